@@ -37,6 +37,7 @@ mod processes;
 mod reload;
 mod rmcp_peers;
 mod server_faults;
+mod server_lives;
 mod server_requests;
 mod sessions;
 mod shutdown;

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
-use fanlight_canonical::{BackendClient, BackendStatus, Call, CallContext, Listen, Listening, Pending, SessionKey};
+use fanlight_canonical::{
+    BackendClient, BackendStatus, Call, CallContext, Listen, Listening, Pending, ProcessOutput, SessionKey,
+};
 use fanlight_http_pool::{PoolSettings, TcpProbes};
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Notification, Response};
@@ -14,6 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::connection::supervisor::{ConnectSettings, Target};
 use crate::direct::DirectClient;
+use crate::process_log::ProcessLog;
 use crate::request::TransportContext;
 use crate::request::declared::Declared;
 use crate::sessions::SessionPool;
@@ -86,6 +89,7 @@ impl Backend {
             stream_is_late: Arc::default(),
             end: shutdown.clone(),
             ids: Arc::new(AtomicI64::new(1)),
+            process_log: Arc::new(ProcessLog::new(limits.process_log_kept)),
             tasks: tasks.clone(),
             telemetry,
             root,
@@ -203,5 +207,9 @@ impl BackendClient for Backend {
 
     fn status(&self) -> BackendStatus {
         self.client.status()
+    }
+
+    fn process_output(&self) -> ProcessOutput {
+        self.client.process_output()
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Listen, Listening, Pending,
-    SessionKey, TaskDialect,
+    ProcessOutput, SessionKey, TaskDialect,
 };
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Notification, Response, Revision};
@@ -82,8 +82,10 @@ impl BackendClient for DirectClient {
 
     fn notify<'a>(&'a self, notification: &'a Notification, client: &'a CallContext) -> Pending<'a, ()> {
         Box::pin(async move {
-            match self.pool.of_session(client) {
-                Some(lease) => lease.connection.notify(notification).await,
+            let Some(lease) = self.pool.of_session(client) else { return Ok(()) };
+            let Some(request) = &client.request else { return lease.connection.notify(notification).await };
+            match request.at(&self.name).and_then(|named| named.rename(notification)) {
+                Some(renamed) => lease.connection.notify(&renamed).await,
                 None => Ok(()),
             }
         })
@@ -91,6 +93,10 @@ impl BackendClient for DirectClient {
 
     fn end_session(&self, session: SessionKey) {
         self.pool.end_session(session);
+    }
+
+    fn process_output(&self) -> ProcessOutput {
+        self.pool.process_log().output()
     }
 
     fn status(&self) -> BackendStatus {

@@ -25,6 +25,7 @@ mod direct;
 mod handshake;
 mod listening;
 mod log;
+mod process_log;
 mod request;
 mod sessions;
 pub mod settings;

@@ -215,6 +215,8 @@ pub struct Limits {
     pub invalid_output: usize,
     /// Bytes that are read of its standard error a second.
     pub process_log: usize,
+    /// Bytes that are kept of what its processes write besides messages.
+    pub process_log_kept: usize,
     /// Levels of arrays and objects in one message.
     pub nesting: usize,
     /// Requests of the server that one call may have open.

@@ -6,7 +6,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use fanlight_canonical::Principal;
 use fanlight_gateway::cursor::{CursorSeal, Position};
 use fanlight_gateway::merge::{Contribution, Except, merge};
-use fanlight_gateway::namings;
+use fanlight_gateway::{NamingPolicy, namings};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::union;
 use fanlight_protocol::seal::Keys;
@@ -69,7 +69,7 @@ fn walk_entries(criterion: &mut Criterion) {
 }
 
 fn visible_names(criterion: &mut Criterion) {
-    let namings = namings(&[("s0", None), ("s1", None)]);
+    let namings = namings(&[("s0", None), ("s1", None)], &NamingPolicy::default());
     let names: Vec<_> = (0..TOOLS).map(|index| Json::string(&format!("tool_{index:03}"))).collect();
     let Some(naming) = namings.first() else { return };
     let mut group = criterion.benchmark_group("a list of 50");

@@ -10,6 +10,7 @@ use crate::call::{Call, CallContext};
 use crate::caller::SessionKey;
 use crate::error::BackendError;
 use crate::listen::{Listen, Listening};
+use crate::process::ProcessOutput;
 
 /// The future of a backend's answer. Dropping it cancels the request at the backend.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>;
@@ -53,6 +54,11 @@ pub trait BackendClient: Send + Sync + 'static {
 
     /// The state of the backend, without waiting for anything.
     fn status(&self) -> BackendStatus;
+
+    /// What its processes have written besides messages; nothing if it has none.
+    fn process_output(&self) -> ProcessOutput {
+        ProcessOutput::default()
+    }
 }
 
 /// The state of a backend.

@@ -30,6 +30,7 @@ pub use files::{ConfigFile, fingerprint, load_all};
 pub use model::Config;
 pub use model::limits::{Limits, Timeouts};
 pub use model::operators::{Admin, OtlpChoice, Telemetry, TrustChoice};
+pub use model::rewriting::{Argument, ArgumentOptions, Naming, NamingStyle, ToolOverride};
 pub use model::secret::SealKey;
 pub use model::server::{EraChoice, Server, SessionChoice};
 pub use model::tools::ToolFilter;

@@ -13,6 +13,7 @@ mod memory;
 mod observe;
 mod out;
 mod reload;
+mod rewriting;
 mod serve;
 mod servers;
 mod standard_io;

@@ -8,7 +8,7 @@ use fanlight_config::{Config, Loaded};
 use fanlight_frontend::{FrontendSettings, Insight, serve_http_observed, serve_stdio_observed};
 use fanlight_telemetry::Telemetry;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -19,7 +19,7 @@ use crate::log::Log;
 use crate::reload::{Control, Keeper, Keeping, Source, Start, Unusable, Watch};
 use crate::wiring::{self, Assembly, frontend_settings};
 use crate::workers::Workers;
-use crate::{admin, files, standard_io, telemetry, welcome};
+use crate::{admin, files, reload, standard_io, telemetry, welcome};
 
 /// Serves over HTTP until a signal arrives.
 pub(crate) async fn http(loaded: Loaded, args: &RunArgs, common: &CommonArgs, log: &Log) -> Result<(), Failure> {
@@ -35,6 +35,7 @@ async fn http_until(
     shutdown: CancellationToken,
 ) -> Result<(), Failure> {
     let as_read = loaded.clone();
+    let hangups = reload::hangups()?;
     if let Some(listen) = args.listen {
         loaded.config.listen = listen;
     }
@@ -57,7 +58,8 @@ async fn http_until(
     welcome::print(&loaded, address, admin.as_ref().and_then(|admin| admin.local_addr().ok()));
 
     let core = Arc::clone(&assembly.gateway);
-    let (control, keeping) = keep((as_read, &loaded.config), (&args.reload, common), assembly, &telemetry, &settings)?;
+    let (control, keeping) =
+        keep((as_read, &loaded.config), (&args.reload, common), hangups, assembly, &telemetry, &settings);
     let insight = Insight::default();
     let endpoint = format!("http://{address}{}", loaded.config.path);
     let admin_listener = AdminListener::start(admin, &loaded.config, || {
@@ -88,6 +90,7 @@ async fn stdio_until(
 ) -> Result<(), Failure> {
     files::raise();
     let as_read = loaded.clone();
+    let hangups = reload::hangups()?;
     let admin = admin::listen_if_configured(&mut loaded.config, args.admin).await?;
     if let Some(address) = admin.as_ref().and_then(|admin| admin.local_addr().ok()) {
         // Standard output is the client's.
@@ -98,7 +101,8 @@ async fn stdio_until(
     let assembly = Assembly::start(&loaded.config, &telemetry, &backends_end)?;
     let settings = Arc::new(frontend_settings(&loaded.config, &telemetry, &backends_end));
     let core = Arc::clone(&assembly.gateway);
-    let (control, keeping) = keep((as_read, &loaded.config), (&args.reload, common), assembly, &telemetry, &settings)?;
+    let (control, keeping) =
+        keep((as_read, &loaded.config), (&args.reload, common), hangups, assembly, &telemetry, &settings);
     let insight = Insight::default();
     let admin_listener = AdminListener::start(admin, &loaded.config, || {
         admin::subject(&control, &core, &telemetry, insight.clone(), shutdown.clone(), "stdio".to_owned())
@@ -116,10 +120,11 @@ async fn stdio_until(
 fn keep(
     (loaded, in_force): (Loaded, &Config),
     (args, common): (&ReloadArgs, &CommonArgs),
+    hangups: Signal,
     assembly: Assembly,
     telemetry: &Telemetry,
     settings: &Arc<FrontendSettings>,
-) -> Result<(Control, Keeping), Failure> {
+) -> (Control, Keeping) {
     let guard = settings.guard.clone();
     let apply = move |config: &Config| guard.replace(&config.allowed_hosts, &config.allowed_origins);
     // The demo has no file.
@@ -131,7 +136,7 @@ fn keep(
     });
     let watch = if args.no_watch || is_demo { None } else { Watch::new() };
     let (in_force, telemetry, apply) = (in_force.clone(), telemetry.clone(), Box::new(apply));
-    Keeper::start(Start { source, loaded, in_force, assembly, telemetry, apply, watch })
+    Keeper::start(Start { source, loaded, in_force, assembly, telemetry, apply, watch, hangups })
 }
 
 /// The running admin listener, if there is one.

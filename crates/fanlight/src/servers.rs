@@ -7,13 +7,14 @@ use std::time::Duration;
 use fanlight_backend::{Backend, BackendLife, BackendSettings};
 use fanlight_canonical::BackendClient;
 use fanlight_config::{Config, Server};
-use fanlight_gateway::{BackendEntry, BackendId, ToolFilter};
+use fanlight_gateway::{BackendEntry, BackendId, Rewriting, ToolFilter};
 use fanlight_telemetry::Telemetry;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::info;
 
+use crate::rewriting::rewriting;
 use crate::wiring::backend_settings;
 
 /// The running servers.
@@ -36,6 +37,7 @@ struct Running {
     prefix: Option<String>,
     tools: fanlight_config::ToolFilter,
     permits_tool: Option<ToolFilter>,
+    rewriting: Rewriting,
 }
 
 /// The servers of a changed configuration, not yet in force.
@@ -85,16 +87,17 @@ impl Servers {
             _ => filter(&tools),
         };
         let (prefix, name) = (server.prefix.clone(), server.name.clone());
+        let rewriting = rewriting(server);
         match known {
             Some(known) if known.settings.is_same_server(&settings) && restarted != Some(&name) => {
                 difference.kept.push(name);
-                Running { prefix, tools, permits_tool, ..known.clone() }
+                Running { prefix, tools, permits_tool, rewriting, ..known.clone() }
             }
             _ => {
                 if known.is_some() { &mut difference.changed } else { &mut difference.added }.push(name);
                 let settings = Arc::new(settings);
                 let backend = Backend::start((*settings).clone(), self.shutdown.clone());
-                Running { settings, id: BackendId::fresh(), backend, prefix, tools, permits_tool }
+                Running { settings, id: BackendId::fresh(), backend, prefix, tools, permits_tool, rewriting }
             }
         }
     }
@@ -147,6 +150,7 @@ impl Change {
             client: Arc::clone(&running.backend) as Arc<dyn BackendClient>,
             prefix: running.prefix.clone(),
             permits_tool: running.permits_tool.clone(),
+            rewriting: running.rewriting.clone(),
         };
         self.next.iter().map(entry).collect()
     }

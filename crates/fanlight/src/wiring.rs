@@ -23,6 +23,7 @@ use crate::failure::Failure;
 use crate::guard;
 use crate::memory;
 use crate::reload::Unusable;
+use crate::rewriting::naming_policy;
 use crate::servers::{Difference, Servers};
 
 const DEFAULT_FILES: [&str; 2] = ["fanlight.yaml", "mcp.json"];
@@ -82,6 +83,7 @@ impl Assembly {
         let change = servers.prepare(config, None);
         let settings = GatewaySettings {
             backends: change.entries(),
+            naming: naming_policy(config),
             lists: list_limits(config),
             cache: CacheLimits {
                 entries: config.limits.cache_entries,
@@ -109,7 +111,7 @@ impl Assembly {
     pub(crate) async fn replace(&mut self, config: &Config, restarted: Option<&str>) -> Difference {
         let change = self.servers.prepare(config, restarted);
         let difference = change.difference.clone();
-        self.gateway.replace(change.entries(), list_limits(config)).await;
+        self.gateway.replace(change.entries(), &naming_policy(config), list_limits(config)).await;
         self.servers.commit(change, config.timeouts.drain);
         difference
     }
@@ -216,6 +218,7 @@ pub(crate) fn backend_settings(
             message_bytes: config.limits.message,
             invalid_output: config.limits.invalid_output,
             process_log: config.limits.process_log,
+            process_log_kept: config.limits.process_log_kept,
             nesting: config.limits.nesting,
             tasks: config.limits.tasks,
             task_bytes: config.limits.task_results,

@@ -3,7 +3,9 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use fanlight_canonical::{BackendStatus, Call, CallContext, Core, Listen, Listening, Parent, Pending, SessionKey};
+use fanlight_canonical::{
+    BackendStatus, Call, CallContext, Core, Listen, Listening, Parent, Pending, ProcessOutput, SessionKey,
+};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::result::ResultView as _;
 use fanlight_protocol::{Method, Notification, Response, RpcError, code};
@@ -14,14 +16,14 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::DropGuard;
 use tracing::debug;
 
-use crate::catalogue::{Entry, ListKind, ListWatcher, Served, Snapshot, describe_all, describe_only};
+use crate::catalogue::{Entry, ListKind, ListWatcher, PageOf, Served, Snapshot, describe_all, describe_only};
 use crate::cursor::{CursorSeal, KeyError, Keys, Position};
 use crate::listeners::{Listeners, SessionSubscriptions, SubscriptionRequest};
 use crate::notices::Notices;
 use crate::reads::{CacheLimits, Reads};
 use crate::routing::{Lookup, Routed, Target, by_prefix};
-use crate::tasks::{TaskLimits, Tasks};
-use crate::topology::{BackendEntry, BackendId, CurrentTopology, ListLimits, Member, Topology};
+use crate::tasks::{TaskLimits, Tasks, offered};
+use crate::topology::{BackendEntry, BackendId, CurrentTopology, ListLimits, Member, NamingPolicy, Topology};
 use crate::uris::{self, Asked, HandedOut, Opened, Renaming};
 use crate::{extensions, fault, uri_places};
 
@@ -32,6 +34,8 @@ const SUBSCRIBING_AT_ONCE: usize = 32;
 pub struct GatewaySettings {
     /// The backends in configuration order, which decides merging.
     pub backends: Vec<BackendEntry>,
+    /// How names are made of those of servers.
+    pub naming: NamingPolicy,
     /// Bounds for reading lists.
     pub lists: ListLimits,
     /// Bounds for results that are served again.
@@ -79,7 +83,7 @@ impl Gateway {
     /// If a key cannot be used, or the system has no random numbers for one.
     pub fn new(settings: GatewaySettings) -> Result<Self, KeyError> {
         let seal = CursorSeal::new(&settings.keys)?;
-        let topology = CurrentTopology::new(Topology::new(settings.backends, settings.lists));
+        let topology = CurrentTopology::new(Topology::new(settings.backends, &settings.naming, settings.lists));
         let reads = Reads::new(settings.cache);
         let lists = ListWatcher::new(&topology, &reads);
         let _ends_tasks = lists.guard();
@@ -158,7 +162,10 @@ impl Gateway {
             Some((backend, original)) if backend.permits_tool(original) => tokio::select! {
                 biased;
                 found = from_all => found,
-                found = tools.entry_of(topology, backend.id, original, trace) => found,
+                found = tools.entry_of(topology, backend.id, original, trace) => {
+                    let rewriting = backend.rewritings.of(original);
+                    found.map(|tool| rewriting.map_or(Arc::clone(&tool), |rewriting| Arc::new(rewriting.definition(&tool))))
+                }
             },
             _ => from_all.await,
         }
@@ -183,19 +190,19 @@ impl Gateway {
     ///
     /// Clients that listen keep listening; those for whom a merged list differs are notified, in the background. Must not
     /// run twice at a time.
-    pub async fn replace(self: &Arc<Self>, backends: Vec<BackendEntry>, lists: ListLimits) {
+    pub async fn replace(self: &Arc<Self>, backends: Vec<BackendEntry>, naming: &NamingPolicy, lists: ListLimits) {
         let old = self.topology.load();
-        let new = Topology::replacing(&old, backends, lists);
+        let new = Topology::replacing(&old, backends, naming, lists);
         if new.number() == old.number() {
             return self.topology.replace(new);
         }
         self.lists.catalogues.prepare_replacement(&old).await;
         self.lists.catalogues.retain(&old, &new);
         self.topology.replace(Arc::clone(&new));
-        self.lists.spawn(Arc::clone(&self.listeners).replaced(Arc::clone(&new)));
-        if old.ids().any(|backend| new.get(backend).is_none()) {
-            self.subscribe_again();
-        }
+        let is_any_gone = old.ids().any(|backend| new.get(backend).is_none());
+        // After the listeners, so that there is a stream for what is announced.
+        let subscribing = self.subscribe_again(is_any_gone);
+        self.lists.spawn(Arc::clone(&self.listeners).replaced(Arc::clone(&new), subscribing));
         let lists = Arc::clone(&self.lists);
         self.lists.spawn(async move {
             let changes = lists.catalogues.replaced(&new).await;
@@ -203,9 +210,10 @@ impl Gateway {
         });
     }
 
-    /// Makes the subscriptions of sessions again, in the background: the backend that knew of one may be gone.
-    fn subscribe_again(self: &Arc<Self>) {
-        let (requests, gateway) = (self.subscribed.requests(), Arc::downgrade(self));
+    /// Makes the subscriptions of sessions again, where a backend that knew of one may be gone.
+    fn subscribe_again(self: &Arc<Self>, is_any_gone: bool) -> impl Future<Output = ()> + Send + 'static {
+        let requests = if is_any_gone { self.subscribed.requests() } else { Vec::new() };
+        let gateway = Arc::downgrade(self);
         let subscribe = move |call: Call| {
             let gateway = Weak::clone(&gateway);
             async move {
@@ -225,7 +233,7 @@ impl Gateway {
                 }
             }
         };
-        self.lists.spawn(stream::iter(requests).for_each_concurrent(SUBSCRIBING_AT_ONCE, subscribe));
+        stream::iter(requests).for_each_concurrent(SUBSCRIBING_AT_ONCE, subscribe)
     }
 
     /// Ends the gateway's own tasks, and waits for that. Call it when no more requests arrive: lists are
@@ -254,6 +262,14 @@ impl Gateway {
         topology.backends().iter().map(|backend| (backend.name().to_owned(), backend.client.status())).collect()
     }
 
+    /// What the processes of the backend called `name` have written besides messages; `None` if there is no such backend.
+    #[must_use]
+    pub fn process_output(&self, name: &str) -> Option<ProcessOutput> {
+        let topology = self.topology.load();
+        let backend = topology.backends().iter().find(|backend| backend.name() == name)?;
+        Some(backend.client.process_output())
+    }
+
     /// The merged list as it is now, asking every backend.
     pub async fn catalogue(&self, kind: ListKind) -> Arc<Snapshot> {
         self.lists.catalogues.of(kind).refresh(&self.topology.load()).await
@@ -271,16 +287,19 @@ impl Gateway {
 
     /// Passes a request to the only backend.
     async fn pass(&self, only: &Member, call: Call) -> Result<Response, RpcError> {
-        let lists_tools = call.method == Method::ListTools;
+        let lists_tools_to = (call.method == Method::ListTools).then(|| Arc::clone(&call.context));
         if call.method == Method::Discover {
             return Box::pin(describe(only, &call.context, true)).await;
         }
         let answer = self.ask(only, call).await;
         let response = answer.map_err(|error| fault::no_answer(only.name(), &error))?;
-        if lists_tools {
-            self.compare_tools(&response);
+        match lists_tools_to {
+            None => Ok(response),
+            Some(client) => {
+                self.compare_tools(&response);
+                Ok(offered::list_for(only, &client, response))
+            }
         }
-        Ok(response)
     }
 
     /// Marks the known tools as stale if a list that is passed to a client defines one differently.
@@ -333,7 +352,7 @@ impl Gateway {
                 let described = describe_all(topology, &self.identity, &call.context).await;
                 Ok(Response::from_result(&described))
             }
-            (_, [only]) => topology.send(only.id, call).await,
+            (method, [only]) if !matches!(method, Method::Other(_)) => topology.send(only.id, call).await,
             (method, _) if Tasks::are_concerned(method) => {
                 let (context, method) = (Arc::clone(&call.context), method.clone());
                 let (owner, response) = self.tasks.handle(topology, call, &self.seal).await?;
@@ -358,6 +377,9 @@ impl Gateway {
                 return self.send(topology, routed, call).await;
             }
         }
+        if let [only] = topology.backends() {
+            return topology.send(only.id, call).await;
+        }
         let described = join_all(topology.ids().map(async |backend| {
             let capabilities = topology.briefly(topology.capabilities(backend)).await.ok()?;
             Some((backend, capabilities))
@@ -376,7 +398,8 @@ impl Gateway {
 
     /// Sends a request to one backend, and remembers whose task it is if the answer has created one.
     async fn send(&self, topology: &Arc<Topology>, routed: Routed, call: Call) -> Result<Response, RpcError> {
-        let Routed { backend, params, asked, opens } = routed;
+        let Routed { backend, params, asked, opens, rewritten } = routed;
+        call.context.trace.rewritten(rewritten);
         let call = Call { params: Some(params), ..call };
         let (context, method) = (Arc::clone(&call.context), call.method.clone());
         let answer = match topology.get(backend) {
@@ -454,11 +477,17 @@ impl Gateway {
         };
         trace.cache_hit(is_cached);
         trace.partial_failures(snapshot.failures());
+        let taking_tasks = match kind {
+            ListKind::Tools => offered::backends_that_take_tasks(topology, &call.context),
+            _ => Vec::new(),
+        };
+        trace.rewritten(snapshot.rewritten());
         let next_cursor = |backend: &str, offset| {
             let (list, generation) = (kind.index(), snapshot.generation());
             self.seal.seal(&Position { list, generation, backend: backend.into(), offset }, principal)
         };
-        Ok(snapshot.page(start, topology.limits.page_size, ttl_left, principal, next_cursor))
+        let page = PageOf { start, size: topology.limits.page_size, ttl_left, principal, taking_tasks };
+        Ok(snapshot.page(page, next_cursor))
     }
 
     /// Asks backends in turn for a resource that none of them lists. The first result counts; if

@@ -1,8 +1,9 @@
 //! Notifications of clients that Fanlight does not know, which only legacy clients send.
 //!
 //! One whose parameters name a task, or anything else that is known (`routing`), goes to the backend that has it. Others go to
-//! all backends with which the client's session has a connection of its own. One that names a request or a progress
-//! token is dropped: these belong to one hop, and at a server they would name those of another.
+//! all backends with which the client's session has a connection of its own. One that names a request of the client, or its
+//! progress token, is for the backend that the request was sent to: each backend's edge knows whether it is, and puts the
+//! server's names in. If that request is not known, it is dropped: at a server the names would be those of another.
 
 use std::sync::Arc;
 
@@ -53,10 +54,11 @@ impl Notices {
     async fn deliver(&self, topology: &Arc<Topology>, notification: Notification, context: &CallContext) {
         let params = notification.params();
         let is_of_one_hop = |params: &Json| OF_ONE_HOP.iter().any(|name| params.peek(name).is_some());
-        if params.as_ref().is_some_and(is_of_one_hop) {
-            return debug!(method = %notification.method, "notification of a client dropped: it names a message of its hop");
+        let is_of_hop = params.as_ref().is_some_and(is_of_one_hop);
+        if is_of_hop && context.request.is_none() {
+            return debug!(method = %notification.method, "notification of a client dropped: it names an unknown request");
         }
-        let several = topology.backends().len() > 1;
+        let several = !is_of_hop && topology.backends().len() > 1;
         let routed = match params.filter(|_| several) {
             None => Ok(None),
             Some(params) => {

@@ -3,12 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use fanlight_canonical::CallContext;
+use fanlight_canonical::{CallContext, Rewritten};
 use fanlight_protocol::json::{Edits, Json};
 use fanlight_protocol::{Method, RpcError};
 
 use crate::catalogue::{Entry, ListKind, ListWatcher, Snapshot};
-use crate::topology::{BackendId, Member, Topology};
+use crate::topology::{BackendId, Member, ToolRewriting, Topology};
 use crate::uris::{self, Asked, Claims, HandedOut, Opened};
 use crate::{extensions, fault};
 
@@ -33,6 +33,8 @@ pub(crate) struct Routed {
     pub(crate) asked: Option<Asked>,
     /// Whether the client gets an app by it.
     pub(crate) opens: Option<Opened>,
+    /// What of it the configuration has changed.
+    pub(crate) rewritten: Rewritten,
 }
 
 /// Where a resource is.
@@ -104,7 +106,8 @@ impl Lookup<'_> {
             }
         }
         let params = if is_edited { edits.finish_json() } else { params.clone() };
-        Ok(found.map(|backend| Routed { backend, params, asked: None, opens: None }))
+        let rewritten = Rewritten::NONE;
+        Ok(found.map(|backend| Routed { backend, params, asked: None, opens: None, rewritten }))
     }
 
     /// The backend that has what clients call `name`, and what it calls that.
@@ -113,13 +116,19 @@ impl Lookup<'_> {
         for kind in [ListKind::Tools, ListKind::Prompts] {
             let list = lists.known(kind, topology, &context.trace).await;
             let entry = list.find(name);
+            if entry.is_some_and(|entry| entry.rewriting.as_ref().is_some_and(|tool| tool.guards_arguments())) {
+                return Err(fault::only_by_call(name));
+            }
             if let Some((entry, original)) = entry.and_then(|entry| Some((entry, entry.original.as_ref()?.as_str()?))) {
                 return Ok(Some((entry.backend, original.into_owned())));
             }
         }
+        if topology.backends().iter().any(|backend| backend.withholds(name)) {
+            return Err(fault::unknown_name("name", name, &[]));
+        }
         if let Some((backend, original)) = by_prefix(topology, name) {
             // A filter must not be passed by other methods than calls.
-            return match backend.is_filtered() {
+            return match backend.has_listed_tools_only() {
                 true => Err(fault::unknown_name("name", name, &[])),
                 false => Ok(Some((backend.id, original.to_owned()))),
             };
@@ -157,9 +166,9 @@ impl Lookup<'_> {
 }
 
 /// The backend with the longest prefix that `name` has, and the rest of the name.
-pub(crate) fn by_prefix<'a, 'n>(topology: &'a Topology, name: &'n str) -> Option<(&'a Member, &'n str)> {
+pub(crate) fn by_prefix<'a>(topology: &'a Topology, name: &'a str) -> Option<(&'a Member, &'a str)> {
     // Of equally long prefixes the first backend's counts, and `max_by_key` returns the last.
-    let prefixed = topology.backends().iter().rev().filter(|backend| !backend.naming.is_identity());
+    let prefixed = topology.backends().iter().rev().filter(|backend| backend.naming.prefix_len() > 0);
     let found = prefixed.filter_map(|backend| Some((backend, backend.naming.original(name)?)));
     found.max_by_key(|(backend, _)| backend.naming.prefix_len())
 }
@@ -202,14 +211,14 @@ impl<'a> Router<'a> {
             && backend.permits_tool(original)
             && catalogue.entry_of(topology, backend.id, original, &context.trace).await.is_some()
         {
-            return Ok(self.to(backend.id, self.renamed(range, &Json::string(original))));
+            return self.to_unlisted(backend, original, kind, range);
         }
         let fresh = match newest {
             None => Some(lists.known(kind, topology, &context.trace).await),
             Some(_) => catalogue.recheck(topology, &context.trace).await,
         };
         if let Some(entry) = fresh.as_ref().and_then(|snapshot| snapshot.find(&name)) {
-            return Ok(self.to_entry(entry, range));
+            return self.to_entry(entry, range);
         }
         match fresh.as_ref().and_then(|snapshot| self.by_bare_name(snapshot, &name, range)) {
             Some(found) => found,
@@ -229,15 +238,18 @@ impl<'a> Router<'a> {
         let Lookup { topology, lists, .. } = self.lookup;
         let newest = lists.catalogues.of(kind).newest(topology);
         if let Some(entry) = newest.as_ref().and_then(|snapshot| snapshot.find(&name)) {
-            return Some(Ok(self.to_entry(entry, range)));
+            return Some(self.to_entry(entry, range));
         }
         // A prefix names the backend without any list, also for what the backend does not list. But where a filter
-        // exists, only what is listed may be called: a server can know a tool by more names than the filter does.
+        // or a rewriting exists, only what is listed may be called: a server can know a tool by more names than they do.
         let Some((backend, original)) = by_prefix(topology, &name) else {
             return newest.as_ref().and_then(|snapshot| self.by_bare_name(snapshot, &name, range));
         };
-        let is_open = kind != ListKind::Tools || !backend.is_filtered();
-        is_open.then(|| Ok(self.to(backend.id, self.renamed(range, &Json::string(original)))))
+        let is_by_list = match kind {
+            ListKind::Tools => backend.has_listed_tools_only(),
+            _ => backend.has_listed_prompts_only(),
+        };
+        (!is_by_list).then(|| self.to_unlisted(backend, original, kind, range))
     }
 
     /// The target of a tool's own name at its backend, which apps call it by: they know nothing of prefixes (MCP Apps
@@ -262,7 +274,7 @@ impl<'a> Router<'a> {
             },
         };
         Some(match meant {
-            Some(entry) => Ok(self.to_entry(entry, range)),
+            Some(entry) => self.to_entry(entry, range),
             None => {
                 let keys = all.iter().filter_map(|entry| entry.key.as_ref()?.as_str()).map(|key| key.into_owned());
                 Err(fault::ambiguous_tool(name, &keys.collect::<Vec<_>>()))
@@ -284,7 +296,8 @@ impl<'a> Router<'a> {
                     true => self.params.clone(),
                     false => self.renamed(range, &Json::string(&original)),
                 };
-                Target::One(Routed { backend, params, asked: Some(Asked { original, visible: uri }), opens })
+                let (asked, rewritten) = (Some(Asked { original, visible: uri }), Rewritten::NONE);
+                Target::One(Routed { backend, params, asked, opens, rewritten })
             }
             // Links in tool results need not be in any list (server/tools, Resource Links), so the
             // backends that have resources are asked in turn. Asking is reading, which changes nothing.
@@ -313,17 +326,53 @@ impl<'a> Router<'a> {
         }
     }
 
-    fn to_entry(&self, entry: &Entry, range: Range<usize>) -> Target {
-        let params = match (&entry.original, &entry.key) {
-            (Some(original), Some(key)) if original != key => self.renamed(range, original),
-            _ => self.params.clone(),
+    fn to_entry(&self, entry: &Entry, range: Range<usize>) -> Result<Target, RpcError> {
+        let named = match (&entry.original, &entry.key) {
+            (Some(original), Some(key)) if original != key => Some(original),
+            _ => None,
         };
+        let (params, arguments) = self.rewritten(entry.rewriting.as_deref(), named, range)?;
+        let rewritten = arguments.and(entry.rewritten.only(Rewritten::NAME));
         let opens = entry.shows_app.then_some(Opened::ByCall);
-        Target::One(Routed { backend: entry.backend, params, asked: None, opens })
+        Ok(Target::One(Routed { backend: entry.backend, params, asked: None, opens, rewritten }))
     }
 
-    fn to(&self, backend: BackendId, params: Json) -> Target {
-        Target::One(Routed { backend, params, asked: None, opens: None })
+    /// The target of what a backend calls `original`, and which no merged list has yet.
+    fn to_unlisted(
+        &self,
+        backend: &Member,
+        original: &str,
+        kind: ListKind,
+        range: Range<usize>,
+    ) -> Result<Target, RpcError> {
+        let rewriting = backend.rewritings.of(original).filter(|_| kind == ListKind::Tools);
+        let name = Json::string(original);
+        let (params, arguments) = self.rewritten(rewriting.map(Arc::as_ref), Some(&name), range)?;
+        let is_renamed = backend.naming.bare(original) != original;
+        let rewritten = arguments.and(Rewritten::NAME.when(is_renamed));
+        Ok(Target::One(Routed { backend: backend.id, params, asked: None, opens: None, rewritten }))
+    }
+
+    /// The parameters with `name` at `range`, if there is another one, and the arguments that the backend is to get.
+    fn rewritten(
+        &self,
+        rewriting: Option<&ToolRewriting>,
+        name: Option<&Json>,
+        range: Range<usize>,
+    ) -> Result<(Json, Rewritten), RpcError> {
+        let Some(arguments) = rewriting.map(ToolRewriting::arguments).filter(|arguments| !arguments.is_empty()) else {
+            let params = name.map_or_else(|| self.params.clone(), |name| self.renamed(range, name));
+            return Ok((params, Rewritten::NONE));
+        };
+        // Of the two places the later is changed first, so that the other stays where it is.
+        let renamed =
+            |params: &Json| name.map_or_else(|| params.clone(), |name| params.with_indexed(range.clone(), name));
+        let [place] = self.params.find(["arguments"]).unwrap_or_default();
+        let params = match place.is_some_and(|place| place.start > range.start) {
+            true => renamed(&arguments.apply(&self.params)?),
+            false => arguments.apply(&renamed(&self.params))?,
+        };
+        Ok((params, Rewritten::ARGUMENTS.when(arguments.adds())))
     }
 
     fn renamed(&self, range: Range<usize>, name: &Json) -> Json {

@@ -101,6 +101,9 @@ attributes! {
     CACHE_HIT = "fanlight.cache.hit" on [Server];
     /// How many backends contributed nothing to a merged answer.
     PARTIAL_FAILURES = "fanlight.partial_failures" on [Server];
+    /// What of the message the configuration has changed: `name`, `title`, `description`, `annotations`, `_meta`,
+    /// `arguments`, separated by `, `.
+    REWRITTEN = "fanlight.rewritten" on [Server];
 }
 
 /// The attributes of events: progress and log notifications, named by their method.

@@ -13,7 +13,7 @@ use crate::names::{
     ATTEMPT, CACHE_HIT, CLIENT_ADDRESS, CLIENT_PORT, CONNECT_SPAN, ERROR_TYPE, GEN_AI_OPERATION_NAME,
     GEN_AI_PROMPT_NAME, GEN_AI_TOOL_CALL_ARGUMENTS, GEN_AI_TOOL_CALL_RESULT, GEN_AI_TOOL_NAME, JSONRPC_REQUEST_ID,
     Kind, MCP_METHOD_NAME, MCP_PROTOCOL_VERSION, MCP_RESOURCE_URI, MCP_SESSION_ID, NETWORK_PROTOCOL_NAME,
-    NETWORK_PROTOCOL_VERSION, NETWORK_TRANSPORT, OTHER, PARTIAL_FAILURES, RPC_RESPONSE_STATUS_CODE,
+    NETWORK_PROTOCOL_VERSION, NETWORK_TRANSPORT, OTHER, PARTIAL_FAILURES, REWRITTEN, RPC_RESPONSE_STATUS_CODE,
 };
 use crate::record::{OptionalFields, Record, SpanFields};
 use crate::stored::{StoredId, truncated};
@@ -78,6 +78,9 @@ impl Record {
         out.extend(fields.cache_hit.map(|hit| KeyValue::new(CACHE_HIT, hit)));
         let failures = fields.partial_failures.map(|count| i64::try_from(count).unwrap_or(i64::MAX));
         out.extend(failures.map(|count| KeyValue::new(PARTIAL_FAILURES, count)));
+        if !fields.rewritten.is_empty() {
+            out.push(KeyValue::new(REWRITTEN, fields.rewritten.to_string()));
+        }
         if let Some(optional) = &fields.optional {
             let text = |name, text: &Option<String>| text.clone().map(|text| KeyValue::new(name, text));
             out.extend(text(GEN_AI_TOOL_CALL_ARGUMENTS, &optional.arguments));

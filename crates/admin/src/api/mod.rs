@@ -6,6 +6,7 @@ mod events;
 mod operations;
 pub(crate) mod overview;
 mod refusals;
+mod server_log;
 mod sessions;
 mod traces;
 
@@ -33,6 +34,7 @@ pub(crate) fn router(admin: &Arc<Admin>) -> Router<Arc<Admin>> {
         .route("/catalogue", read(catalogue::answer))
         .route("/sessions", read(sessions::answer))
         .route("/config", read(async |State(admin): State<Arc<Admin>>| json(admin.subject.operations.config())))
+        .route("/servers/{name}/log", read(server_log::answer))
         .route("/events", read(events::answer))
         .route("/call", post(call::answer).fallback(async || Refusal::method("POST")))
         .route("/reload", post(operations::reload).fallback(async || Refusal::method("POST")))

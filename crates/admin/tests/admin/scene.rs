@@ -170,9 +170,11 @@ impl Scene {
             client: Arc::new(fake),
             prefix: None,
             permits_tool: None,
+            rewriting: fanlight_gateway::Rewriting::default(),
         });
         let gateway = Gateway::new(GatewaySettings {
             backends: entries.collect(),
+            naming: fanlight_gateway::NamingPolicy::default(),
             lists: ListLimits {
                 uri: 64 << 10,
                 unknown_tasks: 16,

@@ -1,17 +1,20 @@
 //! A connection to a server after the handshake: requests in its era, and the verdict on their replies.
 
+mod identity;
 mod listening;
 mod outgoing;
 mod rejection;
+mod resources;
 mod stream;
 pub(crate) mod supervised;
 pub(crate) mod supervisor;
+mod tasks;
 mod tool_table;
 mod tools;
 
 use std::future::pending;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use fanlight_protocol::json::ObjectBuilder;
@@ -33,6 +36,7 @@ use crate::settings::{Limits, RetryDelays, Timeouts};
 use crate::transport::Transport;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{Call, TaskDialect};
+use resources::SubscribedResources;
 use stream::OutsideStream;
 use tool_table::ToolTable;
 use tools::MirroredMembers;
@@ -47,6 +51,8 @@ pub(crate) struct Connection {
     transport: Transport,
     dialect: Dialect,
     description: Json,
+    /// Of a legacy server: its results do not name it.
+    server_info: Option<Arc<Json>>,
     declares_logging: bool,
     /// The log level set at the server; legacy only.
     log_level: Mutex<Option<LogLevel>>,
@@ -58,6 +64,8 @@ pub(crate) struct Connection {
     since: Instant,
     /// Of a legacy server over HTTP that may ask the client.
     outside: Option<OutsideStream>,
+    /// Of a process of clients without a session.
+    resources: Option<SubscribedResources>,
     /// The requests that run on it.
     users: TaskTracker,
     /// The connection was made because the era was in doubt.
@@ -120,13 +128,23 @@ impl Connection {
             Era::Legacy => tasks.map(|_| table(false)),
         };
         let may_ask = dialect.era() == Era::Legacy && transport.http().is_some() && context.declared.can_be_asked();
+        let subscribes = |capabilities: &Json| {
+            capabilities
+                .get("resources")
+                .and_then(|resources| resources.get("subscribe"))
+                .is_some_and(|it| it.is_true())
+        };
+        let is_process = dialect.era() == Era::Legacy && !transport.is_http() && context.outlet.is_of_requests();
+        let follows_resources = is_process && capabilities.as_ref().is_some_and(subscribes);
         Self {
+            resources: follows_resources.then(SubscribedResources::new),
             outside: may_ask.then(OutsideStream::new),
             context,
             gone: transport.gone(),
             transport,
-            dialect,
             declares_logging: capabilities.is_some_and(|capabilities| capabilities.get("logging").is_some()),
+            server_info: identity::server_info(dialect.era(), &description),
+            dialect,
             description,
             log_level: Mutex::new(None),
             tasks,
@@ -156,6 +174,9 @@ impl Connection {
                 Some(stream) => Some(Box::pin(stream.enter(self, &call.messages, progress)).await),
                 None => None,
             };
+            if let Some(resources) = &self.resources {
+                Box::pin(resources.reach(self.context.outlet.generation())).await;
+            }
             if let Some(level) = self.log_level_to_raise(call) {
                 Box::pin(self.raise_log_level(level, &call.context.trace)).await;
             }
@@ -170,8 +191,12 @@ impl Connection {
                 };
                 let outcome = {
                     let (mut sending, propagation) = self.sending_of(call, progress, &mirrored);
+                    let task = self.follow_task(call, progress);
                     let outgoing = self.outgoing(call, progress, mirrored, propagation, &sending);
                     let outcome = self.transport.exchange(outgoing).await;
+                    if let (Some(task), Ok(Reply::Answer { response, .. })) = (task, &outcome) {
+                        self.task_answered(call, task, response);
+                    }
                     sending.ended(&call.method, span_outcome(&outcome));
                     outcome
                 };
@@ -195,7 +220,11 @@ impl Connection {
             if self.dialect.era() == Era::Modern && response.error_code() == Some(code::UNSUPPORTED_PROTOCOL_VERSION) {
                 return Err(Failure::NotRun { loss: Loss::EraDoubt, instead: Ok(response) });
             }
-            Ok(self.dialect.canonical(&call.method, self.learn(call, response)))
+            let response = self.dialect.canonical(&call.method, self.learn(call, response));
+            Ok(match &self.server_info {
+                Some(info) => response.from_server(Arc::clone(info)),
+                None => response,
+            })
         }
     }
 

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use fanlight_protocol::{Json, Revision};
@@ -150,7 +151,8 @@ impl Supervisor {
             }
             let connecting = asked_by.connecting(&self.context.telemetry);
             asked_by = &self.context.root;
-            let error = match self.connect(remembered, last_loss, connecting).await {
+            let process = AtomicU64::new(0);
+            let error = match self.connect(remembered, last_loss, connecting, &process).await {
                 Ok(connection) => {
                     if std::mem::replace(&mut was_connected, true) {
                         counters.reconnected();
@@ -186,6 +188,7 @@ impl Supervisor {
                     error
                 }
             };
+            let error = self.with_output(error, process.into_inner()).await;
             let delay = backoff.next_delay();
             let backend = &*self.context.name;
             match self.for_client {
@@ -233,6 +236,7 @@ impl Supervisor {
         remembered: Option<Known>,
         last_loss: Option<Loss>,
         span: ConnectSpan,
+        process: &AtomicU64,
     ) -> Result<Arc<Connection>, BackendError> {
         let trace = span.parent();
         let handshake = Handshake {
@@ -252,7 +256,7 @@ impl Supervisor {
             (true, Target::Http(_)) => self.settings.timeouts.connect.min(self.settings.timeouts.probe),
             _ => self.settings.timeouts.connect,
         };
-        let agreed = timeout(limit, handshake.run(|| self.open()))
+        let agreed = timeout(limit, handshake.run(|| self.open(process)))
             .await
             .unwrap_or(Err(BackendError::Timeout { after: limit, sent: false }));
         span.finish(&match &agreed {
@@ -264,12 +268,21 @@ impl Supervisor {
         Ok(Arc::new(Connection::new(self.context.clone(), agreed, reprobed)))
     }
 
-    fn open(&self) -> Result<Transport, BackendError> {
+    /// An error with what the process of this number wrote last, if there was one: mostly that says why.
+    async fn with_output(&self, error: BackendError, process: u64) -> BackendError {
+        match process {
+            0 => error,
+            process => error.with_output(self.context.process_log.last_of(process).await),
+        }
+    }
+
+    /// Opens a transport; `process` is set to the number of its process.
+    fn open(&self, process: &AtomicU64) -> Result<Transport, BackendError> {
         match &self.settings.target {
             Target::Http(endpoint) => {
                 Ok(Transport::Http(Box::new(HttpTransport::new(Arc::clone(endpoint), self.context.clone()))))
             }
-            Target::Stdio(settings) => Ok(Transport::Stdio(stdio::start(settings, self.context.clone())?)),
+            Target::Stdio(settings) => Ok(Transport::Stdio(stdio::start(settings, self.context.clone(), process)?)),
             Target::Unusable(error) => Err(error.clone()),
         }
     }

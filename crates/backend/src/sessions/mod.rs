@@ -26,6 +26,7 @@ use crate::connection::supervisor::{ConnectSettings, ForClient, Phase, State, Su
 use crate::connection::{Connection, Loss};
 use crate::handshake::Known;
 use crate::listening::{self, Listeners, ListeningWorker};
+use crate::process_log::ProcessLog;
 use crate::request::TransportContext;
 use crate::request::declared::Declared;
 use crate::settings::{EraChoice, SessionPolicy};
@@ -105,6 +106,11 @@ impl SessionPool {
     /// Whether the backend has been ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.settings.shutdown.is_cancelled()
+    }
+
+    /// What its processes write besides messages.
+    pub(crate) fn process_log(&self) -> &ProcessLog {
+        &self.settings.context.process_log
     }
 
     /// The connection that Fanlight itself uses.

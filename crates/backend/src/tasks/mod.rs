@@ -34,8 +34,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fanlight_canonical::{
-    BackendClient, BackendError, BackendStatus, Call, CallContext, Caller, Listen, Listening, Pending, ServerMessages,
-    SessionKey, TaskDialect,
+    BackendClient, BackendError, BackendStatus, Call, CallContext, Caller, Listen, Listening, Pending, ProcessOutput,
+    ServerMessages, SessionKey, TaskDialect,
 };
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use fanlight_protocol::result::ServerDescription;
@@ -171,6 +171,10 @@ impl BackendClient for TaskTranslation {
 
     fn status(&self) -> BackendStatus {
         self.0.inner.status()
+    }
+
+    fn process_output(&self) -> ProcessOutput {
+        self.0.inner.process_output()
     }
 }
 
@@ -378,7 +382,7 @@ fn as_task(call: &Call) -> Call {
 
 /// The context for requests that no progress is wanted of.
 fn without_progress(context: &CallContext) -> CallContext {
-    CallContext { wants_progress: false, ..context.clone() }
+    CallContext { wants_progress: false, request: None, ..context.clone() }
 }
 
 /// The context with the tasks extension among the capabilities.

@@ -97,6 +97,7 @@ async fn legacy_status_is_translated_if_nothing_has_to_be_inlined() {
         message_bytes: 1024,
         invalid_output: 1024,
         process_log: 1024,
+        process_log_kept: 1024,
         open_server_requests: 1,
         task_inputs: 1,
         nesting: 8,

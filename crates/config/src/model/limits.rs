@@ -39,6 +39,9 @@ options! {
         /// Bytes of the standard error of a stdio backend that are read a second; a process that writes more has to wait. A
         /// line counts as 1 KiB at least.
         "processLog" => process_log: usize = 4 * MIB, size(KIB, GIB);
+        /// Bytes that are kept, for each stdio backend, of what its processes write to standard error, and to standard
+        /// output besides messages; each line counts 64 bytes more. 0 for none.
+        "processLogKept" => process_log_kept: usize = 256 * KIB, size(0, GIB);
         /// Bytes of the head of one HTTP request.
         "header" => header: usize = 64 * KIB, size(KIB, MIB);
         /// Levels of nesting in one JSON message.

@@ -2,6 +2,7 @@
 
 pub(crate) mod limits;
 pub(crate) mod operators;
+pub(crate) mod rewriting;
 pub(crate) mod secret;
 pub(crate) mod server;
 pub(crate) mod tools;
@@ -14,6 +15,7 @@ use crate::option::kind::{Each, Nested, OrOff};
 use crate::option::{Options, options};
 use limits::{Limits, Timeouts};
 use operators::{Admin, Telemetry};
+use rewriting::Naming;
 use secret::SealKey;
 use server::Server;
 use values::{ADDRESS, HOST, KEY, ORIGIN, PATH, PATTERN, loopback};
@@ -38,6 +40,8 @@ options! {
         /// Values of `Host` that are answered, such as `mcp.example.com` (any port) or `mcp.example.com:8080`; `*` for any.
         /// Default: loopback names and the listen address.
         "allowedHosts" => allowed_hosts: Vec<String> = Vec::new(), Each(HOST), example "[localhost, 127.0.0.1, mcp.example.com]";
+        /// How the names of tools and prompts are made.
+        "naming" => naming: Naming = Naming::defaults(), Nested::<Naming>::KIND;
         /// Secret keys that seal what clients carry, list cursors and `requestState`: 32 bytes each, as base64 or 64
         /// hexadecimal digits. The first seals, all open: to change keys, put the new one first and remove the old one a
         /// day later. Set them to keep cursors valid across restarts and replicas. Default: a new key at each start.

@@ -6,9 +6,11 @@ use fanlight_settings::Transport;
 use serde_json::json;
 
 use super::limits::{CONCURRENCY, Limits, Timeouts};
+use super::rewriting::{Argument, ArgumentKind, NEW_NAME, ToolOverride};
 use super::tools::ToolFilter;
 use crate::definition::{Form, Visible};
 use crate::option::kind::{Choice, Each, Flag, Maybe, Nested, Parsed, TIME};
+use crate::option::map::NameMap;
 use crate::option::{Options as _, options};
 
 /// The longest name of a server, in characters.
@@ -21,8 +23,8 @@ options! {
     options {
         /// Whether the server takes part.
         "enabled" => enabled: bool = true, Flag;
-        /// What its tool and prompt names start with when there are several servers; may be empty. Default: the name and
-        /// two underscores.
+        /// What its tool and prompt names start with; may be empty. Default: where there are several servers, or in naming
+        /// style `always`, the name and `naming.separator`.
         "prefix" => prefix: Option<String> = None, Maybe(PREFIX), example "web_";
         /// The protocol era that the server is spoken to in; `auto` asks it.
         "era" => era: EraChoice = EraChoice::Auto, ERA;
@@ -35,6 +37,12 @@ options! {
         "concurrency" => concurrency: usize = Limits::default().concurrency, CONCURRENCY;
         /// Which of its tools are offered.
         "tools" => tools: ToolFilter = ToolFilter::default(), Nested::<ToolFilter>::KIND;
+        /// Other names for its tools and prompts, by the names that it gives them.
+        "rename" => renames: Vec<(String, String)> = Vec::new(), NameMap(NEW_NAME);
+        /// Members of the definitions of its tools that clients get instead, by the names that it gives them.
+        "override" => overrides: Vec<(String, ToolOverride)> = Vec::new(), NameMap(Nested::<ToolOverride>::KIND);
+        /// Arguments of its tools that each call gets, that have another default, or that are hidden.
+        "arguments" => arguments: Vec<(String, Vec<(String, Argument)>)> = Vec::new(), NameMap(NameMap(ArgumentKind));
         /// Whether trace context is sent to it.
         "traceContext" => forwards_trace_context: bool = true, TRACE_CONTEXT;
         /// Variables of Fanlight's environment that its process inherits, besides PATH, HOME, USER, LOGNAME, SHELL, TERM,

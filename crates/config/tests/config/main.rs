@@ -7,6 +7,7 @@ mod errors;
 mod examples;
 mod files;
 mod properties;
+mod rewriting;
 mod schema;
 mod secrets;
 mod syntax;

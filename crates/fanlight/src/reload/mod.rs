@@ -15,7 +15,7 @@ use std::time::SystemTime;
 use arc_swap::ArcSwap;
 use fanlight_config::{Config, ConfigErrors, Loaded};
 use fanlight_telemetry::Telemetry;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -101,14 +101,19 @@ pub(crate) struct Start {
     pub(crate) apply: Box<dyn Fn(&Config) + Send + Sync>,
     /// Notices changed files, if they are to be watched.
     pub(crate) watch: Option<Watch>,
+    /// SIGHUP, from [`hangups`].
+    pub(crate) hangups: Signal,
+}
+
+/// Receives SIGHUP from now on; until then it ends the process.
+pub(crate) fn hangups() -> Result<Signal, Failure> {
+    signal(SignalKind::hangup()).map_err(|error| Failure::other(format!("cannot listen for signals: {error}")))
 }
 
 impl Keeper {
     /// Starts to listen to signals, files and requests.
-    pub(crate) fn start(start: Start) -> Result<(Control, Keeping), Failure> {
-        let Start { source, loaded, in_force, assembly, telemetry, apply, mut watch } = start;
-        let hangups = signal(SignalKind::hangup())
-            .map_err(|error| Failure::other(format!("cannot listen for signals: {error}")))?;
+    pub(crate) fn start(start: Start) -> (Control, Keeping) {
+        let Start { source, loaded, in_force, assembly, telemetry, apply, mut watch, hangups } = start;
         if let Some(watch) = &mut watch {
             watch.follow(&loaded.files);
         }
@@ -129,13 +134,13 @@ impl Keeper {
         };
         let end = CancellationToken::new();
         let task = tokio::spawn(keeper.run(waiting, hangups, end.clone()));
-        Ok((control, Keeping { task, end }))
+        (control, Keeping { task, end })
     }
 
     async fn run(
         mut self,
         mut requests: mpsc::Receiver<Request>,
-        mut hangups: tokio::signal::unix::Signal,
+        mut hangups: Signal,
         end: CancellationToken,
     ) -> Assembly {
         loop {

@@ -4,6 +4,7 @@
 //! A transport frames messages, implements [`Transport`] for what differs between transports, and sends
 //! what [`Ingress::receive`] returns.
 
+mod notification;
 mod request;
 mod transport;
 
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fanlight_canonical::{Core, Peer, Principal};
 use fanlight_protocol::message::Sender;
-use fanlight_protocol::{Era, Json, Message, MessageError, Method, Notification, Request, Response, Revision};
+use fanlight_protocol::{Era, Json, Message, MessageError, Request, Response, Revision};
 use fanlight_protocol::{RpcError, code};
 use fanlight_telemetry::{ServerSpan, TrustInbound, without_trace_context};
 use tokio::sync::OwnedSemaphorePermit;
@@ -22,7 +23,7 @@ pub(crate) use self::transport::Transport;
 use crate::call::RenderedCall;
 use crate::call::subscription::Subscriptions;
 use crate::eras::params::{Meta, Params};
-use crate::eras::{era, fault, modern};
+use crate::eras::{era, fault};
 use crate::error::FrontendError;
 use crate::facts::TransportFacts;
 use crate::settings::FrontendSettings;
@@ -222,38 +223,6 @@ impl<C: Core> Ingress<C> {
             }
         }
         Ok(Received::Batch(session, requests))
-    }
-
-    async fn notification<T: Transport>(
-        &self,
-        transport: &T,
-        origin: &Origin<'_>,
-        notification: &Notification,
-    ) -> Result<(), Box<Refusal>> {
-        let params = Params::read(notification.params().as_ref())?;
-        let version = transport.version_header();
-        if let Some(unknown) = version.filter(|version| Revision::from_name(version).is_none()) {
-            return Err(Refusal::malformed(modern::unsupported(unknown)));
-        }
-        self.admit(transport, origin, false)?;
-        let running = match transport.running() {
-            Some(running) => Some(Arc::clone(running)),
-            // 2026-07-28 has no notification from client to server on HTTP: a modern one, cancellation
-            // included, is accepted and means nothing (streamable-http, Sending Messages).
-            None if era::of_message(&params.meta, version) == Era::Modern => None,
-            None => transport.session(origin).await?.map(|session| Arc::clone(&session.session.running)),
-        };
-        match (&notification.method, running, params.request_id()) {
-            (Method::Cancelled, Some(running), Some(id)) => running.cancel(&id),
-            (Method::Initialized, ..) => transport.initialized(),
-            (Method::Other(_), Some(_), _) => {
-                if let Some(session) = transport.session(origin).await? {
-                    self.core.notify(notification.clone(), Arc::new(session.session.context(false)));
-                }
-            }
-            _ => {}
-        }
-        Ok(())
     }
 
     /// A client's answer to a server request, which is one of its own session. Modern clients "MUST NOT

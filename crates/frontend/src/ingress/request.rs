@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::{CallContext, Caller, Core, Peer};
+use fanlight_canonical::{CallContext, Caller, Core, Peer, SessionRequest};
 use fanlight_protocol::member_name::is_confusable_method;
 use fanlight_protocol::{Era, Json, Method, Request, Response, Revision, RpcError, code};
 use fanlight_telemetry::ServerSpan;
@@ -165,6 +165,7 @@ impl<C: Core> Ingress<C> {
             capabilities: sender.capabilities,
             log_level: sender.log_level,
             wants_progress,
+            request: None,
             tasks,
             trace,
         };
@@ -229,8 +230,12 @@ impl<C: Core> Ingress<C> {
         };
         let client = &session.session;
         let (takes_messages, progress_token) = (transport.takes_messages(), params.meta.progress_token());
-        let context =
-            CallContext { trace: span.parent(), ..client.context(takes_messages && progress_token.is_some()) };
+        let named = Arc::new(SessionRequest::new(progress_token.clone()));
+        let context = CallContext {
+            trace: span.parent(),
+            request: Some(Arc::clone(&named)),
+            ..client.context(takes_messages && progress_token.is_some())
+        };
         let logs = legacy::log_gate(client.log_level());
         let filter = NotificationFilter { progress_token, logs, era: Era::Legacy };
         let limits = || input_rounds::Limits {
@@ -246,7 +251,7 @@ impl<C: Core> Ingress<C> {
             messages: takes_messages.then_some(self.settings.notification_buffer),
         };
         let mut call = CoreCall::start_after(listening, &self.core, core_request);
-        call.set_cancellation(Some(client.running.begin(&request.id)));
+        call.set_cancellation(Some(client.running.begin_named(&request.id, named)));
         call.keep_session(session.clone().into_guard());
         if let Some(detached) = transport.detached() {
             call.outlive_in(detached);

@@ -141,6 +141,7 @@ impl Session {
             capabilities: initialize.capabilities.clone(),
             log_level: self.log_level(),
             wants_progress,
+            request: None,
             tasks: initialize.tasks(),
             trace: Parent::default(),
         }

@@ -198,7 +198,9 @@ impl SuspendedCall {
                 }
                 Some(ResponseItem::Message(ServerMessage::Refused(missing))) => self.note_missing(missing),
                 Some(
-                    ResponseItem::Message(ServerMessage::Pause { .. } | ServerMessage::StreamBegun)
+                    ResponseItem::Message(
+                        ServerMessage::Pause { .. } | ServerMessage::StreamBegun | ServerMessage::TaskProgress(_),
+                    )
                     | ResponseItem::Pause(_)
                     | ResponseItem::StreamBegun,
                 ) => {}

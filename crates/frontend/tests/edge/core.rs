@@ -224,7 +224,7 @@ async fn ask(call: &Call, request: &Json) -> oneshot::Receiver<Response> {
     let method = Method::from_name(&request.get("method").unwrap().as_str().unwrap());
     let (params, trace) = (request.get("params"), Default::default());
     let deadline = tokio::time::Instant::now() + GIVES_UP;
-    let request = ServerRequest { method, params, trace, answer, deadline };
+    let request = ServerRequest { method, params, trace, answer, notices: None, deadline };
     call.messages.send(ServerMessage::Request(request)).await;
     answered
 }

@@ -17,6 +17,7 @@ mod merging;
 mod pages;
 mod part;
 mod reading;
+mod rewritten;
 mod snapshot;
 pub mod uri_template;
 mod watch;
@@ -34,6 +35,8 @@ pub(crate) use describe::{all as describe_all, only as describe_only};
 pub(crate) use kind::Change;
 pub use kind::ListKind;
 pub(crate) use load::{answered, cut_off};
+pub use rewritten::UnknownName;
+pub(crate) use snapshot::PageOf;
 pub use snapshot::{Collision, Entry, Snapshot};
 pub(crate) use watch::{ListWatcher, updated_uri};
 
@@ -507,7 +510,7 @@ impl Catalogue {
         });
         // Every client's list passes here: findings are logged once and not each time.
         if is_news {
-            snapshot.log_findings();
+            snapshot.log_findings(previous.as_deref());
         }
         if has_changed {
             self.announcer.announce(self.kind.change(), pause);

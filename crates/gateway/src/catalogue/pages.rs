@@ -7,6 +7,8 @@ use std::time::Duration;
 use fanlight_canonical::Principal;
 use fanlight_protocol::{Json, Response};
 
+use crate::topology::BackendId;
+
 /// Pages kept at most. One for each position where a page begins, which are few unless clients page
 /// with the cursors of many earlier states, and for each principal where a page has a cursor.
 const KEPT: usize = 64;
@@ -15,11 +17,13 @@ const KEPT: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Pages(Mutex<HashMap<Key, Page>>);
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) start: usize,
     /// Who may use the cursor in it; `None` for a page without one.
     pub(super) principal: Option<Principal>,
+    /// The backends whose tools it offers as tasks although they do not say so.
+    pub(super) taking_tasks: Vec<BackendId>,
 }
 
 #[derive(Debug)]
@@ -31,9 +35,9 @@ struct Page {
 
 impl Pages {
     /// The answer with the entries from `key.start` to `end`, kept or made by `write`.
-    pub(super) fn kept_or(&self, key: Key, end: usize, ttl_left: Duration, write: impl FnOnce() -> Json) -> Response {
+    pub(super) fn kept_or(&self, key: &Key, end: usize, ttl_left: Duration, write: impl FnOnce() -> Json) -> Response {
         let kept = |pages: &HashMap<Key, Page>| {
-            let page = pages.get(&key).filter(|page| page.end == end && page.ttl_left == ttl_left)?;
+            let page = pages.get(key).filter(|page| page.end == end && page.ttl_left == ttl_left)?;
             Some(page.answer.clone())
         };
         if let Some(answer) = kept(&self.0.lock().unwrap_or_else(PoisonError::into_inner)) {
@@ -42,10 +46,10 @@ impl Pages {
         // Written without the lock: two requests may write the same page.
         let answer = Response::from_result(&write()).cached();
         let mut pages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if pages.len() >= KEPT && !pages.contains_key(&key) {
+        if pages.len() >= KEPT && !pages.contains_key(key) {
             pages.clear();
         }
-        pages.insert(key, Page { end, ttl_left, answer: answer.clone() });
+        pages.insert(key.clone(), Page { end, ttl_left, answer: answer.clone() });
         answer
     }
 }
@@ -76,7 +80,7 @@ mod tests {
                 written.set(written.get() + 1);
                 Json::string(&format!("{start} {left:?}"))
             };
-            pages.kept_or(Key { start, principal: None }, start + 5, rounded(left), write).body().as_text().to_owned()
+            pages.kept_or(&Key { start, ..Key::default() }, start + 5, rounded(left), write).body().as_text().to_owned()
         };
         let second = Duration::from_secs(1);
         assert_eq!(page(0, 60 * second), page(0, 60 * second + second / 3));
@@ -92,8 +96,8 @@ mod tests {
     fn page_with_a_cursor_is_kept_for_one_principal_alone() {
         let pages = Pages::default();
         let page = |name: &str| {
-            let key = Key { start: 0, principal: Some(Principal::named("issuer", name)) };
-            pages.kept_or(key, 5, Duration::ZERO, || Json::string(name)).body().as_text().to_owned()
+            let key = Key { principal: Some(Principal::named("issuer", name)), ..Key::default() };
+            pages.kept_or(&key, 5, Duration::ZERO, || Json::string(name)).body().as_text().to_owned()
         };
         assert_eq!([page("ann"), page("bob"), page("ann")], ["\"ann\"", "\"bob\"", "\"ann\""]);
     }

@@ -7,17 +7,18 @@ use std::sync::Arc;
 
 use std::time::Duration;
 
-use fanlight_canonical::{Outcome, Principal};
-use fanlight_protocol::Response;
+use fanlight_canonical::{Outcome, Principal, Rewritten};
 use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder};
+use fanlight_protocol::{Response, task_support};
 use foldhash::fast::RandomState;
 use tracing::warn;
 
 use super::ListKind;
 use super::pages::{self, Pages};
+use super::rewritten::UnknownName;
 use super::uri_template::UriTemplate;
 use crate::merge::{self, Contribution, Merged};
-use crate::topology::{self, BackendId};
+use crate::topology::{self, BackendId, ToolRewriting};
 
 /// How many collisions a log line names.
 const NAMED: usize = 5;
@@ -40,7 +41,24 @@ pub struct Snapshot {
     pub(super) templates: Vec<(UriTemplate, usize)>,
     pub(super) rest: Merged,
     pub(super) collisions: Vec<Collision>,
+    /// The names in the configuration that servers do not list.
+    pub(super) unknown: Vec<UnknownName>,
+    /// What the configuration has changed of any entry.
+    pub(super) rewritten: Rewritten,
     pub(super) pages: Pages,
+}
+
+/// Which page of a list is wanted, and by whom.
+pub(crate) struct PageOf<'a> {
+    /// The position of its first entry.
+    pub(crate) start: usize,
+    /// Entries on it, at most.
+    pub(crate) size: usize,
+    /// What is left of the time for which the list may be kept, if backends limit that.
+    pub(crate) ttl_left: Duration,
+    pub(crate) principal: &'a Principal,
+    /// The backends whose tools the client may call as tasks although they do not say so.
+    pub(crate) taking_tasks: Vec<BackendId>,
 }
 
 /// What one backend gave.
@@ -65,6 +83,10 @@ pub struct Entry {
     pub backend: BackendId,
     /// Whether it is a tool that an app shows.
     pub shows_app: bool,
+    /// What the configuration has changed of it.
+    pub rewritten: Rewritten,
+    /// How it is called, if its backend gets other arguments than clients send.
+    pub(crate) rewriting: Option<Arc<ToolRewriting>>,
 }
 
 /// A name or URI that two backends claim.
@@ -98,33 +120,35 @@ impl Snapshot {
         Some(list.finish())
     }
 
-    /// The answer for `principal` with the entries from `start` on, at most `page_size` of them.
-    /// `next_cursor` makes the cursor of the first entry that is left, from the name of its backend and
-    /// its offset within that one's part. If backends limit how long their lists may be kept, `ttl_left`
-    /// is what is left of that.
-    pub(crate) fn page(
-        &self,
-        start: usize,
-        page_size: usize,
-        ttl_left: Duration,
-        principal: &Principal,
-        next_cursor: impl FnOnce(&str, u32) -> Option<String>,
-    ) -> Response {
-        let end = self.entries.len().min(start.saturating_add(page_size.max(1)));
+    /// The answer with one page of the list. `next_cursor` makes the cursor of the first entry that is left, from the
+    /// name of its backend and its offset within that one's part.
+    pub(crate) fn page(&self, page: PageOf<'_>, next_cursor: impl FnOnce(&str, u32) -> Option<String>) -> Response {
+        let PageOf { start, size, ttl_left, principal, taking_tasks } = page;
+        let end = self.entries.len().min(start.saturating_add(size.max(1)));
         let ttl_left = pages::rounded(ttl_left);
         let next = self.place(end);
-        let key = pages::Key { start: start.min(end), principal: next.map(|_| principal.clone()) };
-        self.pages.kept_or(key, end, ttl_left, || {
+        let key = pages::Key { start: start.min(end), principal: next.map(|_| principal.clone()), taking_tasks };
+        self.pages.kept_or(&key, end, ttl_left, || {
             let cursor = next.and_then(|(backend, offset)| next_cursor(backend, offset));
-            self.write_page(start..end, ttl_left, cursor)
+            self.write_page(start..end, &key.taking_tasks, ttl_left, cursor)
         })
     }
 
-    fn write_page(&self, range: Range<usize>, ttl_left: Duration, next_cursor: Option<String>) -> Json {
+    fn write_page(
+        &self,
+        range: Range<usize>,
+        taking_tasks: &[BackendId],
+        ttl_left: Duration,
+        next_cursor: Option<String>,
+    ) -> Json {
         let entries = self.entries.get(range).unwrap_or_default();
         let mut list = ArrayBuilder::with_capacity(entries.iter().map(|entry| entry.visible.bytes().len() + 1).sum());
         for entry in entries {
-            list.push(&entry.visible);
+            let takes_tasks = taking_tasks.contains(&entry.backend);
+            match takes_tasks.then(|| task_support::optional_for_tool(&entry.visible)).flatten() {
+                Some(offered) => list.push(&offered),
+                None => list.push(&entry.visible),
+            };
         }
         let mut result = ObjectBuilder::new();
         result.member(self.kind.map_or("entries", ListKind::member), &list.finish());
@@ -274,7 +298,16 @@ impl Snapshot {
         self.entries.len() == other.entries.len() && sorted(self) == sorted(other)
     }
 
-    pub(super) fn log_findings(&self) {
+    /// Logs what is wrong with it, as far as that is not so with `previous`.
+    pub(super) fn log_findings(&self, previous: Option<&Self>) {
+        for unknown in &self.unknown {
+            let is_news = previous.is_none_or(|previous| !previous.unknown.contains(unknown));
+            // Whether a prompt has the name, this list does not say; `fanlight check` does.
+            if is_news && !unknown.may_be_prompt {
+                let UnknownName { backend, name, tool, .. } = unknown;
+                warn!(backend, name, tool, "the configuration names what the server does not list");
+            }
+        }
         let list = self.kind.map_or("", ListKind::member);
         for (count, claimed, what) in self.findings() {
             warn!(list, count, claimed, "{what}");

@@ -5,6 +5,7 @@
 //! state of a task changes nothing. Of the two dialects of tasks it reads ids and lifetimes only.
 
 mod list;
+pub(crate) mod offered;
 mod owners;
 
 use std::collections::HashMap;
@@ -153,7 +154,7 @@ impl Tasks {
             method: Method::GetTask,
             params: Some(params.finish()),
             // The client's own: the task may belong to its session.
-            context: Arc::new(CallContext { wants_progress: false, ..(**context).clone() }),
+            context: Arc::new(CallContext { wants_progress: false, request: None, ..(**context).clone() }),
             messages: ServerMessages::discard(),
         };
         let mut asked: FuturesOrdered<_> = topology

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fanlight_canonical::{Call, CallContext, Caller, Principal, SessionKey};
 
 use super::fake::*;
+use crate::NamingPolicy;
 
 const CALLED: (&str, &str) = ("tools/call", r#""result":{"content":[]}"#);
 const READ: (&str, &str) = ("resources/read", r#""result":{"contents":[]}"#);
@@ -112,7 +113,7 @@ async fn hidden_tool_has_no_bare_name() {
         entry.permits_tool = Some(Arc::new(|name: &str| name == "show"));
     }
     let scene = scene(vec![fake("c", &[]), fake("d", &[])]);
-    scene.gateway.replace(entries, limits(1000)).await;
+    scene.gateway.replace(entries, &NamingPolicy::default(), limits(1000)).await;
     let body = scene.ask("tools/call", Some(r#"{"name":"refresh"}"#)).await;
     assert_eq!(error_of(&body), (-32602, "Unknown tool: refresh".into()));
 }

@@ -16,7 +16,9 @@ use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Message, Method, Notification, Response};
 use tokio::sync::Semaphore;
 
-use crate::{BackendEntry, BackendId, ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits};
+use crate::{
+    BackendEntry, BackendId, ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits, NamingPolicy, Rewriting,
+};
 
 /// Answers each `method` or `method params` from a script; records what it was sent.
 pub(super) struct Fake {
@@ -174,7 +176,14 @@ fn server_request() -> ServerMessage {
     let (answer, _) = tokio::sync::oneshot::channel();
     let (method, trace) = (Method::Elicit, Default::default());
     let deadline = tokio::time::Instant::now() + Duration::from_secs(600);
-    ServerMessage::Request(fanlight_canonical::ServerRequest { method, params: None, trace, answer, deadline })
+    ServerMessage::Request(fanlight_canonical::ServerRequest {
+        method,
+        params: None,
+        trace,
+        answer,
+        notices: None,
+        deadline,
+    })
 }
 
 impl BackendClient for Fake {
@@ -276,12 +285,34 @@ pub(super) fn scene_with(backends: Vec<(Fake, Option<&str>)>, page_size: usize) 
 }
 
 pub(super) fn scene_of(backends: Vec<(Fake, Option<&str>)>, page_size: usize, cache: CacheLimits) -> Scene {
-    let (backends, prefixes): (Vec<_>, Vec<_>) =
-        backends.into_iter().map(|(fake, prefix)| (Arc::new(fake), prefix)).unzip();
-    let ids: Vec<_> = backends.iter().map(|_| BackendId::fresh()).collect();
-    let entries = backends.iter().zip(prefixes).zip(&ids).map(|((fake, prefix), id)| entry(*id, fake, prefix));
+    let entries = backends.into_iter().map(|(fake, prefix)| {
+        let fake = Arc::new(fake);
+        (entry(BackendId::fresh(), &fake, prefix), fake)
+    });
+    scene_from(entries.collect(), NamingPolicy::default(), page_size, cache)
+}
+
+/// A backend with a rewriting.
+pub(super) fn rewritten(fake: Fake, rewriting: Rewriting) -> (BackendEntry, Arc<Fake>) {
+    let fake = Arc::new(fake);
+    (BackendEntry { rewriting, ..entry(BackendId::fresh(), &fake, None) }, fake)
+}
+
+pub(super) fn scene_rewriting(backends: Vec<(BackendEntry, Arc<Fake>)>, naming: NamingPolicy) -> Scene {
+    scene_from(backends, naming, 1000, CacheLimits { entries: 0, bytes: 0, longest: Duration::ZERO })
+}
+
+fn scene_from(
+    backends: Vec<(BackendEntry, Arc<Fake>)>,
+    naming: NamingPolicy,
+    page_size: usize,
+    cache: CacheLimits,
+) -> Scene {
+    let (entries, backends): (Vec<_>, Vec<_>) = backends.into_iter().unzip();
+    let ids = entries.iter().map(|entry| entry.id).collect();
     let settings = GatewaySettings {
-        backends: entries.collect(),
+        backends: entries,
+        naming,
         lists: limits(page_size),
         cache,
         tasks: crate::TaskLimits {
@@ -299,7 +330,8 @@ pub(super) fn scene_of(backends: Vec<(Fake, Option<&str>)>, page_size: usize, ca
 }
 
 pub(super) fn entry(id: BackendId, fake: &Arc<Fake>, prefix: Option<&str>) -> BackendEntry {
-    BackendEntry { id, client: Arc::<Fake>::clone(fake), prefix: prefix.map(str::to_owned), permits_tool: None }
+    let (prefix, rewriting) = (prefix.map(str::to_owned), Rewriting::default());
+    BackendEntry { id, client: Arc::<Fake>::clone(fake), prefix, permits_tool: None, rewriting }
 }
 
 pub(super) fn limits(page_size: usize) -> ListLimits {
@@ -344,6 +376,7 @@ impl Client {
                 format!("{} {}", notification.method, notification.params().unwrap_or_else(Json::null))
             }
             ServerMessage::Request(request) => request.method.to_string(),
+            ServerMessage::TaskProgress(_) => "progress of a task".into(),
             ServerMessage::StreamBegun => "stream begun".into(),
             ServerMessage::Pause { .. } => "pause".into(),
             ServerMessage::Refused(_) => "refused".into(),

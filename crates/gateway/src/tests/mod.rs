@@ -9,6 +9,7 @@ mod freshness;
 mod listening;
 mod principals;
 mod reads;
+mod rewriting;
 mod routing;
 mod tasks;
 mod topology;

@@ -9,6 +9,7 @@ use tokio::sync::Semaphore;
 
 use super::fake::*;
 use crate::BackendId;
+use crate::NamingPolicy;
 
 const T: &str = r#""result":{"tools":[{"name":"1"},{"name":"2"}]}"#;
 
@@ -23,7 +24,7 @@ impl Scene {
     /// Replaces the topology of `a` and `b` by `c` and `b`.
     async fn replace_a_by(&self, c: &Arc<Fake>) {
         let backends = vec![entry(BackendId::fresh(), c, None), entry(self.ids[1], &self.backends[1], None)];
-        self.gateway.replace(backends, limits(3)).await;
+        self.gateway.replace(backends, &NamingPolicy::default(), limits(3)).await;
     }
 }
 
@@ -82,11 +83,11 @@ async fn cursor_names_its_backend_in_another_order() {
     assert_eq!(scene.ask("tools/list", Some(&params)).await, r#"{"tools":[{"name":"b__2"}]}"#);
     // `b` is the first now.
     let backends = vec![entry(scene.ids[1], &scene.backends[1], None), entry(BackendId::fresh(), &c, None)];
-    scene.gateway.replace(backends, limits(9)).await;
+    scene.gateway.replace(backends, &NamingPolicy::default(), limits(9)).await;
     let next = scene.ask("tools/list", Some(&params)).await;
     assert_eq!(next, r#"{"tools":[{"name":"b__2"},{"name":"c__1"},{"name":"c__2"}]}"#);
     // A backend that is no longer configured has nothing left to list.
-    scene.gateway.replace(vec![entry(BackendId::fresh(), &c, Some("c-"))], limits(9)).await;
+    scene.gateway.replace(vec![entry(BackendId::fresh(), &c, Some("c-"))], &NamingPolicy::default(), limits(9)).await;
     assert_eq!(scene.ask("tools/list", Some(&params)).await, r#"{"tools":[]}"#);
 }
 
@@ -121,11 +122,11 @@ async fn replaced_backend_is_announced_once_for_each_kind_that_differs() {
     received.sort();
     assert_eq!(received, ["prompts/list_changed", "resources/list_changed", "tools/list_changed"]);
     let same = vec![entry(BackendId::fresh(), &c, None), entry(scene.ids[1], &scene.backends[1], None)];
-    scene.gateway.replace(same, limits(3)).await;
+    scene.gateway.replace(same, &NamingPolicy::default(), limits(3)).await;
     rest().await;
     assert!(client.received().is_empty(), "a new backend that offers the same");
     let order = vec![entry(scene.ids[1], &scene.backends[1], None), entry(BackendId::fresh(), &c, None)];
-    scene.gateway.replace(order, limits(3)).await;
+    scene.gateway.replace(order, &NamingPolicy::default(), limits(3)).await;
     rest().await;
     assert!(client.received().is_empty(), "order alone");
 }
@@ -136,7 +137,10 @@ async fn second_backend_and_its_end_are_announced_to_clients_of_the_first() {
     let mut client = scene.listen(all_lists()).await;
     let b = Arc::new(with_tools("b", T));
     let first = || entry(scene.ids[0], &scene.backends[0], None);
-    scene.gateway.replace(vec![first(), entry(BackendId::fresh(), &b, None)], limits(9)).await;
+    scene
+        .gateway
+        .replace(vec![first(), entry(BackendId::fresh(), &b, None)], &NamingPolicy::default(), limits(9))
+        .await;
     rest().await;
     assert_eq!(client.received(), ["tools/list_changed"]);
     b.answer("tools/list", r#""result":{"tools":[]}"#);
@@ -144,7 +148,7 @@ async fn second_backend_and_its_end_are_announced_to_clients_of_the_first() {
     rest().await;
     assert_eq!(client.received(), ["tools/list_changed"], "by the gateway, for a backend that is new");
 
-    scene.gateway.replace(vec![first()], limits(9)).await;
+    scene.gateway.replace(vec![first()], &NamingPolicy::default(), limits(9)).await;
     rest().await;
     assert_eq!(client.received(), ["tools/list_changed"], "names have no prefix any more");
     scene.backends[0].announce(Method::ToolsChanged, None);
@@ -153,7 +157,7 @@ async fn second_backend_and_its_end_are_announced_to_clients_of_the_first() {
     assert_eq!(b.listeners().0, 0);
 
     let other = Arc::new(with_tools("a", r#""result":{"tools":[{"name":"3"}]}"#));
-    scene.gateway.replace(vec![entry(BackendId::fresh(), &other, None)], limits(9)).await;
+    scene.gateway.replace(vec![entry(BackendId::fresh(), &other, None)], &NamingPolicy::default(), limits(9)).await;
     rest().await;
     assert_eq!(client.received(), ["tools/list_changed"]);
     other.announce(Method::ToolsChanged, None);
@@ -165,7 +169,7 @@ async fn only_backend_that_offers_the_same_after_its_replacement_is_not_announce
     let scene = scene(vec![with_tools("a", T)]);
     let mut client = scene.listen(all_lists()).await;
     let same = Arc::new(with_tools("a", T));
-    scene.gateway.replace(vec![entry(BackendId::fresh(), &same, None)], limits(9)).await;
+    scene.gateway.replace(vec![entry(BackendId::fresh(), &same, None)], &NamingPolicy::default(), limits(9)).await;
     rest().await;
     assert!(client.received().is_empty());
 }
@@ -178,7 +182,10 @@ async fn subscription_continues_at_the_backend_that_replaces_another() {
     let mut client = scene.listen(Interest { uris: vec!["x://1".into()], ..Interest::default() }).await;
     let c = Arc::new(announcing("c", &lists));
     c.fail_to_listen(Some(Scripted::Fails(unreachable())));
-    scene.gateway.replace(vec![entry(BackendId::fresh(), &c, None), scene_b()], limits(9)).await;
+    scene
+        .gateway
+        .replace(vec![entry(BackendId::fresh(), &c, None), scene_b()], &NamingPolicy::default(), limits(9))
+        .await;
     rest().await;
     c.fail_to_listen(None);
     // It is asked again after a while.
@@ -227,7 +234,7 @@ async fn replacement_with_equal_backends_changes_nothing() {
     rest().await;
     scene.forget();
     let equal = scene.ids.iter().zip(&scene.backends).map(|(id, fake)| entry(*id, fake, None)).collect();
-    scene.gateway.replace(equal, limits(3)).await;
+    scene.gateway.replace(equal, &NamingPolicy::default(), limits(3)).await;
     rest().await;
     assert_eq!(scene.ask("tools/list", None).await, first, "its cursor, too");
     assert!(client.received().is_empty());

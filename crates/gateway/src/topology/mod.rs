@@ -6,6 +6,7 @@
 
 mod alias;
 mod naming;
+mod rewriting;
 mod send;
 mod settings;
 
@@ -16,11 +17,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use fanlight_canonical::BackendClient;
 use foldhash::fast::RandomState;
-use tokio::sync::Notify;
-
 pub(crate) use naming::client_objection;
-pub use naming::{Naming, namings};
+pub use naming::{Naming, NamingPolicy, namings};
+pub(crate) use rewriting::{Argument, ToolRewriting, ToolRewritings};
+pub use rewriting::{ArgumentRule, DefinitionMember, Rewriting};
 pub use settings::{BackendEntry, ByteLimits, ListLimits, ToolFilter};
+use tokio::sync::Notify;
 
 /// Identifies a backend while this process runs. A backend that a changed configuration keeps has the
 /// same id before and after the change.
@@ -50,20 +52,28 @@ pub(crate) struct Member {
     pub(crate) id: BackendId,
     pub(crate) client: Arc<dyn BackendClient>,
     pub(crate) naming: Naming,
+    pub(crate) rewritings: ToolRewritings,
     permits_tool: Option<ToolFilter>,
+    /// Whether nothing of it is renamed, rewritten or hidden.
+    is_transparent: bool,
+    has_listed_tools_only: bool,
 }
 
 impl Topology {
-    pub(crate) fn new(entries: Vec<BackendEntry>, limits: ListLimits) -> Arc<Self> {
-        Arc::new(Self::build(entries, limits))
+    pub(crate) fn new(entries: Vec<BackendEntry>, policy: &NamingPolicy, limits: ListLimits) -> Arc<Self> {
+        Arc::new(Self::build(entries, policy, limits))
     }
 
-    fn build(entries: Vec<BackendEntry>, limits: ListLimits) -> Self {
+    fn build(entries: Vec<BackendEntry>, policy: &NamingPolicy, limits: ListLimits) -> Self {
         let named: Vec<_> = entries.iter().map(|entry| (entry.client.name(), entry.prefix.as_deref())).collect();
-        let namings = namings(&named);
+        let namings = namings(&named, policy);
         let member = |(entry, naming): (BackendEntry, Naming)| {
-            let BackendEntry { id, client, permits_tool, .. } = entry;
-            Member { id, client, naming, permits_tool }
+            let BackendEntry { id, client, permits_tool, rewriting, .. } = entry;
+            let naming = naming.with_renames(&rewriting.renames);
+            let rewritings = ToolRewritings::new(&rewriting);
+            let is_transparent = permits_tool.is_none() && naming.is_identity() && rewritings.is_empty();
+            let has_listed_tools_only = permits_tool.is_some() || naming.renames_any() || rewritings.guard_arguments();
+            Member { id, client, naming, rewritings, permits_tool, is_transparent, has_listed_tools_only }
         };
         let backends: Vec<_> = entries.into_iter().zip(namings).map(member).collect();
         let positions = backends.iter().enumerate().map(|(position, backend)| (backend.id, position)).collect();
@@ -72,8 +82,13 @@ impl Topology {
 
     /// The topology that replaces `earlier`. It has the same number if clients see no difference: then lists, cursors
     /// and listeners stay valid.
-    pub(crate) fn replacing(earlier: &Self, entries: Vec<BackendEntry>, limits: ListLimits) -> Arc<Self> {
-        let mut new = Self::build(entries, limits);
+    pub(crate) fn replacing(
+        earlier: &Self,
+        entries: Vec<BackendEntry>,
+        policy: &NamingPolicy,
+        limits: ListLimits,
+    ) -> Arc<Self> {
+        let mut new = Self::build(entries, policy, limits);
         let is_same = |(one, other): (&Member, &Member)| one.is_seen_as(other);
         if new.backends.len() == earlier.backends.len() && new.backends.iter().zip(&earlier.backends).all(is_same) {
             new.number = earlier.number;
@@ -120,11 +135,11 @@ impl Topology {
         self.backends.iter().find_map(|backend| Some((backend, backend.naming.unalias(uri)?)))
     }
 
-    /// The only backend, if there is but one and nothing is renamed or hidden: then everything passes
+    /// The only backend, if there is but one and nothing is renamed, rewritten or hidden: then everything passes
     /// unchanged, cursors and unknown methods included.
     pub(crate) fn transparent(&self) -> Option<&Member> {
         match self.backends.as_slice() {
-            [only] if only.permits_tool.is_none() && only.naming.is_identity() => Some(only),
+            [only] if only.is_transparent => Some(only),
             _ => None,
         }
     }
@@ -138,7 +153,8 @@ impl Member {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
             _ => false,
         };
-        self.id == other.id && self.naming == other.naming && has_same_filter
+        let has_same_names = self.naming == other.naming && self.rewritings == other.rewritings;
+        self.id == other.id && has_same_names && has_same_filter
     }
 
     /// The name that the configuration gives the backend.
@@ -146,9 +162,22 @@ impl Member {
         self.client.name()
     }
 
-    /// Whether any of its tools may be hidden.
-    pub(crate) fn is_filtered(&self) -> bool {
-        self.permits_tool.is_some()
+    /// Whether only listed tools may be called: where any is hidden or renamed, or has arguments that clients may not
+    /// send, the server could know it by further names than the configuration does.
+    pub(crate) fn has_listed_tools_only(&self) -> bool {
+        self.has_listed_tools_only
+    }
+
+    /// Whether it has a tool or prompt of this name that clients must not reach by that, or not without a check of its
+    /// arguments.
+    pub(crate) fn withholds(&self, original: &str) -> bool {
+        self.naming.bare(original) != original
+            || self.rewritings.of(original).is_some_and(|tool| tool.guards_arguments())
+    }
+
+    /// Whether only listed prompts may be asked for.
+    pub(crate) fn has_listed_prompts_only(&self) -> bool {
+        self.naming.renames_any()
     }
 
     /// Whether the tool that the backend calls `original` exists for clients.

@@ -73,6 +73,7 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
             message_bytes: 1 << 20,
             invalid_output: 1 << 20,
             process_log: 1 << 20,
+            process_log_kept: 256 << 10,
             open_server_requests: 16,
             task_inputs: 256,
             nesting: 64,
