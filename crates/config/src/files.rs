@@ -105,6 +105,21 @@ pub fn load_all(paths: &[PathBuf], env: &dyn Fn(&str) -> Option<String>) -> Resu
             },
         }
     }
+    // Where all servers are in one file, the place is shown.
+    if paths.len() > 1 || !loaded.config.include.is_empty() {
+        let is_known = |name: &str| loaded.config.servers.iter().any(|server| server.name == name);
+        for (path, endpoint) in &loaded.config.endpoints {
+            for name in endpoint.servers.iter().flatten().filter(|name| !is_known(name)) {
+                let message =
+                    format!("the endpoint {} names the server {}, which no file has", quoted(path), quoted(name));
+                let error = ConfigErrors::of_file(first, message, "correct the name in `endpoints`");
+                match &mut errors {
+                    Some(errors) => errors.extend(error),
+                    None => errors = Some(error),
+                }
+            }
+        }
+    }
     let folders = folders.into_iter().map(|path| ConfigFile { fingerprint: fingerprint(&path), path });
     loaded.files.extend(folders);
     errors.map_or(Ok(loaded), Err)

@@ -4,6 +4,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use fanlight_canonical::Endpoint;
+use fanlight_gateway::Gateway;
+
+use crate::endpoints;
+use crate::failure::Failure;
 
 /// A transparent, aggregating MCP proxy: one endpoint in front of several MCP servers.
 ///
@@ -43,6 +48,8 @@ pub(crate) enum Command {
         /// Print JSON, with the entries as clients receive them
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        endpoint: EndpointArgs,
     },
     /// Call one tool and print its result; exit status 1 if it is an error
     Call(CallArgs),
@@ -85,6 +92,9 @@ pub(crate) struct RunArgs {
 
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct StdioArgs {
+    /// Path of the endpoint that the client gets [default: the default endpoint, at `path`]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) endpoint: Option<String>,
     /// Address for operators (/ui, /api, /metrics, /healthz, /readyz), or `off`. Port 0 takes a free
     /// port and logs it [default: `admin.listen` if the configuration has it, else off]
     #[arg(long, value_name = "ADDR")]
@@ -133,6 +143,28 @@ pub(crate) struct CallArgs {
     /// Its arguments, a JSON object
     #[arg(default_value = "{}")]
     pub(crate) arguments: String,
+    #[command(flatten)]
+    pub(crate) endpoint: EndpointArgs,
+}
+
+/// The endpoint that a command looks through.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct EndpointArgs {
+    /// Path of an endpoint of the configuration, such as /mcp/readers [default: everything]
+    #[arg(long, value_name = "PATH")]
+    endpoint: Option<String>,
+}
+
+impl EndpointArgs {
+    /// The path, if one is named.
+    pub(crate) fn path(&self) -> Option<&str> {
+        self.endpoint.as_deref()
+    }
+
+    /// The endpoint, or everything if none is named.
+    pub(crate) fn find(&self, gateway: &Gateway) -> Result<Endpoint, Failure> {
+        self.endpoint.as_deref().map_or(Ok(Endpoint::Everything), |path| endpoints::find(gateway, path))
+    }
 }
 
 #[derive(Debug, Args)]

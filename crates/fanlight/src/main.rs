@@ -4,6 +4,7 @@
 mod admin;
 mod cli;
 mod demo;
+mod endpoints;
 mod failure;
 mod files;
 mod guard;
@@ -76,7 +77,7 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
             Some(Command::Run(args)) => serve::http(loaded, &args, &cli.common, log).await,
             Some(Command::Stdio(args)) => serve::stdio(loaded, &args, &cli.common, log).await,
             Some(Command::Check) => inspect::check(&loaded).await,
-            Some(Command::List { what, json }) => inspect::list(&loaded.config, what, json).await,
+            Some(Command::List { what, json, endpoint }) => inspect::list(&loaded.config, what, json, &endpoint).await,
             Some(Command::Call(args)) => inspect::call(&loaded.config, &args).await,
             Some(Command::Diff(args)) => inspect::diff(&loaded.config, &args).await,
             Some(Command::TraceTest(args)) => inspect::trace_test(&loaded.config, &args).await,

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::cli::{CommonArgs, ReloadArgs, RunArgs, StdioArgs};
+use crate::endpoints;
 use crate::failure::Failure;
 use crate::log::Log;
 use crate::reload::{Control, Keeper, Keeping, Source, Start, Unusable, Watch};
@@ -99,7 +100,17 @@ async fn stdio_until(
     let backends_end = CancellationToken::new();
     let (telemetry, guard) = telemetry::start(&loaded.config, &args.trace, log)?;
     let assembly = Assembly::start(&loaded.config, &telemetry, &backends_end)?;
-    let settings = Arc::new(frontend_settings(&loaded.config, &telemetry, &backends_end));
+    let path = args.endpoint.as_deref().unwrap_or(&loaded.config.path);
+    let endpoint = match endpoints::find(&assembly.gateway, path) {
+        Ok(endpoint) => endpoint,
+        Err(failure) => {
+            assembly.stop().await;
+            backends_end.cancel();
+            return Err(failure);
+        }
+    };
+    let settings = FrontendSettings { endpoint, ..frontend_settings(&loaded.config, &telemetry, &backends_end) };
+    let settings = Arc::new(settings);
     let core = Arc::clone(&assembly.gateway);
     let (control, keeping) =
         keep((as_read, &loaded.config), (&args.reload, common), hangups, assembly, &telemetry, &settings);

@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fanlight_backend::{
-    BackendSettings, EraChoice, Identity, PollIntervals, ProcessPolicy, RetryDelays, SessionPolicy, TelemetrySettings,
+    BackendSettings, EraChoice, HealthPolicy, Identity, PollIntervals, ProcessPolicy, RetryDelays, SessionPolicy,
+    TelemetrySettings,
 };
-use fanlight_config::{Config, Loaded, TrustChoice};
+use fanlight_canonical::Endpoint;
+use fanlight_config::{Config, Loaded, StartChoice, TrustChoice};
 use fanlight_frontend::{ByteBudget, FrontendSettings, Identify, LiveGuard};
 use fanlight_gateway::{ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits, TaskLimits};
 use fanlight_protocol::json::ObjectBuilder;
@@ -19,6 +21,7 @@ use tracing::warn;
 
 use crate::cli::CommonArgs;
 use crate::demo;
+use crate::endpoints::Endpoints;
 use crate::failure::Failure;
 use crate::guard;
 use crate::memory;
@@ -74,6 +77,7 @@ pub(crate) struct Assembly {
     pub(crate) gateway: Arc<Gateway>,
     /// The enabled servers.
     pub(crate) servers: Servers,
+    endpoints: Endpoints,
 }
 
 impl Assembly {
@@ -81,8 +85,10 @@ impl Assembly {
     pub(crate) fn start(config: &Config, telemetry: &Telemetry, shutdown: &CancellationToken) -> Result<Self, Failure> {
         let mut servers = Servers::new(telemetry, shutdown);
         let change = servers.prepare(config, None);
+        let endpoints = Endpoints::new(config);
         let settings = GatewaySettings {
             backends: change.entries(),
+            endpoints: endpoints.settings(),
             naming: naming_policy(config),
             lists: list_limits(config),
             cache: CacheLimits {
@@ -103,15 +109,17 @@ impl Assembly {
         };
         let gateway = Gateway::new(settings).map_err(|error| Failure::other(error.to_string()))?;
         servers.commit(change, config.timeouts.drain);
-        Ok(Self { gateway: Arc::new(gateway), servers })
+        Ok(Self { gateway: Arc::new(gateway), servers, endpoints })
     }
 
-    /// Puts the servers of `config` in force instead of the current ones, for requests that arrive from now on. The server
-    /// that is `restarted` counts as changed.
+    /// Puts the servers and endpoints of `config` in force instead of the current ones, for requests that arrive from now
+    /// on. The server that is `restarted` counts as changed.
     pub(crate) async fn replace(&mut self, config: &Config, restarted: Option<&str>) -> Difference {
         let change = self.servers.prepare(config, restarted);
         let difference = change.difference.clone();
-        self.gateway.replace(change.entries(), &naming_policy(config), list_limits(config)).await;
+        self.endpoints.update(config);
+        let endpoints = self.endpoints.settings();
+        self.gateway.replace(change.entries(), &naming_policy(config), list_limits(config), endpoints).await;
         self.servers.commit(change, config.timeouts.drain);
         difference
     }
@@ -164,13 +172,26 @@ pub(crate) fn backend_settings(
     BackendSettings {
         name: server.name.clone(),
         transport: server.transport.clone(),
-        processes: ProcessPolicy { inherit_env: server.inherit_env.clone(), guard: guard::program() },
+        processes: ProcessPolicy {
+            inherit_env: server.inherit_env.clone(),
+            guard: guard::program(),
+            sandbox: server.sandbox.sandbox(),
+            starts_on_demand: server.start == Some(StartChoice::Lazy),
+            idle: server.idle,
+            max_failures: server.start_attempts,
+        },
+        health: HealthPolicy {
+            interval: server.health.interval,
+            timeout: server.health.timeout,
+            timeouts: server.health.timeouts,
+        },
         era: match server.era {
             fanlight_config::EraChoice::Auto => EraChoice::Auto,
             fanlight_config::EraChoice::Legacy => EraChoice::Legacy,
             fanlight_config::EraChoice::Modern => EraChoice::Modern,
         },
         sessions: match server.session {
+            fanlight_config::SessionChoice::Auto => SessionPolicy::Auto,
             fanlight_config::SessionChoice::PerClient => SessionPolicy::PerClient,
             fanlight_config::SessionChoice::Shared => SessionPolicy::Shared,
         },
@@ -188,6 +209,7 @@ pub(crate) fn backend_settings(
             ping: config.timeouts.ping,
             session_end: config.timeouts.session_end,
             idle_connection: config.timeouts.backend_idle_connection,
+            failed_retry: config.timeouts.failed_retry,
             reconnect_on_demand: config.timeouts.reconnect_on_call,
             reconnect: RetryDelays { shortest: config.timeouts.reconnect, longest: config.timeouts.reconnect_max },
             list_settle: config.timeouts.list_settle,
@@ -255,6 +277,7 @@ pub(crate) fn frontend_settings(
     let request_memory = config.limits.request_memory.unwrap_or_else(memory::quarter);
     FrontendSettings {
         path: config.path.clone(),
+        endpoint: Endpoint::Default,
         sse_path: config.sse_path.clone(),
         guard: LiveGuard::listed(&config.allowed_hosts, &config.allowed_origins),
         keys: keys(config),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fanlight_canonical::Endpoint;
 use fanlight_http_edge::LiveGuard;
 use fanlight_protocol::seal::Keys;
 use fanlight_telemetry::{Telemetry, TrustInbound};
@@ -14,8 +15,10 @@ use crate::memory::ByteBudget;
 /// How clients are served. Sizes are in bytes.
 #[derive(Clone, Debug)]
 pub struct FrontendSettings {
-    /// The path of the MCP endpoint, such as `/mcp`. A trailing slash makes no difference.
+    /// The path of the default endpoint, such as `/mcp`, as messages name it.
     pub path: String,
+    /// The endpoint of the client on stdio.
+    pub endpoint: Endpoint,
     /// Where the deprecated HTTP+SSE transport of 2024-11-05 is served, such as `/sse`; clients POST
     /// to `message` below it. Not served if absent.
     pub sse_path: Option<String>,
@@ -135,6 +138,7 @@ impl Default for FrontendSettings {
     fn default() -> Self {
         Self {
             path: "/mcp".into(),
+            endpoint: Endpoint::Default,
             sse_path: Some("/sse".into()),
             guard: LiveGuard::listed(&[], &["http://localhost:3000".into()]),
             keys: Keys::default(),

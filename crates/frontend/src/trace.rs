@@ -7,14 +7,14 @@ use fanlight_telemetry::metrics::Direction;
 use fanlight_telemetry::{Arrival, Carriers, Metrics, ServerSpan, Subject, Telemetry, Verdict};
 
 use crate::eras::params::Params;
-use crate::facts::TransportFacts;
+use crate::ingress::Origin;
 use crate::settings::FrontendSettings;
 
 /// Begins the span of `request`.
-pub(crate) fn begin(settings: &FrontendSettings, request: &Request, facts: &TransportFacts<'_>) -> ServerSpan {
+pub(crate) fn begin(settings: &FrontendSettings, request: &Request, origin: &Origin<'_>) -> ServerSpan {
     let meta = request.params.as_ref().and_then(|params| params.get("_meta"));
     let subject = Subject::of(&request.method, request.params.as_ref());
-    begin_of(settings, request, &subject, meta.as_ref(), facts)
+    begin_of(settings, request, &subject, meta.as_ref(), origin)
 }
 
 /// Begins the span of `request`, whose `params` have been read.
@@ -22,14 +22,14 @@ pub(crate) fn begin_read(
     settings: &FrontendSettings,
     request: &Request,
     params: &Params,
-    facts: &TransportFacts<'_>,
+    origin: &Origin<'_>,
 ) -> ServerSpan {
     let subject = Subject::found(&request.method, |key| match key {
         "name" => params.name(),
         "uri" => params.uri(),
         _ => None,
     });
-    begin_of(settings, request, &subject, params.meta.whole(), facts)
+    begin_of(settings, request, &subject, params.meta.whole(), origin)
 }
 
 fn begin_of(
@@ -37,8 +37,9 @@ fn begin_of(
     request: &Request,
     subject: &Subject,
     meta: Option<&Json>,
-    facts: &TransportFacts<'_>,
+    origin: &Origin<'_>,
 ) -> ServerSpan {
+    let facts = &origin.facts;
     let carriers = Carriers { meta, headers: facts.trace_context, trust: settings.trust_inbound };
     let mut span = settings.telemetry.server(&Arrival {
         method: &request.method,
@@ -48,6 +49,9 @@ fn begin_of(
         carriers,
     });
     span.set_network(facts.network);
+    if let Some(path) = origin.holder.endpoint().path() {
+        span.set_endpoint(path);
+    }
     span
 }
 

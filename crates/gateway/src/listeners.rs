@@ -17,7 +17,7 @@ use tracing::debug;
 
 use crate::catalogue::{ListWatcher, Registration};
 use crate::tasks::Tasks;
-use crate::topology::{CurrentTopology, Topology};
+use crate::topology::{CurrentTopology, Topology, View};
 use crate::uris::HandedOut;
 use crate::{fault, listening};
 
@@ -77,7 +77,8 @@ impl Listeners {
 
     /// Begins to listen, until the result is dropped, whatever becomes of the topology.
     pub(crate) async fn listen(self: &Arc<Self>, listen: Listen) -> Result<Listening, RpcError> {
-        let registration = self.lists.announcer.register(&listen.interest, listen.messages.clone());
+        let endpoint = listen.context.caller.endpoint().clone();
+        let registration = self.lists.announcer.register(&listen.interest, endpoint, listen.messages.clone());
         let listener = Arc::new(Listener { listen, registration, with_backends: Mutex::default() });
         let topology = self.topology.load();
         let (listening, _) = self.set_up(&listener, &topology).await?;
@@ -149,7 +150,8 @@ impl Listeners {
     /// Listens to the backends of `topology`. Returns whether every backend concerned has answered.
     async fn set_up(&self, listener: &Listener, topology: &Arc<Topology>) -> Result<(Listening, bool), RpcError> {
         let Listener { listen, registration, .. } = listener;
-        match topology.transparent() {
+        let view = View::of(Arc::clone(topology), listen.context.caller.endpoint());
+        match view.transparent() {
             Some(only) => {
                 // What the only backend announces passes unchanged.
                 registration.announce_only(&Default::default());
@@ -160,8 +162,8 @@ impl Listeners {
                 self.lists.begin();
                 // Before a backend is asked, so that nothing is missed meanwhile.
                 registration.announce_only(&listen.interest);
-                let owners = self.tasks.owners_of(topology, &listen.context, &listen.interest.tasks).await;
-                let all = listening::to_all(topology, &self.lists, &self.handed_out, listen, &owners).await;
+                let owners = self.tasks.owners_of(&view, &listen.context, &listen.interest.tasks).await;
+                let all = listening::to_all(&view, &self.lists, &self.handed_out, listen, &owners).await;
                 registration.announce_only(&all.honoured);
                 Ok((Listening::new(all.honoured, all.guards.into_boxed_slice()), all.is_whole))
             }

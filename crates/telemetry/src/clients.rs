@@ -1,6 +1,7 @@
 //! What operators may see of the clients at one moment: sessions and suspended calls. Plain data from the frontend for
 //! the admin listener.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_protocol::Json;
@@ -44,6 +45,8 @@ pub struct SessionView {
     pub digest: String,
     /// The negotiated revision; `None` before `initialize`.
     pub revision: Option<&'static str>,
+    /// The path of its endpoint; `None` for the default one.
+    pub endpoint: Option<Arc<str>>,
     /// `http`, `sse` for the deprecated HTTP+SSE transport, or `stdio`.
     pub transport: &'static str,
     /// The `Implementation` object of the client, byte for byte.

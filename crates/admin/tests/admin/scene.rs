@@ -10,7 +10,9 @@ use fanlight_admin::{AdminSettings, OperationError, Operations, Reloaded, Subjec
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, Listen, Listening, Pending, SessionKey,
 };
-use fanlight_gateway::{BackendEntry, BackendId, ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits};
+use fanlight_gateway::{
+    BackendEntry, BackendId, ByteLimits, CacheLimits, EndpointSettings, Gateway, GatewaySettings, ListLimits,
+};
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Message, Response};
 use fanlight_telemetry::clients::{Clients, ClientsView, Counts, SessionView};
@@ -98,6 +100,7 @@ impl Clients for OneSession {
         let session = SessionView {
             digest: "0123456789abcdef".into(),
             revision: Some("2025-11-25"),
+            endpoint: None,
             transport: "http",
             client_info: None,
             running: 0,
@@ -173,6 +176,7 @@ impl Scene {
             rewriting: fanlight_gateway::Rewriting::default(),
         });
         let gateway = Gateway::new(GatewaySettings {
+            endpoints: EndpointSettings { default_path: "/mcp".into(), endpoints: Vec::new() },
             backends: entries.collect(),
             naming: fanlight_gateway::NamingPolicy::default(),
             lists: ListLimits {

@@ -13,7 +13,7 @@ mod tool_table;
 mod tools;
 
 use std::future::pending;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use fanlight_protocol::{Era, Json, Method, Notification, Response, Revision, cod
 use fanlight_telemetry::Parent;
 use futures_util::future::OptionFuture;
 use tokio::sync::OnceCell;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -44,6 +44,9 @@ use tools::MirroredMembers;
 /// How long an era verdict is taken as fresh: a server that rejects a request so soon after it was
 /// probed means the request.
 const FRESH: Duration = Duration::from_secs(5);
+
+/// Bounds of the interval between looks at whether a process is unused, which is an eighth of its allowed idle time.
+const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(30));
 
 /// A connection in use.
 pub(crate) struct Connection {
@@ -68,6 +71,10 @@ pub(crate) struct Connection {
     resources: Option<SubscribedResources>,
     /// The requests that run on it.
     users: TaskTracker,
+    /// Requests of clients so far.
+    uses: AtomicU64,
+    /// When the server made a task last.
+    last_task: Mutex<Option<Instant>>,
     /// The connection was made because the era was in doubt.
     reprobed: bool,
     gone: Option<CancellationToken>,
@@ -84,6 +91,10 @@ pub(crate) enum Loss {
     SessionGone,
     /// The server rejects what its era should accept.
     EraDoubt,
+    /// Nothing has used the process for a while.
+    Unused,
+    /// The server did not answer a check.
+    Unresponsive,
 }
 
 /// Why a request has no answer.
@@ -152,6 +163,8 @@ impl Connection {
             tools_loaded: OnceCell::new(),
             since: Instant::now(),
             users: TaskTracker::new(),
+            uses: AtomicU64::new(0),
+            last_task: Mutex::new(None),
             reprobed,
             lost: CancellationToken::new(),
             loss: OnceLock::new(),
@@ -169,6 +182,10 @@ impl Connection {
                 return Ok(answer);
             }
             let _using = self.users.token();
+            if self.has_been_retired(call) {
+                let error = BackendError::Unreachable { reason: "its process was just ended, being unused".into() };
+                return Err(Failure::NotRun { loss: Loss::Unused, instead: Err(error) });
+            }
             // Rare and large: boxed to keep the future of every call small.
             let _running = match &self.outside {
                 Some(stream) => Some(Box::pin(stream.enter(self, &call.messages, progress)).await),
@@ -268,6 +285,13 @@ impl Connection {
                 *self.log_level.lock().unwrap_or_else(PoisonError::into_inner) = level;
                 response
             }
+            (Method::CallTool, _) if self.tasks.is_some() => {
+                let made_one = |result: &Json| result.get("task").or_else(|| result.get("taskId")).is_some();
+                if response.result().as_ref().is_some_and(made_one) {
+                    *self.last_task.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+                }
+                response
+            }
             _ => response,
         }
     }
@@ -299,16 +323,49 @@ impl Connection {
         }
     }
 
+    /// Counts a call as use of the process; true if that has been given up as unused, so that the call needs another.
+    fn has_been_retired(&self, call: &Call) -> bool {
+        if !call.context.caller.is_gateway() {
+            self.uses.fetch_add(1, Ordering::Relaxed);
+        }
+        // With the fence in `close_when_idle`: either this call is seen there, or the loss here.
+        fence(Ordering::SeqCst);
+        self.loss.get() == Some(&Loss::Unused)
+    }
+
+    /// Waits until nothing has used the process for `idle`, and then gives it up. `is_needed` says whether something
+    /// depends on it without calling it.
+    pub(crate) async fn retire_when_unused(&self, idle: Duration, is_needed: impl Fn() -> bool) {
+        let (mut uses, mut since) = (u64::MAX, Instant::now());
+        loop {
+            let now = self.uses.load(Ordering::Relaxed);
+            if now != uses || !self.users.is_empty() || self.has_open_task() || is_needed() {
+                (uses, since) = (now, Instant::now());
+            } else if since.elapsed() >= idle {
+                self.lose(Loss::Unused);
+                return;
+            }
+            sleep((idle / 8).clamp(LOOK.0, LOOK.1)).await;
+        }
+    }
+
+    /// Whether the server has made a task that may not have ended.
+    pub(crate) fn has_open_task(&self) -> bool {
+        let last = *self.last_task.lock().unwrap_or_else(PoisonError::into_inner);
+        last.is_some_and(|at| at.elapsed() < self.context.timeouts.task)
+    }
+
     /// Pings the server, and gives the connection up if there is no answer within `limit`.
     pub(crate) async fn prove(&self, limit: Duration) {
         // Modern servers have no `ping`.
         let method = if self.era() == Era::Modern { Method::Discover } else { Method::Ping };
         let answer = self.ask_for(limit, &self.context.root, &method, None).await;
-        if answer.is_err()
-            && !self.is_lost()
-            && let Some(channel) = self.transport.channel()
-        {
-            channel.give_up(format!("calls had timed out, and it answered no ping within {limit:?}"));
+        if answer.is_ok() || self.is_lost() {
+            return;
+        }
+        match self.transport.channel() {
+            Some(channel) => channel.give_up(format!("it answered no ping within {limit:?}")),
+            None => self.lose(Loss::Unresponsive),
         }
     }
 
@@ -324,9 +381,15 @@ impl Connection {
 
     /// [`Connection::close`], once the requests that still run on it have ended.
     pub(crate) async fn close_when_idle(&self) {
+        fence(Ordering::SeqCst);
         self.users.close();
         self.users.wait().await;
         self.close().await;
+    }
+
+    /// The bytes of the longest list that is read.
+    pub(crate) fn largest_list(&self) -> usize {
+        self.context.limits.list_bytes
     }
 
     /// The bounds on time.

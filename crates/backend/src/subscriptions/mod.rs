@@ -72,6 +72,8 @@ pub(crate) struct SubscriptionRegistry {
     limit: usize,
     /// All clients share the base connection, whatever the server's era.
     shared: bool,
+    /// Shared with each listener that has a subscription of its own.
+    dedicated: Arc<()>,
     state: Mutex<State>,
     records: Arc<dyn SessionSubscriptions>,
     changed: watch::Sender<u64>,
@@ -110,6 +112,7 @@ impl SubscriptionRegistry {
             backend,
             limit,
             shared,
+            dedicated: Arc::default(),
             state: Mutex::default(),
             records: Arc::new(InMemory::new(limit)),
             changed: watch::Sender::new(0),
@@ -262,6 +265,17 @@ impl SubscriptionRegistry {
             || state.any_uri()
             || (tasks && !state.tasks.is_empty())
             || (self.shared && state.any_session())
+    }
+
+    /// Whether more than changes of lists is listened to on the base connection.
+    pub(crate) fn needs_more_than_lists(&self) -> bool {
+        let state = self.state();
+        state.any_uri() || !state.tasks.is_empty() || Arc::strong_count(&self.dedicated) > 1
+    }
+
+    /// A listener has a subscription of its own on the base connection until this is dropped.
+    pub(crate) fn dedicated(&self) -> Arc<()> {
+        Arc::clone(&self.dedicated)
     }
 
     /// Forgets what the server has agreed to: the connection is new.

@@ -241,6 +241,9 @@ options! {
         "reconnectMax" => reconnect_max: Duration = seconds(30), TIME;
         /// Pause after a failed attempt to connect to a backend, before a call has the next one made.
         "reconnectOnCall" => reconnect_on_call: Duration = seconds(1), TIME;
+        /// The same pause for a stdio backend that has failed to start `startAttempts` times in a row, for which no attempt is
+        /// made without a call.
+        "failedRetry" => failed_retry: Duration = seconds(60), TIME;
         /// Pause before the event stream of a call is taken up again at a legacy backend that names no time. It doubles
         /// with each failure.
         "backendResume" => backend_resume: Duration = seconds(1), TIME;

@@ -1,5 +1,7 @@
 //! The configuration: the types that the rest of Fanlight reads, each with the definitions of its options.
 
+pub(crate) mod endpoint;
+pub(crate) mod life;
 pub(crate) mod limits;
 pub(crate) mod operators;
 pub(crate) mod rewriting;
@@ -13,6 +15,7 @@ use std::net::SocketAddr;
 use crate::definition::Form;
 use crate::option::kind::{Each, Nested, OrOff};
 use crate::option::{Options, options};
+use endpoint::{Endpoint, Endpoints};
 use limits::{Limits, Timeouts};
 use operators::{Admin, Telemetry};
 use rewriting::Naming;
@@ -27,11 +30,14 @@ options! {
     options {
         /// Address and port for clients over HTTP.
         "listen" => listen: SocketAddr = loopback(8080), ADDRESS, example "${FANLIGHT_LISTEN:-127.0.0.1:8080}";
-        /// Path of the MCP endpoint.
+        /// Path of the default endpoint: the only one without `endpoints`, else one of them.
         "path" => path: String = "/mcp".to_owned(), PATH;
         /// Path of the deprecated HTTP+SSE transport of 2024-11-05, for clients that speak nothing newer; null or `off`
-        /// switches it off.
+        /// switches it off. It serves the default endpoint.
         "ssePath" => sse_path: Option<String> = Some("/sse".to_owned()), OrOff(PATH);
+        /// The endpoints by path: each shows some of the servers' tools, prompts and resources. Other paths do not exist.
+        /// Default: one that shows everything, at `path`.
+        "endpoints" => endpoints: Vec<(String, Endpoint)> = Vec::new(), Endpoints;
         /// The admin listener, which serves `/healthz`, `/readyz`, `/metrics`, `/api` and `/ui`.
         "admin" => admin: Admin = Admin::defaults(), Nested::<Admin>::KIND;
         /// Values of `Origin` that are answered, such as `https://app.example.com`; `http://localhost:*` for pages of any

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 /// Options that take effect at once, beside the servers. Of others in these sections that servers use too, the servers'
 /// part takes effect at once, and the clients' part after a restart: they are named.
-const LIVE: [&str; 4] = ["allowedOrigins", "allowedHosts", "include", "naming"];
+const LIVE: [&str; 5] = ["allowedOrigins", "allowedHosts", "endpoints", "include", "naming"];
 /// Sections whose options are looked at one by one.
 const SECTIONS: [&str; 2] = ["limits", "timeouts"];
 /// Options of `limits` that only lists and servers use.

@@ -11,7 +11,7 @@ mod transport;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fanlight_canonical::{Core, Peer, Principal};
+use fanlight_canonical::{Core, Endpoint, Holder, Peer};
 use fanlight_protocol::message::Sender;
 use fanlight_protocol::{Era, Json, Message, MessageError, Request, Response, Revision};
 use fanlight_protocol::{RpcError, code};
@@ -42,15 +42,15 @@ pub(crate) struct Ingress<C> {
 /// The sender of a message.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin<'a> {
-    /// Everything that the message names must belong to this principal.
-    pub(crate) principal: Principal,
+    /// Every handle in the message must belong to this principal at this endpoint.
+    pub(crate) holder: Holder,
     pub(crate) facts: TransportFacts<'a>,
 }
 
 impl Origin<'_> {
     /// Whose share of a limit the message takes.
     pub(crate) fn peer(&self) -> Peer {
-        Peer::of(&self.principal, self.facts.peer_address())
+        Peer::of(self.holder.principal(), self.facts.peer_address())
     }
 }
 
@@ -105,7 +105,7 @@ pub(crate) enum Reason {
     Malformed,
     /// The params of a well-formed request cannot be used.
     Params,
-    /// It names no session of its principal.
+    /// It names no session of its principal at its endpoint.
     UnknownSession,
     /// Others use what it needs at the moment.
     Busy,
@@ -149,9 +149,9 @@ impl<C: Core> Ingress<C> {
         })
     }
 
-    /// Identifies the sender of a message. Every [`Origin`] is made here, once for each message.
-    pub(crate) fn identify<'a>(&self, facts: TransportFacts<'a>) -> Origin<'a> {
-        Origin { principal: self.settings.identify.principal(&facts), facts }
+    /// Identifies the sender of a message that came to `endpoint`. Every [`Origin`] is made here, once for each message.
+    pub(crate) fn identify<'a>(&self, facts: TransportFacts<'a>, endpoint: Endpoint) -> Origin<'a> {
+        Origin { holder: Holder::new(self.settings.identify.principal(&facts), endpoint), facts }
     }
 
     /// Takes what a transport has received: a message, or a batch where the session's revision has them.
@@ -262,11 +262,11 @@ impl<C: Core> Ingress<C> {
         let mut params = match Params::read(request.params.as_ref()) {
             Ok(params) => params,
             Err(error) => {
-                let span = trace::begin(&self.settings, &request, &origin.facts);
+                let span = trace::begin(&self.settings, &request, origin);
                 return Err(Refusal::malformed(error).of_request(&request.id, span));
             }
         };
-        let span = trace::begin_read(&self.settings, &request, &params, &origin.facts);
+        let span = trace::begin_read(&self.settings, &request, &params, origin);
         if self.settings.trust_inbound != TrustInbound::Trust
             && let Some(stripped) = request.params.as_ref().and_then(without_trace_context)
         {

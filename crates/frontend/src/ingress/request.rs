@@ -69,12 +69,12 @@ impl<C: Core> Ingress<C> {
         let revision = transport.revision(&params.meta)?;
         span.set_revision(revision);
         let sender = modern::request_meta(&params.meta)?;
-        transport.check_headers(&self.core, request, params, span.within()).await?;
+        transport.check_headers(&self.core, request, params, origin.holder.endpoint(), span.within()).await?;
         modern::check_method(&request.method, &sender)?;
         let is_subscription = request.method == Method::Listen;
         let permit = self.admit(transport, origin, !is_subscription)?;
         let cancellation = transport.running().map(|running| running.begin(&request.id));
-        let caller = Caller::request_of(origin.principal.clone());
+        let caller = Caller::request_of(origin.holder.clone());
         let kind = if is_subscription { RequestKind::Subscription } else { RequestKind::Call };
         let stream: Result<Responses, RpcError> = if is_subscription {
             let opened = self.subscriptions.open(
@@ -117,7 +117,7 @@ impl<C: Core> Ingress<C> {
         }
         let (state, responses) = (params.request_state(), params.input_responses());
         let retry = Retry {
-            principal: &origin.principal,
+            holder: &origin.holder,
             method: &request.method,
             params: request.params.as_ref(),
             state: state.as_ref(),
@@ -283,7 +283,7 @@ impl<C: Core> Ingress<C> {
             );
             Refusal::new(Reason::Busy, RpcError::new(code::INTERNAL, spent.to_string()))
         })?;
-        let client = Client { principal: origin.principal.clone(), peer, initialize, _memory: memory };
+        let client = Client { holder: origin.holder.clone(), peer, initialize, _memory: memory };
         let session = Session::new(client, running, limit, &self.core);
         session.count(&self.settings.telemetry);
         let streams = SessionStreams::new(session, &self.settings);

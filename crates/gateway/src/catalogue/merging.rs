@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use fanlight_canonical::Rewritten;
 use fanlight_protocol::json::{Edits, Json, Kind};
@@ -12,7 +12,8 @@ use super::ListKind;
 use super::rewritten;
 use super::snapshot::{Collision, Entry, Part, Snapshot};
 use super::uri_template::UriTemplate;
-use crate::merge::{self, Contribution, Except};
+use super::view;
+use crate::merge::Contribution;
 use crate::topology::{BackendId, Member, Topology};
 use crate::uri_places as places;
 
@@ -89,10 +90,10 @@ impl Snapshot {
             }
             snapshot.parts.push(Part { backend, entries: start..snapshot.entries.len(), contribution });
         }
-        let collisions = snapshot.collisions_json();
-        let more: Vec<_> = collisions.map(|list| (merge::COLLISIONS_KEY, list)).into_iter().collect();
-        let except = Except { members: &[kind.member(), "nextCursor", "resultType"], replaced: &[] };
-        snapshot.rest = merge::merge(snapshot.contributions(), except, &more);
+        let collisions = view::collisions_json(Some(kind), &snapshot.collisions);
+        snapshot.rest = view::rest(kind.member(), snapshot.contributions(), collisions);
+        snapshot.views = std::iter::repeat_with(OnceLock::new).take(topology.endpoints.len()).collect();
+        snapshot.endpoints = Some(Arc::clone(&topology.endpoints));
         snapshot
     }
 

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use fanlight_canonical::Principal;
+use fanlight_canonical::Holder;
 use fanlight_protocol::{Json, Response};
 
 use crate::topology::BackendId;
 
 /// Pages kept at most. One for each position where a page begins, which are few unless clients page
-/// with the cursors of many earlier states, and for each principal where a page has a cursor.
+/// with the cursors of many earlier states, and for each holder where a page has a cursor.
 const KEPT: usize = 64;
 
 /// The answers made of one snapshot so far.
@@ -21,7 +21,7 @@ pub(super) struct Pages(Mutex<HashMap<Key, Page>>);
 pub(super) struct Key {
     pub(super) start: usize,
     /// Who may use the cursor in it; `None` for a page without one.
-    pub(super) principal: Option<Principal>,
+    pub(super) holder: Option<Holder>,
     /// The backends whose tools it offers as tasks although they do not say so.
     pub(super) taking_tasks: Vec<BackendId>,
 }
@@ -69,6 +69,8 @@ pub(super) fn rounded(left: Duration) -> Duration {
 mod tests {
     use std::cell::Cell;
 
+    use fanlight_canonical::Principal;
+
     use super::*;
 
     #[test]
@@ -96,7 +98,7 @@ mod tests {
     fn page_with_a_cursor_is_kept_for_one_principal_alone() {
         let pages = Pages::default();
         let page = |name: &str| {
-            let key = Key { principal: Some(Principal::named("issuer", name)), ..Key::default() };
+            let key = Key { holder: Some(Principal::named("issuer", name).into()), ..Key::default() };
             pages.kept_or(&key, 5, Duration::ZERO, || Json::string(name)).body().as_text().to_owned()
         };
         assert_eq!([page("ann"), page("bob"), page("ann")], ["\"ann\"", "\"bob\"", "\"ann\""]);

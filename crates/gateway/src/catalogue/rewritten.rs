@@ -84,14 +84,8 @@ fn missing_arguments<'a>(rewriting: &'a ToolRewriting, tool: &Json) -> impl Iter
 
 impl Snapshot {
     /// The names in the configuration that servers do not list.
-    #[must_use]
-    pub fn unknown_names(&self) -> &[UnknownName] {
+    pub(super) fn unknown_names(&self) -> &[UnknownName] {
         &self.unknown
-    }
-
-    /// What the configuration has changed of any entry.
-    pub(crate) fn rewritten(&self) -> Rewritten {
-        self.rewritten
     }
 }
 

@@ -8,11 +8,11 @@ use fanlight_protocol::capability::has_tasks_extension;
 use fanlight_protocol::{Response, task_support};
 use futures_util::FutureExt as _;
 
-use crate::topology::{BackendId, Member, Topology};
+use crate::topology::{BackendId, Member, View};
 
 /// The backends whose tools the client may call as tasks although they do not say so.
-pub(crate) fn backends_that_take_tasks(topology: &Topology, client: &CallContext) -> Vec<BackendId> {
-    let backends = topology.backends().iter().filter(|backend| takes_tasks(backend, client));
+pub(crate) fn backends_that_take_tasks(view: &View, client: &CallContext) -> Vec<BackendId> {
+    let backends = view.backends().filter(|backend| takes_tasks(backend, client));
     backends.map(|backend| backend.id).collect()
 }
 

@@ -17,7 +17,8 @@ use fanlight_protocol::{Message, Method, Notification, Response};
 use tokio::sync::Semaphore;
 
 use crate::{
-    BackendEntry, BackendId, ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits, NamingPolicy, Rewriting,
+    BackendEntry, BackendId, ByteLimits, CacheLimits, EndpointSettings, Gateway, GatewaySettings, ListLimits,
+    NamingPolicy, Rewriting,
 };
 
 /// Answers each `method` or `method params` from a script; records what it was sent.
@@ -285,11 +286,25 @@ pub(super) fn scene_with(backends: Vec<(Fake, Option<&str>)>, page_size: usize) 
 }
 
 pub(super) fn scene_of(backends: Vec<(Fake, Option<&str>)>, page_size: usize, cache: CacheLimits) -> Scene {
+    scene_at(backends, page_size, cache, no_endpoints())
+}
+
+/// Only the default endpoint, which shows everything.
+pub(super) fn no_endpoints() -> EndpointSettings {
+    EndpointSettings { default_path: "/mcp".into(), endpoints: Vec::new() }
+}
+
+pub(super) fn scene_at(
+    backends: Vec<(Fake, Option<&str>)>,
+    page_size: usize,
+    cache: CacheLimits,
+    endpoints: EndpointSettings,
+) -> Scene {
     let entries = backends.into_iter().map(|(fake, prefix)| {
         let fake = Arc::new(fake);
         (entry(BackendId::fresh(), &fake, prefix), fake)
     });
-    scene_from(entries.collect(), NamingPolicy::default(), page_size, cache)
+    scene_from(entries.collect(), NamingPolicy::default(), page_size, cache, endpoints)
 }
 
 /// A backend with a rewriting.
@@ -299,7 +314,8 @@ pub(super) fn rewritten(fake: Fake, rewriting: Rewriting) -> (BackendEntry, Arc<
 }
 
 pub(super) fn scene_rewriting(backends: Vec<(BackendEntry, Arc<Fake>)>, naming: NamingPolicy) -> Scene {
-    scene_from(backends, naming, 1000, CacheLimits { entries: 0, bytes: 0, longest: Duration::ZERO })
+    let cache = CacheLimits { entries: 0, bytes: 0, longest: Duration::ZERO };
+    scene_from(backends, naming, 1000, cache, no_endpoints())
 }
 
 fn scene_from(
@@ -307,11 +323,13 @@ fn scene_from(
     naming: NamingPolicy,
     page_size: usize,
     cache: CacheLimits,
+    endpoints: EndpointSettings,
 ) -> Scene {
     let (entries, backends): (Vec<_>, Vec<_>) = backends.into_iter().unzip();
     let ids = entries.iter().map(|entry| entry.id).collect();
     let settings = GatewaySettings {
         backends: entries,
+        endpoints,
         naming,
         lists: limits(page_size),
         cache,
@@ -368,6 +386,10 @@ pub(super) struct Client {
 }
 
 impl Client {
+    pub(super) fn new(listening: Listening, receiver: MessageReceiver) -> Self {
+        Self { listening, receiver }
+    }
+
     /// What it has received: the texts of notifications, the methods of server requests.
     pub(super) fn received(&mut self) -> Vec<String> {
         let messages = std::iter::from_fn(|| self.receiver.try_recv());

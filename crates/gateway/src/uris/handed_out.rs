@@ -6,7 +6,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fanlight_canonical::{Caller, Principal, SessionKey};
+use fanlight_canonical::{Caller, Holder, SessionKey};
 use quick_cache::unsync::Cache;
 
 use crate::topology::BackendId;
@@ -22,10 +22,10 @@ pub(crate) struct HandedOut {
     apps: Mutex<Cache<Client, Apps>>,
 }
 
-/// A client: one session, or a principal without one.
+/// A client: one session, or a principal at an endpoint without one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Client {
-    principal: Principal,
+    holder: Holder,
     session: Option<SessionKey>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) enum Opened {
 
 impl Client {
     fn of(caller: &Caller) -> Self {
-        Self { principal: caller.principal().clone(), session: caller.session() }
+        Self { holder: caller.holder().clone(), session: caller.session() }
     }
 }
 
@@ -132,6 +132,8 @@ fn lock<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use fanlight_canonical::Principal;
+
     use super::*;
 
     fn session(n: u64) -> Caller {

@@ -32,6 +32,7 @@ pub struct BackendMetrics {
     up: AtomicBool,
     restarts: AtomicU64,
     reconnects: AtomicU64,
+    ejections: AtomicU64,
     received: AtomicU64,
     sent: AtomicU64,
 }
@@ -45,6 +46,7 @@ impl BackendMetrics {
             up: AtomicBool::new(false),
             restarts: AtomicU64::new(0),
             reconnects: AtomicU64::new(0),
+            ejections: AtomicU64::new(0),
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
         }
@@ -79,6 +81,11 @@ impl BackendMetrics {
         self.reconnects.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// It did not answer a check.
+    pub fn ejected(&self) {
+        self.ejections.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Counts bytes of messages from or to it.
     pub fn io(&self, direction: Direction, count: u64) {
         match direction {
@@ -106,6 +113,10 @@ impl BackendMetrics {
 
     pub(super) fn reconnects(&self) -> i64 {
         count(&self.reconnects)
+    }
+
+    pub(super) fn ejections(&self) -> i64 {
+        count(&self.ejections)
     }
 
     pub(super) fn bytes(&self) -> Vec<Point> {

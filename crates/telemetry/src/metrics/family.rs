@@ -102,6 +102,8 @@ families! {
     "fanlight.backend.restarts", "{restart}", Counter, &[label::BACKEND], "Starts of a process after its first.";
     "fanlight.backend.reconnects", "{reconnect}", Counter, &[label::BACKEND],
         "Connections to a backend after its first.";
+    "fanlight.backend.ejections", "{ejection}", Counter, &[label::BACKEND],
+        "Checks of a backend that it did not answer, after which it was left out.";
     "fanlight.backend.io", "By", Counter, &[label::BACKEND, label::DIRECTION],
         "Bytes of messages from and to a backend.";
     "fanlight.spans.dropped", "{span}", Counter, &[label::REASON],

@@ -248,6 +248,7 @@ impl Metrics {
                     "fanlight.backend.up" => per_backend(BackendMetrics::is_up),
                     "fanlight.backend.restarts" => per_backend(BackendMetrics::restarts),
                     "fanlight.backend.reconnects" => per_backend(BackendMetrics::reconnects),
+                    "fanlight.backend.ejections" => per_backend(BackendMetrics::ejections),
                     "fanlight.backend.io" => configured().flat_map(|backend| backend.bytes()).collect(),
                     "fanlight.spans.dropped" => self.drops(),
                     "fanlight.log.dropped" => one(total(&self.dropped_log_lines)),

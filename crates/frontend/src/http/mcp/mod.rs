@@ -9,7 +9,7 @@ mod mirrored_params;
 
 use std::sync::Arc;
 
-use fanlight_canonical::{Core, Peer, Principal};
+use fanlight_canonical::{Core, Endpoint as McpEndpoint, Holder, Peer};
 use fanlight_http_edge::ConcurrencyLimit;
 use fanlight_protocol::{RpcError, code};
 use fanlight_telemetry::Moment;
@@ -71,11 +71,14 @@ impl<C: Core> Serve for Endpoint<C> {
             let mut response = match admitted {
                 Ok(_) => {
                     let arrived = Arrived { head: &head, fields: Fields::of(&head.headers), addresses, received };
-                    let origin = self.ingress.identify(arrived.facts());
+                    // The HTTP+SSE transport serves the default endpoint.
+                    let at = self.ingress.core.endpoint(head.uri.path());
+                    let is_served = at.is_some();
+                    let origin = self.ingress.identify(arrived.facts(), at.unwrap_or(McpEndpoint::Default));
                     // Here, since each future within another is copied on its way into that.
                     let reply = if let Some(name) = arrived.fields.ambiguous() {
                         Err(Refusal::invalid(StatusCode::BAD_REQUEST, format!("{name} is there more than once")))
-                    } else if !self.is_at_endpoint(&arrived) {
+                    } else if !is_served {
                         Box::pin(self.elsewhere(&arrived, &origin, &mut body)).await
                     } else if head.method == http::Method::POST {
                         self.post(&arrived, &origin, &mut body).await
@@ -160,24 +163,24 @@ impl<C: Core> Endpoint<C> {
         })
     }
 
-    fn is_at_endpoint(&self, arrived: &Arrived<'_>) -> bool {
-        arrived.head.uri.path().trim_end_matches('/') == self.settings.path.trim_end_matches('/')
-    }
-
     /// Answers a request at another path.
     async fn elsewhere(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, body: &mut Incoming) -> Reply {
         if let Some(reply) = self.sse_transport.route(arrived, origin, body, &self.streams).await {
             return reply;
         }
-        let message = format!("nothing is served here; the MCP endpoint is {}", self.settings.path);
+        let path = &self.settings.path;
+        let message = match self.ingress.core.endpoint(path) {
+            Some(_) => format!("nothing is served here; the MCP endpoint is {path}"),
+            None => "nothing is served here".to_owned(),
+        };
         Err(Refusal::invalid(StatusCode::NOT_FOUND, message))
     }
 
     /// Answers a request that is not a POST.
     async fn other_method(&self, arrived: &Arrived<'_>, origin: &Origin<'_>) -> Reply {
         match arrived.head.method {
-            http::Method::GET => self.get(&arrived.fields, &origin.principal).await,
-            http::Method::DELETE => self.delete(arrived, &origin.principal).await,
+            http::Method::GET => self.get(&arrived.fields, &origin.holder).await,
+            http::Method::DELETE => self.delete(arrived, &origin.holder).await,
             http::Method::OPTIONS => Ok(cors::preflight(&arrived.head.headers, METHODS)),
             _ => Err(Refusal::method(METHODS)),
         }
@@ -196,18 +199,14 @@ impl<C: Core> Endpoint<C> {
         }
     }
 
-    async fn delete(&self, arrived: &Arrived<'_>, principal: &Principal) -> Reply {
-        let ended = self.sessions.end(session_id(&arrived.fields)?, principal).await;
+    async fn delete(&self, arrived: &Arrived<'_>, holder: &Holder) -> Reply {
+        let ended = self.sessions.end(session_id(&arrived.fields)?, holder).await;
         if ended { Ok(reply::empty(StatusCode::NO_CONTENT)) } else { Err(unknown_session().into()) }
     }
 
-    /// The session of `principal` that a request names.
-    async fn session(
-        &self,
-        fields: &Fields<'_>,
-        principal: &Principal,
-    ) -> Result<ActiveSession, Box<ingress::Refusal>> {
-        self.sessions.enter(session_id(fields)?, principal).await.ok_or_else(unknown_session)
+    /// The session of `holder` that a request names.
+    async fn session(&self, fields: &Fields<'_>, holder: &Holder) -> Result<ActiveSession, Box<ingress::Refusal>> {
+        self.sessions.enter(session_id(fields)?, holder).await.ok_or_else(unknown_session)
     }
 }
 
