@@ -85,6 +85,7 @@ impl Assembly {
                 longest: config.timeouts.task_owner_max,
             },
             max_handed_out: config.limits.handed_out_uris,
+            open_apps: config.timeouts.open_apps,
             max_subscriptions: config.limits.subscriptions,
             keys: keys(config),
             identity: identity_json(),

@@ -52,6 +52,8 @@ pub struct GatewaySettings {
     pub tasks: TaskLimits,
     /// URIs in results whose backend is remembered, and clients whose apps are.
     pub max_handed_out: usize,
+    /// How long an app counts as open after its last use.
+    pub open_apps: Duration,
     /// Resources that sessions subscribe to by requests, which are remembered so that they outlast a change of the
     /// backends.
     pub max_subscriptions: usize,
@@ -97,7 +99,7 @@ impl Gateway {
         let lists = ListWatcher::new(&topology, &reads);
         let _ends_tasks = lists.guard();
         let tasks = Arc::new(Tasks::new(settings.tasks));
-        let handed_out = Arc::new(HandedOut::new(settings.max_handed_out));
+        let handed_out = Arc::new(HandedOut::new(settings.max_handed_out, settings.open_apps));
         let notices = Notices::new(&lists, &handed_out, &tasks);
         let listeners = Listeners::new(&topology, &lists, &handed_out, &tasks);
         let subscribed = Arc::new(SessionSubscriptions::new(settings.max_subscriptions));

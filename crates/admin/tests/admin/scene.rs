@@ -160,6 +160,7 @@ impl Scene {
                 longest: Duration::from_secs(30 * 86_400),
             },
             max_handed_out: 10,
+            open_apps: Duration::from_secs(3600),
             max_subscriptions: 100,
             keys: fanlight_protocol::seal::Keys::default(),
             identity: Json::literal(r#"{"name":"fanlight","version":"0"}"#),

@@ -82,7 +82,7 @@ impl State {
 /// How transports to the backend are opened.
 pub(crate) enum Target {
     Http(Arc<HttpEndpoint>),
-    Stdio(ProcessSettings),
+    Stdio(Box<ProcessSettings>),
     /// The settings cannot be used.
     Unusable(BackendError),
 }

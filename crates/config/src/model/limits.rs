@@ -273,6 +273,9 @@ options! {
         "staleLists" => stale_lists: Duration = seconds(600), time(Duration::ZERO, seconds(86_400));
         /// A name that no list has, before backends are asked for it again.
         "unknownName" => unknown_name: Duration = seconds(5), TIME;
+        /// A client's app (`ui://`) counts as open for this long after its last use: while apps of two servers are open, a call by
+        /// a name that tools of both have is refused.
+        "openApps" => open_apps: Duration = seconds(3600), TIME;
         /// Caching one result, whatever its `ttlMs`.
         "cache" => cache: Duration = seconds(86_400), LONG_TIME;
         /// Delivering the last spans and metrics on shutdown.

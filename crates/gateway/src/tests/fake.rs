@@ -277,6 +277,9 @@ pub(super) struct Scene {
     pub(super) ids: Vec<BackendId>,
 }
 
+/// How long apps count as open.
+pub(super) const OPEN_APPS: Duration = Duration::from_secs(600);
+
 pub(super) fn scene(backends: Vec<Fake>) -> Scene {
     scene_with(backends.into_iter().map(|backend| (backend, None)).collect(), 1000)
 }
@@ -340,6 +343,7 @@ fn scene_from(
             longest: Duration::from_secs(30 * 86_400),
         },
         max_handed_out: 100,
+        open_apps: OPEN_APPS,
         max_subscriptions: 100,
         keys: fanlight_protocol::seal::Keys::default(),
         identity: Json::literal(r#"{"name":"fanlight","version":"0"}"#),
