@@ -2,6 +2,7 @@
 
 mod call;
 mod catalogue;
+mod endpoints;
 mod events;
 pub(crate) mod overview;
 mod refusals;
@@ -31,6 +32,7 @@ pub(crate) fn router(admin: &Arc<Admin>) -> Router<Arc<Admin>> {
         .route("/traces", read(traces::list))
         .route("/traces/{id}", read(traces::one))
         .route("/catalogue", read(catalogue::answer))
+        .route("/endpoints", read(endpoints::answer))
         .route("/sessions", read(sessions::answer))
         .route("/servers/{name}/log", read(server_log::answer))
         .route("/config", read(async |State(admin): State<Arc<Admin>>| json(admin.subject.config.clone())))
