@@ -2,6 +2,7 @@
 
 mod call;
 mod catalogue;
+mod endpoints;
 mod events;
 mod operations;
 pub(crate) mod overview;
@@ -32,6 +33,7 @@ pub(crate) fn router(admin: &Arc<Admin>) -> Router<Arc<Admin>> {
         .route("/traces", read(traces::list))
         .route("/traces/{id}", read(traces::one))
         .route("/catalogue", read(catalogue::answer))
+        .route("/endpoints", read(endpoints::answer))
         .route("/sessions", read(sessions::answer))
         .route("/config", read(async |State(admin): State<Arc<Admin>>| json(admin.subject.operations.config())))
         .route("/servers/{name}/log", read(server_log::answer))

@@ -53,6 +53,7 @@ pub(crate) enum Phase {
     Connecting {
         /// Why the last attempt failed, if the one before this did.
         after: Option<BackendError>,
+        since: Instant,
     },
     Ready(Arc<Connection>),
     Down {
@@ -164,7 +165,7 @@ impl Supervisor {
             if !std::mem::take(&mut is_demanded) && (rested || self.for_client.is_some()) {
                 self.rest().await;
             }
-            self.enter(Phase::Connecting { after: failure.take() });
+            self.enter(Phase::Connecting { after: failure.take(), since: Instant::now() });
             let is_process = matches!(self.settings.target, Target::Stdio(_));
             if std::mem::replace(&mut was_started, true) && is_process && !rested {
                 counters.restarted();

@@ -541,7 +541,7 @@ fn open(
 ) -> Arc<SupervisedConnection> {
     let (for_client, peer) = for_client.map_or((None, Peer::Local), |(client, peer)| (Some(client), peer));
     let rests = for_client.is_some() || settings.process().is_some_and(|policy| policy.starts_on_demand);
-    let phase = if rests { Phase::Idle } else { Phase::Connecting { after: None } };
+    let phase = if rests { Phase::Idle } else { Phase::Connecting { after: None, since: tokio::time::Instant::now() } };
     let (sender, state) = watch::channel(State { phase, ..State::default() });
     let (wanted, end) = (Arc::new(Notify::new()), settings.shutdown.child_token());
     let (outlet, requests) = UnsolicitedSender::new(Arc::clone(registry), origin.clone());
