@@ -135,3 +135,33 @@ async fn one_server_at_an_endpoint_that_shows_all_of_it_stays_unchanged() {
     let refused = modern(&gateway, "/some", "tools/call", r#""name":"write","arguments":{}"#).await;
     assert_eq!(member(&refused, "error.code"), Some("-32602"), "{refused}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changed_endpoints_take_effect_at_once() {
+    let servers = servers().await;
+    let gateway = Gateway::start(&config(&servers, ENDPOINTS)).await;
+    let mut opened = post(&gateway, "/mcp/readers", &[], &initialize(NEWEST_LEGACY, "{}")).await;
+    let session = opened.header("mcp-session-id").unwrap().to_owned();
+    opened.text().await;
+    let headers = [("Mcp-Session-Id", session.as_str()), ("MCP-Protocol-Version", NEWEST_LEGACY)];
+    assert_eq!(post(&gateway, "/mcp/readers", &headers, INITIALIZED).await.status, 202);
+    let list = legacy_request("1", "tools/list", "");
+    assert_eq!(names(&post(&gateway, "/mcp/readers", &headers, &list).await.messages().await.1), ["a__read"]);
+
+    let changed = r#""endpoints":{"/mcp":{},"/mcp/readers":{"tools":{"allow":["*__write"]}}}"#;
+    gateway.configure(&config(&servers, changed));
+    let (status, report) = gateway.reload().await;
+    assert_eq!(status, 200, "{report}");
+    let listed = post(&gateway, "/mcp/readers", &headers, &list).await.messages().await.1;
+    assert_eq!(names(&listed), ["a__write", "b__write"]);
+    let call = legacy_request("2", "tools/call", r#""name":"a__read","arguments":{}"#);
+    let refused = post(&gateway, "/mcp/readers", &headers, &call).await.messages().await.1;
+    assert_eq!(member(&refused, "error.code"), Some("-32602"), "{refused}");
+    assert_eq!(post(&gateway, "/mcp/b", &headers, &list).await.status, 404);
+
+    gateway.configure(&config(&servers, r#""endpoints":{"/mcp":{}}"#));
+    assert_eq!(gateway.reload().await.0, 200);
+    assert_eq!(post(&gateway, "/mcp/readers", &headers, &list).await.status, 404);
+    // Not to be had back by a path that shows more.
+    assert_eq!(post(&gateway, "/mcp", &headers, &list).await.status, 404);
+}
