@@ -71,7 +71,8 @@ async fn socket_of_the_service_manager_is_served() {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
     rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::empty()).unwrap();
-    let mut command = Command::new("sh");
+    // Not every `sh` knows numbers of files above 9.
+    let mut command = Command::new("bash");
     let script = format!(
         "LISTEN_PID=$$ LISTEN_FDS=1; export LISTEN_PID LISTEN_FDS; exec \"$0\" \"$@\" 3<&{}",
         socket.as_raw_fd()
