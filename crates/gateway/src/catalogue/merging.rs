@@ -10,7 +10,8 @@ use fanlight_protocol::json::{Edits, Json, Kind};
 
 use super::ListKind;
 use super::rewritten;
-use super::snapshot::{Collision, Entry, Part, Snapshot};
+use super::shown::Collision;
+use super::snapshot::{Entry, Part, Snapshot};
 use super::uri_template::UriTemplate;
 use super::view;
 use crate::merge::Contribution;

@@ -11,9 +11,9 @@ use tracing::warn;
 
 use super::ListKind;
 use super::pages::Pages;
+use super::shown::{Collision, Shown};
 use super::unknown_name::UnknownName;
 use super::uri_template::UriTemplate;
-use super::view::Shown;
 use crate::merge::{Contribution, Merged};
 use crate::topology::{BackendId, Endpoints, ToolRewriting};
 
@@ -75,19 +75,6 @@ pub struct Entry {
     pub rewritten: Rewritten,
     /// How it is called, if its backend gets other arguments than clients send.
     pub(crate) rewriting: Option<Arc<ToolRewriting>>,
-}
-
-/// A name or URI that two backends claim.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Collision {
-    /// What both claim.
-    pub key: String,
-    /// The backend that has it: the first in configuration order.
-    pub kept: String,
-    /// The backend that does not.
-    pub other: String,
-    /// Under which other URI the later one stays readable; `None` if it cannot be reached.
-    pub alias: Option<String>,
 }
 
 impl Snapshot {

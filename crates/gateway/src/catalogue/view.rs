@@ -11,7 +11,8 @@ use fanlight_protocol::{Response, task_support};
 
 use super::ListKind;
 use super::pages::{self, Pages};
-use super::snapshot::{Collision, Entry, Part, Snapshot};
+use super::shown::{Collision, Shown};
+use super::snapshot::{Entry, Part, Snapshot};
 use super::unknown_name::UnknownName;
 use crate::merge::{self, Contribution, Except, Merged};
 use crate::topology::{self, BackendId, Filtered, View};
@@ -36,19 +37,6 @@ pub(crate) struct PageOf<'a> {
     pub(crate) holder: &'a Holder,
     /// The backends whose tools the client may call as tasks although they do not say so.
     pub(crate) taking_tasks: Vec<BackendId>,
-}
-
-/// What an endpoint shows of one state of a merged list.
-#[derive(Debug)]
-pub(super) struct Shown {
-    /// Where the entries are in the merged list, in rising order.
-    positions: Vec<u32>,
-    /// The parts of the backends that it shows: the position of each, and which of `positions` are its.
-    parts: Vec<(usize, Range<usize>)>,
-    rest: Merged,
-    collisions: Vec<Collision>,
-    rewritten: Rewritten,
-    pages: Pages,
 }
 
 impl Shown {
