@@ -19,6 +19,7 @@ mod client_notifications;
 mod clients;
 mod concurrency;
 mod demo;
+mod extension_entries;
 mod faults;
 mod fidelity;
 mod health;
