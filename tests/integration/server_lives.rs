@@ -206,6 +206,33 @@ async fn process_in_use_is_not_ended_as_unused() {
 }
 
 #[tokio::test]
+async fn process_whose_resource_is_listened_to_is_not_ended_as_unused() {
+    for era in [Era::Legacy, Era::Modern] {
+        let (server, other) = (backend(era, Transport::Stdio).await, backend(Era::Modern, Transport::Stdio).await);
+        server.declares(r#"{"tools":{},"resources":{"subscribe":true}}"#);
+        server.on("resources/list", server.list("resources", r#"{"uri":"test://r","name":"r"}"#));
+        server.on("subscriptions/listen", Reply::listening());
+        let entries = [server.entry_with("used", r#""idle":"20ms""#), other.entry_with("other", r#""idle":"400ms""#)];
+        let gateway = Gateway::start(&with(&entries)).await;
+        let mut stream = listen(gateway.mcp, "9", r#"{"resourceSubscriptions":["test://r"]}"#).await;
+        let first = stream.event().await.unwrap().unwrap();
+        assert!(first.contains("test://r"), "{first}");
+        assert!(ask(&gateway, "tools/call", r#""name":"other__t""#).await.contains("\"result\""));
+        within("an idle server", async {
+            while api(&gateway, "/api/overview").await["backends"][1]["state"] != "idle" {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await;
+        assert_eq!(api(&gateway, "/api/overview").await["backends"][0]["state"], "ready", "{era:?}");
+        // Without the listener it is.
+        drop(stream);
+        server_when(&gateway, |server| server["state"] == "idle").await;
+        assert!(gateway.terminate().await.success());
+    }
+}
+
+#[tokio::test]
 async fn restart_of_an_unused_process_announces_a_list_only_if_it_differs() {
     let server = backend(Era::Modern, Transport::Stdio).await;
     server.declares(r#"{"tools":{"listChanged":true}}"#);

@@ -112,7 +112,7 @@ impl Backend {
             TransportSettings::Stdio { command, args, env, cwd } => {
                 let policy = processes;
                 let (name, grace) = (Arc::clone(&name), timeouts.process_stop);
-                ("stdio", Target::Stdio(ProcessSettings { name, command, args, env, cwd, policy, grace }))
+                ("stdio", Target::Stdio(Box::new(ProcessSettings { name, command, args, env, cwd, policy, grace })))
             }
             TransportSettings::Http { url, headers } => ("http", http(&url, &headers)),
             TransportSettings::Sse { url, headers } => ("sse", http(&url, &headers)),

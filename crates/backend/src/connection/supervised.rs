@@ -15,6 +15,8 @@ use fanlight_protocol::result::ServerDescription;
 
 /// How long a call waits for an attempt to connect to a server that could not be connected to before.
 const ATTEMPT: Duration = Duration::from_secs(1);
+/// How long after the beginning of such an attempt other calls wait for it.
+const JOINED: Duration = Duration::from_millis(250);
 
 /// A supervised connection.
 pub(crate) struct SupervisedConnection {
@@ -115,14 +117,15 @@ impl SupervisedConnection {
                 self.wanted.notify_one();
                 Some(Err(error.clone()))
             }
-            Phase::Connecting { after: Some(error) } => Some(Err(error.clone())),
-            Phase::Connecting { after: None } | Phase::Ready(_) | Phase::Stopped => None,
+            Phase::Connecting { after: Some(error), .. } => Some(Err(error.clone())),
+            Phase::Connecting { after: None, .. } | Phase::Ready(_) | Phase::Stopped => None,
         }
     }
 
     /// The connection, once there is one; the reason, once there is none. If the last attempt failed, this waits only a
     /// moment for the next, so that a server that is down does not hold up calls.
     pub(crate) async fn ready(&self, limit: Duration) -> Result<Arc<Connection>, BackendError> {
+        let mut patience = ATTEMPT;
         let (attempts, failure) = {
             let state = self.state.borrow();
             match (&state.phase, state.verdict()) {
@@ -130,8 +133,14 @@ impl SupervisedConnection {
                     (state.attempts + 1, Some(error.clone()))
                 }
                 (_, Some(verdict)) => return verdict,
-                // The request that has this attempt made waits for it.
-                (Phase::Connecting { after: Some(error) }, None) => return Err(error.clone()),
+                // Others than the request that has this attempt made wait for no longer than one that succeeds takes.
+                (Phase::Connecting { after: Some(error), since }, None) => {
+                    patience = JOINED.saturating_sub(since.elapsed());
+                    if patience.is_zero() {
+                        return Err(error.clone());
+                    }
+                    (state.attempts, Some(error.clone()))
+                }
                 (_, None) => (state.attempts, None),
             }
         };
@@ -146,7 +155,7 @@ impl SupervisedConnection {
                 Err(_) => Err(BackendError::ShuttingDown),
             }
         };
-        let patience = if failure.is_some() { limit.min(ATTEMPT) } else { limit };
+        let patience = if failure.is_some() { limit.min(patience) } else { limit };
         timeout(patience, settled)
             .await
             .unwrap_or_else(|_| Err(failure.unwrap_or(BackendError::Timeout { after: limit, sent: false })))

@@ -53,6 +53,7 @@ pub(crate) enum Phase {
     Connecting {
         /// Why the last attempt failed, if the one before this did.
         after: Option<BackendError>,
+        since: Instant,
     },
     Ready(Arc<Connection>),
     Down {
@@ -81,7 +82,7 @@ impl State {
 /// How transports to the backend are opened.
 pub(crate) enum Target {
     Http(Arc<HttpEndpoint>),
-    Stdio(ProcessSettings),
+    Stdio(Box<ProcessSettings>),
     /// The settings cannot be used.
     Unusable(BackendError),
 }
@@ -141,7 +142,6 @@ impl Supervisor {
         let shutdown = self.shutdown.clone();
         shutdown.run_until_cancelled(self.keep_connected()).await;
         let last = self.state.send_replace(State { phase: Phase::Stopped, attempted: true, ..State::default() });
-        self.set_up(false);
         if let Phase::Ready(connection) = last.phase {
             connection.close().await;
         }
@@ -165,7 +165,7 @@ impl Supervisor {
             if !std::mem::take(&mut is_demanded) && (rested || self.for_client.is_some()) {
                 self.rest().await;
             }
-            self.enter(Phase::Connecting { after: failure.take() });
+            self.enter(Phase::Connecting { after: failure.take(), since: Instant::now() });
             let is_process = matches!(self.settings.target, Target::Stdio(_));
             if std::mem::replace(&mut was_started, true) && is_process && !rested {
                 counters.restarted();
@@ -377,7 +377,8 @@ impl Supervisor {
 
     /// Counts the backend as usable or not; connections of clients say nothing of that.
     fn set_up(&self, up: bool) {
-        if self.for_client.is_none() {
+        // One that has been replaced shares the counters of its name with its successor.
+        if self.for_client.is_none() && !self.shutdown.is_cancelled() {
             self.context.telemetry.metrics().set_up(up);
         }
     }

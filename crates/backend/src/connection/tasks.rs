@@ -1,6 +1,5 @@
 //! Calls that may make a task of 2025-11-25, and those that wait for one: the progress of the task outlasts the first.
 
-use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
 use fanlight_canonical::{Call, TaskDialect};
@@ -46,7 +45,7 @@ impl Connection {
             TaskRequest::Makes(expected) => {
                 let task = response.result().and_then(|result| result.get("task")?.get("taskId"));
                 if let Some(task) = task.as_ref().and_then(Json::as_str) {
-                    expected.made(&Cow::from(task));
+                    expected.made(&task);
                 }
             }
             // The result is there: the task has ended.

@@ -8,21 +8,9 @@ use fanlight_protocol::json::Json;
 
 use super::ListKind;
 use super::snapshot::{Entry, Snapshot};
+use super::unknown_name::UnknownName;
 use crate::merge::Contribution;
 use crate::topology::{Argument, ArgumentRule, Member, ToolRewriting};
-
-/// A name in the configuration that the server does not list.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct UnknownName {
-    /// The server.
-    pub backend: String,
-    /// The name: of a tool or prompt, or of a tool's argument.
-    pub name: String,
-    /// The tool, where the name is that of an argument.
-    pub tool: Option<String>,
-    /// Whether a prompt may have the name: `rename` is for tools and prompts.
-    pub may_be_prompt: bool,
-}
 
 /// The entries of a backend's list that the configuration mentions, by name.
 pub(super) fn mentioned(kind: ListKind, member: &Member, list: &Contribution) -> HashMap<String, Json> {

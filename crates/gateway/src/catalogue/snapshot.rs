@@ -11,7 +11,7 @@ use tracing::warn;
 
 use super::ListKind;
 use super::pages::Pages;
-use super::rewritten::UnknownName;
+use super::unknown_name::UnknownName;
 use super::uri_template::UriTemplate;
 use super::view::Shown;
 use crate::merge::{Contribution, Merged};

@@ -11,8 +11,8 @@ use fanlight_protocol::{Response, task_support};
 
 use super::ListKind;
 use super::pages::{self, Pages};
-use super::rewritten::UnknownName;
 use super::snapshot::{Collision, Entry, Part, Snapshot};
+use super::unknown_name::UnknownName;
 use crate::merge::{self, Contribution, Except, Merged};
 use crate::topology::{self, BackendId, Filtered, View};
 use crate::uri_places as places;

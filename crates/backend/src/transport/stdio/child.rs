@@ -104,7 +104,8 @@ fn spawn_guarded(settings: &ProcessSettings, env: Environment, guard: &Path) -> 
         false => {
             // The guard starts the step into the sandbox, which reads what follows.
             let args = vec![SANDBOX.into(), settings.name.to_string().into()];
-            let step = Order { command: guard.into(), args, env: Vec::new(), cwd: None, ..order.clone() };
+            let Order { parent, grace, .. } = order;
+            let step = Order { parent, grace, command: guard.into(), args, env: Vec::new(), cwd: None };
             [step.encode()?, encode_sandbox(sandbox)?, order.encode()?].concat()
         }
     };
