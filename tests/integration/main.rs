@@ -36,6 +36,7 @@ mod module_cycles;
 mod observe;
 mod paging;
 mod processes;
+mod reload;
 mod rmcp_peers;
 mod sandbox;
 mod server_faults;

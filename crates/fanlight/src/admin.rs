@@ -4,19 +4,21 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fanlight_admin::{AdminSettings, Subject};
+use fanlight_admin::{AdminSettings, OperationError, Operations, Reloaded, Subject};
 use fanlight_config::Config;
 use fanlight_frontend::Insight;
 use fanlight_gateway::Gateway;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_telemetry::Telemetry;
+use futures_util::future::BoxFuture;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::cli::Admin;
 use crate::failure::Failure;
+use crate::reload::{Control, NoServer, Trigger};
 use crate::serve::bind;
 
 /// Binds the admin listener of a gateway on standard input and output: only if it is configured,
@@ -61,23 +63,51 @@ pub(crate) async fn listen(config: &mut Config, flag: Option<Admin>) -> Result<O
 
 /// What the admin listener shows.
 pub(crate) fn subject(
-    config: &Config,
+    control: &Control,
     gateway: &Arc<Gateway>,
     telemetry: &Telemetry,
     insight: Insight,
     draining: CancellationToken,
     endpoint: String,
 ) -> Subject {
-    let shown = Json::parse(Bytes::from(config.shown()), DEFAULT_NESTING);
     Subject {
         gateway: Arc::clone(gateway),
         telemetry: telemetry.clone(),
         clients: Arc::new(insight),
-        config: shown.unwrap_or_else(|_| Json::null()),
+        operations: Arc::new(control.clone()),
         version: env!("CARGO_PKG_VERSION"),
         endpoint,
         draining,
     }
+}
+
+impl Operations for Control {
+    fn config(&self) -> Json {
+        parsed(self.state().to_json())
+    }
+
+    fn reload(&self) -> BoxFuture<'_, Result<Reloaded, OperationError>> {
+        Box::pin(async {
+            let outcome = self.reload(Trigger::Api).await.ok_or(OperationError::Ending)?;
+            Ok(Reloaded { is_usable: !outcome.is_failed(), report: parsed(format!("{:#}", outcome.to_json())) })
+        })
+    }
+
+    fn switch(&self, server: String, enabled: bool) -> BoxFuture<'_, Result<(), OperationError>> {
+        Box::pin(async move { done(self.switch(server, enabled).await) })
+    }
+
+    fn restart(&self, server: String) -> BoxFuture<'_, Result<(), OperationError>> {
+        Box::pin(async move { done(self.restart(server).await) })
+    }
+}
+
+fn done(answer: Option<Result<(), NoServer>>) -> Result<(), OperationError> {
+    answer.ok_or(OperationError::Ending)?.map_err(|NoServer| OperationError::NoSuchServer)
+}
+
+fn parsed(text: String) -> Json {
+    Json::parse(Bytes::from(text), DEFAULT_NESTING).unwrap_or_else(|_| Json::null())
 }
 
 /// The settings of the admin listener.

@@ -33,6 +33,12 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Serve over standard input and output, as one server of a desktop client
     Stdio(StdioArgs),
+    /// Check the files of the configuration, without connecting anywhere
+    Validate {
+        /// Do not mind variables that are not set, as in a pipeline that does not have the secrets
+        #[arg(long)]
+        allow_missing_env: bool,
+    },
     /// Check the configuration, connect to every backend, and report what was found
     Check,
     /// Show the merged catalogue
@@ -55,6 +61,14 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// Show the last traces of a running gateway, or one of them as a waterfall
     Traces(TracesArgs),
+    /// Have a running gateway read its configuration again; exit status 1 if it cannot be used
+    Reload(AdminArgs),
+    /// Switch a server of a running gateway on, until the gateway restarts
+    Enable(ServerArgs),
+    /// Switch a server of a running gateway off, until the gateway restarts
+    Disable(ServerArgs),
+    /// Start a server of a running gateway anew
+    Restart(ServerArgs),
     /// Print the JSON Schema of the configuration file
     Schema,
     /// Run one of the two servers of the demo
@@ -72,6 +86,8 @@ pub(crate) struct RunArgs {
     pub(crate) admin: Option<Admin>,
     #[command(flatten)]
     pub(crate) trace: TraceArgs,
+    #[command(flatten)]
+    pub(crate) reload: ReloadArgs,
 }
 
 #[derive(Clone, Debug, Default, Args)]
@@ -85,6 +101,15 @@ pub(crate) struct StdioArgs {
     pub(crate) admin: Option<Admin>,
     #[command(flatten)]
     pub(crate) trace: TraceArgs,
+    #[command(flatten)]
+    pub(crate) reload: ReloadArgs,
+}
+
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct ReloadArgs {
+    /// Do not watch the files of the configuration; SIGHUP and `fanlight reload` still reload it
+    #[arg(long)]
+    pub(crate) no_watch: bool,
 }
 
 #[derive(Clone, Debug, Default, Args)]
@@ -99,9 +124,10 @@ pub(crate) struct TraceArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CommonArgs {
-    /// The configuration: fanlight.yaml, or an mcp.json of a desktop client
+    /// The configuration: fanlight.yaml, or an mcp.json of a desktop client. More than once: the first file has the
+    /// options, all have servers
     #[arg(long, short, value_name = "FILE", global = true)]
-    pub(crate) config: Option<PathBuf>,
+    pub(crate) config: Vec<PathBuf>,
     /// Filter of the log on standard error, as in RUST_LOG: `info`, `fanlight_backend=debug`, …
     #[arg(long, value_name = "FILTER", global = true)]
     pub(crate) log: Option<String>,
@@ -146,6 +172,14 @@ pub(crate) struct AdminArgs {
     /// The admin listener of the running gateway; its token comes from FANLIGHT_ADMIN_TOKEN
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8081")]
     pub(crate) admin: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServerArgs {
+    /// The server, by its name in the configuration
+    pub(crate) server: String,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
 }
 
 #[derive(Debug, Args)]

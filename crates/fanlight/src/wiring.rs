@@ -2,7 +2,7 @@
 //!
 //! The only module that knows both the configuration file and the crates that it configures.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use fanlight_backend::{
@@ -11,7 +11,7 @@ use fanlight_backend::{
 };
 use fanlight_canonical::Endpoint;
 use fanlight_config::{Config, Loaded, StartChoice, TrustChoice};
-use fanlight_frontend::{ByteBudget, FrontendSettings, Identify};
+use fanlight_frontend::{ByteBudget, FrontendSettings, Identify, LiveGuard};
 use fanlight_gateway::{ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits, TaskLimits};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::seal::Keys;
@@ -25,6 +25,7 @@ use crate::endpoints::Endpoints;
 use crate::failure::Failure;
 use crate::guard;
 use crate::memory;
+use crate::reload::Unusable;
 use crate::rewriting::naming_policy;
 use crate::servers::{Difference, Servers};
 
@@ -32,23 +33,40 @@ const DEFAULT_FILES: [&str; 2] = ["fanlight.yaml", "mcp.json"];
 
 /// Reads the configuration named on the command line, or a default file, or takes the demo.
 pub(crate) fn load(args: &CommonArgs) -> Result<Loaded, Failure> {
-    let found = || DEFAULT_FILES.iter().map(PathBuf::from).find(|path| path.is_file());
-    let Some(path) = args.config.clone().or_else(found) else { return demo::config() };
-    let loaded = read(&path)?;
+    let Some(paths) = paths(args) else { return demo::config() };
+    let loaded = read_again(&paths).map_err(|unusable| failure(&unusable))?;
     for problem in &loaded.warnings {
         let line = problem.position().map(|position| position.line);
-        warn!(file = %path.display(), line, "{}", problem.message());
+        warn!(file = %problem.file().display(), line, "{}", problem.message());
     }
     Ok(loaded)
 }
 
-fn read(path: &Path) -> Result<Loaded, Failure> {
+/// The files named on the command line, or a default one.
+pub(crate) fn paths(args: &CommonArgs) -> Option<Vec<PathBuf>> {
+    if !args.config.is_empty() {
+        return Some(args.config.clone());
+    }
+    let found = DEFAULT_FILES.iter().map(PathBuf::from).find(|path| path.is_file());
+    found.map(|path| vec![path])
+}
+
+/// The failure of a command because of its configuration.
+pub(crate) fn failure(unusable: &Unusable) -> Failure {
     use std::io::IsTerminal as _;
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let loaded = fanlight_config::load(path, &|name| std::env::var(name).ok())
-        .map_err(|errors| Failure::usage(errors.render(colour)))?;
+    match unusable {
+        Unusable::Errors(errors) => Failure::usage(errors.render(colour)),
+        Unusable::Other(message) => Failure::usage(message.clone()),
+    }
+}
+
+/// Reads the configuration in these files, which the environment completes.
+pub(crate) fn read_again(paths: &[PathBuf]) -> Result<Loaded, Unusable> {
+    let loaded = fanlight_config::load_all(paths, &|name| std::env::var(name).ok()).map_err(Unusable::Errors)?;
     if !loaded.config.servers.iter().any(|server| server.enabled) {
-        return Err(Failure::usage(format!("{}: no server is enabled; add one under mcpServers", path.display())));
+        let message = format!("{}: no server is enabled; add one under mcpServers", loaded.path.display());
+        return Err(Unusable::Other(message));
     }
     Ok(loaded)
 }
@@ -66,7 +84,7 @@ impl Assembly {
     /// Starts every enabled backend without waiting for connections.
     pub(crate) fn start(config: &Config, telemetry: &Telemetry, shutdown: &CancellationToken) -> Result<Self, Failure> {
         let mut servers = Servers::new(telemetry, shutdown);
-        let change = servers.prepare(config);
+        let change = servers.prepare(config, None);
         let endpoints = Endpoints::new(config);
         let settings = GatewaySettings {
             backends: change.entries(),
@@ -95,9 +113,10 @@ impl Assembly {
         Ok(Self { gateway: Arc::new(gateway), servers, endpoints })
     }
 
-    /// Puts the servers and endpoints of `config` in force instead of the current ones, for requests that arrive from now on.
-    pub(crate) async fn replace(&mut self, config: &Config) -> Difference {
-        let change = self.servers.prepare(config);
+    /// Puts the servers and endpoints of `config` in force instead of the current ones, for requests that arrive from now
+    /// on. The server that is `restarted` counts as changed.
+    pub(crate) async fn replace(&mut self, config: &Config, restarted: Option<&str>) -> Difference {
+        let change = self.servers.prepare(config, restarted);
         let difference = change.difference.clone();
         self.endpoints.update(config);
         let endpoints = self.endpoints.settings();
@@ -261,8 +280,7 @@ pub(crate) fn frontend_settings(
         path: config.path.clone(),
         endpoint: Endpoint::Default,
         sse_path: config.sse_path.clone(),
-        allowed_origins: config.allowed_origins.clone(),
-        allowed_hosts: config.allowed_hosts.clone(),
+        guard: LiveGuard::listed(&config.allowed_hosts, &config.allowed_origins),
         keys: keys(config),
         max_body: config.limits.request_body.min(request_memory),
         request_memory: ByteBudget::new(request_memory),

@@ -246,10 +246,10 @@ impl Gateway {
         self.lists.catalogues.prepare_replacement(&old).await;
         self.lists.catalogues.retain(&old, &new);
         self.topology.replace(Arc::clone(&new));
-        self.lists.spawn(Arc::clone(&self.listeners).replaced(Arc::clone(&new)));
-        if old.ids().any(|backend| new.get(backend).is_none()) {
-            self.subscribe_again();
-        }
+        let is_any_gone = old.ids().any(|backend| new.get(backend).is_none());
+        // After the listeners, so that there is a stream for what is announced.
+        let subscribing = self.subscribe_again(is_any_gone);
+        self.lists.spawn(Arc::clone(&self.listeners).replaced(Arc::clone(&new), subscribing));
         let lists = Arc::clone(&self.lists);
         self.lists.spawn(async move {
             let changes = lists.catalogues.replaced(&new).await;
@@ -257,9 +257,10 @@ impl Gateway {
         });
     }
 
-    /// Makes the subscriptions of sessions again, in the background: the backend that knew of one may be gone.
-    fn subscribe_again(self: &Arc<Self>) {
-        let (requests, gateway) = (self.subscribed.requests(), Arc::downgrade(self));
+    /// Makes the subscriptions of sessions again, where a backend that knew of one may be gone.
+    fn subscribe_again(self: &Arc<Self>, is_any_gone: bool) -> impl Future<Output = ()> + Send + 'static {
+        let requests = if is_any_gone { self.subscribed.requests() } else { Vec::new() };
+        let gateway = Arc::downgrade(self);
         let subscribe = move |call: Call| {
             let gateway = Weak::clone(&gateway);
             async move {
@@ -279,7 +280,7 @@ impl Gateway {
                 }
             }
         };
-        self.lists.spawn(stream::iter(requests).for_each_concurrent(SUBSCRIBING_AT_ONCE, subscribe));
+        stream::iter(requests).for_each_concurrent(SUBSCRIBING_AT_ONCE, subscribe)
     }
 
     /// Ends the gateway's own tasks, and waits for that. Call it when no more requests arrive: lists are

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_admin::{AdminSettings, Subject, serve_admin};
+use fanlight_admin::{AdminSettings, OperationError, Operations, Reloaded, Subject, serve_admin};
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, Listen, Listening, Pending, SessionKey,
 };
@@ -17,6 +17,7 @@ use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Message, Response};
 use fanlight_telemetry::clients::{Clients, ClientsView, Counts, SessionView};
 use fanlight_telemetry::{Settings, Telemetry};
+use futures_util::future::BoxFuture;
 use http::header::HOST;
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
@@ -115,11 +116,52 @@ impl Clients for OneSession {
     }
 }
 
+/// Records what is asked of it. The only server is `a`; a second reload fails.
+#[derive(Default)]
+pub(crate) struct FakeOperations(Mutex<Vec<String>>);
+
+impl FakeOperations {
+    pub(crate) fn asked(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+
+    fn on(&self, server: &str, what: String) -> Result<(), OperationError> {
+        if server != "a" {
+            return Err(OperationError::NoSuchServer);
+        }
+        self.0.lock().unwrap().push(what);
+        Ok(())
+    }
+}
+
+impl Operations for FakeOperations {
+    fn config(&self) -> Json {
+        Json::literal(r#"{"listen":"127.0.0.1:1"}"#)
+    }
+
+    fn reload(&self) -> BoxFuture<'_, Result<Reloaded, OperationError>> {
+        let mut asked = self.0.lock().unwrap();
+        let is_usable = !asked.contains(&"reload".to_owned());
+        asked.push("reload".to_owned());
+        let report = Json::literal(r#"{"result":"as asked"}"#);
+        Box::pin(async move { Ok(Reloaded { is_usable, report }) })
+    }
+
+    fn switch(&self, server: String, enabled: bool) -> BoxFuture<'_, Result<(), OperationError>> {
+        Box::pin(async move { self.on(&server, format!("{server} {enabled}")) })
+    }
+
+    fn restart(&self, server: String) -> BoxFuture<'_, Result<(), OperationError>> {
+        Box::pin(async move { self.on(&server, format!("restart {server}")) })
+    }
+}
+
 /// A listener in front of fakes.
 pub(crate) struct Scene {
     pub(crate) address: SocketAddr,
     pub(crate) telemetry: Telemetry,
     pub(crate) draining: CancellationToken,
+    pub(crate) operations: Arc<FakeOperations>,
     shutdown: CancellationToken,
     served: JoinHandle<std::io::Result<()>>,
 }
@@ -167,11 +209,12 @@ impl Scene {
         });
         let (telemetry, _guard) = Telemetry::start(Settings::default()).unwrap();
         let (draining, shutdown) = (CancellationToken::new(), CancellationToken::new());
+        let operations = Arc::new(FakeOperations::default());
         let subject = Subject {
             gateway: Arc::new(gateway.unwrap()),
             telemetry: telemetry.clone(),
             clients: Arc::new(OneSession),
-            config: Json::literal(r#"{"listen":"127.0.0.1:1"}"#),
+            operations: Arc::<FakeOperations>::clone(&operations),
             version: "1.2.3",
             endpoint: "http://127.0.0.1:1/mcp".into(),
             draining: draining.clone(),
@@ -179,7 +222,7 @@ impl Scene {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let served = tokio::spawn(serve_admin(listener, subject, settings, shutdown.clone()));
-        Self { address, telemetry, draining, shutdown, served }
+        Self { address, telemetry, draining, operations, shutdown, served }
     }
 
     pub(crate) async fn client(&self) -> Client {

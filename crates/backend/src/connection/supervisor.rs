@@ -142,7 +142,6 @@ impl Supervisor {
         let shutdown = self.shutdown.clone();
         shutdown.run_until_cancelled(self.keep_connected()).await;
         let last = self.state.send_replace(State { phase: Phase::Stopped, attempted: true, ..State::default() });
-        self.set_up(false);
         if let Phase::Ready(connection) = last.phase {
             connection.close().await;
         }
@@ -378,7 +377,8 @@ impl Supervisor {
 
     /// Counts the backend as usable or not; connections of clients say nothing of that.
     fn set_up(&self, up: bool) {
-        if self.for_client.is_none() {
+        // One that has been replaced shares the counters of its name with its successor.
+        if self.for_client.is_none() && !self.shutdown.is_cancelled() {
             self.context.telemetry.metrics().set_up(up);
         }
     }

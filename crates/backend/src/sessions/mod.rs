@@ -350,16 +350,26 @@ impl SessionPool {
         match (self.legacy_era.finding(&base), Refusal::of(&error)) {
             // It has served that era: this is a failure like any other.
             (Some(Finding::Served(_)), _) | (None, Refusal::Unusable) => Err(error),
-            (Some(Finding::NotServed), _) | (None, Refusal::Unclear) => Ok(Served::ByBase(base)),
+            (Some(Finding::NotServed), _) => {
+                // Another client's attempt has found it out meanwhile.
+                self.end_own(client);
+                Ok(Served::ByBase(base))
+            }
+            (None, Refusal::Unclear) => Ok(Served::ByBase(base)),
             (None, Refusal::Era) => {
                 let backend = &*self.settings.context.name;
                 tracing::info!(backend, %error, "server does not serve the legacy era: legacy clients are translated");
                 self.legacy_era.record(&base, || Finding::NotServed);
-                if let Some(owner) = self.owner(client) {
-                    self.connections().end(&owner);
-                }
+                self.end_own(client);
                 Ok(Served::ByBase(base))
             }
+        }
+    }
+
+    /// Ends a client's own connection.
+    fn end_own(&self, client: &CallContext) {
+        if let Some(owner) = self.owner(client) {
+            self.connections().end(&owner);
         }
     }
 

@@ -21,11 +21,11 @@ use operators::{Admin, Telemetry};
 use rewriting::Naming;
 use secret::SealKey;
 use server::Server;
-use values::{ADDRESS, HOST, KEY, ORIGIN, PATH, loopback};
+use values::{ADDRESS, HOST, KEY, ORIGIN, PATH, PATTERN, loopback};
 
 options! {
     /// The configuration of one Fanlight process.
-    #[derive(Debug, Clone)]
+    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Config: "config", "at the top level";
     options {
         /// Address and port for clients over HTTP.
@@ -53,6 +53,9 @@ options! {
         /// day later. Set them to keep cursors valid across restarts and replicas. Default: a new key at each start.
         /// `openssl rand -base64 32` makes one.
         "keys" => keys: Vec<SealKey> = Vec::new(), Each(KEY), example "# [\"${FANLIGHT_KEY}\"]";
+        /// Further files with servers, relative to the folder of this one; `*` stands for any text in a name. They have
+        /// `mcpServers` and no other options; a server may be in one file only.
+        "include" => include: Vec<String> = Vec::new(), Each(PATTERN), example "# [conf.d/*.yaml]";
         /// What is recorded of requests, and where it is sent.
         "telemetry" => telemetry: Telemetry = Telemetry::defaults(), Nested::<Telemetry>::KIND;
         /// Bounds on size and number.

@@ -19,7 +19,7 @@ pub(crate) const MAX_NAME: usize = 64;
 
 options! {
     /// One backend.
-    #[derive(Debug, Clone)]
+    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Server: "server", "in a server";
     options {
         /// Whether the server takes part.

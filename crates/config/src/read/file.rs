@@ -12,8 +12,9 @@ use crate::report::problem::quoted;
 use crate::syntax::source::Span;
 use crate::syntax::tree::Node;
 
-/// Reads the whole file. The result is complete only if no error was reported.
-pub(crate) fn read(reader: &mut Reader<'_>, root: &Node, folder: &Path) -> Config {
+/// Reads the whole file. The result is complete only if no error was reported. `has_further` says whether other files may
+/// have servers, too.
+pub(crate) fn read(reader: &mut Reader<'_>, root: &Node, folder: &Path, has_further: bool) -> Config {
     let Some(fields) = Fields::open(reader, Config::SECTION, "the file", root) else {
         return Config::default();
     };
@@ -22,8 +23,11 @@ pub(crate) fn read(reader: &mut Reader<'_>, root: &Node, folder: &Path) -> Confi
     config.admin.is_default = admin.is_none_or(|admin| admin.field("listen").is_none());
     check_addresses(reader, &config, &fields, admin);
     check_paths(reader, &mut config, &fields);
-    read_servers(reader, &mut config, &fields, root, folder);
-    check_endpoints(reader, &config, &fields);
+    let has_further = has_further || !config.include.is_empty();
+    read_servers(reader, &mut config, &fields, root, (folder, has_further));
+    if !has_further {
+        check_endpoints(reader, &config, &fields);
+    }
     config
 }
 
@@ -44,7 +48,13 @@ fn check_endpoints(reader: &mut Reader<'_>, config: &Config, fields: &Fields<'_>
     }
 }
 
-fn read_servers(reader: &mut Reader<'_>, config: &mut Config, fields: &Fields<'_>, root: &Node, folder: &Path) {
+fn read_servers(
+    reader: &mut Reader<'_>,
+    config: &mut Config,
+    fields: &Fields<'_>,
+    root: &Node,
+    (folder, has_further): (&Path, bool),
+) {
     let help = "name each backend under `mcpServers`, with its `command` or `url`";
     let standard = fields.get_or_null("mcpServers");
     let vs_code = fields.get_or_null("servers");
@@ -56,6 +66,9 @@ fn read_servers(reader: &mut Reader<'_>, config: &mut Config, fields: &Fields<'_
         );
     }
     if standard.is_none() && vs_code.is_none() {
+        if has_further {
+            return;
+        }
         let start = Span::new(root.span.start, root.span.start);
         reader.error(start, "the file names no servers: `mcpServers` is missing", help);
         return;
@@ -64,7 +77,7 @@ fn read_servers(reader: &mut Reader<'_>, config: &mut Config, fields: &Fields<'_
     for entry in [standard, vs_code].into_iter().flatten() {
         let servers = server::read_all(reader, entry, &context);
         config.servers.extend(servers);
-        if config.servers.iter().all(|server| !server.enabled) {
+        if !has_further && config.servers.iter().all(|server| !server.enabled) {
             reader.warn(entry.key_span, "no server is enabled", help);
         }
     }

@@ -6,6 +6,7 @@
 mod endpoints;
 mod errors;
 mod examples;
+mod files;
 mod properties;
 mod rewriting;
 mod schema;

@@ -10,6 +10,7 @@ mod hops;
 mod list;
 mod show;
 mod trace_test;
+mod validate;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ pub(crate) use diff::diff;
 pub(crate) use list::list;
 pub(crate) use show::{plain, table};
 pub(crate) use trace_test::trace_test;
+pub(crate) use validate::validate;
 
 use crate::cli::{EndpointArgs, TraceArgs};
 use crate::failure::Failure;

@@ -28,6 +28,7 @@ impl Direction {
 pub struct BackendMetrics {
     index: u16,
     name: Arc<str>,
+    is_configured: AtomicBool,
     up: AtomicBool,
     restarts: AtomicU64,
     reconnects: AtomicU64,
@@ -41,6 +42,7 @@ impl BackendMetrics {
         Self {
             index,
             name,
+            is_configured: AtomicBool::new(true),
             up: AtomicBool::new(false),
             restarts: AtomicU64::new(0),
             reconnects: AtomicU64::new(0),
@@ -53,6 +55,15 @@ impl BackendMetrics {
     /// Counters outside of the registry, where nothing is counted.
     pub(crate) fn unregistered() -> Self {
         Self::new(u16::MAX, Arc::from(""))
+    }
+
+    /// Sets whether the configuration in force has it.
+    pub fn set_configured(&self, is_configured: bool) {
+        self.is_configured.store(is_configured, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_configured(&self) -> bool {
+        self.is_configured.load(Ordering::Relaxed)
     }
 
     /// Sets whether it can be used.

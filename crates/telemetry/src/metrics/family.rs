@@ -109,6 +109,12 @@ families! {
     "fanlight.spans.dropped", "{span}", Counter, &[label::REASON],
         "Spans that were recorded and could not be delivered.";
     "fanlight.log.dropped", "{line}", Counter, &[], "Log lines dropped because standard error was read too slowly.";
+    "fanlight.config.last_reload_successful", "", Gauge, &[],
+        "Whether the configuration could be used when it was last read: 1 or 0.";
+    "fanlight.config.last_reload_success_timestamp", "s", Gauge, &[],
+        "When a configuration was last read that could be used, in Unix time.";
+    "fanlight.config.generation", "{generation}", Gauge, &[],
+        "How often the configuration in force has changed, counted from 1 at the start.";
 }
 
 /// The labels of a value, by name.

@@ -10,7 +10,7 @@ mod mirrored_params;
 use std::sync::Arc;
 
 use fanlight_canonical::{Core, Endpoint as McpEndpoint, Holder, Peer};
-use fanlight_http_edge::{ConcurrencyLimit, Guard, Origins};
+use fanlight_http_edge::ConcurrencyLimit;
 use fanlight_protocol::{RpcError, code};
 use fanlight_telemetry::Moment;
 use fanlight_telemetry::clients::{Clients, ClientsView, Counts};
@@ -44,7 +44,6 @@ const METHODS: &str = "GET, POST, DELETE, OPTIONS";
 pub(crate) struct Endpoint<C> {
     ingress: Ingress<C>,
     settings: Arc<FrontendSettings>,
-    guard: Guard,
     sessions: InMemorySessions,
     detached: Arc<DetachedCalls>,
     policy: Arc<StreamPolicy>,
@@ -65,8 +64,9 @@ impl<C: Core> Serve for Endpoint<C> {
         // Before the future, which would hold the request beside its parts.
         let (head, mut body) = request.into_parts();
         async move {
-            let admitted = self.guard.check_host(&head.uri, &head.headers, addresses.local);
-            let admitted = admitted.and_then(|()| self.guard.check_origin(&head.uri, &head.headers));
+            let guard = self.settings.guard.load();
+            let admitted = guard.check_host(&head.uri, &head.headers, addresses.local);
+            let admitted = admitted.and_then(|()| guard.check_origin(&head.uri, &head.headers));
             let web_origin = admitted.as_ref().ok().copied().flatten().cloned();
             let mut response = match admitted {
                 Ok(_) => {
@@ -152,7 +152,6 @@ impl<C: Core> Endpoint<C> {
         let detached = DetachedCalls::new(settings.max_connections, cut.clone());
         Ok(Self {
             ingress: Ingress::new(Arc::clone(&core), settings, shutdown.clone(), &cut)?,
-            guard: Guard::new(&settings.allowed_hosts, Origins::Listed(settings.allowed_origins.clone())),
             sessions: InMemorySessions::new(settings.max_sessions, settings.max_peer_sessions, settings.session_idle),
             policy: StreamPolicy::new(settings, Arc::clone(&detached)),
             detached,
