@@ -20,6 +20,7 @@ mod clients;
 mod concurrency;
 mod demo;
 mod endpoints;
+mod extension_entries;
 mod faults;
 mod fidelity;
 mod health;

@@ -4,6 +4,7 @@ mod files;
 mod listeners;
 mod operations;
 mod servers;
+mod service;
 mod stress;
 
 use crate::harness::Gateway;

@@ -1,6 +1,6 @@
 // Sessions of clients, and suspended calls.
 
-import { get } from "./api.js";
+import { ask, get } from "./api.js";
 import { empty, fill, h, table } from "./dom.js";
 import { count, duration, plural } from "./format.js";
 
@@ -59,7 +59,17 @@ function sessionTable(all) {
     h("td", { class: "right number" }, count(one.questions)),
     h("td", { class: "right number" }, count(one.streams)),
     h("td", { class: "right number" }, one.idleMs === null ? "active" : duration(one.idleMs)),
-    h("td", null, h("a", { href: one.digest ? `#/traces?text=${one.digest}` : "#/traces" }, "its traces")))));
+    h("td", null, h("a", { href: one.digest ? `#/traces?text=${one.digest}` : "#/traces" }, "its traces"), end(one)))));
+}
+
+/** A button that ends a session over HTTP; those of other transports end with their connection. */
+function end(one) {
+  if (!one.digest || one.transport !== "http") return null;
+  const now = async (event) => {
+    event.target.disabled = true;
+    await ask(`/api/sessions/${one.digest}/end`, { method: "POST" }).catch(() => {});
+  };
+  return [" ", h("button", { type: "button", class: "small", onclick: now, "aria-label": `End the session ${one.digest}` }, "End")];
 }
 
 function client(info) {

@@ -30,16 +30,24 @@ pub(crate) async fn listen_if_configured(
     if config.admin.is_default {
         config.admin.listen = None;
     }
-    listen(config, flag).await
+    listen(config, flag, None).await
 }
 
 /// Binds the admin listener. Without `--admin` a failure is only logged: for a second Fanlight on the
 /// same machine the default address is taken.
-pub(crate) async fn listen(config: &mut Config, flag: Option<Admin>) -> Result<Option<TcpListener>, Failure> {
+pub(crate) async fn listen(
+    config: &mut Config,
+    flag: Option<Admin>,
+    socket: Option<TcpListener>,
+) -> Result<Option<TcpListener>, Failure> {
     match flag {
         Some(Admin::Off) => config.admin.listen = None,
         Some(Admin::At(address)) => config.admin.listen = Some(address),
         None => {}
+    }
+    // A socket of the service manager has an address already.
+    if let Some(socket) = &socket {
+        config.admin.listen = socket.local_addr().ok();
     }
     let Some(address) = config.admin.listen else { return Ok(None) };
     if !config.admin.may_listen(address) {
@@ -48,7 +56,10 @@ pub(crate) async fn listen(config: &mut Config, flag: Option<Admin>) -> Result<O
              configuration, such as `token: ${{FANLIGHT_ADMIN_TOKEN}}`, or listen on 127.0.0.1"
         )));
     }
-    let listener = match bind(address, "--admin").await {
+    if socket.is_some() {
+        return Ok(socket);
+    }
+    let listener = match bind(address, "--admin", config.reuse_port).await {
         Ok(listener) => listener,
         Err(failure) if flag.is_some() => return Err(failure),
         Err(failure) => {

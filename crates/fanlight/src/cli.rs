@@ -69,6 +69,8 @@ pub(crate) enum Command {
     Disable(ServerArgs),
     /// Start a server of a running gateway anew
     Restart(ServerArgs),
+    /// End the session of a client of a running gateway
+    EndSession(SessionArgs),
     /// Print the JSON Schema of the configuration file
     Schema,
     /// Run one of the two servers of the demo
@@ -178,6 +180,14 @@ pub(crate) struct AdminArgs {
 pub(crate) struct ServerArgs {
     /// The server, by its name in the configuration
     pub(crate) server: String,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SessionArgs {
+    /// The digest of the session's id, as `/api/sessions` and the page show it
+    pub(crate) digest: String,
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
 }

@@ -17,6 +17,7 @@ mod reload;
 mod rewriting;
 mod serve;
 mod servers;
+mod service_manager;
 mod standard_io;
 mod telemetry;
 mod welcome;
@@ -66,6 +67,7 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
         Some(Command::Reload(args)) => return in_runtime(observe::reload(args)),
         Some(Command::Enable(args)) => return in_runtime(observe::change_server(args, "enable")),
         Some(Command::Disable(args)) => return in_runtime(observe::change_server(args, "disable")),
+        Some(Command::EndSession(args)) => return in_runtime(observe::end_session(args)),
         Some(Command::Restart(args)) => return in_runtime(observe::change_server(args, "restart")),
         _ => {}
     }

@@ -7,7 +7,7 @@ use fanlight_admin::{Subject, serve_admin};
 use fanlight_config::{Config, Loaded};
 use fanlight_frontend::{FrontendSettings, Insight, serve_http_observed, serve_stdio_observed};
 use fanlight_telemetry::Telemetry;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -18,9 +18,13 @@ use crate::endpoints;
 use crate::failure::Failure;
 use crate::log::Log;
 use crate::reload::{Control, Keeper, Keeping, Source, Start, Unusable, Watch};
+use crate::service_manager::{self, Sockets};
 use crate::wiring::{self, Assembly, frontend_settings};
 use crate::workers::Workers;
 use crate::{admin, files, reload, standard_io, telemetry, welcome};
+
+/// Connections that wait to be accepted, as many as `TcpListener::bind` allows.
+const BACKLOG: u32 = 1024;
 
 /// Serves over HTTP until a signal arrives.
 pub(crate) async fn http(loaded: Loaded, args: &RunArgs, common: &CommonArgs, log: &Log) -> Result<(), Failure> {
@@ -41,8 +45,12 @@ async fn http_until(
         loaded.config.listen = listen;
     }
     files::fit(&mut loaded.config.limits, files::raise());
-    let listener = bind(loaded.config.listen, "--listen").await?;
-    let admin = admin::listen(&mut loaded.config, args.admin).await?;
+    let mut sockets = Sockets::take();
+    let listener = match sockets.clients()? {
+        Some(listener) => listener,
+        None => bind(loaded.config.listen, "--listen", loaded.config.reuse_port).await?,
+    };
+    let admin = admin::listen(&mut loaded.config, args.admin, sockets.operators()?).await?;
     let address = local_address(&listener)?;
     loaded.config.listen = address;
     if !address.ip().is_loopback() {
@@ -66,6 +74,8 @@ async fn http_until(
     let admin_listener = AdminListener::start(admin, &loaded.config, || {
         admin::subject(&control, &core, &telemetry, insight.clone(), shutdown.clone(), endpoint)
     });
+    service_manager::ready();
+    let _watchdog = service_manager::watchdog();
     let served = serve_http_observed(listener, core, settings, shutdown, &insight).await;
     keeping.stop().await;
     backends_end.cancel();
@@ -170,10 +180,20 @@ impl AdminListener {
     }
 }
 
-pub(crate) async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address).await.map_err(|error| {
+/// Listens at `address`; with `reuse_port` other processes may, too.
+pub(crate) async fn bind(address: SocketAddr, flag: &str, reuse_port: bool) -> Result<TcpListener, Failure> {
+    let bound = if reuse_port { bind_with_others(address) } else { TcpListener::bind(address).await };
+    bound.map_err(|error| {
         Failure::other(format!("cannot listen on {address}: {error}; choose another address with {flag}"))
     })
+}
+
+fn bind_with_others(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.set_reuseport(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 fn local_address(listener: &TcpListener) -> Result<SocketAddr, Failure> {
@@ -200,6 +220,7 @@ impl Signals {
             let mut next = async || tokio::select! { _ = terminate.recv() => (), _ = interrupt.recv() => () };
             next().await;
             first.cancel();
+            service_manager::stopping();
             info!("shutting down; a second signal stops immediately");
             next().await;
             second.cancel();

@@ -2,19 +2,25 @@
 
 use std::sync::Arc;
 
+use fanlight_canonical::Endpoint;
 use fanlight_protocol::{Json, Method, Request, Response, RpcError};
 use fanlight_telemetry::metrics::Direction;
 use fanlight_telemetry::{Arrival, Carriers, Metrics, ServerSpan, Subject, Telemetry, Verdict};
 
 use crate::eras::params::Params;
-use crate::ingress::Origin;
+use crate::facts::TransportFacts;
 use crate::settings::FrontendSettings;
 
 /// Begins the span of `request`.
-pub(crate) fn begin(settings: &FrontendSettings, request: &Request, origin: &Origin<'_>) -> ServerSpan {
+pub(crate) fn begin(
+    settings: &FrontendSettings,
+    request: &Request,
+    endpoint: &Endpoint,
+    facts: &TransportFacts<'_>,
+) -> ServerSpan {
     let meta = request.params.as_ref().and_then(|params| params.get("_meta"));
     let subject = Subject::of(&request.method, request.params.as_ref());
-    begin_of(settings, request, &subject, meta.as_ref(), origin)
+    begin_of(settings, request, &subject, meta.as_ref(), endpoint, facts)
 }
 
 /// Begins the span of `request`, whose `params` have been read.
@@ -22,14 +28,15 @@ pub(crate) fn begin_read(
     settings: &FrontendSettings,
     request: &Request,
     params: &Params,
-    origin: &Origin<'_>,
+    endpoint: &Endpoint,
+    facts: &TransportFacts<'_>,
 ) -> ServerSpan {
     let subject = Subject::found(&request.method, |key| match key {
         "name" => params.name(),
         "uri" => params.uri(),
         _ => None,
     });
-    begin_of(settings, request, &subject, params.meta.whole(), origin)
+    begin_of(settings, request, &subject, params.meta.whole(), endpoint, facts)
 }
 
 fn begin_of(
@@ -37,9 +44,9 @@ fn begin_of(
     request: &Request,
     subject: &Subject,
     meta: Option<&Json>,
-    origin: &Origin<'_>,
+    endpoint: &Endpoint,
+    facts: &TransportFacts<'_>,
 ) -> ServerSpan {
-    let facts = &origin.facts;
     let carriers = Carriers { meta, headers: facts.trace_context, trust: settings.trust_inbound };
     let mut span = settings.telemetry.server(&Arrival {
         method: &request.method,
@@ -49,7 +56,7 @@ fn begin_of(
         carriers,
     });
     span.set_network(facts.network);
-    if let Some(path) = origin.holder.endpoint().path() {
+    if let Some(path) = endpoint.path() {
         span.set_endpoint(path);
     }
     span

@@ -532,12 +532,13 @@ impl Gateway {
             ListKind::Tools => offered::backends_that_take_tasks(view, &call.context),
             _ => Vec::new(),
         };
+        let lacking = list.lacking(&call.context.capabilities);
         trace.rewritten(list.rewritten());
         let next_cursor = |backend: &str, offset| {
             let (kind, generation) = (kind.index(), list.generation());
             self.seal.seal(&Position { list: kind, generation, backend: backend.into(), offset }, holder)
         };
-        let page = PageOf { start, size: view.limits().page_size, ttl_left, holder, taking_tasks };
+        let page = PageOf { start, size: view.limits().page_size, ttl_left, holder, taking_tasks, lacking };
         Ok(list.page(page, next_cursor))
     }
 

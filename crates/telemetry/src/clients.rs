@@ -13,6 +13,9 @@ pub trait Clients: Send + Sync + 'static {
 
     /// How many clients there are; called every second while an operator watches.
     fn counts(&self) -> Counts;
+
+    /// Ends the session whose id has this digest ([`SessionView::digest`]); returns whether there is one that can be ended.
+    fn end_session(&self, digest: &str) -> bool;
 }
 
 /// How many clients there are.

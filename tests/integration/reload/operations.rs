@@ -4,6 +4,7 @@ use std::process::Stdio;
 
 use super::*;
 use crate::harness::fanlight;
+use crate::raw_client::{LegacySession, legacy_request};
 use crate::scripted::config;
 
 #[tokio::test]
@@ -38,4 +39,26 @@ async fn server_that_is_switched_off_stays_off_until_a_restart() {
     assert_ne!(run("disable", "nothing").await, Some(0));
     assert_eq!(run("enable", "a").await, Some(0));
     assert!(call(&gateway, "t").await.contains(r#""a""#));
+}
+
+#[tokio::test]
+async fn session_that_an_operator_ends_is_gone() {
+    let only = server(Era::Modern, Transport::Http, "only").await;
+    let gateway = Gateway::start_with(&config(&[only.entry("only")]), &["--no-watch"]).await;
+    let (ended, kept) = (LegacySession::open(gateway.mcp).await, LegacySession::open(gateway.mcp).await);
+    let seen: serde_json::Value = serde_json::from_str(&admin(&gateway, "/api/sessions").await).unwrap();
+    let digests: Vec<_> =
+        seen["sessions"].as_array().unwrap().iter().map(|one| one["digest"].as_str().unwrap()).collect();
+    assert_eq!(digests.len(), 2);
+    let ask = async |session: &LegacySession| session.post(&legacy_request("2", "ping", "")).await.status;
+    let url = format!("http://{}", gateway.admin);
+    let run = async |digest: &str| {
+        let mut command = fanlight();
+        command.args(["end-session", digest, "--admin", &url]).stdin(Stdio::null()).stdout(Stdio::null());
+        command.status().await.unwrap().success()
+    };
+    assert!(run(digests[0]).await && !run(digests[0]).await);
+    let mut statuses = [ask(&ended).await, ask(&kept).await];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 404]);
 }

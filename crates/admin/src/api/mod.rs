@@ -39,6 +39,7 @@ pub(crate) fn router(admin: &Arc<Admin>) -> Router<Arc<Admin>> {
         .route("/servers/{name}/log", read(server_log::answer))
         .route("/events", read(events::answer))
         .route("/call", post(call::answer).fallback(async || Refusal::method("POST")))
+        .route("/sessions/{digest}/end", post(operations::end_session).fallback(async || Refusal::method("POST")))
         .route("/reload", post(operations::reload).fallback(async || Refusal::method("POST")))
         .route("/servers/{name}/{action}", post(operations::server).fallback(async || Refusal::method("POST")))
         .fallback(async || Refusal::new(StatusCode::NOT_FOUND, "no such part of the API; docs/api.md lists them"))

@@ -33,6 +33,17 @@ pub(super) async fn server(State(admin): State<Arc<Admin>>, Path((name, action))
     Ok(json(done.finish()))
 }
 
+/// Ends the session of a client that has this digest.
+pub(super) async fn end_session(State(admin): State<Arc<Admin>>, Path(digest): Path<String>) -> Answer {
+    if !admin.subject.clients.end_session(&digest) {
+        return Err(Refusal::new(StatusCode::NOT_FOUND, "no HTTP session has this digest; `/api/sessions` lists them"));
+    }
+    tracing::info!(session = digest, "session of a client ended by an operator");
+    let mut done = ObjectBuilder::new();
+    done.string("session", &digest).string("done", "end");
+    Ok(json(done.finish()))
+}
+
 impl From<OperationError> for Refusal {
     fn from(error: OperationError) -> Self {
         match error {

@@ -44,10 +44,21 @@ async fn server_is_enabled_disabled_and_restarted() {
 }
 
 #[tokio::test]
+async fn session_is_ended_by_its_digest() {
+    let scene = scene().await;
+    let token = format!("Bearer {TOKEN}");
+    for (digest, status) in [("abc", StatusCode::OK), ("abd", StatusCode::NOT_FOUND)] {
+        let path = format!("/api/sessions/{digest}/end");
+        let answer = scene.client().await.send(Method::POST, &path, &[("authorization", &token)], "").await;
+        assert_eq!(answer.status, status);
+    }
+}
+
+#[tokio::test]
 async fn changes_need_the_token_post_and_an_own_page() {
     let scene = scene().await;
     let token = format!("Bearer {TOKEN}");
-    for path in ["/api/reload", "/api/servers/a/disable"] {
+    for path in ["/api/reload", "/api/servers/a/disable", "/api/sessions/abc/end"] {
         let send = async |method, headers: &[_]| scene.client().await.send(method, path, headers, "").await.status;
         assert_eq!(send(Method::POST, &[]).await, StatusCode::UNAUTHORIZED);
         assert_eq!(send(Method::GET, &[("authorization", &*token)]).await, StatusCode::METHOD_NOT_ALLOWED);

@@ -114,6 +114,10 @@ impl Clients for OneSession {
     fn counts(&self) -> Counts {
         Counts { sessions: 1, suspended: 0, streams: 1 }
     }
+
+    fn end_session(&self, digest: &str) -> bool {
+        digest == "abc"
+    }
 }
 
 /// Records what is asked of it. The only server is `a`; a second reload fails.

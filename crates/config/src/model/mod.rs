@@ -13,7 +13,7 @@ pub(crate) mod values;
 use std::net::SocketAddr;
 
 use crate::definition::Form;
-use crate::option::kind::{Each, Nested, OrOff};
+use crate::option::kind::{Each, Flag, Nested, OrOff};
 use crate::option::{Options, options};
 use endpoint::{Endpoint, Endpoints};
 use limits::{Limits, Timeouts};
@@ -30,6 +30,9 @@ options! {
     options {
         /// Address and port for clients over HTTP.
         "listen" => listen: SocketAddr = loopback(8080), ADDRESS, example "${FANLIGHT_LISTEN:-127.0.0.1:8080}";
+        /// Whether other processes may listen at `listen` and `admin.listen` at the same time (`SO_REUSEPORT`), so that a
+        /// new process can take over from an old one.
+        "reusePort" => reuse_port: bool = false, Flag;
         /// Path of the default endpoint: the only one without `endpoints`, else one of them.
         "path" => path: String = "/mcp".to_owned(), PATH;
         /// Path of the deprecated HTTP+SSE transport of 2024-11-05, for clients that speak nothing newer; null or `off`

@@ -4,7 +4,7 @@ use reqwest::StatusCode;
 use serde_json::Value;
 
 use super::Admin;
-use crate::cli::{AdminArgs, ServerArgs};
+use crate::cli::{AdminArgs, ServerArgs, SessionArgs};
 use crate::failure::Failure;
 use crate::inspect::plain;
 use crate::out::say;
@@ -46,6 +46,15 @@ pub(crate) async fn change_server(args: &ServerArgs, action: &str) -> Result<(),
     let (status, body) = admin.post(&["api", "servers", &args.server, action]).await?;
     admin.expect(status, StatusCode::OK, body)?;
     say!("{action}: {}", plain(&args.server, 100));
+    Ok(())
+}
+
+/// Ends the session of a client.
+pub(crate) async fn end_session(args: &SessionArgs) -> Result<(), Failure> {
+    let admin = Admin::new(&args.admin)?;
+    let (status, body) = admin.post(&["api", "sessions", &args.digest, "end"]).await?;
+    admin.expect(status, StatusCode::OK, body)?;
+    say!("ended: {}", plain(&args.digest, 100));
     Ok(())
 }
 

@@ -11,6 +11,6 @@ mod traces;
 pub(crate) mod waterfall;
 
 pub(crate) use admin::Admin;
-pub(crate) use change::{change_server, reload};
+pub(crate) use change::{change_server, end_session, reload};
 pub(crate) use status::status;
 pub(crate) use traces::traces;

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::failure::Failure;
+use crate::service_manager;
 use crate::wiring::Assembly;
 pub(crate) use outcome::{Outcome, State, Trigger};
 pub(crate) use watch::Watch;
@@ -170,6 +171,7 @@ impl Keeper {
     }
 
     async fn reload(&mut self, trigger: Trigger) -> Outcome {
+        service_manager::reloading();
         // What is read now is what later changes are compared with.
         self.watch.iter_mut().for_each(|watch| _ = watch.take_changes());
         let source = Arc::clone(&self.source);
@@ -186,6 +188,7 @@ impl Keeper {
             }
         };
         self.show(|state| state.last = Some(outcome.clone()));
+        service_manager::ready();
         outcome
     }
 

@@ -262,11 +262,11 @@ impl<C: Core> Ingress<C> {
         let mut params = match Params::read(request.params.as_ref()) {
             Ok(params) => params,
             Err(error) => {
-                let span = trace::begin(&self.settings, &request, origin);
+                let span = trace::begin(&self.settings, &request, origin.holder.endpoint(), &origin.facts);
                 return Err(Refusal::malformed(error).of_request(&request.id, span));
             }
         };
-        let span = trace::begin_read(&self.settings, &request, &params, origin);
+        let span = trace::begin_read(&self.settings, &request, &params, origin.holder.endpoint(), &origin.facts);
         if self.settings.trust_inbound != TrustInbound::Trust
             && let Some(stripped) = request.params.as_ref().and_then(without_trace_context)
         {

@@ -13,6 +13,7 @@ use fanlight_canonical::{Holder, Peer, Shares};
 use fanlight_telemetry::clients::SessionView;
 
 use super::SessionStreams;
+use crate::insight::shown_id;
 use crate::random_id::new_id;
 use crate::session::SessionGuard;
 
@@ -128,6 +129,15 @@ impl InMemorySessions {
         let ended = table.remove(id);
         drop(table);
         ended.is_some_and(|entry| !entry.is_expired(self.idle))
+    }
+
+    /// Ends the session that an operator sees under this digest, and cancels its requests; returns whether there was one.
+    pub(crate) fn end_shown(&self, digest: &str) -> bool {
+        let mut table = self.lock();
+        let id = table.keys().find(|id| shown_id(id) == digest).cloned();
+        let ended = id.and_then(|id| table.remove(&id));
+        drop(table);
+        ended.is_some()
     }
 
     /// Ends the sessions that have expired; in the others, forgets the streams that have had no reader

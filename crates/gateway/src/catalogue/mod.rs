@@ -14,10 +14,12 @@ mod kind;
 mod load;
 mod memory;
 mod merging;
+mod needs;
 mod pages;
 mod part;
 mod reading;
 mod rewritten;
+mod shown;
 mod snapshot;
 mod unknown_name;
 pub mod uri_template;
@@ -37,8 +39,9 @@ pub(crate) use describe::{all as describe_all, as_shown, only as describe_only};
 pub(crate) use kind::Change;
 pub use kind::ListKind;
 pub(crate) use load::{answered, cut_off};
+pub use shown::Collision;
+pub use snapshot::Entry;
 pub(crate) use snapshot::Snapshot;
-pub use snapshot::{Collision, Entry};
 pub use unknown_name::UnknownName;
 pub use view::ListView;
 pub(crate) use view::PageOf;
@@ -169,7 +172,7 @@ impl Catalogues {
     pub(crate) fn declare_extensions(&self, client: &Json) {
         let [tools, ..] = &self.0;
         if tools.capabilities.add(client) {
-            self.0.iter().for_each(|catalogue| catalogue.mark_stale());
+            self.0.iter().for_each(|catalogue| catalogue.read_with_more());
         }
     }
 
@@ -338,6 +341,17 @@ impl Catalogue {
     pub(crate) fn mark_stale(&self) {
         self.with(|state| {
             state.suspect = true;
+            state.parts.values_mut().for_each(|part| {
+                part.announced += 1;
+                part.changes += 1;
+            });
+        });
+    }
+
+    /// Notes that servers may list more from now on, since more is declared to them.
+    fn read_with_more(&self) {
+        self.with(|state| {
+            state.suspect = true;
             state.parts.values_mut().for_each(|part| part.announced += 1);
         });
     }
@@ -346,7 +360,9 @@ impl Catalogue {
     fn announced(&self, backend: BackendId) {
         self.with(|state| {
             state.changed_unseen |= state.snapshots.is_empty();
-            state.part(backend).announced += 1;
+            let part = state.part(backend);
+            part.announced += 1;
+            part.changes += 1;
         });
     }
 
@@ -357,6 +373,7 @@ impl Catalogue {
             let part = state.part(backend);
             part.announces = true;
             part.announced += 1;
+            part.changes += 1;
         });
     }
 
@@ -526,7 +543,7 @@ impl Catalogue {
             }
             let all = topology.ids().map(|backend| {
                 let loaded = state.parts.get(&backend)?.loaded.as_ref()?;
-                Some((backend, loaded.contribution.clone()))
+                Some((backend, loaded.contribution.clone(), loaded.needs.clone()))
             });
             Some((basis, all.collect::<Option<Vec<_>>>()?))
         });

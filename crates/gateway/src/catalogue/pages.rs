@@ -1,7 +1,7 @@
 //! The pages of one snapshot as ready answers: an unchanged list is not written again for each client.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fanlight_canonical::Holder;
@@ -24,6 +24,8 @@ pub(super) struct Key {
     pub(super) holder: Option<Holder>,
     /// The backends whose tools it offers as tasks although they do not say so.
     pub(super) taking_tasks: Vec<BackendId>,
+    /// The extensions without which it lacks entries.
+    pub(super) lacking: Vec<Arc<str>>,
 }
 
 #[derive(Debug)]

@@ -11,9 +11,9 @@ use tracing::warn;
 
 use super::ListKind;
 use super::pages::Pages;
+use super::shown::{Collision, Shown};
 use super::unknown_name::UnknownName;
 use super::uri_template::UriTemplate;
-use super::view::Shown;
 use crate::merge::{Contribution, Merged};
 use crate::topology::{BackendId, Endpoints, ToolRewriting};
 
@@ -43,6 +43,8 @@ pub(crate) struct Snapshot {
     /// What the configuration has changed of any entry.
     pub(super) rewritten: Rewritten,
     pub(super) pages: Pages,
+    /// The extensions that clients need to be shown some of the entries.
+    pub(super) needed: Vec<Arc<str>>,
     /// What endpoints show of it, by the positions of their rules.
     pub(super) views: Box<[OnceLock<Arc<Shown>>]>,
     /// The endpoints whose rules these are.
@@ -75,19 +77,8 @@ pub struct Entry {
     pub rewritten: Rewritten,
     /// How it is called, if its backend gets other arguments than clients send.
     pub(crate) rewriting: Option<Arc<ToolRewriting>>,
-}
-
-/// A name or URI that two backends claim.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Collision {
-    /// What both claim.
-    pub key: String,
-    /// The backend that has it: the first in configuration order.
-    pub kept: String,
-    /// The backend that does not.
-    pub other: String,
-    /// Under which other URI the later one stays readable; `None` if it cannot be reached.
-    pub alias: Option<String>,
+    /// The extension that a client needs to be shown it.
+    pub(super) needs: Option<Arc<str>>,
 }
 
 impl Snapshot {
@@ -145,7 +136,11 @@ impl Snapshot {
         self.rest == other.rest
             && self.entries.len() == other.entries.len()
             && places(self) == places(other)
-            && self.entries.iter().zip(&other.entries).all(|(a, b)| a.visible == b.visible && a.original == b.original)
+            && self
+                .entries
+                .iter()
+                .zip(&other.entries)
+                .all(|(a, b)| a.visible == b.visible && a.original == b.original && a.needs == b.needs)
     }
 
     /// Logs what is wrong with it, as far as that is not so with `previous`.

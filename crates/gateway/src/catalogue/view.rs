@@ -11,7 +11,8 @@ use fanlight_protocol::{Response, task_support};
 
 use super::ListKind;
 use super::pages::{self, Pages};
-use super::snapshot::{Collision, Entry, Part, Snapshot};
+use super::shown::{Collision, Shown};
+use super::snapshot::{Entry, Part, Snapshot};
 use super::unknown_name::UnknownName;
 use crate::merge::{self, Contribution, Except, Merged};
 use crate::topology::{self, BackendId, Filtered, View};
@@ -36,19 +37,8 @@ pub(crate) struct PageOf<'a> {
     pub(crate) holder: &'a Holder,
     /// The backends whose tools the client may call as tasks although they do not say so.
     pub(crate) taking_tasks: Vec<BackendId>,
-}
-
-/// What an endpoint shows of one state of a merged list.
-#[derive(Debug)]
-pub(super) struct Shown {
-    /// Where the entries are in the merged list, in rising order.
-    positions: Vec<u32>,
-    /// The parts of the backends that it shows: the position of each, and which of `positions` are its.
-    parts: Vec<(usize, Range<usize>)>,
-    rest: Merged,
-    collisions: Vec<Collision>,
-    rewritten: Rewritten,
-    pages: Pages,
+    /// The extensions that the client lacks to be shown some of the entries.
+    pub(crate) lacking: Vec<Arc<str>>,
 }
 
 impl Shown {
@@ -289,32 +279,45 @@ impl ListView {
         self.whole.generation
     }
 
+    /// The extensions that a client with these capabilities lacks to be shown some of the entries.
+    pub(crate) fn lacking(&self, capabilities: &Json) -> Vec<Arc<str>> {
+        if self.whole.needed.is_empty() {
+            return Vec::new();
+        }
+        let extensions = capabilities.get("extensions");
+        let has = |id: &Arc<str>| {
+            extensions.as_ref().and_then(|extensions| extensions.get(id)).is_some_and(|settings| settings.is_object())
+        };
+        self.whole.needed.iter().filter(|id| !has(id)).cloned().collect()
+    }
+
     /// The answer with one page of the list. `next_cursor` makes the cursor of the first entry that is left, from the
     /// name of its backend and its offset within that one's part.
     pub(crate) fn page(&self, page: PageOf<'_>, next_cursor: impl FnOnce(&str, u32) -> Option<String>) -> Response {
-        let PageOf { start, size, ttl_left, holder, taking_tasks } = page;
+        let PageOf { start, size, ttl_left, holder, taking_tasks, lacking } = page;
         let end = self.len().min(start.saturating_add(size.max(1)));
         let ttl_left = pages::rounded(ttl_left);
         let next = self.place(end);
-        let key = pages::Key { start: start.min(end), holder: next.map(|_| holder.clone()), taking_tasks };
+        let key = pages::Key { start: start.min(end), holder: next.map(|_| holder.clone()), taking_tasks, lacking };
         let pages = self.shown.as_ref().map_or(&self.whole.pages, |shown| &shown.pages);
         pages.kept_or(&key, end, ttl_left, || {
             let cursor = next.and_then(|(backend, offset)| next_cursor(backend, offset));
-            self.write_page(start..end, &key.taking_tasks, ttl_left, cursor)
+            self.write_page(start..end, &key, ttl_left, cursor)
         })
     }
 
     fn write_page(
         &self,
         range: Range<usize>,
-        taking_tasks: &[BackendId],
+        client: &pages::Key,
         ttl_left: Duration,
         next_cursor: Option<String>,
     ) -> Json {
         let size = self.range(range.clone()).map(|entry| entry.visible.bytes().len() + 1).sum();
         let mut list = ArrayBuilder::with_capacity(size);
-        for entry in self.range(range) {
-            let takes_tasks = taking_tasks.contains(&entry.backend);
+        let is_shown = |entry: &&Entry| entry.needs.as_ref().is_none_or(|need| !client.lacking.contains(need));
+        for entry in self.range(range).filter(is_shown) {
+            let takes_tasks = client.taking_tasks.contains(&entry.backend);
             match takes_tasks.then(|| task_support::optional_for_tool(&entry.visible)).flatten() {
                 Some(offered) => list.push(&offered),
                 None => list.push(&entry.visible),

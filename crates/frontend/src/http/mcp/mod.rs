@@ -138,6 +138,10 @@ impl<C: Core> Clients for Endpoint<C> {
         let streams = streams + sse + self.ingress.subscriptions.count();
         Counts { sessions: sessions + sse, suspended: self.ingress.suspended_calls.count(), streams }
     }
+
+    fn end_session(&self, digest: &str) -> bool {
+        self.sessions.end_shown(digest)
+    }
 }
 
 impl<C: Core> Endpoint<C> {
