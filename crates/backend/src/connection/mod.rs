@@ -11,6 +11,7 @@ pub(crate) mod supervisor;
 mod tasks;
 mod tool_table;
 mod tools;
+mod usage;
 
 use std::future::pending;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -24,7 +25,7 @@ use fanlight_protocol::{Era, Json, Method, Notification, Response, Revision, cod
 use fanlight_telemetry::Parent;
 use futures_util::future::OptionFuture;
 use tokio::sync::OnceCell;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -44,9 +45,6 @@ use tools::MirroredMembers;
 /// How long an era verdict is taken as fresh: a server that rejects a request so soon after it was
 /// probed means the request.
 const FRESH: Duration = Duration::from_secs(5);
-
-/// Bounds of the interval between looks at whether a process is unused, which is an eighth of its allowed idle time.
-const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(30));
 
 /// A connection in use.
 pub(crate) struct Connection {
@@ -321,38 +319,6 @@ impl Connection {
             Some(channel) => channel.liveness.doubted().await,
             None => pending().await,
         }
-    }
-
-    /// Counts a call as use of the process; true if that has been given up as unused, so that the call needs another.
-    fn has_been_retired(&self, call: &Call) -> bool {
-        if !call.context.caller.is_gateway() {
-            self.uses.fetch_add(1, Ordering::Relaxed);
-        }
-        // With the fence in `close_when_idle`: either this call is seen there, or the loss here.
-        fence(Ordering::SeqCst);
-        self.loss.get() == Some(&Loss::Unused)
-    }
-
-    /// Waits until nothing has used the process for `idle`, and then gives it up. `is_needed` says whether something
-    /// depends on it without calling it.
-    pub(crate) async fn retire_when_unused(&self, idle: Duration, is_needed: impl Fn() -> bool) {
-        let (mut uses, mut since) = (u64::MAX, Instant::now());
-        loop {
-            let now = self.uses.load(Ordering::Relaxed);
-            if now != uses || !self.users.is_empty() || self.has_open_task() || is_needed() {
-                (uses, since) = (now, Instant::now());
-            } else if since.elapsed() >= idle {
-                self.lose(Loss::Unused);
-                return;
-            }
-            sleep((idle / 8).clamp(LOOK.0, LOOK.1)).await;
-        }
-    }
-
-    /// Whether the server has made a task that may not have ended.
-    pub(crate) fn has_open_task(&self) -> bool {
-        let last = *self.last_task.lock().unwrap_or_else(PoisonError::into_inner);
-        last.is_some_and(|at| at.elapsed() < self.context.timeouts.task)
     }
 
     /// Pings the server, and gives the connection up if there is no answer within `limit`.

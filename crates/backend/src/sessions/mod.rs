@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Era, Method, Response, Revision};
+use fanlight_protocol::{Era, Method, Response};
 use fanlight_telemetry::Parent;
 use tokio::sync::{Notify, watch};
 
@@ -399,48 +399,6 @@ impl SessionPool {
         let none = || (!shares_base).then(|| Bytes::from_static(b"{}"));
         let capabilities = Declared::key(client, self.largest_description()).or_else(none)?;
         Some(Owner::Capabilities(principal.clone(), capabilities))
-    }
-
-    /// Whether a client with a session may share a process with others of its principal, if the server has no state.
-    fn may_share_process(&self, client: &CallContext, era: Era) -> bool {
-        self.policy == SessionPolicy::Auto
-            && era == Era::Legacy
-            && client.session().is_some()
-            && self.settings.process().is_some()
-            && !Declared::lets_ask(client, self.largest_description())
-    }
-
-    /// Whether a client with a session shares a process with others of its principal. Until it is known that it may, it
-    /// does not.
-    fn shares_process(&self, client: &CallContext) -> bool {
-        if self.policy != SessionPolicy::Auto || self.settings.process().is_none() {
-            return false;
-        }
-        let (base, era) = {
-            let state = self.base.state.borrow();
-            let base = if let Phase::Ready(base) = &state.phase { Some(Arc::clone(base)) } else { None };
-            (base, state.revision.map_or(Era::Legacy, Revision::era))
-        };
-        self.may_share_process(client, era) && self.sharing.known(base.as_ref()).is_some_and(|verdict| verdict.is_ok())
-    }
-
-    /// How client sessions are served, and why, where Fanlight chooses.
-    pub(crate) async fn session_choice(&self) -> Result<Option<String>, BackendError> {
-        if self.policy != SessionPolicy::Auto || self.settings.process().is_none() {
-            return Ok(None);
-        }
-        let base = self.base.ready(self.settings.timeouts.connect).await?;
-        if base.era() == Era::Modern {
-            return Ok(None);
-        }
-        Ok(Some(match self.sharing.find_out(&base).await {
-            Ok(()) => {
-                "clients that cannot be asked share a process: it has nothing to do with sessions, and its tools are \
-                       read-only"
-                    .to_owned()
-            }
-            Err(why) => format!("each client session has a process of its own: {why}"),
-        }))
     }
 
     /// Whether each request of a client needs a connection to itself at a legacy server.
