@@ -5,7 +5,7 @@ import { badge, empty, fill, h, table } from "./dom.js";
 import { clock, count, duration, long, plural, size } from "./format.js";
 import * as live from "./live.js";
 
-const STATES = { ready: "good", idle: "calm", connecting: "busy", down: "bad" };
+const STATES = { ready: "good", idle: "calm", connecting: "busy", down: "bad", failed: "bad" };
 
 export async function overview(main, { signal }) {
   const first = await get("/api/overview", {}, signal);

@@ -16,6 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::connection::supervisor::{ConnectSettings, Target};
 use crate::direct::DirectClient;
+use crate::health::Health;
 use crate::process_log::ProcessLog;
 use crate::request::TransportContext;
 use crate::request::declared::Declared;
@@ -59,6 +60,7 @@ impl Backend {
             processes,
             era,
             sessions,
+            health,
             catalogue,
             timeouts,
             limits,
@@ -89,6 +91,7 @@ impl Backend {
             stream_is_late: Arc::default(),
             end: shutdown.clone(),
             ids: Arc::new(AtomicI64::new(1)),
+            health: Arc::new(Health::new(health)),
             process_log: Arc::new(ProcessLog::new(limits.process_log_kept)),
             tasks: tasks.clone(),
             telemetry,
@@ -109,7 +112,7 @@ impl Backend {
             TransportSettings::Stdio { command, args, env, cwd } => {
                 let policy = processes;
                 let (name, grace) = (Arc::clone(&name), timeouts.process_stop);
-                ("stdio", Target::Stdio(ProcessSettings { name, command, args, env, cwd, policy, grace }))
+                ("stdio", Target::Stdio(Box::new(ProcessSettings { name, command, args, env, cwd, policy, grace })))
             }
             TransportSettings::Http { url, headers } => ("http", http(&url, &headers)),
             TransportSettings::Sse { url, headers } => ("sse", http(&url, &headers)),
@@ -207,6 +210,14 @@ impl BackendClient for Backend {
 
     fn status(&self) -> BackendStatus {
         self.client.status()
+    }
+
+    fn session_choice(&self) -> Pending<'_, Option<String>> {
+        self.client.session_choice()
+    }
+
+    fn may_rest(&self) -> bool {
+        self.client.may_rest()
     }
 
     fn process_output(&self) -> ProcessOutput {

@@ -23,6 +23,7 @@ mod concurrency;
 mod connection;
 mod direct;
 mod handshake;
+mod health;
 mod listening;
 mod log;
 mod process_log;
@@ -36,6 +37,6 @@ mod transport;
 pub use backend::{Backend, BackendLife};
 pub use fanlight_http_pool::worker;
 pub use settings::{
-    BackendSettings, EraChoice, Identity, Limits, PollIntervals, ProcessPolicy, RetryDelays, Secret, SessionPolicy,
-    TelemetrySettings, Timeouts, TransportSettings,
+    BackendSettings, EraChoice, HealthPolicy, Identity, Landlock, Limits, PollIntervals, ProcessPolicy, RetryDelays,
+    Sandbox, Secret, SessionPolicy, TelemetrySettings, Timeouts, TransportSettings,
 };

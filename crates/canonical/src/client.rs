@@ -55,6 +55,16 @@ pub trait BackendClient: Send + Sync + 'static {
     /// The state of the backend, without waiting for anything.
     fn status(&self) -> BackendStatus;
 
+    /// How client sessions are served, and why, for operators; `None` where that is configured, or does not matter.
+    fn session_choice(&self) -> Pending<'_, Option<String>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    /// Whether its process may be ended while nothing uses it. Its lists are then served from memory.
+    fn may_rest(&self) -> bool {
+        false
+    }
+
     /// What its processes have written besides messages; nothing if it has none.
     fn process_output(&self) -> ProcessOutput {
         ProcessOutput::default()
@@ -91,5 +101,10 @@ pub enum BackendState {
         error: BackendError,
         /// Until the next attempt.
         retry_in: Duration,
+    },
+    /// So many attempts have failed in a row that only a request, after a while, has another made.
+    Failed {
+        /// Why the last one failed.
+        error: BackendError,
     },
 }

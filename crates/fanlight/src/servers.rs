@@ -68,17 +68,17 @@ impl Servers {
     }
 
     /// Starts the servers that are new or changed in `config`, without waiting for connections. A server whose whole
-    /// definition is unchanged keeps its backend.
-    pub(crate) fn prepare(&self, config: &Config) -> Change {
+    /// definition is unchanged keeps its backend, unless it is to be `restarted`.
+    pub(crate) fn prepare(&self, config: &Config, restarted: Option<&str>) -> Change {
         let mut difference = Difference::default();
         let enabled = config.servers.iter().filter(|server| server.enabled);
-        let next: Vec<_> = enabled.map(|server| self.next(config, server, &mut difference)).collect();
+        let next: Vec<_> = enabled.map(|server| self.next(config, server, restarted, &mut difference)).collect();
         let is_gone = |running: &&Running| next.iter().all(|next| next.settings.name != running.settings.name);
         difference.removed = self.running.iter().filter(is_gone).map(|running| running.settings.name.clone()).collect();
         Change { next, difference }
     }
 
-    fn next(&self, config: &Config, server: &Server, difference: &mut Difference) -> Running {
+    fn next(&self, config: &Config, server: &Server, restarted: Option<&str>, difference: &mut Difference) -> Running {
         let settings = backend_settings(config, server, &self.telemetry);
         let known = self.running.iter().find(|running| running.settings.name == server.name);
         let tools = server.tools.clone();
@@ -89,7 +89,7 @@ impl Servers {
         let (prefix, name) = (server.prefix.clone(), server.name.clone());
         let rewriting = rewriting(server);
         match known {
-            Some(known) if known.settings.is_same_server(&settings) => {
+            Some(known) if known.settings.is_same_server(&settings) && restarted != Some(&name) => {
                 difference.kept.push(name);
                 Running { prefix, tools, permits_tool, rewriting, ..known.clone() }
             }

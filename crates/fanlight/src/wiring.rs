@@ -2,14 +2,16 @@
 //!
 //! The only module that knows both the configuration file and the crates that it configures.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use fanlight_backend::{
-    BackendSettings, EraChoice, Identity, PollIntervals, ProcessPolicy, RetryDelays, SessionPolicy, TelemetrySettings,
+    BackendSettings, EraChoice, HealthPolicy, Identity, PollIntervals, ProcessPolicy, RetryDelays, SessionPolicy,
+    TelemetrySettings,
 };
-use fanlight_config::{Config, Loaded, TrustChoice};
-use fanlight_frontend::{ByteBudget, FrontendSettings, Identify};
+use fanlight_canonical::Endpoint;
+use fanlight_config::{Config, Loaded, StartChoice, TrustChoice};
+use fanlight_frontend::{ByteBudget, FrontendSettings, Identify, LiveGuard};
 use fanlight_gateway::{ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits, TaskLimits};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::seal::Keys;
@@ -19,9 +21,11 @@ use tracing::warn;
 
 use crate::cli::CommonArgs;
 use crate::demo;
+use crate::endpoints::Endpoints;
 use crate::failure::Failure;
 use crate::guard;
 use crate::memory;
+use crate::reload::Unusable;
 use crate::rewriting::naming_policy;
 use crate::servers::{Difference, Servers};
 
@@ -29,23 +33,40 @@ const DEFAULT_FILES: [&str; 2] = ["fanlight.yaml", "mcp.json"];
 
 /// Reads the configuration named on the command line, or a default file, or takes the demo.
 pub(crate) fn load(args: &CommonArgs) -> Result<Loaded, Failure> {
-    let found = || DEFAULT_FILES.iter().map(PathBuf::from).find(|path| path.is_file());
-    let Some(path) = args.config.clone().or_else(found) else { return demo::config() };
-    let loaded = read(&path)?;
+    let Some(paths) = paths(args) else { return demo::config() };
+    let loaded = read_again(&paths).map_err(|unusable| failure(&unusable))?;
     for problem in &loaded.warnings {
         let line = problem.position().map(|position| position.line);
-        warn!(file = %path.display(), line, "{}", problem.message());
+        warn!(file = %problem.file().display(), line, "{}", problem.message());
     }
     Ok(loaded)
 }
 
-fn read(path: &Path) -> Result<Loaded, Failure> {
+/// The files named on the command line, or a default one.
+pub(crate) fn paths(args: &CommonArgs) -> Option<Vec<PathBuf>> {
+    if !args.config.is_empty() {
+        return Some(args.config.clone());
+    }
+    let found = DEFAULT_FILES.iter().map(PathBuf::from).find(|path| path.is_file());
+    found.map(|path| vec![path])
+}
+
+/// The failure of a command because of its configuration.
+pub(crate) fn failure(unusable: &Unusable) -> Failure {
     use std::io::IsTerminal as _;
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let loaded = fanlight_config::load(path, &|name| std::env::var(name).ok())
-        .map_err(|errors| Failure::usage(errors.render(colour)))?;
+    match unusable {
+        Unusable::Errors(errors) => Failure::usage(errors.render(colour)),
+        Unusable::Other(message) => Failure::usage(message.clone()),
+    }
+}
+
+/// Reads the configuration in these files, which the environment completes.
+pub(crate) fn read_again(paths: &[PathBuf]) -> Result<Loaded, Unusable> {
+    let loaded = fanlight_config::load_all(paths, &|name| std::env::var(name).ok()).map_err(Unusable::Errors)?;
     if !loaded.config.servers.iter().any(|server| server.enabled) {
-        return Err(Failure::usage(format!("{}: no server is enabled; add one under mcpServers", path.display())));
+        let message = format!("{}: no server is enabled; add one under mcpServers", loaded.path.display());
+        return Err(Unusable::Other(message));
     }
     Ok(loaded)
 }
@@ -56,15 +77,18 @@ pub(crate) struct Assembly {
     pub(crate) gateway: Arc<Gateway>,
     /// The enabled servers.
     pub(crate) servers: Servers,
+    endpoints: Endpoints,
 }
 
 impl Assembly {
     /// Starts every enabled backend without waiting for connections.
     pub(crate) fn start(config: &Config, telemetry: &Telemetry, shutdown: &CancellationToken) -> Result<Self, Failure> {
         let mut servers = Servers::new(telemetry, shutdown);
-        let change = servers.prepare(config);
+        let change = servers.prepare(config, None);
+        let endpoints = Endpoints::new(config);
         let settings = GatewaySettings {
             backends: change.entries(),
+            endpoints: endpoints.settings(),
             naming: naming_policy(config),
             lists: list_limits(config),
             cache: CacheLimits {
@@ -79,20 +103,24 @@ impl Assembly {
                 longest: config.timeouts.task_owner_max,
             },
             max_handed_out: config.limits.handed_out_uris,
+            open_apps: config.timeouts.open_apps,
             max_subscriptions: config.limits.subscriptions,
             keys: keys(config),
             identity: identity_json(),
         };
         let gateway = Gateway::new(settings).map_err(|error| Failure::other(error.to_string()))?;
         servers.commit(change, config.timeouts.drain);
-        Ok(Self { gateway: Arc::new(gateway), servers })
+        Ok(Self { gateway: Arc::new(gateway), servers, endpoints })
     }
 
-    /// Puts the servers of `config` in force instead of the current ones, for requests that arrive from now on.
-    pub(crate) async fn replace(&mut self, config: &Config) -> Difference {
-        let change = self.servers.prepare(config);
+    /// Puts the servers and endpoints of `config` in force instead of the current ones, for requests that arrive from now
+    /// on. The server that is `restarted` counts as changed.
+    pub(crate) async fn replace(&mut self, config: &Config, restarted: Option<&str>) -> Difference {
+        let change = self.servers.prepare(config, restarted);
         let difference = change.difference.clone();
-        self.gateway.replace(change.entries(), &naming_policy(config), list_limits(config)).await;
+        self.endpoints.update(config);
+        let endpoints = self.endpoints.settings();
+        self.gateway.replace(change.entries(), &naming_policy(config), list_limits(config), endpoints).await;
         self.servers.commit(change, config.timeouts.drain);
         difference
     }
@@ -145,13 +173,26 @@ pub(crate) fn backend_settings(
     BackendSettings {
         name: server.name.clone(),
         transport: server.transport.clone(),
-        processes: ProcessPolicy { inherit_env: server.inherit_env.clone(), guard: guard::program() },
+        processes: ProcessPolicy {
+            inherit_env: server.inherit_env.clone(),
+            guard: guard::program(),
+            sandbox: server.sandbox.sandbox(),
+            starts_on_demand: server.start == Some(StartChoice::Lazy),
+            idle: server.idle,
+            max_failures: server.start_attempts,
+        },
+        health: HealthPolicy {
+            interval: server.health.interval,
+            timeout: server.health.timeout,
+            timeouts: server.health.timeouts,
+        },
         era: match server.era {
             fanlight_config::EraChoice::Auto => EraChoice::Auto,
             fanlight_config::EraChoice::Legacy => EraChoice::Legacy,
             fanlight_config::EraChoice::Modern => EraChoice::Modern,
         },
         sessions: match server.session {
+            fanlight_config::SessionChoice::Auto => SessionPolicy::Auto,
             fanlight_config::SessionChoice::PerClient => SessionPolicy::PerClient,
             fanlight_config::SessionChoice::Shared => SessionPolicy::Shared,
         },
@@ -169,6 +210,7 @@ pub(crate) fn backend_settings(
             ping: config.timeouts.ping,
             session_end: config.timeouts.session_end,
             idle_connection: config.timeouts.backend_idle_connection,
+            failed_retry: config.timeouts.failed_retry,
             reconnect_on_demand: config.timeouts.reconnect_on_call,
             reconnect: RetryDelays { shortest: config.timeouts.reconnect, longest: config.timeouts.reconnect_max },
             list_settle: config.timeouts.list_settle,
@@ -236,9 +278,9 @@ pub(crate) fn frontend_settings(
     let request_memory = config.limits.request_memory.unwrap_or_else(memory::quarter);
     FrontendSettings {
         path: config.path.clone(),
+        endpoint: Endpoint::Default,
         sse_path: config.sse_path.clone(),
-        allowed_origins: config.allowed_origins.clone(),
-        allowed_hosts: config.allowed_hosts.clone(),
+        guard: LiveGuard::listed(&config.allowed_hosts, &config.allowed_origins),
         keys: keys(config),
         max_body: config.limits.request_body.min(request_memory),
         request_memory: ByteBudget::new(request_memory),

@@ -28,8 +28,8 @@ pub use gateway::{Gateway, GatewaySettings};
 pub use reads::CacheLimits;
 pub use tasks::TaskLimits;
 pub use topology::{
-    ArgumentRule, BackendEntry, BackendId, ByteLimits, DefinitionMember, ListLimits, Naming, NamingPolicy, Rewriting,
-    ToolFilter, namings,
+    ArgumentRule, BackendEntry, BackendId, ByteLimits, DefinitionMember, EndpointEntry, EndpointSettings, EntryFilter,
+    ListLimits, Naming, NamingPolicy, Rewriting, ToolFilter, namings,
 };
 
 #[cfg(test)]

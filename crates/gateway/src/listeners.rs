@@ -17,7 +17,7 @@ use tracing::debug;
 
 use crate::catalogue::{ListWatcher, Registration};
 use crate::tasks::Tasks;
-use crate::topology::{CurrentTopology, Topology};
+use crate::topology::{CurrentTopology, Topology, View};
 use crate::uris::HandedOut;
 use crate::{fault, listening};
 
@@ -77,60 +77,81 @@ impl Listeners {
 
     /// Begins to listen, until the result is dropped, whatever becomes of the topology.
     pub(crate) async fn listen(self: &Arc<Self>, listen: Listen) -> Result<Listening, RpcError> {
-        let registration = self.lists.announcer.register(&listen.interest, listen.messages.clone());
+        let endpoint = listen.context.caller.endpoint().clone();
+        let registration = self.lists.announcer.register(&listen.interest, endpoint, listen.messages.clone());
         let listener = Arc::new(Listener { listen, registration, with_backends: Mutex::default() });
         let topology = self.topology.load();
         let (listening, _) = self.set_up(&listener, &topology).await?;
         let honoured = listening.honoured.clone();
         listener.install(&topology, listening);
         let entry = self.enter(&listener);
-        // Whoever replaced the topology in the meantime has not seen this listener.
+        // A replacement in the meantime has not seen this listener.
         let current = self.topology.load();
         if current.number() != topology.number() {
-            self.lists.spawn(Arc::clone(self).set_up_again(vec![listener], current));
+            let again = Arc::clone(self);
+            self.lists.spawn(async move {
+                let waiting = again.set_up_again(vec![listener], &current).await;
+                again.retry(waiting, current).await;
+            });
         }
         Ok(Listening::new(honoured, entry))
     }
 
-    /// Sets all listeners up with the backends of `topology`, which has just become the current one. A listener whose
-    /// backend cannot be reached is tried again later.
-    pub(crate) async fn replaced(self: Arc<Self>, topology: Arc<Topology>) {
+    /// Sets all listeners up with the backends of `topology`, which has just become the current one, then has `then`
+    /// done. A listener whose backend cannot be reached is tried again later.
+    pub(crate) async fn replaced(self: Arc<Self>, topology: Arc<Topology>, then: impl Future<Output = ()>) {
         let all = self.open.lock().unwrap_or_else(PoisonError::into_inner).listeners.values().cloned().collect();
-        self.set_up_again(all, topology).await;
+        let waiting = self.set_up_again(all, &topology).await;
+        then.await;
+        self.retry(waiting, topology).await;
     }
 
-    async fn set_up_again(self: Arc<Self>, mut waiting: Vec<Arc<Listener>>, topology: Arc<Topology>) {
-        let (mut pause, longest) = topology.limits.listen_retry;
-        loop {
-            let (listeners, topology) = (&self, &topology);
-            let set_up = stream::iter(waiting).map(|listener| async move {
-                if !listener.is_open() || listeners.topology.load().number() != topology.number() {
-                    return None;
-                }
-                match listeners.set_up(&listener, topology).await {
-                    Ok((listening, is_whole)) => {
-                        listener.install(topology, listening);
-                        (!is_whole).then_some(listener)
-                    }
-                    Err(RpcError { message, .. }) => {
-                        debug!(error = message, "listening of a client interrupted by a change of the servers");
-                        Some(listener)
-                    }
-                }
-            });
-            waiting = set_up.buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await;
-            if waiting.is_empty() {
-                return;
+    /// Sets listeners up with the backends of `topology`; returns those that could not be set up, or not wholly.
+    async fn set_up_again(&self, listeners: Vec<Arc<Listener>>, topology: &Arc<Topology>) -> Vec<Arc<Listener>> {
+        let set_up = stream::iter(listeners).map(|listener| async move {
+            if !listener.is_open() || !self.is_current(topology.number()) {
+                return None;
             }
+            match self.set_up(&listener, topology).await {
+                Ok((listening, is_whole)) => {
+                    listener.install(topology, listening);
+                    (!is_whole).then_some(listener)
+                }
+                Err(RpcError { message, .. }) => {
+                    debug!(error = message, "listening of a client interrupted by a change of the servers");
+                    Some(listener)
+                }
+            }
+        });
+        set_up.buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await
+    }
+
+    /// Tries again to set listeners up, for as long as `topology` is the current one.
+    async fn retry(&self, mut waiting: Vec<Arc<Listener>>, topology: Arc<Topology>) {
+        let (mut pause, longest) = topology.limits.listen_retry;
+        let number = topology.number();
+        // Its backends end with the last that has it.
+        drop(topology);
+        while !waiting.is_empty() {
             sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
             pause = (pause * 2).min(longest);
+            let topology = self.topology.load();
+            if topology.number() != number {
+                return;
+            }
+            waiting = self.set_up_again(waiting, &topology).await;
         }
+    }
+
+    fn is_current(&self, topology: u64) -> bool {
+        self.topology.load().number() == topology
     }
 
     /// Listens to the backends of `topology`. Returns whether every backend concerned has answered.
     async fn set_up(&self, listener: &Listener, topology: &Arc<Topology>) -> Result<(Listening, bool), RpcError> {
         let Listener { listen, registration, .. } = listener;
-        match topology.transparent() {
+        let view = View::of(Arc::clone(topology), listen.context.caller.endpoint());
+        match view.transparent() {
             Some(only) => {
                 // What the only backend announces passes unchanged.
                 registration.announce_only(&Default::default());
@@ -141,8 +162,8 @@ impl Listeners {
                 self.lists.begin();
                 // Before a backend is asked, so that nothing is missed meanwhile.
                 registration.announce_only(&listen.interest);
-                let owners = self.tasks.owners_of(topology, &listen.context, &listen.interest.tasks).await;
-                let all = listening::to_all(topology, &self.lists, &self.handed_out, listen, &owners).await;
+                let owners = self.tasks.owners_of(&view, &listen.context, &listen.interest.tasks).await;
+                let all = listening::to_all(&view, &self.lists, &self.handed_out, listen, &owners).await;
                 registration.announce_only(&all.honoured);
                 Ok((Listening::new(all.honoured, all.guards.into_boxed_slice()), all.is_whole))
             }

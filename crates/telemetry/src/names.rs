@@ -104,6 +104,8 @@ attributes! {
     /// What of the message the configuration has changed: `name`, `title`, `description`, `annotations`, `_meta`,
     /// `arguments`, separated by `, `.
     REWRITTEN = "fanlight.rewritten" on [Server];
+    /// The path of the endpoint that the request came to, unless that is the default one.
+    ENDPOINT = "fanlight.endpoint" on [Server];
 }
 
 /// The attributes of events: progress and log notifications, named by their method.

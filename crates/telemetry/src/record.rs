@@ -89,6 +89,7 @@ pub(crate) struct OptionalFields {
     pub(crate) arguments: Option<String>,
     pub(crate) result: Option<String>,
     pub(crate) message: Option<String>,
+    pub(crate) endpoint: Option<Arc<str>>,
 }
 
 impl Record {

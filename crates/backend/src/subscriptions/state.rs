@@ -286,6 +286,16 @@ impl State {
         self.tasks.values().any(|entry| entry.listeners().any(is_of))
     }
 
+    /// The resources that listeners of `principal` want and the server has not refused.
+    pub(super) fn resources_of(&self, principal: &Principal) -> HashSet<Arc<str>> {
+        let is_of = |id: &ListenerId| self.listeners.get(id).is_some_and(|listener| listener.principal() == principal);
+        let wanted = self
+            .uris
+            .iter()
+            .filter(|(_, entry)| !matches!(entry.verdict, Verdict::Refused(_)) && entry.listeners().any(is_of));
+        wanted.map(|(uri, _)| Arc::clone(uri)).collect()
+    }
+
     /// Everything that is wanted on the base connection.
     pub(super) fn demand(&self) -> Filter {
         let subscribed = self.uris.iter().filter(|(_, entry)| !entry.subscribers.is_empty());

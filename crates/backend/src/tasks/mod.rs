@@ -173,6 +173,14 @@ impl BackendClient for TaskTranslation {
         self.0.inner.status()
     }
 
+    fn session_choice(&self) -> Pending<'_, Option<String>> {
+        self.0.inner.session_choice()
+    }
+
+    fn may_rest(&self) -> bool {
+        self.0.inner.may_rest()
+    }
+
     fn process_output(&self) -> ProcessOutput {
         self.0.inner.process_output()
     }
@@ -338,7 +346,7 @@ impl TaskId {
 
     /// The key of the task in the tables, for a client.
     fn key(&self, client: &CallContext) -> TaskKey {
-        (client.caller.principal().clone(), self.name.clone())
+        (client.caller.holder().clone(), self.name.clone())
     }
 }
 
@@ -382,7 +390,7 @@ fn as_task(call: &Call) -> Call {
 
 /// The context for requests that no progress is wanted of.
 fn without_progress(context: &CallContext) -> CallContext {
-    CallContext { wants_progress: false, ..context.clone() }
+    CallContext { wants_progress: false, request: None, ..context.clone() }
 }
 
 /// The context with the tasks extension among the capabilities.

@@ -80,6 +80,7 @@ async fn legacy_status_is_translated_if_nothing_has_to_be_inlined() {
         idle_connection: long,
         ping: long,
         reconnect_on_demand: long,
+        failed_retry: long,
         list_settle: long,
         reconnect: crate::RetryDelays { shortest: long, longest: long },
         resume: crate::RetryDelays { shortest: long, longest: long },

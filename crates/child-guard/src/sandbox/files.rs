@@ -5,8 +5,8 @@ use std::path::Path;
 
 use fanlight_settings::Landlock;
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, NetPort, PathBeneath, PathFd, Ruleset,
-    RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError, RulesetStatus,
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, NetPort, PathBeneath, PathFd,
+    Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError, RulesetStatus,
 };
 
 use super::option;
@@ -31,9 +31,8 @@ pub(super) fn restrict(landlock: &Landlock) -> io::Result<()> {
 
 fn rules(landlock: &Landlock) -> Result<RulesetCreated, RulesetError> {
     let ports = [(&landlock.connect, AccessNet::ConnectTcp), (&landlock.bind, AccessNet::BindTcp)];
-    let mut ruleset = Ruleset::default()
-        .set_compatibility(CompatLevel::HardRequirement)
-        .handle_access(AccessFs::from_all(FILES))?;
+    let mut ruleset =
+        Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(AccessFs::from_all(FILES))?;
     for (_, access) in ports.iter().filter(|(ports, _)| ports.is_some()) {
         ruleset = ruleset.handle_access(*access)?;
     }

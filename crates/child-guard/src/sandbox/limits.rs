@@ -3,14 +3,14 @@
 use std::io;
 
 use fanlight_settings::Sandbox;
-use rustix::process::{Resource, Rlimit, geteuid, setrlimit};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
-use super::option;
+use super::{option, user};
 
 /// Limits this process, and with it the server that it becomes.
 pub(super) fn set(sandbox: &Sandbox) -> io::Result<()> {
-    if sandbox.processes.is_some() && sandbox.user.is_none() && geteuid().is_root() {
-        return Err(option("processes", "the system does not limit the processes of root: set `user`, too"));
+    if sandbox.processes.is_some() && user::is_root(sandbox) {
+        return Err(option("processes", "the system does not limit the processes of root: set `user` to another"));
     }
     let limits = [
         // What Linux counts is memory that is private and writable: programs such as node reserve far more addresses.
@@ -20,7 +20,8 @@ pub(super) fn set(sandbox: &Sandbox) -> io::Result<()> {
     ];
     for (name, resource, limit) in limits {
         if let Some(limit) = limit {
-            setrlimit(resource, Rlimit { current: Some(limit), maximum: Some(limit) }).map_err(|error| option(name, error))?;
+            let limit = Rlimit { current: Some(limit), maximum: Some(limit) };
+            setrlimit(resource, limit).map_err(|error| option(name, error))?;
         }
     }
     Ok(())

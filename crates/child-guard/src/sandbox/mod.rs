@@ -9,12 +9,12 @@ mod user;
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use fanlight_settings::Sandbox;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
-use crate::order::{Order, Unbuffered};
+use crate::order::{Order, Unbuffered, read_sandbox};
 
 /// Restricts this process as the order on standard input says, and becomes the server. Returns only if that failed.
 pub(crate) fn run() -> ExitCode {
@@ -30,7 +30,7 @@ enum Never {}
 fn become_server() -> io::Result<Never> {
     // The order holds the server's secrets.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-    let sandbox = Sandbox::read(Unbuffered)?;
+    let sandbox = read_sandbox(Unbuffered)?;
     let order = Order::read(Unbuffered)?;
     let mut command = order.command();
     // No program that belongs to another user, such as `sudo`, gives back what is taken here.
@@ -63,20 +63,4 @@ fn refused(sandbox: &Sandbox, error: io::Error) -> io::Error {
 /// An error that names the option.
 fn option(name: &str, why: impl std::fmt::Display) -> io::Error {
     io::Error::other(format!("sandbox.{name}: {why}"))
-}
-
-pub(crate) trait Exec {
-    /// The command that the order names.
-    fn command(&self) -> Command;
-}
-
-impl Exec for Order {
-    fn command(&self) -> Command {
-        let mut command = Command::new(&self.command);
-        command.args(&self.args).env_clear().envs(self.env.iter().map(|(name, value)| (name, value)));
-        if let Some(cwd) = &self.cwd {
-            command.current_dir(cwd);
-        }
-        command
-    }
 }

@@ -28,7 +28,7 @@ fn nested(option: &Definition) -> Option<&'static Section> {
 
 fn section_in(form: Form) -> Option<&'static Section> {
     match form {
-        Form::Section(section) | Form::Named(section) => Some(section),
+        Form::Section(section) | Form::Named(section) | Form::Paths(section) => Some(section),
         Form::Map(inner) => section_in(*inner),
         _ => None,
     }
@@ -36,7 +36,7 @@ fn section_in(form: Form) -> Option<&'static Section> {
 
 fn push_section(text: &mut String, option: Option<&Definition>, section: &Section) {
     let title = option.map_or("Top level".to_owned(), |option| match (option.form)() {
-        Form::Named(_) | Form::Map(_) => format!("One of `{}`", option.key),
+        Form::Named(_) | Form::Paths(_) | Form::Map(_) => format!("One of `{}`", option.key),
         _ => format!("`{}`", option.key),
     });
     text.push_str(&format!(
@@ -75,6 +75,7 @@ fn value(form: &Form, key: &str) -> String {
         Form::Pairs => "names with texts".to_owned(),
         Form::Section(section) => format!("see [`{0}`](#{0})", section.name),
         Form::Named(_) => "names with servers".to_owned(),
+        Form::Paths(_) => "paths with endpoints".to_owned(),
         Form::Map(inner) => match &**inner {
             Form::Section(_) => format!("names with [values](#one-of-{key})"),
             inner => format!("names with {}", value(inner, key)),

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use fanlight_settings::Transport;
+
 use crate::model::server::{MAX_NAME, Server};
 use crate::model::tools::{PATTERNS, ToolFilter};
 use crate::option::Options as _;
@@ -59,12 +61,16 @@ fn read(reader: &mut Reader<'_>, entry: &Entry, context: &Context<'_>) -> Option
     if fields.get("concurrency").is_none() {
         server.concurrency = context.concurrency;
     }
+    server.sandbox.resolved(context.folder);
     if let Some(renames) = fields.get("rename") {
         check_new_names(reader, renames, &server.renames);
     }
     read_disabled(reader, &fields, &mut server);
     read_other_filters(reader, &fields, &mut server.tools);
     server.transport = transport?;
+    if let (Transport::Stdio { cwd, .. }, Some(folder)) = (&mut server.transport, &server.sandbox.working_directory) {
+        *cwd = Some(folder.into());
+    }
     Some(server)
 }
 

@@ -54,7 +54,8 @@ fn collect(node: &Node, section: &Section, source: &Source, spans: &mut Vec<Span
 fn collect_option(node: &Node, form: Option<&Form>, source: &Source, spans: &mut Vec<Span>) {
     match (form, &node.value) {
         (Some(Form::Section(section)), _) => collect(node, section, source, spans),
-        (Some(Form::Named(section)), Value::Map(entries)) => {
+        (Some(Form::Paths(_)), Value::Null) => {}
+        (Some(Form::Named(section) | Form::Paths(section)), Value::Map(entries)) => {
             entries.iter().for_each(|entry| collect(&entry.value, section, source, spans));
         }
         (Some(Form::Map(inner)), Value::Map(entries)) => {
@@ -75,7 +76,7 @@ fn is_shown(form: &Form) -> bool {
         Form::Flag | Form::Duration { .. } | Form::Size { .. } | Form::Count { .. } | Form::Choice(_) | Form::Any => {
             true
         }
-        Form::Scalars | Form::Pairs | Form::Section(_) | Form::Named(_) | Form::Map(_) => false,
+        Form::Scalars | Form::Pairs | Form::Section(_) | Form::Named(_) | Form::Paths(_) | Form::Map(_) => false,
     }
 }
 

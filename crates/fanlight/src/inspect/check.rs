@@ -1,13 +1,12 @@
 //! `fanlight check`: checks the configuration, that every backend answers, and that clients accept the merged names.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use comfy_table::ColumnConstraint;
-use fanlight_canonical::{BackendClient, CallContext, Caller, Principal, SessionKey};
+use fanlight_canonical::{BackendClient, CallContext, Caller, Endpoint, Principal, SessionKey};
 use fanlight_config::Loaded;
 use fanlight_gateway::BackendId;
-use fanlight_gateway::catalogue::{ListKind, Snapshot, UnknownName};
+use fanlight_gateway::catalogue::{ListKind, ListView, UnknownName};
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
 use fanlight_protocol::{Era, Json};
 
@@ -39,7 +38,7 @@ pub(crate) async fn check(loaded: &Loaded) -> Result<(), Failure> {
 async fn inspect(assembly: &Assembly) -> usize {
     let mut lists = Vec::new();
     for kind in ListKind::ALL {
-        lists.push(assembly.gateway.catalogue(kind).await);
+        lists.push(assembly.gateway.catalogue(kind, &Endpoint::Everything).await);
     }
     let mut errors: Vec<String> = Vec::new();
     let mut table = show::table(&["SERVER", "TRANSPORT", "ERA", "TOOLS", "RESOURCES", "TEMPLATES", "PROMPTS"]);
@@ -64,6 +63,9 @@ async fn inspect(assembly: &Assembly) -> usize {
             Ok(description) => {
                 row.extend(lists.iter().map(|list| count(list, id).to_string()));
                 described.push(format!("{} is {}", backend.name(), summary(&description)));
+                if let Ok(Some(choice)) = backend.session_choice().await {
+                    described.push(format!("{}: {choice}", backend.name()));
+                }
             }
             Err(error) => {
                 errors.push(format!("backend {:?} {error}", backend.name()));
@@ -106,8 +108,8 @@ async fn legacy_revision(backend: &dyn BackendClient) -> Option<String> {
     Some(show::plain(&revision.as_str()?, 40))
 }
 
-fn count(list: &Snapshot, backend: BackendId) -> usize {
-    list.entries().iter().filter(|entry| entry.backend == backend).count()
+fn count(list: &ListView, backend: BackendId) -> usize {
+    list.entries().filter(|entry| entry.backend == backend).count()
 }
 
 /// One line about a server: name, version and capabilities.
@@ -132,7 +134,7 @@ fn capabilities(description: &ServerDescription) -> String {
 }
 
 /// The names in the configuration that no list has.
-fn unknown_names(lists: &[Arc<Snapshot>]) -> Vec<String> {
+fn unknown_names(lists: &[ListView]) -> Vec<String> {
     let all = || lists.iter().flat_map(|list| list.unknown_names());
     // A name that is for tools and prompts is unknown if neither list has it.
     let is_unknown = |one: &&UnknownName| !one.may_be_prompt || all().filter(|other| other == one).count() == 2;
@@ -151,15 +153,15 @@ fn describe(unknown: &UnknownName) -> String {
 }
 
 /// What the configuration has changed of a list, one line for each entry.
-fn rewritten(list: &Snapshot) -> impl Iterator<Item = String> {
-    let changed = list.entries().iter().filter_map(|entry| Some((entry, entry.original.as_ref()?, entry.changes())));
+fn rewritten(list: &ListView) -> impl Iterator<Item = String> {
+    let changed = list.entries().filter_map(|entry| Some((entry, entry.original.as_ref()?, entry.changes())));
     changed.filter(|(.., changes)| !changes.is_empty()).map(|(entry, original, changes)| {
         let line = format!("{original} of {:?} {}", list.backend_of(entry), changes.join(", "));
         show::plain(&line, 1000)
     })
 }
 
-fn warnings(list: &Snapshot) -> impl Iterator<Item = String> {
+fn warnings(list: &ListView) -> impl Iterator<Item = String> {
     let collisions = list.collisions().iter().map(|collision| match &collision.alias {
         Some(alias) => format!(
             "{:?} and {:?} both have {:?}; clients read the one of {:?} as {alias}",

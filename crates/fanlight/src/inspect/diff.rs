@@ -5,17 +5,17 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::BackendClient as _;
+use fanlight_canonical::{BackendClient as _, Endpoint};
 use fanlight_config::Config;
 use fanlight_frontend::serve_http;
-use fanlight_gateway::catalogue::{Entry, Snapshot};
+use fanlight_gateway::catalogue::{Entry, ListView};
 use fanlight_protocol::param_header::{self, ParamHeader};
 use fanlight_protocol::{Era, Json, Response};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::client::{Client, other};
-use super::{arguments, difference, show, tool_call, tools, with_assembly};
+use super::{arguments, difference, looked_through, show, tool_call, tools, with_assembly};
 use crate::cli::CallArgs;
 use crate::failure::Failure;
 use crate::out::say;
@@ -25,6 +25,7 @@ use crate::wiring::{Assembly, frontend_settings};
 /// differ.
 pub(crate) async fn diff(config: &Config, args: &CallArgs) -> Result<(), Failure> {
     let arguments = arguments(&args.arguments)?;
+    let config = &looked_through(config, &args.endpoint);
     let (direct, through) =
         with_assembly(config, async |assembly| both(config, assembly, args, &arguments).await).await?;
     if direct.is_error() != through.is_error() {
@@ -47,7 +48,7 @@ pub(crate) async fn diff(config: &Config, args: &CallArgs) -> Result<(), Failure
 }
 
 /// Prints how the tool differs from what its server says of it, which is as configured.
-fn say_intended(snapshot: &Snapshot, tool: &Entry) {
+fn say_intended(snapshot: &ListView, tool: &Entry) {
     let Some(given) = snapshot.given(tool) else { return };
     let differences = difference::of_values(&given, &tool.visible);
     differences.iter().for_each(|line| say!("intended: tool {line}"));
@@ -67,7 +68,8 @@ async fn both(
     args: &CallArgs,
     arguments: &Json,
 ) -> Result<(Response, Response), Failure> {
-    let snapshot = tools(assembly).await;
+    let endpoint = args.endpoint.find(&assembly.gateway)?;
+    let snapshot = tools(assembly, &endpoint).await;
     let tool = snapshot.find(&args.tool).ok_or_else(|| {
         Failure::usage(format!("no tool is called {:?}; `fanlight list tools` shows those there are", args.tool))
     })?;
@@ -76,7 +78,7 @@ async fn both(
         return Err(Failure::other("the tool has no backend"));
     };
     say_intended(&snapshot, tool);
-    let mut call = tool_call(original, arguments);
+    let mut call = tool_call(original, arguments, Endpoint::Everything);
     // The server gets the arguments that the gateway would send it: the results are to be compared, not the requests.
     let params = call.params.as_ref().map(|params| tool.rewrite_call(params)).transpose();
     call.params = params.map_err(|error| Failure::usage(error.message))?;
@@ -86,7 +88,8 @@ async fn both(
     let era = backend.status().era.unwrap_or(Era::Modern);
     let end = CancellationToken::new();
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(other)?;
-    let url = format!("http://{}{}", listener.local_addr().map_err(other)?, config.path);
+    let path = args.endpoint.path().unwrap_or(&config.path);
+    let url = format!("http://{}{path}", listener.local_addr().map_err(other)?);
     let front = tokio::spawn(serve_http(
         listener,
         Arc::clone(&assembly.gateway),

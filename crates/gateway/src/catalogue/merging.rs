@@ -2,17 +2,20 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use fanlight_canonical::Rewritten;
 use fanlight_protocol::json::{Edits, Json, Kind};
 
 use super::ListKind;
+use super::needs::Needs;
 use super::rewritten;
-use super::snapshot::{Collision, Entry, Part, Snapshot};
+use super::shown::Collision;
+use super::snapshot::{Entry, Part, Snapshot};
 use super::uri_template::UriTemplate;
-use crate::merge::{self, Contribution, Except};
+use super::view;
+use crate::merge::Contribution;
 use crate::topology::{BackendId, Member, Topology};
 use crate::uri_places as places;
 
@@ -65,14 +68,14 @@ impl Snapshot {
     /// lists that say which backends have the URIs that entries name.
     pub(super) fn new(
         kind: ListKind,
-        parts: Vec<(BackendId, Contribution)>,
+        parts: Vec<(BackendId, Contribution, Needs)>,
         topology: &Topology,
         claiming: &[Arc<Self>],
     ) -> Self {
         static GENERATION: AtomicU64 = AtomicU64::new(1);
         let generation = GENERATION.fetch_add(1, Ordering::Relaxed);
         let mut snapshot = Self { generation, topology: topology.number(), kind: Some(kind), ..Self::default() };
-        for (backend, contribution) in parts {
+        for (backend, contribution, needs) in parts {
             let start = snapshot.entries.len();
             let member = topology.get(backend);
             let mentioned = member.map(|member| rewritten::mentioned(kind, member, &contribution)).unwrap_or_default();
@@ -87,13 +90,25 @@ impl Snapshot {
             if let Some(member) = member {
                 snapshot.unknown.extend(rewritten::unknown(kind, member, &contribution, &mentioned));
             }
+            snapshot.restrict(start, &needs);
             snapshot.parts.push(Part { backend, entries: start..snapshot.entries.len(), contribution });
         }
-        let collisions = snapshot.collisions_json();
-        let more: Vec<_> = collisions.map(|list| (merge::COLLISIONS_KEY, list)).into_iter().collect();
-        let except = Except { members: &[kind.member(), "nextCursor", "resultType"], replaced: &[] };
-        snapshot.rest = merge::merge(snapshot.contributions(), except, &more);
+        let collisions = view::collisions_json(Some(kind), &snapshot.collisions);
+        snapshot.rest = view::rest(kind.member(), snapshot.contributions(), collisions);
+        snapshot.views = std::iter::repeat_with(OnceLock::new).take(topology.endpoints.len()).collect();
+        snapshot.endpoints = Some(Arc::clone(&topology.endpoints));
         snapshot
+    }
+
+    /// Records what clients need to be shown the entries from `start` on.
+    fn restrict(&mut self, start: usize, needs: &Needs) {
+        if needs.is_empty() {
+            return;
+        }
+        for entry in self.entries.iter_mut().skip(start) {
+            entry.needs = entry.original.as_ref().and_then(|key| needs.of(key)).cloned();
+            self.needed.extend(entry.needs.clone().filter(|need| !self.needed.contains(need)));
+        }
     }
 
     fn add(&mut self, element: Json, merging: &Merging<'_>) {
@@ -110,8 +125,9 @@ impl Snapshot {
         let (Some(range), Some(original)) = (range, original) else {
             // No request can name this entry, but the backend lists it.
             let visible = Arc::new(element);
-            let (rewriting, rewritten) = (None, Rewritten::NONE);
-            let entry = Entry { visible, key: None, original: None, backend, shows_app: false, rewriting, rewritten };
+            let (rewriting, rewritten, needs) = (None, Rewritten::NONE, None);
+            let entry =
+                Entry { visible, key: None, original: None, backend, shows_app: false, rewriting, rewritten, needs };
             return self.entries.push(entry);
         };
         let (key, mut rewritten) = match kind.is_named() {
@@ -151,7 +167,7 @@ impl Snapshot {
         }
         let (key, original, shows_app) = (Some(key), Some(original), renamed.shows_app);
         let rewriting = rewriting.map(Arc::clone);
-        self.insert(kind, Entry { visible, key, original, backend, shows_app, rewriting, rewritten });
+        self.insert(kind, Entry { visible, key, original, backend, shows_app, rewriting, rewritten, needs: None });
     }
 
     /// What of an entry clients know under other names than its key says; an error if they cannot have it.

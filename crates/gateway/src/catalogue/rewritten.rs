@@ -7,22 +7,10 @@ use fanlight_canonical::{Outcome, Rewritten};
 use fanlight_protocol::json::Json;
 
 use super::ListKind;
-use super::snapshot::{Entry, Snapshot, find_in};
+use super::snapshot::{Entry, Snapshot};
+use super::unknown_name::UnknownName;
 use crate::merge::Contribution;
 use crate::topology::{Argument, ArgumentRule, Member, ToolRewriting};
-
-/// A name in the configuration that the server does not list.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct UnknownName {
-    /// The server.
-    pub backend: String,
-    /// The name: of a tool or prompt, or of a tool's argument.
-    pub name: String,
-    /// The tool, where the name is that of an argument.
-    pub tool: Option<String>,
-    /// Whether a prompt may have the name: `rename` is for tools and prompts.
-    pub may_be_prompt: bool,
-}
 
 /// The entries of a backend's list that the configuration mentions, by name.
 pub(super) fn mentioned(kind: ListKind, member: &Member, list: &Contribution) -> HashMap<String, Json> {
@@ -84,22 +72,8 @@ fn missing_arguments<'a>(rewriting: &'a ToolRewriting, tool: &Json) -> impl Iter
 
 impl Snapshot {
     /// The names in the configuration that servers do not list.
-    #[must_use]
-    pub fn unknown_names(&self) -> &[UnknownName] {
+    pub(super) fn unknown_names(&self) -> &[UnknownName] {
         &self.unknown
-    }
-
-    /// The entry as its server gave it.
-    #[must_use]
-    pub fn given(&self, entry: &Entry) -> Option<Json> {
-        let (kind, original) = (self.kind?, entry.original.as_ref()?.as_str()?);
-        let part = self.parts.iter().find(|part| part.backend == entry.backend)?;
-        find_in(&part.contribution, kind, &original)
-    }
-
-    /// What the configuration has changed of any entry.
-    pub(crate) fn rewritten(&self) -> Rewritten {
-        self.rewritten
     }
 }
 

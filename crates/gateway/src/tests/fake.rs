@@ -17,7 +17,8 @@ use fanlight_protocol::{Message, Method, Notification, Response};
 use tokio::sync::Semaphore;
 
 use crate::{
-    BackendEntry, BackendId, ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits, NamingPolicy, Rewriting,
+    BackendEntry, BackendId, ByteLimits, CacheLimits, EndpointSettings, Gateway, GatewaySettings, ListLimits,
+    NamingPolicy, Rewriting,
 };
 
 /// Answers each `method` or `method params` from a script; records what it was sent.
@@ -176,7 +177,14 @@ fn server_request() -> ServerMessage {
     let (answer, _) = tokio::sync::oneshot::channel();
     let (method, trace) = (Method::Elicit, Default::default());
     let deadline = tokio::time::Instant::now() + Duration::from_secs(600);
-    ServerMessage::Request(fanlight_canonical::ServerRequest { method, params: None, trace, answer, deadline })
+    ServerMessage::Request(fanlight_canonical::ServerRequest {
+        method,
+        params: None,
+        trace,
+        answer,
+        notices: None,
+        deadline,
+    })
 }
 
 impl BackendClient for Fake {
@@ -269,6 +277,9 @@ pub(super) struct Scene {
     pub(super) ids: Vec<BackendId>,
 }
 
+/// How long apps count as open.
+pub(super) const OPEN_APPS: Duration = Duration::from_secs(600);
+
 pub(super) fn scene(backends: Vec<Fake>) -> Scene {
     scene_with(backends.into_iter().map(|backend| (backend, None)).collect(), 1000)
 }
@@ -278,11 +289,25 @@ pub(super) fn scene_with(backends: Vec<(Fake, Option<&str>)>, page_size: usize) 
 }
 
 pub(super) fn scene_of(backends: Vec<(Fake, Option<&str>)>, page_size: usize, cache: CacheLimits) -> Scene {
+    scene_at(backends, page_size, cache, no_endpoints())
+}
+
+/// Only the default endpoint, which shows everything.
+pub(super) fn no_endpoints() -> EndpointSettings {
+    EndpointSettings { default_path: "/mcp".into(), endpoints: Vec::new() }
+}
+
+pub(super) fn scene_at(
+    backends: Vec<(Fake, Option<&str>)>,
+    page_size: usize,
+    cache: CacheLimits,
+    endpoints: EndpointSettings,
+) -> Scene {
     let entries = backends.into_iter().map(|(fake, prefix)| {
         let fake = Arc::new(fake);
         (entry(BackendId::fresh(), &fake, prefix), fake)
     });
-    scene_from(entries.collect(), NamingPolicy::default(), page_size, cache)
+    scene_from(entries.collect(), NamingPolicy::default(), page_size, cache, endpoints)
 }
 
 /// A backend with a rewriting.
@@ -292,7 +317,8 @@ pub(super) fn rewritten(fake: Fake, rewriting: Rewriting) -> (BackendEntry, Arc<
 }
 
 pub(super) fn scene_rewriting(backends: Vec<(BackendEntry, Arc<Fake>)>, naming: NamingPolicy) -> Scene {
-    scene_from(backends, naming, 1000, CacheLimits { entries: 0, bytes: 0, longest: Duration::ZERO })
+    let cache = CacheLimits { entries: 0, bytes: 0, longest: Duration::ZERO };
+    scene_from(backends, naming, 1000, cache, no_endpoints())
 }
 
 fn scene_from(
@@ -300,11 +326,13 @@ fn scene_from(
     naming: NamingPolicy,
     page_size: usize,
     cache: CacheLimits,
+    endpoints: EndpointSettings,
 ) -> Scene {
     let (entries, backends): (Vec<_>, Vec<_>) = backends.into_iter().unzip();
     let ids = entries.iter().map(|entry| entry.id).collect();
     let settings = GatewaySettings {
         backends: entries,
+        endpoints,
         naming,
         lists: limits(page_size),
         cache,
@@ -315,6 +343,7 @@ fn scene_from(
             longest: Duration::from_secs(30 * 86_400),
         },
         max_handed_out: 100,
+        open_apps: OPEN_APPS,
         max_subscriptions: 100,
         keys: fanlight_protocol::seal::Keys::default(),
         identity: Json::literal(r#"{"name":"fanlight","version":"0"}"#),
@@ -361,6 +390,10 @@ pub(super) struct Client {
 }
 
 impl Client {
+    pub(super) fn new(listening: Listening, receiver: MessageReceiver) -> Self {
+        Self { listening, receiver }
+    }
+
     /// What it has received: the texts of notifications, the methods of server requests.
     pub(super) fn received(&mut self) -> Vec<String> {
         let messages = std::iter::from_fn(|| self.receiver.try_recv());
@@ -369,6 +402,7 @@ impl Client {
                 format!("{} {}", notification.method, notification.params().unwrap_or_else(Json::null))
             }
             ServerMessage::Request(request) => request.method.to_string(),
+            ServerMessage::TaskProgress(_) => "progress of a task".into(),
             ServerMessage::StreamBegun => "stream begun".into(),
             ServerMessage::Pause { .. } => "pause".into(),
             ServerMessage::Refused(_) => "refused".into(),

@@ -3,6 +3,7 @@
 mod aliases;
 mod apps;
 mod changes;
+mod endpoints;
 mod extensions;
 mod fake;
 mod freshness;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fanlight_canonical::{Parent, Rewritten};
+use fanlight_canonical::{Endpoint, Parent, Rewritten};
 use fanlight_protocol::Json;
 use proptest::prelude::*;
 
@@ -58,9 +58,9 @@ fn two(rewriting: Rewriting) -> Scene {
 }
 
 async fn names(scene: &Scene, kind: ListKind) -> Vec<String> {
-    let snapshot = scene.gateway.listed(kind).await;
+    let snapshot = scene.gateway.listed(kind, &Endpoint::Everything).await;
     let key = |entry: &crate::catalogue::Entry| entry.key.as_ref().unwrap().as_str().unwrap().into_owned();
-    snapshot.entries().iter().map(key).collect()
+    snapshot.entries().map(key).collect()
 }
 
 #[tokio::test]
@@ -126,8 +126,8 @@ async fn names_can_be_exchanged() {
 async fn new_name_hides_another_tool_that_has_it() {
     for renamed in ["search", "create_issue"] {
         let scene = one(renames(&[(renamed, "taken")]));
-        let snapshot = scene.gateway.catalogue(ListKind::Tools).await;
-        assert_eq!(snapshot.entries().len(), 2);
+        let snapshot = scene.gateway.catalogue(ListKind::Tools, &Endpoint::Everything).await;
+        assert_eq!(snapshot.len(), 2);
         assert_eq!((snapshot.collisions().len(), snapshot.collisions()[0].key.as_str()), (1, "taken"));
         scene.forget();
         scene.ask("tools/call", Some(r#"{"name":"taken"}"#)).await;
@@ -150,7 +150,7 @@ async fn definitions_are_changed_where_configured_and_nowhere_else() {
     let expected =
         expected.replace("\"old\"", "\"new\"").replace("1.0 }", "1.0,\"annotations\":{ \"readOnlyHint\":true} }");
     assert_eq!(list, expected);
-    let seen = scene.gateway.tool("create_issue", &Parent::default()).await.unwrap();
+    let seen = scene.gateway.tool("create_issue", &Endpoint::Everything, &Parent::default()).await.unwrap();
     assert_eq!(seen.get("description").unwrap().as_text(), "\"new\"");
 }
 
@@ -268,8 +268,8 @@ async fn shortened_names_are_called_and_told_apart() {
         assert_eq!(called.collect::<Vec<_>>(), [r#"tools/call {"name":"a_rather_long_name_two"}"#]);
         assert_eq!(error_of(&scene.ask("tools/call", Some(r#"{"name":"a__a_rather_long_name_two"}"#)).await).0, -32602);
     }
-    let snapshot = first.gateway.catalogue(ListKind::Tools).await;
-    let rewritten: Vec<_> = snapshot.entries().iter().map(|entry| entry.rewritten == Rewritten::NAME).collect();
+    let snapshot = first.gateway.catalogue(ListKind::Tools, &Endpoint::Everything).await;
+    let rewritten: Vec<_> = snapshot.entries().map(|entry| entry.rewritten == Rewritten::NAME).collect();
     assert_eq!(rewritten, [true, true, false]);
 }
 
@@ -280,14 +280,14 @@ async fn names_that_no_server_lists_are_found_and_do_no_harm() {
     rewriting.definitions = vec![("gone".to_owned(), vec![(DefinitionMember::Title, None)])];
     rewriting.arguments[0].1.push(("mistyped".to_owned(), ArgumentRule::Hidden));
     let scene = one(rewriting);
-    let snapshot = scene.gateway.catalogue(ListKind::Tools).await;
+    let snapshot = scene.gateway.catalogue(ListKind::Tools, &Endpoint::Everything).await;
     let unknown: Vec<_> = snapshot
         .unknown_names()
         .iter()
         .map(|one| (one.name.as_str(), one.tool.as_deref(), one.may_be_prompt))
         .collect();
     assert_eq!(unknown, [("nothing", None, true), ("mistyped", Some("create_issue"), false), ("gone", None, false)]);
-    assert_eq!(snapshot.entries().len(), 3);
+    assert_eq!(snapshot.len(), 3);
     let changes = snapshot.find("create_issue").unwrap().changes();
     assert_eq!(changes[0], r#"has a fixed argument "owner""#);
     assert!(!changes.concat().contains("acme"), "fixed values may be secrets: {changes:?}");

@@ -5,16 +5,20 @@
 //! its end. State that outlives a request belongs to a [`BackendId`], never to a backend's position.
 
 mod alias;
+mod endpoint;
 mod naming;
 mod rewriting;
-mod send;
 mod settings;
+mod uri_form;
+mod view;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
+pub use endpoint::{EndpointEntry, EndpointSettings, EntryFilter};
+pub(crate) use endpoint::{Endpoints, Filtered};
 use fanlight_canonical::BackendClient;
 use foldhash::fast::RandomState;
 pub(crate) use naming::client_objection;
@@ -23,6 +27,7 @@ pub(crate) use rewriting::{Argument, ToolRewriting, ToolRewritings};
 pub use rewriting::{ArgumentRule, DefinitionMember, Rewriting};
 pub use settings::{BackendEntry, ByteLimits, ListLimits, ToolFilter};
 use tokio::sync::Notify;
+pub(crate) use view::View;
 
 /// Identifies a backend while this process runs. A backend that a changed configuration keeps has the
 /// same id before and after the change.
@@ -37,7 +42,7 @@ impl BackendId {
     }
 }
 
-/// The backends, their names, filters and limits.
+/// The backends, their names, filters and limits, and the endpoints.
 pub(crate) struct Topology {
     number: u64,
     /// In configuration order, which decides merging.
@@ -45,6 +50,7 @@ pub(crate) struct Topology {
     /// Where each backend stands in `backends`.
     positions: HashMap<BackendId, usize, RandomState>,
     pub(crate) limits: ListLimits,
+    pub(crate) endpoints: Arc<Endpoints>,
 }
 
 /// One backend of a topology.
@@ -54,30 +60,43 @@ pub(crate) struct Member {
     pub(crate) naming: Naming,
     pub(crate) rewritings: ToolRewritings,
     permits_tool: Option<ToolFilter>,
-    /// Whether nothing of it is renamed, rewritten or hidden.
+    /// Whether nothing of it is renamed, rewritten or hidden, and its lists need not be kept.
     is_transparent: bool,
     has_listed_tools_only: bool,
 }
 
 impl Topology {
-    pub(crate) fn new(entries: Vec<BackendEntry>, policy: &NamingPolicy, limits: ListLimits) -> Arc<Self> {
-        Arc::new(Self::build(entries, policy, limits))
+    pub(crate) fn new(
+        entries: Vec<BackendEntry>,
+        policy: &NamingPolicy,
+        limits: ListLimits,
+        endpoints: EndpointSettings,
+    ) -> Arc<Self> {
+        Arc::new(Self::build(entries, policy, limits, endpoints))
     }
 
-    fn build(entries: Vec<BackendEntry>, policy: &NamingPolicy, limits: ListLimits) -> Self {
+    fn build(
+        entries: Vec<BackendEntry>,
+        policy: &NamingPolicy,
+        limits: ListLimits,
+        endpoints: EndpointSettings,
+    ) -> Self {
         let named: Vec<_> = entries.iter().map(|entry| (entry.client.name(), entry.prefix.as_deref())).collect();
         let namings = namings(&named, policy);
         let member = |(entry, naming): (BackendEntry, Naming)| {
             let BackendEntry { id, client, permits_tool, rewriting, .. } = entry;
             let naming = naming.with_renames(&rewriting.renames);
             let rewritings = ToolRewritings::new(&rewriting);
-            let is_transparent = permits_tool.is_none() && naming.is_identity() && rewritings.is_empty();
+            let is_unchanged = permits_tool.is_none() && naming.is_identity() && rewritings.is_empty();
+            // Lists that are to be served while it rests have to be kept here.
+            let is_transparent = is_unchanged && !client.may_rest();
             let has_listed_tools_only = permits_tool.is_some() || naming.renames_any() || rewritings.guard_arguments();
             Member { id, client, naming, rewritings, permits_tool, is_transparent, has_listed_tools_only }
         };
         let backends: Vec<_> = entries.into_iter().zip(namings).map(member).collect();
         let positions = backends.iter().enumerate().map(|(position, backend)| (backend.id, position)).collect();
-        Self { number: next_number(), backends, positions, limits }
+        let endpoints = Endpoints::new(endpoints, &backends);
+        Self { number: next_number(), backends, positions, limits, endpoints }
     }
 
     /// The topology that replaces `earlier`. It has the same number if clients see no difference: then lists, cursors
@@ -87,10 +106,14 @@ impl Topology {
         entries: Vec<BackendEntry>,
         policy: &NamingPolicy,
         limits: ListLimits,
+        endpoints: EndpointSettings,
     ) -> Arc<Self> {
-        let mut new = Self::build(entries, policy, limits);
+        let mut new = Self::build(entries, policy, limits, endpoints);
         let is_same = |(one, other): (&Member, &Member)| one.is_seen_as(other);
-        if new.backends.len() == earlier.backends.len() && new.backends.iter().zip(&earlier.backends).all(is_same) {
+        if new.backends.len() == earlier.backends.len()
+            && new.backends.iter().zip(&earlier.backends).all(is_same)
+            && new.endpoints.show_the_same_as(&earlier.endpoints)
+        {
             new.number = earlier.number;
         }
         Arc::new(new)
@@ -112,14 +135,12 @@ impl Topology {
     }
 
     pub(crate) fn get(&self, backend: BackendId) -> Option<&Member> {
-        self.backends.get(*self.positions.get(&backend)?)
+        self.backends.get(self.position(backend)?)
     }
 
-    /// The backends from the one with this name on, in configuration order; none if there is none of
-    /// this name.
-    pub(crate) fn beginning_with(&self, name: &str) -> &[Member] {
-        let position = self.backends.iter().position(|backend| backend.name() == name);
-        position.and_then(|position| self.backends.get(position..)).unwrap_or_default()
+    /// Where a backend stands in configuration order.
+    fn position(&self, backend: BackendId) -> Option<usize> {
+        self.positions.get(&backend).copied()
     }
 
     /// The name of a backend; empty for one that is not in this topology.
