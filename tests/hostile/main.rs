@@ -11,6 +11,7 @@
     reason = "a panic is how a test fails; clippy.toml allows it only inside test functions, not in their tools"
 )]
 
+mod arguments;
 mod batches;
 mod browser;
 mod bystander;
