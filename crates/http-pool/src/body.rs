@@ -186,6 +186,7 @@ impl ResponseBody {
     fn end_withheld(&mut self) {
         if let Reading::Withheld { body, is_reusable: true } = std::mem::replace(&mut self.reading, Reading::Ended)
             && let Some(stream) = body.into_reusable()
+            && self.connection.pool.has_few_idle()
             // A handshake of HTTP/1.1 waits for nothing.
             && let Some(Ok(connection)) = Connection::over(stream, true).now_or_never()
         {

@@ -124,7 +124,8 @@ impl Supervisor {
             self.state.send_replace(State { phase: Phase::Stopped, revision: None, attempted: true, attempts: 0 });
         self.set_up(false);
         if let Phase::Ready(connection) = last.phase {
-            connection.close().await;
+            // Boxed, as all that is large and seldom: there is such a task for each session.
+            Box::pin(connection.close()).await;
         }
     }
 
@@ -149,7 +150,7 @@ impl Supervisor {
             }
             let connecting = asked_by.connecting(&self.context.telemetry);
             asked_by = &self.context.root;
-            let error = match self.connect(remembered, last_loss, connecting).await {
+            let error = match Box::pin(self.connect(remembered, last_loss, connecting)).await {
                 Ok(connection) => {
                     if std::mem::replace(&mut was_connected, true) {
                         counters.reconnected();
@@ -286,7 +287,7 @@ impl Supervisor {
         let loss = loop {
             tokio::select! {
                 loss = connection.lost() => break loss,
-                () = connection.doubted() => connection.prove(self.settings.timeouts.ping).await,
+                () = connection.doubted() => Box::pin(connection.prove(self.settings.timeouts.ping)).await,
             }
         };
         self.set_up(false);
