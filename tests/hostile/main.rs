@@ -14,6 +14,7 @@
 mod batches;
 mod browser;
 mod bystander;
+mod endpoints;
 mod fairness;
 mod filters;
 mod framing;

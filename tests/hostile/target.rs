@@ -70,18 +70,23 @@ impl Target {
     pub(crate) async fn beside(entry: &str) -> Self {
         let backend = well_behaved().await;
         let config = config(&[backend.entry_with("good", r#""prefix":"""#).as_str(), entry]);
-        Self::configured(backend, &config).await
+        Self::configured(backend, &config, &[]).await
     }
 
     /// In front of this server, which has a tool `t`.
     pub(crate) async fn of(backend: Backend, options: &str) -> Self {
-        let comma = if options.is_empty() { "" } else { "," };
-        let config = format!(r#"{{"mcpServers":{{{}}}{comma}{options}}}"#, backend.entry("only"));
-        Self::configured(backend, &config).await
+        Self::with_arguments(backend, options, &[]).await
     }
 
-    async fn configured(backend: Backend, config: &str) -> Self {
-        let gateway = Gateway::start(config).await;
+    /// Like `of`, with more arguments of `fanlight run`.
+    pub(crate) async fn with_arguments(backend: Backend, options: &str, more: &[&str]) -> Self {
+        let comma = if options.is_empty() { "" } else { "," };
+        let config = format!(r#"{{"mcpServers":{{{}}}{comma}{options}}}"#, backend.entry("only"));
+        Self::configured(backend, &config, more).await
+    }
+
+    async fn configured(backend: Backend, config: &str, more: &[&str]) -> Self {
+        let gateway = Gateway::start_with(config, more).await;
         let bystander = Bystander::start(gateway.mcp).await;
         let (memory, processor) = (usage::resident_memory(gateway.pid()), usage::processor_time(gateway.pid()));
         let waited = waited(&gateway);

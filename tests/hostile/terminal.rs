@@ -73,7 +73,9 @@ async fn commands_write_no_control_characters_of_servers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn logs_and_traces_have_no_control_characters_of_peers() {
     for transport in [Transport::Stdio, Transport::Http] {
-        let target = Target::of(evil_server(transport).await, r#""telemetry":{"trustInbound":true}"#).await;
+        let options = r#""telemetry":{"trustInbound":true}"#;
+        let logging = ["--log", "fanlight::child=debug,info"];
+        let target = Target::with_arguments(evil_server(transport).await, options, &logging).await;
         // The name is the client's, the error the server's.
         let call = modern_request("1", "tools/call", &format!(r#""name":"x{EVIL}""#), "");
         let headers = [("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", "tools/call"), ("Mcp-Name", "x")];

@@ -50,6 +50,26 @@ async fn check_prints_era_and_counts_of_every_backend() {
     }
 }
 
+/// A server that serves both eras is described in both, one that serves a single era in that.
+#[tokio::test]
+async fn check_shows_both_eras_of_a_server_that_has_both() {
+    const INITIALIZED: &str =
+        r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}"#;
+    for transport in [Transport::Http, Transport::Stdio] {
+        let (both, modern) = (backend(Era::Modern, transport).await, backend(Era::Modern, transport).await);
+        both.on("initialize", Reply::result(INITIALIZED));
+        let output = command(&["check"], &config(&[both.entry("both"), modern.entry("single")])).await;
+        let output_text = text(&output);
+        assert!(output.status.success(), "{output_text}");
+        let row = |name: &str| {
+            let mut rows = output_text.lines().filter(|line| line.split_whitespace().next() == Some(name));
+            rows.find(|line| line.contains("2026-07-28")).unwrap_or_else(|| panic!("{name} missing in {output_text}"))
+        };
+        assert!(row("both").contains("modern 2026-07-28, legacy 2025-06-18"), "{output_text}");
+        assert!(row("single").contains("modern 2026-07-28") && !row("single").contains("legacy"), "{output_text}");
+    }
+}
+
 #[tokio::test]
 async fn check_fails_for_an_unreachable_backend() {
     let good = backend(Era::Modern, Transport::Http).await;

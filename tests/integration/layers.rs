@@ -70,7 +70,7 @@ fn protocol_does_no_io_and_reaches_no_other_crate_of_ours() {
 #[test]
 fn leaves_reach_no_other_crate_of_ours() {
     assert_layer("fanlight-settings", &[], &[HTTP, &["tokio"]].concat());
-    assert_layer("fanlight-child-guard", &[], HTTP);
+    assert_layer("fanlight-child-guard", &["fanlight-settings"], HTTP);
     assert_layer("fanlight-config", &["fanlight-settings"], &["tokio", "hyper", "reqwest"]);
     assert_layer("fanlight-demo", &[], &[HTTP, &["tokio"]].concat());
     assert_layer("fanlight-http-pool", &[], &["reqwest"]);

@@ -5,6 +5,7 @@ mod announcer;
 mod catalogue;
 mod combinations;
 mod outside_of_calls;
+mod own_process;
 mod shared;
 
 use fanlight_tests::slicer::{member, member_at};

@@ -6,7 +6,7 @@ use fanlight_tests::slicer::{member, member_at};
 use crate::clients::{Client, Exchange};
 use crate::faults::backend;
 use crate::harness::Gateway;
-use crate::raw_client::{MODERN, legacy_request, post};
+use crate::raw_client::{MODERN, legacy_request, modern_request, post, post_modern};
 use crate::scripted::{Backend, Era, Reply, Transport, config};
 
 const ERAS: [Era; 2] = [Era::Legacy, Era::Modern];
@@ -157,10 +157,11 @@ async fn stderr_of_a_child_is_logged_with_its_name_and_cannot_forge_log_lines() 
     let complaint = b"first \x1b[2J\x07\xffsecond\r\nthird\n";
     noisy.on("tools/call", Reply::result("{\"content\":[]}").complaining(complaint));
     let entries = [noisy.entry("noisy"), quiet.entry("quiet")];
-    let mut client = Client::start(&config(&entries), Era::Modern, Transport::Http).await;
-    client.call("noisy__t").await.member("result");
+    let gateway = Gateway::start_with(&config(&entries), &["--log", "info,fanlight::child=debug"]).await;
+    let call = modern_request("1", "tools/call", r#""name":"noisy__t""#, "");
+    assert!(post_modern(gateway.mcp, &call).await.messages().await.1.contains("result"));
     for part in ["second", "third"] {
-        let line = client.log().line_with(part).await;
+        let line = gateway.log.line_with(part).await;
         let logged = line.strip_prefix("err| ").expect("on standard error");
         assert_eq!(member(logged, "fields.backend"), Some(r#""noisy""#), "{line}");
         assert_eq!(member_at(logged, &["target"]), Some(r#""fanlight::child""#), "{line}");

@@ -2,6 +2,7 @@
 //! transports (docs/eras.md, "Server requests during a call").
 
 mod combinations;
+mod late;
 mod state;
 mod suspended;
 

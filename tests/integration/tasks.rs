@@ -2,6 +2,8 @@
 //! merged list.
 
 mod dialects;
+mod offered;
+mod progress;
 
 use fanlight_tests::slicer::{elements, member, plain_string};
 

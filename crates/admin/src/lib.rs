@@ -1,11 +1,12 @@
 //! The listener for operators: liveness, readiness, metrics, a JSON API (docs/api.md), and a page in the browser that
 //! uses only that API.
 //!
-//! It only observes: no request of a client locks or waits for anything here. The page treats everything that backends
+//! No request of a client locks or waits for anything here. What operators change is done by [`Operations`]. The page treats everything that backends
 //! and clients say as hostile text.
 
 mod access;
 mod api;
+mod operations;
 mod ready;
 mod reply;
 mod router;
@@ -20,13 +21,13 @@ use std::time::SystemTime;
 
 use fanlight_gateway::Gateway;
 use fanlight_http_edge::{AcceptLimits, Http1Limits, accept_and_spawn, serve_http1};
-use fanlight_protocol::Json;
 use fanlight_telemetry::Telemetry;
 use fanlight_telemetry::clients::Clients;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+pub use operations::{OperationError, Operations, Reloaded};
 pub use settings::AdminSettings;
 
 use router::{Admin, health_router, router};
@@ -43,8 +44,8 @@ pub struct Subject {
     pub telemetry: Telemetry,
     /// The clients.
     pub clients: Arc<dyn Clients>,
-    /// The configuration in force, without secrets.
-    pub config: Json,
+    /// The configuration in force, and changes of it.
+    pub operations: Arc<dyn Operations>,
     /// The version of the program.
     pub version: &'static str,
     /// The URL of the MCP endpoint.

@@ -30,7 +30,7 @@ pub(crate) fn report(gateway: &Gateway, is_ready: bool, details: bool) -> Json {
             if let (Some(era), Some(revision)) = (status.era, status.revision) {
                 backend.string("era", &era.to_string()).string("revision", revision);
             }
-            if let BackendState::Down { error, .. } = &status.state {
+            if let BackendState::Down { error, .. } | BackendState::Failed { error } = &status.state {
                 backend.string("error", &error.to_string());
             }
             backends.push(&backend.finish());
@@ -47,5 +47,6 @@ pub(crate) fn state(state: &BackendState) -> &'static str {
         BackendState::Connecting => "connecting",
         BackendState::Ready => "ready",
         BackendState::Down { .. } => "down",
+        BackendState::Failed { .. } => "failed",
     }
 }

@@ -41,6 +41,7 @@ const ASSETS: &[Asset] = assets![
     "format.js": SCRIPT,
     "json.js": SCRIPT,
     "live.js": SCRIPT,
+    "log.js": SCRIPT,
     "overview.js": SCRIPT,
     "runner.js": SCRIPT,
     "sessions.js": SCRIPT,

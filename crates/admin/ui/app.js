@@ -5,6 +5,7 @@ import { empty, fill, h } from "./dom.js";
 import * as live from "./live.js";
 import { catalogue } from "./catalogue.js";
 import { config } from "./config.js";
+import { log } from "./log.js";
 import { overview } from "./overview.js";
 import { sessions } from "./sessions.js";
 import { trace } from "./trace.js";
@@ -42,7 +43,9 @@ async function show() {
   nav(id);
   document.title = `${title} – Fanlight`;
   const signal = leaving.signal;
-  const page = id === "traces" && at.rest.length > 0 ? trace : render;
+  // The log of a server belongs to the overview.
+  const isLog = at.page === "log" && at.rest.length > 0;
+  const page = id === "traces" && at.rest.length > 0 ? trace : isLog ? log : render;
   try {
     await page(main, { ...at, signal, title });
     // Keyboard and screen reader continue at the new part, not at the link.

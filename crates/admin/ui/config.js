@@ -1,13 +1,59 @@
-// The configuration in force.
+// The configuration in force, and reading it again.
 
-import { text } from "./api.js";
-import { fill, h } from "./dom.js";
+import { ask, text } from "./api.js";
+import { badge, fill, h, say, table } from "./dom.js";
+import { clock } from "./format.js";
 import { view } from "./json.js";
 
 export async function config(main, { signal }) {
   const known = await text("/api/config", signal);
+  const [state, servers] = [h("div", { class: "card" }), h("div", null)];
   fill(main,
     h("h1", null, "Config"),
+    state,
+    h("h2", null, "Servers"),
+    servers,
     h("p", { class: "lead" }, "The configuration in force, with every default. Secrets, arguments, and URLs beyond their host are ***."),
     h("div", { class: "card" }, view(known, "Configuration")));
+  const change = async (path) => {
+    try {
+      await ask(path, { method: "POST", signal });
+    } catch (error) {
+      // A configuration that cannot be used is shown with its problems.
+      if (error.status !== 422) return say(error.message);
+    }
+    await config(main, { signal });
+  };
+  const { reload, mcpServers } = JSON.parse(known);
+  fill(state, ...reloading(reload, () => change("/api/reload")));
+  fill(servers, table("Servers", ["Server", "State", "Until a restart"],
+    Object.entries(mcpServers).map(([name, server]) => row(name, server.enabled, change))));
+}
+
+/** A server and what can be done to it. */
+function row(name, enabled, change) {
+  const button = (action, label) => h("button", {
+    type: "button", class: "small", "aria-label": `${label} ${name}`,
+    onclick: () => change(`/api/servers/${encodeURIComponent(name)}/${action}`),
+  }, label);
+  return h("tr", null,
+    h("th", { scope: "row" }, name),
+    h("td", null, enabled ? "on" : "off"),
+    h("td", null, enabled ? [button("disable", "Disable"), " ", button("restart", "Restart")] : button("enable", "Enable")));
+}
+
+function reloading(reload, again) {
+  const { last, atRunTime } = reload;
+  const failed = last?.result === "failed";
+  const switched = [...atRunTime.disabled.map((name) => `${name} is off`), ...atRunTime.enabled.map((name) => `${name} is on`)];
+  return [
+    h("p", null,
+      failed ? badge("bad", "down", "not reloaded") : badge("good", "ready", "in force"),
+      ` Generation ${reload.generation}, since ${clock(reload.sinceMs)}. `,
+      last ? `Read again at ${clock(last.atMs)} (${last.trigger}): ${last.result}. ` : null,
+      h("button", { type: "button", class: "small", onclick: again }, "Reload")),
+    failed ? h("pre", { class: "error-text" }, last.text) : null,
+    last?.needsRestart?.length ? h("p", { class: "note" }, `After a restart only: ${last.needsRestart.join(", ")}`) : null,
+    switched.length ? h("p", { class: "note" }, `Switched at run time, until a restart: ${switched.join(", ")}`) : null,
+  ];
 }

@@ -6,6 +6,7 @@ const ICONS = {
   idle: "M5 4v8M11 4v8",
   connecting: "M8 3a5 5 0 1 1-4.6 3",
   down: "M4 4l8 8M12 4l-8 8",
+  failed: "M4 4l8 8M12 4l-8 8",
   copy: "M5.5 5.5v-3h8v8h-3M2.5 5.5h8v8h-8z",
   next: "M6 3l5 5-5 5",
 };

@@ -5,7 +5,7 @@ import { badge, empty, fill, h, table } from "./dom.js";
 import { clock, count, duration, long, plural, size } from "./format.js";
 import * as live from "./live.js";
 
-const STATES = { ready: "good", idle: "calm", connecting: "busy", down: "bad" };
+const STATES = { ready: "good", idle: "calm", connecting: "busy", down: "bad", failed: "bad" };
 
 export async function overview(main, { signal }) {
   const first = await get("/api/overview", {}, signal);
@@ -65,12 +65,17 @@ function row(one) {
     h("th", { scope: "row" }, h("a", { href: `#/traces?backend=${encodeURIComponent(one.name)}`, title: "Its traces" }, one.name)),
     h("td", null, badge(STATES[one.state] ?? "calm", one.state, one.state)),
     h("td", null, one.revision ? [h("span", { class: "chip" }, one.era), " ", h("span", { class: "mono whole" }, one.revision)] : "–"),
-    h("td", null, h("span", { class: "chip" }, one.transport)),
+    h("td", null, h("span", { class: "chip" }, one.transport), logOf(one)),
     h("td", { class: "right number" }, duration(one.medianMs)),
     h("td", { class: "right number" }, duration(one.p95Ms)),
     h("td", { class: "right number" }, count(one.requests)),
     h("td", { class: one.errors > 0 ? "right number error-text" : "right number" }, count(one.errors)),
     h("td", { class: "words" }, lastError(one), again(one)));
+}
+
+function logOf(one) {
+  const title = "What its process wrote to standard error";
+  return one.transport === "stdio" ? [" ", h("a", { href: `#/log/${encodeURIComponent(one.name)}`, title }, "log")] : null;
 }
 
 function lastError(one) {

@@ -1,6 +1,6 @@
 // Sessions of clients, and suspended calls.
 
-import { get } from "./api.js";
+import { ask, get } from "./api.js";
 import { empty, fill, h, table } from "./dom.js";
 import { count, duration, plural } from "./format.js";
 
@@ -47,18 +47,29 @@ function page(now) {
 }
 
 function sessionTable(all) {
-  const heads = ["Session (digest)", "Client", "Revision", "Transport", { text: "Running", class: "right" },
+  const heads = ["Session (digest)", "Client", "Revision", "Endpoint", "Transport", { text: "Running", class: "right" },
     { text: "Server requests", class: "right" }, { text: "Streams", class: "right" }, { text: "Idle", class: "right" }, "Traces"];
   return table("Sessions", heads, all.map((one) => h("tr", null,
     h("th", { scope: "row", class: "mono" }, one.digest ?? "–"),
     h("td", { class: "words" }, client(one.clientInfo)),
     h("td", { class: "mono" }, one.revision ?? "–"),
+    h("td", { class: "mono" }, one.endpoint ?? "default"),
     h("td", null, h("span", { class: "chip" }, one.transport)),
     h("td", { class: "right number" }, count(one.running)),
     h("td", { class: "right number" }, count(one.questions)),
     h("td", { class: "right number" }, count(one.streams)),
     h("td", { class: "right number" }, one.idleMs === null ? "active" : duration(one.idleMs)),
-    h("td", null, h("a", { href: one.digest ? `#/traces?text=${one.digest}` : "#/traces" }, "its traces")))));
+    h("td", null, h("a", { href: one.digest ? `#/traces?text=${one.digest}` : "#/traces" }, "its traces"), end(one)))));
+}
+
+/** A button that ends a session over HTTP; those of other transports end with their connection. */
+function end(one) {
+  if (!one.digest || one.transport !== "http") return null;
+  const now = async (event) => {
+    event.target.disabled = true;
+    await ask(`/api/sessions/${one.digest}/end`, { method: "POST" }).catch(() => {});
+  };
+  return [" ", h("button", { type: "button", class: "small", onclick: now, "aria-label": `End the session ${one.digest}` }, "End")];
 }
 
 function client(info) {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
-use fanlight_canonical::{BackendClient, BackendStatus, Call, CallContext, Listen, Listening, Pending, SessionKey};
+use fanlight_canonical::{
+    BackendClient, BackendStatus, Call, CallContext, Listen, Listening, Pending, ProcessOutput, SessionKey,
+};
 use fanlight_http_pool::{PoolSettings, TcpProbes};
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Notification, Response};
@@ -14,6 +16,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::connection::supervisor::{ConnectSettings, Target};
 use crate::direct::DirectClient;
+use crate::health::Health;
+use crate::process_log::ProcessLog;
 use crate::request::TransportContext;
 use crate::request::declared::Declared;
 use crate::sessions::SessionPool;
@@ -31,6 +35,13 @@ const STOP_STEPS: u32 = 6;
 /// One MCP server, kept connected.
 pub struct Backend {
     client: TaskTranslation,
+    life: BackendLife,
+}
+
+/// The life of a backend, apart from its use: it ends once nobody has the [`Backend`] any more, or when it is stopped.
+#[derive(Clone, Debug)]
+pub struct BackendLife {
+    name: Arc<str>,
     process_stop: Duration,
     shutdown: CancellationToken,
     tasks: TaskTracker,
@@ -49,6 +60,7 @@ impl Backend {
             processes,
             era,
             sessions,
+            health,
             catalogue,
             timeouts,
             limits,
@@ -56,6 +68,7 @@ impl Backend {
             telemetry,
         } = settings;
         let name: Arc<str> = name.into();
+        let life_name = Arc::clone(&name);
         let tasks = TaskTracker::new();
         let shutdown = shutdown.child_token();
         let root = telemetry.telemetry.root();
@@ -78,6 +91,8 @@ impl Backend {
             stream_is_late: Arc::default(),
             end: shutdown.clone(),
             ids: Arc::new(AtomicI64::new(1)),
+            health: Arc::new(Health::new(health)),
+            process_log: Arc::new(ProcessLog::new(limits.process_log_kept)),
             tasks: tasks.clone(),
             telemetry,
             root,
@@ -97,7 +112,7 @@ impl Backend {
             TransportSettings::Stdio { command, args, env, cwd } => {
                 let policy = processes;
                 let (name, grace) = (Arc::clone(&name), timeouts.process_stop);
-                ("stdio", Target::Stdio(ProcessSettings { name, command, args, env, cwd, policy, grace }))
+                ("stdio", Target::Stdio(Box::new(ProcessSettings { name, command, args, env, cwd, policy, grace })))
             }
             TransportSettings::Http { url, headers } => ("http", http(&url, &headers)),
             TransportSettings::Sse { url, headers } => ("sse", http(&url, &headers)),
@@ -115,24 +130,52 @@ impl Backend {
         let caller = Dispatcher::new(Arc::clone(&pool), timeouts, limits.concurrency);
         let inner = Arc::new(DirectClient { name, transport, pool, caller, shutdown: shutdown.clone() });
         let client = TaskTranslation::around(inner, shared, &limits, tasks.clone(), shutdown.clone());
-        Arc::new(Self { client, process_stop: timeouts.process_stop, shutdown, tasks })
+        let life = BackendLife { name: life_name, process_stop: timeouts.process_stop, shutdown, tasks };
+        Arc::new(Self { client, life })
     }
 
     /// Ends the connection and the child process, and waits for that, for a few seconds at most.
     /// Requests fail from now on.
     pub async fn stop(&self) {
+        self.life.stop().await;
+    }
+
+    /// What ends it without keeping it.
+    #[must_use]
+    pub fn life(&self) -> BackendLife {
+        self.life.clone()
+    }
+}
+
+impl BackendLife {
+    /// The name that the configuration gives the backend.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Waits until nothing uses the backend any more, or it has been stopped.
+    pub async fn unused(&self) {
+        self.shutdown.cancelled().await;
+    }
+
+    /// See [`Backend::stop`].
+    pub async fn stop(&self) {
+        self.end();
+        if timeout(self.process_stop * STOP_STEPS, self.tasks.wait()).await.is_err() {
+            tracing::warn!(backend = self.name(), "backend did not stop in time");
+        }
+    }
+
+    fn end(&self) {
         self.shutdown.cancel();
         self.tasks.close();
-        if timeout(self.process_stop * STOP_STEPS, self.tasks.wait()).await.is_err() {
-            tracing::warn!(backend = self.client.name(), "backend did not stop in time");
-        }
     }
 }
 
 impl Drop for Backend {
     fn drop(&mut self) {
-        self.shutdown.cancel();
-        self.tasks.close();
+        self.life.end();
     }
 }
 
@@ -167,5 +210,17 @@ impl BackendClient for Backend {
 
     fn status(&self) -> BackendStatus {
         self.client.status()
+    }
+
+    fn session_choice(&self) -> Pending<'_, Option<String>> {
+        self.client.session_choice()
+    }
+
+    fn may_rest(&self) -> bool {
+        self.client.may_rest()
+    }
+
+    fn process_output(&self) -> ProcessOutput {
+        self.client.process_output()
     }
 }

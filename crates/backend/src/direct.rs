@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Listen, Listening, Pending,
-    SessionKey, TaskDialect,
+    ProcessOutput, SessionKey, TaskDialect,
 };
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Notification, Response, Revision};
@@ -44,9 +44,21 @@ impl DirectClient {
             let sent = || progress.sent.load(Ordering::Relaxed);
             tokio::select! {
                 biased;
-                outcome = progress.deadline.limit(limits, work) => outcome.unwrap_or_else(|Expired(after)| {
-                    Err(BackendError::Timeout { after, sent: sent() })
-                }),
+                outcome = progress.deadline.limit(limits, work) => match outcome {
+                    Ok(outcome) => {
+                        if outcome.is_ok() {
+                            self.pool.health().answered();
+                        }
+                        outcome
+                    }
+                    Err(Expired(after)) => {
+                        let sent = sent();
+                        if sent {
+                            self.pool.health().timed_out();
+                        }
+                        Err(BackendError::Timeout { after, sent })
+                    }
+                },
                 () = self.shutdown.cancelled() => {
                     Err(if sent() { BackendError::Interrupted } else { BackendError::ShuttingDown })
                 }
@@ -61,7 +73,7 @@ impl BackendClient for DirectClient {
     }
 
     fn describe(&self) -> Pending<'_, ServerDescription> {
-        Box::pin(async { Ok(self.pool.base().ready(self.caller.timeouts.connect).await?.description()) })
+        Box::pin(self.pool.describe())
     }
 
     fn describe_to<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription> {
@@ -82,8 +94,10 @@ impl BackendClient for DirectClient {
 
     fn notify<'a>(&'a self, notification: &'a Notification, client: &'a CallContext) -> Pending<'a, ()> {
         Box::pin(async move {
-            match self.pool.of_session(client) {
-                Some(lease) => lease.connection.notify(notification).await,
+            let Some(lease) = self.pool.of_session(client) else { return Ok(()) };
+            let Some(request) = &client.request else { return lease.connection.notify(notification).await };
+            match request.at(&self.name).and_then(|named| named.rename(notification)) {
+                Some(renamed) => lease.connection.notify(&renamed).await,
                 None => Ok(()),
             }
         })
@@ -91,6 +105,18 @@ impl BackendClient for DirectClient {
 
     fn end_session(&self, session: SessionKey) {
         self.pool.end_session(session);
+    }
+
+    fn session_choice(&self) -> Pending<'_, Option<String>> {
+        Box::pin(self.pool.session_choice())
+    }
+
+    fn may_rest(&self) -> bool {
+        self.pool.may_rest()
+    }
+
+    fn process_output(&self) -> ProcessOutput {
+        self.pool.process_log().output()
     }
 
     fn status(&self) -> BackendStatus {
@@ -107,7 +133,8 @@ impl BackendClient for DirectClient {
                 Phase::Ready(connection) if !connection.is_lost() => BackendState::Ready,
                 Phase::Idle => BackendState::Idle,
                 Phase::Ready(_) | Phase::Connecting { .. } => BackendState::Connecting,
-                Phase::Down { error, until, .. } => BackendState::Down {
+                Phase::Down { error, until: None, .. } => BackendState::Failed { error: error.clone() },
+                Phase::Down { error, until: Some(until), .. } => BackendState::Down {
                     error: error.clone(),
                     retry_in: until.saturating_duration_since(Instant::now()),
                 },

@@ -23,8 +23,10 @@ mod concurrency;
 mod connection;
 mod direct;
 mod handshake;
+mod health;
 mod listening;
 mod log;
+mod process_log;
 mod request;
 mod sessions;
 pub mod settings;
@@ -32,9 +34,9 @@ mod subscriptions;
 mod tasks;
 mod transport;
 
-pub use backend::Backend;
+pub use backend::{Backend, BackendLife};
 pub use fanlight_http_pool::worker;
 pub use settings::{
-    BackendSettings, EraChoice, Identity, Limits, PollIntervals, ProcessPolicy, RetryDelays, Secret, SessionPolicy,
-    TelemetrySettings, Timeouts, TransportSettings,
+    BackendSettings, EraChoice, HealthPolicy, Identity, Landlock, Limits, PollIntervals, ProcessPolicy, RetryDelays,
+    Sandbox, Secret, SessionPolicy, TelemetrySettings, Timeouts, TransportSettings,
 };

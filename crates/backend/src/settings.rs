@@ -9,7 +9,7 @@ use std::time::Duration;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::ObjectBuilder;
 pub(crate) use fanlight_settings::origin_of;
-pub use fanlight_settings::{Secret, Transport as TransportSettings};
+pub use fanlight_settings::{Landlock, Sandbox, Secret, Transport as TransportSettings};
 use fanlight_telemetry::{BackendInfo, BackendTelemetry, ContentPolicy, Endpoint, Telemetry, TraceContextPolicy};
 
 /// One backend.
@@ -25,6 +25,8 @@ pub struct BackendSettings {
     pub era: EraChoice,
     /// Whether clients share a session with it.
     pub sessions: SessionPolicy,
+    /// How it is found out that it does not answer any more.
+    pub health: HealthPolicy,
     /// Whether its lists are read by Fanlight itself, for clients of all kinds. Fanlight then declares to a legacy server the capabilities that some client may have, and clients that have
     /// none, and no session, share a session of their own.
     pub catalogue: bool,
@@ -36,6 +38,40 @@ pub struct BackendSettings {
     pub identity: Identity,
     /// What is recorded of it.
     pub telemetry: TelemetrySettings,
+}
+
+impl BackendSettings {
+    /// Whether a backend with these settings does not differ from one with `other`, so that it need not be replaced.
+    ///
+    /// `catalogue` may differ: what a connection declares stays as it was when it was made.
+    #[must_use]
+    pub fn is_same_server(&self, other: &Self) -> bool {
+        // Named one by one, so that a new setting cannot be forgotten.
+        let Self {
+            name,
+            transport,
+            processes,
+            era,
+            sessions,
+            health,
+            catalogue: _,
+            timeouts,
+            limits,
+            identity,
+            telemetry: TelemetrySettings { telemetry: _, trace_context, content },
+        } = self;
+        *name == other.name
+            && *transport == other.transport
+            && *processes == other.processes
+            && *era == other.era
+            && *sessions == other.sessions
+            && *health == other.health
+            && *timeouts == other.timeouts
+            && *limits == other.limits
+            && *identity == other.identity
+            && *trace_context == other.telemetry.trace_context
+            && *content == other.telemetry.content
+    }
 }
 
 /// What is recorded of a backend.
@@ -67,7 +103,7 @@ impl TelemetrySettings {
 }
 
 /// How child processes are started.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessPolicy {
     /// Variables of Fanlight's own environment that a process inherits besides the common ones; `*` at the end of a name
     /// stands for any text.
@@ -75,6 +111,25 @@ pub struct ProcessPolicy {
     /// The program that starts a process and ends it with all its descendants, as `<guard> child-guard <name>`
     /// (`fanlight-child-guard`); absent where only the process group is ended.
     pub guard: Option<PathBuf>,
+    /// What each process is confined to; needs the guard.
+    pub sandbox: Sandbox,
+    /// Whether the first process is started by the first request, and not at once.
+    pub starts_on_demand: bool,
+    /// How long Fanlight's own process is unused before it is ended; `None` for never.
+    pub idle: Option<Duration>,
+    /// Attempts to start it that fail in a row, before only a request has it tried again; 0 for no bound.
+    pub max_failures: usize,
+}
+
+/// How it is found out that a server does not answer any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HealthPolicy {
+    /// Between two checks; `None` for none besides those that calls give rise to.
+    pub interval: Option<Duration>,
+    /// The answer to a check.
+    pub timeout: Duration,
+    /// Calls in a row that time out before the server is checked.
+    pub timeouts: usize,
 }
 
 /// The era of a backend.
@@ -96,6 +151,9 @@ pub enum SessionPolicy {
     /// session share one with those that have the same capabilities.
     #[default]
     PerClient,
+    /// As `PerClient`, but client sessions of one principal share a process if the server shows that it has no state for a
+    /// session, and the clients cannot be asked.
+    Auto,
     /// All share one, which declares no capability.
     Shared,
 }
@@ -128,6 +186,8 @@ pub struct Timeouts {
     pub ping: Duration,
     /// Pause after a failed attempt to connect, before a request has the next one made.
     pub reconnect_on_demand: Duration,
+    /// The same pause, where so many attempts have failed that none is made without a request.
+    pub failed_retry: Duration,
     /// Pauses between attempts to connect, or to open a stream.
     pub reconnect: RetryDelays,
     /// Collecting the server's announcements of changes of one list.
@@ -185,6 +245,8 @@ pub struct Limits {
     pub invalid_output: usize,
     /// Bytes that are read of its standard error a second.
     pub process_log: usize,
+    /// Bytes that are kept of what its processes write besides messages.
+    pub process_log_kept: usize,
     /// Levels of arrays and objects in one message.
     pub nesting: usize,
     /// Requests of the server that one call may have open.

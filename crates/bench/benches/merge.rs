@@ -3,10 +3,10 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use fanlight_canonical::Principal;
+use fanlight_canonical::{Endpoint, Holder, Principal};
 use fanlight_gateway::cursor::{CursorSeal, Position};
 use fanlight_gateway::merge::{Contribution, Except, merge};
-use fanlight_gateway::namings;
+use fanlight_gateway::{NamingPolicy, namings};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::union;
 use fanlight_protocol::seal::Keys;
@@ -69,7 +69,7 @@ fn walk_entries(criterion: &mut Criterion) {
 }
 
 fn visible_names(criterion: &mut Criterion) {
-    let namings = namings(&[("s0", None), ("s1", None)]);
+    let namings = namings(&[("s0", None), ("s1", None)], &NamingPolicy::default());
     let names: Vec<_> = (0..TOOLS).map(|index| Json::string(&format!("tool_{index:03}"))).collect();
     let Some(naming) = namings.first() else { return };
     let mut group = criterion.benchmark_group("a list of 50");
@@ -91,7 +91,7 @@ fn union_of_capabilities(criterion: &mut Criterion) {
 fn cursor_there_and_back(criterion: &mut Criterion) {
     let Ok(seal) = CursorSeal::new(&Keys::new([[7; 32]])) else { return };
     let position = Position { list: 1, generation: 42, backend: "files".into(), offset: 17 };
-    let anyone = Principal::anonymous();
+    let anyone = Holder::new(Principal::anonymous(), Endpoint::Default);
     criterion.bench_function("seal and open a cursor", |bencher| {
         bencher.iter(|| seal.seal(black_box(&position), &anyone).and_then(|cursor| seal.open(&cursor, &anyone)));
     });

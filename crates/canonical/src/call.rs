@@ -9,6 +9,7 @@ use fanlight_telemetry::Parent;
 use crate::caller::{Caller, SessionKey};
 use crate::messages::ServerMessages;
 use crate::peer::Peer;
+use crate::session_request::SessionRequest;
 
 /// What a request declares by which lists are read that are served to clients of all kinds: a server
 /// may list some entries only for clients that can be asked for input, or that show apps (MCP Apps 2026-01-26, Client<>Server
@@ -44,6 +45,8 @@ pub struct CallContext {
     pub log_level: Option<LogLevel>,
     /// Whether the client gave a progress token.
     pub wants_progress: bool,
+    /// The request, if it belongs to a session; with a notification, the request that it names.
+    pub request: Option<Arc<SessionRequest>>,
     /// The client's dialect of tasks; `None` if it has none.
     pub tasks: Option<TaskDialect>,
     /// The span of the request, parent of the spans of all work done for it.
@@ -105,6 +108,7 @@ impl CallContext {
             capabilities: Json::empty_object(),
             log_level: None,
             wants_progress: false,
+            request: None,
             tasks: None,
             trace: trace.clone(),
         }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::endpoint::{Endpoint, Holder};
+
 /// An identity. Nothing that belongs to one principal may reach another: sessions, connections to
 /// servers, tasks, subscriptions, suspended calls, kept results.
 ///
@@ -86,7 +88,7 @@ impl SessionKey {
 /// message meant for one may be delivered with the other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Caller {
-    principal: Principal,
+    holder: Holder,
     scope: Scope,
 }
 
@@ -101,32 +103,44 @@ enum Scope {
 }
 
 impl Caller {
-    fn new(principal: Principal, scope: Scope) -> Self {
-        Self { principal, scope }
+    fn new(holder: Holder, scope: Scope) -> Self {
+        Self { holder, scope }
     }
 
     /// Fanlight itself.
     #[must_use]
     pub fn gateway() -> Self {
-        Self::new(Principal(Identity::Gateway), Scope::Gateway)
+        Self::new(Principal(Identity::Gateway).into(), Scope::Gateway)
     }
 
-    /// A session of `principal`.
+    /// A session of `holder`.
     #[must_use]
-    pub fn session_of(principal: Principal, session: SessionKey) -> Self {
-        Self::new(principal, Scope::Session(session))
+    pub fn session_of(holder: impl Into<Holder>, session: SessionKey) -> Self {
+        Self::new(holder.into(), Scope::Session(session))
     }
 
-    /// One request of `principal` without a session; equal to no other caller of this process.
+    /// One request of `holder` without a session; equal to no other caller of this process.
     #[must_use]
-    pub fn request_of(principal: Principal) -> Self {
-        Self::new(principal, Scope::Request(next_key()))
+    pub fn request_of(holder: impl Into<Holder>) -> Self {
+        Self::new(holder.into(), Scope::Request(next_key()))
     }
 
     /// The identity behind the request.
     #[must_use]
     pub fn principal(&self) -> &Principal {
-        &self.principal
+        self.holder.principal()
+    }
+
+    /// The endpoint that the request came to.
+    #[must_use]
+    pub fn endpoint(&self) -> &Endpoint {
+        self.holder.endpoint()
+    }
+
+    /// Whose handles the request may use.
+    #[must_use]
+    pub fn holder(&self) -> &Holder {
+        &self.holder
     }
 
     /// The client's session, if it has one. A legacy server gets a session of its own for each, so
@@ -139,11 +153,11 @@ impl Caller {
         }
     }
 
-    /// Whether state that was made for `owner` belongs to this caller: it has the same principal, and, where that is
-    /// every unauthenticated client, the same session, or none either.
+    /// Whether state that was made for `owner` belongs to this caller: it has the same principal and endpoint, and, where
+    /// the principal is every unauthenticated client, the same session, or none either.
     #[must_use]
     pub fn owns_what_is_of(&self, owner: &Self) -> bool {
-        self.principal == owner.principal && (!self.principal.is_anonymous() || self.session() == owner.session())
+        self.holder == owner.holder && (!self.principal().is_anonymous() || self.session() == owner.session())
     }
 
     /// Whether the request is Fanlight's own.
@@ -201,6 +215,17 @@ mod tests {
         let of = |name, session| Caller::session_of(Principal::named("issuer", name), session);
         assert!(of("ann", one).owns_what_is_of(&of("ann", other)));
         assert!(!of("ann", one).owns_what_is_of(&of("bob", one)) && !of("ann", one).owns_what_is_of(&anonymous(one)));
+    }
+
+    #[test]
+    fn what_is_made_at_one_endpoint_is_unknown_at_another() {
+        let at = |path: &str| Holder::new(Principal::named("issuer", "ann"), Endpoint::at(path));
+        let of = |path, session| Caller::session_of(at(path), session);
+        assert!(of("/mcp", SessionKey(1)).owns_what_is_of(&of("/mcp", SessionKey(2))));
+        assert!(!of("/mcp/readers", SessionKey(1)).owns_what_is_of(&of("/mcp", SessionKey(1))));
+        assert!(
+            !Caller::request_of(at("/mcp")).owns_what_is_of(&Caller::request_of(Principal::named("issuer", "ann")))
+        );
     }
 
     #[test]

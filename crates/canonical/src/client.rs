@@ -10,6 +10,7 @@ use crate::call::{Call, CallContext};
 use crate::caller::SessionKey;
 use crate::error::BackendError;
 use crate::listen::{Listen, Listening};
+use crate::process::ProcessOutput;
 
 /// The future of a backend's answer. Dropping it cancels the request at the backend.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>;
@@ -53,6 +54,21 @@ pub trait BackendClient: Send + Sync + 'static {
 
     /// The state of the backend, without waiting for anything.
     fn status(&self) -> BackendStatus;
+
+    /// How client sessions are served, and why, for operators; `None` where that is configured, or does not matter.
+    fn session_choice(&self) -> Pending<'_, Option<String>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    /// Whether its process may be ended while nothing uses it. Its lists are then served from memory.
+    fn may_rest(&self) -> bool {
+        false
+    }
+
+    /// What its processes have written besides messages; nothing if it has none.
+    fn process_output(&self) -> ProcessOutput {
+        ProcessOutput::default()
+    }
 }
 
 /// The state of a backend.
@@ -85,5 +101,10 @@ pub enum BackendState {
         error: BackendError,
         /// Until the next attempt.
         retry_in: Duration,
+    },
+    /// So many attempts have failed in a row that only a request, after a while, has another made.
+    Failed {
+        /// Why the last one failed.
+        error: BackendError,
     },
 }

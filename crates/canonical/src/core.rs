@@ -7,6 +7,7 @@ use fanlight_telemetry::Parent;
 
 use crate::call::{Call, CallContext};
 use crate::caller::SessionKey;
+use crate::endpoint::Endpoint;
 use crate::listen::{Listen, Listening};
 
 /// The core behind a client edge: the gateway, or something simpler in tests.
@@ -14,10 +15,13 @@ pub trait Core: Send + Sync + 'static {
     /// Answers one request in canonical form. Dropping the future cancels the request.
     fn handle(&self, call: Call) -> impl Future<Output = Response> + Send;
 
-    /// The definition of the tool called `name`, as `tools/list` has it; `None` if no list has it. While
-    /// the list is unchanged, the same `Arc` is returned each time, so that what was made of a
+    /// The endpoint at this path of an HTTP request; `None` if there is none.
+    fn endpoint(&self, path: &str) -> Option<Endpoint>;
+
+    /// The definition of the tool called `name`, as `tools/list` of an endpoint has it; `None` if that does not have
+    /// it. While the list is unchanged, the same `Arc` is returned each time, so that what was made of a
     /// definition can be kept with it. Lists that have to be read for it are read as part of `trace`.
-    fn tool(&self, name: &str, trace: &Parent) -> impl Future<Output = Option<Arc<Json>>> + Send;
+    fn tool(&self, name: &str, endpoint: &Endpoint, trace: &Parent) -> impl Future<Output = Option<Arc<Json>>> + Send;
 
     /// Begins to listen to what servers send outside of calls. Names are those the client knows.
     fn listen(&self, listen: Listen) -> impl Future<Output = Result<Listening, RpcError>> + Send;

@@ -26,10 +26,12 @@ pub enum BackendError {
         reason: String,
     },
     /// The server was reached, but no connection to it could be made: it failed the handshake.
-    #[error("cannot be connected to: it {cause}")]
+    #[error("cannot be connected to: it {cause}{}", shown(.output.as_deref()))]
     NotConnected {
         /// What it did instead.
         cause: Arc<BackendError>,
+        /// What its process wrote last.
+        output: Option<Arc<str>>,
     },
     /// The server wants credentials that it was not given.
     #[error("refuses the credentials it was given (HTTP {status})")]
@@ -112,6 +114,11 @@ pub enum BackendError {
     ShuttingDown,
 }
 
+/// The end of an error's text.
+fn shown(output: Option<&str>) -> String {
+    output.map(|output| format!("; it wrote last: {output}")).unwrap_or_default()
+}
+
 /// What to do about a status that has one usual reason.
 fn hint(status: u16) -> &'static str {
     match status {
@@ -161,7 +168,18 @@ impl BackendError {
     /// The same failure, of an attempt to connect: no request was sent.
     #[must_use]
     pub fn while_connecting(self) -> Self {
-        if self.may_have_run() { Self::NotConnected { cause: Arc::new(self) } } else { self }
+        if self.may_have_run() { Self::NotConnected { cause: Arc::new(self), output: None } } else { self }
+    }
+
+    /// The same failure to connect, for operators with what the process wrote last.
+    #[must_use]
+    pub fn with_output(self, output: Option<Arc<str>>) -> Self {
+        match self {
+            error if output.is_none() => error,
+            Self::Unreachable { reason } => Self::Unreachable { reason: reason + &shown(output.as_deref()) },
+            Self::NotConnected { cause, .. } => Self::NotConnected { cause, output },
+            error => Self::NotConnected { cause: Arc::new(error), output },
+        }
     }
 
     /// The text for clients.
@@ -175,7 +193,7 @@ impl BackendError {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Overloaded { pause, .. } => Some(*pause),
-            Self::NotConnected { cause } => cause.retry_after(),
+            Self::NotConnected { cause, .. } => cause.retry_after(),
             _ => None,
         }
     }
@@ -207,7 +225,7 @@ impl BackendError {
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         match self {
-            Self::NotConnected { cause } => cause.outcome(),
+            Self::NotConnected { cause, .. } => cause.outcome(),
             Self::Timeout { .. } => Outcome::Timeout,
             Self::Unauthorized { .. } => Outcome::Unauthorized,
             Self::Unreachable { .. }
@@ -231,7 +249,7 @@ impl BackendError {
     pub fn error_type(&self) -> ErrorType {
         match self {
             Self::Unreachable { .. } => ErrorType::ConnectFailed,
-            Self::NotConnected { cause } => cause.error_type(),
+            Self::NotConnected { cause, .. } => cause.error_type(),
             Self::Unauthorized { status } | Self::Status { status } | Self::Overloaded { status, .. } => {
                 ErrorType::HttpStatus(*status)
             }
@@ -255,7 +273,7 @@ impl fmt::Display for ForClients<'_> {
         use BackendError as E;
         match self.0 {
             E::Unreachable { .. } => f.write_str("cannot be reached"),
-            E::NotConnected { cause } => match &**cause {
+            E::NotConnected { cause, .. } => match &**cause {
                 // Until the handshake is over, its words are for the operator.
                 E::Malformed { .. } => f.write_str("cannot be connected to: it sent no valid answer"),
                 cause => write!(f, "cannot be connected to: it {}", cause.for_clients()),
@@ -306,7 +324,11 @@ mod tests {
             BackendError::Unreachable { reason: said.into() },
             BackendError::Malformed { reason: said.into() }.while_connecting(),
             BackendError::NoCommonRevision { offered: said.into() },
+            BackendError::Unreachable { reason: "r".into() }.with_output(Some(said.into())),
+            BackendError::Timeout { after: Duration::ZERO, sent: false }.with_output(Some(said.into())),
+            BackendError::Exited { status: None }.while_connecting().with_output(Some(said.into())),
         ] {
+            assert!(!error.may_have_run(), "{error}");
             assert!(error.to_string().contains(said), "the operator is not shown it: {error}");
             let shown = error.for_clients().to_string();
             assert!(!said.split(' ').any(|word| shown.contains(word)), "{shown}");

@@ -17,6 +17,9 @@ pub enum ServerMessage {
     /// A notification that belongs to the call. `notifications/progress` carries the token that
     /// Fanlight made for its hop; the client edge replaces it by the client's own token.
     Notification(Notification),
+    /// Progress of a task after the call that has made it was answered. It carries the token that the client gave with that
+    /// call (2025-11-25 basic/utilities/tasks, Task Progress Notifications).
+    TaskProgress(Notification),
     /// A request of a legacy server to the client (elicitation, sampling, roots).
     Request(ServerRequest),
     /// A request of the server to the client that was refused without asking the client, which lacks
@@ -47,9 +50,15 @@ pub struct ServerRequest {
     /// unused, the server gets an error that says that the client cannot be asked. It is closed once
     /// the server no longer waits.
     pub answer: oneshot::Sender<Response>,
+    /// Takes notifications of the client that name this request, such as its progress; `None` if the server can get none.
+    pub notices: Option<ClientNotices>,
     /// A response after this is discarded.
     pub deadline: Instant,
 }
+
+/// Takes notifications of a client that name one request of a server, until the request is answered. They name it as the
+/// client's side does; the server's edge puts the server's own names in. Those that do not fit are dropped.
+pub type ClientNotices = mpsc::Sender<Box<Notification>>;
 
 /// The sending half of the bounded channel from a backend to the client of one call, or to one
 /// listener. Order is kept.

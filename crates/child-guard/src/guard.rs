@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 use crate::descendants;
-use crate::order::Order;
+use crate::order::{Order, Unbuffered};
 
 /// Between two attempts to kill what is left: a process may have been started during the last.
 const KILL_AGAIN: Duration = Duration::from_millis(20);
@@ -61,15 +61,6 @@ pub(crate) fn run() -> io::Result<End> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(guard(&order))
 }
 
-/// Standard input without a buffer: what follows the order is the server's.
-struct Unbuffered;
-
-impl io::Read for Unbuffered {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        Ok(rustix::io::read(rustix::stdio::stdin(), buffer)?)
-    }
-}
-
 async fn guard(order: &Order) -> io::Result<End> {
     // Handlers first: a signal during the start must not end the guard alone.
     let mut requests = Requests::listen()?;
@@ -110,13 +101,9 @@ async fn guard(order: &Order) -> io::Result<End> {
 }
 
 fn start(order: &Order) -> io::Result<Pid> {
-    let mut command = Command::new(&order.command);
-    command.args(&order.args).env_clear().envs(order.env.iter().map(|(name, value)| (name, value)));
+    let mut command = order.command();
     // A group of its own: servers signal their own group, which must not reach the guard.
     command.process_group(0);
-    if let Some(cwd) = &order.cwd {
-        command.current_dir(cwd);
-    }
     Ok(Pid::from_child(&command.spawn()?))
 }
 

@@ -7,6 +7,8 @@
 //! - watches Fanlight by its pidfd, and ends the server when Fanlight has ended, however that happened;
 //! - exits when the server and all descendants have, as the server did.
 //!
+//! A server with a sandbox is started by way of `fanlight child-sandbox`, which restricts itself and becomes the server.
+//!
 //! It is not part of the messages' route: the server has the pipes of Fanlight itself. What to start arrives in front of
 //! the server's own input, so that neither arguments nor environment of the guard show it. Linux only; no `unsafe`.
 
@@ -15,13 +17,17 @@
 mod descendants;
 mod guard;
 mod order;
+mod sandbox;
 
 use std::process::ExitCode;
 
-pub use order::Order;
+pub use order::{Order, encode_sandbox};
 
 /// The subcommand that is followed by the name of the server.
 pub const SUBCOMMAND: &str = "child-guard";
+
+/// The subcommand of the step between a guard and a server with a sandbox, followed by the name of the server.
+pub const SANDBOX: &str = "child-sandbox";
 
 /// Asks the guard to end the server: SIGTERM, and SIGKILL after [`Order::grace`].
 pub const END: rustix::process::Signal = rustix::process::Signal::TERM;
@@ -34,11 +40,19 @@ pub const KILL: rustix::process::Signal = rustix::process::Signal::QUIT;
 pub fn run() -> ExitCode {
     match guard::run() {
         Ok(end) => end.imitate(),
-        Err(error) => {
-            use std::io::Write as _;
-            // Standard error is the server's: Fanlight logs what is written there.
-            let _ = writeln!(std::io::stderr(), "cannot start: {error}");
-            ExitCode::from(127)
-        }
+        Err(error) => report(&error),
     }
+}
+
+/// The process that `fanlight child-sandbox` is, until it is the server.
+#[must_use]
+pub fn run_sandbox() -> ExitCode {
+    sandbox::run()
+}
+
+fn report(error: &std::io::Error) -> ExitCode {
+    use std::io::Write as _;
+    // Standard error is the server's: Fanlight shows operators what is written there.
+    let _ = writeln!(std::io::stderr(), "cannot start: {error}");
+    ExitCode::from(127)
 }

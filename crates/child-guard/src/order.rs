@@ -4,7 +4,10 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
+
+use fanlight_settings::{Landlock, Sandbox};
 
 /// Digits of the length in front.
 const LENGTH: usize = 8;
@@ -46,38 +49,17 @@ impl Order {
         for (name, value) in &self.env {
             fields.extend([name.clone(), value.clone()]);
         }
-        let mut bytes = vec![b' '; LENGTH];
-        for field in fields {
-            if field.as_bytes().contains(&0) {
-                return Err(invalid("a zero byte in the command, its arguments or its environment"));
-            }
-            bytes.extend_from_slice(field.as_bytes());
-            bytes.push(0);
-        }
-        let length = bytes.len() - LENGTH;
-        if length > LONGEST {
-            return Err(invalid("the command, its arguments and its environment are too long"));
-        }
-        for (to, from) in bytes.iter_mut().zip(format!("{length:0LENGTH$x}").bytes()) {
-            *to = from;
-        }
-        Ok(bytes)
+        frame(&fields)
     }
 
     /// Reads an order, and not a byte beyond it.
-    pub(crate) fn read(mut from: impl io::Read) -> io::Result<Self> {
-        let mut head = [0; LENGTH];
-        from.read_exact(&mut head)?;
-        let length = std::str::from_utf8(&head).ok().and_then(|head| usize::from_str_radix(head, 16).ok());
-        let length = length.filter(|length| *length <= LONGEST).ok_or_else(|| invalid("no length"))?;
-        let mut bytes = vec![0; length];
-        from.read_exact(&mut bytes)?;
-        Self::decode(&bytes).ok_or_else(|| invalid("a field is missing"))
+    pub(crate) fn read(from: impl io::Read) -> io::Result<Self> {
+        Self::decode(fields(from)?).ok_or_else(|| invalid("a field is missing"))
     }
 
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut fields = bytes.strip_suffix(&[0])?.split(|byte| *byte == 0);
-        let mut text = || Some(OsString::from_vec(fields.next()?.to_vec()));
+    fn decode(fields: Vec<OsString>) -> Option<Self> {
+        let mut fields = fields.into_iter();
+        let mut text = || fields.next();
         let parent = number(&text()?)?;
         let grace = Duration::from_millis(number(&text()?)?);
         let cwd = Some(text()?).filter(|cwd| !cwd.is_empty()).map(PathBuf::from);
@@ -88,6 +70,115 @@ impl Order {
             env.push((name, text()?));
         }
         Some(Self { parent, grace, command, args, env, cwd })
+    }
+
+    /// The command that starts the server.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.command);
+        command.args(&self.args).env_clear().envs(self.env.iter().map(|(name, value)| (name, value)));
+        if let Some(cwd) = &self.cwd {
+            command.current_dir(cwd);
+        }
+        command
+    }
+}
+
+/// Encodes a sandbox. It follows the order for a guard that starts the step into the sandbox ([`crate::SANDBOX`]), and the
+/// order for the server follows it.
+///
+/// # Errors
+///
+/// If a text holds a zero byte, or if they are too many.
+pub fn encode_sandbox(sandbox: &Sandbox) -> io::Result<Vec<u8>> {
+    let Sandbox { landlock, memory, processes, files, user } = sandbox;
+    let optional = |number: &Option<u64>| number.map(|number| number.to_string()).unwrap_or_default().into();
+    let mut fields: Vec<OsString> = vec![optional(memory), optional(processes), optional(files)];
+    fields.push(user.clone().unwrap_or_default().into());
+    if let Some(Landlock { read, write, connect, bind }) = landlock {
+        fields.extend([ports(connect.as_deref()), ports(bind.as_deref()), read.len().to_string().into()]);
+        fields.extend(read.iter().chain(write).map(|path| path.clone().into_os_string()));
+    }
+    frame(&fields)
+}
+
+/// Reads a sandbox, and not a byte beyond it.
+pub(crate) fn read_sandbox(from: impl io::Read) -> io::Result<Sandbox> {
+    decode_sandbox(fields(from)?).ok_or_else(|| invalid("a field of the sandbox is missing or wrong"))
+}
+
+fn decode_sandbox(fields: Vec<OsString>) -> Option<Sandbox> {
+    let mut fields = fields.into_iter();
+    let mut limit = || Some(Some(fields.next()?).filter(|text| !text.is_empty()));
+    let (memory, processes, files, user) = (limit()?, limit()?, limit()?, limit()?);
+    // What cannot be read must not become "not restricted".
+    let amount = |text: Option<OsString>| text.map_or(Some(None), |text| number::<u64>(&text).map(Some));
+    let landlock = match fields.next() {
+        None => None,
+        Some(connect) => {
+            let (connect, bind) = (read_ports(&connect)?, read_ports(&fields.next()?)?);
+            let count = number::<usize>(&fields.next()?)?;
+            let mut read: Vec<PathBuf> = fields.map(PathBuf::from).collect();
+            let write = if count <= read.len() { read.split_off(count) } else { return None };
+            Some(Landlock { read, write, connect, bind })
+        }
+    };
+    let user = user.map(|user| user.into_string().ok()).map_or(Some(None), |user| user.map(Some))?;
+    Some(Sandbox { landlock, memory: amount(memory)?, processes: amount(processes)?, files: amount(files)?, user })
+}
+
+fn ports(ports: Option<&[u16]>) -> OsString {
+    match ports {
+        None => "any".into(),
+        Some(ports) => ports.iter().map(u16::to_string).collect::<Vec<_>>().join(",").into(),
+    }
+}
+
+fn read_ports(text: &OsStr) -> Option<Option<Vec<u16>>> {
+    match text.to_str()? {
+        "any" => Some(None),
+        "" => Some(Some(Vec::new())),
+        list => list.split(',').map(|port| port.parse().ok()).collect::<Option<Vec<u16>>>().map(Some),
+    }
+}
+
+/// Fields as bytes: the length, then each with a zero byte at its end.
+fn frame(fields: &[OsString]) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![b' '; LENGTH];
+    for field in fields {
+        if field.as_bytes().contains(&0) {
+            return Err(invalid("a zero byte in the command, its arguments or its environment"));
+        }
+        bytes.extend_from_slice(field.as_bytes());
+        bytes.push(0);
+    }
+    let length = bytes.len() - LENGTH;
+    if length > LONGEST {
+        return Err(invalid("the command, its arguments and its environment are too long"));
+    }
+    for (to, from) in bytes.iter_mut().zip(format!("{length:0LENGTH$x}").bytes()) {
+        *to = from;
+    }
+    Ok(bytes)
+}
+
+/// Reads fields, and not a byte beyond them.
+fn fields(mut from: impl io::Read) -> io::Result<Vec<OsString>> {
+    let mut head = [0; LENGTH];
+    from.read_exact(&mut head)?;
+    let length = std::str::from_utf8(&head).ok().and_then(|head| usize::from_str_radix(head, 16).ok());
+    let length = length.filter(|length| *length <= LONGEST).ok_or_else(|| invalid("no length"))?;
+    let mut bytes = vec![0; length];
+    from.read_exact(&mut bytes)?;
+    let fields = bytes.strip_suffix(&[0]).ok_or_else(|| invalid("a field is cut"))?;
+    Ok(fields.split(|byte| *byte == 0).map(|field| OsString::from_vec(field.to_vec())).collect())
+}
+
+/// Standard input without a buffer: what follows an order is for another.
+pub(crate) struct Unbuffered;
+
+impl io::Read for Unbuffered {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::read(rustix::stdio::stdin(), buffer)?)
     }
 }
 
@@ -130,6 +221,40 @@ mod tests {
         let zero = |order: Order| order.encode().unwrap_err().kind();
         assert_eq!(zero(Order { command: "a\0b".into(), ..order() }), io::ErrorKind::InvalidInput);
         assert_eq!(zero(Order { env: vec![("A".into(), "\0".into())], ..order() }), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn sandbox_is_read_as_sent() {
+        let landlock = Landlock {
+            read: vec!["/usr".into(), "/a b".into()],
+            write: vec!["/tmp".into()],
+            connect: Some(vec![443, 80]),
+            bind: Some(Vec::new()),
+        };
+        let user = Some("nobody".to_owned());
+        let all = Sandbox { landlock: Some(landlock), memory: Some(1), processes: Some(2), files: Some(3), user };
+        let empty = Sandbox { landlock: Some(Landlock::default()), ..Sandbox::default() };
+        for sandbox in [all, empty, Sandbox::default()] {
+            let mut bytes = encode_sandbox(&sandbox).unwrap();
+            bytes.extend_from_slice(b"order");
+            let mut rest = bytes.as_slice();
+            assert_eq!(read_sandbox(&mut rest).unwrap(), sandbox);
+            assert_eq!(rest, b"order");
+        }
+    }
+
+    #[test]
+    fn sandbox_that_cannot_be_read_is_an_error() {
+        for fields in [
+            &["x", "", "", ""][..],
+            &["", "", ""],
+            &["", "", "", "", "any"],
+            &["", "", "", "", "any", "any", "1"],
+            &["", "", "", "", "80,x", "any", "0"],
+        ] {
+            let fields: Vec<OsString> = fields.iter().map(OsString::from).collect();
+            assert!(read_sandbox(frame(&fields).unwrap().as_slice()).is_err(), "{fields:?}");
+        }
     }
 
     #[test]

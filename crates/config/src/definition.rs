@@ -55,6 +55,12 @@ pub(crate) enum Form {
     Section(&'static Section),
     /// A mapping of names to sections.
     Named(&'static Section),
+    /// A mapping of paths to sections, each of which may be null.
+    Paths(&'static Section),
+    /// A mapping of names to values of this form.
+    Map(Box<Form>),
+    /// JSON of these types.
+    Json(&'static [&'static str], Visible),
     /// Anything; not read.
     Any,
 }

@@ -4,19 +4,21 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fanlight_admin::{AdminSettings, Subject};
+use fanlight_admin::{AdminSettings, OperationError, Operations, Reloaded, Subject};
 use fanlight_config::Config;
 use fanlight_frontend::Insight;
 use fanlight_gateway::Gateway;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_telemetry::Telemetry;
+use futures_util::future::BoxFuture;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::cli::Admin;
 use crate::failure::Failure;
+use crate::reload::{Control, NoServer, Trigger};
 use crate::serve::bind;
 
 /// Binds the admin listener of a gateway on standard input and output: only if it is configured,
@@ -28,16 +30,24 @@ pub(crate) async fn listen_if_configured(
     if config.admin.is_default {
         config.admin.listen = None;
     }
-    listen(config, flag).await
+    listen(config, flag, None).await
 }
 
 /// Binds the admin listener. Without `--admin` a failure is only logged: for a second Fanlight on the
 /// same machine the default address is taken.
-pub(crate) async fn listen(config: &mut Config, flag: Option<Admin>) -> Result<Option<TcpListener>, Failure> {
+pub(crate) async fn listen(
+    config: &mut Config,
+    flag: Option<Admin>,
+    socket: Option<TcpListener>,
+) -> Result<Option<TcpListener>, Failure> {
     match flag {
         Some(Admin::Off) => config.admin.listen = None,
         Some(Admin::At(address)) => config.admin.listen = Some(address),
         None => {}
+    }
+    // A socket of the service manager has an address already.
+    if let Some(socket) = &socket {
+        config.admin.listen = socket.local_addr().ok();
     }
     let Some(address) = config.admin.listen else { return Ok(None) };
     if !config.admin.may_listen(address) {
@@ -46,7 +56,10 @@ pub(crate) async fn listen(config: &mut Config, flag: Option<Admin>) -> Result<O
              configuration, such as `token: ${{FANLIGHT_ADMIN_TOKEN}}`, or listen on 127.0.0.1"
         )));
     }
-    let listener = match bind(address, "--admin").await {
+    if socket.is_some() {
+        return Ok(socket);
+    }
+    let listener = match bind(address, "--admin", config.reuse_port).await {
         Ok(listener) => listener,
         Err(failure) if flag.is_some() => return Err(failure),
         Err(failure) => {
@@ -61,23 +74,51 @@ pub(crate) async fn listen(config: &mut Config, flag: Option<Admin>) -> Result<O
 
 /// What the admin listener shows.
 pub(crate) fn subject(
-    config: &Config,
+    control: &Control,
     gateway: &Arc<Gateway>,
     telemetry: &Telemetry,
     insight: Insight,
     draining: CancellationToken,
     endpoint: String,
 ) -> Subject {
-    let shown = Json::parse(Bytes::from(config.shown()), DEFAULT_NESTING);
     Subject {
         gateway: Arc::clone(gateway),
         telemetry: telemetry.clone(),
         clients: Arc::new(insight),
-        config: shown.unwrap_or_else(|_| Json::null()),
+        operations: Arc::new(control.clone()),
         version: env!("CARGO_PKG_VERSION"),
         endpoint,
         draining,
     }
+}
+
+impl Operations for Control {
+    fn config(&self) -> Json {
+        parsed(self.state().to_json())
+    }
+
+    fn reload(&self) -> BoxFuture<'_, Result<Reloaded, OperationError>> {
+        Box::pin(async {
+            let outcome = self.reload(Trigger::Api).await.ok_or(OperationError::Ending)?;
+            Ok(Reloaded { is_usable: !outcome.is_failed(), report: parsed(format!("{:#}", outcome.to_json())) })
+        })
+    }
+
+    fn switch(&self, server: String, enabled: bool) -> BoxFuture<'_, Result<(), OperationError>> {
+        Box::pin(async move { done(self.switch(server, enabled).await) })
+    }
+
+    fn restart(&self, server: String) -> BoxFuture<'_, Result<(), OperationError>> {
+        Box::pin(async move { done(self.restart(server).await) })
+    }
+}
+
+fn done(answer: Option<Result<(), NoServer>>) -> Result<(), OperationError> {
+    answer.ok_or(OperationError::Ending)?.map_err(|NoServer| OperationError::NoSuchServer)
+}
+
+fn parsed(text: String) -> Json {
+    Json::parse(Bytes::from(text), DEFAULT_NESTING).unwrap_or_else(|_| Json::null())
 }
 
 /// The settings of the admin listener.

@@ -4,6 +4,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use fanlight_canonical::Endpoint;
+use fanlight_gateway::Gateway;
+
+use crate::endpoints;
+use crate::failure::Failure;
 
 /// A transparent, aggregating MCP proxy: one endpoint in front of several MCP servers.
 ///
@@ -28,6 +33,12 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Serve over standard input and output, as one server of a desktop client
     Stdio(StdioArgs),
+    /// Check the files of the configuration, without connecting anywhere
+    Validate {
+        /// Do not mind variables that are not set, as in a pipeline that does not have the secrets
+        #[arg(long)]
+        allow_missing_env: bool,
+    },
     /// Check the configuration, connect to every backend, and report what was found
     Check,
     /// Show the merged catalogue
@@ -37,6 +48,8 @@ pub(crate) enum Command {
         /// Print JSON, with the entries as clients receive them
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        endpoint: EndpointArgs,
     },
     /// Call one tool and print its result; exit status 1 if it is an error
     Call(CallArgs),
@@ -48,6 +61,16 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// Show the last traces of a running gateway, or one of them as a waterfall
     Traces(TracesArgs),
+    /// Have a running gateway read its configuration again; exit status 1 if it cannot be used
+    Reload(AdminArgs),
+    /// Switch a server of a running gateway on, until the gateway restarts
+    Enable(ServerArgs),
+    /// Switch a server of a running gateway off, until the gateway restarts
+    Disable(ServerArgs),
+    /// Start a server of a running gateway anew
+    Restart(ServerArgs),
+    /// End the session of a client of a running gateway
+    EndSession(SessionArgs),
     /// Print the JSON Schema of the configuration file
     Schema,
     /// Run one of the two servers of the demo
@@ -65,16 +88,30 @@ pub(crate) struct RunArgs {
     pub(crate) admin: Option<Admin>,
     #[command(flatten)]
     pub(crate) trace: TraceArgs,
+    #[command(flatten)]
+    pub(crate) reload: ReloadArgs,
 }
 
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct StdioArgs {
+    /// Path of the endpoint that the client gets [default: the default endpoint, at `path`]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) endpoint: Option<String>,
     /// Address for operators (/ui, /api, /metrics, /healthz, /readyz), or `off`. Port 0 takes a free
     /// port and logs it [default: `admin.listen` if the configuration has it, else off]
     #[arg(long, value_name = "ADDR")]
     pub(crate) admin: Option<Admin>,
     #[command(flatten)]
     pub(crate) trace: TraceArgs,
+    #[command(flatten)]
+    pub(crate) reload: ReloadArgs,
+}
+
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct ReloadArgs {
+    /// Do not watch the files of the configuration; SIGHUP and `fanlight reload` still reload it
+    #[arg(long)]
+    pub(crate) no_watch: bool,
 }
 
 #[derive(Clone, Debug, Default, Args)]
@@ -89,9 +126,10 @@ pub(crate) struct TraceArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CommonArgs {
-    /// The configuration: fanlight.yaml, or an mcp.json of a desktop client
+    /// The configuration: fanlight.yaml, or an mcp.json of a desktop client. More than once: the first file has the
+    /// options, all have servers
     #[arg(long, short, value_name = "FILE", global = true)]
-    pub(crate) config: Option<PathBuf>,
+    pub(crate) config: Vec<PathBuf>,
     /// Filter of the log on standard error, as in RUST_LOG: `info`, `fanlight_backend=debug`, …
     #[arg(long, value_name = "FILTER", global = true)]
     pub(crate) log: Option<String>,
@@ -107,6 +145,28 @@ pub(crate) struct CallArgs {
     /// Its arguments, a JSON object
     #[arg(default_value = "{}")]
     pub(crate) arguments: String,
+    #[command(flatten)]
+    pub(crate) endpoint: EndpointArgs,
+}
+
+/// The endpoint that a command looks through.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct EndpointArgs {
+    /// Path of an endpoint of the configuration, such as /mcp/readers [default: everything]
+    #[arg(long, value_name = "PATH")]
+    endpoint: Option<String>,
+}
+
+impl EndpointArgs {
+    /// The path, if one is named.
+    pub(crate) fn path(&self) -> Option<&str> {
+        self.endpoint.as_deref()
+    }
+
+    /// The endpoint, or everything if none is named.
+    pub(crate) fn find(&self, gateway: &Gateway) -> Result<Endpoint, Failure> {
+        self.endpoint.as_deref().map_or(Ok(Endpoint::Everything), |path| endpoints::find(gateway, path))
+    }
 }
 
 #[derive(Debug, Args)]
@@ -114,6 +174,22 @@ pub(crate) struct AdminArgs {
     /// The admin listener of the running gateway; its token comes from FANLIGHT_ADMIN_TOKEN
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8081")]
     pub(crate) admin: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServerArgs {
+    /// The server, by its name in the configuration
+    pub(crate) server: String,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SessionArgs {
+    /// The digest of the session's id, as `/api/sessions` and the page show it
+    pub(crate) digest: String,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
 }
 
 #[derive(Debug, Args)]

@@ -23,7 +23,8 @@ pub(crate) fn config() -> Result<Loaded, Failure> {
         Server::new(name, Transport::Stdio { command: program.clone(), args, env: Vec::new(), cwd: None })
     };
     let servers = vec![server("library", "legacy"), server("workshop", "modern")];
-    Ok(Loaded { config: Config { servers, ..Config::default() }, warnings: Vec::new(), path: PathBuf::from(ORIGIN) })
+    let config = Config { servers, ..Config::default() };
+    Ok(Loaded { config, warnings: Vec::new(), path: PathBuf::from(ORIGIN), files: Vec::new() })
 }
 
 /// Runs one of the two servers until standard input ends.

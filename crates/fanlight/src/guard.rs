@@ -7,11 +7,17 @@ use std::process::ExitCode;
 #[cfg(target_os = "linux")]
 const OWN_PROGRAM: &str = "/proc/self/exe";
 
-/// Runs as a guard of a server's process, if the command line says so.
+/// Runs as a guard of a server's process, or as the step into its sandbox, if the command line says so.
 pub(crate) fn run() -> Option<ExitCode> {
     #[cfg(target_os = "linux")]
-    if std::env::args_os().nth(1).is_some_and(|command| command == fanlight_child_guard::SUBCOMMAND) {
-        return Some(fanlight_child_guard::run());
+    {
+        let command = std::env::args_os().nth(1)?;
+        if command == fanlight_child_guard::SUBCOMMAND {
+            return Some(fanlight_child_guard::run());
+        }
+        if command == fanlight_child_guard::SANDBOX {
+            return Some(fanlight_child_guard::run_sandbox());
+        }
     }
     None
 }

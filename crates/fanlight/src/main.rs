@@ -4,6 +4,7 @@
 mod admin;
 mod cli;
 mod demo;
+mod endpoints;
 mod failure;
 mod files;
 mod guard;
@@ -12,7 +13,11 @@ mod log;
 mod memory;
 mod observe;
 mod out;
+mod reload;
+mod rewriting;
 mod serve;
+mod servers;
+mod service_manager;
 mod standard_io;
 mod telemetry;
 mod welcome;
@@ -58,21 +63,28 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
         }
         Some(Command::Status(args)) => return in_runtime(observe::status(args)),
         Some(Command::Traces(args)) => return in_runtime(observe::traces(args)),
+        Some(Command::Validate { allow_missing_env }) => return inspect::validate(&cli.common, *allow_missing_env),
+        Some(Command::Reload(args)) => return in_runtime(observe::reload(args)),
+        Some(Command::Enable(args)) => return in_runtime(observe::change_server(args, "enable")),
+        Some(Command::Disable(args)) => return in_runtime(observe::change_server(args, "disable")),
+        Some(Command::EndSession(args)) => return in_runtime(observe::end_session(args)),
+        Some(Command::Restart(args)) => return in_runtime(observe::change_server(args, "restart")),
         _ => {}
     }
     let loaded = wiring::load(&cli.common)?;
     log.configure(&loaded.config);
     in_runtime(async {
         match cli.command {
-            None => serve::http(loaded, &cli.run, log).await,
-            Some(Command::Run(args)) => serve::http(loaded, &args, log).await,
-            Some(Command::Stdio(args)) => serve::stdio(loaded, &args, log).await,
+            None => serve::http(loaded, &cli.run, &cli.common, log).await,
+            Some(Command::Run(args)) => serve::http(loaded, &args, &cli.common, log).await,
+            Some(Command::Stdio(args)) => serve::stdio(loaded, &args, &cli.common, log).await,
             Some(Command::Check) => inspect::check(&loaded).await,
-            Some(Command::List { what, json }) => inspect::list(&loaded.config, what, json).await,
+            Some(Command::List { what, json, endpoint }) => inspect::list(&loaded.config, what, json, &endpoint).await,
             Some(Command::Call(args)) => inspect::call(&loaded.config, &args).await,
             Some(Command::Diff(args)) => inspect::diff(&loaded.config, &args).await,
             Some(Command::TraceTest(args)) => inspect::trace_test(&loaded.config, &args).await,
-            Some(Command::Status(_) | Command::Traces(_) | Command::Schema | Command::DemoServer { .. }) => Ok(()),
+            // Those that need no configuration.
+            Some(_) => Ok(()),
         }
     })
 }

@@ -6,33 +6,51 @@ use std::sync::Arc;
 use fanlight_admin::{Subject, serve_admin};
 use fanlight_config::{Config, Loaded};
 use fanlight_frontend::{FrontendSettings, Insight, serve_http_observed, serve_stdio_observed};
-use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use fanlight_telemetry::Telemetry;
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::cli::{RunArgs, StdioArgs};
+use crate::cli::{CommonArgs, ReloadArgs, RunArgs, StdioArgs};
+use crate::endpoints;
 use crate::failure::Failure;
 use crate::log::Log;
-use crate::wiring::{Assembly, frontend_settings};
+use crate::reload::{Control, Keeper, Keeping, Source, Start, Unusable, Watch};
+use crate::service_manager::{self, Sockets};
+use crate::wiring::{self, Assembly, frontend_settings};
 use crate::workers::Workers;
-use crate::{admin, files, standard_io, telemetry, welcome};
+use crate::{admin, files, reload, standard_io, telemetry, welcome};
+
+/// Connections that wait to be accepted, as many as `TcpListener::bind` allows.
+const BACKLOG: u32 = 1024;
 
 /// Serves over HTTP until a signal arrives.
-pub(crate) async fn http(loaded: Loaded, args: &RunArgs, log: &Log) -> Result<(), Failure> {
+pub(crate) async fn http(loaded: Loaded, args: &RunArgs, common: &CommonArgs, log: &Log) -> Result<(), Failure> {
     let signals = Signals::listen()?;
     let shutdown = signals.shutdown.clone();
-    signals.run_until_second(Box::pin(http_until(loaded, args, log, shutdown))).await
+    signals.run_until_second(Box::pin(http_until(loaded, (args, common), log, shutdown))).await
 }
 
-async fn http_until(mut loaded: Loaded, args: &RunArgs, log: &Log, shutdown: CancellationToken) -> Result<(), Failure> {
+async fn http_until(
+    mut loaded: Loaded,
+    (args, common): (&RunArgs, &CommonArgs),
+    log: &Log,
+    shutdown: CancellationToken,
+) -> Result<(), Failure> {
+    let as_read = loaded.clone();
+    let hangups = reload::hangups()?;
     if let Some(listen) = args.listen {
         loaded.config.listen = listen;
     }
     files::fit(&mut loaded.config.limits, files::raise());
-    let listener = bind(loaded.config.listen, "--listen").await?;
-    let admin = admin::listen(&mut loaded.config, args.admin).await?;
+    let mut sockets = Sockets::take();
+    let listener = match sockets.clients()? {
+        Some(listener) => listener,
+        None => bind(loaded.config.listen, "--listen", loaded.config.reuse_port).await?,
+    };
+    let admin = admin::listen(&mut loaded.config, args.admin, sockets.operators()?).await?;
     let address = local_address(&listener)?;
     loaded.config.listen = address;
     if !address.ip().is_loopback() {
@@ -48,13 +66,18 @@ async fn http_until(mut loaded: Loaded, args: &RunArgs, log: &Log, shutdown: Can
     let settings = Arc::new(FrontendSettings { workers: workers.runtimes(), ..settings });
     welcome::print(&loaded, address, admin.as_ref().and_then(|admin| admin.local_addr().ok()));
 
+    let core = Arc::clone(&assembly.gateway);
+    let (control, keeping) =
+        keep((as_read, &loaded.config), (&args.reload, common), hangups, assembly, &telemetry, &settings);
     let insight = Insight::default();
-    let endpoint = format!("http://{address}{}", loaded.config.path);
+    let endpoint = format!("http://{address}{}", loaded.config.shown_path());
     let admin_listener = AdminListener::start(admin, &loaded.config, || {
-        admin::subject(&loaded.config, &assembly.gateway, &telemetry, insight.clone(), shutdown.clone(), endpoint)
+        admin::subject(&control, &core, &telemetry, insight.clone(), shutdown.clone(), endpoint)
     });
-    let served = serve_http_observed(listener, Arc::clone(&assembly.gateway), settings, shutdown, &insight).await;
-    assembly.stop().await;
+    service_manager::ready();
+    let _watchdog = service_manager::watchdog();
+    let served = serve_http_observed(listener, core, settings, shutdown, &insight).await;
+    keeping.stop().await;
     backends_end.cancel();
     drop(workers);
     admin_listener.stop().await;
@@ -64,19 +87,21 @@ async fn http_until(mut loaded: Loaded, args: &RunArgs, log: &Log, shutdown: Can
 }
 
 /// Serves over standard input and output until the input ends or a signal arrives.
-pub(crate) async fn stdio(loaded: Loaded, args: &StdioArgs, log: &Log) -> Result<(), Failure> {
+pub(crate) async fn stdio(loaded: Loaded, args: &StdioArgs, common: &CommonArgs, log: &Log) -> Result<(), Failure> {
     let signals = Signals::listen()?;
     let shutdown = signals.shutdown.clone();
-    signals.run_until_second(Box::pin(stdio_until(loaded, args, log, shutdown))).await
+    signals.run_until_second(Box::pin(stdio_until(loaded, (args, common), log, shutdown))).await
 }
 
 async fn stdio_until(
     mut loaded: Loaded,
-    args: &StdioArgs,
+    (args, common): (&StdioArgs, &CommonArgs),
     log: &Log,
     shutdown: CancellationToken,
 ) -> Result<(), Failure> {
     files::raise();
+    let as_read = loaded.clone();
+    let hangups = reload::hangups()?;
     let admin = admin::listen_if_configured(&mut loaded.config, args.admin).await?;
     if let Some(address) = admin.as_ref().and_then(|admin| admin.local_addr().ok()) {
         // Standard output is the client's.
@@ -85,19 +110,54 @@ async fn stdio_until(
     let backends_end = CancellationToken::new();
     let (telemetry, guard) = telemetry::start(&loaded.config, &args.trace, log)?;
     let assembly = Assembly::start(&loaded.config, &telemetry, &backends_end)?;
-    let settings = Arc::new(frontend_settings(&loaded.config, &telemetry, &backends_end));
+    let path = args.endpoint.as_deref().unwrap_or(&loaded.config.path);
+    let endpoint = match endpoints::find(&assembly.gateway, path) {
+        Ok(endpoint) => endpoint,
+        Err(failure) => {
+            assembly.stop().await;
+            backends_end.cancel();
+            return Err(failure);
+        }
+    };
+    let settings = FrontendSettings { endpoint, ..frontend_settings(&loaded.config, &telemetry, &backends_end) };
+    let settings = Arc::new(settings);
     let core = Arc::clone(&assembly.gateway);
+    let (control, keeping) =
+        keep((as_read, &loaded.config), (&args.reload, common), hangups, assembly, &telemetry, &settings);
     let insight = Insight::default();
     let admin_listener = AdminListener::start(admin, &loaded.config, || {
-        admin::subject(&loaded.config, &core, &telemetry, insight.clone(), shutdown.clone(), "stdio".to_owned())
+        admin::subject(&control, &core, &telemetry, insight.clone(), shutdown.clone(), "stdio".to_owned())
     });
     let served =
         serve_stdio_observed(standard_io::input(), standard_io::output(), core, settings, shutdown, &insight).await;
-    assembly.stop().await;
+    keeping.stop().await;
     backends_end.cancel();
     admin_listener.stop().await;
     telemetry::end(guard, loaded.config.timeouts.flush).await;
     served.map_err(|error| Failure::other(error.to_string()))
+}
+
+/// Keeps the configuration in force and up to date.
+fn keep(
+    (loaded, in_force): (Loaded, &Config),
+    (args, common): (&ReloadArgs, &CommonArgs),
+    hangups: Signal,
+    assembly: Assembly,
+    telemetry: &Telemetry,
+    settings: &Arc<FrontendSettings>,
+) -> (Control, Keeping) {
+    let guard = settings.guard.clone();
+    let apply = move |config: &Config| guard.replace(&config.allowed_hosts, &config.allowed_origins);
+    // The demo has no file.
+    let is_demo = loaded.files.is_empty();
+    let paths = if is_demo { None } else { wiring::paths(common) };
+    let source: Source = Box::new(move || match &paths {
+        None => Err(Unusable::Other("the built-in demo has no configuration to reload; use --config".to_owned())),
+        Some(paths) => wiring::read_again(paths),
+    });
+    let watch = if args.no_watch || is_demo { None } else { Watch::new() };
+    let (in_force, telemetry, apply) = (in_force.clone(), telemetry.clone(), Box::new(apply));
+    Keeper::start(Start { source, loaded, in_force, assembly, telemetry, apply, watch, hangups })
 }
 
 /// The running admin listener, if there is one.
@@ -120,10 +180,20 @@ impl AdminListener {
     }
 }
 
-pub(crate) async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address).await.map_err(|error| {
+/// Listens at `address`; with `reuse_port` other processes may, too.
+pub(crate) async fn bind(address: SocketAddr, flag: &str, reuse_port: bool) -> Result<TcpListener, Failure> {
+    let bound = if reuse_port { bind_with_others(address) } else { TcpListener::bind(address).await };
+    bound.map_err(|error| {
         Failure::other(format!("cannot listen on {address}: {error}; choose another address with {flag}"))
     })
+}
+
+fn bind_with_others(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.set_reuseport(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 fn local_address(listener: &TcpListener) -> Result<SocketAddr, Failure> {
@@ -150,6 +220,7 @@ impl Signals {
             let mut next = async || tokio::select! { _ = terminate.recv() => (), _ = interrupt.recv() => () };
             next().await;
             first.cancel();
+            service_manager::stopping();
             info!("shutting down; a second signal stops immediately");
             next().await;
             second.cancel();

@@ -13,7 +13,7 @@ use crate::demo;
 
 /// Prints the addresses and, on a terminal, how to connect clients.
 pub(crate) fn print(loaded: &Loaded, listen: SocketAddr, admin: Option<SocketAddr>) {
-    let url = format!("http://{listen}{}", loaded.config.path);
+    let url = format!("http://{listen}{}", loaded.config.shown_path());
     let demo = loaded.path.as_os_str() == demo::ORIGIN;
     let mut text = format!("listening on {url}\n");
     if let Some(admin) = admin {

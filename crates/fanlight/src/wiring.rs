@@ -2,19 +2,17 @@
 //!
 //! The only module that knows both the configuration file and the crates that it configures.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use fanlight_backend::{
-    Backend, BackendSettings, EraChoice, Identity, PollIntervals, ProcessPolicy, RetryDelays, SessionPolicy,
+    BackendSettings, EraChoice, HealthPolicy, Identity, PollIntervals, ProcessPolicy, RetryDelays, SessionPolicy,
     TelemetrySettings,
 };
-use fanlight_canonical::BackendClient;
-use fanlight_config::{Config, Loaded, TrustChoice};
-use fanlight_frontend::{ByteBudget, FrontendSettings, Identify};
-use fanlight_gateway::{
-    BackendEntry, BackendId, ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits, TaskLimits, ToolFilter,
-};
+use fanlight_canonical::Endpoint;
+use fanlight_config::{Config, Loaded, StartChoice, TrustChoice};
+use fanlight_frontend::{ByteBudget, FrontendSettings, Identify, LiveGuard};
+use fanlight_gateway::{ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits, TaskLimits};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::seal::Keys;
 use fanlight_telemetry::{ContentPolicy, Telemetry, TraceContextPolicy, TrustInbound};
@@ -23,31 +21,52 @@ use tracing::warn;
 
 use crate::cli::CommonArgs;
 use crate::demo;
+use crate::endpoints::Endpoints;
 use crate::failure::Failure;
 use crate::guard;
 use crate::memory;
+use crate::reload::Unusable;
+use crate::rewriting::naming_policy;
+use crate::servers::{Difference, Servers};
 
 const DEFAULT_FILES: [&str; 2] = ["fanlight.yaml", "mcp.json"];
 
 /// Reads the configuration named on the command line, or a default file, or takes the demo.
 pub(crate) fn load(args: &CommonArgs) -> Result<Loaded, Failure> {
-    let found = || DEFAULT_FILES.iter().map(PathBuf::from).find(|path| path.is_file());
-    let Some(path) = args.config.clone().or_else(found) else { return demo::config() };
-    let loaded = read(&path)?;
+    let Some(paths) = paths(args) else { return demo::config() };
+    let loaded = read_again(&paths).map_err(|unusable| failure(&unusable))?;
     for problem in &loaded.warnings {
         let line = problem.position().map(|position| position.line);
-        warn!(file = %path.display(), line, "{}", problem.message());
+        warn!(file = %problem.file().display(), line, "{}", problem.message());
     }
     Ok(loaded)
 }
 
-fn read(path: &Path) -> Result<Loaded, Failure> {
+/// The files named on the command line, or a default one.
+pub(crate) fn paths(args: &CommonArgs) -> Option<Vec<PathBuf>> {
+    if !args.config.is_empty() {
+        return Some(args.config.clone());
+    }
+    let found = DEFAULT_FILES.iter().map(PathBuf::from).find(|path| path.is_file());
+    found.map(|path| vec![path])
+}
+
+/// The failure of a command because of its configuration.
+pub(crate) fn failure(unusable: &Unusable) -> Failure {
     use std::io::IsTerminal as _;
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let loaded = fanlight_config::load(path, &|name| std::env::var(name).ok())
-        .map_err(|errors| Failure::usage(errors.render(colour)))?;
+    match unusable {
+        Unusable::Errors(errors) => Failure::usage(errors.render(colour)),
+        Unusable::Other(message) => Failure::usage(message.clone()),
+    }
+}
+
+/// Reads the configuration in these files, which the environment completes.
+pub(crate) fn read_again(paths: &[PathBuf]) -> Result<Loaded, Unusable> {
+    let loaded = fanlight_config::load_all(paths, &|name| std::env::var(name).ok()).map_err(Unusable::Errors)?;
     if !loaded.config.servers.iter().any(|server| server.enabled) {
-        return Err(Failure::usage(format!("{}: no server is enabled; add one under mcpServers", path.display())));
+        let message = format!("{}: no server is enabled; add one under mcpServers", loaded.path.display());
+        return Err(Unusable::Other(message));
     }
     Ok(loaded)
 }
@@ -56,42 +75,22 @@ fn read(path: &Path) -> Result<Loaded, Failure> {
 pub(crate) struct Assembly {
     /// The core.
     pub(crate) gateway: Arc<Gateway>,
-    /// The enabled backends in configuration order.
-    pub(crate) backends: Vec<(BackendId, Arc<Backend>)>,
+    /// The enabled servers.
+    pub(crate) servers: Servers,
+    endpoints: Endpoints,
 }
 
 impl Assembly {
     /// Starts every enabled backend without waiting for connections.
     pub(crate) fn start(config: &Config, telemetry: &Telemetry, shutdown: &CancellationToken) -> Result<Self, Failure> {
-        let enabled = || config.servers.iter().filter(|server| server.enabled);
-        let backends: Vec<_> = enabled()
-            .map(|server| {
-                (BackendId::fresh(), Backend::start(backend_settings(config, server, telemetry), shutdown.clone()))
-            })
-            .collect();
-        let entries = enabled().zip(&backends).map(|(server, (id, backend))| BackendEntry {
-            id: *id,
-            client: Arc::clone(backend) as Arc<dyn BackendClient>,
-            prefix: server.prefix.clone(),
-            permits_tool: tool_filter(server),
-        });
+        let mut servers = Servers::new(telemetry, shutdown);
+        let change = servers.prepare(config, None);
+        let endpoints = Endpoints::new(config);
         let settings = GatewaySettings {
-            backends: entries.collect(),
-            lists: ListLimits {
-                uri: config.limits.uri,
-                unknown_tasks: config.limits.unknown_tasks,
-                timeout: config.timeouts.list,
-                pages: config.limits.list_pages,
-                entries: config.limits.list_entries,
-                page_size: config.limits.page_size,
-                generations: config.limits.list_generations,
-                settle: config.timeouts.list_settle,
-                unannounced: config.timeouts.list_unannounced,
-                unknown: config.timeouts.unknown_name,
-                listen_retry: (config.timeouts.listen_retry, config.timeouts.listen_retry_max),
-                bytes: ByteLimits { one: config.limits.list_bytes, all: config.limits.list_total_bytes },
-                stale: config.timeouts.stale_lists,
-            },
+            backends: change.entries(),
+            endpoints: endpoints.settings(),
+            naming: naming_policy(config),
+            lists: list_limits(config),
             cache: CacheLimits {
                 entries: config.limits.cache_entries,
                 bytes: config.limits.cache_bytes,
@@ -104,22 +103,50 @@ impl Assembly {
                 longest: config.timeouts.task_owner_max,
             },
             max_handed_out: config.limits.handed_out_uris,
+            open_apps: config.timeouts.open_apps,
+            max_subscriptions: config.limits.subscriptions,
             keys: keys(config),
             identity: identity_json(),
         };
         let gateway = Gateway::new(settings).map_err(|error| Failure::other(error.to_string()))?;
-        Ok(Self { gateway: Arc::new(gateway), backends })
+        servers.commit(change, config.timeouts.drain);
+        Ok(Self { gateway: Arc::new(gateway), servers, endpoints })
+    }
+
+    /// Puts the servers and endpoints of `config` in force instead of the current ones, for requests that arrive from now
+    /// on. The server that is `restarted` counts as changed.
+    pub(crate) async fn replace(&mut self, config: &Config, restarted: Option<&str>) -> Difference {
+        let change = self.servers.prepare(config, restarted);
+        let difference = change.difference.clone();
+        self.endpoints.update(config);
+        let endpoints = self.endpoints.settings();
+        self.gateway.replace(change.entries(), &naming_policy(config), list_limits(config), endpoints).await;
+        self.servers.commit(change, config.timeouts.drain);
+        difference
     }
 
     /// Stops the background work of the core, then all backends concurrently.
     pub(crate) async fn stop(&self) {
         self.gateway.stop().await;
-        let mut stopping = tokio::task::JoinSet::new();
-        for (_, backend) in &self.backends {
-            let backend = Arc::clone(backend);
-            stopping.spawn(async move { backend.stop().await });
-        }
-        stopping.join_all().await;
+        self.servers.stop().await;
+    }
+}
+
+fn list_limits(config: &Config) -> ListLimits {
+    ListLimits {
+        uri: config.limits.uri,
+        unknown_tasks: config.limits.unknown_tasks,
+        timeout: config.timeouts.list,
+        pages: config.limits.list_pages,
+        entries: config.limits.list_entries,
+        page_size: config.limits.page_size,
+        generations: config.limits.list_generations,
+        settle: config.timeouts.list_settle,
+        unannounced: config.timeouts.list_unannounced,
+        unknown: config.timeouts.unknown_name,
+        listen_retry: (config.timeouts.listen_retry, config.timeouts.listen_retry_max),
+        bytes: ByteLimits { one: config.limits.list_bytes, all: config.limits.list_total_bytes },
+        stale: config.timeouts.stale_lists,
     }
 }
 
@@ -138,26 +165,35 @@ fn identity_json() -> fanlight_protocol::Json {
     object.finish()
 }
 
-fn tool_filter(server: &fanlight_config::Server) -> Option<ToolFilter> {
-    if server.tools == fanlight_config::ToolFilter::default() {
-        return None;
-    }
-    let filter = server.tools.clone();
-    Some(Arc::new(move |name: &str| filter.permits(name)))
-}
-
-fn backend_settings(config: &Config, server: &fanlight_config::Server, telemetry: &Telemetry) -> BackendSettings {
+pub(crate) fn backend_settings(
+    config: &Config,
+    server: &fanlight_config::Server,
+    telemetry: &Telemetry,
+) -> BackendSettings {
     let is_process = matches!(server.transport, fanlight_config::Transport::Stdio { .. });
     BackendSettings {
         name: server.name.clone(),
         transport: server.transport.clone(),
-        processes: ProcessPolicy { inherit_env: server.inherit_env.clone(), guard: guard::program() },
+        processes: ProcessPolicy {
+            inherit_env: server.inherit_env.clone(),
+            guard: guard::program(),
+            sandbox: server.sandbox.sandbox(),
+            starts_on_demand: server.start == Some(StartChoice::Lazy),
+            idle: server.idle,
+            max_failures: server.start_attempts,
+        },
+        health: HealthPolicy {
+            interval: server.health.interval,
+            timeout: server.health.timeout,
+            timeouts: server.health.timeouts,
+        },
         era: match server.era {
             fanlight_config::EraChoice::Auto => EraChoice::Auto,
             fanlight_config::EraChoice::Legacy => EraChoice::Legacy,
             fanlight_config::EraChoice::Modern => EraChoice::Modern,
         },
         sessions: match server.session {
+            fanlight_config::SessionChoice::Auto => SessionPolicy::Auto,
             fanlight_config::SessionChoice::PerClient => SessionPolicy::PerClient,
             fanlight_config::SessionChoice::Shared => SessionPolicy::Shared,
         },
@@ -175,6 +211,7 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server, telemetry
             ping: config.timeouts.ping,
             session_end: config.timeouts.session_end,
             idle_connection: config.timeouts.backend_idle_connection,
+            failed_retry: config.timeouts.failed_retry,
             reconnect_on_demand: config.timeouts.reconnect_on_call,
             reconnect: RetryDelays { shortest: config.timeouts.reconnect, longest: config.timeouts.reconnect_max },
             list_settle: config.timeouts.list_settle,
@@ -202,6 +239,7 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server, telemetry
             message_bytes: config.limits.message,
             invalid_output: config.limits.invalid_output,
             process_log: config.limits.process_log,
+            process_log_kept: config.limits.process_log_kept,
             nesting: config.limits.nesting,
             tasks: config.limits.tasks,
             task_bytes: config.limits.task_results,
@@ -238,9 +276,9 @@ pub(crate) fn frontend_settings(
     let request_memory = config.limits.request_memory.unwrap_or_else(memory::quarter);
     FrontendSettings {
         path: config.path.clone(),
+        endpoint: Endpoint::Default,
         sse_path: config.sse_path.clone(),
-        allowed_origins: config.allowed_origins.clone(),
-        allowed_hosts: config.allowed_hosts.clone(),
+        guard: LiveGuard::listed(&config.allowed_hosts, &config.allowed_origins),
         keys: keys(config),
         max_body: config.limits.request_body.min(request_memory),
         request_memory: ByteBudget::new(request_memory),

@@ -30,6 +30,10 @@ impl Clients for Insight {
     fn counts(&self) -> Counts {
         self.0.get().and_then(Weak::upgrade).map(|observed| observed.counts()).unwrap_or_default()
     }
+
+    fn end_session(&self, digest: &str) -> bool {
+        self.0.get().and_then(Weak::upgrade).is_some_and(|observed| observed.end_session(digest))
+    }
 }
 
 impl fmt::Debug for Insight {
@@ -56,6 +60,10 @@ mod tests {
 
         fn counts(&self) -> Counts {
             Counts { streams: 7, ..Counts::default() }
+        }
+
+        fn end_session(&self, digest: &str) -> bool {
+            digest == "7"
         }
     }
 

@@ -23,6 +23,7 @@ mod trace;
 pub use channel::stdio::{serve_stdio, serve_stdio_observed};
 pub use error::FrontendError;
 pub use facts::{Identify, TransportFacts};
+pub use fanlight_http_edge::LiveGuard;
 pub use http::{serve_http, serve_http_observed};
 pub use insight::Insight;
 pub use memory::ByteBudget;

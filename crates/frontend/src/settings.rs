@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use fanlight_canonical::Endpoint;
+use fanlight_http_edge::LiveGuard;
 use fanlight_protocol::seal::Keys;
 use fanlight_telemetry::{Telemetry, TrustInbound};
 use tokio::runtime::Handle;
@@ -13,15 +15,15 @@ use crate::memory::ByteBudget;
 /// How clients are served. Sizes are in bytes.
 #[derive(Clone, Debug)]
 pub struct FrontendSettings {
-    /// The path of the MCP endpoint, such as `/mcp`. A trailing slash makes no difference.
+    /// The path of the default endpoint, such as `/mcp`, as messages name it.
     pub path: String,
+    /// The endpoint of the client on stdio.
+    pub endpoint: Endpoint,
     /// Where the deprecated HTTP+SSE transport of 2024-11-05 is served, such as `/sse`; clients POST
     /// to `message` below it. Not served if absent.
     pub sse_path: Option<String>,
-    /// Values of `Origin` that are answered beside loopback ones: `scheme://host[:port]`, or `*`.
-    pub allowed_origins: Vec<String>,
-    /// Hosts that are answered beside loopback ones: `host` (any port), `host:port`, or `*`.
-    pub allowed_hosts: Vec<String>,
+    /// The values of `Host` and `Origin` that are answered; may change while clients are served.
+    pub guard: LiveGuard,
     /// The keys that seal `requestState`; made at random if there are none, so that states then end
     /// with the process.
     pub keys: Keys,
@@ -136,9 +138,9 @@ impl Default for FrontendSettings {
     fn default() -> Self {
         Self {
             path: "/mcp".into(),
+            endpoint: Endpoint::Default,
             sse_path: Some("/sse".into()),
-            allowed_origins: vec!["http://localhost:3000".into()],
-            allowed_hosts: Vec::new(),
+            guard: LiveGuard::listed(&[], &["http://localhost:3000".into()]),
             keys: Keys::default(),
             max_body: 16 << 20,
             request_memory: ByteBudget::new(1 << 30),

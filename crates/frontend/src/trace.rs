@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fanlight_canonical::Endpoint;
 use fanlight_protocol::{Json, Method, Request, Response, RpcError};
 use fanlight_telemetry::metrics::Direction;
 use fanlight_telemetry::{Arrival, Carriers, Metrics, ServerSpan, Subject, Telemetry, Verdict};
@@ -11,10 +12,15 @@ use crate::facts::TransportFacts;
 use crate::settings::FrontendSettings;
 
 /// Begins the span of `request`.
-pub(crate) fn begin(settings: &FrontendSettings, request: &Request, facts: &TransportFacts<'_>) -> ServerSpan {
+pub(crate) fn begin(
+    settings: &FrontendSettings,
+    request: &Request,
+    endpoint: &Endpoint,
+    facts: &TransportFacts<'_>,
+) -> ServerSpan {
     let meta = request.params.as_ref().and_then(|params| params.get("_meta"));
     let subject = Subject::of(&request.method, request.params.as_ref());
-    begin_of(settings, request, &subject, meta.as_ref(), facts)
+    begin_of(settings, request, &subject, meta.as_ref(), endpoint, facts)
 }
 
 /// Begins the span of `request`, whose `params` have been read.
@@ -22,6 +28,7 @@ pub(crate) fn begin_read(
     settings: &FrontendSettings,
     request: &Request,
     params: &Params,
+    endpoint: &Endpoint,
     facts: &TransportFacts<'_>,
 ) -> ServerSpan {
     let subject = Subject::found(&request.method, |key| match key {
@@ -29,7 +36,7 @@ pub(crate) fn begin_read(
         "uri" => params.uri(),
         _ => None,
     });
-    begin_of(settings, request, &subject, params.meta.whole(), facts)
+    begin_of(settings, request, &subject, params.meta.whole(), endpoint, facts)
 }
 
 fn begin_of(
@@ -37,6 +44,7 @@ fn begin_of(
     request: &Request,
     subject: &Subject,
     meta: Option<&Json>,
+    endpoint: &Endpoint,
     facts: &TransportFacts<'_>,
 ) -> ServerSpan {
     let carriers = Carriers { meta, headers: facts.trace_context, trust: settings.trust_inbound };
@@ -48,6 +56,9 @@ fn begin_of(
         carriers,
     });
     span.set_network(facts.network);
+    if let Some(path) = endpoint.path() {
+        span.set_endpoint(path);
+    }
     span
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use fanlight_canonical::Principal;
+use fanlight_canonical::{Endpoint, Holder, Principal};
 use fanlight_gateway::cursor::CursorSeal;
 use fanlight_protocol::seal::{Keys, Seal};
 
@@ -10,7 +10,7 @@ use crate::cost::{Cost, bounded};
 
 static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys::new([[9; 32]]));
 static CURSORS: LazyLock<CursorSeal> = LazyLock::new(|| CursorSeal::new(&KEYS).expect("a key of the right length"));
-const CLIENT: Principal = Principal::anonymous();
+const CLIENT: Holder = Holder::new(Principal::anonymous(), Endpoint::Default);
 /// Seals for the purpose that cursors are bound to.
 static SEAL: LazyLock<Seal> = LazyLock::new(|| Seal::new(&KEYS, &[2]).expect("a key of the right length"));
 

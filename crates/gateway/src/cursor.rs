@@ -5,10 +5,10 @@
 //! configured key), and on a replica with the same key. The list of tasks is not kept here, but read as
 //! its client pages: its cursors contain the backend's own.
 //!
-//! The principal is part of the seal: to any other principal a cursor is unknown.
+//! The principal and the endpoint are part of the seal: to any other principal, and elsewhere, a cursor is unknown.
 
 use bytes::Bytes;
-use fanlight_canonical::Principal;
+use fanlight_canonical::Holder;
 use fanlight_protocol::Json;
 use fanlight_protocol::seal::Seal;
 
@@ -60,17 +60,17 @@ impl CursorSeal {
     /// The cursor for `position`; `None` if the backend's name is too long, or the cipher fails, which it
     /// has no reason to.
     #[must_use]
-    pub fn seal(&self, position: &Position, principal: &Principal) -> Option<String> {
+    pub fn seal(&self, position: &Position, holder: &Holder) -> Option<String> {
         let Position { list, generation, backend, offset } = position;
         let numbers = [&[*list][..], &generation.to_be_bytes(), &offset.to_be_bytes()].concat();
         let fits = backend.len() <= LONGEST_NAME;
-        fits.then(|| self.0.seal_for(&[&numbers, backend.as_bytes()].concat(), &principal.to_bytes()))?
+        fits.then(|| self.0.seal_for(&[&numbers, backend.as_bytes()].concat(), &holder.to_bytes()))?
     }
 
-    /// The position that `cursor` stands for, if one of the keys sealed it for this principal.
+    /// The position that `cursor` stands for, if one of the keys sealed it for this holder.
     #[must_use]
-    pub fn open(&self, cursor: &str, principal: &Principal) -> Option<Position> {
-        let plain = self.open_any(cursor, principal)?;
+    pub fn open(&self, cursor: &str, holder: &Holder) -> Option<Position> {
+        let plain = self.open_any(cursor, holder)?;
         let (list, rest) = plain.split_first().filter(|(list, _)| **list != TASKS)?;
         let (generation, rest) = rest.split_first_chunk()?;
         let (offset, name) = rest.split_first_chunk()?;
@@ -84,28 +84,28 @@ impl CursorSeal {
 
     /// The cursor for a position in the list of tasks; `None` if the backend's own is too long.
     #[must_use]
-    pub fn seal_tasks(&self, position: &TasksPosition, principal: &Principal) -> Option<String> {
+    pub fn seal_tasks(&self, position: &TasksPosition, holder: &Holder) -> Option<String> {
         let (name, own) = (position.backend.as_bytes(), position.cursor.bytes());
         let length = u16::try_from(name.len()).ok().filter(|_| name.len() <= LONGEST_NAME)?;
         let fits = own.len() <= LONGEST_HELD;
         let plain = || [&[TASKS][..], &length.to_be_bytes(), name, own].concat();
-        fits.then(|| self.0.seal_for(&plain(), &principal.to_bytes()))?
+        fits.then(|| self.0.seal_for(&plain(), &holder.to_bytes()))?
     }
 
     /// The position in the list of tasks that `cursor` stands for, if one of the keys sealed it for this
-    /// principal.
+    /// holder.
     #[must_use]
-    pub fn open_tasks(&self, cursor: &str, principal: &Principal) -> Option<TasksPosition> {
-        let plain = self.open_any(cursor, principal)?;
+    pub fn open_tasks(&self, cursor: &str, holder: &Holder) -> Option<TasksPosition> {
+        let plain = self.open_any(cursor, holder)?;
         let (length, rest) = plain.strip_prefix(&[TASKS])?.split_first_chunk()?;
         let (name, own) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
         let cursor = Json::parse(Bytes::copy_from_slice(own), 1).ok()?;
         Some(TasksPosition { backend: std::str::from_utf8(name).ok()?.into(), cursor })
     }
 
-    fn open_any(&self, cursor: &str, principal: &Principal) -> Option<Vec<u8>> {
+    fn open_any(&self, cursor: &str, holder: &Holder) -> Option<Vec<u8>> {
         let fits = cursor.len() <= LONGEST;
-        fits.then(|| self.0.open_for(cursor, &principal.to_bytes()))?
+        fits.then(|| self.0.open_for(cursor, &holder.to_bytes()))?
     }
 }
 
@@ -113,9 +113,11 @@ impl CursorSeal {
 mod tests {
     use proptest::prelude::*;
 
+    use fanlight_canonical::{Endpoint, Principal};
+
     use super::*;
 
-    const ANYONE: Principal = Principal::anonymous();
+    const ANYONE: Holder = Holder::new(Principal::anonymous(), Endpoint::Default);
 
     fn position() -> Position {
         Position { list: 3, generation: u64::MAX, backend: "files".into(), offset: 1000 }
@@ -140,12 +142,15 @@ mod tests {
     #[test]
     fn cursor_opens_for_its_principal_alone() {
         let seal = with(1);
-        let [ann, bob] = ["ann", "bob"].map(|name| Principal::named("https://a.example", name));
+        let [ann, bob] = ["ann", "bob"].map(|name| Holder::from(Principal::named("https://a.example", name)));
+        let elsewhere = Holder::new(ann.principal().clone(), Endpoint::at("/mcp/readers"));
         let tasks = TasksPosition { backend: "files".into(), cursor: Json::literal(r#""c""#) };
         let cursor = seal.seal(&position(), &ann).unwrap();
         let of_tasks = seal.seal_tasks(&tasks, &ann).unwrap();
         assert_eq!((seal.open(&cursor, &ann), seal.open_tasks(&of_tasks, &ann)), (Some(position()), Some(tasks)));
-        for other in [bob, Principal::named("https://b.example", "ann"), ANYONE, Principal::operator()] {
+        for other in
+            [bob, elsewhere, Principal::named("https://b.example", "ann").into(), ANYONE, Principal::operator().into()]
+        {
             assert_eq!((seal.open(&cursor, &other), seal.open_tasks(&of_tasks, &other)), (None, None), "{other:?}");
         }
     }

@@ -47,6 +47,12 @@ pub(crate) fn promised(all: Json, servers: &[Json]) -> Json {
     all.with(place, &served)
 }
 
+/// `extensions` of a server without those unknown here; those for skills only if there are resources.
+pub(crate) fn known(extensions: &Json, has_resources: bool) -> Json {
+    let is_served = |name: &str| KNOWN.contains(&name) && (has_resources || name != meta::SKILLS_EXTENSION);
+    rewrite_object(extensions, |member| member.name(extensions).is_some_and(|name| is_served(&name)), b"")
+}
+
 /// Which of these servers may have `method`: those that alone have an extension unknown here, and of these such whose
 /// extension has the name that the method begins with, if there are any.
 pub(crate) fn that_may_have<T: Copy>(method: &str, servers: &[(T, Json)]) -> Vec<T> {

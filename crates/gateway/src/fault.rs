@@ -82,6 +82,22 @@ pub fn ambiguous_tool(name: &str, names: &[String]) -> RpcError {
     RpcError::new(code::INVALID_PARAMS, message).with_data(data.finish())
 }
 
+/// The error for an argument that clients may not send; `key` is its name as the client has written it.
+#[must_use]
+pub fn refused_argument(key: &Json) -> RpcError {
+    let name = key.as_str().unwrap_or_default();
+    RpcError::new(
+        code::INVALID_PARAMS,
+        format!("params.arguments: the argument {:?} cannot be sent: leave it out", excerpt(&name)),
+    )
+}
+
+/// The error for a method that names a tool which only `tools/call` reaches, since its arguments are checked.
+#[must_use]
+pub fn only_by_call(name: &str) -> RpcError {
+    RpcError::new(code::INVALID_PARAMS, format!("the tool {:?} can only be called by tools/call", excerpt(name)))
+}
+
 /// The error for a URI that no backend has; the client's edge gives it the code of its revision.
 #[must_use]
 pub fn unknown_resource(uri: &str) -> RpcError {

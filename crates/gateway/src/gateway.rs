@@ -1,32 +1,49 @@
 //! The life of a request in the core, in one function: [`Gateway::handle`].
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use fanlight_canonical::{BackendStatus, Call, CallContext, Core, Listen, Listening, Parent, Pending, SessionKey};
-use fanlight_protocol::json::Json;
+use fanlight_canonical::{
+    BackendStatus, Call, CallContext, Core, Endpoint, Listen, Listening, Parent, Pending, ProcessOutput, ServerMessage,
+    ServerMessages, SessionKey,
+};
+use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder, rewrite_object};
 use fanlight_protocol::result::ResultView as _;
 use fanlight_protocol::{Method, Notification, Response, RpcError, code};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
-use futures_util::stream::FuturesUnordered;
+use futures_util::stream::{self, FuturesUnordered};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::DropGuard;
+use tracing::debug;
 
-use crate::catalogue::{Entry, ListKind, ListWatcher, Served, Snapshot, describe_all, describe_only};
+use crate::catalogue::{
+    Change, Entry, ListKind, ListView, ListWatcher, PageOf, Served, as_shown, describe_all, describe_only, updated_uri,
+};
 use crate::cursor::{CursorSeal, KeyError, Keys, Position};
+use crate::listeners::{Listeners, SessionSubscriptions, SubscriptionRequest};
 use crate::notices::Notices;
 use crate::reads::{CacheLimits, Reads};
 use crate::routing::{Lookup, Routed, Target, by_prefix};
-use crate::tasks::{TaskLimits, Tasks};
-use crate::topology::{BackendEntry, BackendId, CurrentTopology, ListLimits, Member, Topology};
+use crate::tasks::{TaskLimits, Tasks, offered};
+use crate::topology::{
+    BackendEntry, BackendId, CurrentTopology, EndpointSettings, Filtered, ListLimits, Member, NamingPolicy, Topology,
+    View,
+};
 use crate::uris::{self, Asked, HandedOut, Opened, Renaming};
-use crate::{extensions, fault, listening, uri_places};
+use crate::{extensions, fault, uri_places};
+
+/// Subscriptions of sessions that are made again at the same time.
+const SUBSCRIBING_AT_ONCE: usize = 32;
 
 /// Settings of the core.
 pub struct GatewaySettings {
     /// The backends in configuration order, which decides merging.
     pub backends: Vec<BackendEntry>,
+    /// Which of them, and of what they have, each endpoint shows.
+    pub endpoints: EndpointSettings,
+    /// How names are made of those of servers.
+    pub naming: NamingPolicy,
     /// Bounds for reading lists.
     pub lists: ListLimits,
     /// Bounds for results that are served again.
@@ -35,6 +52,11 @@ pub struct GatewaySettings {
     pub tasks: TaskLimits,
     /// URIs in results whose backend is remembered, and clients whose apps are.
     pub max_handed_out: usize,
+    /// How long an app counts as open after its last use.
+    pub open_apps: Duration,
+    /// Resources that sessions subscribe to by requests, which are remembered so that they outlast a change of the
+    /// backends.
+    pub max_subscriptions: usize,
     /// The keys that seal cursors; made at random if there are none, so that cursors then end with
     /// the process.
     pub keys: Keys,
@@ -50,6 +72,8 @@ pub struct Gateway {
     tasks: Arc<Tasks>,
     handed_out: Arc<HandedOut>,
     notices: Notices,
+    listeners: Arc<Listeners>,
+    subscribed: Arc<SessionSubscriptions>,
     seal: CursorSeal,
     identity: Json,
     _ends_tasks: DropGuard,
@@ -69,14 +93,30 @@ impl Gateway {
     /// If a key cannot be used, or the system has no random numbers for one.
     pub fn new(settings: GatewaySettings) -> Result<Self, KeyError> {
         let seal = CursorSeal::new(&settings.keys)?;
-        let topology = CurrentTopology::new(Topology::new(settings.backends, settings.lists));
+        let new = Topology::new(settings.backends, &settings.naming, settings.lists, settings.endpoints);
+        let topology = CurrentTopology::new(new);
         let reads = Reads::new(settings.cache);
         let lists = ListWatcher::new(&topology, &reads);
         let _ends_tasks = lists.guard();
         let tasks = Arc::new(Tasks::new(settings.tasks));
-        let handed_out = Arc::new(HandedOut::new(settings.max_handed_out));
+        let handed_out = Arc::new(HandedOut::new(settings.max_handed_out, settings.open_apps));
         let notices = Notices::new(&lists, &handed_out, &tasks);
-        Ok(Self { topology, lists, reads, tasks, handed_out, notices, seal, identity: settings.identity, _ends_tasks })
+        let listeners = Listeners::new(&topology, &lists, &handed_out, &tasks);
+        let subscribed = Arc::new(SessionSubscriptions::new(settings.max_subscriptions));
+        let identity = settings.identity;
+        Ok(Self {
+            topology,
+            lists,
+            reads,
+            tasks,
+            handed_out,
+            notices,
+            listeners,
+            subscribed,
+            seal,
+            identity,
+            _ends_tasks,
+        })
     }
 
     /// Answers one request in canonical form. Never fails: a failure is an error response.
@@ -88,51 +128,92 @@ impl Gateway {
     /// The request is handled by the topology that is current when the future is first polled. Nothing
     /// is sent before. Dropping the future cancels the request at the backend.
     pub async fn handle(&self, call: Call) -> Response {
-        let topology = self.topology.load();
-        let answer = match topology.transparent() {
-            Some(only) => self.pass(only, call).await,
-            None => self.route(&topology, call).await,
+        let view = self.view(call.context.caller.endpoint());
+        let subscription = SubscriptionRequest::of(&call);
+        let call =
+            if view.has_filters() { Call { messages: shown_messages(&view, &call.messages), ..call } } else { call };
+        let answer = match view.transparent() {
+            Some(only) => self.pass(&view, only, call).await,
+            None => self.route(&view, call).await,
         };
-        answer.unwrap_or_else(|error| Response::from_error(&error))
+        match (answer, subscription) {
+            (Ok(response), Some(request)) if !response.is_error() => {
+                self.subscribed.note(request);
+                response
+            }
+            (answer, _) => answer.unwrap_or_else(|error| Response::from_error(&error)),
+        }
     }
 
-    /// The definition of the tool that clients know as `name`, as they see it in the list; `None` for
+    /// The endpoint at this path of a request.
+    #[must_use]
+    pub fn endpoint(&self, path: &str) -> Option<Endpoint> {
+        self.topology.load().endpoints.at(path)
+    }
+
+    /// All endpoints with their paths, in configuration order.
+    #[must_use]
+    pub fn endpoints(&self) -> Vec<(String, Endpoint)> {
+        self.topology.load().endpoints.list()
+    }
+
+    /// The names of the backends that an endpoint shows.
+    #[must_use]
+    pub fn shown_backends(&self, endpoint: &Endpoint) -> Vec<String> {
+        self.view(endpoint).backends().map(|backend| backend.name().to_owned()).collect()
+    }
+
+    fn view(&self, endpoint: &Endpoint) -> View {
+        View::of(self.topology.load(), endpoint)
+    }
+
+    /// The definition of the tool that clients of an endpoint know as `name`, as they see it in the list; `None` for
     /// an unknown tool. A list that has to be read for it is read within `trace`.
-    pub async fn tool(&self, name: &str, trace: &Parent) -> Option<Arc<Json>> {
-        let topology = self.topology.load();
-        if topology.transparent().is_none() {
+    pub async fn tool(&self, name: &str, endpoint: &Endpoint, trace: &Parent) -> Option<Arc<Json>> {
+        let view = self.view(endpoint);
+        if view.transparent().is_none() {
             self.lists.begin();
         }
-        let known = self.lists.catalogues.of(ListKind::Tools).trusted(&topology);
-        match known.as_ref().and_then(|snapshot| snapshot.find(name).or_else(|| only_bare(&topology, snapshot, name))) {
+        let known = self.lists.catalogues.of(ListKind::Tools).trusted(&view);
+        match known.as_ref().and_then(|tools| tools.find(name).or_else(|| only_bare(&view, tools, name))) {
             Some(tool) => Some(Arc::clone(&tool.visible)),
             // Boxed: calls of known tools do not need the large future of reading lists.
-            None => Box::pin(self.read_tool(&topology, name, trace)).await,
+            None => Box::pin(self.read_tool(&view, name, trace)).await,
         }
     }
 
-    async fn read_tool(&self, topology: &Arc<Topology>, name: &str, trace: &Parent) -> Option<Arc<Json>> {
+    async fn read_tool(&self, view: &View, name: &str, trace: &Parent) -> Option<Arc<Json>> {
         let tools = self.lists.catalogues.of(ListKind::Tools);
         let from_all = async {
-            let snapshot = tools.known(topology, trace).await;
-            if let Some(tool) = snapshot.find(name) {
+            let known = tools.known(view, trace).await;
+            if let Some(tool) = known.find(name) {
                 return Some(Arc::clone(&tool.visible));
             }
-            let fresh = tools.recheck(topology, trace).await?;
+            let fresh = tools.recheck(view, trace).await?;
             fresh.find(name).map(|tool| Arc::clone(&tool.visible))
         };
-        match by_prefix(topology, name) {
+        match by_prefix(view, name) {
             // Backends that are slow to list must not delay a call of this one's tool.
-            Some((backend, original)) if backend.permits_tool(original) => tokio::select! {
-                biased;
-                found = from_all => found,
-                found = tools.entry_of(topology, backend.id, original, trace) => found,
-            },
+            Some((backend, original)) if backend.permits_tool(original) && view.permits_name(Filtered::Tools, name) => {
+                tokio::select! {
+                    biased;
+                    found = from_all => found,
+                    found = tools.entry_of(view.topology(), backend.id, original, trace) => {
+                        let rewriting = backend.rewritings.of(original);
+                        let rewrite = |tool: Arc<Json>| match rewriting {
+                            Some(rewriting) => Arc::new(rewriting.definition(&tool)),
+                            None => tool,
+                        };
+                        found.map(rewrite)
+                    }
+                }
+            }
             _ => from_all.await,
         }
     }
 
-    /// Begins to listen to what servers send outside of calls, until the result is dropped.
+    /// Begins to listen to what servers send outside of calls, until the result is dropped. It goes on when the backends
+    /// are replaced.
     ///
     /// With several backends, changes of lists are announced by the gateway itself, when a merged
     /// list has changed. Everything else comes from the backends, under the names the client knows.
@@ -142,18 +223,64 @@ impl Gateway {
     /// If the only backend does not answer. Of several, those that do not answer in time are not
     /// honoured.
     pub async fn listen(&self, listen: Listen) -> Result<Listening, RpcError> {
-        let topology = self.topology.load();
-        match topology.transparent() {
-            Some(only) => {
-                let answer = only.client.listen(listening::evicting(listen, only.id, &self.lists)).await;
-                answer.map_err(|error| fault::no_answer(only.name(), &error))
-            }
-            None => {
-                self.lists.begin();
-                let owners = self.tasks.owners_of(&topology, &listen.context, &listen.interest.tasks).await;
-                Ok(listening::to_all(&topology, &self.lists, &self.handed_out, listen, &owners).await)
-            }
+        self.listeners.listen(listen).await
+    }
+
+    /// Has requests that arrive from now on handled by these backends, in this order, and endpoints. Running ones keep
+    /// theirs. A backend with the id of a current one is taken as unchanged: its lists and kept reads stay.
+    ///
+    /// Clients that listen keep listening; those for whom a merged list differs are notified, in the background. Must not
+    /// run twice at a time.
+    pub async fn replace(
+        self: &Arc<Self>,
+        backends: Vec<BackendEntry>,
+        naming: &NamingPolicy,
+        lists: ListLimits,
+        endpoints: EndpointSettings,
+    ) {
+        let old = self.topology.load();
+        let new = Topology::replacing(&old, backends, naming, lists, endpoints);
+        if new.number() == old.number() {
+            return self.topology.replace(new);
         }
+        self.lists.catalogues.prepare_replacement(&old).await;
+        self.lists.catalogues.retain(&old, &new);
+        self.topology.replace(Arc::clone(&new));
+        let is_any_gone = old.ids().any(|backend| new.get(backend).is_none());
+        // After the listeners, so that there is a stream for what is announced.
+        let subscribing = self.subscribe_again(is_any_gone);
+        self.lists.spawn(Arc::clone(&self.listeners).replaced(Arc::clone(&new), subscribing));
+        let lists = Arc::clone(&self.lists);
+        self.lists.spawn(async move {
+            let changes = lists.catalogues.replaced(&new).await;
+            lists.announcer.replaced(&changes);
+        });
+    }
+
+    /// Makes the subscriptions of sessions again, where a backend that knew of one may be gone.
+    fn subscribe_again(self: &Arc<Self>, is_any_gone: bool) -> impl Future<Output = ()> + Send + 'static {
+        let requests = if is_any_gone { self.subscribed.requests() } else { Vec::new() };
+        let gateway = Arc::downgrade(self);
+        let subscribe = move |call: Call| {
+            let gateway = Weak::clone(&gateway);
+            async move {
+                let (Some(gateway), Some(session)) = (gateway.upgrade(), call.context.session()) else { return };
+                if !gateway.subscribed.has(session) {
+                    return;
+                }
+                let response = gateway.handle(call).await;
+                if response.is_error() {
+                    debug!(
+                        error = response.body().as_text(),
+                        "subscription of a session lost by a change of the servers"
+                    );
+                }
+                if !gateway.subscribed.has(session) {
+                    gateway.end_session(session);
+                }
+            }
+        };
+        stream::iter(requests).for_each_concurrent(SUBSCRIBING_AT_ONCE, subscribe)
     }
 
     /// Ends the gateway's own tasks, and waits for that. Call it when no more requests arrive: lists are
@@ -164,6 +291,7 @@ impl Gateway {
 
     /// The client's session has ended: backends drop what they keep for it.
     pub fn end_session(&self, session: SessionKey) {
+        self.subscribed.end(session);
         for backend in self.topology.load().backends() {
             backend.client.end_session(session);
         }
@@ -171,7 +299,7 @@ impl Gateway {
 
     /// Passes on a notification of a client's session that Fanlight does not know.
     pub fn notify(&self, notification: Notification, context: Arc<CallContext>) {
-        self.notices.pass_on(self.topology.load(), notification, context);
+        self.notices.pass_on(self.view(context.caller.endpoint()), notification, context);
     }
 
     /// The state of every backend, in configuration order.
@@ -181,39 +309,44 @@ impl Gateway {
         topology.backends().iter().map(|backend| (backend.name().to_owned(), backend.client.status())).collect()
     }
 
-    /// The merged list as it is now, asking every backend.
-    pub async fn catalogue(&self, kind: ListKind) -> Arc<Snapshot> {
-        self.lists.catalogues.of(kind).refresh(&self.topology.load()).await
+    /// What the processes of the backend called `name` have written besides messages; `None` if there is no such backend.
+    #[must_use]
+    pub fn process_output(&self, name: &str) -> Option<ProcessOutput> {
+        let topology = self.topology.load();
+        let backend = topology.backends().iter().find(|backend| backend.name() == name)?;
+        Some(backend.client.process_output())
     }
 
-    /// The merged list as clients are served it: backends are asked only if their list may have changed
-    /// without an announcement.
-    pub async fn listed(&self, kind: ListKind) -> Arc<Snapshot> {
-        let topology = self.topology.load();
-        if topology.transparent().is_none() {
+    /// What an endpoint shows of the merged list as it is now, asking every backend.
+    pub async fn catalogue(&self, kind: ListKind, endpoint: &Endpoint) -> ListView {
+        self.lists.catalogues.of(kind).refresh(&self.view(endpoint)).await
+    }
+
+    /// What an endpoint shows of the merged list as clients are served it: backends are asked only if their list may have
+    /// changed without an announcement.
+    pub async fn listed(&self, kind: ListKind, endpoint: &Endpoint) -> ListView {
+        let view = self.view(endpoint);
+        if view.transparent().is_none() {
             self.lists.begin();
         }
-        self.lists.catalogues.of(kind).current(&topology, &Parent::default()).await.snapshot
-    }
-
-    /// Has requests that arrive from now on handled by these backends. Running ones keep theirs.
-    #[cfg(test)]
-    pub(crate) fn replace_topology(&self, backends: Vec<BackendEntry>, lists: ListLimits) {
-        self.topology.replace(Topology::new(backends, lists));
+        self.lists.catalogues.of(kind).current(&view, &Parent::default()).await.list
     }
 
     /// Passes a request to the only backend.
-    async fn pass(&self, only: &Member, call: Call) -> Result<Response, RpcError> {
-        let lists_tools = call.method == Method::ListTools;
+    async fn pass(&self, view: &View, only: &Member, call: Call) -> Result<Response, RpcError> {
+        let lists_tools_to = (call.method == Method::ListTools).then(|| Arc::clone(&call.context));
         if call.method == Method::Discover {
-            return Box::pin(describe(only, &call.context, true)).await;
+            return Box::pin(describe(view, only, &call.context)).await;
         }
         let answer = self.ask(only, call).await;
         let response = answer.map_err(|error| fault::no_answer(only.name(), &error))?;
-        if lists_tools {
-            self.compare_tools(&response);
+        match lists_tools_to {
+            None => Ok(response),
+            Some(client) => {
+                self.compare_tools(&response);
+                Ok(offered::list_for(only, &client, response))
+            }
         }
-        Ok(response)
     }
 
     /// Marks the known tools as stale if a list that is passed to a client defines one differently.
@@ -225,79 +358,85 @@ impl Gateway {
         }
     }
 
-    async fn route(&self, topology: &Arc<Topology>, call: Call) -> Result<Response, RpcError> {
-        let known = self.lookup(topology, &call.context).known_target(&call.method, call.params.as_ref());
+    async fn route(&self, view: &View, call: Call) -> Result<Response, RpcError> {
+        let known = self.lookup(view, &call.context).known_target(&call.method, call.params.as_ref());
         match known {
-            Some(Ok(Target::One(routed))) => self.send(topology, routed, call).await,
+            Some(Ok(Target::One(routed))) => self.send(view, routed, call).await,
             // Boxed: most calls do not need the large future of everything else.
-            _ => Box::pin(self.find_and_send(topology, call)).await,
+            _ => Box::pin(self.find_and_send(view, call)).await,
         }
     }
 
-    fn lookup<'a>(&'a self, topology: &'a Arc<Topology>, context: &'a CallContext) -> Lookup<'a> {
-        Lookup { topology, lists: &self.lists, handed_out: &self.handed_out, context }
+    fn lookup<'a>(&'a self, view: &'a View, context: &'a CallContext) -> Lookup<'a> {
+        Lookup { view, lists: &self.lists, handed_out: &self.handed_out, context }
     }
 
     /// Answers a request whose backend is not known without asking, or which is not for one backend alone.
-    async fn find_and_send(&self, topology: &Arc<Topology>, call: Call) -> Result<Response, RpcError> {
+    async fn find_and_send(&self, view: &View, call: Call) -> Result<Response, RpcError> {
         if let Some(kind) = ListKind::of(&call.method) {
-            return self.list(topology, kind, &call).await;
+            return self.list(view, kind, &call).await;
         }
-        match self.lookup(topology, &call.context).target(&call.method, call.params.as_ref()).await {
-            Some(Ok(Target::One(routed))) => self.send(topology, routed, call).await,
+        match self.lookup(view, &call.context).target(&call.method, call.params.as_ref()).await {
+            Some(Ok(Target::One(routed))) => self.send(view, routed, call).await,
             Some(Ok(Target::FirstThatHas(uri))) => {
                 let (context, method) = (Arc::clone(&call.context), call.method.clone());
-                let (backend, response) = self.first_that_has(topology, &uri, call).await?;
+                let (backend, response) = self.first_that_has(view, &uri, call).await?;
                 let opens = uris::is_app(&uri).then_some(Opened::ByRead);
                 let asked = Some(Asked { original: uri.clone(), visible: uri });
-                Ok(self.received(topology, &context, backend, &method, response, Given { asked, opens }).await)
+                Ok(self.received(view, &context, backend, &method, response, Given { asked, opens }).await)
             }
-            Some(Ok(Target::AllWith(capability))) => send_to_all_with(topology, capability, &call).await,
+            Some(Ok(Target::AllWith(capability))) => send_to_all_with(view, capability, &call).await,
             Some(Err(error)) => Err(error),
-            None => self.unnamed(topology, call).await,
+            None => self.unnamed(view, call).await,
         }
     }
 
     /// Requests that name neither a list nor anything in one.
-    async fn unnamed(&self, topology: &Arc<Topology>, call: Call) -> Result<Response, RpcError> {
-        match (&call.method, topology.backends()) {
-            (Method::Discover, [only]) => describe(only, &call.context, false).await,
-            (Method::Discover, _) => {
-                let described = describe_all(topology, &self.identity, &call.context).await;
+    async fn unnamed(&self, view: &View, call: Call) -> Result<Response, RpcError> {
+        let whole = view.topology().backends();
+        match (&call.method, whole, view.only()) {
+            (Method::Discover, [only], _) if view.shows(only.id) => describe(view, only, &call.context).await,
+            (Method::Discover, ..) => {
+                let described = describe_all(view, &self.identity, &call.context).await;
                 Ok(Response::from_result(&described))
             }
-            (_, [only]) => topology.send(only.id, call).await,
-            (method, _) if Tasks::are_concerned(method) => {
+            (method, [_], Some(only)) if !matches!(method, Method::Other(_)) => view.send(only.id, call).await,
+            (method, ..) if Tasks::are_concerned(method) => {
                 let (context, method) = (Arc::clone(&call.context), method.clone());
-                let (owner, response) = self.tasks.handle(topology, call, &self.seal).await?;
+                let (owner, response) = self.tasks.handle(view, call, &self.seal).await?;
                 let Some(backend) = owner else { return Ok(response) };
-                Ok(self.received(topology, &context, backend, &method, response, Given::default()).await)
+                Ok(self.received(view, &context, backend, &method, response, Given::default()).await)
             }
-            (Method::SetLogLevel, _) => send_to_all_with(topology, "logging", &call).await,
-            _ => self.unknown(topology, call).await,
+            (Method::SetLogLevel, ..) => send_to_all_with(view, "logging", &call).await,
+            _ => self.unknown(view, call).await,
         }
     }
 
     /// A method that Fanlight does not know: for the backend of what its parameters name, else for those that may have
     /// it, until one does.
-    async fn unknown(&self, topology: &Arc<Topology>, call: Call) -> Result<Response, RpcError> {
+    async fn unknown(&self, view: &View, call: Call) -> Result<Response, RpcError> {
         let unknown = fault::unknown_method(call.method.as_str());
         let Method::Other(method) = &call.method else { return Err(unknown) };
-        let lookup = self.lookup(topology, &call.context);
+        if view.has_filters() {
+            return Err(unknown);
+        }
+        let lookup = self.lookup(view, &call.context);
         if let Some(params) = &call.params {
-            let task_owner = self.tasks.known_owner(&call.context, Some(params)).await;
-            let task_owner = task_owner.filter(|owner| topology.get(*owner).is_some());
+            let task_owner = self.tasks.known_owner(view, &call.context, Some(params)).await;
             if let Some(routed) = lookup.target_of_unknown(params, task_owner).await? {
-                return self.send(topology, routed, call).await;
+                return self.send(view, routed, call).await;
             }
         }
-        let described = join_all(topology.ids().map(async |backend| {
-            let capabilities = topology.briefly(topology.capabilities(backend)).await.ok()?;
+        if let ([_], Some(only)) = (view.topology().backends(), view.only()) {
+            return view.send(only.id, call).await;
+        }
+        let described = join_all(view.ids().map(async |backend| {
+            let capabilities = view.briefly(view.capabilities(backend)).await.ok()?;
             Some((backend, capabilities))
         }));
         let described: Vec<_> = described.await.into_iter().flatten().collect();
         for backend in extensions::that_may_have(method, &described) {
-            let response = topology.send(backend, call.clone()).await?;
+            let response = view.send(backend, call.clone()).await?;
             // It certainly has not carried out what it does not know.
             if response.error_code() != Some(code::METHOD_NOT_FOUND) {
                 self.tasks.note(&call.context, backend, &response).await;
@@ -308,40 +447,49 @@ impl Gateway {
     }
 
     /// Sends a request to one backend, and remembers whose task it is if the answer has created one.
-    async fn send(&self, topology: &Arc<Topology>, routed: Routed, call: Call) -> Result<Response, RpcError> {
-        let Routed { backend, params, asked, opens } = routed;
+    async fn send(&self, view: &View, routed: Routed, call: Call) -> Result<Response, RpcError> {
+        let Routed { backend, params, asked, opens, rewritten } = routed;
+        call.context.trace.rewritten(rewritten);
         let call = Call { params: Some(params), ..call };
         let (context, method) = (Arc::clone(&call.context), call.method.clone());
-        let answer = match topology.get(backend) {
+        let answer = match view.get(backend) {
             Some(member) => self.ask(member, call).await,
-            None => topology.request(backend, call).await,
+            None => view.request(backend, call).await,
         };
-        let response = answer.map_err(|error| fault::no_answer(topology.name(backend), &error))?;
+        let response = answer.map_err(|error| fault::no_answer(view.name(backend), &error))?;
         self.tasks.note(&context, backend, &response).await;
-        Ok(self.received(topology, &context, backend, &method, response, Given { asked, opens }).await)
+        Ok(self.received(view, &context, backend, &method, response, Given { asked, opens }).await)
     }
 
     /// The answer of a backend as its client is to have it: with the URIs that the client knows.
     async fn received(
         &self,
-        topology: &Arc<Topology>,
+        view: &View,
         context: &CallContext,
         backend: BackendId,
         method: &Method,
         response: Response,
         given: Given,
     ) -> Response {
-        if response.is_error() || topology.backends().len() < 2 {
+        if response.is_error() {
+            return response;
+        }
+        let response = match method {
+            Method::ReadDirectory if view.filters(Filtered::Resources) => shown_directory(view, &response),
+            _ => response,
+        };
+        // Names are those of all backends together, also where an endpoint shows only one.
+        if view.topology().backends().len() < 2 {
             return response;
         }
         if let Some(how) = given.opens {
             self.handed_out.opened(&context.caller, backend, how);
         }
         let places = uri_places::in_response(method, &response);
-        match topology.get(backend) {
+        match view.get(backend) {
             Some(backend) if !places.is_empty() => {
                 let (lists, handed_out) = (&self.lists, &*self.handed_out);
-                let renaming = Renaming { topology, lists, handed_out, context, backend };
+                let renaming = Renaming { view, lists, handed_out, context, backend };
                 // Boxed: most answers name no URI.
                 Box::pin(renaming.apply(response, places, given.asked.as_ref())).await
             }
@@ -358,59 +506,61 @@ impl Gateway {
         }
     }
 
-    async fn list(&self, topology: &Arc<Topology>, kind: ListKind, call: &Call) -> Result<Response, RpcError> {
+    async fn list(&self, view: &View, kind: ListKind, call: &Call) -> Result<Response, RpcError> {
         self.lists.begin();
         self.lists.catalogues.declare_extensions(&call.context.capabilities);
         let catalogue = self.lists.catalogues.of(kind);
-        let (trace, principal) = (&call.context.trace, call.context.caller.principal());
+        let (trace, holder) = (&call.context.trace, call.context.caller.holder());
         let cursor = call.params.as_ref().and_then(|params| params.get("cursor")).filter(|cursor| !cursor.is_null());
-        let (Served { snapshot, ttl_left, is_cached }, start) = match cursor {
+        let (Served { list, ttl_left, is_cached }, start) = match cursor {
             None => {
-                let served = catalogue.current(topology, trace).await;
+                let served = catalogue.current(view, trace).await;
                 catalogue.expired().into_iter().for_each(|backend| self.lists.read_again(kind.change(), backend));
                 (served, 0)
             }
             Some(cursor) => {
-                let position = cursor.as_str().and_then(|text| self.seal.open(&text, principal));
+                let position = cursor.as_str().and_then(|text| self.seal.open(&text, holder));
                 let position = position.filter(|position| position.list == kind.index()).ok_or_else(|| {
                     fault::invalid_params("params.cursor is no cursor of this list; start from the first page")
                 })?;
-                let (snapshot, is_cached) = match catalogue.generation(topology, position.generation) {
-                    Some(snapshot) => (snapshot, true),
-                    None => catalogue.newest_or_first(topology, trace).await,
+                let (list, is_cached) = match catalogue.generation(view, position.generation) {
+                    Some(list) => (list, true),
+                    None => catalogue.newest_or_first(view, trace).await,
                 };
-                let ttl_left = catalogue.ttl_left(&snapshot, Instant::now());
+                let ttl_left = catalogue.ttl_left(&list, Instant::now());
                 // A backend that is no longer configured has nothing left to list.
-                let start = snapshot.position(&position.backend, position.offset).unwrap_or(usize::MAX);
-                (Served { snapshot, ttl_left, is_cached }, start)
+                let start = list.position(&position.backend, position.offset).unwrap_or(usize::MAX);
+                (Served { list, ttl_left, is_cached }, start)
             }
         };
         trace.cache_hit(is_cached);
-        trace.partial_failures(snapshot.failures());
-        let next_cursor = |backend: &str, offset| {
-            let (list, generation) = (kind.index(), snapshot.generation());
-            self.seal.seal(&Position { list, generation, backend: backend.into(), offset }, principal)
+        trace.partial_failures(list.failures());
+        let taking_tasks = match kind {
+            ListKind::Tools => offered::backends_that_take_tasks(view, &call.context),
+            _ => Vec::new(),
         };
-        Ok(snapshot.page(start, topology.limits.page_size, ttl_left, principal, next_cursor))
+        let lacking = list.lacking(&call.context.capabilities);
+        trace.rewritten(list.rewritten());
+        let next_cursor = |backend: &str, offset| {
+            let (kind, generation) = (kind.index(), list.generation());
+            self.seal.seal(&Position { list: kind, generation, backend: backend.into(), offset }, holder)
+        };
+        let page = PageOf { start, size: view.limits().page_size, ttl_left, holder, taking_tasks, lacking };
+        Ok(list.page(page, next_cursor))
     }
 
     /// Asks backends in turn for a resource that none of them lists. The first result counts; if
     /// there is none, the resource is not found, unless a backend could not even be asked. One that
     /// takes longer than a list may is still waited for, but the next is asked meanwhile.
-    async fn first_that_has(
-        &self,
-        topology: &Topology,
-        uri: &str,
-        call: Call,
-    ) -> Result<(BackendId, Response), RpcError> {
+    async fn first_that_has(&self, view: &View, uri: &str, call: Call) -> Result<(BackendId, Response), RpcError> {
         let (mut not_asked, mut refusal) = (None, None);
-        let mut left = topology.backends().iter();
+        let mut left = view.backends().peekable();
         let mut asked = FuturesUnordered::new();
         loop {
             if let Some(next) = left.next() {
-                asked.push(self.read_if_capable(topology, next, call.clone()));
+                asked.push(self.read_if_capable(view, next, call.clone()));
             }
-            let patience = if left.len() > 0 { topology.limits.timeout } else { Duration::MAX };
+            let patience = if left.peek().is_some() { view.limits().timeout } else { Duration::MAX };
             match timeout(patience, asked.next()).await {
                 Ok(Some(Some((backend, Ok(response))))) if !response.is_error() => return Ok((backend, response)),
                 Ok(Some(Some((backend, Ok(response))))) => drop(refusal.get_or_insert((backend, response))),
@@ -432,11 +582,11 @@ impl Gateway {
     /// Sends a read to a backend if it has resources, or skills, at all.
     async fn read_if_capable(
         &self,
-        topology: &Topology,
+        view: &View,
         backend: &Member,
         call: Call,
     ) -> Option<(BackendId, Result<Response, RpcError>)> {
-        let capabilities = topology.briefly(topology.capabilities(backend.id)).await.ok()?;
+        let capabilities = view.briefly(view.capabilities(backend.id)).await.ok()?;
         let is_capable = match call.method {
             Method::GetSkill => ListKind::Skills.is_offered_by(&capabilities),
             Method::ReadDirectory => extensions::reads_directories(&capabilities),
@@ -460,28 +610,31 @@ struct Given {
 }
 
 /// The only tool that its backend calls `name`, unless the name has a prefix.
-fn only_bare<'a>(topology: &Topology, tools: &'a Snapshot, name: &str) -> Option<&'a Entry> {
+fn only_bare<'a>(view: &View, tools: &'a ListView, name: &str) -> Option<&'a Entry> {
     let mut all = tools.find_bare(name);
-    let only = all.next().filter(|_| by_prefix(topology, name).is_none())?;
+    let only = all.next().filter(|_| by_prefix(view, name).is_none())?;
     all.next().is_none().then_some(only)
 }
 
-/// The description of the only backend for a client, unchanged if that is transparent.
-async fn describe(only: &Member, client: &CallContext, is_transparent: bool) -> Result<Response, RpcError> {
+/// The description of the only backend for a client, unchanged if that is transparent and the endpoint has no
+/// instructions of its own.
+async fn describe(view: &View, only: &Member, client: &CallContext) -> Result<Response, RpcError> {
     match only.client.describe_to(client).await {
-        Ok(description) if is_transparent => Ok(Response::from_result(description.json())),
-        Ok(description) => Ok(Response::from_result(&describe_only(&description))),
+        Ok(description) if view.transparent().is_some() => {
+            Ok(Response::from_result(&as_shown(view, description.json().clone())))
+        }
+        Ok(description) => Ok(Response::from_result(&as_shown(view, describe_only(&description)))),
         Err(error) => Err(fault::no_answer(only.name(), &error)),
     }
 }
 
 /// Sends to every backend with the capability; succeeds if any of them does.
-async fn send_to_all_with(topology: &Topology, capability: &str, call: &Call) -> Result<Response, RpcError> {
-    let answers = join_all(topology.ids().map(|backend| async move {
-        match topology.has_capability(backend, capability).await {
+async fn send_to_all_with(view: &View, capability: &str, call: &Call) -> Result<Response, RpcError> {
+    let answers = join_all(view.ids().map(|backend| async move {
+        match view.has_capability(backend, capability).await {
             true => {
-                let answer = topology.briefly(topology.request(backend, call.clone())).await;
-                Some(answer.map_err(|error| fault::no_answer(topology.name(backend), &error)))
+                let answer = view.briefly(view.request(backend, call.clone())).await;
+                Some(answer.map_err(|error| fault::no_answer(view.name(backend), &error)))
             }
             false => None,
         }
@@ -497,13 +650,50 @@ async fn send_to_all_with(topology: &Topology, capability: &str, call: &Call) ->
     first_error.unwrap_or_else(|| Err(fault::unknown_method(call.method.as_str())))
 }
 
+/// A listing of a directory of resources (SEP-2640, Directory Reading) without those that an endpoint hides.
+fn shown_directory(view: &View, response: &Response) -> Response {
+    const MEMBER: &str = "resources";
+    let result = response.result().unwrap_or_else(Json::empty_object);
+    let all = result.get(MEMBER).unwrap_or_else(Json::null);
+    let mut shown = ArrayBuilder::default();
+    for entry in all.elements().map(|place| all.slice(place)) {
+        if entry.get("uri").is_some_and(|uri| uri.as_str().is_some_and(|uri| view.permits_uri(&uri))) {
+            shown.push(&entry);
+        }
+    }
+    let mut own = ObjectBuilder::new();
+    own.member(MEMBER, &shown.finish());
+    let own = own.finish();
+    let added = own.bytes().slice(1..own.bytes().len() - 1);
+    response.with_body(&rewrite_object(&result, |member| !member.is(&result, MEMBER), &added))
+}
+
+/// The channel to a client without what an endpoint hides: servers send more during a call than its progress.
+fn shown_messages(view: &View, messages: &ServerMessages) -> ServerMessages {
+    let view = view.clone();
+    messages.mapped(move |message| {
+        let ServerMessage::Notification(notification) = &message else { return Some(message) };
+        let is_shown = match &notification.method {
+            Method::Other(_) => false,
+            method if Change::of(method).is_some() => false,
+            Method::ResourceUpdated => updated_uri(notification).is_some_and(|uri| view.permits_uri(&uri)),
+            _ => true,
+        };
+        is_shown.then_some(message)
+    })
+}
+
 impl Core for Gateway {
     fn handle(&self, call: Call) -> impl Future<Output = Response> + Send {
         Self::handle(self, call)
     }
 
-    fn tool(&self, name: &str, trace: &Parent) -> impl Future<Output = Option<Arc<Json>>> + Send {
-        Self::tool(self, name, trace)
+    fn endpoint(&self, path: &str) -> Option<Endpoint> {
+        Self::endpoint(self, path)
+    }
+
+    fn tool(&self, name: &str, endpoint: &Endpoint, trace: &Parent) -> impl Future<Output = Option<Arc<Json>>> + Send {
+        Self::tool(self, name, endpoint, trace)
     }
 
     fn listen(&self, listen: Listen) -> impl Future<Output = Result<Listening, RpcError>> + Send {

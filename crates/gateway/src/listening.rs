@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use fanlight_canonical::{Interest, Listen, Listening, ListeningGuard, ServerMessage, ServerMessages};
 use fanlight_protocol::json::Json;
+use fanlight_protocol::{Method, Notification};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
@@ -17,12 +18,12 @@ use tracing::debug;
 
 use crate::catalogue::{Change, ListWatcher, updated_uri};
 use crate::routing::{self, Lookup, Place};
-use crate::topology::{BackendId, Topology};
+use crate::topology::{BackendId, Filtered, View};
 use crate::uris::HandedOut;
 
 /// A client's request to listen, to be answered before `deadline`.
 struct ListenRequest<'a> {
-    topology: &'a Arc<Topology>,
+    view: &'a View,
     lists: &'a Arc<ListWatcher>,
     handed_out: &'a Arc<HandedOut>,
     listen: &'a Listen,
@@ -39,27 +40,31 @@ struct BackendSubscription {
     names: HashMap<Arc<str>, Arc<str>>,
 }
 
+/// What listening to all backends has come to.
+pub(crate) struct ListeningToAll {
+    pub(crate) honoured: Interest,
+    pub(crate) guards: Vec<ListeningGuard>,
+    /// Whether every backend concerned has answered.
+    pub(crate) is_whole: bool,
+}
+
 /// Listens to all backends for a client. None of them is waited for longer than for a list.
 /// `owners` are the backends that have the tasks in the interest, where that is known.
 pub(crate) async fn to_all(
-    topology: &Arc<Topology>,
+    view: &View,
     lists: &Arc<ListWatcher>,
     handed_out: &Arc<HandedOut>,
-    listen: Listen,
+    listen: &Listen,
     owners: &HashMap<Arc<str>, BackendId>,
-) -> Listening {
-    let deadline = Instant::now() + topology.limits.timeout;
-    // Before a backend is asked, so that nothing is missed meanwhile.
-    let registered = lists.announcer.register(&listen.interest, listen.messages.clone());
+) -> ListeningToAll {
+    let deadline = Instant::now() + view.limits().timeout;
     for change in Change::ALL.into_iter().filter(|change| change.is_in(&listen.interest)) {
-        lists.catalogues.changed_by(change).for_each(|catalogue| catalogue.begin(topology));
+        lists.catalogues.changed_by(change).for_each(|catalogue| catalogue.begin(view.topology()));
     }
-    let request = ListenRequest { topology, lists, handed_out, listen: &listen, owners, deadline };
-    let (lists, (mut honoured, guards)) = tokio::join!(request.lists(), request.others());
-    Change::ALL.into_iter().filter(|change| change.is_in(&lists)).for_each(|change| change.set(&mut honoured));
-    registered.narrow(&honoured);
-    let registered = Change::ALL.into_iter().any(|change| change.is_in(&honoured)).then_some(registered);
-    Listening::new(honoured, (registered, guards.into_boxed_slice()))
+    let request = ListenRequest { view, lists, handed_out, listen, owners, deadline };
+    let (lists, mut all) = tokio::join!(request.lists(), request.others());
+    Change::ALL.into_iter().filter(|change| change.is_in(&lists)).for_each(|change| change.set(&mut all.honoured));
+    all
 }
 
 /// Listening to the only backend, from which everything passes unchanged. Kept results of resources that
@@ -79,10 +84,13 @@ impl ListenRequest<'_> {
     /// Which changes of lists are honoured: those of lists that any backend has, since merged lists
     /// are compared whatever their servers announce.
     async fn lists(&self) -> Interest {
-        let topology = self.topology;
-        let wanted = Change::ALL.into_iter().filter(|change| change.is_in(&self.listen.interest));
+        let view = self.view;
+        let is_shown = |change: &Change| {
+            !Filtered::ALL.into_iter().any(|kind| kind.capability() == change.capability() && view.shows_none(kind))
+        };
+        let wanted = Change::ALL.into_iter().filter(|change| change.is_in(&self.listen.interest)).filter(is_shown);
         let found = join_all(wanted.map(|change| async move {
-            let asked = topology.ids().map(|backend| topology.has_capability(backend, change.capability()));
+            let asked = view.ids().map(|backend| view.has_capability(backend, change.capability()));
             let any = asked.collect::<FuturesUnordered<_>>().any(|has| async move { has });
             timeout_at(self.deadline, any).await.is_ok_and(|any| any).then_some(change)
         }))
@@ -93,7 +101,7 @@ impl ListenRequest<'_> {
     }
 
     /// Listens for everything that is not about lists.
-    async fn others(&self) -> (Interest, Vec<ListeningGuard>) {
+    async fn others(&self) -> ListeningToAll {
         let subscriptions = self.subscriptions().await;
         let asked = subscriptions.into_iter().map(|(backend, subscription)| self.listen_to(backend, subscription));
         let mut honoured = Interest::default();
@@ -122,7 +130,7 @@ impl ListenRequest<'_> {
         honoured.uris = ordered(&self.listen.interest.uris, &names);
         honoured.tasks = ordered(&self.listen.interest.tasks, &tasks);
         self.listen.context.trace.partial_failures(failed.len());
-        (honoured, listenings)
+        ListeningToAll { honoured, guards: listenings, is_whole: failed.is_empty() }
     }
 
     /// Listens to one backend; `None` if that fails.
@@ -131,7 +139,7 @@ impl ListenRequest<'_> {
         backend: BackendId,
         subscription: BackendSubscription,
     ) -> (BackendId, Option<(BackendSubscription, Listening)>) {
-        let Some(member) = self.topology.get(backend) else { return (backend, None) };
+        let Some(member) = self.view.get(backend) else { return (backend, None) };
         // Of tasks alone there is nothing to be dropped or renamed.
         let interest = subscription.interest.clone();
         let messages = match interest.session || interest.unknown.is_some() || !subscription.names.is_empty() {
@@ -151,10 +159,10 @@ impl ListenRequest<'_> {
     /// What to subscribe to, and where. Several subscriptions at one backend only if a client has several
     /// names for one resource.
     async fn subscriptions(&self) -> Vec<(BackendId, BackendSubscription)> {
-        let Self { topology, lists, handed_out, owners, deadline, listen: Listen { interest, context, .. } } = self;
-        let lookup = Lookup { topology, lists, handed_out, context };
-        let readers = join_all(topology.ids().map(async |backend| {
-            let is_reader = !interest.uris.is_empty() && topology.has_capability(backend, "resources").await;
+        let Self { view, lists, handed_out, owners, deadline, listen: Listen { interest, context, .. } } = self;
+        let lookup = Lookup { view, lists, handed_out, context };
+        let readers = join_all(view.ids().map(async |backend| {
+            let is_reader = !interest.uris.is_empty() && view.has_capability(backend, "resources").await;
             is_reader.then_some(backend)
         }));
         let places = join_all(interest.uris.iter().map(|uri| lookup.locate(uri)));
@@ -164,10 +172,11 @@ impl ListenRequest<'_> {
         let is_reader = |backend| readers.as_ref().map_or(true, |readers| readers.contains(&Some(backend)));
 
         let mut all = Vec::new();
-        for backend in topology.ids() {
+        for backend in view.ids() {
             let tasks = interest.tasks.iter().filter(|id| owners.get(*id) == Some(&backend)).cloned().collect();
             // What a server announces to the client's session alone concerns the merged list, too.
-            let (session, unknown) = (interest.session, interest.unknown.clone());
+            let unknown = interest.unknown.clone().filter(|_| !view.has_filters());
+            let session = interest.session;
             let lists = Interest { tools: session, prompts: session, resources: session, ..Interest::default() };
             let general = Interest { tasks, session, unknown, ..lists };
             let mut own = Vec::new();
@@ -177,6 +186,8 @@ impl ListenRequest<'_> {
             for (index, uri) in interest.uris.iter().enumerate() {
                 match places.as_ref().ok().and_then(|places| places.get(index)) {
                     Some(Place::At(at, original)) if *at == backend => add(&mut own, original.as_str().into(), uri),
+                    // Where resources are filtered, what is not listed does not exist.
+                    Some(Place::Unlisted) | None if view.filters(Filtered::Resources) => {}
                     Some(Place::Unlisted) | None if is_reader(backend) => add(&mut own, Arc::clone(uri), uri),
                     _ => {}
                 }
@@ -195,6 +206,11 @@ impl ListenRequest<'_> {
         self.listen.messages.mapped(move |message| {
             let ServerMessage::Notification(notification) = message else { return Some(message) };
             lists.upgrade().iter().for_each(|lists| lists.notified(backend, &notification));
+            // By the rules of now: they may have changed since the client began to listen.
+            let view = lists.upgrade().map(|lists| View::of(lists.topology(), context.caller.endpoint()));
+            if view.as_ref().is_none_or(|view| !view.shows(backend) || !is_shown(view, &notification)) {
+                return None;
+            }
             // The gateway announces changes of lists itself.
             if Change::of(&notification.method).is_some() {
                 return None;
@@ -219,6 +235,17 @@ impl ListenRequest<'_> {
                 None => notification,
             }))
         })
+    }
+}
+
+/// Whether an endpoint shows what a notification is about.
+fn is_shown(view: &View, notification: &Notification) -> bool {
+    match &notification.method {
+        Method::Other(_) => !view.has_filters(),
+        Method::ResourceUpdated if view.filters(Filtered::Resources) => {
+            updated_uri(notification).is_some_and(|uri| view.permits_uri(&uri))
+        }
+        _ => true,
     }
 }
 

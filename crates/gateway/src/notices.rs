@@ -1,8 +1,9 @@
 //! Notifications of clients that Fanlight does not know, which only legacy clients send.
 //!
 //! One whose parameters name a task, or anything else that is known (`routing`), goes to the backend that has it. Others go to
-//! all backends with which the client's session has a connection of its own. One that names a request or a progress
-//! token is dropped: these belong to one hop, and at a server they would name those of another.
+//! all backends with which the client's session has a connection of its own. One that names a request of the client, or its
+//! progress token, is for the backend that the request was sent to: each backend's edge knows whether it is, and puts the
+//! server's names in. If that request is not known, it is dropped: at a server the names would be those of another.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use tracing::debug;
 use crate::catalogue::ListWatcher;
 use crate::routing::Lookup;
 use crate::tasks::Tasks;
-use crate::topology::{Member, Topology};
+use crate::topology::{Member, View};
 use crate::uris::HandedOut;
 
 /// Notifications that are being passed on at one time, at most.
@@ -39,44 +40,48 @@ impl Notices {
     }
 
     /// Passes a notification on in the background, unless too many are under way.
-    pub(crate) fn pass_on(&self, topology: Arc<Topology>, notification: Notification, context: Arc<CallContext>) {
+    pub(crate) fn pass_on(&self, view: View, notification: Notification, context: Arc<CallContext>) {
+        if view.has_filters() {
+            return debug!(method = %notification.method, "notification of a client dropped: unknown, at an endpoint with filters");
+        }
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
             return debug!(method = %notification.method, "notification of a client dropped: too many at once");
         };
         let notices = self.clone();
         self.lists.spawn(async move {
-            notices.deliver(&topology, notification, &context).await;
+            notices.deliver(&view, notification, &context).await;
             drop(permit);
         });
     }
 
-    async fn deliver(&self, topology: &Arc<Topology>, notification: Notification, context: &CallContext) {
+    async fn deliver(&self, view: &View, notification: Notification, context: &CallContext) {
         let params = notification.params();
         let is_of_one_hop = |params: &Json| OF_ONE_HOP.iter().any(|name| params.peek(name).is_some());
-        if params.as_ref().is_some_and(is_of_one_hop) {
-            return debug!(method = %notification.method, "notification of a client dropped: it names a message of its hop");
+        let is_of_hop = params.as_ref().is_some_and(is_of_one_hop);
+        if is_of_hop && context.request.is_none() {
+            return debug!(method = %notification.method, "notification of a client dropped: it names an unknown request");
         }
-        let several = topology.backends().len() > 1;
+        let several = !is_of_hop && view.topology().backends().len() > 1;
         let routed = match params.filter(|_| several) {
             None => Ok(None),
             Some(params) => {
-                let lookup = Lookup { topology, lists: &self.lists, handed_out: &self.handed_out, context };
-                let owner = self.tasks.known_owner(context, Some(&params)).await;
-                lookup.target_of_unknown(&params, owner.filter(|owner| topology.get(*owner).is_some())).await
+                let lookup = Lookup { view, lists: &self.lists, handed_out: &self.handed_out, context };
+                let owner = self.tasks.known_owner(view, context, Some(&params)).await;
+                lookup.target_of_unknown(&params, owner).await
             }
         };
         let send = async |backend: &Member, notification: &Notification| {
-            if let Err(error) = topology.briefly(backend.client.notify(notification, context)).await {
+            if let Err(error) = view.briefly(backend.client.notify(notification, context)).await {
                 debug!(backend = backend.name(), %error, method = %notification.method, "notification of a client lost");
             }
         };
         match routed {
             Ok(Some(routed)) => {
-                if let Some(backend) = topology.get(routed.backend) {
+                if let Some(backend) = view.get(routed.backend) {
                     send(backend, &Notification::new(notification.method, Some(&routed.params))).await;
                 }
             }
-            Ok(None) => drop(join_all(topology.backends().iter().map(|backend| send(backend, &notification))).await),
+            Ok(None) => drop(join_all(view.backends().map(|backend| send(backend, &notification))).await),
             Err(error) => {
                 debug!(method = %notification.method, error = error.message, "notification of a client dropped");
             }

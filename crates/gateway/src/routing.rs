@@ -3,12 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use fanlight_canonical::CallContext;
+use fanlight_canonical::{CallContext, Rewritten};
 use fanlight_protocol::json::{Edits, Json};
 use fanlight_protocol::{Method, RpcError};
 
-use crate::catalogue::{Entry, ListKind, ListWatcher, Snapshot};
-use crate::topology::{BackendId, Member, Topology};
+use crate::catalogue::{Entry, ListKind, ListView, ListWatcher};
+use crate::topology::{BackendId, Filtered, Member, ToolRewriting, View};
 use crate::uris::{self, Asked, Claims, HandedOut, Opened};
 use crate::{extensions, fault};
 
@@ -33,6 +33,8 @@ pub(crate) struct Routed {
     pub(crate) asked: Option<Asked>,
     /// Whether the client gets an app by it.
     pub(crate) opens: Option<Opened>,
+    /// What of it the configuration has changed.
+    pub(crate) rewritten: Rewritten,
 }
 
 /// Where a resource is.
@@ -46,10 +48,11 @@ pub(crate) enum Place {
     Unroutable,
 }
 
-/// What names are looked up in: the topology that the request began with, and the lists of its backends.
+/// What names are looked up in: what the client's endpoint shows of the topology that the request began with, and of the
+/// lists of its backends.
 #[derive(Clone, Copy)]
 pub(crate) struct Lookup<'a> {
-    pub(crate) topology: &'a Arc<Topology>,
+    pub(crate) view: &'a View,
     pub(crate) lists: &'a Arc<ListWatcher>,
     pub(crate) handed_out: &'a HandedOut,
     /// The client; lists are read within its span.
@@ -104,22 +107,29 @@ impl Lookup<'_> {
             }
         }
         let params = if is_edited { edits.finish_json() } else { params.clone() };
-        Ok(found.map(|backend| Routed { backend, params, asked: None, opens: None }))
+        let rewritten = Rewritten::NONE;
+        Ok(found.map(|backend| Routed { backend, params, asked: None, opens: None, rewritten }))
     }
 
     /// The backend that has what clients call `name`, and what it calls that.
     async fn named(self, name: &str) -> Result<Option<(BackendId, String)>, RpcError> {
-        let Self { topology, lists, context, .. } = self;
+        let Self { view, lists, context, .. } = self;
         for kind in [ListKind::Tools, ListKind::Prompts] {
-            let list = lists.known(kind, topology, &context.trace).await;
+            let list = lists.known(kind, view, &context.trace).await;
             let entry = list.find(name);
+            if entry.is_some_and(|entry| entry.rewriting.as_ref().is_some_and(|tool| tool.guards_arguments())) {
+                return Err(fault::only_by_call(name));
+            }
             if let Some((entry, original)) = entry.and_then(|entry| Some((entry, entry.original.as_ref()?.as_str()?))) {
                 return Ok(Some((entry.backend, original.into_owned())));
             }
         }
-        if let Some((backend, original)) = by_prefix(topology, name) {
+        if view.backends().any(|backend| backend.withholds(name)) {
+            return Err(fault::unknown_name("name", name, &[]));
+        }
+        if let Some((backend, original)) = by_prefix(view, name) {
             // A filter must not be passed by other methods than calls.
-            return match backend.is_filtered() {
+            return match backend.has_listed_tools_only() || view.has_filters() {
                 true => Err(fault::unknown_name("name", name, &[])),
                 false => Ok(Some((backend.id, original.to_owned()))),
             };
@@ -133,17 +143,26 @@ impl Lookup<'_> {
         }
     }
 
-    /// Where the resource is that the client knows as `uri`.
+    /// Where the resource is that the client knows as `uri`. One that its endpoint does not show is unlisted.
     pub(crate) async fn locate(self, uri: &str) -> Place {
-        let Self { topology, lists, handed_out, context } = self;
+        match self.locate_anywhere(uri).await {
+            Place::At(backend, original) if !self.shows(backend, uri, &original).await => Place::Unlisted,
+            place => place,
+        }
+    }
+
+    async fn locate_anywhere(self, uri: &str) -> Place {
+        let Self { view, lists, handed_out, context } = self;
+        let topology = view.topology();
         if uri.len() > topology.limits.uri {
             return Place::Unroutable;
         }
         if let Some((backend, original)) = topology.unalias(uri) {
             return Place::At(backend.id, original);
         }
-        let resources = lists.known(ListKind::Resources, topology, &context.trace).await;
-        let listed = resources.backend_naming(uri);
+        let everything = View::everything(topology);
+        let resources = lists.known(ListKind::Resources, &everything, &context.trace).await;
+        let listed = resources.whole().backend_naming(uri);
         let owner = match listed {
             Some(backend) => Some(backend),
             None => Claims::read(topology, lists, std::iter::once(uri), &context.trace).await.owner(uri),
@@ -154,14 +173,46 @@ impl Lookup<'_> {
             None => Place::Unlisted,
         }
     }
+
+    /// Whether the client's endpoint shows the resource that a backend calls `original`, and clients `uri`.
+    async fn shows(self, backend: BackendId, uri: &str, original: &str) -> bool {
+        let Self { view, lists, handed_out, context } = self;
+        if !view.shows(backend) {
+            return false;
+        }
+        if !view.filters(Filtered::Resources) {
+            return true;
+        }
+        if !view.permits_uri(original) {
+            return false;
+        }
+        // A skill is hidden with all its files if one of them is.
+        let skills = lists.known(ListKind::Skills, view, &context.trace).await;
+        if skills.whole().find(uri).is_some() && skills.find(uri).is_none() {
+            return false;
+        }
+        let is_handed_out = || handed_out.owner(&context.caller, uri) == Some(backend);
+        if view.permits_unlisted_uri(original) || is_handed_out() {
+            return true;
+        }
+        // As its server writes it, a URI has the reading that its server means.
+        let naming = [ListKind::Resources, ListKind::ResourceTemplates, ListKind::Skills];
+        let tools = uris::is_app(original).then_some(ListKind::Tools);
+        for kind in naming.into_iter().chain(tools) {
+            if lists.known(kind, view, &context.trace).await.whole().backend_naming(uri) == Some(backend) {
+                return true;
+            }
+        }
+        false
+    }
 }
 
-/// The backend with the longest prefix that `name` has, and the rest of the name.
-pub(crate) fn by_prefix<'a, 'n>(topology: &'a Topology, name: &'n str) -> Option<(&'a Member, &'n str)> {
+/// The backend with the longest prefix that `name` has, and the rest of the name; `None` if `view` does not show that.
+pub(crate) fn by_prefix<'a>(view: &'a View, name: &'a str) -> Option<(&'a Member, &'a str)> {
     // Of equally long prefixes the first backend's counts, and `max_by_key` returns the last.
-    let prefixed = topology.backends().iter().rev().filter(|backend| !backend.naming.is_identity());
+    let prefixed = view.topology().backends().iter().rev().filter(|backend| backend.naming.prefix_len() > 0);
     let found = prefixed.filter_map(|backend| Some((backend, backend.naming.original(name)?)));
-    found.max_by_key(|(backend, _)| backend.naming.prefix_len())
+    found.max_by_key(|(backend, _)| backend.naming.prefix_len()).filter(|(backend, _)| view.shows(backend.id))
 }
 
 /// The alias by which a client knows the resource that a backend calls `uri`, as far as the known lists tell; `None`
@@ -193,23 +244,24 @@ impl<'a> Router<'a> {
             return known;
         }
         let (range, name) = self.string_at(path)?;
-        let Lookup { topology, lists, context, .. } = self.lookup;
+        let Lookup { view, lists, context, .. } = self.lookup;
         let catalogue = lists.catalogues.of(kind);
-        let newest = catalogue.newest(topology);
+        let newest = catalogue.newest_in(view);
         // Backends that are slow to list must not delay the first call of another one's tool.
         if newest.is_none()
-            && let Some((backend, original)) = by_prefix(topology, &name)
+            && let Some((backend, original)) = by_prefix(view, &name)
             && backend.permits_tool(original)
-            && catalogue.entry_of(topology, backend.id, original, &context.trace).await.is_some()
+            && view.permits_name(filtered(kind), &name)
+            && catalogue.entry_of(view.topology(), backend.id, original, &context.trace).await.is_some()
         {
-            return Ok(self.to(backend.id, self.renamed(range, &Json::string(original))));
+            return self.to_unlisted(backend, original, kind, range);
         }
         let fresh = match newest {
-            None => Some(lists.known(kind, topology, &context.trace).await),
-            Some(_) => catalogue.recheck(topology, &context.trace).await,
+            None => Some(lists.known(kind, view, &context.trace).await),
+            Some(_) => catalogue.recheck(view, &context.trace).await,
         };
         if let Some(entry) = fresh.as_ref().and_then(|snapshot| snapshot.find(&name)) {
-            return Ok(self.to_entry(entry, range));
+            return self.to_entry(entry, range);
         }
         match fresh.as_ref().and_then(|snapshot| self.by_bare_name(snapshot, &name, range)) {
             Some(found) => found,
@@ -226,24 +278,28 @@ impl<'a> Router<'a> {
             Ok(found) => found,
             Err(error) => return Some(Err(error)),
         };
-        let Lookup { topology, lists, .. } = self.lookup;
-        let newest = lists.catalogues.of(kind).newest(topology);
+        let Lookup { view, lists, .. } = self.lookup;
+        let newest = lists.catalogues.of(kind).newest_in(view);
         if let Some(entry) = newest.as_ref().and_then(|snapshot| snapshot.find(&name)) {
-            return Some(Ok(self.to_entry(entry, range)));
+            return Some(self.to_entry(entry, range));
         }
         // A prefix names the backend without any list, also for what the backend does not list. But where a filter
-        // exists, only what is listed may be called: a server can know a tool by more names than the filter does.
-        let Some((backend, original)) = by_prefix(topology, &name) else {
+        // or a rewriting exists, only what is listed may be called: a server can know a tool by more names than they do.
+        let Some((backend, original)) = by_prefix(view, &name) else {
             return newest.as_ref().and_then(|snapshot| self.by_bare_name(snapshot, &name, range));
         };
-        let is_open = kind != ListKind::Tools || !backend.is_filtered();
-        is_open.then(|| Ok(self.to(backend.id, self.renamed(range, &Json::string(original)))))
+        let is_by_list = view.filters(filtered(kind))
+            || match kind {
+                ListKind::Tools => backend.has_listed_tools_only(),
+                _ => backend.has_listed_prompts_only(),
+            };
+        (!is_by_list).then(|| self.to_unlisted(backend, original, kind, range))
     }
 
     /// The target of a tool's own name at its backend, which apps call it by: they know nothing of prefixes (MCP Apps
     /// 2026-01-26, Standard MCP Messages). Where several backends have one of this name, that whose apps the client has
     /// open is meant. `None` if no list has such a name, or one that has it may be missing.
-    fn by_bare_name(&self, tools: &Snapshot, name: &str, range: Range<usize>) -> Option<Result<Target, RpcError>> {
+    fn by_bare_name(&self, tools: &ListView, name: &str, range: Range<usize>) -> Option<Result<Target, RpcError>> {
         let all: Vec<_> = tools.find_bare(name).collect();
         let Lookup { handed_out, context, .. } = self.lookup;
         let origin_of = |candidates: &[&Entry]| {
@@ -262,7 +318,7 @@ impl<'a> Router<'a> {
             },
         };
         Some(match meant {
-            Some(entry) => Ok(self.to_entry(entry, range)),
+            Some(entry) => self.to_entry(entry, range),
             None => {
                 let keys = all.iter().filter_map(|entry| entry.key.as_ref()?.as_str()).map(|key| key.into_owned());
                 Err(fault::ambiguous_tool(name, &keys.collect::<Vec<_>>()))
@@ -272,7 +328,8 @@ impl<'a> Router<'a> {
 
     async fn by_uri(&self, path: &[&str]) -> Result<Target, RpcError> {
         let (range, uri) = self.string_at(path)?;
-        let longest = self.lookup.topology.limits.uri;
+        let view = self.lookup.view;
+        let longest = view.limits().uri;
         if uri.len() > longest {
             let message = format!("params.{} is longer than {longest} bytes, the limit here", path.join("."));
             return Err(fault::invalid_params(message));
@@ -284,7 +341,11 @@ impl<'a> Router<'a> {
                     true => self.params.clone(),
                     false => self.renamed(range, &Json::string(&original)),
                 };
-                Target::One(Routed { backend, params, asked: Some(Asked { original, visible: uri }), opens })
+                let (asked, rewritten) = (Some(Asked { original, visible: uri }), Rewritten::NONE);
+                Target::One(Routed { backend, params, asked, opens, rewritten })
+            }
+            Place::Unlisted | Place::Unroutable if view.filters(Filtered::Resources) => {
+                return Err(fault::unknown_resource(&uri));
             }
             // Links in tool results need not be in any list (server/tools, Resource Links), so the
             // backends that have resources are asked in turn. Asking is reading, which changes nothing.
@@ -313,17 +374,53 @@ impl<'a> Router<'a> {
         }
     }
 
-    fn to_entry(&self, entry: &Entry, range: Range<usize>) -> Target {
-        let params = match (&entry.original, &entry.key) {
-            (Some(original), Some(key)) if original != key => self.renamed(range, original),
-            _ => self.params.clone(),
+    fn to_entry(&self, entry: &Entry, range: Range<usize>) -> Result<Target, RpcError> {
+        let named = match (&entry.original, &entry.key) {
+            (Some(original), Some(key)) if original != key => Some(original),
+            _ => None,
         };
+        let (params, arguments) = self.rewritten(entry.rewriting.as_deref(), named, range)?;
+        let rewritten = arguments.and(entry.rewritten.only(Rewritten::NAME));
         let opens = entry.shows_app.then_some(Opened::ByCall);
-        Target::One(Routed { backend: entry.backend, params, asked: None, opens })
+        Ok(Target::One(Routed { backend: entry.backend, params, asked: None, opens, rewritten }))
     }
 
-    fn to(&self, backend: BackendId, params: Json) -> Target {
-        Target::One(Routed { backend, params, asked: None, opens: None })
+    /// The target of what a backend calls `original`, and which no merged list has yet.
+    fn to_unlisted(
+        &self,
+        backend: &Member,
+        original: &str,
+        kind: ListKind,
+        range: Range<usize>,
+    ) -> Result<Target, RpcError> {
+        let rewriting = backend.rewritings.of(original).filter(|_| kind == ListKind::Tools);
+        let name = Json::string(original);
+        let (params, arguments) = self.rewritten(rewriting.map(Arc::as_ref), Some(&name), range)?;
+        let is_renamed = backend.naming.bare(original) != original;
+        let rewritten = arguments.and(Rewritten::NAME.when(is_renamed));
+        Ok(Target::One(Routed { backend: backend.id, params, asked: None, opens: None, rewritten }))
+    }
+
+    /// The parameters with `name` at `range`, if there is another one, and the arguments that the backend is to get.
+    fn rewritten(
+        &self,
+        rewriting: Option<&ToolRewriting>,
+        name: Option<&Json>,
+        range: Range<usize>,
+    ) -> Result<(Json, Rewritten), RpcError> {
+        let Some(arguments) = rewriting.map(ToolRewriting::arguments).filter(|arguments| !arguments.is_empty()) else {
+            let params = name.map_or_else(|| self.params.clone(), |name| self.renamed(range, name));
+            return Ok((params, Rewritten::NONE));
+        };
+        // Of the two places the later is changed first, so that the other stays where it is.
+        let renamed =
+            |params: &Json| name.map_or_else(|| params.clone(), |name| params.with_indexed(range.clone(), name));
+        let [place] = self.params.find(["arguments"]).unwrap_or_default();
+        let params = match place.is_some_and(|place| place.start > range.start) {
+            true => renamed(&arguments.apply(&self.params)?),
+            false => arguments.apply(&renamed(&self.params))?,
+        };
+        Ok((params, Rewritten::ARGUMENTS.when(arguments.adds())))
     }
 
     fn renamed(&self, range: Range<usize>, name: &Json) -> Json {
@@ -346,6 +443,11 @@ impl<'a> Router<'a> {
             None => Err(fault::invalid_params(format!("{} must be a string", dotted()))),
         }
     }
+}
+
+/// What endpoints filter of a list of tools or prompts.
+fn filtered(kind: ListKind) -> Filtered {
+    if kind == ListKind::Tools { Filtered::Tools } else { Filtered::Prompts }
 }
 
 /// The word for a list's entries in error messages.

@@ -3,7 +3,9 @@
 //! Source: 2025-11-25 basic/transports, Security Warning; 2026-07-28 streamable-http, Security & Endpoint.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use http::header::{HOST, ORIGIN};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
@@ -29,6 +31,29 @@ pub enum Origins {
     /// serve a page there. A listed loopback origin counts for every name of the loopback interface, and with the port
     /// `*` for every port; `*` alone allows all origins.
     Listed(Vec<String>),
+}
+
+/// A [`Guard`] that can be replaced while its listener serves.
+#[derive(Clone, Debug)]
+pub struct LiveGuard(Arc<ArcSwap<Guard>>);
+
+impl LiveGuard {
+    /// Serves `hosts` and the listed `origins`, as [`Guard::new`] does.
+    #[must_use]
+    pub fn listed(hosts: &[String], origins: &[String]) -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(Guard::new(hosts, Origins::Listed(origins.to_vec())))))
+    }
+
+    /// Serves these from the next request on.
+    pub fn replace(&self, hosts: &[String], origins: &[String]) {
+        self.0.store(Arc::new(Guard::new(hosts, Origins::Listed(origins.to_vec()))));
+    }
+
+    /// What is served now.
+    #[must_use]
+    pub fn load(&self) -> impl std::ops::Deref<Target = Arc<Guard>> + use<> {
+        self.0.load()
+    }
 }
 
 /// Why a request is not served.

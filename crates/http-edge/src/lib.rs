@@ -12,6 +12,6 @@ mod usage;
 pub use accept::{AcceptLimits, Admission, AdmittedConnection, accept, accept_and_spawn};
 pub use connection::{Http1Limits, serve_http1};
 pub use connections::{Endable, Idle, peer_of};
-pub use guard::{Guard, Origins, Rejection};
+pub use guard::{Guard, LiveGuard, Origins, Rejection};
 pub use limit::{ConcurrencyLimit, Permit};
 pub use usage::ConnectionUse;

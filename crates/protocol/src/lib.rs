@@ -25,6 +25,7 @@ pub mod result;
 pub mod revision;
 pub mod seal;
 pub mod sse;
+pub mod task_support;
 pub mod uri;
 pub mod visible;
 

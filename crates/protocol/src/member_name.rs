@@ -34,6 +34,85 @@ pub fn is_confusable_method(method: &str) -> bool {
     Method::KNOWN.iter().any(|known| folded.could_be(known))
 }
 
+/// Names of any script and length, none of which another program may take a given key for.
+///
+/// Unlike the known names of [`confusable`], they come from a configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FoldedNames {
+    names: Vec<Box<[char]>>,
+    /// The characters of the longest.
+    longest: usize,
+    /// Whether accents are left out of what is compared: their order and their composition may differ.
+    without_marks: bool,
+}
+
+impl FoldedNames {
+    /// The names of `names`, in the same order.
+    #[must_use]
+    pub fn new<'n>(names: impl Iterator<Item = &'n str> + Clone) -> Self {
+        let without_marks = names.clone().any(|name| !name.is_ascii());
+        let names: Vec<Box<[char]>> = names
+            .map(|name| folded(name.chars()).filter(|part| !(without_marks && is_mark(*part))).collect())
+            .collect();
+        let longest = names.iter().map(|name| name.len()).max().unwrap_or_default();
+        Self { names, longest, without_marks }
+    }
+
+    /// Whether there are no names.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// The position of the name that the text `raw` between the quotes of a key is, or could be taken for.
+    #[must_use]
+    pub fn find(&self, raw: &[u8]) -> Option<usize> {
+        if raw.is_ascii() && !raw.contains(&b'\\') {
+            let plain = || raw.iter().filter(|byte| !is_ignorable(char::from(**byte)));
+            let plain = || plain().map(|byte| char::from(byte.to_ascii_lowercase()));
+            return self.names.iter().position(|name| plain().eq(name.iter().copied()));
+        }
+        self.find_folded(raw)
+    }
+
+    #[cold]
+    fn find_folded(&self, raw: &[u8]) -> Option<usize> {
+        let fold = |name: &mut dyn Iterator<Item = char>| -> Vec<char> {
+            let parts = folded(name).filter(|part| !(self.without_marks && is_mark(*part)));
+            // What is longer than each name equals none: the rest need not be looked at.
+            parts.take(self.longest + 1).collect()
+        };
+        let whole = fold(&mut decoded_characters(raw));
+        // A parser written in C ends the name at NUL, which is else ignored.
+        let cut = fold(&mut decoded_characters(raw).take_while(|character| *character != '\0'));
+        self.names.iter().position(|name| **name == whole || **name == cut)
+    }
+}
+
+/// The characters of a name without what parsers may ignore, in lower case and decomposed.
+fn folded(name: impl Iterator<Item = char>) -> impl Iterator<Item = char> {
+    let parts = name.filter(|character| !is_ignorable(*character)).flat_map(|character| {
+        let ascii = character.is_ascii().then(|| character.to_ascii_lowercase());
+        let other = (!character.is_ascii()).then(|| decomposed(character));
+        ascii.into_iter().chain(other.into_iter().flatten())
+    });
+    parts.filter(|part| !is_ignorable(*part))
+}
+
+/// The parts of one character in lower case, by way of the upper case, which has `S` for `ſ`, `I` for `ı` and `SS` for
+/// `ß`. Character by character: a name that is decomposed as a whole could take long.
+fn decomposed(character: char) -> impl Iterator<Item = char> {
+    let parts: SmallVec<[char; 18]> =
+        DecomposingNormalizer::new_nfkd().normalize_iter(std::iter::once(character)).collect();
+    parts.into_iter().flat_map(char::to_uppercase).flat_map(char::to_lowercase)
+}
+
+/// Whether the character is an accent or the like on the one before it.
+fn is_mark(character: char) -> bool {
+    matches!(character, '\u{300}'..='\u{36f}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}')
+        || matches!(character, '\u{20d0}'..='\u{20ff}' | '\u{fe20}'..='\u{fe2f}')
+}
+
 /// A name without what parsers may ignore, in lower case.
 #[derive(Default)]
 struct Folded {
@@ -60,13 +139,8 @@ impl Folded {
         if character.is_ascii() || is_ignorable(character) {
             return self.push(character);
         }
-        // Character by character: the order of combining marks does not matter, since no known name has any.
-        DecomposingNormalizer::new_nfkd()
-            .normalize_iter(std::iter::once(character))
-            // By way of the upper case, which has `S` for `ſ`, `I` for `ı` and `SS` for `ß`.
-            .flat_map(char::to_uppercase)
-            .flat_map(char::to_lowercase)
-            .try_for_each(|part| self.push(part))
+        // The order of combining marks does not matter, since no known name has any.
+        decomposed(character).try_for_each(|part| self.push(part))
     }
 
     fn push(&mut self, character: char) -> ControlFlow<()> {
@@ -165,6 +239,52 @@ mod tests {
     }
 
     #[test]
+    fn configured_names_are_found_in_every_spelling() {
+        let names = FoldedNames::new(["owner", "repo_id", "x"].into_iter());
+        let find = |raw: &str| names.find(raw.as_bytes());
+        for raw in [
+            "owner",
+            "Owner",
+            "OWNER",
+            r"\u006fwner",
+            r"owner\u0000",
+            r"owner\u0000x",
+            "ｏｗｎｅｒ",
+            "ow-ner",
+            "o\u{200b}wner",
+        ] {
+            assert_eq!(find(raw), Some(0), "{raw:?}");
+        }
+        for raw in ["repo_id", "repoId", "REPO-ID", "repoıd", r"repoid\ud800"] {
+            assert_eq!(find(raw), Some(1), "{raw:?}");
+        }
+        for raw in ["", "own", "owners", "öwner", r"own\u0000er2", "xx", "\u{445}", &"owner".repeat(1000)] {
+            assert_eq!(find(raw), None, "{raw:?}");
+        }
+        assert!(FoldedNames::default().is_empty() && FoldedNames::default().find(b"x").is_none());
+    }
+
+    #[test]
+    fn configured_names_may_have_any_script_and_length() {
+        let long = "long_name_".repeat(20);
+        let names = FoldedNames::new(["größe", "имя", &long].into_iter());
+        let find = |raw: &str| names.find(raw.as_bytes());
+        for (raw, at) in [
+            ("größe", 0),
+            ("GRÖSSE", 0),
+            ("gro\u{308}ße", 0),
+            (r"gr\u00f6\u00dfe", 0),
+            ("Имя", 1),
+            (r"\u0418мя", 1),
+            (&long.to_uppercase(), 2),
+            (&long.replace('_', ""), 2),
+        ] {
+            assert_eq!(find(raw), Some(at), "{raw:?}");
+        }
+        assert_eq!(find(&format!("{long}x")), None);
+    }
+
+    #[test]
     fn other_spellings_of_known_methods_are_confusable() {
         for method in ["Tools/Call", "tools/call\0", "TOOLS/CALL", "tools/ｃall", "tasks/Get", "resources/subscribe\0x"]
         {
@@ -191,6 +311,7 @@ mod tests {
         for filler in ["\u{200b}", "\u{307}", "\\u0000", "_"] {
             let long = format!("n{}ame", filler.repeat(1 << 20));
             assert_eq!(found(&long), Some("name"), "{filler:?}");
+            assert_eq!(FoldedNames::new(["name"; 100].into_iter()).find(long.as_bytes()), Some(0), "{filler:?}");
         }
     }
 }

@@ -110,6 +110,7 @@ pub struct Response {
     body: Range<usize>,
     is_error: bool,
     derived: Option<Arc<Derived>>,
+    server_info: Option<Arc<Json>>,
 }
 
 impl Message {
@@ -316,7 +317,14 @@ impl Response {
         let text = object.finish();
         let end = text.bytes().len() - 1;
         let id_start = br#"{"jsonrpc":"2.0","id":"#.len();
-        Self { id: id_start..id_start + 4, body: end - body.bytes().len()..end, text, is_error, derived: None }
+        Self {
+            id: id_start..id_start + 4,
+            body: end - body.bytes().len()..end,
+            text,
+            is_error,
+            derived: None,
+            server_info: None,
+        }
     }
 
     fn new(text: Json, id: Option<Range<usize>>, body: Range<usize>, is_error: bool) -> Result<Self, MessageError> {
@@ -327,7 +335,7 @@ impl Response {
             let reason = "\"result\" and \"error\" must be objects".into();
             return Err(MessageError::Invalid { reason, id: valid_id(&text) });
         }
-        Ok(Self { text, id, body, is_error, derived: None })
+        Ok(Self { text, id, body, is_error, derived: None, server_info: None })
     }
 
     /// The id as written; `null` if the request's id could not be read.
@@ -391,7 +399,20 @@ impl Response {
             body: self.body.start..self.body.start + grown,
             is_error: self.is_error,
             derived: None,
+            server_info: self.server_info.clone(),
         }
+    }
+
+    /// The `Implementation` object of the server that has answered, unless its own results can say that.
+    #[must_use]
+    pub fn server_info(&self) -> Option<&Json> {
+        self.server_info.as_deref()
+    }
+
+    /// This response, with the `Implementation` object of the server that has answered.
+    #[must_use]
+    pub fn from_server(self, server_info: Arc<Json>) -> Self {
+        Self { server_info: Some(server_info), ..self }
     }
 
     /// The length in bytes of the whole message.

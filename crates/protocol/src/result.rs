@@ -103,4 +103,10 @@ impl ServerDescription {
     pub fn server_info(&self) -> Option<Json> {
         self.0.get("serverInfo").or_else(|| self.meta()?.get(meta::SERVER_INFO))
     }
+
+    /// Whether it is the result of `initialize`, which describes the server in the session that it has opened.
+    #[must_use]
+    pub fn is_of_session(&self) -> bool {
+        self.protocol_version().is_some()
+    }
 }

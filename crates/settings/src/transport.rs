@@ -8,7 +8,7 @@ use url::Url;
 use crate::Secret;
 
 /// How a server is reached. `Debug` shows no argument, no value of a variable or header, and no URL path.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Transport {
     /// A child process that speaks over its standard input and output.
     Stdio {

@@ -98,6 +98,9 @@ impl BackendTelemetry {
             Some(registry) => registry.backend(&name),
             None => Arc::new(BackendMetrics::unregistered()),
         };
+        // One of the same name may have been counted before.
+        metrics.set_up(false);
+        metrics.set_configured(true);
         let (trace_context, content) = (info.trace_context, info.content);
         Self(Arc::new(Shared { name, attributes, transport, trace_context, content, registry, metrics }))
     }

@@ -1,6 +1,7 @@
 //! What operators may see of the clients at one moment: sessions and suspended calls. Plain data from the frontend for
 //! the admin listener.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_protocol::Json;
@@ -12,6 +13,9 @@ pub trait Clients: Send + Sync + 'static {
 
     /// How many clients there are; called every second while an operator watches.
     fn counts(&self) -> Counts;
+
+    /// Ends the session whose id has this digest ([`SessionView::digest`]); returns whether there is one that can be ended.
+    fn end_session(&self, digest: &str) -> bool;
 }
 
 /// How many clients there are.
@@ -44,6 +48,8 @@ pub struct SessionView {
     pub digest: String,
     /// The negotiated revision; `None` before `initialize`.
     pub revision: Option<&'static str>,
+    /// The path of its endpoint; `None` for the default one.
+    pub endpoint: Option<Arc<str>>,
     /// `http`, `sse` for the deprecated HTTP+SSE transport, or `stdio`.
     pub transport: &'static str,
     /// The `Implementation` object of the client, byte for byte.

@@ -13,6 +13,7 @@ use crate::message::{Arrival, Departure, Moment};
 use crate::names::Kind;
 use crate::record::{Record, SpanStart};
 use crate::recorder::Recorder;
+use crate::rewritten::Rewritten;
 use crate::span::{ClientSpan, ConnectSpan, ServerSpan};
 use crate::subject::Subject;
 
@@ -128,6 +129,16 @@ impl Parent {
     pub fn partial_failures(&self, count: usize) {
         if let Some(span) = self.record().filter(|_| count > 0) {
             span.update(|fields| fields.partial_failures = Some(count));
+        }
+    }
+
+    /// What of the message the configuration has changed. Nothing records nothing.
+    pub fn rewritten(&self, what: Rewritten) {
+        if what.is_empty() {
+            return;
+        }
+        if let Some(span) = self.record() {
+            span.update(|fields| fields.rewritten = fields.rewritten.and(what));
         }
     }
 

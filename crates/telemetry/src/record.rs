@@ -19,6 +19,7 @@ use crate::event::Event;
 use crate::inbound::HeaderContext;
 use crate::message::{Moment, Network};
 use crate::names::Kind;
+use crate::rewritten::Rewritten;
 use crate::stored::{SessionId, StoredId, truncated};
 use crate::subject::Subject;
 
@@ -75,6 +76,7 @@ pub(crate) struct SpanFields {
     pub(crate) session: Option<SessionId>,
     pub(crate) cache_hit: Option<bool>,
     pub(crate) partial_failures: Option<usize>,
+    pub(crate) rewritten: Rewritten,
     pub(crate) error: Option<ErrorType>,
     pub(crate) optional: Option<Box<OptionalFields>>,
 }
@@ -87,6 +89,7 @@ pub(crate) struct OptionalFields {
     pub(crate) arguments: Option<String>,
     pub(crate) result: Option<String>,
     pub(crate) message: Option<String>,
+    pub(crate) endpoint: Option<Arc<str>>,
 }
 
 impl Record {

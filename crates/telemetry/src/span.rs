@@ -118,6 +118,14 @@ impl ServerSpan {
         set_session(self.parent.record(), id);
     }
 
+    /// The path of the endpoint that the request came to.
+    pub fn set_endpoint(&self, path: &Arc<str>) {
+        if let Some(span) = self.parent.record() {
+            let path = Arc::clone(path);
+            span.update(|fields| fields.optional().endpoint = Some(path));
+        }
+    }
+
     /// How `answer` ends the span. The names in a list become labels of metrics.
     #[must_use]
     pub fn verdict(&self, method: &Method, answer: &Response) -> Verdict {

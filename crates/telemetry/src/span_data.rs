@@ -2,6 +2,7 @@
 //! the conventions.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use fanlight_protocol::Method;
 use opentelemetry::trace::{Event as SpanEvent, Link, SpanId, SpanKind, Status};
@@ -10,10 +11,10 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
 use crate::message::Network;
 use crate::names::{
-    ATTEMPT, CACHE_HIT, CLIENT_ADDRESS, CLIENT_PORT, CONNECT_SPAN, ERROR_TYPE, GEN_AI_OPERATION_NAME,
+    ATTEMPT, CACHE_HIT, CLIENT_ADDRESS, CLIENT_PORT, CONNECT_SPAN, ENDPOINT, ERROR_TYPE, GEN_AI_OPERATION_NAME,
     GEN_AI_PROMPT_NAME, GEN_AI_TOOL_CALL_ARGUMENTS, GEN_AI_TOOL_CALL_RESULT, GEN_AI_TOOL_NAME, JSONRPC_REQUEST_ID,
     Kind, MCP_METHOD_NAME, MCP_PROTOCOL_VERSION, MCP_RESOURCE_URI, MCP_SESSION_ID, NETWORK_PROTOCOL_NAME,
-    NETWORK_PROTOCOL_VERSION, NETWORK_TRANSPORT, OTHER, PARTIAL_FAILURES, RPC_RESPONSE_STATUS_CODE,
+    NETWORK_PROTOCOL_VERSION, NETWORK_TRANSPORT, OTHER, PARTIAL_FAILURES, REWRITTEN, RPC_RESPONSE_STATUS_CODE,
 };
 use crate::record::{OptionalFields, Record, SpanFields};
 use crate::stored::{StoredId, truncated};
@@ -78,10 +79,14 @@ impl Record {
         out.extend(fields.cache_hit.map(|hit| KeyValue::new(CACHE_HIT, hit)));
         let failures = fields.partial_failures.map(|count| i64::try_from(count).unwrap_or(i64::MAX));
         out.extend(failures.map(|count| KeyValue::new(PARTIAL_FAILURES, count)));
+        if !fields.rewritten.is_empty() {
+            out.push(KeyValue::new(REWRITTEN, fields.rewritten.to_string()));
+        }
         if let Some(optional) = &fields.optional {
             let text = |name, text: &Option<String>| text.clone().map(|text| KeyValue::new(name, text));
             out.extend(text(GEN_AI_TOOL_CALL_ARGUMENTS, &optional.arguments));
             out.extend(text(GEN_AI_TOOL_CALL_RESULT, &optional.result));
+            out.extend(optional.endpoint.as_ref().map(|path| KeyValue::new(ENDPOINT, Arc::clone(path))));
         }
         if let Some(error) = fields.error {
             out.push(KeyValue::new(ERROR_TYPE, error.as_text()));

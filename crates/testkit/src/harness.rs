@@ -63,6 +63,13 @@ impl Gateway {
         Self::running(command, config).await
     }
 
+    /// Starts `fanlight run` with a configuration that the test owns.
+    pub async fn start_at(path: PathBuf) -> Self {
+        let mut command = fanlight();
+        command.args(["run", "--config"]).arg(path);
+        Self::running(command, TempFile::folder()).await
+    }
+
     /// [`Self::start`] with a soft and a hard limit of open files.
     pub async fn start_with_files(config_text: &str, soft: u32, hard: u32) -> Self {
         let config = TempFile::new("yaml", config_text);
@@ -112,6 +119,36 @@ impl Gateway {
         log.follow("err", child.stderr.take().unwrap());
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         StdioGateway { stdin, stdout, log, checks: Checks::new(Direction::ToClient), child, _config: config }
+    }
+
+    /// The file or folder of its configuration.
+    pub fn config_path(&self) -> &Path {
+        self._files.path()
+    }
+
+    /// Replaces its configuration file, as editors do, by another.
+    pub fn configure(&self, config_text: &str) {
+        let new = self._files.path().with_extension("new");
+        fs::write(&new, config_text).unwrap();
+        fs::rename(&new, self._files.path()).unwrap();
+    }
+
+    /// Has it read its configuration again; returns the status and the report.
+    pub async fn reload(&self) -> (u16, String) {
+        let mut connection = crate::raw_client::Connection::open(self.admin).await;
+        connection.request("POST", "/api/reload", &[], b"").await;
+        let mut answer = connection.response().await;
+        (answer.status, answer.text().await)
+    }
+
+    /// Sends SIGHUP.
+    pub fn hang_up(&self) {
+        send_signal(&self.child, rustix::process::Signal::HUP);
+    }
+
+    /// Its resident memory, in bytes.
+    pub fn memory(&self) -> u64 {
+        usage::resident_memory(self.pid())
     }
 
     /// The URL of the MCP endpoint.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use fanlight_gateway::catalogue::{ListKind, Snapshot};
+use fanlight_canonical::Endpoint;
+use fanlight_gateway::catalogue::{ListKind, ListView};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use futures_util::future::join_all;
@@ -22,7 +23,15 @@ pub(super) async fn answer(State(admin): State<Arc<Admin>>, query: Query) -> Ans
     if kinds.is_empty() {
         return Err(Refusal::bad_request("`kind` must be tools, resources, resourceTemplates, prompts or skills"));
     }
-    let lists = join_all(kinds.into_iter().map(|kind| async move { (kind, gateway.listed(kind).await) })).await;
+    let endpoint = match query.get("endpoint") {
+        None => Endpoint::Everything,
+        Some(path) => {
+            gateway.endpoint(&path).ok_or_else(|| Refusal::bad_request("`endpoint` is the path of no endpoint"))?
+        }
+    };
+    let endpoint = &endpoint;
+    let lists = kinds.into_iter().map(|kind| async move { (kind, gateway.listed(kind, endpoint).await) });
+    let lists = join_all(lists).await;
     let mut answer = ObjectBuilder::new();
     for (kind, snapshot) in lists {
         answer.member(kind.member(), &list(&snapshot));
@@ -30,7 +39,7 @@ pub(super) async fn answer(State(admin): State<Arc<Admin>>, query: Query) -> Ans
     Ok(json(answer.finish()))
 }
 
-fn list(snapshot: &Snapshot) -> Json {
+fn list(snapshot: &ListView) -> Json {
     let (mut entries, mut collisions, mut backends) =
         (ArrayBuilder::default(), ArrayBuilder::default(), ArrayBuilder::default());
     for entry in snapshot.entries() {

@@ -2,9 +2,12 @@
 
 mod call;
 mod catalogue;
+mod endpoints;
 mod events;
+mod operations;
 pub(crate) mod overview;
 mod refusals;
+mod server_log;
 mod sessions;
 mod traces;
 
@@ -30,10 +33,15 @@ pub(crate) fn router(admin: &Arc<Admin>) -> Router<Arc<Admin>> {
         .route("/traces", read(traces::list))
         .route("/traces/{id}", read(traces::one))
         .route("/catalogue", read(catalogue::answer))
+        .route("/endpoints", read(endpoints::answer))
         .route("/sessions", read(sessions::answer))
-        .route("/config", read(async |State(admin): State<Arc<Admin>>| json(admin.subject.config.clone())))
+        .route("/config", read(async |State(admin): State<Arc<Admin>>| json(admin.subject.operations.config())))
+        .route("/servers/{name}/log", read(server_log::answer))
         .route("/events", read(events::answer))
         .route("/call", post(call::answer).fallback(async || Refusal::method("POST")))
+        .route("/sessions/{digest}/end", post(operations::end_session).fallback(async || Refusal::method("POST")))
+        .route("/reload", post(operations::reload).fallback(async || Refusal::method("POST")))
+        .route("/servers/{name}/{action}", post(operations::server).fallback(async || Refusal::method("POST")))
         .fallback(async || Refusal::new(StatusCode::NOT_FOUND, "no such part of the API; docs/api.md lists them"))
         .layer(from_fn_with_state(Arc::clone(admin), require_own_origin))
 }

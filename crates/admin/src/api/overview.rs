@@ -89,7 +89,7 @@ impl Latest {
         optional(&mut object, "revision", status.revision);
         let error = match &status.state {
             // Without the time until the next attempt, which always changes.
-            BackendState::Down { error, .. } => Some(error.to_string()),
+            BackendState::Down { error, .. } | BackendState::Failed { error } => Some(error.to_string()),
             _ => None,
         };
         optional(&mut object, "error", error.as_deref());

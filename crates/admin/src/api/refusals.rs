@@ -47,7 +47,9 @@ impl Refusals {
 
     fn take(&mut self, message: ServerMessage) {
         match message {
-            ServerMessage::Notification(notification) => self.trace.notified(&notification),
+            ServerMessage::Notification(notification) | ServerMessage::TaskProgress(notification) => {
+                self.trace.notified(&notification);
+            }
             ServerMessage::Refused(missing) => self.note(missing),
             // Dropping it answers the server that the client lacks the capability.
             ServerMessage::Request(request) => self.lacks(&request.method, request.params.as_ref()),

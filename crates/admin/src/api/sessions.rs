@@ -38,6 +38,7 @@ fn list(mut clients: ClientsView, query: &Query) -> Result<Json, Refusal> {
 
 fn session(session: &SessionView) -> Json {
     let mut object = ObjectBuilder::new();
+    optional(&mut object, "endpoint", session.endpoint.as_deref());
     optional(&mut object, "digest", Some(session.digest.as_str()).filter(|digest| !digest.is_empty()));
     object.string("transport", session.transport);
     optional(&mut object, "revision", session.revision);
@@ -66,6 +67,7 @@ mod tests {
     fn one(digest: &str, idle: Option<u64>) -> SessionView {
         SessionView {
             digest: digest.into(),
+            endpoint: None,
             revision: Some("2025-11-25"),
             transport: "http",
             client_info: Some(Json::literal(r#"{"name":"<b>x</b>"}"#)),

@@ -87,6 +87,19 @@ async fn catalogue_names_the_backend_of_each_entry() {
 }
 
 #[tokio::test]
+async fn endpoints_are_listed_with_what_they_show() {
+    let scene = two().await;
+    let all = scene.json("/api/endpoints").await;
+    let default = &all["endpoints"][0];
+    assert_eq!((&default["path"], &default["servers"]), (&"/mcp".into(), &serde_json::json!(["a", "b"])));
+    let tools = scene.json("/api/catalogue?kind=tools&endpoint=/mcp").await;
+    let count = tools["tools"]["entries"].as_array().unwrap().len();
+    assert!(count > 0);
+    assert_eq!(default["entries"]["tools"], count);
+    assert_eq!(scene.get("/api/catalogue?endpoint=/none").await.status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
 async fn unreachable_backend_is_reported() {
     let scene = Scene::start(
         vec![fake("a", &[("tools/list", r#""result":{"tools":[]}"#)]), down("b")],

@@ -6,5 +6,6 @@
 mod access;
 mod calls;
 mod events;
+mod operations;
 mod scene;
 mod traces;

@@ -2,19 +2,22 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_admin::{AdminSettings, Subject, serve_admin};
+use fanlight_admin::{AdminSettings, OperationError, Operations, Reloaded, Subject, serve_admin};
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, Listen, Listening, Pending, SessionKey,
 };
-use fanlight_gateway::{BackendEntry, BackendId, ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits};
+use fanlight_gateway::{
+    BackendEntry, BackendId, ByteLimits, CacheLimits, EndpointSettings, Gateway, GatewaySettings, ListLimits,
+};
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Message, Response};
 use fanlight_telemetry::clients::{Clients, ClientsView, Counts, SessionView};
 use fanlight_telemetry::{Settings, Telemetry};
+use futures_util::future::BoxFuture;
 use http::header::HOST;
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
@@ -97,6 +100,7 @@ impl Clients for OneSession {
         let session = SessionView {
             digest: "0123456789abcdef".into(),
             revision: Some("2025-11-25"),
+            endpoint: None,
             transport: "http",
             client_info: None,
             running: 0,
@@ -110,6 +114,50 @@ impl Clients for OneSession {
     fn counts(&self) -> Counts {
         Counts { sessions: 1, suspended: 0, streams: 1 }
     }
+
+    fn end_session(&self, digest: &str) -> bool {
+        digest == "abc"
+    }
+}
+
+/// Records what is asked of it. The only server is `a`; a second reload fails.
+#[derive(Default)]
+pub(crate) struct FakeOperations(Mutex<Vec<String>>);
+
+impl FakeOperations {
+    pub(crate) fn asked(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+
+    fn on(&self, server: &str, what: String) -> Result<(), OperationError> {
+        if server != "a" {
+            return Err(OperationError::NoSuchServer);
+        }
+        self.0.lock().unwrap().push(what);
+        Ok(())
+    }
+}
+
+impl Operations for FakeOperations {
+    fn config(&self) -> Json {
+        Json::literal(r#"{"listen":"127.0.0.1:1"}"#)
+    }
+
+    fn reload(&self) -> BoxFuture<'_, Result<Reloaded, OperationError>> {
+        let mut asked = self.0.lock().unwrap();
+        let is_usable = !asked.contains(&"reload".to_owned());
+        asked.push("reload".to_owned());
+        let report = Json::literal(r#"{"result":"as asked"}"#);
+        Box::pin(async move { Ok(Reloaded { is_usable, report }) })
+    }
+
+    fn switch(&self, server: String, enabled: bool) -> BoxFuture<'_, Result<(), OperationError>> {
+        Box::pin(async move { self.on(&server, format!("{server} {enabled}")) })
+    }
+
+    fn restart(&self, server: String) -> BoxFuture<'_, Result<(), OperationError>> {
+        Box::pin(async move { self.on(&server, format!("restart {server}")) })
+    }
 }
 
 /// A listener in front of fakes.
@@ -117,6 +165,7 @@ pub(crate) struct Scene {
     pub(crate) address: SocketAddr,
     pub(crate) telemetry: Telemetry,
     pub(crate) draining: CancellationToken,
+    pub(crate) operations: Arc<FakeOperations>,
     shutdown: CancellationToken,
     served: JoinHandle<std::io::Result<()>>,
 }
@@ -128,9 +177,12 @@ impl Scene {
             client: Arc::new(fake),
             prefix: None,
             permits_tool: None,
+            rewriting: fanlight_gateway::Rewriting::default(),
         });
         let gateway = Gateway::new(GatewaySettings {
+            endpoints: EndpointSettings { default_path: "/mcp".into(), endpoints: Vec::new() },
             backends: entries.collect(),
+            naming: fanlight_gateway::NamingPolicy::default(),
             lists: ListLimits {
                 uri: 64 << 10,
                 unknown_tasks: 16,
@@ -154,16 +206,19 @@ impl Scene {
                 longest: Duration::from_secs(30 * 86_400),
             },
             max_handed_out: 10,
+            open_apps: Duration::from_secs(3600),
+            max_subscriptions: 100,
             keys: fanlight_protocol::seal::Keys::default(),
             identity: Json::literal(r#"{"name":"fanlight","version":"0"}"#),
         });
         let (telemetry, _guard) = Telemetry::start(Settings::default()).unwrap();
         let (draining, shutdown) = (CancellationToken::new(), CancellationToken::new());
+        let operations = Arc::new(FakeOperations::default());
         let subject = Subject {
             gateway: Arc::new(gateway.unwrap()),
             telemetry: telemetry.clone(),
             clients: Arc::new(OneSession),
-            config: Json::literal(r#"{"listen":"127.0.0.1:1"}"#),
+            operations: Arc::<FakeOperations>::clone(&operations),
             version: "1.2.3",
             endpoint: "http://127.0.0.1:1/mcp".into(),
             draining: draining.clone(),
@@ -171,7 +226,7 @@ impl Scene {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let served = tokio::spawn(serve_admin(listener, subject, settings, shutdown.clone()));
-        Self { address, telemetry, draining, shutdown, served }
+        Self { address, telemetry, draining, operations, shutdown, served }
     }
 
     pub(crate) async fn client(&self) -> Client {

@@ -1,17 +1,21 @@
 //! A connection to a server after the handshake: requests in its era, and the verdict on their replies.
 
+mod identity;
 mod listening;
 mod outgoing;
 mod rejection;
+mod resources;
 mod stream;
 pub(crate) mod supervised;
 pub(crate) mod supervisor;
+mod tasks;
 mod tool_table;
 mod tools;
+mod usage;
 
 use std::future::pending;
-use std::sync::atomic::Ordering;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use fanlight_protocol::json::ObjectBuilder;
@@ -33,6 +37,7 @@ use crate::settings::{Limits, RetryDelays, Timeouts};
 use crate::transport::Transport;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{Call, TaskDialect};
+use resources::SubscribedResources;
 use stream::OutsideStream;
 use tool_table::ToolTable;
 use tools::MirroredMembers;
@@ -47,6 +52,8 @@ pub(crate) struct Connection {
     transport: Transport,
     dialect: Dialect,
     description: Json,
+    /// Of a legacy server: its results do not name it.
+    server_info: Option<Arc<Json>>,
     declares_logging: bool,
     /// The log level set at the server; legacy only.
     log_level: Mutex<Option<LogLevel>>,
@@ -58,8 +65,14 @@ pub(crate) struct Connection {
     since: Instant,
     /// Of a legacy server over HTTP that may ask the client.
     outside: Option<OutsideStream>,
+    /// Of a process of clients without a session.
+    resources: Option<SubscribedResources>,
     /// The requests that run on it.
     users: TaskTracker,
+    /// Requests of clients so far.
+    uses: AtomicU64,
+    /// When the server made a task last.
+    last_task: Mutex<Option<Instant>>,
     /// The connection was made because the era was in doubt.
     reprobed: bool,
     gone: Option<CancellationToken>,
@@ -76,6 +89,10 @@ pub(crate) enum Loss {
     SessionGone,
     /// The server rejects what its era should accept.
     EraDoubt,
+    /// Nothing has used the process for a while.
+    Unused,
+    /// The server did not answer a check.
+    Unresponsive,
 }
 
 /// Why a request has no answer.
@@ -120,13 +137,23 @@ impl Connection {
             Era::Legacy => tasks.map(|_| table(false)),
         };
         let may_ask = dialect.era() == Era::Legacy && transport.http().is_some() && context.declared.can_be_asked();
+        let subscribes = |capabilities: &Json| {
+            capabilities
+                .get("resources")
+                .and_then(|resources| resources.get("subscribe"))
+                .is_some_and(|it| it.is_true())
+        };
+        let is_process = dialect.era() == Era::Legacy && !transport.is_http() && context.outlet.is_of_requests();
+        let follows_resources = is_process && capabilities.as_ref().is_some_and(subscribes);
         Self {
+            resources: follows_resources.then(SubscribedResources::new),
             outside: may_ask.then(OutsideStream::new),
             context,
             gone: transport.gone(),
             transport,
-            dialect,
             declares_logging: capabilities.is_some_and(|capabilities| capabilities.get("logging").is_some()),
+            server_info: identity::server_info(dialect.era(), &description),
+            dialect,
             description,
             log_level: Mutex::new(None),
             tasks,
@@ -134,6 +161,8 @@ impl Connection {
             tools_loaded: OnceCell::new(),
             since: Instant::now(),
             users: TaskTracker::new(),
+            uses: AtomicU64::new(0),
+            last_task: Mutex::new(None),
             reprobed,
             lost: CancellationToken::new(),
             loss: OnceLock::new(),
@@ -151,11 +180,18 @@ impl Connection {
                 return Ok(answer);
             }
             let _using = self.users.token();
+            if self.has_been_retired(call) {
+                let error = BackendError::Unreachable { reason: "its process was just ended, being unused".into() };
+                return Err(Failure::NotRun { loss: Loss::Unused, instead: Err(error) });
+            }
             // Rare and large: boxed to keep the future of every call small.
             let _running = match &self.outside {
                 Some(stream) => Some(Box::pin(stream.enter(self, &call.messages, progress)).await),
                 None => None,
             };
+            if let Some(resources) = &self.resources {
+                Box::pin(resources.reach(self.context.outlet.generation())).await;
+            }
             if let Some(level) = self.log_level_to_raise(call) {
                 Box::pin(self.raise_log_level(level, &call.context.trace)).await;
             }
@@ -170,8 +206,12 @@ impl Connection {
                 };
                 let outcome = {
                     let (mut sending, propagation) = self.sending_of(call, progress, &mirrored);
+                    let task = self.follow_task(call, progress);
                     let outgoing = self.outgoing(call, progress, mirrored, propagation, &sending);
                     let outcome = self.transport.exchange(outgoing).await;
+                    if let (Some(task), Ok(Reply::Answer { response, .. })) = (task, &outcome) {
+                        self.task_answered(call, task, response);
+                    }
                     sending.ended(&call.method, span_outcome(&outcome));
                     outcome
                 };
@@ -195,7 +235,11 @@ impl Connection {
             if self.dialect.era() == Era::Modern && response.error_code() == Some(code::UNSUPPORTED_PROTOCOL_VERSION) {
                 return Err(Failure::NotRun { loss: Loss::EraDoubt, instead: Ok(response) });
             }
-            Ok(self.dialect.canonical(&call.method, self.learn(call, response)))
+            let response = self.dialect.canonical(&call.method, self.learn(call, response));
+            Ok(match &self.server_info {
+                Some(info) => response.from_server(Arc::clone(info)),
+                None => response,
+            })
         }
     }
 
@@ -239,6 +283,13 @@ impl Connection {
                 *self.log_level.lock().unwrap_or_else(PoisonError::into_inner) = level;
                 response
             }
+            (Method::CallTool, _) if self.tasks.is_some() => {
+                let made_one = |result: &Json| result.get("task").or_else(|| result.get("taskId")).is_some();
+                if response.result().as_ref().is_some_and(made_one) {
+                    *self.last_task.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+                }
+                response
+            }
             _ => response,
         }
     }
@@ -275,11 +326,12 @@ impl Connection {
         // Modern servers have no `ping`.
         let method = if self.era() == Era::Modern { Method::Discover } else { Method::Ping };
         let answer = self.ask_for(limit, &self.context.root, &method, None).await;
-        if answer.is_err()
-            && !self.is_lost()
-            && let Some(channel) = self.transport.channel()
-        {
-            channel.give_up(format!("calls had timed out, and it answered no ping within {limit:?}"));
+        if answer.is_ok() || self.is_lost() {
+            return;
+        }
+        match self.transport.channel() {
+            Some(channel) => channel.give_up(format!("it answered no ping within {limit:?}")),
+            None => self.lose(Loss::Unresponsive),
         }
     }
 
@@ -295,9 +347,15 @@ impl Connection {
 
     /// [`Connection::close`], once the requests that still run on it have ended.
     pub(crate) async fn close_when_idle(&self) {
+        fence(Ordering::SeqCst);
         self.users.close();
         self.users.wait().await;
         self.close().await;
+    }
+
+    /// The bytes of the longest list that is read.
+    pub(crate) fn largest_list(&self) -> usize {
+        self.context.limits.list_bytes
     }
 
     /// The bounds on time.

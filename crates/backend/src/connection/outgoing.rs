@@ -15,7 +15,7 @@ use crate::request::dialect::{Mirror, MirroredParam, named};
 use crate::request::trace::{RequestSpan, SentMessage, params_with};
 use crate::request::{ActiveRequest, OutgoingRequest, OwnRequest, Reply, span_outcome};
 use fanlight_canonical::BackendError;
-use fanlight_canonical::Call;
+use fanlight_canonical::{Call, SentAs};
 
 impl Connection {
     /// The span of a call's next request, which gets an id, and the trace context of it.
@@ -49,6 +49,9 @@ impl Connection {
         let params = params_with(&propagation, call.params.as_ref(), self.transport.has_headers());
         let params = params.as_deref();
         let token = (call.context.wants_progress && progress.carries_on.is_none()).then_some(id);
+        if let Some(request) = &call.context.request {
+            request.sent_to(&self.context.name, SentAs { id, token: token.or(progress.carries_on) });
+        }
         let headers = mirrored.headers.as_deref().unwrap_or_default();
         OutgoingRequest {
             request: ActiveRequest {

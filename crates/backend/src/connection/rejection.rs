@@ -43,7 +43,7 @@ impl Connection {
         match loss {
             // The specification wants a new session all the same.
             Loss::SessionGone => Failure::MayHaveRun { loss, error },
-            Loss::EraDoubt | Loss::Ended => Failure::Final(error),
+            Loss::EraDoubt | Loss::Ended | Loss::Unused | Loss::Unresponsive => Failure::Final(error),
         }
     }
 

@@ -11,9 +11,12 @@ use crate::connection::Connection;
 use crate::connection::supervisor::{Phase, State};
 use crate::request::declared::Declared;
 use fanlight_canonical::{BackendError, Peer};
+use fanlight_protocol::result::ServerDescription;
 
 /// How long a call waits for an attempt to connect to a server that could not be connected to before.
 const ATTEMPT: Duration = Duration::from_secs(1);
+/// How long after the beginning of such an attempt other calls wait for it.
+const JOINED: Duration = Duration::from_millis(250);
 
 /// A supervised connection.
 pub(crate) struct SupervisedConnection {
@@ -80,6 +83,11 @@ impl SupervisedConnection {
         self.usage().has_task
     }
 
+    /// Whether the server has made a task on it that may not have ended.
+    pub(crate) fn has_open_task(&self) -> bool {
+        matches!(&self.state.borrow().phase, Phase::Ready(connection) if connection.has_open_task())
+    }
+
     /// Whether it has ended for good.
     pub(crate) fn has_stopped(&self) -> bool {
         self.end.is_cancelled()
@@ -99,9 +107,25 @@ impl SupervisedConnection {
         }
     }
 
+    /// What can be said of the server without a connection: its description while its process rests; why it is down,
+    /// while it is, in which case an attempt to connect is made if one is due.
+    pub(crate) fn at_rest(&self) -> Option<Result<ServerDescription, BackendError>> {
+        let state = self.state.borrow();
+        match &state.phase {
+            Phase::Idle => state.description.clone().map(Ok),
+            Phase::Down { error, .. } => {
+                self.wanted.notify_one();
+                Some(Err(error.clone()))
+            }
+            Phase::Connecting { after: Some(error), .. } => Some(Err(error.clone())),
+            Phase::Connecting { after: None, .. } | Phase::Ready(_) | Phase::Stopped => None,
+        }
+    }
+
     /// The connection, once there is one; the reason, once there is none. If the last attempt failed, this waits only a
     /// moment for the next, so that a server that is down does not hold up calls.
     pub(crate) async fn ready(&self, limit: Duration) -> Result<Arc<Connection>, BackendError> {
+        let mut patience = ATTEMPT;
         let (attempts, failure) = {
             let state = self.state.borrow();
             match (&state.phase, state.verdict()) {
@@ -109,7 +133,14 @@ impl SupervisedConnection {
                     (state.attempts + 1, Some(error.clone()))
                 }
                 (_, Some(verdict)) => return verdict,
-                (Phase::Connecting { after }, None) => (state.attempts, after.clone()),
+                // Others than the request that has this attempt made wait for no longer than one that succeeds takes.
+                (Phase::Connecting { after: Some(error), since }, None) => {
+                    patience = JOINED.saturating_sub(since.elapsed());
+                    if patience.is_zero() {
+                        return Err(error.clone());
+                    }
+                    (state.attempts, Some(error.clone()))
+                }
                 (_, None) => (state.attempts, None),
             }
         };
@@ -124,7 +155,7 @@ impl SupervisedConnection {
                 Err(_) => Err(BackendError::ShuttingDown),
             }
         };
-        let patience = if failure.is_some() { limit.min(ATTEMPT) } else { limit };
+        let patience = if failure.is_some() { limit.min(patience) } else { limit };
         timeout(patience, settled)
             .await
             .unwrap_or_else(|_| Err(failure.unwrap_or(BackendError::Timeout { after: limit, sent: false })))

@@ -5,11 +5,14 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Json, Revision};
 use fanlight_telemetry::{ConnectSpan, Outcome, Parent};
 use futures_util::FutureExt as _;
+use futures_util::future::OptionFuture;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -17,7 +20,8 @@ use tokio_util::sync::CancellationToken;
 use crate::connection::{Connection, Loss};
 use crate::handshake::{Handshake, Known};
 use crate::request::TransportContext;
-use crate::settings::{EraChoice, Timeouts};
+use crate::settings::{EraChoice, ProcessPolicy, Timeouts};
+use crate::subscriptions::SubscriptionRegistry;
 use crate::transport::Transport;
 use crate::transport::backoff::Backoff;
 use crate::transport::http::{HttpEndpoint, HttpTransport};
@@ -28,30 +32,34 @@ use fanlight_canonical::BackendError;
 const STABLE: Duration = Duration::from_secs(5);
 
 /// How a backend is doing.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct State {
     pub(crate) phase: Phase,
     /// The revision agreed on last.
     pub(crate) revision: Option<Revision>,
+    /// What the server said of itself last.
+    pub(crate) description: Option<ServerDescription>,
     /// Whether an attempt to connect has ended, well or badly.
     pub(crate) attempted: bool,
     /// How many attempts have begun.
     pub(crate) attempts: u64,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) enum Phase {
     /// Not connected; the next request connects.
+    #[default]
     Idle,
     Connecting {
         /// Why the last attempt failed, if the one before this did.
         after: Option<BackendError>,
+        since: Instant,
     },
     Ready(Arc<Connection>),
     Down {
         error: BackendError,
-        /// When the next attempt is made without a request.
-        until: Instant,
+        /// When the next attempt is made without a request; `None` for not at all.
+        until: Option<Instant>,
         /// From when on a request has it made.
         on_demand: Instant,
     },
@@ -74,7 +82,7 @@ impl State {
 /// How transports to the backend are opened.
 pub(crate) enum Target {
     Http(Arc<HttpEndpoint>),
-    Stdio(ProcessSettings),
+    Stdio(Box<ProcessSettings>),
     /// The settings cannot be used.
     Unusable(BackendError),
 }
@@ -92,6 +100,16 @@ pub(crate) struct ConnectSettings {
     pub(crate) shutdown: CancellationToken,
 }
 
+impl ConnectSettings {
+    /// How processes are started, if the server has any.
+    pub(crate) fn process(&self) -> Option<&ProcessPolicy> {
+        match &self.target {
+            Target::Stdio(settings) => Some(&settings.policy),
+            Target::Http(_) | Target::Unusable(_) => None,
+        }
+    }
+}
+
 pub(crate) struct Supervisor {
     pub(crate) context: TransportContext,
     pub(crate) settings: Arc<ConnectSettings>,
@@ -99,6 +117,7 @@ pub(crate) struct Supervisor {
     pub(crate) for_client: Option<ForClient>,
     /// The request that the first connection is made for.
     pub(crate) asked_by: Parent,
+    pub(crate) registry: Arc<SubscriptionRegistry>,
     pub(crate) wanted: Arc<Notify>,
     pub(crate) state: watch::Sender<State>,
     pub(crate) shutdown: CancellationToken,
@@ -113,6 +132,8 @@ pub(crate) struct ForClient {
     pub(crate) reprobed: bool,
     /// The base connection is modern, and the client is to be served in the legacy era.
     pub(crate) is_second_era: bool,
+    /// Whether the server is known to serve that era.
+    pub(crate) is_proven: bool,
 }
 
 impl Supervisor {
@@ -120,9 +141,7 @@ impl Supervisor {
     pub(crate) async fn run(self) {
         let shutdown = self.shutdown.clone();
         shutdown.run_until_cancelled(self.keep_connected()).await;
-        let last =
-            self.state.send_replace(State { phase: Phase::Stopped, revision: None, attempted: true, attempts: 0 });
-        self.set_up(false);
+        let last = self.state.send_replace(State { phase: Phase::Stopped, attempted: true, ..State::default() });
         if let Phase::Ready(connection) = last.phase {
             // Boxed, as all that is large and seldom: there is such a task for each session.
             Box::pin(connection.close()).await;
@@ -139,34 +158,49 @@ impl Supervisor {
         let counters = self.context.telemetry.metrics();
         let (mut was_started, mut was_connected) = (false, false);
         let (mut failure, mut is_demanded) = (None, false);
+        let process = self.settings.process();
+        let mut rests = process.is_some_and(|policy| policy.starts_on_demand);
+        let (mut failures, most) = (0_usize, process.map_or(0, |policy| policy.max_failures));
         loop {
-            if !std::mem::take(&mut is_demanded) {
-                self.wait_until_wanted().await;
+            let rested = std::mem::take(&mut rests);
+            if !std::mem::take(&mut is_demanded) && (rested || self.for_client.is_some()) {
+                self.rest().await;
             }
-            self.enter(Phase::Connecting { after: failure.take() });
+            self.enter(Phase::Connecting { after: failure.take(), since: Instant::now() });
             let is_process = matches!(self.settings.target, Target::Stdio(_));
-            if std::mem::replace(&mut was_started, true) && is_process {
+            if std::mem::replace(&mut was_started, true) && is_process && !rested {
                 counters.restarted();
             }
             let connecting = asked_by.connecting(&self.context.telemetry);
             asked_by = &self.context.root;
-            let error = match Box::pin(self.connect(remembered, last_loss, connecting)).await {
+            let process = AtomicU64::new(0);
+            let error = match Box::pin(self.connect(remembered, last_loss, connecting, &process)).await {
                 Ok(connection) => {
-                    if std::mem::replace(&mut was_connected, true) {
+                    if std::mem::replace(&mut was_connected, true) && !rested {
                         counters.reconnected();
                     }
                     remembered = Some(connection.known());
                     let loss = self.watch(&connection).await;
                     last_loss = Some(loss);
+                    if loss == Loss::Unused {
+                        rests = true;
+                        (early_ends, failures) = (0, 0);
+                        backoff.reset();
+                        continue;
+                    }
                     if loss == Loss::EraDoubt {
                         remembered = given;
                     }
                     let is_stable = !connection.is_channel() || connection.age() >= STABLE;
                     if is_stable {
                         backoff.reset();
-                        early_ends = 0;
+                        (early_ends, failures) = (0, 0);
                     }
-                    if let Some(error) = connection.given_up() {
+                    if loss == Loss::Unresponsive {
+                        let timeout = self.context.health.check_timeout();
+                        let reason = format!("it answered no check within {timeout:?}");
+                        BackendError::GivenUp { reason }.while_connecting()
+                    } else if let Some(error) = connection.given_up() {
                         // For the calls to come, none of which has been sent.
                         error.while_connecting()
                     } else {
@@ -186,6 +220,7 @@ impl Supervisor {
                     error
                 }
             };
+            let error = self.with_output(error, process.into_inner()).await;
             let delay = backoff.next_delay();
             let backend = &*self.context.name;
             match self.for_client {
@@ -195,16 +230,23 @@ impl Supervisor {
                 }
                 _ => tracing::warn!(backend, %error, retry_in = ?delay, "backend is down"),
             }
-            is_demanded = self.stay_down(error.clone(), delay).await;
+            failures = failures.saturating_add(1);
+            let is_failed = most > 0 && failures >= most && self.for_client.is_none();
+            if is_failed && failures == most {
+                let retry = self.settings.timeouts.failed_retry;
+                tracing::error!(backend, failures, ?retry, "backend has failed: it is started again for calls only");
+            }
+            is_demanded = self.stay_down(error.clone(), delay, is_failed).await;
             failure = Some(error);
         }
     }
 
     /// Makes no attempt for `delay`, which is for the background alone: a request has one made earlier. Returns whether
     /// there was one.
-    async fn stay_down(&self, error: BackendError, delay: Duration) -> bool {
-        let now = Instant::now();
-        let (until, on_demand) = (now + delay, now + self.settings.timeouts.reconnect_on_demand.min(delay));
+    async fn stay_down(&self, error: BackendError, delay: Duration, is_failed: bool) -> bool {
+        let (now, timeouts) = (Instant::now(), &self.settings.timeouts);
+        let until = (!is_failed).then(|| now + delay);
+        let on_demand = now + if is_failed { timeouts.failed_retry } else { timeouts.reconnect_on_demand.min(delay) };
         self.enter(Phase::Down { error, until, on_demand });
         let demanded = async {
             loop {
@@ -216,16 +258,17 @@ impl Supervisor {
             }
         };
         tokio::select! {
-            () = sleep_until(until) => false,
+            Some(()) = OptionFuture::from(until.map(sleep_until)) => false,
             () = demanded => true,
         }
     }
 
-    async fn wait_until_wanted(&self) {
-        if self.for_client.is_some() {
-            self.enter(Phase::Idle);
-            self.wanted.notified().await;
-        }
+    /// Waits without a connection until a request needs one.
+    async fn rest(&self) {
+        self.enter(Phase::Idle);
+        // It can be used.
+        self.set_up(true);
+        self.wanted.notified().await;
     }
 
     async fn connect(
@@ -233,6 +276,7 @@ impl Supervisor {
         remembered: Option<Known>,
         last_loss: Option<Loss>,
         span: ConnectSpan,
+        process: &AtomicU64,
     ) -> Result<Arc<Connection>, BackendError> {
         let trace = span.parent();
         let handshake = Handshake {
@@ -245,12 +289,14 @@ impl Supervisor {
             own_info: &self.settings.own_info,
             trace: &trace,
         };
-        let limit = match handshake.is_second_era {
-            // A modern server that does not answer `initialize` at all has no use for it.
-            true => self.settings.timeouts.connect.min(self.settings.timeouts.probe),
-            false => self.settings.timeouts.connect,
+        let is_trial = self.for_client.is_some_and(|given| given.is_second_era && !given.is_proven);
+        let limit = match (is_trial, &self.settings.target) {
+            // A modern server that does not answer `initialize` at all has no use for it. A process needs time to start,
+            // whatever it serves.
+            (true, Target::Http(_)) => self.settings.timeouts.connect.min(self.settings.timeouts.probe),
+            _ => self.settings.timeouts.connect,
         };
-        let agreed = timeout(limit, handshake.run(|| self.open()))
+        let agreed = timeout(limit, handshake.run(|| self.open(process)))
             .await
             .unwrap_or(Err(BackendError::Timeout { after: limit, sent: false }));
         span.finish(&match &agreed {
@@ -262,12 +308,21 @@ impl Supervisor {
         Ok(Arc::new(Connection::new(self.context.clone(), agreed, reprobed)))
     }
 
-    fn open(&self) -> Result<Transport, BackendError> {
+    /// An error with what the process of this number wrote last, if there was one: mostly that says why.
+    async fn with_output(&self, error: BackendError, process: u64) -> BackendError {
+        match process {
+            0 => error,
+            process => error.with_output(self.context.process_log.last_of(process).await),
+        }
+    }
+
+    /// Opens a transport; `process` is set to the number of its process.
+    fn open(&self, process: &AtomicU64) -> Result<Transport, BackendError> {
         match &self.settings.target {
             Target::Http(endpoint) => {
                 Ok(Transport::Http(Box::new(HttpTransport::new(Arc::clone(endpoint), self.context.clone()))))
             }
-            Target::Stdio(settings) => Ok(Transport::Stdio(stdio::start(settings, self.context.clone())?)),
+            Target::Stdio(settings) => Ok(Transport::Stdio(stdio::start(settings, self.context.clone(), process)?)),
             Target::Unusable(error) => Err(error.clone()),
         }
     }
@@ -278,21 +333,34 @@ impl Supervisor {
         self.log(&format_args!("backend is connected: {era}, {revision}"));
         let phase = Phase::Ready(Arc::clone(connection));
         self.state.send_modify(|state| {
-            let attempts = state.attempts;
-            *state = State { phase, revision: Some(revision), attempted: true, attempts };
+            let (attempts, description) = (state.attempts, Some(connection.description()));
+            *state = State { phase, revision: Some(revision), description, attempted: true, attempts };
         });
         self.set_up(true);
+        // Requests that came earlier have a connection.
+        let _ = self.wanted.notified().now_or_never();
+        if self.for_client.is_none() {
+            self.context.health.set_ejected(false);
+        }
         // Doubts of the handshake have been resolved.
         let _ = connection.doubted().now_or_never();
         let loss = loop {
             tokio::select! {
                 loss = connection.lost() => break loss,
                 () = connection.doubted() => Box::pin(connection.prove(self.settings.timeouts.ping)).await,
+                () = self.context.health.check_is_due(), if self.for_client.is_none() => {
+                    Box::pin(connection.prove(self.context.health.check_timeout())).await;
+                }
+                () = self.retire_when_unused(connection) => {}
             }
         };
-        self.set_up(false);
+        self.set_up(loss == Loss::Unused);
+        if loss == Loss::Unresponsive {
+            self.context.health.set_ejected(true);
+            self.context.telemetry.metrics().ejected();
+        }
         self.log(&format_args!("connection to backend is lost: {loss:?}"));
-        if loss == Loss::EraDoubt {
+        if matches!(loss, Loss::EraDoubt | Loss::Unused) {
             // It still serves the requests that it has: what one of them met must not end the others.
             let connection = Arc::clone(connection);
             self.context.tasks.spawn(async move { connection.close_when_idle().await });
@@ -300,9 +368,18 @@ impl Supervisor {
         loss
     }
 
+    /// Ends the base connection once nothing has used it for as long as the settings say.
+    async fn retire_when_unused(&self, connection: &Connection) {
+        match self.settings.process().and_then(|policy| policy.idle).filter(|_| self.for_client.is_none()) {
+            Some(idle) => connection.retire_when_unused(idle, || self.registry.needs_more_than_lists()).await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Counts the backend as usable or not; connections of clients say nothing of that.
     fn set_up(&self, up: bool) {
-        if self.for_client.is_none() {
+        // One that has been replaced shares the counters of its name with its successor.
+        if self.for_client.is_none() && !self.shutdown.is_cancelled() {
             self.context.telemetry.metrics().set_up(up);
         }
     }

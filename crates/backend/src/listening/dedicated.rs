@@ -27,6 +27,8 @@ pub(super) struct DedicatedSubscription {
     /// Takes what is honoured, once.
     pub(super) honoured: Option<oneshot::Sender<Interest>>,
     pub(super) _permit: OwnedSemaphorePermit,
+    /// Keeps the base connection from being ended as unused.
+    pub(super) _in_use: Arc<()>,
 }
 
 impl DedicatedSubscription {

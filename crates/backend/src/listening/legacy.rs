@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fanlight_canonical::{Caller, Principal};
-use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -16,12 +15,10 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::capabilities::Notifies;
+use super::resources::{self, CONCURRENT, params_for};
 use crate::connection::{Connection, Loss};
 use crate::subscriptions::{Origin, PendingChanges, SubscriptionRegistry, Verdict};
 use crate::transport::http::{StreamState, StreamUnavailable};
-
-/// Subscriptions that are made at the same time.
-const CONCURRENT: usize = 8;
 
 /// The stream of the base connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,10 +194,13 @@ impl ResourceRequests<'_> {
 /// Listens on a connection of `principal`'s clients without a session: a server sends the status of
 /// their tasks on the connection that has made the tasks.
 pub(super) async fn keep_pooled(registry: &SubscriptionRegistry, connection: &Connection, principal: &Principal) {
-    if Notifies::of(connection).tasks {
-        let is_needed = |_: &u64| registry.any_task(principal);
-        keep_stream(connection, registry.watch(), is_needed, |_| (), |_| ()).await;
-    }
+    let stream = async {
+        if Notifies::of(connection).tasks {
+            let is_needed = |_: &u64| registry.any_task(principal);
+            keep_stream(connection, registry.watch(), is_needed, |_| (), |_| ()).await;
+        }
+    };
+    tokio::join!(stream, resources::keep(registry, connection, principal));
 }
 
 /// Listens on the connection of a request of `principal`'s client without a session: the server may send on the stream of
@@ -209,7 +209,8 @@ pub(super) async fn keep_of_request(registry: &SubscriptionRegistry, connection:
     let (asks, tasks) = (connection.may_ask(), Notifies::of(connection).tasks);
     let is_needed = |_: &u64| asks || (tasks && registry.any_task(principal));
     let settled = || connection.stream_is_settled();
-    keep_stream(connection, registry.watch(), is_needed, |_| settled(), |_| settled()).await;
+    let stream = keep_stream(connection, registry.watch(), is_needed, |_| settled(), |_| settled());
+    tokio::join!(stream, resources::keep(registry, connection, principal));
 }
 
 /// A session's own connection to a legacy server.
@@ -286,10 +287,4 @@ async fn subscribe_to(connection: &Connection, notifies: Notifies, uri: &str, pa
         Some(_) => Verdict::Accepted,
         None => Verdict::Refused(None),
     }
-}
-
-fn params_for(uri: &str) -> Json {
-    let mut params = ObjectBuilder::new();
-    params.string("uri", uri);
-    params.finish()
 }

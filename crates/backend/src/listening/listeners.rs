@@ -96,6 +96,7 @@ impl Listeners {
             patience: self.patience,
             honoured: Some(sender),
             _permit: permit,
+            _in_use: self.registry.dedicated(),
         };
         let guard = (AbortOnDropHandle::new(self.tasks.spawn(subscription.run())), registration);
         let mut honoured = match timeout(self.patience, honoured).await {

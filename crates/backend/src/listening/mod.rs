@@ -10,6 +10,7 @@ mod dedicated;
 mod legacy;
 mod listeners;
 mod modern;
+mod resources;
 mod server_requests;
 mod subscription;
 mod worker;

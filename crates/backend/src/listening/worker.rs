@@ -76,13 +76,8 @@ impl ListeningWorker {
             (Origin::Base, Era::Modern) => {
                 registry.reset_verdicts();
                 let nesting = context.limits.nesting;
-                let subscription = SharedSubscription::new(
-                    (registry, &context.name),
-                    connection,
-                    nesting,
-                    *patience,
-                    is_repeated,
-                );
+                let subscription =
+                    SharedSubscription::new((registry, &context.name), connection, nesting, *patience, is_repeated);
                 Box::pin(subscription.keep()).await;
             }
             (Origin::Base, Era::Legacy) => {

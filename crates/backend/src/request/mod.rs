@@ -24,6 +24,8 @@ use self::declared::Declared;
 use self::dialect::Mirror;
 use self::server_request::ServerRequestLimits;
 use self::trace::RequestSpan;
+use crate::health::Health;
+use crate::process_log::ProcessLog;
 use crate::settings::{Limits, Timeouts};
 use crate::subscriptions::UnsolicitedSender;
 use fanlight_canonical::{BackendError, CallContext, ServerMessages};
@@ -44,6 +46,10 @@ pub(crate) struct TransportContext {
     pub(crate) ids: Arc<AtomicI64>,
     /// Cancelled when the connection is given up for good.
     pub(crate) end: CancellationToken,
+    /// Whether it still answers.
+    pub(crate) health: Arc<Health>,
+    /// What its processes write besides messages.
+    pub(crate) process_log: Arc<ProcessLog>,
     /// Every task of the backend, so that stopping can wait for all of them.
     pub(crate) tasks: TaskTracker,
     /// What spans and counters of the backend need.

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_protocol::capability::MissingCapability;
-use fanlight_protocol::{Json, Method, Notification, Request, Response, RpcError, code};
+use fanlight_protocol::{Json, Method, Notification, Request, Response, RpcError, code, meta};
 use fanlight_telemetry::{ErrorType, Outcome, ServerSpan};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::request::deadline::{Continuing, PausableDeadline, Pause, PauseLimits};
@@ -22,6 +22,9 @@ use crate::request::declared::Declared;
 use crate::request::trace::server_request_answered;
 use crate::request::{pong_text, refusal_text};
 use fanlight_canonical::ServerRequest;
+
+/// Notifications of the client that name one request and wait to be sent to the server.
+const NOTICES: usize = 16;
 
 /// Why a request is not answered whose call was cancelled or has failed.
 pub(crate) const CALL_HAS_ENDED: &str = "the call that the request belonged to has ended";
@@ -77,7 +80,11 @@ pub(crate) struct ServerRequestLimits {
 /// A request of the server that was sent to the client. It pauses the call's deadline.
 pub(crate) struct PendingServerRequest {
     id: Json,
+    /// The progress token that the server gave with it.
+    token: Option<Json>,
     answer: oneshot::Receiver<Response>,
+    /// What the client sends that names the request.
+    notices: mpsc::Receiver<Box<Notification>>,
     limit: Duration,
     deadline: Instant,
     pause: Pause,
@@ -100,11 +107,13 @@ impl PendingServerRequest {
         };
         let pause = call_deadline.pause(PauseLimits { open, ever: number }).ok_or_else(too_many)?;
         let (sender, answer) = oneshot::channel();
+        let (notices_sender, notices) = mpsc::channel(NOTICES);
+        let token = request.params.as_ref().and_then(|params| params.get("_meta")?.get(meta::PROGRESS_TOKEN));
         let deadline = Instant::now() + limit;
         let (method, params, trace) = (request.method.clone(), request.params.clone(), span.parent());
         let span = Some(Box::new((span, method.clone())));
-        let pending = Self { id: request.id.clone(), answer, limit, deadline, pause, span };
-        Ok((pending, ServerRequest { method, params, trace, answer: sender, deadline }))
+        let pending = Self { id: request.id.clone(), token, answer, notices, limit, deadline, pause, span };
+        Ok((pending, ServerRequest { method, params, trace, answer: sender, notices: Some(notices_sender), deadline }))
     }
 
     /// The latest time for the client's answer.
@@ -126,7 +135,7 @@ struct Open {
     deadline: Pin<Box<Sleep>>,
 }
 
-/// A response for the server.
+/// A response for the server, or a notification of the client that names the request.
 pub(crate) struct ServerRequestReply {
     pub(crate) text: Bytes,
     /// Keeps the call's deadline paused until the reply has been sent.
@@ -161,6 +170,9 @@ impl OpenServerRequests {
     }
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<ServerRequestReply> {
+        if let Some(text) = self.poll_notice(context) {
+            return Poll::Ready(ServerRequestReply { text, pause: None });
+        }
         if self.delayed.is_none() {
             let (text, pause) = ready!(self.poll_answered(context));
             match pause.prepare_end() {
@@ -176,6 +188,11 @@ impl OpenServerRequests {
         }
     }
 
+    /// The next notification of the client that names one of them; `None` if there is none yet.
+    fn poll_notice(&mut self, context: &mut Context<'_>) -> Option<Bytes> {
+        self.open.iter_mut().find_map(|open| open.request.poll_notice(context))
+    }
+
     fn poll_answered(&mut self, context: &mut Context<'_>) -> Poll<(Bytes, Pause)> {
         for at in 0..self.open.len() {
             let Some(open) = self.open.get_mut(at) else { break };
@@ -184,6 +201,24 @@ impl OpenServerRequests {
             }
         }
         Poll::Pending
+    }
+}
+
+impl PendingServerRequest {
+    fn poll_notice(&mut self, context: &mut Context<'_>) -> Option<Bytes> {
+        while let Poll::Ready(Some(notification)) = self.notices.poll_recv(context) {
+            let names_token = notification.params().is_some_and(|params| params.peek("progressToken").is_some());
+            let renamed = notification.with_param("requestId", &self.id);
+            match &self.token {
+                Some(token) if names_token => {
+                    return Some(renamed.with_param("progressToken", token).text.on_one_line().into_bytes());
+                }
+                // The server has given no token.
+                None if names_token => {}
+                _ => return Some(renamed.text.on_one_line().into_bytes()),
+            }
+        }
+        None
     }
 }
 
@@ -254,6 +289,37 @@ mod tests {
         first.answer.send(Response::from_error(&RpcError::new(-1, "no"))).unwrap();
         let text = requests.next().await.text;
         assert_eq!(text, r#"{"jsonrpc":"2.0","id":"\u0041","error":{"code":-1,"message":"no"}}"#);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn notifications_of_the_client_name_the_request_as_the_server_does() {
+        let (mut requests, call_deadline) = (OpenServerRequests::default(), Arc::default());
+        let mut with_token = request(r#""\u0041""#);
+        with_token.params = Some(Json::literal(r#"{"_meta":{"progressToken":7}}"#));
+        let (pending, asked) =
+            PendingServerRequest::new(&with_token, &call_deadline, LIMITS, ServerSpan::off()).ok().unwrap();
+        requests.add(pending);
+        let without_token = ask(&mut requests, &call_deadline, "2");
+        let notice = |text: &'static str| {
+            Box::new(Notification::new(Method::from_name("notifications/x"), Some(&Json::literal(text))))
+        };
+        let send = |request: &ServerRequest, text| request.notices.as_ref().unwrap().try_send(notice(text));
+        send(&asked, r#"{"progressToken":"fanlight-1","progress":1E2}"#).unwrap();
+        send(&without_token, r#"{"progressToken":"fanlight-2"}"#).unwrap();
+        send(&without_token, r#"{"requestId":"fanlight-2"}"#).unwrap();
+        let sent = |params: &str| format!(r#"{{"jsonrpc":"2.0","method":"notifications/x","params":{params}}}"#);
+        assert_eq!(requests.next().await.text, sent(r#"{"progressToken":7,"progress":1E2}"#));
+        assert_eq!(requests.next().await.text, sent(r#"{"requestId":2}"#));
+        assert!(requests.next().now_or_never().is_none(), "the server gave no token with the second");
+        for _ in 0..NOTICES {
+            send(&asked, "{}").unwrap();
+        }
+        assert!(send(&asked, "{}").is_err(), "no more are kept");
+        asked.answer.send(Response::from_result(&Json::empty_object())).unwrap();
+        for _ in 0..NOTICES {
+            assert_eq!(requests.next().await.text, sent("{}"));
+        }
+        assert!(requests.next().await.text.starts_with(br#"{"jsonrpc":"2.0","id":"\u0041""#));
     }
 
     #[tokio::test(start_paused = true)]

@@ -161,18 +161,23 @@ impl ClientConnections {
         }
     }
 
-    /// Ends the connections that have been unused for `bound`, unless `is_needed`.
-    pub(super) fn sweep(&mut self, bound: Duration, is_needed: impl Fn(&Owner) -> bool) {
-        let has_expired = |connection: &SupervisedConnection| connection.idle().is_some_and(|idle| idle >= bound);
+    /// Ends the connections that have been unused for so long, unless `is_needed`: those of sessions, and those that
+    /// clients without a session share.
+    pub(super) fn sweep(&mut self, (bound, shared): (Duration, Duration), is_needed: impl Fn(&Owner) -> bool) {
+        let has_expired = |connection: &SupervisedConnection, bound| match connection.idle() {
+            Some(idle) => idle >= bound && !connection.has_open_task(),
+            None => false,
+        };
         self.owned.retain(|owner, connection| {
-            let ends = has_expired(connection) && !is_needed(owner);
+            let bound = if let Owner::Session(_) = owner { bound } else { shared };
+            let ends = has_expired(connection, bound) && !is_needed(owner);
             if ends {
                 connection.end();
             }
             !ends
         });
         for spares in self.spare.values_mut() {
-            spares.extract_if(.., |spare| has_expired(spare)).for_each(|spare| spare.end());
+            spares.extract_if(.., |spare| has_expired(spare, shared)).for_each(|spare| spare.end());
         }
         self.spare.retain(|_, spares| !spares.is_empty());
     }

@@ -75,7 +75,7 @@ pub(super) enum Refusal {
 impl Refusal {
     pub(super) fn of(error: &BackendError) -> Self {
         match error {
-            BackendError::NotConnected { cause } => Self::of(cause),
+            BackendError::NotConnected { cause, .. } => Self::of(cause),
             BackendError::Overloaded { .. } | BackendError::Status { status: 408 | 429 } => Self::Unclear,
             BackendError::Malformed { .. }
             | BackendError::NoCommonRevision { .. }

@@ -11,6 +11,7 @@
 mod clients;
 pub(crate) mod dispatcher;
 mod legacy_era;
+mod sharing;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,7 +26,9 @@ use crate::connection::supervised::{InUse, SupervisedConnection};
 use crate::connection::supervisor::{ConnectSettings, ForClient, Phase, State, Supervisor, Target};
 use crate::connection::{Connection, Loss};
 use crate::handshake::Known;
+use crate::health::Health;
 use crate::listening::{self, Listeners, ListeningWorker};
+use crate::process_log::ProcessLog;
 use crate::request::TransportContext;
 use crate::request::declared::Declared;
 use crate::settings::{EraChoice, Limits, SessionPolicy};
@@ -33,6 +36,7 @@ use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedSender};
 use clients::{ClientConnections, Owner};
 use fanlight_canonical::{BackendError, Call, CallContext, Listen, Listening, Peer, Principal, SessionKey};
 use legacy_era::{Finding, LegacyEra, Refusal};
+use sharing::Sharing;
 
 /// Bounds of the interval between looks for idle connections, which is a quarter of their allowed idle time.
 const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(60));
@@ -46,6 +50,7 @@ pub(crate) struct SessionPool {
     listeners: Listeners,
     base: Arc<SupervisedConnection>,
     legacy_era: LegacyEra,
+    sharing: Sharing,
     connections: Mutex<ClientConnections>,
 }
 
@@ -85,16 +90,17 @@ impl SessionPool {
     ) -> Arc<Self> {
         let settings = Arc::new(settings);
         // Where clients share it, all that is declared is what all of them can be asked.
-        let catalogue = catalogue && policy == SessionPolicy::PerClient;
+        let catalogue = catalogue && policy != SessionPolicy::Shared;
         let declared = if catalogue { Declared::for_lists() } else { Declared::nothing() };
         let base = open(&settings, &registry, Origin::Base, declared, None, &settings.context.root);
         let (limits, tasks) = (settings.context.limits, settings.context.tasks.clone());
         let (nesting, patience) = (limits.nesting, settings.timeouts.connect);
         let listeners =
             Listeners::new(Arc::clone(&registry), base.state.clone(), tasks, nesting, patience, limits.sessions);
-        let (legacy_era, connections) = Default::default();
-        let pool = Arc::new(Self { settings, policy, catalogue, registry, listeners, base, legacy_era, connections });
-        if pool.policy == SessionPolicy::PerClient {
+        let (legacy_era, sharing, connections) = Default::default();
+        let pool =
+            Arc::new(Self { settings, policy, catalogue, registry, listeners, base, legacy_era, sharing, connections });
+        if pool.policy != SessionPolicy::Shared {
             let (tasks, shutdown) = (&pool.settings.context.tasks, pool.settings.shutdown.clone());
             let sweeping = Arc::clone(&pool);
             tasks.spawn(async move { shutdown.run_until_cancelled(sweeping.sweep()).await });
@@ -107,6 +113,30 @@ impl SessionPool {
         self.settings.shutdown.is_cancelled()
     }
 
+    /// Whether the server still answers.
+    pub(crate) fn health(&self) -> &Health {
+        &self.settings.context.health
+    }
+
+    /// Whether the base connection's process may be ended while nothing uses it, or is started on demand only.
+    pub(crate) fn may_rest(&self) -> bool {
+        self.settings.process().is_some_and(|policy| policy.idle.is_some() || policy.starts_on_demand)
+    }
+
+    /// The server's description of itself, from memory while its process rests. A server that is down is not waited for,
+    /// but asked again in the background.
+    pub(crate) async fn describe(&self) -> Result<ServerDescription, BackendError> {
+        match self.base.at_rest() {
+            Some(described) => described,
+            None => Ok(self.base.ready(self.settings.timeouts.connect).await?.description()),
+        }
+    }
+
+    /// What its processes write besides messages.
+    pub(crate) fn process_log(&self) -> &ProcessLog {
+        &self.settings.context.process_log
+    }
+
     /// The connection that Fanlight itself uses.
     pub(crate) fn base(&self) -> &SupervisedConnection {
         &self.base
@@ -114,6 +144,13 @@ impl SessionPool {
 
     /// Why there is no connection for a client, if there is none for some time to come.
     pub(crate) fn down(&self, client: &CallContext) -> Option<BackendError> {
+        // A server that answers nothing answers nothing on its other connections either.
+        // Whether it does again is tried in the background.
+        if self.health().is_ejected()
+            && let Some(Err(error)) = self.base.at_rest()
+        {
+            return Some(error);
+        }
         match self.existing(client) {
             // The base connection may do instead.
             Some(_) if self.modern_base().is_some_and(|base| self.legacy_era.finding(&base).is_none()) => None,
@@ -140,7 +177,8 @@ impl SessionPool {
 
     /// The connection that a client's session has of its own, if it is there.
     pub(crate) fn of_session(&self, client: &CallContext) -> Option<Lease> {
-        let supervised = self.existing(client).filter(|_| client.session().is_some())?;
+        let supervised =
+            self.existing(client).filter(|_| client.session().is_some() && !self.shares_process(client))?;
         let connection = supervised.state.borrow().verdict()?.ok()?;
         Some(Lease { connection, base: Some(Arc::clone(&self.base)), in_use: Some(supervised), release: None })
     }
@@ -151,6 +189,10 @@ impl SessionPool {
             Some(supervised) => supervised,
             None => {
                 let base = self.base.ready(self.settings.timeouts.connect).await?;
+                if self.may_share_process(client, base.era()) {
+                    // Found out once for each base connection.
+                    let _ = self.sharing.find_out(&base).await;
+                }
                 let owner = if self.has_own_connection(client, &base) { self.owner(client) } else { None };
                 match owner {
                     Some(owner) => self.open_for(owner, client, &base)?,
@@ -175,6 +217,9 @@ impl SessionPool {
 
     /// The server's description of itself for a client: in the client's era, if it is to be served in that.
     pub(crate) async fn describe_to(self: &Arc<Self>, client: &CallContext) -> Result<ServerDescription, BackendError> {
+        if let Some(described) = self.base.at_rest().filter(|_| !self.may_have_second_era(client)) {
+            return described;
+        }
         let base = self.base.ready(self.settings.timeouts.connect).await?;
         if !self.is_second_era(client, &base) {
             return Ok(base.description());
@@ -275,10 +320,17 @@ impl SessionPool {
         base.era() == Era::Modern
             && client.session().is_some()
             && self.settings.choice == EraChoice::Auto
-            && self.policy == SessionPolicy::PerClient
+            && self.policy != SessionPolicy::Shared
             && (matches!(self.settings.target, Target::Http(_))
                 || Declared::lets_ask(client, self.largest_description()))
             && !self.legacy_era.is_refused(base)
+    }
+
+    /// Whether a client would be served in another era than the base connection's, if that is modern.
+    fn may_have_second_era(&self, client: &CallContext) -> bool {
+        client.session().is_some()
+            && self.base.state.borrow().revision.is_none_or(|revision| revision.era() == Era::Modern)
+            && Declared::lets_ask(client, self.largest_description())
     }
 
     /// Learns from an attempt to open a client's own connection whether the server serves the legacy era.
@@ -298,16 +350,26 @@ impl SessionPool {
         match (self.legacy_era.finding(&base), Refusal::of(&error)) {
             // It has served that era: this is a failure like any other.
             (Some(Finding::Served(_)), _) | (None, Refusal::Unusable) => Err(error),
-            (Some(Finding::NotServed), _) | (None, Refusal::Unclear) => Ok(Served::ByBase(base)),
+            (Some(Finding::NotServed), _) => {
+                // Another client's attempt has found it out meanwhile.
+                self.end_own(client);
+                Ok(Served::ByBase(base))
+            }
+            (None, Refusal::Unclear) => Ok(Served::ByBase(base)),
             (None, Refusal::Era) => {
                 let backend = &*self.settings.context.name;
                 tracing::info!(backend, %error, "server does not serve the legacy era: legacy clients are translated");
                 self.legacy_era.record(&base, || Finding::NotServed);
-                if let Some(owner) = self.owner(client) {
-                    self.connections().end(&owner);
-                }
+                self.end_own(client);
                 Ok(Served::ByBase(base))
             }
+        }
+    }
+
+    /// Ends a client's own connection.
+    fn end_own(&self, client: &CallContext) {
+        if let Some(owner) = self.owner(client) {
+            self.connections().end(&owner);
         }
     }
 
@@ -327,7 +389,7 @@ impl SessionPool {
             return None;
         }
         let (caller, principal) = (&client.caller, client.caller.principal());
-        if client.session().is_some() {
+        if client.session().is_some() && !self.shares_process(client) {
             return Some(Owner::Session(caller.clone()));
         }
         if self.has_one_for_each_request(client) {
@@ -343,11 +405,11 @@ impl SessionPool {
     fn has_one_for_each_request(&self, client: &CallContext) -> bool {
         client.session().is_none()
             && !client.caller.is_gateway()
-            && self.policy == SessionPolicy::PerClient
+            && self.policy != SessionPolicy::Shared
             && Declared::lets_ask(client, self.largest_description())
     }
 
-    fn open_for(&self, owner: Owner, client: &CallContext, base: &Connection) -> Result<InUse, BackendError> {
+    fn open_for(&self, owner: Owner, client: &CallContext, base: &Arc<Connection>) -> Result<InUse, BackendError> {
         let mut connections = self.connections();
         // Another request of the same client may have been first.
         if let Some(supervised) = connections.existing(&owner) {
@@ -368,7 +430,8 @@ impl SessionPool {
         connections.make_room(&owner, (sessions, request_sessions), &client.peer)?;
         let is_second_era = base.era() == Era::Modern;
         let known = if is_second_era { Known { era: Era::Legacy, sse: false } } else { base.known() };
-        let for_client = ForClient { known, reprobed: base.is_reprobed(), is_second_era };
+        let is_proven = matches!(self.legacy_era.finding(base), Some(Finding::Served(_)));
+        let for_client = ForClient { known, reprobed: base.is_reprobed(), is_second_era, is_proven };
         let declared = Declared::by(client, is_named, self.largest_description());
         let for_client = Some((for_client, client.peer.clone()));
         let supervised = open(&self.settings, &self.registry, origin, declared, for_client, &client.trace);
@@ -384,12 +447,15 @@ impl SessionPool {
 
     async fn sweep(&self) {
         let bound = self.settings.timeouts.session_idle;
+        let unused = self.settings.process().and_then(|policy| policy.idle).unwrap_or(bound).min(bound);
         loop {
-            tokio::time::sleep((bound / 4).clamp(LOOK.0, LOOK.1)).await;
-            self.connections().sweep(bound, |owner| match owner {
+            tokio::time::sleep((unused / 4).clamp(LOOK.0, LOOK.1)).await;
+            self.connections().sweep((bound, unused), |owner| match owner {
                 // A listening client needs its connection.
                 Owner::Session(session) => self.registry.is_listening(session),
-                Owner::Capabilities(principal, _) => self.registry.any_task(principal),
+                Owner::Capabilities(principal, _) => {
+                    self.registry.any_task(principal) || self.registry.needs_more_than_lists()
+                }
                 Owner::Request(caller) => self.registry.any_task(caller.principal()),
             });
         }
@@ -433,8 +499,9 @@ fn open(
     asked_by: &Parent,
 ) -> Arc<SupervisedConnection> {
     let (for_client, peer) = for_client.map_or((None, Peer::Local), |(client, peer)| (Some(client), peer));
-    let phase = if for_client.is_some() { Phase::Idle } else { Phase::Connecting { after: None } };
-    let (sender, state) = watch::channel(State { phase, revision: None, attempted: false, attempts: 0 });
+    let rests = for_client.is_some() || settings.process().is_some_and(|policy| policy.starts_on_demand);
+    let phase = if rests { Phase::Idle } else { Phase::Connecting { after: None, since: tokio::time::Instant::now() } };
+    let (sender, state) = watch::channel(State { phase, ..State::default() });
     let (wanted, end) = (Arc::new(Notify::new()), settings.shutdown.child_token());
     let (outlet, requests) = UnsolicitedSender::new(Arc::clone(registry), origin.clone());
     let declared = Arc::new(declared);
@@ -446,6 +513,7 @@ fn open(
         settings: Arc::clone(settings),
         for_client,
         asked_by: asked_by.clone(),
+        registry: Arc::clone(registry),
         wanted: Arc::clone(&wanted),
         state: sender,
         shutdown: end.clone(),

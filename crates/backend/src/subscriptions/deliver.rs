@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use fanlight_canonical::{Caller, Interest, ServerMessage, ServerMessages};
+use fanlight_canonical::{Caller, Interest, Principal, ServerMessage, ServerMessages};
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::uri::with_parents;
 use fanlight_protocol::{Json, Method, Notification};
@@ -52,6 +52,9 @@ pub(super) fn deliver(
         }
         Origin::Session(caller) => state.deliver_to_session(caller, &mut delivery),
         Origin::Base => state.deliver_to_all(shared, &mut delivery),
+        Origin::Pooled(principal) | Origin::Request(principal) if notification.method == Method::ResourceUpdated => {
+            state.deliver_update(Some(principal), &mut delivery);
+        }
         Origin::Pooled(_) | Origin::Request(_) => {}
     }
     delivery.dropped
@@ -105,7 +108,7 @@ impl State {
     fn deliver_to_session(&self, caller: &Caller, delivery: &mut Delivery<'_>) {
         let wanted = list_of(&delivery.notification.method);
         let listeners = self.session(caller).into_iter().flat_map(|session| self.of(session));
-        delivery.send_all(listeners.filter(|listener| wanted.is_none_or(|wanted| wanted(listener.request.lists))));
+        delivery.send_all(listeners.filter(|listener| wanted.is_none_or(|wanted| wanted(listener.lists))));
     }
 
     fn deliver_to_all(&self, shared: bool, delivery: &mut Delivery<'_>) {
@@ -116,7 +119,7 @@ impl State {
             return delivery.send_all(listeners.filter(|listener| !self.has_own_stream(&listener.context.caller)));
         }
         match delivery.notification.method {
-            Method::ResourceUpdated => self.deliver_update(delivery),
+            Method::ResourceUpdated => self.deliver_update(None, delivery),
             // What a server logs in the base session concerns no client that has a session of its own.
             Method::LogMessage if !shared => {}
             Method::LogMessage => {
@@ -133,14 +136,20 @@ impl State {
     }
 
     /// The resource updated may be part of the one subscribed to (2026-07-28 schema,
-    /// `ResourceUpdatedNotification`).
-    fn deliver_update(&self, delivery: &mut Delivery<'_>) {
+    /// `ResourceUpdatedNotification`). From a connection of one principal's clients without a session only listeners of
+    /// that principal receive it.
+    fn deliver_update(&self, principal: Option<&Principal>, delivery: &mut Delivery<'_>) {
         let Some(uri) = delivery.notification.params().and_then(|params| params.get("uri")) else { return };
         let Some(uri) = uri.as_str() else { return };
         for entry in with_parents(&uri).filter_map(|uri| self.uris.get(uri)) {
             for subscriber in &entry.subscribers {
                 match subscriber {
-                    Subscriber::Listener(id) => delivery.send_all(self.listeners.get(id).into_iter()),
+                    Subscriber::Listener(id) => {
+                        let is_allowed = |listener: &&Listener| principal.is_none_or(|own| own == listener.principal());
+                        delivery.send_all(self.listeners.get(id).into_iter().filter(is_allowed));
+                    }
+                    // It has a connection of its own.
+                    Subscriber::Session(_) if principal.is_some() => {}
                     Subscriber::Session(key) => {
                         delivery.send_all(self.sessions.get(key).into_iter().flat_map(|session| self.of(session)));
                     }

@@ -15,7 +15,11 @@ use super::filter::Lists;
 pub(crate) type ListenerId = u64;
 
 pub(super) struct Listener {
+    /// What it receives of the base connection: what that server has agreed to.
     pub(super) request: ListenRequest,
+    /// The lists whose changes it asked for. A session's own connection may announce those that the base connection does
+    /// not: the eras of a server may differ.
+    pub(super) lists: Lists,
     pub(super) context: Arc<CallContext>,
     pub(super) messages: ServerMessages,
 }

@@ -12,13 +12,14 @@ mod listener;
 mod notifications;
 mod recorded;
 mod state;
+mod task_progress;
 mod unsolicited;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use fanlight_canonical::{CallContext, Caller, Interest, Listen, Principal, ServerMessages, SessionKey};
+use fanlight_canonical::{CallContext, Caller, Interest, Listen, Principal, ServerMessage, ServerMessages, SessionKey};
 use fanlight_protocol::{Json, Notification};
 use tokio::sync::watch;
 use tokio::time::sleep_until;
@@ -30,6 +31,7 @@ pub(crate) use filter::{Filter, Lists};
 pub(crate) use notifications::{subscription_id, without_subscription_id};
 pub(crate) use recorded::SessionSubscriptions;
 pub(crate) use state::Verdict;
+pub(crate) use task_progress::{ExpectedTask, TaskProgress, WaitGuard};
 pub(crate) use unsolicited::{UnsolicitedRequest, UnsolicitedSender};
 
 use crate::log::Throttle;
@@ -37,6 +39,7 @@ use coalescing::{Admission, Announcement, Coalescing};
 use listener::ListenerId;
 use recorded::InMemory;
 use state::State;
+use task_progress::ProgressTarget;
 
 /// The connection that a message arrived on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,12 +72,15 @@ pub(crate) struct SubscriptionRegistry {
     limit: usize,
     /// All clients share the base connection, whatever the server's era.
     shared: bool,
+    /// Shared with each listener that has a subscription of its own.
+    dedicated: Arc<()>,
     state: Mutex<State>,
     records: Arc<dyn SessionSubscriptions>,
     changed: watch::Sender<u64>,
     agreement: watch::Sender<Agreement>,
     slow: Throttle,
     coalescing: Coalescing,
+    task_progress: TaskProgress,
     /// The tasks that deliver announcements later, until the backend ends.
     tasks: TaskTracker,
     shutdown: CancellationToken,
@@ -106,12 +112,14 @@ impl SubscriptionRegistry {
             backend,
             limit,
             shared,
+            dedicated: Arc::default(),
             state: Mutex::default(),
             records: Arc::new(InMemory::new(limit)),
             changed: watch::Sender::new(0),
             agreement: watch::Sender::new(Agreement::default()),
             slow: Throttle::default(),
             coalescing: Coalescing::new(settle),
+            task_progress: TaskProgress::new(limit),
             tasks,
             shutdown,
             itself: Weak::clone(itself),
@@ -183,9 +191,16 @@ impl SubscriptionRegistry {
         self.state().any_task(principal)
     }
 
+    /// The resources that listeners of `principal` without a session want, and the generation of that demand.
+    pub(crate) fn resources_of(&self, principal: &Principal) -> (u64, HashSet<Arc<str>>) {
+        let state = self.state();
+        (state.generation, state.resources_of(principal))
+    }
+
     /// Removes all entries of a session.
     pub(crate) fn end_session(&self, session: SessionKey) {
         self.records.end(session);
+        self.task_progress.end_session(session);
         self.change(|state| state.end_session(session));
     }
 
@@ -250,6 +265,17 @@ impl SubscriptionRegistry {
             || state.any_uri()
             || (tasks && !state.tasks.is_empty())
             || (self.shared && state.any_session())
+    }
+
+    /// Whether more than changes of lists is listened to on the base connection.
+    pub(crate) fn needs_more_than_lists(&self) -> bool {
+        let state = self.state();
+        state.any_uri() || !state.tasks.is_empty() || Arc::strong_count(&self.dedicated) > 1
+    }
+
+    /// A listener has a subscription of its own on the base connection until this is dropped.
+    pub(crate) fn dedicated(&self) -> Arc<()> {
+        Arc::clone(&self.dedicated)
     }
 
     /// Forgets what the server has agreed to: the connection is new.
@@ -317,6 +343,27 @@ impl SubscriptionRegistry {
         }
     }
 
+    /// The tasks whose progress clients want.
+    pub(crate) fn task_progress(&self) -> &TaskProgress {
+        &self.task_progress
+    }
+
+    /// Passes on progress that is on no running call. `on` is the request on whose stream it arrived, if it did on one.
+    pub(crate) fn deliver_progress(&self, notification: Notification, on: Option<(&Caller, &ServerMessages)>) {
+        let target = notification.progress_token().and_then(|place| notification.text.slice(place).as_i64());
+        let (messages, message) = match target.and_then(|token| self.task_progress.target(token)) {
+            Some(ProgressTarget::Call(messages)) => (Some(messages), ServerMessage::Notification(notification)),
+            Some(ProgressTarget::Client { caller, token, waiting }) => {
+                let on_own = on.filter(|(receiver, _)| **receiver == caller).map(|(_, messages)| messages.clone());
+                let messages = on_own.or_else(|| self.listener_of(&caller)).or(waiting);
+                (messages, ServerMessage::TaskProgress(notification.with_param("progressToken", &token)))
+            }
+            None => return,
+        };
+        let is_taken = messages.is_none_or(|messages| messages.try_send(message));
+        self.warn_of_slow(usize::from(!is_taken));
+    }
+
     fn deliver_now(&self, origin: &Origin, notification: &Notification, except: Option<&Caller>) {
         let dropped = deliver::deliver(&self.state(), origin, self.shared, notification, except);
         self.warn_of_slow(dropped);
@@ -364,9 +411,15 @@ impl SubscriptionRegistry {
 
 impl Registration {
     /// Reduces what the listener wants to what the server honours, so that the server is not asked
-    /// for the rest again and again.
+    /// for the rest again and again. Where its session has a stream of its own, what the server was
+    /// asked for on the base connection may not include it.
     pub(crate) fn reduce_to(&self, honoured: &Interest) {
-        self.registry.change(|state| state.replace_request(self.id, honoured, 0));
+        self.registry.change(|state| {
+            let caller = state.listeners.get(&self.id).map(|listener| listener.context.caller.clone());
+            if !caller.is_some_and(|caller| state.has_own_stream(&caller)) {
+                state.replace_request(self.id, honoured, 0);
+            }
+        });
     }
 }
 

@@ -85,7 +85,8 @@ impl State {
             session.update_presence();
             session.level = session.level.or(context.log_level);
         }
-        self.listeners.insert(id, Listener { request: ListenRequest::default(), context, messages });
+        let (request, lists) = (ListenRequest::default(), Lists::of(&interest));
+        self.listeners.insert(id, Listener { request, lists, context, messages });
         self.replace_request(id, &interest, limit);
         id
     }
@@ -283,6 +284,16 @@ impl State {
     pub(super) fn any_task(&self, principal: &Principal) -> bool {
         let is_of = |id: &ListenerId| self.listeners.get(id).is_some_and(|listener| listener.principal() == principal);
         self.tasks.values().any(|entry| entry.listeners().any(is_of))
+    }
+
+    /// The resources that listeners of `principal` want and the server has not refused.
+    pub(super) fn resources_of(&self, principal: &Principal) -> HashSet<Arc<str>> {
+        let is_of = |id: &ListenerId| self.listeners.get(id).is_some_and(|listener| listener.principal() == principal);
+        let wanted = self
+            .uris
+            .iter()
+            .filter(|(_, entry)| !matches!(entry.verdict, Verdict::Refused(_)) && entry.listeners().any(is_of));
+        wanted.map(|(uri, _)| Arc::clone(uri)).collect()
     }
 
     /// Everything that is wanted on the base connection.

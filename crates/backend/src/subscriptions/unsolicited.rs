@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::Caller;
+use fanlight_canonical::{Caller, ServerMessages};
 use fanlight_protocol::{Json, Method, Notification, Request};
 use tokio::sync::mpsc;
 
-use super::{Origin, SubscriptionRegistry};
+use super::{Origin, SubscriptionRegistry, TaskProgress};
 
 /// Capacity for server requests and cancellations that wait to be handled.
 const QUEUE: usize = 32;
@@ -40,7 +40,30 @@ impl UnsolicitedSender {
 
     /// Passes a notification on to every listener that it is for.
     pub(crate) fn deliver(&self, notification: Notification) {
-        self.registry.deliver(&self.origin, notification, None);
+        match notification.method {
+            Method::Progress => self.registry.deliver_progress(notification, None),
+            _ => self.registry.deliver(&self.origin, notification, None),
+        }
+    }
+
+    /// Passes on progress that arrived on the stream of a request of `receiver` and belongs to another one.
+    pub(crate) fn deliver_progress(&self, notification: Notification, receiver: &Caller, messages: &ServerMessages) {
+        self.registry.deliver_progress(notification, Some((receiver, messages)));
+    }
+
+    /// Whether it is of a connection of clients without a session.
+    pub(crate) fn is_of_requests(&self) -> bool {
+        matches!(self.origin, Origin::Pooled(_) | Origin::Request(_))
+    }
+
+    /// Grows with every change of what listeners want.
+    pub(crate) fn generation(&self) -> u64 {
+        self.registry.generation()
+    }
+
+    /// The tasks whose progress clients want.
+    pub(crate) fn task_progress(&self) -> &TaskProgress {
+        self.registry.task_progress()
     }
 
     /// Passes on what arrived on the stream of a call but concerns other listeners too. Only the base

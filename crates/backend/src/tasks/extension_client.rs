@@ -159,7 +159,7 @@ impl Translator {
         };
         let info = origin.client_info.as_ref().map_or(0, |info| info.bytes().len());
         let bytes = id.len() + origin.capabilities.bytes().len() + info;
-        let key = (client.caller.principal().clone(), id);
+        let key = (client.caller.holder().clone(), id);
         self.origins.insert(key, Arc::new(origin), bytes, self.lifetime(created.get("ttlMs")));
     }
 }

@@ -45,7 +45,7 @@ impl Translator {
             ttl: self.lifetime(ttl.filter(|ttl| milliseconds(ttl).is_some_and(|ttl| !ttl.is_zero()))),
         });
         let bytes = result.bytes().len() + task.id.len();
-        let key = (call.context.caller.principal().clone(), task.id.clone());
+        let key = (call.context.caller.holder().clone(), task.id.clone());
         if !self.immediate.insert(key, Arc::clone(&task), bytes, task.ttl) {
             return None;
         }

@@ -34,8 +34,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fanlight_canonical::{
-    BackendClient, BackendError, BackendStatus, Call, CallContext, Caller, Listen, Listening, Pending, ServerMessages,
-    SessionKey, TaskDialect,
+    BackendClient, BackendError, BackendStatus, Call, CallContext, Caller, Listen, Listening, Pending, ProcessOutput,
+    ServerMessages, SessionKey, TaskDialect,
 };
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use fanlight_protocol::result::ServerDescription;
@@ -171,6 +171,18 @@ impl BackendClient for TaskTranslation {
 
     fn status(&self) -> BackendStatus {
         self.0.inner.status()
+    }
+
+    fn session_choice(&self) -> Pending<'_, Option<String>> {
+        self.0.inner.session_choice()
+    }
+
+    fn may_rest(&self) -> bool {
+        self.0.inner.may_rest()
+    }
+
+    fn process_output(&self) -> ProcessOutput {
+        self.0.inner.process_output()
     }
 }
 
@@ -334,7 +346,7 @@ impl TaskId {
 
     /// The key of the task in the tables, for a client.
     fn key(&self, client: &CallContext) -> TaskKey {
-        (client.caller.principal().clone(), self.name.clone())
+        (client.caller.holder().clone(), self.name.clone())
     }
 }
 
@@ -378,7 +390,7 @@ fn as_task(call: &Call) -> Call {
 
 /// The context for requests that no progress is wanted of.
 fn without_progress(context: &CallContext) -> CallContext {
-    CallContext { wants_progress: false, ..context.clone() }
+    CallContext { wants_progress: false, request: None, ..context.clone() }
 }
 
 /// The context with the tasks extension among the capabilities.

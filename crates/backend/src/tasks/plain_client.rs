@@ -99,7 +99,7 @@ impl Translator {
 
 /// The owner of a task that the client does not know, and that its `tasks/list` must not show.
 fn unlisted(call: &Call) -> Caller {
-    Caller::request_of(call.context.caller.principal().clone())
+    Caller::request_of(call.context.caller.holder().clone())
 }
 
 /// Whether a request was refused for lack of the tasks extension (the tasks extension, Capability

@@ -5,11 +5,11 @@ use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fanlight_canonical::Principal;
+use fanlight_canonical::Holder;
 use tokio::time::Instant;
 
-/// A task of one principal. Servers may give the same id to tasks of different clients.
-pub(super) type TaskKey = (Principal, String);
+/// A task of one principal at one endpoint. Servers may give the same id to tasks of different clients.
+pub(super) type TaskKey = (Holder, String);
 
 /// A bounded table with entries that expire.
 pub(super) struct Table<K, V> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use fanlight_canonical::{BackendClient, CallContext};
 use fanlight_protocol::result::ResultView as _;
@@ -177,4 +178,70 @@ async fn first_call_waits_for_the_stream_that_its_server_may_ask_on() {
             streams.next().await;
         }
     }
+}
+
+const CHANGED: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
+
+/// A server of both eras that announces on its legacy connections that its tools have changed, when `test/change` is
+/// called.
+async fn changing() -> (Child, fanlight_canonical::Interest) {
+    let child = Child::modern().await;
+    let legacy = LEGACY.replace(r#""capabilities":{}"#, r#""capabilities":{"tools":{"listChanged":true}}"#);
+    child.on("initialize", scripted::Reply::result(legacy));
+    child.on("x/y", scripted::Reply::result("{}"));
+    child.on("test/change", scripted::Reply::result("{}").after(&[CHANGED]));
+    (child, fanlight_canonical::Interest { tools: true, session: true, ..Default::default() })
+}
+
+#[tokio::test]
+async fn client_served_in_the_legacy_era_receives_changes_that_the_modern_era_does_not_announce() {
+    let (child, interest) = changing().await;
+    child.on("subscriptions/listen", scripted::Reply::driven());
+    let backend = start(settings(child.transport()));
+    let acknowledging = async { child.stream(0).await.acknowledge("{}").await };
+    let (listener, ()) = tokio::join!(listen(&backend, interest, of_session(1, ROOTS)), acknowledging);
+    let (_listening, mut inbox) = listener.unwrap();
+    send(&backend, listening(call("test/change", ""), of_session(1, ROOTS)).0).await.unwrap();
+    assert_eq!(inbox.text().await, CHANGED);
+    backend.stop().await;
+}
+
+#[tokio::test]
+async fn client_whose_own_connection_opens_while_it_begins_to_listen_receives_changes_on_it() {
+    let (child, interest) = changing().await;
+    child.on("subscriptions/listen", scripted::Reply::driven());
+    let backend = start(settings(child.transport()));
+    let beginning = listen(&backend, interest, of_session(1, ROOTS));
+    let opening = async {
+        child.wait_for("subscriptions/listen", 1).await;
+        // The session's own stream takes what was wanted of the base connection away.
+        send(&backend, listening(call("x/y", ""), of_session(1, ROOTS)).0).await.unwrap();
+        child.wait_for("notifications/cancelled", 1).await;
+    };
+    let (listener, ()) = tokio::join!(beginning, opening);
+    let (_listening, mut inbox) = listener.unwrap();
+    send(&backend, listening(call("test/change", ""), of_session(1, ROOTS)).0).await.unwrap();
+    assert_eq!(inbox.text().await, CHANGED);
+    backend.stop().await;
+}
+
+#[tokio::test]
+async fn process_of_a_client_may_take_longer_to_start_than_the_era_takes_to_find_out() {
+    let child = Child::modern().await;
+    let gate = scripted::Gate::new();
+    child.on("initialize", scripted::Reply::result(LEGACY).gated(&gate));
+    child.on("x/y", scripted::Reply::result("{}"));
+    let mut settings = settings(child.transport());
+    settings.timeouts.probe = Duration::from_millis(500);
+    let probe = settings.timeouts.probe;
+    let backend = start(settings);
+    let starting = async {
+        child.wait_for("initialize", 1).await;
+        tokio::time::sleep(probe * 2).await;
+        gate.open();
+    };
+    tokio::join!(send(&backend, listening(call("x/y", ""), of_session(1, ROOTS)).0), starting).0.unwrap();
+    assert_eq!(child.started().len(), 2, "the client has a process of its own");
+    assert_eq!(child.received("x/y")[0].member("params._meta"), None, "which it is asked in its own era");
+    backend.stop().await;
 }

@@ -253,7 +253,7 @@ async fn process_that_cannot_start_fails_its_client_only() {
         send(&backend, listening(call("test/x", ""), of_session(session, capabilities)).0).await
     };
     let error = ask(1, r#"{"bad":{}}"#).await.unwrap_err();
-    let BackendError::NotConnected { cause } = &error else { panic!("{error:?}") };
+    let BackendError::NotConnected { cause, .. } = &error else { panic!("{error:?}") };
     assert!(matches!(**cause, BackendError::Exited { .. }), "{cause:?}");
     assert_eq!(ask(2, "{}").await.unwrap(), "{}");
     assert_eq!(ask(1, r#"{"bad":{}}"#).await.unwrap_err(), error);

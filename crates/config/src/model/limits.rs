@@ -39,6 +39,9 @@ options! {
         /// Bytes of the standard error of a stdio backend that are read a second; a process that writes more has to wait. A
         /// line counts as 1 KiB at least.
         "processLog" => process_log: usize = 4 * MIB, size(KIB, GIB);
+        /// Bytes that are kept, for each stdio backend, of what its processes write to standard error, and to standard
+        /// output besides messages; each line counts 64 bytes more. 0 for none.
+        "processLogKept" => process_log_kept: usize = 256 * KIB, size(0, GIB);
         /// Bytes of the head of one HTTP request.
         "header" => header: usize = 64 * KIB, size(KIB, MIB);
         /// Levels of nesting in one JSON message.
@@ -238,6 +241,9 @@ options! {
         "reconnectMax" => reconnect_max: Duration = seconds(30), TIME;
         /// Pause after a failed attempt to connect to a backend, before a call has the next one made.
         "reconnectOnCall" => reconnect_on_call: Duration = seconds(1), TIME;
+        /// The same pause for a stdio backend that has failed to start `startAttempts` times in a row, for which no attempt is
+        /// made without a call.
+        "failedRetry" => failed_retry: Duration = seconds(60), TIME;
         /// Pause before the event stream of a call is taken up again at a legacy backend that names no time. It doubles
         /// with each failure.
         "backendResume" => backend_resume: Duration = seconds(1), TIME;
@@ -267,6 +273,9 @@ options! {
         "staleLists" => stale_lists: Duration = seconds(600), time(Duration::ZERO, seconds(86_400));
         /// A name that no list has, before backends are asked for it again.
         "unknownName" => unknown_name: Duration = seconds(5), TIME;
+        /// A client's app (`ui://`) counts as open for this long after its last use: while apps of two servers are open, a call by
+        /// a name that tools of both have is refused.
+        "openApps" => open_apps: Duration = seconds(3600), TIME;
         /// Caching one result, whatever its `ttlMs`.
         "cache" => cache: Duration = seconds(86_400), LONG_TIME;
         /// Delivering the last spans and metrics on shutdown.

@@ -1,7 +1,10 @@
 //! The configuration: the types that the rest of Fanlight reads, each with the definitions of its options.
 
+pub(crate) mod endpoint;
+pub(crate) mod life;
 pub(crate) mod limits;
 pub(crate) mod operators;
+pub(crate) mod rewriting;
 pub(crate) mod secret;
 pub(crate) mod server;
 pub(crate) mod tools;
@@ -10,26 +13,34 @@ pub(crate) mod values;
 use std::net::SocketAddr;
 
 use crate::definition::Form;
-use crate::option::kind::{Each, Nested, OrOff};
+use crate::option::kind::{Each, Flag, Nested, OrOff};
 use crate::option::{Options, options};
+use endpoint::{Endpoint, Endpoints};
 use limits::{Limits, Timeouts};
 use operators::{Admin, Telemetry};
+use rewriting::Naming;
 use secret::SealKey;
 use server::Server;
-use values::{ADDRESS, HOST, KEY, ORIGIN, PATH, loopback};
+use values::{ADDRESS, HOST, KEY, ORIGIN, PATH, PATTERN, loopback};
 
 options! {
     /// The configuration of one Fanlight process.
-    #[derive(Debug, Clone)]
+    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Config: "config", "at the top level";
     options {
         /// Address and port for clients over HTTP.
         "listen" => listen: SocketAddr = loopback(8080), ADDRESS, example "${FANLIGHT_LISTEN:-127.0.0.1:8080}";
-        /// Path of the MCP endpoint.
+        /// Whether other processes may listen at `listen` and `admin.listen` at the same time (`SO_REUSEPORT`), so that a
+        /// new process can take over from an old one.
+        "reusePort" => reuse_port: bool = false, Flag;
+        /// Path of the default endpoint: the only one without `endpoints`, else one of them.
         "path" => path: String = "/mcp".to_owned(), PATH;
         /// Path of the deprecated HTTP+SSE transport of 2024-11-05, for clients that speak nothing newer; null or `off`
-        /// switches it off.
+        /// switches it off. It serves the default endpoint.
         "ssePath" => sse_path: Option<String> = Some("/sse".to_owned()), OrOff(PATH);
+        /// The endpoints by path: each shows some of the servers' tools, prompts and resources. Other paths do not exist.
+        /// Default: one that shows everything, at `path`.
+        "endpoints" => endpoints: Vec<(String, Endpoint)> = Vec::new(), Endpoints;
         /// The admin listener, which serves `/healthz`, `/readyz`, `/metrics`, `/api` and `/ui`.
         "admin" => admin: Admin = Admin::defaults(), Nested::<Admin>::KIND;
         /// Values of `Origin` that are answered, such as `https://app.example.com`; `http://localhost:*` for pages of any
@@ -38,11 +49,16 @@ options! {
         /// Values of `Host` that are answered, such as `mcp.example.com` (any port) or `mcp.example.com:8080`; `*` for any.
         /// Default: loopback names and the listen address.
         "allowedHosts" => allowed_hosts: Vec<String> = Vec::new(), Each(HOST), example "[localhost, 127.0.0.1, mcp.example.com]";
+        /// How the names of tools and prompts are made.
+        "naming" => naming: Naming = Naming::defaults(), Nested::<Naming>::KIND;
         /// Secret keys that seal what clients carry, list cursors and `requestState`: 32 bytes each, as base64 or 64
         /// hexadecimal digits. The first seals, all open: to change keys, put the new one first and remove the old one a
         /// day later. Set them to keep cursors valid across restarts and replicas. Default: a new key at each start.
         /// `openssl rand -base64 32` makes one.
         "keys" => keys: Vec<SealKey> = Vec::new(), Each(KEY), example "# [\"${FANLIGHT_KEY}\"]";
+        /// Further files with servers, relative to the folder of this one; `*` stands for any text in a name. They have
+        /// `mcpServers` and no other options; a server may be in one file only.
+        "include" => include: Vec<String> = Vec::new(), Each(PATTERN), example "# [conf.d/*.yaml]";
         /// What is recorded of requests, and where it is sent.
         "telemetry" => telemetry: Telemetry = Telemetry::defaults(), Nested::<Telemetry>::KIND;
         /// Bounds on size and number.
@@ -63,6 +79,15 @@ options! {
         servers: Vec<Server> = Vec::new();
     }
     foreign { "globalShortcut", "inputs", "isUsingBuiltInNodeForMcp", "preferences" }
+}
+
+impl Config {
+    /// The path of the default endpoint, or of the first one if there is no default.
+    pub fn shown_path(&self) -> &str {
+        let is_default = |(path, _): &&(String, Endpoint)| *path == self.path;
+        let found = self.endpoints.iter().find(is_default).or(self.endpoints.first());
+        found.map_or(&self.path, |(path, _)| path)
+    }
 }
 
 impl Default for Config {

@@ -5,10 +5,13 @@ use std::time::Duration;
 use fanlight_settings::Transport;
 use serde_json::json;
 
+use super::life::{Health, START, SandboxOptions, StartChoice};
 use super::limits::{CONCURRENCY, Limits, Timeouts};
+use super::rewriting::{Argument, ArgumentKind, NEW_NAME, ToolOverride};
 use super::tools::ToolFilter;
 use crate::definition::{Form, Visible};
-use crate::option::kind::{Choice, Each, Flag, Maybe, Nested, Parsed, TIME};
+use crate::option::kind::{Choice, Each, Flag, LONG_TIME, Maybe, Nested, OrOff, Parsed, TIME, count};
+use crate::option::map::NameMap;
 use crate::option::{Options as _, options};
 
 /// The longest name of a server, in characters.
@@ -16,30 +19,51 @@ pub(crate) const MAX_NAME: usize = 64;
 
 options! {
     /// One backend.
-    #[derive(Debug, Clone)]
+    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Server: "server", "in a server";
     options {
         /// Whether the server takes part.
         "enabled" => enabled: bool = true, Flag;
-        /// What its tool and prompt names start with when there are several servers; may be empty. Default: the name and
-        /// two underscores.
+        /// What its tool and prompt names start with; may be empty. Default: where there are several servers, or in naming
+        /// style `always`, the name and `naming.separator`.
         "prefix" => prefix: Option<String> = None, Maybe(PREFIX), example "web_";
         /// The protocol era that the server is spoken to in; `auto` asks it.
         "era" => era: EraChoice = EraChoice::Auto, ERA;
         /// Whether each client session has its own session with a legacy server (over stdio its own process), or all
-        /// share one, over which the server can send no requests to clients.
-        "session" => session: SessionChoice = SessionChoice::PerClient, SESSION;
+        /// share one, over which the server can send no requests to clients. `auto` is `per-client`, but clients of one
+        /// principal share a process if the server shows that it has no state for a session; `fanlight check` says why.
+        "session" => session: SessionChoice = SessionChoice::Auto, SESSION;
         /// Bound on a whole call. Default: `timeouts.call`.
         "timeout" => timeout: Duration = Timeouts::default().call, TIME;
         /// Bound on running calls. Default: `limits.concurrency`.
         "concurrency" => concurrency: usize = Limits::default().concurrency, CONCURRENCY;
         /// Which of its tools are offered.
         "tools" => tools: ToolFilter = ToolFilter::default(), Nested::<ToolFilter>::KIND;
+        /// Other names for its tools and prompts, by the names that it gives them.
+        "rename" => renames: Vec<(String, String)> = Vec::new(), NameMap(NEW_NAME);
+        /// Members of the definitions of its tools that clients get instead, by the names that it gives them.
+        "override" => overrides: Vec<(String, ToolOverride)> = Vec::new(), NameMap(Nested::<ToolOverride>::KIND);
+        /// Arguments of its tools that each call gets, that have another default, or that are hidden.
+        "arguments" => arguments: Vec<(String, Vec<(String, Argument)>)> = Vec::new(), NameMap(NameMap(ArgumentKind));
         /// Whether trace context is sent to it.
         "traceContext" => forwards_trace_context: bool = true, TRACE_CONTEXT;
         /// Variables of Fanlight's environment that its process inherits, besides PATH, HOME, USER, LOGNAME, SHELL, TERM,
         /// TMPDIR, TZ, LANG and LC_*; a `*` at the end stands for any text, and `*` alone for all variables.
         "inheritEnv" => inherit_env: Vec<String> = Vec::new(), Each(VARIABLE), example "[HTTPS_PROXY, NO_PROXY]";
+        /// When its process is started: `eager` with Fanlight; `lazy` by the first request that needs it. Default: with
+        /// Fanlight, since its lists are not known before. In either case it is started again after it has ended.
+        "start" => start: Option<StartChoice> = None, Maybe(START), example "# lazy";
+        /// How long its process is unused before it is ended: without a call, a subscription to a resource, or a task. Its
+        /// lists stay, and the next call starts it again. Processes of client sessions end by
+        /// `timeouts.backendSessionIdle`. Null or `off` for never.
+        "idle" => idle: Option<Duration> = None, OrOff(LONG_TIME), example "15m";
+        /// Attempts to start its process that may fail in a row. From then on only a call starts it, at most once in
+        /// `timeouts.failedRetry`. 0 for no bound.
+        "startAttempts" => start_attempts: usize = 20, count(0, 1_000_000);
+        /// How it is found out that it does not answer any more.
+        "health" => health: Health = Health::defaults(), Nested::<Health>::KIND;
+        /// What its process is confined to; Linux only. A process whose sandbox the system cannot enforce is not started.
+        "sandbox" => sandbox: SandboxOptions = SandboxOptions::defaults(), Nested::<SandboxOptions>::KIND;
         /// Whether arguments and results of its tools are recorded in traces, cut at `limits.recordedContent`.
         "recordContent" => records_content: bool = false, Flag;
     }
@@ -105,6 +129,8 @@ pub enum EraChoice {
 /// Whether clients share a session with a legacy backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionChoice {
+    /// As `PerClient`, unless the backend is known to have no state for a session.
+    Auto,
     /// Each client session has its own session with the backend; over stdio its own process.
     PerClient,
     /// All share one, over which the backend can send no requests to clients.
@@ -117,8 +143,11 @@ pub(crate) const TYPES: &[&str] = &["stdio", "http", "streamable-http", "streama
 const ERA: Choice<EraChoice> =
     Choice(&[("auto", EraChoice::Auto), ("legacy", EraChoice::Legacy), ("modern", EraChoice::Modern)]);
 
-const SESSION: Choice<SessionChoice> =
-    Choice(&[("per-client", SessionChoice::PerClient), ("shared", SessionChoice::Shared)]);
+const SESSION: Choice<SessionChoice> = Choice(&[
+    ("auto", SessionChoice::Auto),
+    ("per-client", SessionChoice::PerClient),
+    ("shared", SessionChoice::Shared),
+]);
 
 const TRACE_CONTEXT: Choice<bool> = Choice(&[("forward", true), ("omit", false)]);
 

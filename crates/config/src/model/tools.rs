@@ -1,4 +1,4 @@
-//! Which tools of a backend are offered.
+//! Which tools of a backend are offered, and what endpoints show.
 
 use serde_json::json;
 
@@ -30,6 +30,47 @@ pub(crate) const PATTERNS: Each<String> = Each(Parsed {
     show: |pattern| json!(pattern),
 });
 
+options! {
+    /// What an endpoint shows of one kind. `*` stands for any characters. Patterns match the names that clients of the
+    /// endpoint see, such as `git__log`; of resources they match the URI by which the server knows them.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct EntryFilter: "endpointFilter", "in `tools`, `prompts` or `resources` of an endpoint";
+    options {
+        /// What is shown. Default: all.
+        "allow" => allow: Option<Vec<String>> = None, Maybe(PATTERNS), example "[\"git__*\", \"files__read_*\"]";
+        /// What is not shown, even when allowed.
+        "deny" => deny: Vec<String> = Vec::new(), PATTERNS, example "[\"*delete*\"]";
+    }
+}
+
+impl Default for EntryFilter {
+    fn default() -> Self {
+        Self::defaults()
+    }
+}
+
+impl EntryFilter {
+    /// Whether it permits this name or URI.
+    pub fn permits(&self, name: &str) -> bool {
+        permits(self.allow.as_deref(), &self.deny, name)
+    }
+
+    /// Whether a pattern of `deny` matches a text in lower case when the case of its own letters is ignored.
+    pub fn denies_lower_case(&self, text: &str) -> bool {
+        self.deny.iter().any(|pattern| matches(&pattern.to_lowercase(), text))
+    }
+
+    /// Whether it permits nothing at all.
+    pub fn permits_nothing(&self) -> bool {
+        self.allow.as_ref().is_some_and(Vec::is_empty) || self.deny.iter().any(|pattern| pattern == "*")
+    }
+}
+
+fn permits(allow: Option<&[String]>, deny: &[String], name: &str) -> bool {
+    let any = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, name));
+    allow.is_none_or(any) && !any(deny)
+}
+
 impl Default for ToolFilter {
     fn default() -> Self {
         Self::defaults()
@@ -39,8 +80,7 @@ impl Default for ToolFilter {
 impl ToolFilter {
     /// Whether a tool of this name is offered.
     pub fn permits(&self, name: &str) -> bool {
-        let any = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, name));
-        self.allow.as_deref().is_none_or(any) && !any(&self.deny)
+        permits(self.allow.as_deref(), &self.deny, name)
     }
 }
 

@@ -50,6 +50,17 @@ pub(crate) const PATH: Parsed<String> = Parsed {
     show: |path| json!(path),
 };
 
+/// The path of a file, with `*`.
+pub(crate) const PATTERN: Parsed<String> = Parsed {
+    visible: Visible::All,
+    parse: |reader, text| {
+        let is_path = !text.value.is_empty() && !text.value.contains('\0');
+        let help = "write the path of a file, such as `conf.d/*.yaml`";
+        or_error(is_path.then(|| text.value.clone()), reader, &text, "is not the path of a file", help)
+    },
+    show: |path| json!(path),
+};
+
 /// A value of `Origin`: `scheme://host[:port]` in lower case without a default port, `http://localhost:*`, or `*`.
 pub(crate) const ORIGIN: Parsed<String> = Parsed {
     visible: Visible::All,

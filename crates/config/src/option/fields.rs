@@ -55,6 +55,11 @@ impl<'t> Fields<'t> {
         options
     }
 
+    /// Whether it has no other keys than these.
+    pub(crate) fn are_among(&self, keys: &[&str]) -> bool {
+        self.entries.iter().all(|entry| keys.contains(&entry.key.as_str()))
+    }
+
     /// The entry of this key, unless it is absent or null.
     pub(crate) fn get(&self, key: &'static str) -> Option<&'t Entry> {
         self.get_or_null(key).filter(|entry| !entry.value.is_null())
@@ -94,7 +99,7 @@ fn find_elsewhere(section: &'static Section, key: &str) -> Option<&'static Secti
         return Some(section);
     }
     section.definitions.iter().find_map(|definition| match (definition.form)() {
-        Form::Section(inner) | Form::Named(inner) => find_elsewhere(inner, key),
+        Form::Section(inner) | Form::Named(inner) | Form::Paths(inner) => find_elsewhere(inner, key),
         _ => None,
     })
 }

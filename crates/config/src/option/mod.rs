@@ -3,6 +3,7 @@
 
 pub(crate) mod fields;
 pub(crate) mod kind;
+pub(crate) mod map;
 pub(crate) mod reader;
 mod substitute;
 

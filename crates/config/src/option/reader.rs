@@ -106,7 +106,8 @@ impl Reader<'_> {
         Some(items.iter().filter_map(|node| item(self, &what, node)).collect())
     }
 
-    fn string(&mut self, what: &str, node: &Node) -> Option<Text> {
+    /// A string, called `what` in messages.
+    pub(crate) fn string(&mut self, what: &str, node: &Node) -> Option<Text> {
         if let Value::String(text) = &node.value {
             return self.substituted(text, node.span);
         }

@@ -2,6 +2,8 @@
 //!
 //! Our own, since it reports every bad expression of a string with its text, and bounds nesting.
 
+use crate::report::problem::MISSING_VARIABLE;
+
 /// A string with its expressions replaced.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Substituted {
@@ -106,7 +108,7 @@ impl Substitution<'_> {
                     }
                     _ => format!("set {name}, or give a default: `${{{name}:-default}}`; {LITERAL}"),
                 };
-                self.fault(expression, &format!("the environment variable `{name}` is not set"), &help);
+                self.fault(expression, &format!("{MISSING_VARIABLE}`{name}` is not set"), &help);
             }
         }
     }

@@ -23,15 +23,20 @@ pub fn reference() -> String {
 
 /// The section that an option holds.
 fn nested(option: &Definition) -> Option<&'static Section> {
-    match (option.form)() {
-        Form::Section(section) | Form::Named(section) => Some(section),
+    section_in((option.form)())
+}
+
+fn section_in(form: Form) -> Option<&'static Section> {
+    match form {
+        Form::Section(section) | Form::Named(section) | Form::Paths(section) => Some(section),
+        Form::Map(inner) => section_in(*inner),
         _ => None,
     }
 }
 
 fn push_section(text: &mut String, option: Option<&Definition>, section: &Section) {
     let title = option.map_or("Top level".to_owned(), |option| match (option.form)() {
-        Form::Named(_) => format!("One of `{}`", option.key),
+        Form::Named(_) | Form::Paths(_) | Form::Map(_) => format!("One of `{}`", option.key),
         _ => format!("`{}`", option.key),
     });
     text.push_str(&format!(
@@ -39,6 +44,7 @@ fn push_section(text: &mut String, option: Option<&Definition>, section: &Sectio
         section.about
     ));
     for option in section.definitions {
+        let form = (option.form)();
         let default = option.default().map_or(String::new(), |default| match default {
             Value::String(text) => format!("`{text}`"),
             other => format!("`{other}`"),
@@ -48,7 +54,7 @@ fn push_section(text: &mut String, option: Option<&Definition>, section: &Sectio
             former => format!(" Formerly `{former}`."),
         };
         let about = option.about.replace('|', "\\|");
-        text.push_str(&format!("| `{}` | {} | {default} | {about}{former} |\n", option.key, value(&(option.form)())));
+        text.push_str(&format!("| `{}` | {} | {default} | {about}{former} |\n", option.key, value(&form, option.key)));
     }
     if !section.foreign.is_empty() {
         let keys = section.foreign.join("`, `");
@@ -57,7 +63,7 @@ fn push_section(text: &mut String, option: Option<&Definition>, section: &Sectio
 }
 
 /// The values that an option takes.
-fn value(form: &Form) -> String {
+fn value(form: &Form, key: &str) -> String {
     match form {
         Form::Text(_) => "text".to_owned(),
         Form::Flag => "`true` or `false`".to_owned(),
@@ -69,6 +75,13 @@ fn value(form: &Form) -> String {
         Form::Pairs => "names with texts".to_owned(),
         Form::Section(section) => format!("see [`{0}`](#{0})", section.name),
         Form::Named(_) => "names with servers".to_owned(),
+        Form::Paths(_) => "paths with endpoints".to_owned(),
+        Form::Map(inner) => match &**inner {
+            Form::Section(_) => format!("names with [values](#one-of-{key})"),
+            inner => format!("names with {}", value(inner, key)),
+        },
+        Form::Json([], _) => "JSON".to_owned(),
+        Form::Json(types, _) => types.join(" or "),
         Form::Any => "anything".to_owned(),
     }
 }

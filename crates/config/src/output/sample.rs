@@ -13,6 +13,9 @@ const WIDTH: usize = 120;
 /// What servers look like. Options that are not in it are listed after it.
 const SERVERS: &str = include_str!("sample_servers.yaml");
 
+/// What endpoints look like.
+const ENDPOINTS: &str = include_str!("sample_endpoints.yaml");
+
 /// A config file in YAML with every option, explained, with a line break at the end.
 pub fn sample() -> String {
     let mut text = include_str!("sample_head.yaml").to_owned();
@@ -23,6 +26,11 @@ pub fn sample() -> String {
                 comment(&mut text, "", option.about);
                 text.push_str(&format!("{}:\n{SERVERS}", option.key));
                 further_options(&mut text, "    # ");
+            }
+            Form::Paths(_) => {
+                text.push('\n');
+                comment(&mut text, "", option.about);
+                text.push_str(&format!("{}:\n{ENDPOINTS}", option.key));
             }
             form => write(&mut text, "", option, form),
         }

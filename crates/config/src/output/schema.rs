@@ -95,7 +95,19 @@ fn form(form: Form, definitions: &mut Map<String, Value>) -> Value {
             "propertyNames": { "minLength": 1, "maxLength": 64 },
             "additionalProperties": refer(section, definitions)
         }),
-        Form::Any => json!({}),
+        Form::Paths(section) => {
+            let reference = refer(section, definitions);
+            json!({
+                "type": ["object", "null"],
+                "propertyNames": { "pattern": "^/" },
+                "additionalProperties": { "anyOf": [reference, { "type": "null" }] }
+            })
+        }
+        Form::Map(inner) => {
+            json!({ "type": ["object", "null"], "additionalProperties": self::form(*inner, definitions) })
+        }
+        Form::Json([], _) | Form::Any => json!({}),
+        Form::Json(types, _) => json!({ "type": types }),
     }
 }
 

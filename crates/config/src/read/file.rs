@@ -5,14 +5,16 @@ use std::path::Path;
 use crate::model::Config;
 use crate::option::Options as _;
 use crate::option::fields::Fields;
-use crate::option::reader::Reader;
+use crate::option::reader::{Reader, suggest};
 use crate::read::server::{self, Context};
 use crate::report::problem::Finding;
+use crate::report::problem::quoted;
 use crate::syntax::source::Span;
 use crate::syntax::tree::Node;
 
-/// Reads the whole file. The result is complete only if no error was reported.
-pub(crate) fn read(reader: &mut Reader<'_>, root: &Node, folder: &Path) -> Config {
+/// Reads the whole file. The result is complete only if no error was reported. `has_further` says whether other files may
+/// have servers, too.
+pub(crate) fn read(reader: &mut Reader<'_>, root: &Node, folder: &Path, has_further: bool) -> Config {
     let Some(fields) = Fields::open(reader, Config::SECTION, "the file", root) else {
         return Config::default();
     };
@@ -21,11 +23,38 @@ pub(crate) fn read(reader: &mut Reader<'_>, root: &Node, folder: &Path) -> Confi
     config.admin.is_default = admin.is_none_or(|admin| admin.field("listen").is_none());
     check_addresses(reader, &config, &fields, admin);
     check_paths(reader, &mut config, &fields);
-    read_servers(reader, &mut config, &fields, root, folder);
+    let has_further = has_further || !config.include.is_empty();
+    read_servers(reader, &mut config, &fields, root, (folder, has_further));
+    if !has_further {
+        check_endpoints(reader, &config, &fields);
+    }
     config
 }
 
-fn read_servers(reader: &mut Reader<'_>, config: &mut Config, fields: &Fields<'_>, root: &Node, folder: &Path) {
+/// Reports names of servers that do not exist: an endpoint would show less than its author thinks.
+fn check_endpoints(reader: &mut Reader<'_>, config: &Config, fields: &Fields<'_>) {
+    let Some(endpoints) = fields.get("endpoints") else { return };
+    let known: Vec<&str> = config.servers.iter().map(|server| server.name.as_str()).collect();
+    for (path, endpoint) in &config.endpoints {
+        for name in endpoint.servers.iter().flatten().filter(|name| !known.contains(&name.as_str())) {
+            let node = endpoints.value.field(path).and_then(|endpoint| endpoint.field("servers"));
+            let span = node.map_or(endpoints.key_span, |node| node.span);
+            let help = match suggest(name, &known) {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => format!("the servers of this file: {}", known.join(", ")),
+            };
+            reader.error(span, format!("no server is called {}", quoted(name)), &help);
+        }
+    }
+}
+
+fn read_servers(
+    reader: &mut Reader<'_>,
+    config: &mut Config,
+    fields: &Fields<'_>,
+    root: &Node,
+    (folder, has_further): (&Path, bool),
+) {
     let help = "name each backend under `mcpServers`, with its `command` or `url`";
     let standard = fields.get_or_null("mcpServers");
     let vs_code = fields.get_or_null("servers");
@@ -37,6 +66,9 @@ fn read_servers(reader: &mut Reader<'_>, config: &mut Config, fields: &Fields<'_
         );
     }
     if standard.is_none() && vs_code.is_none() {
+        if has_further {
+            return;
+        }
         let start = Span::new(root.span.start, root.span.start);
         reader.error(start, "the file names no servers: `mcpServers` is missing", help);
         return;
@@ -45,7 +77,7 @@ fn read_servers(reader: &mut Reader<'_>, config: &mut Config, fields: &Fields<'_
     for entry in [standard, vs_code].into_iter().flatten() {
         let servers = server::read_all(reader, entry, &context);
         config.servers.extend(servers);
-        if config.servers.iter().all(|server| !server.enabled) {
+        if !has_further && config.servers.iter().all(|server| !server.enabled) {
             reader.warn(entry.key_span, "no server is enabled", help);
         }
     }
@@ -54,16 +86,26 @@ fn read_servers(reader: &mut Reader<'_>, config: &mut Config, fields: &Fields<'_
 /// Reports paths of which one hides the other. A default `ssePath` is switched off instead.
 fn check_paths(reader: &mut Reader<'_>, config: &mut Config, fields: &Fields<'_>) {
     let Some(base) = config.sse_path.as_deref().map(|path| path.trim_end_matches('/')) else { return };
-    let path = config.path.trim_end_matches('/');
-    if path != base && path.strip_prefix(base) != Some("/message") {
+    let overlaps = |path: &str| {
+        let path = path.trim_end_matches('/');
+        path == base || path.strip_prefix(base) == Some("/message")
+    };
+    let has_endpoints = !config.endpoints.is_empty();
+    let has_default = !has_endpoints || config.endpoints.iter().any(|(path, _)| *path == config.path);
+    let problem = if !has_endpoints && overlaps(&config.path) {
+        "`path` and `ssePath` overlap"
+    } else if has_endpoints && config.endpoints.iter().any(|(path, _)| overlaps(path)) {
+        "`ssePath` and the path of an endpoint overlap"
+    } else if !has_default {
+        "`ssePath` is for the default endpoint, and `endpoints` has none at `path`"
+    } else {
         return;
-    }
+    };
     match fields.get("ssePath") {
-        Some(entry) => reader.error(
-            entry.value.span,
-            "`path` and `ssePath` overlap",
-            "give one of them another path, or switch the HTTP+SSE transport off: `ssePath: null`",
-        ),
+        Some(entry) => {
+            let help = "give one of them another path, or switch the HTTP+SSE transport off: `ssePath: null`";
+            reader.error(entry.value.span, problem, help);
+        }
         None => config.sse_path = None,
     }
 }

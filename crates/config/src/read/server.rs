@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use fanlight_settings::Transport;
+
 use crate::model::server::{MAX_NAME, Server};
 use crate::model::tools::{PATTERNS, ToolFilter};
 use crate::option::Options as _;
@@ -59,9 +61,16 @@ fn read(reader: &mut Reader<'_>, entry: &Entry, context: &Context<'_>) -> Option
     if fields.get("concurrency").is_none() {
         server.concurrency = context.concurrency;
     }
+    server.sandbox.resolved(context.folder);
+    if let Some(renames) = fields.get("rename") {
+        check_new_names(reader, renames, &server.renames);
+    }
     read_disabled(reader, &fields, &mut server);
     read_other_filters(reader, &fields, &mut server.tools);
     server.transport = transport?;
+    if let (Transport::Stdio { cwd, .. }, Some(folder)) = (&mut server.transport, &server.sandbox.working_directory) {
+        *cwd = Some(folder.into());
+    }
     Some(server)
 }
 
@@ -75,6 +84,19 @@ fn check_name(reader: &mut Reader<'_>, entry: &Entry) {
     } else if entry.key.chars().count() > MAX_NAME {
         let message = format!("the name of a server is longer than {MAX_NAME} characters");
         reader.error(entry.key_span, message, help);
+    }
+}
+
+/// Two tools of a server cannot have one name.
+fn check_new_names(reader: &mut Reader<'_>, entry: &Entry, renames: &[(String, String)]) {
+    let Value::Map(entries) = &entry.value.value else { return };
+    let key_span = |old: &str| entries.iter().find(|entry| entry.key == old).map(|entry| entry.key_span);
+    for (at, (old, new)) in renames.iter().enumerate() {
+        let first = renames.iter().take(at).find(|(_, other)| other == new);
+        if let (Some((first, _)), Some(span)) = (first, key_span(old)) {
+            let message = format!("{} and {} get the same name", quoted(first), quoted(old));
+            reader.error(span, message, "give each its own");
+        }
     }
 }
 

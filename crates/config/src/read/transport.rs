@@ -52,7 +52,12 @@ pub(crate) fn read(reader: &mut Reader<'_>, fields: &Fields<'_>, server: &Entry,
             return stdio;
         }
         (None, Some(_)) => {
-            report_foreign(reader, fields, &["args", "env", "inheritEnv", "cwd"], "command");
+            report_foreign(
+                reader,
+                fields,
+                &["args", "env", "inheritEnv", "cwd", "start", "idle", "startAttempts", "sandbox"],
+                "command",
+            );
             check_type(reader, kind, kind.is_none_or(|(_, kind)| kind != "stdio"));
             return http.map(|(url, headers)| match kind {
                 Some((_, "sse")) => Transport::Sse { url, headers },

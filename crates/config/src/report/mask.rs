@@ -47,32 +47,36 @@ fn collect(node: &Node, section: &Section, source: &Source, spans: &mut Vec<Span
     };
     for entry in entries {
         let form = section.find(&entry.key).map(|definition| (definition.form)());
-        collect_option(&entry.value, form, source, spans);
+        collect_option(&entry.value, form.as_ref(), source, spans);
     }
 }
 
-fn collect_option(node: &Node, form: Option<Form>, source: &Source, spans: &mut Vec<Span>) {
+fn collect_option(node: &Node, form: Option<&Form>, source: &Source, spans: &mut Vec<Span>) {
     match (form, &node.value) {
         (Some(Form::Section(section)), _) => collect(node, section, source, spans),
-        (Some(Form::Named(section)), Value::Map(entries)) => {
+        (Some(Form::Paths(_)), Value::Null) => {}
+        (Some(Form::Named(section) | Form::Paths(section)), Value::Map(entries)) => {
             entries.iter().for_each(|entry| collect(&entry.value, section, source, spans));
         }
+        (Some(Form::Map(inner)), Value::Map(entries)) => {
+            entries.iter().for_each(|entry| collect_option(&entry.value, Some(inner), source, spans));
+        }
         (Some(Form::Text(part @ (Visible::FirstWord | Visible::Authority))), Value::String(_)) => {
-            let shown = shown_start(source.slice(node.span), part);
+            let shown = shown_start(source.slice(node.span), *part);
             spans.push(Span::new(node.span.start + shown, node.span.end));
         }
-        (Some(form), _) if is_shown(&form) => {}
+        (Some(form), _) if is_shown(form) => {}
         _ => hide(node, spans),
     }
 }
 
 fn is_shown(form: &Form) -> bool {
     match form {
-        Form::Text(visible) | Form::Texts(visible) => *visible == Visible::All,
+        Form::Text(visible) | Form::Texts(visible) | Form::Json(_, visible) => *visible == Visible::All,
         Form::Flag | Form::Duration { .. } | Form::Size { .. } | Form::Count { .. } | Form::Choice(_) | Form::Any => {
             true
         }
-        Form::Scalars | Form::Pairs | Form::Section(_) | Form::Named(_) => false,
+        Form::Scalars | Form::Pairs | Form::Section(_) | Form::Named(_) | Form::Paths(_) | Form::Map(_) => false,
     }
 }
 

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use super::mask::Masked;
 use crate::syntax::source::{Position, Source, Span};
 
+/// How the message about a variable that is not set begins.
+pub(crate) const MISSING_VARIABLE: &str = "the environment variable ";
+
 /// Problems reported for one file; the rest is counted.
 const MAX_PROBLEMS: usize = 100;
 
@@ -25,6 +28,7 @@ pub enum Severity {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     pub(crate) severity: Severity,
+    pub(crate) file: PathBuf,
     pub(crate) position: Option<Position>,
     pub(crate) message: String,
     pub(crate) help: Option<String>,
@@ -45,6 +49,11 @@ impl Problem {
     /// Whether this is an error or a warning.
     pub fn severity(&self) -> Severity {
         self.severity
+    }
+
+    /// The file that it is in.
+    pub fn file(&self) -> &Path {
+        &self.file
     }
 
     /// Its position; absent when it concerns the file as a whole.
@@ -87,7 +96,7 @@ impl ConfigErrors {
     pub fn render(&self, colour: bool) -> String {
         let mut text = String::new();
         for problem in &self.problems {
-            text.push_str(&problem.render(&self.origin, colour));
+            text.push_str(&problem.render(&problem.file, colour));
             text.push('\n');
         }
         let count = self.problems.len() + self.omitted;
@@ -100,12 +109,25 @@ impl ConfigErrors {
         text
     }
 
+    /// The errors without those that a variable is not set; `None` if there are no others.
+    pub fn without_missing_variables(mut self) -> Option<Self> {
+        self.problems.retain(|problem| !problem.message.starts_with(MISSING_VARIABLE));
+        (!self.problems.is_empty() || self.omitted > 0).then_some(self)
+    }
+
+    /// Adds the errors of another file.
+    pub(crate) fn extend(&mut self, more: Self) {
+        self.problems.extend(more.problems);
+        self.omitted += more.omitted;
+    }
+
     /// An error about the file as a whole.
     pub(crate) fn of_file(origin: &Path, message: String, help: &str) -> Self {
         Self {
             origin: origin.to_owned(),
             problems: vec![Problem {
                 severity: Severity::Error,
+                file: origin.to_owned(),
                 position: None,
                 message,
                 help: Some(help.to_owned()),
@@ -146,13 +168,14 @@ impl Finding {
         self
     }
 
-    fn into_problem(self, source: &Source, masked: &Masked) -> Problem {
+    fn into_problem(self, origin: &Path, source: &Source, masked: &Masked) -> Problem {
         let message = match self.first {
             Some(first) => format!("{} (first on line {})", self.message, source.position(first.start).line),
             None => self.message,
         };
         Problem {
             severity: self.severity,
+            file: origin.to_owned(),
             position: Some(source.position(self.span.start)),
             message,
             help: self.help,
@@ -225,11 +248,11 @@ impl Findings {
         masked: &Masked,
     ) -> Result<Vec<Problem>, ConfigErrors> {
         if self.errors.is_empty() {
-            return Ok(in_file_order(self.warnings, source, masked));
+            return Ok(in_file_order(self.warnings, origin, source, masked));
         }
         Err(ConfigErrors {
             origin: origin.to_owned(),
-            problems: in_file_order(self.errors, source, masked),
+            problems: in_file_order(self.errors, origin, source, masked),
             omitted: self.omitted,
         })
     }
@@ -252,9 +275,9 @@ pub(crate) fn quoted(text: &str) -> String {
     format!("`{shown}`")
 }
 
-fn in_file_order(mut findings: Vec<Finding>, source: &Source, masked: &Masked) -> Vec<Problem> {
+fn in_file_order(mut findings: Vec<Finding>, origin: &Path, source: &Source, masked: &Masked) -> Vec<Problem> {
     findings.sort_by_key(|finding| finding.span.start);
-    findings.into_iter().map(|finding| finding.into_problem(source, masked)).collect()
+    findings.into_iter().map(|finding| finding.into_problem(origin, source, masked)).collect()
 }
 
 #[cfg(test)]

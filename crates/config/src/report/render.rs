@@ -126,6 +126,7 @@ mod tests {
 
     fn sample(line: &str, column: usize, underline: usize) -> Problem {
         Problem {
+            file: "f.yaml".into(),
             severity: Severity::Error,
             position: Some(Position { line: 12, column }),
             message: "unknown field `prefx`".to_owned(),

@@ -3,9 +3,12 @@
 // A test fails by panicking, in its helper functions too.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod endpoints;
 mod errors;
 mod examples;
+mod files;
 mod properties;
+mod rewriting;
 mod schema;
 mod secrets;
 mod syntax;

@@ -6,6 +6,9 @@ use std::path::Path;
 
 use crate::examples;
 
+const SECTIONS: [&str; 10] =
+    ["top", "server", "admin", "telemetry", "limits", "timeouts", "tools", "naming", "override", "argument"];
+
 fn validator() -> jsonschema::Validator {
     let schema: Value = serde_json::from_str(&schema()).unwrap();
     jsonschema::meta::validate(&schema).unwrap();
@@ -27,6 +30,8 @@ fn with_field(section: &str, name: &str, value: &Value) -> Value {
         "top" => file[name] = value.clone(),
         "server" => file["mcpServers"]["a"][name] = value.clone(),
         "tools" => file["mcpServers"]["a"]["tools"] = json!({ name: value }),
+        "override" => file["mcpServers"]["a"]["override"] = json!({ "t": { name: value } }),
+        "argument" => file["mcpServers"]["a"]["arguments"] = json!({ "t": { "a": { name: value } } }),
         section => file[section] = json!({ name: value }),
     }
     file
@@ -35,7 +40,7 @@ fn with_field(section: &str, name: &str, value: &Value) -> Value {
 /// Each section with the names of its fields in the schema, and whether the schema restricts their values.
 fn schema_fields() -> Vec<(String, String, bool)> {
     let schema: Value = serde_json::from_str(&schema()).unwrap();
-    let sections = ["top", "server", "admin", "telemetry", "limits", "timeouts", "tools"];
+    let sections = SECTIONS;
     let mut fields = Vec::new();
     for section in sections {
         let place = if section == "top" { &schema } else { &schema["$defs"][section] };
@@ -66,13 +71,18 @@ fn generated_files_are_current() {
 #[test]
 fn every_option_is_in_the_sample_and_the_reference() {
     let (sample, reference) = (sample(), reference());
-    let aliases =
-        ["servers", "serverUrl", "httpUrl", "disabled", "disabledTools", "excludeTools", "includeTools", "$schema"];
-    for (section, name, says) in schema_fields().into_iter().filter(|(_, name, _)| !is_former(name)) {
+    // `servers` of an endpoint is no other name of anything.
+    let aliases = ["serverUrl", "httpUrl", "disabled", "disabledTools", "excludeTools", "includeTools", "$schema"];
+    let fields = schema_fields();
+    // A key of other programs may be an option elsewhere.
+    let is_option = |name: &str, says: bool| !says && fields.iter().any(|(_, other, says)| other == name && *says);
+    let fields = fields.iter().filter(|(_, name, says)| !is_former(name) && !is_option(name, *says));
+    for (section, name, says) in fields {
         let documented = reference.contains(&format!("| `{name}` |"));
         let shown = sample.contains(&format!("{name}: ")) || sample.contains(&format!("{name}:\n"));
         // Keys of other programs are only listed.
-        let known = says || name == "$schema";
+        let is_json = section == "argument";
+        let known = *says || name == "$schema" || is_json;
         assert_eq!(documented, known, "{section} {name}");
         assert_eq!(shown, known && !aliases.contains(&name.as_str()), "{section} {name}");
     }
@@ -106,7 +116,7 @@ fn every_field_of_the_schema_is_read_by_the_parser() {
 #[test]
 fn every_field_of_the_parser_is_in_the_schema() {
     let known = schema_fields();
-    for section in ["top", "server", "admin", "telemetry", "limits", "timeouts", "tools"] {
+    for section in SECTIONS {
         // The parser lists the fields it knows when it is given one that resembles none.
         let file = with_field(section, "qqqqqqqq", &json!(1));
         let errors = parse(&file.to_string(), Path::new("f.json"), &crate::env).unwrap_err();

@@ -15,8 +15,11 @@ use crate::out::{self, say};
 /// JSON-RPC error or a result with `isError`.
 pub(crate) async fn call(config: &Config, args: &CallArgs) -> Result<(), Failure> {
     let arguments = arguments(&args.arguments)?;
-    let call = tool_call(&Json::string(&args.tool), &arguments);
-    let response = with_assembly(config, async |assembly| Ok(assembly.gateway.handle(call).await)).await?;
+    let response = with_assembly(config, async |assembly| {
+        let endpoint = args.endpoint.find(&assembly.gateway)?;
+        Ok(assembly.gateway.handle(tool_call(&Json::string(&args.tool), &arguments, endpoint)).await)
+    })
+    .await?;
     let body = response.body();
     if std::io::stdout().is_terminal() {
         say!("{}", show::indented(&body));

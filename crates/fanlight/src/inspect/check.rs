@@ -1,10 +1,10 @@
 //! `fanlight check`: checks the configuration, that every backend answers, and that clients accept the merged names.
 
 use comfy_table::ColumnConstraint;
-use fanlight_canonical::{BackendClient, CallContext, Caller, Principal, SessionKey};
+use fanlight_canonical::{BackendClient, CallContext, Caller, Endpoint, Principal, SessionKey};
 use fanlight_config::Loaded;
 use fanlight_gateway::BackendId;
-use fanlight_gateway::catalogue::{ListKind, Snapshot};
+use fanlight_gateway::catalogue::{ListKind, ListView};
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
 use fanlight_protocol::{Era, Json};
 
@@ -36,7 +36,7 @@ pub(crate) async fn check(loaded: &Loaded) -> Result<(), Failure> {
 async fn inspect(assembly: &Assembly) -> usize {
     let mut lists = Vec::new();
     for kind in ListKind::ALL {
-        lists.push(assembly.gateway.catalogue(kind).await);
+        lists.push(assembly.gateway.catalogue(kind, &Endpoint::Everything).await);
     }
     let mut errors: Vec<String> = Vec::new();
     let mut table = show::table(&["SERVER", "TRANSPORT", "ERA", "TOOLS", "RESOURCES", "TEMPLATES", "PROMPTS"]);
@@ -45,7 +45,7 @@ async fn inspect(assembly: &Assembly) -> usize {
         column.set_constraint(ColumnConstraint::ContentWidth);
     });
     let mut described = Vec::new();
-    for (id, backend) in &assembly.backends {
+    for (id, backend) in assembly.servers.backends() {
         let status = backend.status();
         let mut eras = match (status.era, status.revision) {
             (Some(era), Some(revision)) => format!("{era} {revision}"),
@@ -59,8 +59,11 @@ async fn inspect(assembly: &Assembly) -> usize {
         let mut row = vec![backend.name().to_owned(), status.transport.to_owned(), eras];
         match backend.describe().await {
             Ok(description) => {
-                row.extend(lists.iter().map(|list| count(list, *id).to_string()));
+                row.extend(lists.iter().map(|list| count(list, id).to_string()));
                 described.push(format!("{} is {}", backend.name(), summary(&description)));
+                if let Ok(Some(choice)) = backend.session_choice().await {
+                    described.push(format!("{}: {choice}", backend.name()));
+                }
             }
             Err(error) => {
                 errors.push(format!("backend {:?} {error}", backend.name()));
@@ -99,8 +102,8 @@ async fn legacy_revision(backend: &dyn BackendClient) -> Option<String> {
     Some(show::plain(&revision.as_str()?, 40))
 }
 
-fn count(list: &Snapshot, backend: BackendId) -> usize {
-    list.entries().iter().filter(|entry| entry.backend == backend).count()
+fn count(list: &ListView, backend: BackendId) -> usize {
+    list.entries().filter(|entry| entry.backend == backend).count()
 }
 
 /// One line about a server: name, version and capabilities.
@@ -124,7 +127,7 @@ fn capabilities(description: &ServerDescription) -> String {
     names.map(|name| show::plain(&name, 40)).collect::<Vec<_>>().join(", ")
 }
 
-fn warnings(list: &Snapshot) -> impl Iterator<Item = String> {
+fn warnings(list: &ListView) -> impl Iterator<Item = String> {
     let collisions = list.collisions().iter().map(|collision| match &collision.alias {
         Some(alias) => format!(
             "{:?} and {:?} both have {:?}; clients read the one of {:?} as {alias}",

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::BackendClient as _;
+use fanlight_canonical::{BackendClient as _, Endpoint};
 use fanlight_config::Config;
 use fanlight_frontend::serve_http;
 use fanlight_protocol::param_header::{self, ParamHeader};
@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::client::{Client, other};
-use super::{arguments, difference, show, tool_call, tools, with_assembly};
+use super::{arguments, difference, looked_through, show, tool_call, tools, with_assembly};
 use crate::cli::CallArgs;
 use crate::failure::Failure;
 use crate::out::say;
@@ -23,6 +23,7 @@ use crate::wiring::{Assembly, frontend_settings};
 /// Prints the differences of the two results; fails if there are any.
 pub(crate) async fn diff(config: &Config, args: &CallArgs) -> Result<(), Failure> {
     let arguments = arguments(&args.arguments)?;
+    let config = &looked_through(config, &args.endpoint);
     let (direct, through) =
         with_assembly(config, async |assembly| both(config, assembly, args, &arguments).await).await?;
     if direct.is_error() != through.is_error() {
@@ -56,21 +57,23 @@ async fn both(
     args: &CallArgs,
     arguments: &Json,
 ) -> Result<(Response, Response), Failure> {
-    let snapshot = tools(assembly).await;
+    let endpoint = args.endpoint.find(&assembly.gateway)?;
+    let snapshot = tools(assembly, &endpoint).await;
     let tool = snapshot.find(&args.tool).ok_or_else(|| {
         Failure::usage(format!("no tool is called {:?}; `fanlight list tools` shows those there are", args.tool))
     })?;
-    let backend = assembly.backends.iter().find(|(id, _)| *id == tool.backend);
+    let backend = assembly.servers.backends().find(|(id, _)| *id == tool.backend);
     let (Some((_, backend)), Some(original)) = (backend, &tool.original) else {
         return Err(Failure::other("the tool has no backend"));
     };
-    let direct = backend.request(tool_call(original, arguments)).await;
+    let direct = backend.request(tool_call(original, arguments, Endpoint::Everything)).await;
     let direct = direct.map_err(|error| Failure::other(format!("backend {:?} {error}", backend.name())))?;
 
     let era = backend.status().era.unwrap_or(Era::Modern);
     let end = CancellationToken::new();
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(other)?;
-    let url = format!("http://{}{}", listener.local_addr().map_err(other)?, config.path);
+    let path = args.endpoint.path().unwrap_or(&config.path);
+    let url = format!("http://{}{path}", listener.local_addr().map_err(other)?);
     let front = tokio::spawn(serve_http(
         listener,
         Arc::clone(&assembly.gateway),

@@ -1,19 +1,24 @@
 //! `fanlight list`: the merged catalogue.
 
 use fanlight_config::Config;
-use fanlight_gateway::catalogue::{Entry, ListKind, Snapshot};
+use fanlight_gateway::catalogue::{Entry, ListKind, ListView};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 
 use super::{show, with_assembly};
-use crate::cli::Listed;
+use crate::cli::{EndpointArgs, Listed};
 use crate::failure::Failure;
 use crate::out::{self, say};
 
 const LONGEST_DESCRIPTION: usize = 100;
 
 /// Prints the merged lists; fails if a backend's part is missing.
-pub(crate) async fn list(config: &Config, what: Option<Listed>, json: bool) -> Result<(), Failure> {
+pub(crate) async fn list(
+    config: &Config,
+    what: Option<Listed>,
+    json: bool,
+    endpoint: &EndpointArgs,
+) -> Result<(), Failure> {
     let kinds: &[ListKind] = match what {
         Some(Listed::Tools) => &[ListKind::Tools],
         Some(Listed::Resources) => &[ListKind::Resources, ListKind::ResourceTemplates],
@@ -23,8 +28,9 @@ pub(crate) async fn list(config: &Config, what: Option<Listed>, json: bool) -> R
     with_assembly(config, async |assembly| {
         let mut all = ObjectBuilder::new();
         let mut missing = Vec::new();
+        let endpoint = endpoint.find(&assembly.gateway)?;
         for kind in kinds {
-            let snapshot = assembly.gateway.catalogue(*kind).await;
+            let snapshot = assembly.gateway.catalogue(*kind, &endpoint).await;
             if json {
                 all.member(kind.member(), &entries(&snapshot));
             } else {
@@ -41,14 +47,14 @@ pub(crate) async fn list(config: &Config, what: Option<Listed>, json: bool) -> R
 }
 
 /// The backends missing from a merged list, each with the reason.
-pub(super) fn incomplete(snapshot: &Snapshot) -> impl Iterator<Item = String> {
+pub(super) fn incomplete(snapshot: &ListView) -> impl Iterator<Item = String> {
     snapshot.contributions().filter_map(|contribution| {
         let reason = contribution.reason.as_ref()?;
         Some(format!("backend {:?} {}", contribution.backend, show::plain(reason, 300)))
     })
 }
 
-fn entries(snapshot: &Snapshot) -> Json {
+fn entries(snapshot: &ListView) -> Json {
     let mut list = ArrayBuilder::default();
     for entry in snapshot.entries() {
         list.push(&entry.visible);
@@ -56,18 +62,18 @@ fn entries(snapshot: &Snapshot) -> Json {
     list.finish()
 }
 
-fn print(kind: ListKind, snapshot: &Snapshot) {
+fn print(kind: ListKind, snapshot: &ListView) {
     let (title, key) = match kind {
         ListKind::Tools => ("TOOLS", "NAME"),
         ListKind::Resources => ("RESOURCES", "URI"),
         ListKind::ResourceTemplates => ("RESOURCE TEMPLATES", "URI TEMPLATE"),
         ListKind::Prompts => ("PROMPTS", "NAME"),
         // Few servers have any.
-        ListKind::Skills if snapshot.entries().is_empty() => return,
+        ListKind::Skills if snapshot.is_empty() => return,
         ListKind::Skills => ("SKILLS", "URI"),
     };
-    say!("{title} ({})", snapshot.entries().len());
-    if !snapshot.entries().is_empty() {
+    say!("{title} ({})", snapshot.len());
+    if !snapshot.is_empty() {
         let mut table = show::table(&[key, "SERVER", "DESCRIPTION"]);
         for entry in snapshot.entries() {
             table.add_row(row(entry, snapshot));
@@ -84,7 +90,7 @@ fn print(kind: ListKind, snapshot: &Snapshot) {
     say!("");
 }
 
-fn row(entry: &Entry, snapshot: &Snapshot) -> [String; 3] {
+fn row(entry: &Entry, snapshot: &ListView) -> [String; 3] {
     let text = |key: &str| entry.visible.get(key).and_then(|text| text.as_str().map(|text| text.into_owned()));
     let key = entry.key.as_ref().and_then(|key| key.as_str()).unwrap_or_default();
     let description = text("description").or_else(|| text("title")).or_else(|| text("name"));

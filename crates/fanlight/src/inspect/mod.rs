@@ -10,13 +10,15 @@ mod hops;
 mod list;
 mod show;
 mod trace_test;
+mod validate;
 
 use std::future::Future;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fanlight_canonical::{Call, CallContext, ServerMessages};
+use fanlight_canonical::{Call, CallContext, Caller, Endpoint, Holder, Principal, ServerMessages};
 use fanlight_config::Config;
+use fanlight_gateway::catalogue::{ListKind, ListView};
 use fanlight_protocol::json::{DEFAULT_NESTING, ObjectBuilder};
 use fanlight_protocol::{Json, Method};
 use fanlight_telemetry::Telemetry;
@@ -28,8 +30,9 @@ pub(crate) use diff::diff;
 pub(crate) use list::list;
 pub(crate) use show::{plain, table};
 pub(crate) use trace_test::trace_test;
+pub(crate) use validate::validate;
 
-use crate::cli::TraceArgs;
+use crate::cli::{EndpointArgs, TraceArgs};
 use crate::failure::Failure;
 use crate::log::Log;
 use crate::telemetry;
@@ -84,6 +87,15 @@ async fn first<T>(
     }
 }
 
+/// The configuration of a gateway that shows everything at its default endpoint, unless an endpoint is named.
+fn looked_through(config: &Config, endpoint: &EndpointArgs) -> Config {
+    let mut config = config.clone();
+    if endpoint.path().is_none() {
+        config.endpoints.clear();
+    }
+    config
+}
+
 /// A tool's arguments as given on the command line.
 fn arguments(text: &str) -> Result<Json, Failure> {
     let json = Json::parse(Bytes::copy_from_slice(text.as_bytes()), DEFAULT_NESTING)
@@ -96,18 +108,22 @@ fn arguments(text: &str) -> Result<Json, Failure> {
 }
 
 /// The canonical `tools/call` of `tool`, by the name that its receiver uses.
-fn tool_call(tool: &Json, arguments: &Json) -> Call {
+fn tool_call(tool: &Json, arguments: &Json, endpoint: Endpoint) -> Call {
     let mut params = ObjectBuilder::new();
     params.member("name", tool).member("arguments", arguments);
+    let caller = match endpoint {
+        Endpoint::Everything => Caller::gateway(),
+        endpoint => Caller::request_of(Holder::new(Principal::operator(), endpoint)),
+    };
     Call {
         method: Method::CallTool,
         params: Some(params.finish()),
-        context: CallContext::internal(),
+        context: Arc::new(CallContext { caller, ..(*CallContext::internal()).clone() }),
         messages: ServerMessages::discard(),
     }
 }
 
 /// Reads the merged list of tools from all backends.
-async fn tools(assembly: &Assembly) -> Arc<fanlight_gateway::catalogue::Snapshot> {
-    assembly.gateway.catalogue(fanlight_gateway::catalogue::ListKind::Tools).await
+async fn tools(assembly: &Assembly, endpoint: &Endpoint) -> ListView {
+    assembly.gateway.catalogue(ListKind::Tools, endpoint).await
 }

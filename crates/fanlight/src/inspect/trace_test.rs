@@ -22,8 +22,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::{Client, TraceParents, other};
 use super::hops::{Hop, Sent, judge};
-use super::{arguments, plain, with_traced_assembly};
-use crate::cli::TraceTestArgs;
+use super::{arguments, looked_through, plain, with_traced_assembly};
+use crate::cli::{EndpointArgs, TraceTestArgs};
 use crate::failure::Failure;
 use crate::observe::spans::{self, Kind, Span};
 use crate::observe::style::{Style, duration};
@@ -103,6 +103,7 @@ async fn with_own_gateway(
     arguments: &Json,
     ids: &Ids,
 ) -> Result<Observed, Failure> {
+    let config = &looked_through(config, &EndpointArgs::default());
     with_traced_assembly(config, async |assembly, telemetry| {
         let end = CancellationToken::new();
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(other)?;

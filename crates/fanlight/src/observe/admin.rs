@@ -46,7 +46,18 @@ impl Admin {
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
-        let mut request = self.http.get(url);
+        let (status, body) = self.send(self.http.get(url)).await?;
+        self.expect(status, StatusCode::OK, body)
+    }
+
+    /// The status and the bytes of the answer to a change that is asked for at `path`, which has these segments.
+    pub(crate) async fn post(&self, path: &[&str]) -> Result<(StatusCode, Vec<u8>), Failure> {
+        let mut url = self.base.clone();
+        url.path_segments_mut().map_err(|()| self.unexpected("its URL has no path"))?.clear().extend(path);
+        self.send(self.http.post(url)).await
+    }
+
+    async fn send(&self, mut request: reqwest::RequestBuilder) -> Result<(StatusCode, Vec<u8>), Failure> {
         if let Some(token) = &self.token {
             request = request.bearer_auth(token);
         }
@@ -58,8 +69,13 @@ impl Admin {
             }
             body.extend_from_slice(&chunk);
         }
-        match answer.status() {
-            StatusCode::OK => Ok(body),
+        Ok((answer.status(), body))
+    }
+
+    /// The body, unless the status is another than `expected`.
+    pub(crate) fn expect(&self, status: StatusCode, expected: StatusCode, body: Vec<u8>) -> Result<Vec<u8>, Failure> {
+        match status {
+            status if status == expected => Ok(body),
             StatusCode::UNAUTHORIZED => Err(Failure::other(format!(
                 "{} requires its token, and {}; put `admin.token` of its configuration into {TOKEN}",
                 self.shown(),

@@ -1,7 +1,8 @@
-//! The commands that read from the admin listener of a running gateway, `status` and `traces`, and the
+//! The commands that ask the admin listener of a running gateway, such as `status` and `reload`, and the
 //! rendering of spans that `trace-test` shares.
 
 mod admin;
+mod change;
 mod columns;
 pub(crate) mod spans;
 mod status;
@@ -10,5 +11,6 @@ mod traces;
 pub(crate) mod waterfall;
 
 pub(crate) use admin::Admin;
+pub(crate) use change::{change_server, end_session, reload};
 pub(crate) use status::status;
 pub(crate) use traces::traces;

@@ -111,7 +111,7 @@ async fn answers(
         let InputRequest { key, method, params } = request;
         let (sender, answer) = oneshot::channel();
         let trace = call.context.trace.clone();
-        let request = ServerRequest { method: method.clone(), params, trace, answer: sender, deadline };
+        let request = ServerRequest { method: method.clone(), params, trace, answer: sender, notices: None, deadline };
         call.messages.send(ServerMessage::Request(request)).await;
         open.push(OpenInput { key, method, url, answer, result: None });
     }

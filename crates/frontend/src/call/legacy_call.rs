@@ -81,6 +81,9 @@ impl ResponseStream<Response> for LegacyCall {
                         return Poll::Ready(Some(ResponseItem::Message(text)));
                     }
                 }
+                Poll::Ready(Some(ResponseItem::Message(ServerMessage::TaskProgress(progress)))) => {
+                    return Poll::Ready(Some(ResponseItem::Message(progress.text.into_bytes().into())));
+                }
                 Poll::Ready(Some(ResponseItem::Message(ServerMessage::Request(request)))) => {
                     self.open_server_request(request);
                 }

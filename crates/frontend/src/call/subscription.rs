@@ -134,6 +134,7 @@ impl Subscriptions {
             capabilities: sender.capabilities.detached(),
             log_level: None,
             wants_progress: false,
+            request: None,
             trace,
         };
         let (messages, receiver) = ServerMessages::channel(self.buffer);
@@ -201,6 +202,7 @@ impl ResponseStream<Response> for Subscription {
                     // Dropping a server request tells the server that the client cannot be asked.
                     Poll::Ready(Some(
                         ServerMessage::Request(_)
+                        | ServerMessage::TaskProgress(_)
                         | ServerMessage::StreamBegun
                         | ServerMessage::Pause { .. }
                         | ServerMessage::Refused(_),

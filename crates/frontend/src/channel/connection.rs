@@ -193,7 +193,7 @@ impl<C: Core> Transport for Arc<Connection<C>> {
     }
 
     async fn session(&self, origin: &Origin<'_>) -> Result<Option<ActiveSession>, Box<Refusal>> {
-        let session = self.current_session().filter(|session| session.session.belongs_to(&origin.principal));
+        let session = self.current_session().filter(|session| session.session.belongs_to(&origin.holder));
         Ok(session.map(|session| ActiveSession::new(&session)))
     }
 

@@ -38,4 +38,9 @@ impl<C: Core> Clients for Connection<C> {
             streams: self.ingress.subscriptions.count(),
         }
     }
+
+    /// The session of standard input and output ends with the process.
+    fn end_session(&self, _: &str) -> bool {
+        false
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use fanlight_protocol::json::{Chunks, Edits, ObjectBuilder};
-use fanlight_protocol::{Era, Json, Method, Response, Revision, code, param_header};
+use fanlight_protocol::{Era, Json, Method, Response, Revision, code, meta, param_header};
 use memchr::memmem;
 
 use super::{description, structured};
@@ -56,7 +56,41 @@ impl Rendering {
             (Era::Modern, Some(changed)) => modern_members(&self.method, &changed.body()),
             (Era::Modern, None) => modern_members(&self.method, &result),
         };
-        changed.as_ref().unwrap_or(response).to_message(&self.id, added)
+        match response.server_info().filter(|_| self.revision.era() == Era::Modern) {
+            Some(server) => with_server_info(changed.as_ref().unwrap_or(response), server, added, &self.id),
+            None => changed.as_ref().unwrap_or(response).to_message(&self.id, added),
+        }
+    }
+}
+
+/// The message that also says which server has answered, unless the result says so itself (2026-07-28 basic/index,
+/// Per-response protocol fields: every result should).
+fn with_server_info(response: &Response, server: &Json, added: Bytes, id: &Json) -> Chunks {
+    let body = response.body();
+    let mut named = ObjectBuilder::new();
+    named.member(meta::SERVER_INFO, server);
+    let named = named.finish();
+    match body.find(["_meta"]) {
+        Ok([None]) => {
+            let mut members = ObjectBuilder::new();
+            members.member("_meta", &named);
+            let members = members.finish().into_bytes();
+            let members = members.slice(1..members.len() - 1);
+            let separator: &[u8] = if added.is_empty() { b"" } else { b"," };
+            response.to_message(id, [&added[..], separator, &members[..]].concat().into())
+        }
+        Ok([Some(place)]) => {
+            let own = body.slice(place.clone());
+            if !own.is_object() || own.get(meta::SERVER_INFO).is_some() {
+                return response.to_message(id, added);
+            }
+            let mut edits = Edits::new(body.bytes().clone());
+            let named = named.into_bytes();
+            edits.insert_owned_members(place.start, named.slice(1..named.len() - 1));
+            response.with_body(&edits.finish_json()).to_message(id, added)
+        }
+        // Two of them: which one is read is not for Fanlight to say.
+        Err(_) => response.to_message(id, added),
     }
 }
 
@@ -235,6 +269,31 @@ mod tests {
         assert!(message(&kept, Revision::V2025_11_25).ends_with(&[list.bytes(), &b"}"[..]].concat()));
         // Another result is another matter.
         assert!(kept.with_body(&list).derived().is_none());
+    }
+
+    #[test]
+    fn modern_results_name_the_legacy_server_that_sent_them() {
+        let render = |revision: Revision, result: &'static str| {
+            let server = std::sync::Arc::new(Json::literal(r#"{ "name":"s"}"#));
+            let response = Response::from_result(&Json::literal(result)).from_server(server);
+            let (id, method) = (Json::literal("1"), Method::CallTool);
+            let message = Rendering { id, method, revision, mirrors_params: None }.message(&response).into_bytes();
+            let text = String::from_utf8(message.to_vec()).unwrap();
+            text.strip_prefix(r#"{"jsonrpc":"2.0","id":1,"result":"#).unwrap().strip_suffix('}').unwrap().to_owned()
+        };
+        let modern = |result| render(Revision::V2026_07_28, result);
+        const INFO: &str = r#""io.modelcontextprotocol/serverInfo":{ "name":"s"}"#;
+        assert_eq!(modern("{}"), format!(r#"{{"resultType":"complete","_meta":{{{INFO}}}}}"#));
+        let said = r#"{"resultType":"x","a":1.0}"#;
+        assert_eq!(modern(said), format!(r#"{{"_meta":{{{INFO}}},{}"#, &said[1..]));
+        let with_meta = r#"{"resultType":"x","_meta":{ "k":1E400}}"#;
+        assert_eq!(modern(with_meta), format!(r#"{{"resultType":"x","_meta":{{{INFO}, "k":1E400}}}}"#));
+        let own = r#"{"resultType":"x","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"own"}}}"#;
+        assert_eq!(modern(own), own);
+        for odd in [r#"{"resultType":"x","_meta":7}"#, r#"{"resultType":"x","_meta":{},"_meta":{}}"#] {
+            assert_eq!(modern(odd), odd);
+        }
+        assert_eq!(render(Revision::V2025_11_25, with_meta), with_meta);
     }
 
     #[test]

@@ -4,15 +4,16 @@
 //! A transport frames messages, implements [`Transport`] for what differs between transports, and sends
 //! what [`Ingress::receive`] returns.
 
+mod notification;
 mod request;
 mod transport;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fanlight_canonical::{Core, Peer, Principal};
+use fanlight_canonical::{Core, Endpoint, Holder, Peer};
 use fanlight_protocol::message::Sender;
-use fanlight_protocol::{Era, Json, Message, MessageError, Method, Notification, Request, Response, Revision};
+use fanlight_protocol::{Era, Json, Message, MessageError, Request, Response, Revision};
 use fanlight_protocol::{RpcError, code};
 use fanlight_telemetry::{ServerSpan, TrustInbound, without_trace_context};
 use tokio::sync::OwnedSemaphorePermit;
@@ -22,7 +23,7 @@ pub(crate) use self::transport::Transport;
 use crate::call::RenderedCall;
 use crate::call::subscription::Subscriptions;
 use crate::eras::params::{Meta, Params};
-use crate::eras::{era, fault, modern};
+use crate::eras::{era, fault};
 use crate::error::FrontendError;
 use crate::facts::TransportFacts;
 use crate::settings::FrontendSettings;
@@ -41,15 +42,15 @@ pub(crate) struct Ingress<C> {
 /// The sender of a message.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin<'a> {
-    /// Everything that the message names must belong to this principal.
-    pub(crate) principal: Principal,
+    /// Every handle in the message must belong to this principal at this endpoint.
+    pub(crate) holder: Holder,
     pub(crate) facts: TransportFacts<'a>,
 }
 
 impl Origin<'_> {
     /// Whose share of a limit the message takes.
     pub(crate) fn peer(&self) -> Peer {
-        Peer::of(&self.principal, self.facts.peer_address())
+        Peer::of(self.holder.principal(), self.facts.peer_address())
     }
 }
 
@@ -104,7 +105,7 @@ pub(crate) enum Reason {
     Malformed,
     /// The params of a well-formed request cannot be used.
     Params,
-    /// It names no session of its principal.
+    /// It names no session of its principal at its endpoint.
     UnknownSession,
     /// Others use what it needs at the moment.
     Busy,
@@ -148,9 +149,9 @@ impl<C: Core> Ingress<C> {
         })
     }
 
-    /// Identifies the sender of a message. Every [`Origin`] is made here, once for each message.
-    pub(crate) fn identify<'a>(&self, facts: TransportFacts<'a>) -> Origin<'a> {
-        Origin { principal: self.settings.identify.principal(&facts), facts }
+    /// Identifies the sender of a message that came to `endpoint`. Every [`Origin`] is made here, once for each message.
+    pub(crate) fn identify<'a>(&self, facts: TransportFacts<'a>, endpoint: Endpoint) -> Origin<'a> {
+        Origin { holder: Holder::new(self.settings.identify.principal(&facts), endpoint), facts }
     }
 
     /// Takes what a transport has received: a message, or a batch where the session's revision has them.
@@ -224,38 +225,6 @@ impl<C: Core> Ingress<C> {
         Ok(Received::Batch(session, requests))
     }
 
-    async fn notification<T: Transport>(
-        &self,
-        transport: &T,
-        origin: &Origin<'_>,
-        notification: &Notification,
-    ) -> Result<(), Box<Refusal>> {
-        let params = Params::read(notification.params().as_ref())?;
-        let version = transport.version_header();
-        if let Some(unknown) = version.filter(|version| Revision::from_name(version).is_none()) {
-            return Err(Refusal::malformed(modern::unsupported(unknown)));
-        }
-        self.admit(transport, origin, false)?;
-        let running = match transport.running() {
-            Some(running) => Some(Arc::clone(running)),
-            // 2026-07-28 has no notification from client to server on HTTP: a modern one, cancellation
-            // included, is accepted and means nothing (streamable-http, Sending Messages).
-            None if era::of_message(&params.meta, version) == Era::Modern => None,
-            None => transport.session(origin).await?.map(|session| Arc::clone(&session.session.running)),
-        };
-        match (&notification.method, running, params.request_id()) {
-            (Method::Cancelled, Some(running), Some(id)) => running.cancel(&id),
-            (Method::Initialized, ..) => transport.initialized(),
-            (Method::Other(_), Some(_), _) => {
-                if let Some(session) = transport.session(origin).await? {
-                    self.core.notify(notification.clone(), Arc::new(session.session.context(false)));
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
     /// A client's answer to a server request, which is one of its own session. Modern clients "MUST NOT
     /// send JSON-RPC responses".
     async fn response<T: Transport>(
@@ -293,11 +262,11 @@ impl<C: Core> Ingress<C> {
         let mut params = match Params::read(request.params.as_ref()) {
             Ok(params) => params,
             Err(error) => {
-                let span = trace::begin(&self.settings, &request, &origin.facts);
+                let span = trace::begin(&self.settings, &request, origin.holder.endpoint(), &origin.facts);
                 return Err(Refusal::malformed(error).of_request(&request.id, span));
             }
         };
-        let span = trace::begin_read(&self.settings, &request, &params, &origin.facts);
+        let span = trace::begin_read(&self.settings, &request, &params, origin.holder.endpoint(), &origin.facts);
         if self.settings.trust_inbound != TrustInbound::Trust
             && let Some(stripped) = request.params.as_ref().and_then(without_trace_context)
         {

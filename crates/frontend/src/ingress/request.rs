@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::{CallContext, Caller, Core, Peer};
+use fanlight_canonical::{CallContext, Caller, Core, Peer, SessionRequest};
 use fanlight_protocol::capability::can_be_asked;
 use fanlight_protocol::member_name::is_confusable_method;
 use fanlight_protocol::{Era, Json, Method, Request, Response, Revision, RpcError, code};
@@ -77,12 +77,12 @@ impl<C: Core> Ingress<C> {
         let revision = transport.revision(&params.meta)?;
         span.set_revision(revision);
         let sender = modern::request_meta(&params.meta)?;
-        transport.check_headers(&self.core, request, params, span.within()).await?;
+        transport.check_headers(&self.core, request, params, origin.holder.endpoint(), span.within()).await?;
         modern::check_method(&request.method, &sender)?;
         let is_subscription = request.method == Method::Listen;
         let permit = self.admit(transport, origin, !is_subscription)?;
         let cancellation = transport.running().map(|running| running.begin(&request.id));
-        let caller = Caller::request_of(origin.principal.clone());
+        let caller = Caller::request_of(origin.holder.clone());
         let kind = if is_subscription { RequestKind::Subscription } else { RequestKind::Call };
         let stream: Result<Responses, RpcError> = if is_subscription {
             let opened = self.subscriptions.open(
@@ -125,7 +125,7 @@ impl<C: Core> Ingress<C> {
         }
         let (state, responses) = (params.request_state(), params.input_responses());
         let retry = Retry {
-            principal: &origin.principal,
+            holder: &origin.holder,
             method: &request.method,
             params: request.params.as_ref(),
             state: state.as_ref(),
@@ -176,6 +176,7 @@ impl<C: Core> Ingress<C> {
             capabilities: kept(sender.capabilities),
             log_level: sender.log_level,
             wants_progress,
+            request: None,
             tasks,
             trace,
         };
@@ -240,8 +241,12 @@ impl<C: Core> Ingress<C> {
         };
         let client = &session.session;
         let (takes_messages, progress_token) = (transport.takes_messages(), params.meta.progress_token());
-        let context =
-            CallContext { trace: span.parent(), ..client.context(takes_messages && progress_token.is_some()) };
+        let named = Arc::new(SessionRequest::new(progress_token.clone()));
+        let context = CallContext {
+            trace: span.parent(),
+            request: Some(Arc::clone(&named)),
+            ..client.context(takes_messages && progress_token.is_some())
+        };
         let logs = legacy::log_gate(client.log_level());
         let filter = NotificationFilter { progress_token, logs, era: Era::Legacy };
         let limits = || input_rounds::Limits {
@@ -257,7 +262,7 @@ impl<C: Core> Ingress<C> {
             messages: takes_messages.then_some(self.settings.notification_buffer),
         };
         let mut call = CoreCall::start_after(listening, &self.core, core_request);
-        call.set_cancellation(Some(client.running.begin(&request.id)));
+        call.set_cancellation(Some(client.running.begin_named(&request.id, named)));
         call.keep_session(session.clone().into_guard());
         if let Some(detached) = transport.detached() {
             call.outlive_in(detached);
@@ -289,7 +294,7 @@ impl<C: Core> Ingress<C> {
             );
             Refusal::new(Reason::Busy, RpcError::new(code::INTERNAL, spent.to_string()))
         })?;
-        let client = Client { principal: origin.principal.clone(), peer, initialize, _memory: memory };
+        let client = Client { holder: origin.holder.clone(), peer, initialize, _memory: memory };
         let session = Session::new(client, running, limit, &self.core);
         session.count(&self.settings.telemetry);
         let streams = SessionStreams::new(session, &self.settings);

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use fanlight_canonical::Core;
+use fanlight_canonical::{Core, Endpoint};
 use fanlight_protocol::{Request, Revision, RpcError};
 use fanlight_telemetry::Parent;
 use tokio::sync::Semaphore;
@@ -47,13 +47,14 @@ pub(crate) trait Transport: Send + Sync {
         _core: &Arc<C>,
         _request: &Request,
         _params: &Params,
+        _endpoint: &Endpoint,
         _trace: &Parent,
     ) -> impl Future<Output = Result<(), RpcError>> + Send {
         std::future::ready(Ok(()))
     }
 
     /// The legacy session that a message belongs to. `None` if its connection has none; an error if the
-    /// message must name one, and it does not exist for its principal.
+    /// message must name one, and it does not exist for its principal at its endpoint.
     fn session(&self, origin: &Origin<'_>) -> impl Future<Output = Result<Option<ActiveSession>, Box<Refusal>>> + Send;
 
     /// The id of the session, where the message has it.

@@ -7,7 +7,7 @@ pub(crate) mod testing;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fanlight_canonical::{CallContext, Caller, Core, Peer, Principal, ServerRequest, SessionKey};
+use fanlight_canonical::{CallContext, Caller, Core, Endpoint, Holder, Peer, ServerRequest, SessionKey};
 use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Json, Response, Revision};
@@ -37,8 +37,8 @@ pub(crate) struct Session {
 
 /// The client of a session.
 pub(crate) struct Client {
-    /// No other principal may use the session.
-    pub(crate) principal: Principal,
+    /// No other principal may use the session, and no other endpoint.
+    pub(crate) holder: Holder,
     /// Whose share of a limit the session takes.
     pub(crate) peer: Peer,
     pub(crate) initialize: InitializeParams,
@@ -81,14 +81,19 @@ impl Session {
         *lock(&self.counted) = Some(CountGuard::session(telemetry));
     }
 
-    /// Whether `principal` opened the session.
-    pub(crate) fn belongs_to(&self, principal: &Principal) -> bool {
-        self.client.principal == *principal
+    /// Whether `holder` opened the session.
+    pub(crate) fn belongs_to(&self, holder: &Holder) -> bool {
+        self.client.holder == *holder
     }
 
     /// Whose share of a limit it takes.
     pub(crate) fn peer(&self) -> &Peer {
         &self.client.peer
+    }
+
+    /// The endpoint that it belongs to.
+    pub(crate) fn endpoint(&self) -> &Endpoint {
+        self.client.holder.endpoint()
     }
 
     /// The revision agreed on.
@@ -133,14 +138,15 @@ impl Session {
 
     /// The context of one request of the session.
     pub(crate) fn context(&self, wants_progress: bool) -> CallContext {
-        let Client { principal, peer, initialize, .. } = &self.client;
+        let Client { holder, peer, initialize, .. } = &self.client;
         CallContext {
-            caller: Caller::session_of(principal.clone(), self.key),
+            caller: Caller::session_of(holder.clone(), self.key),
             peer: peer.clone(),
             client_info: initialize.client_info.clone(),
             capabilities: initialize.capabilities.clone(),
             log_level: self.log_level(),
             wants_progress,
+            request: None,
             tasks: initialize.tasks(),
             trace: Parent::default(),
         }

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
+use fanlight_canonical::SessionRequest;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::Kind;
 use slab::Slab;
@@ -38,6 +39,8 @@ pub(crate) struct RunningRequests(Mutex<Slab<Entry>>);
 #[derive(Debug)]
 struct Entry {
     id: Json,
+    /// A session's request, which other messages of the client can name.
+    request: Option<Arc<SessionRequest>>,
     /// `None` once it has been cancelled.
     cancel: Option<oneshot::Sender<()>>,
 }
@@ -45,8 +48,17 @@ struct Entry {
 impl RunningRequests {
     /// Enters a request. It leaves when the returned [`Cancellation`] is dropped.
     pub(crate) fn begin(self: &Arc<Self>, id: &Json) -> Cancellation {
+        self.enter(id, None)
+    }
+
+    /// [`RunningRequests::begin`] for a request of a session.
+    pub(crate) fn begin_named(self: &Arc<Self>, id: &Json, request: Arc<SessionRequest>) -> Cancellation {
+        self.enter(id, Some(request))
+    }
+
+    fn enter(self: &Arc<Self>, id: &Json, request: Option<Arc<SessionRequest>>) -> Cancellation {
         let (cancel, cancelled) = oneshot::channel();
-        let key = self.lock().insert(Entry { id: id.clone(), cancel: Some(cancel) });
+        let key = self.lock().insert(Entry { id: id.clone(), request, cancel: Some(cancel) });
         Cancellation { cancelled, requests: Arc::clone(self), key }
     }
 
@@ -60,6 +72,20 @@ impl RunningRequests {
     pub(crate) fn cancel(&self, id: &Json) {
         let id = RequestId::of(id);
         self.cancel_where(|entry| RequestId::of(&entry.id) == id);
+    }
+
+    /// The only request of the session with this id and this progress token, as far as they are given.
+    pub(crate) fn named(&self, id: Option<&Json>, token: Option<&Json>) -> Option<Arc<SessionRequest>> {
+        let is_same = |own: Option<&Json>, given: Option<&Json>| {
+            given.is_none_or(|given| own.is_some_and(|own| RequestId::of(own) == RequestId::of(given)))
+        };
+        let requests = self.lock();
+        let mut found = requests.iter().filter_map(|(_, entry)| {
+            let request = entry.request.as_ref()?;
+            (is_same(Some(&entry.id), id) && is_same(request.progress_token(), token)).then_some(request)
+        });
+        let only = found.next()?;
+        found.next().is_none().then(|| Arc::clone(only))
     }
 
     /// Cancels every request.
@@ -132,6 +158,27 @@ mod tests {
         running.cancel_all();
         second.await;
         assert!(running.count() == 0);
+    }
+
+    #[tokio::test]
+    async fn request_is_named_by_its_id_or_its_token() {
+        let running = Arc::new(RunningRequests::default());
+        let request = |token: Option<&'static str>| Arc::new(SessionRequest::new(token.map(Json::literal)));
+        let (first, second) = (request(Some(r#""t""#)), request(Some("7")));
+        let _first = running.begin_named(&Json::literal("1"), Arc::clone(&first));
+        let _second = running.begin_named(&Json::literal("7"), Arc::clone(&second));
+        let _unnamed = running.begin(&Json::literal("3"));
+        let named = |id: Option<&'static str>, token: Option<&'static str>| {
+            let (id, token) = (id.map(Json::literal), token.map(Json::literal));
+            let found = running.named(id.as_ref(), token.as_ref())?;
+            Some(if Arc::ptr_eq(&found, &first) { 1 } else { 2 })
+        };
+        assert_eq!((named(Some("1"), None), named(None, Some(r#""\u0074""#))), (Some(1), Some(1)));
+        assert_eq!((named(Some("7"), None), named(Some("7"), Some("7"))), (Some(2), Some(2)));
+        for (id, token) in [(Some("1"), Some("7")), (Some("3"), None), (Some("9"), None), (None, Some("1"))] {
+            assert_eq!(named(id, token), None, "{id:?} {token:?}");
+        }
+        assert_eq!(named(None, None), None, "several");
     }
 
     fn is_pending(cancellation: &mut Cancellation) -> bool {

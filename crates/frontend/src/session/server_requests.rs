@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use fanlight_canonical::ServerRequest;
-use fanlight_protocol::json::ObjectBuilder;
+use fanlight_canonical::{ClientNotices, ServerRequest};
+use fanlight_protocol::json::{Edits, ObjectBuilder};
 use fanlight_protocol::message::{notification_text, request_text};
-use fanlight_protocol::{Json, Method, Response};
+use fanlight_protocol::{Json, Method, Notification, Response, meta};
 use fanlight_telemetry::{ClientSpan, Departure, Target};
 use tokio::sync::oneshot;
 
@@ -33,6 +33,7 @@ struct Table {
 #[derive(Debug)]
 struct Open {
     answer: oneshot::Sender<Response>,
+    notices: Option<ClientNotices>,
     method: Method,
     span: ClientSpan,
 }
@@ -57,11 +58,12 @@ impl ServerRequests {
         }
         table.last += 1;
         let number = table.last;
-        let ServerRequest { method, params, trace, answer, .. } = request;
+        let ServerRequest { method, params, trace, answer, notices, .. } = request;
         let (id, target) = (id(number), Target::None);
         let span = trace.to_client(&Departure { method: &method, target, id: Some((&id).into()), attempt: 1 });
+        let params = params.map(|params| with_progress_token(&params, &id).unwrap_or(params));
         let text = request_text(&id, method.as_str(), span.propagation().into_params(params.as_ref()).as_ref());
-        table.open.insert(number, Open { answer, method, span });
+        table.open.insert(number, Open { answer, notices, method, span });
         Some((number, text))
     }
 
@@ -75,12 +77,27 @@ impl ServerRequests {
     pub(crate) fn answer(&self, response: Response) {
         let answered = number(&response.id()).and_then(|number| self.lock().open.remove(&number));
         match answered {
-            Some(Open { answer, method, span }) => {
+            Some(Open { answer, method, span, .. }) => {
                 span.answered(&method, &response);
                 drop(answer.send(response));
             }
             None => tracing::debug!("response of a client ignored: it answers no open request"),
         }
+    }
+
+    /// Passes a notification of the client to the server whose open request it names by `id`, which is the request's progress
+    /// token, too. One that names no open request, or does not fit, is dropped.
+    pub(crate) fn notify(&self, id: &Json, notification: &Notification) {
+        let table = self.lock();
+        let notices = number(id).and_then(|number| table.open.get(&number)?.notices.as_ref());
+        if notices.is_none_or(|notices| notices.try_send(Box::new(notification.clone())).is_err()) {
+            tracing::debug!(method = %notification.method, "notification of a client dropped: its request takes none");
+        }
+    }
+
+    /// Whether an id or progress token is one of those that server requests get here.
+    pub(crate) fn is_id(id: &Json) -> bool {
+        number(id).is_some()
     }
 
     /// Whether a request is still open; then the task is woken when the server stops waiting. A request
@@ -107,6 +124,17 @@ impl ServerRequests {
 
 fn id(number: u64) -> Json {
     Json::string(&format!("{PREFIX}{number}"))
+}
+
+/// The params with the request's id in place of the server's progress token, if they have one: tokens of several servers
+/// could be equal (2025-11-25 basic/utilities/progress, Progress Flow).
+fn with_progress_token(params: &Json, id: &Json) -> Option<Json> {
+    let own = params.members().find(|member| member.is(params, "_meta"))?.value;
+    let own_meta = params.slice(own.clone());
+    let token = own_meta.members().find(|member| member.is(&own_meta, meta::PROGRESS_TOKEN))?.value;
+    let mut edits = Edits::new(params.bytes().clone());
+    edits.replace(own.start + token.start..own.start + token.end, id.bytes().clone());
+    Some(edits.finish_json())
 }
 
 fn number(id: &Json) -> Option<u64> {
@@ -137,7 +165,7 @@ mod tests {
         let params = Some(Json::literal(r#"{ "x":1.0}"#));
         let deadline = Instant::now() + Duration::from_secs(600);
         let (method, trace) = (Method::from_name("elicitation/create"), Parent::default());
-        (ServerRequest { method, params, trace, answer, deadline }, answered)
+        (ServerRequest { method, params, trace, answer, notices: None, deadline }, answered)
     }
 
     fn answer(text: &'static str) -> Response {
@@ -170,6 +198,27 @@ mod tests {
         }
         requests.answer(answer(r#"{"jsonrpc":"2.0","id":"fanlight-1","error":{"code":-1,"message":"no"}}"#));
         assert_eq!(first_answer.try_recv().unwrap().error_code(), Some(-1));
+    }
+
+    #[test]
+    fn notifications_reach_the_open_request_that_they_name() {
+        let requests = ServerRequests::new(2);
+        let (mut asked, _answered) = request();
+        let (notices, mut received) = tokio::sync::mpsc::channel(1);
+        asked.notices = Some(notices);
+        asked.params = Some(Json::literal(r#"{ "_meta":{"k":1.0,"progressToken":7 },"x":1}"#));
+        let (_, text) = requests.open(asked).unwrap();
+        let params = r#"{ "_meta":{"k":1.0,"progressToken":"fanlight-1" },"x":1}"#;
+        assert!(text.as_text().ends_with(&format!(r#""params":{params}}}"#)), "{text}");
+        let progress = Notification::new(Method::Progress, Some(&Json::literal(r#"{"progressToken":"fanlight-1"}"#)));
+        for unknown in [r#""fanlight-2""#, "1", r#""1""#] {
+            requests.notify(&Json::literal(unknown), &progress);
+            assert!(received.try_recv().is_err(), "{unknown}");
+        }
+        requests.notify(&id(1), &progress);
+        requests.notify(&id(1), &progress);
+        assert_eq!(received.try_recv().unwrap().method, Method::Progress);
+        assert!(received.try_recv().is_err(), "what does not fit is dropped");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fanlight_canonical::{Call, Core, Listen, Listening, Peer, Principal, SessionKey};
+use fanlight_canonical::{Call, Core, Endpoint, Listen, Listening, Peer, Principal, SessionKey};
 use fanlight_protocol::{Json, Response, Revision, RpcError};
 
 use super::Client;
@@ -50,7 +50,7 @@ impl ListenCore {
             capabilities: Json::literal(r#"{"sampling":{}}"#),
         };
         let memory = ByteBudget::new(1 << 10).reserve(&peer, initialize.len()).unwrap();
-        let client = Client { principal, peer, initialize, _memory: memory };
+        let client = Client { holder: principal.into(), peer, initialize, _memory: memory };
         Session::new(client, Arc::default(), 1, self)
     }
 
@@ -65,7 +65,11 @@ impl Core for ListenCore {
         Response::from_result(&Json::empty_object())
     }
 
-    async fn tool(&self, _: &str, _: &fanlight_telemetry::Parent) -> Option<Arc<Json>> {
+    fn endpoint(&self, _: &str) -> Option<Endpoint> {
+        None
+    }
+
+    async fn tool(&self, _: &str, _: &Endpoint, _: &fanlight_telemetry::Parent) -> Option<Arc<Json>> {
         None
     }
 

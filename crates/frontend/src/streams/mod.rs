@@ -229,6 +229,7 @@ impl SessionStreams {
         SessionView {
             digest: shown_id(id),
             revision: Some(session.revision().as_str()),
+            endpoint: session.endpoint().path().cloned(),
             transport,
             client_info: session.client_info().cloned(),
             running: session.running.count(),

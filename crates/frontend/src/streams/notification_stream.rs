@@ -145,6 +145,9 @@ impl NotificationStream {
                     None => return,
                 }
             }
+            ServerMessage::TaskProgress(progress) => {
+                self.mailbox.push(Waiting { text: progress.text, request: None }, limits)
+            }
             ServerMessage::Request(request) => match session.open_server_request(request) {
                 Some((number, text)) => {
                     self.open.push(number);

@@ -9,25 +9,26 @@ use std::future::{Future, ready};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fanlight_canonical::{Peer, Principal, Shares};
+use fanlight_canonical::{Holder, Peer, Shares};
 use fanlight_telemetry::clients::SessionView;
 
 use super::SessionStreams;
+use crate::insight::shown_id;
 use crate::random_id::new_id;
 use crate::session::SessionGuard;
 
 /// Sessions by id. An id is a secret, but it is not enough: only the principal that opened a session can
-/// use it, and for others it does not exist. A store that replicas share may wait for a session to be
+/// use it, at the same endpoint, and for others it does not exist. A store that replicas share may wait for a session to be
 /// taken over.
 pub(crate) trait SessionStore: Send + Sync {
     /// Enters a session; returns its id.
     fn open(&self, session: Arc<SessionStreams>) -> impl Future<Output = Result<Box<str>, OpenError>> + Send;
 
-    /// The session of `principal` with this id; it does not expire while the result lives.
-    fn enter(&self, id: &str, principal: &Principal) -> impl Future<Output = Option<ActiveSession>> + Send;
+    /// The session of `holder` with this id; it does not expire while the result lives.
+    fn enter(&self, id: &str, holder: &Holder) -> impl Future<Output = Option<ActiveSession>> + Send;
 
-    /// Ends the session of `principal` with this id and cancels its requests; returns whether there was one.
-    fn end(&self, id: &str, principal: &Principal) -> impl Future<Output = bool> + Send;
+    /// Ends the session of `holder` with this id and cancels its requests; returns whether there was one.
+    fn end(&self, id: &str, holder: &Holder) -> impl Future<Output = bool> + Send;
 }
 
 /// The sessions of this process.
@@ -73,12 +74,12 @@ impl SessionStore for InMemorySessions {
         ready(self.open_now(session))
     }
 
-    fn enter(&self, id: &str, principal: &Principal) -> impl Future<Output = Option<ActiveSession>> + Send {
-        ready(self.enter_now(id, principal))
+    fn enter(&self, id: &str, holder: &Holder) -> impl Future<Output = Option<ActiveSession>> + Send {
+        ready(self.enter_now(id, holder))
     }
 
-    fn end(&self, id: &str, principal: &Principal) -> impl Future<Output = bool> + Send {
-        ready(self.end_now(id, principal))
+    fn end(&self, id: &str, holder: &Holder) -> impl Future<Output = bool> + Send {
+        ready(self.end_now(id, holder))
     }
 }
 
@@ -108,9 +109,9 @@ impl InMemorySessions {
         Ok(id)
     }
 
-    pub(super) fn enter_now(&self, id: &str, principal: &Principal) -> Option<ActiveSession> {
+    pub(super) fn enter_now(&self, id: &str, holder: &Holder) -> Option<ActiveSession> {
         let mut table = self.lock();
-        let entry = table.get(id).filter(|entry| entry.0.session.belongs_to(principal))?;
+        let entry = table.get(id).filter(|entry| entry.0.session.belongs_to(holder))?;
         if entry.is_expired(self.idle) {
             let ended = table.remove(id);
             drop(table);
@@ -120,14 +121,23 @@ impl InMemorySessions {
         Some(ActiveSession::new(&entry.0))
     }
 
-    pub(super) fn end_now(&self, id: &str, principal: &Principal) -> bool {
+    pub(super) fn end_now(&self, id: &str, holder: &Holder) -> bool {
         let mut table = self.lock();
-        if !table.get(id).is_some_and(|entry| entry.0.session.belongs_to(principal)) {
+        if !table.get(id).is_some_and(|entry| entry.0.session.belongs_to(holder)) {
             return false;
         }
         let ended = table.remove(id);
         drop(table);
         ended.is_some_and(|entry| !entry.is_expired(self.idle))
+    }
+
+    /// Ends the session that an operator sees under this digest, and cancels its requests; returns whether there was one.
+    pub(crate) fn end_shown(&self, digest: &str) -> bool {
+        let mut table = self.lock();
+        let id = table.keys().find(|id| shown_id(id) == digest).cloned();
+        let ended = id.and_then(|id| table.remove(&id));
+        drop(table);
+        ended.is_some()
     }
 
     /// Ends the sessions that have expired; in the others, forgets the streams that have had no reader

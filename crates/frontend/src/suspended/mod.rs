@@ -110,7 +110,9 @@ impl ResponseStream<Response> for SuspendableCall {
                 }
                 Poll::Ready(Some(ResponseItem::Message(ServerMessage::Refused(missing)))) => call.note_missing(missing),
                 Poll::Ready(Some(
-                    ResponseItem::Message(ServerMessage::Pause { .. } | ServerMessage::StreamBegun)
+                    ResponseItem::Message(
+                        ServerMessage::Pause { .. } | ServerMessage::StreamBegun | ServerMessage::TaskProgress(_),
+                    )
                     | ResponseItem::Pause(_)
                     | ResponseItem::StreamBegun,
                 )) => {}

@@ -1,12 +1,12 @@
 //! `requestState`: what a client carries from the answer that asks for input to the request that
 //! brings it. Sealed, so that it can be neither read nor changed, and bound to its request and its
-//! principal.
+//! principal at its endpoint.
 //!
 //! Source: 2026-07-28 basic/patterns/mrtr, Server Requirements 4 and 5.
 
 use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 use bytes::Bytes;
-use fanlight_canonical::Principal;
+use fanlight_canonical::Holder;
 use fanlight_protocol::json::{Kind, MAX_NESTING};
 use fanlight_protocol::seal::{KeyError, Keys, Seal};
 use fanlight_protocol::{Json, Method};
@@ -72,23 +72,23 @@ impl StateSeal {
         Seal::new(keys, PURPOSE).map(Self)
     }
 
-    pub(super) fn seal(&self, state: &State, owner: &Principal) -> Option<String> {
+    pub(super) fn seal(&self, state: &State, owner: &Holder) -> Option<String> {
         let (round, expires) = (state.round.to_be_bytes(), state.expires.to_be_bytes());
         self.seal_bytes(&[&[SUSPENDED], &state.id[..], &round[..], &expires[..], &state.digest[..]].concat(), owner)
     }
 
     /// `None` also if the error is too large to be carried.
-    pub(super) fn seal_url_elicitation(&self, state: &UrlElicitation, owner: &Principal) -> Option<String> {
+    pub(super) fn seal_url_elicitation(&self, state: &UrlElicitation, owner: &Holder) -> Option<String> {
         let (expires, error) = (state.expires.to_be_bytes(), state.error.bytes());
         let fits = error.len() <= LARGEST_ERROR;
         fits.then(|| self.seal_bytes(&[&[URL_ELICITATION], &expires[..], &state.digest[..], error].concat(), owner))?
     }
 
-    fn seal_bytes(&self, plain: &[u8], owner: &Principal) -> Option<String> {
+    fn seal_bytes(&self, plain: &[u8], owner: &Holder) -> Option<String> {
         Some(format!("{PREFIX}{}.{}", self.0.name(), self.0.seal_for(plain, &owner.to_bytes())?))
     }
 
-    pub(super) fn open(&self, text: &str, owner: &Principal) -> Opened {
+    pub(super) fn open(&self, text: &str, owner: &Holder) -> Opened {
         let Some((name, sealed)) = text.strip_prefix(PREFIX).and_then(|rest| rest.split_once('.')) else {
             return Opened::Foreign;
         };
@@ -188,9 +188,11 @@ fn text(digest: &mut Context, text: &str) {
 
 #[cfg(test)]
 mod tests {
+    use fanlight_canonical::{Endpoint, Principal};
+
     use super::*;
 
-    const ANN: Principal = Principal::anonymous();
+    const ANN: Holder = Holder::new(Principal::anonymous(), Endpoint::Default);
     const STATE: State = State { id: [7; 16], round: 3, expires: u64::MAX - 1, digest: [9; 32] };
 
     #[test]
@@ -200,7 +202,9 @@ mod tests {
         let text = ours.seal(&STATE, &ANN).unwrap();
         assert_eq!(ours.open(&text, &ANN), Opened::Suspended(STATE));
         assert_eq!(theirs.open(&text, &ANN), Opened::Foreign);
-        assert_eq!(ours.open(&text, &Principal::operator()), Opened::Forged);
+        assert_eq!(ours.open(&text, &Principal::operator().into()), Opened::Forged);
+        let elsewhere = Holder::new(Principal::anonymous(), Endpoint::at("/mcp/readers"));
+        assert_eq!(ours.open(&text, &elsewhere), Opened::Forged);
         assert_eq!(ours.open("opaque", &ANN), Opened::Foreign);
         assert_eq!(new(&[2, 1]).open(&new(&[1]).seal(&STATE, &ANN).unwrap(), &ANN), Opened::Suspended(STATE));
         assert_eq!(new(&[1]).open(&new(&[2, 1]).seal(&STATE, &ANN).unwrap(), &ANN), Opened::Foreign);

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fanlight_canonical::{Principal, ServerMessage, ServerRequest};
+use fanlight_canonical::{Holder, ServerMessage, ServerRequest};
 use fanlight_protocol::capability::{MissingCapability, missing_capability_error};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Notification, Response, RpcError, code};
@@ -131,9 +131,9 @@ impl SuspendedCall {
         &self.requests
     }
 
-    /// The principal of the client.
-    pub(super) fn principal(&self) -> &Principal {
-        self.running.context().caller.principal()
+    /// The principal of the client, and its endpoint.
+    pub(super) fn holder(&self) -> &Holder {
+        self.running.context().caller.holder()
     }
 
     /// When the suspended call is cancelled: at `latest`, or shortly before the deadline of a server
@@ -198,7 +198,9 @@ impl SuspendedCall {
                 }
                 Some(ResponseItem::Message(ServerMessage::Refused(missing))) => self.note_missing(missing),
                 Some(
-                    ResponseItem::Message(ServerMessage::Pause { .. } | ServerMessage::StreamBegun)
+                    ResponseItem::Message(
+                        ServerMessage::Pause { .. } | ServerMessage::StreamBegun | ServerMessage::TaskProgress(_),
+                    )
                     | ResponseItem::Pause(_)
                     | ResponseItem::StreamBegun,
                 ) => {}

@@ -9,7 +9,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fanlight_canonical::{Peer, Principal};
+use fanlight_canonical::{Holder, Peer};
 use fanlight_protocol::seal::KeyError;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use fanlight_telemetry::clients::SuspendedCallView;
@@ -46,7 +46,7 @@ struct Entry {
 /// A request that brings input.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Retry<'a> {
-    pub(crate) principal: &'a Principal,
+    pub(crate) holder: &'a Holder,
     pub(crate) method: &'a Method,
     pub(crate) params: Option<&'a Json>,
     /// `requestState`
@@ -112,7 +112,7 @@ impl SuspendedCalls {
         let waiting = Waiting { hand_over, method, name, requests, since: Instant::now(), until: deadline };
         let Some(round) = self.store.suspend(&id, waiting) else { return Err(call) };
         let state = State { id, round, expires: self.millis(deadline), digest };
-        let Some(state) = self.seal.seal(&state, call.principal()) else { return Err(call) };
+        let Some(state) = self.seal.seal(&state, call.holder()) else { return Err(call) };
         let requests = call.server_requests().iter();
         let asked = requests.map(|open| (open.key.as_str(), &open.request.method, open.request.params.as_ref()));
         let response = input::input_required(asked, &state);
@@ -135,12 +135,12 @@ impl SuspendedCalls {
             return Ok(Resumption::New);
         }
         let Some(state) = retry.state.and_then(Json::as_str) else { return Ok(Resumption::New) };
-        let state = match self.seal.open(&state, retry.principal) {
+        let state = match self.seal.open(&state, retry.holder) {
             Opened::Foreign => return Ok(Resumption::New),
             Opened::Forged => return Err(refuse("is not the one that was given to this client: it has been changed")),
             Opened::UrlElicitation(state) => {
                 self.check(retry, &state.digest, state.expires)?;
-                return state.resumed(&answers(retry.responses)?, self, retry.principal);
+                return state.resumed(&answers(retry.responses)?, self, retry.holder);
             }
             Opened::Suspended(state) => state,
         };

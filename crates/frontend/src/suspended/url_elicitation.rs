@@ -6,7 +6,7 @@
 //! Source: 2025-11-25 client/elicitation, URL Elicitation Required Error; 2026-07-28
 //! basic/patterns/mrtr.
 
-use fanlight_canonical::Principal;
+use fanlight_canonical::Holder;
 use fanlight_protocol::capability::{ClientCapability, MissingCapability};
 use fanlight_protocol::json::Kind;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
@@ -29,7 +29,7 @@ pub(super) fn final_response(
             Some(missing) => call.note_missing(missing),
             None => {
                 let state = UrlElicitation { expires: suspended_calls.expiry(), digest: call.digest(), error };
-                if let Some(asked) = state.input_required(suspended_calls, call.principal()) {
+                if let Some(asked) = state.input_required(suspended_calls, call.holder()) {
                     return asked;
                 }
             }
@@ -40,9 +40,9 @@ pub(super) fn final_response(
 
 impl UrlElicitation {
     /// The response that asks for every elicitation; `None` if the error is too large for a state.
-    fn input_required(&self, suspended_calls: &SuspendedCalls, principal: &Principal) -> Option<Response> {
+    fn input_required(&self, suspended_calls: &SuspendedCalls, holder: &Holder) -> Option<Response> {
         let elicitations = elicitations(&self.error)?;
-        let state = suspended_calls.seal().seal_url_elicitation(self, principal)?;
+        let state = suspended_calls.seal().seal_url_elicitation(self, holder)?;
         let requests = elicitations.iter().map(|(key, params)| (key.as_str(), &Method::Elicit, Some(params)));
         Some(input::input_required(requests, &state))
     }
@@ -54,7 +54,7 @@ impl UrlElicitation {
         mut self,
         answers: &[(String, Json)],
         suspended_calls: &SuspendedCalls,
-        principal: &Principal,
+        holder: &Holder,
     ) -> Result<Resumption, RpcError> {
         let mut waits = false;
         for (key, _) in elicitations(&self.error).unwrap_or_default() {
@@ -80,7 +80,7 @@ impl UrlElicitation {
         }
         self.expires = suspended_calls.expiry();
         // The error fitted into a state before, so there is a response.
-        Ok(self.input_required(suspended_calls, principal).map_or(Resumption::Repeat, Resumption::Answered))
+        Ok(self.input_required(suspended_calls, holder).map_or(Resumption::Repeat, Resumption::Answered))
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_canonical::Core;
-use fanlight_canonical::{Call, CallContext, Listen, Listening, ServerMessage, ServerRequest, SessionKey};
+use fanlight_canonical::{Call, CallContext, Endpoint, Listen, Listening, ServerMessage, ServerRequest, SessionKey};
 use fanlight_protocol::capability::{ClientCapability, MissingCapability};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Message, Method, Notification, Response, RpcError};
@@ -224,7 +224,7 @@ async fn ask(call: &Call, request: &Json) -> oneshot::Receiver<Response> {
     let method = Method::from_name(&request.get("method").unwrap().as_str().unwrap());
     let (params, trace) = (request.get("params"), Default::default());
     let deadline = tokio::time::Instant::now() + GIVES_UP;
-    let request = ServerRequest { method, params, trace, answer, deadline };
+    let request = ServerRequest { method, params, trace, answer, notices: None, deadline };
     call.messages.send(ServerMessage::Request(request)).await;
     answered
 }
@@ -254,7 +254,15 @@ impl Core for TestCore {
         response
     }
 
-    async fn tool(&self, name: &str, _: &fanlight_telemetry::Parent) -> Option<Arc<Json>> {
+    fn endpoint(&self, path: &str) -> Option<Endpoint> {
+        match path.trim_end_matches('/') {
+            "/mcp" => Some(Endpoint::Default),
+            "/mcp/other" => Some(Endpoint::at("/mcp/other")),
+            _ => None,
+        }
+    }
+
+    async fn tool(&self, name: &str, _: &Endpoint, _: &fanlight_telemetry::Parent) -> Option<Arc<Json>> {
         const MIRRORED: &str = r#"{"name":"mirrored","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}}"#;
         (name == "mirrored").then(|| Arc::new(Json::literal(MIRRORED)))
     }

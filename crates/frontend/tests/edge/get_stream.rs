@@ -24,7 +24,7 @@ async fn ask(listen: &Listen, method: &str) -> oneshot::Receiver<Response> {
     let (answer, answered) = oneshot::channel();
     let (method, params) = (Method::from_name(method), Some(Json::literal(r#"{ "x":1.0}"#)));
     let (trace, deadline) = (Default::default(), Instant::now() + Duration::from_secs(600));
-    let request = ServerRequest { method, params, trace, answer, deadline };
+    let request = ServerRequest { method, params, trace, answer, notices: None, deadline };
     listen.messages.send(ServerMessage::Request(request)).await;
     answered
 }

@@ -1,15 +1,15 @@
 //! Notifying clients that a merged list has changed: which clients, and how often at most.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fanlight_canonical::{Interest, ServerMessage, ServerMessages};
+use fanlight_canonical::{Endpoint, Interest, ServerMessage, ServerMessages};
 use fanlight_protocol::Notification;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::Change;
+use super::{Change, Differing};
 
 /// The clients that listen for changes of merged lists, and the notifications that are due.
 #[derive(Default)]
@@ -27,13 +27,20 @@ struct State {
 }
 
 struct Listener {
+    endpoint: Endpoint,
+    /// The announcements of the gateway that it gets.
     wants: [bool; 3],
+    /// The announcements that it gets when the topology has been replaced: all in its interest, since a backend that
+    /// announces its own changes does not know of that.
+    on_replacement: [bool; 3],
     messages: ServerMessages,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Timing {
     due: Option<Instant>,
+    /// The endpoints whose lists have changed.
+    endpoints: HashSet<Endpoint>,
     sent: Option<Instant>,
 }
 
@@ -44,23 +51,36 @@ pub(crate) struct Registration {
 }
 
 impl Announcer {
-    /// Sends notifications of the changes in `interest` to `messages` from now on.
-    pub(crate) fn register(self: &Arc<Self>, interest: &Interest, messages: ServerMessages) -> Registration {
+    /// Sends notifications of the changes in `interest` of what `endpoint` shows to `messages` from now on.
+    pub(crate) fn register(
+        self: &Arc<Self>,
+        interest: &Interest,
+        endpoint: Endpoint,
+        messages: ServerMessages,
+    ) -> Registration {
         let wants = Change::ALL.map(|change| change.is_in(interest));
         let mut state = self.lock();
         let number = state.next;
         state.next += 1;
-        state.listeners.insert(number, Listener { wants, messages });
+        state.listeners.insert(number, Listener { endpoint, wants, on_replacement: wants, messages });
         drop(state);
         Registration { announcer: Arc::clone(self), number }
     }
 
-    /// Makes a notification due once `pause` has passed since the last one.
-    pub(super) fn announce(&self, change: Change, pause: Duration) {
+    /// The endpoints that clients listen at.
+    pub(super) fn endpoints(&self) -> Vec<Endpoint> {
+        let state = self.lock();
+        let distinct: HashSet<&Endpoint> = state.listeners.values().map(|listener| &listener.endpoint).collect();
+        distinct.into_iter().cloned().collect()
+    }
+
+    /// Makes a notification due at these endpoints once `pause` has passed since the last one.
+    pub(super) fn announce(&self, change: Change, pause: Duration, endpoints: Vec<Endpoint>) {
         let now = Instant::now();
         if let Some(timing) = self.lock().timing.get_mut(change.index()) {
             let due = timing.sent.map_or(now, |sent| now.max(sent + pause));
             timing.due = Some(timing.due.map_or(due, |earlier| earlier.min(due)));
+            timing.endpoints.extend(endpoints);
         }
         self.woken.notify_one();
     }
@@ -79,10 +99,41 @@ impl Announcer {
             if timing.due.is_none_or(|due| due > now) {
                 continue;
             }
-            *timing = Timing { due: None, sent: Some(now) };
+            let endpoints = std::mem::take(&mut timing.endpoints);
+            (timing.due, timing.sent) = (None, Some(now));
             let notification = Notification::new(change.method(), None);
-            let wanting = state.listeners.values().filter(|listener| listener.wants.get(change.index()) == Some(&true));
-            for listener in wanting {
+            let wants = |listener: &&Listener| {
+                listener.wants.get(change.index()) == Some(&true) && endpoints.contains(&listener.endpoint)
+            };
+            for listener in state.listeners.values().filter(wants) {
+                let _ = listener.messages.try_send(ServerMessage::Notification(notification.clone()));
+            }
+        }
+    }
+
+    /// Whether a listener is interested in a change.
+    pub(crate) fn is_wanted(&self, change: Change) -> bool {
+        self.lock().listeners.values().any(|listener| listener.on_replacement.get(change.index()) == Some(&true))
+    }
+
+    /// Notifies every interested listener that lists have changed with the topology at its endpoint.
+    pub(crate) fn replaced(&self, changes: &[(Change, Differing)]) {
+        let now = Instant::now();
+        let mut state = self.lock();
+        for (change, differing) in changes {
+            if differing.is_empty() {
+                continue;
+            }
+            if let Some(timing) = state.timing.get_mut(change.index()) {
+                timing.endpoints.retain(|endpoint| !differing.includes(endpoint));
+                timing.sent = Some(now);
+                timing.due = timing.due.filter(|_| !timing.endpoints.is_empty());
+            }
+            let notification = Notification::new(change.method(), None);
+            let interested = |listener: &&Listener| {
+                listener.on_replacement.get(change.index()) == Some(&true) && differing.includes(&listener.endpoint)
+            };
+            for listener in state.listeners.values().filter(interested) {
                 let _ = listener.messages.try_send(ServerMessage::Notification(notification.clone()));
             }
         }
@@ -94,8 +145,8 @@ impl Announcer {
 }
 
 impl Registration {
-    /// Drops what is not in `interest`.
-    pub(crate) fn narrow(&self, interest: &Interest) {
+    /// Has the gateway announce what is in `interest` to it, and nothing else.
+    pub(crate) fn announce_only(&self, interest: &Interest) {
         if let Some(listener) = self.announcer.lock().listeners.get_mut(&self.number) {
             listener.wants = Change::ALL.map(|change| change.is_in(interest));
         }

@@ -1,7 +1,7 @@
 //! The description of several backends as one server.
 
 use fanlight_canonical::{BackendError, CallContext, Outcome};
-use fanlight_protocol::json::{Edits, Json, ObjectBuilder};
+use fanlight_protocol::json::{Edits, Json, Member, ObjectBuilder, rewrite_object};
 use fanlight_protocol::meta;
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
 use futures_util::future::join_all;
@@ -11,7 +11,7 @@ use tracing::warn;
 use super::Change;
 use crate::extensions;
 use crate::merge::{self, Contribution, Except};
-use crate::topology::Topology;
+use crate::topology::{Filtered, View};
 
 /// Members that have a rule of their own here, or belong to one hop.
 const OWN_RULES: [&str; 5] = ["capabilities", "instructions", "protocolVersion", "supportedVersions", "resultType"];
@@ -21,15 +21,15 @@ const REPLACED: [&str; 2] = ["serverInfo", meta::SERVER_INFO];
 
 /// The description of all backends together for a client: `capabilities` (the union, as far as it is served), `serverInfo`
 /// (`identity`), `instructions` (joined), and everything else by the merge policy.
-pub(crate) async fn all(topology: &Topology, identity: &Json, client: &CallContext) -> Json {
-    let limit = topology.limits.timeout;
-    let descriptions = join_all(topology.backends().iter().map(async |backend| {
+pub(crate) async fn all(view: &View, identity: &Json, client: &CallContext) -> Json {
+    let limit = view.limits().timeout;
+    let descriptions = join_all(view.backends().map(async |backend| {
         let description = timeout(limit, backend.client.describe_to(client)).await;
         (backend.name(), description.unwrap_or(Err(BackendError::Timeout { after: limit, sent: false })))
     }))
     .await;
     client.trace.partial_failures(descriptions.iter().filter(|(_, description)| description.is_err()).count());
-    merged(&descriptions, identity)
+    as_shown(view, merged(&descriptions, identity))
 }
 
 fn merged(descriptions: &[(&str, Result<ServerDescription, BackendError>)], identity: &Json) -> Json {
@@ -56,6 +56,44 @@ fn merged(descriptions: &[(&str, Result<ServerDescription, BackendError>)], iden
         result.member("_meta", meta);
     }
     result.finish()
+}
+
+/// A description with what an endpoint makes of it: its own instructions, and only the capabilities that it serves.
+pub(crate) fn as_shown(view: &View, description: Json) -> Json {
+    if view.instructions().is_none() && !view.has_filters() {
+        return description;
+    }
+    let mut own = ObjectBuilder::new();
+    let replaced: &[&str] =
+        if view.instructions().is_some() { &["capabilities", "instructions"] } else { &["capabilities"] };
+    if let Some(capabilities) = description.get("capabilities") {
+        own.member("capabilities", &served(view, &capabilities));
+    }
+    if let Some(instructions) = view.instructions() {
+        own.member("instructions", instructions);
+    }
+    let own = own.finish();
+    let added = own.bytes().slice(1..own.bytes().len() - 1);
+    rewrite_object(&description, |member| !replaced.iter().any(|key| member.is(&description, key)), &added)
+}
+
+/// `capabilities` without kinds of which an endpoint shows nothing, and, where it has filters, without extensions that
+/// Fanlight does not know.
+fn served(view: &View, capabilities: &Json) -> Json {
+    let is_empty = |member: &Member| {
+        Filtered::ALL.into_iter().any(|kind| view.shows_none(kind) && member.is(capabilities, kind.capability()))
+    };
+    let mut extensions = ObjectBuilder::new();
+    if view.has_filters()
+        && let Some(known) = capabilities.get("extensions").filter(Json::is_object)
+    {
+        let known = extensions::known(&known, !view.shows_none(Filtered::Resources));
+        extensions.member("extensions", &known);
+    }
+    let extensions = extensions.finish();
+    let added = extensions.bytes().slice(1..extensions.bytes().len() - 1);
+    let is_replaced = |member: &Member| !added.is_empty() && member.is(capabilities, "extensions");
+    rewrite_object(capabilities, |member| !is_empty(member) && !is_replaced(member), &added)
 }
 
 /// The description of the only backend of a topology that is not transparent.

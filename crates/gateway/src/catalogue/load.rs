@@ -12,6 +12,7 @@ use tracing::{debug, warn};
 
 use super::ListKind;
 use super::memory::ReservedBytes;
+use super::needs::Needs;
 use super::part::Loaded;
 use crate::merge::Contribution;
 use crate::topology::ListLimits;
@@ -27,6 +28,7 @@ pub(super) async fn one(
 ) -> Loaded {
     let received = Instant::now();
     let (results, entries, expires) = (Vec::new(), 0, None);
+    let declared = context.capabilities.clone();
     let mut walk = Walk { kind, backend, limits, context, results, entries, reserved, received, expires };
     let (outcome, reason) = match walk.run().await {
         Ok(()) => (Outcome::Ok, None),
@@ -47,7 +49,17 @@ pub(super) async fn one(
         ListKind::Skills => !contribution.results.is_empty(),
         _ => false,
     };
-    Loaded { contribution, received, expires, names_uris, read: received, reserved }
+    Loaded {
+        contribution,
+        received,
+        expires,
+        names_uris,
+        read: received,
+        reserved,
+        declared,
+        changes: 0,
+        needs: Needs::default(),
+    }
 }
 
 struct Walk<'a> {

@@ -1,15 +1,21 @@
 //! Merging the lists of backends into a snapshot, each entry under a name or URI that no earlier one has.
 
+use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use fanlight_canonical::Rewritten;
 use fanlight_protocol::json::{Edits, Json, Kind};
 
 use super::ListKind;
-use super::snapshot::{Collision, Entry, Part, Snapshot};
+use super::needs::Needs;
+use super::rewritten;
+use super::shown::Collision;
+use super::snapshot::{Entry, Part, Snapshot};
 use super::uri_template::UriTemplate;
-use crate::merge::{self, Contribution, Except};
+use super::view;
+use crate::merge::Contribution;
 use crate::topology::{BackendId, Member, Topology};
 use crate::uri_places as places;
 
@@ -20,6 +26,8 @@ struct Merging<'a> {
     member: &'a Member,
     topology: &'a Topology,
     claiming: &'a [Arc<Snapshot>],
+    /// The entries of the same list that the configuration mentions, by name.
+    mentioned: &'a HashMap<String, Json>,
 }
 
 /// What of an entry clients know under other names.
@@ -36,6 +44,12 @@ struct Renamed {
 struct LeftOut;
 
 impl Merging<'_> {
+    /// Whether the configuration gives this name to another entry of the same list.
+    fn is_given_away(&self, name: &str) -> bool {
+        let renamed = self.member.naming.renamed_to(name);
+        self.kind.is_named() && renamed.is_some_and(|original| self.mentioned.contains_key(original))
+    }
+
     /// The backend that has `uri` by another list, or whose alias it is.
     fn owner(&self, uri: &str) -> Option<BackendId> {
         let alias_of = self.topology.unalias(uri).map(|(owner, _)| owner.id);
@@ -54,36 +68,55 @@ impl Snapshot {
     /// lists that say which backends have the URIs that entries name.
     pub(super) fn new(
         kind: ListKind,
-        parts: Vec<(BackendId, Contribution)>,
+        parts: Vec<(BackendId, Contribution, Needs)>,
         topology: &Topology,
         claiming: &[Arc<Self>],
     ) -> Self {
         static GENERATION: AtomicU64 = AtomicU64::new(1);
         let generation = GENERATION.fetch_add(1, Ordering::Relaxed);
         let mut snapshot = Self { generation, topology: topology.number(), kind: Some(kind), ..Self::default() };
-        for (backend, contribution) in parts {
+        for (backend, contribution, needs) in parts {
             let start = snapshot.entries.len();
             let member = topology.get(backend);
+            let mentioned = member.map(|member| rewritten::mentioned(kind, member, &contribution)).unwrap_or_default();
             for result in &contribution.results {
                 let list = result.get(kind.member()).unwrap_or_else(Json::null);
                 for element in list.elements() {
-                    let merging = member.map(|member| Merging { kind, member, topology, claiming });
+                    let mentioned = &mentioned;
+                    let merging = member.map(|member| Merging { kind, member, topology, claiming, mentioned });
                     merging.iter().for_each(|merging| snapshot.add(list.slice(element.clone()), merging));
                 }
             }
+            if let Some(member) = member {
+                snapshot.unknown.extend(rewritten::unknown(kind, member, &contribution, &mentioned));
+            }
+            snapshot.restrict(start, &needs);
             snapshot.parts.push(Part { backend, entries: start..snapshot.entries.len(), contribution });
         }
-        let collisions = snapshot.collisions_json();
-        let more: Vec<_> = collisions.map(|list| (merge::COLLISIONS_KEY, list)).into_iter().collect();
-        let except = Except { members: &[kind.member(), "nextCursor", "resultType"], replaced: &[] };
-        snapshot.rest = merge::merge(snapshot.contributions(), except, &more);
+        let collisions = view::collisions_json(Some(kind), &snapshot.collisions);
+        snapshot.rest = view::rest(kind.member(), snapshot.contributions(), collisions);
+        snapshot.views = std::iter::repeat_with(OnceLock::new).take(topology.endpoints.len()).collect();
+        snapshot.endpoints = Some(Arc::clone(&topology.endpoints));
         snapshot
+    }
+
+    /// Records what clients need to be shown the entries from `start` on.
+    fn restrict(&mut self, start: usize, needs: &Needs) {
+        if needs.is_empty() {
+            return;
+        }
+        for entry in self.entries.iter_mut().skip(start) {
+            entry.needs = entry.original.as_ref().and_then(|key| needs.of(key)).cloned();
+            self.needed.extend(entry.needs.clone().filter(|need| !self.needed.contains(need)));
+        }
     }
 
     fn add(&mut self, element: Json, merging: &Merging<'_>) {
         let Merging { kind, member, .. } = *merging;
         let (backend, naming) = (member.id, &member.naming);
-        let range = element.members().find(|member| member.is(&element, kind.key())).map(|member| member.value);
+        let key_of =
+            |entry: &Json| entry.members().find(|member| member.is(entry, kind.key())).map(|member| member.value);
+        let range = key_of(&element);
         let original = range.clone().map(|range| element.slice(range)).filter(|key| key.kind() == Kind::String);
         let name = original.as_ref().and_then(|key| key.as_str().map(|name| name.into_owned()));
         if kind == ListKind::Tools && name.as_ref().is_some_and(|name| !member.permits_tool(name)) {
@@ -92,9 +125,29 @@ impl Snapshot {
         let (Some(range), Some(original)) = (range, original) else {
             // No request can name this entry, but the backend lists it.
             let visible = Arc::new(element);
-            return self.entries.push(Entry { visible, key: None, original: None, backend, shows_app: false });
+            let (rewriting, rewritten, needs) = (None, Rewritten::NONE, None);
+            let entry =
+                Entry { visible, key: None, original: None, backend, shows_app: false, rewriting, rewritten, needs };
+            return self.entries.push(entry);
         };
-        let key = if kind.is_named() { naming.visible(&original) } else { original.clone() };
+        let (key, mut rewritten) = match kind.is_named() {
+            true => naming.rewritten(&original).into_parts(),
+            false => (original.clone(), Rewritten::NONE),
+        };
+        if name.as_ref().is_some_and(|name| merging.is_given_away(name)) {
+            self.collide(&key, backend, None, merging);
+            return;
+        }
+        let rewriting = name.as_ref().filter(|_| kind == ListKind::Tools).and_then(|name| member.rewritings.of(name));
+        let (element, range) = match rewriting {
+            Some(rewriting) => {
+                rewritten = rewritten.and(rewriting.changes());
+                let element = rewriting.definition(&element);
+                let range = key_of(&element).unwrap_or(range);
+                (element, range)
+            }
+            None => (element, range),
+        };
         let Ok(renamed) = self.rename(&element, &key, merging) else { return };
         let mut edits = Edits::new(element.bytes().clone());
         let key = renamed.key.unwrap_or(key);
@@ -107,12 +160,14 @@ impl Snapshot {
         }
         let visible = Arc::new(if is_edited { edits.finish_json() } else { element });
         if let (ListKind::Tools, Some(name)) = (kind, name)
-            && !naming.is_identity()
+            && let bare = naming.bare(&name)
+            && !key.is_str(bare)
         {
-            self.bare.entry(name).or_default().push(self.entries.len());
+            self.bare.entry(bare.to_owned()).or_default().push(self.entries.len());
         }
         let (key, original, shows_app) = (Some(key), Some(original), renamed.shows_app);
-        self.insert(kind, Entry { visible, key, original, backend, shows_app });
+        let rewriting = rewriting.map(Arc::clone);
+        self.insert(kind, Entry { visible, key, original, backend, shows_app, rewriting, rewritten, needs: None });
     }
 
     /// What of an entry clients know under other names than its key says; an error if they cannot have it.
@@ -206,6 +261,7 @@ impl Snapshot {
     }
 
     fn insert(&mut self, kind: ListKind, entry: Entry) {
+        self.rewritten = self.rewritten.and(entry.rewritten);
         let position = self.entries.len();
         if let Some(key) = entry.key.as_ref().and_then(|key| key.as_str()) {
             if kind == ListKind::ResourceTemplates

@@ -1,25 +1,31 @@
 //! The pages of one snapshot as ready answers: an unchanged list is not written again for each client.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fanlight_canonical::Principal;
+use fanlight_canonical::Holder;
 use fanlight_protocol::{Json, Response};
 
+use crate::topology::BackendId;
+
 /// Pages kept at most. One for each position where a page begins, which are few unless clients page
-/// with the cursors of many earlier states, and for each principal where a page has a cursor.
+/// with the cursors of many earlier states, and for each holder where a page has a cursor.
 const KEPT: usize = 64;
 
 /// The answers made of one snapshot so far.
 #[derive(Debug, Default)]
 pub(super) struct Pages(Mutex<HashMap<Key, Page>>);
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) start: usize,
     /// Who may use the cursor in it; `None` for a page without one.
-    pub(super) principal: Option<Principal>,
+    pub(super) holder: Option<Holder>,
+    /// The backends whose tools it offers as tasks although they do not say so.
+    pub(super) taking_tasks: Vec<BackendId>,
+    /// The extensions without which it lacks entries.
+    pub(super) lacking: Vec<Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -31,9 +37,9 @@ struct Page {
 
 impl Pages {
     /// The answer with the entries from `key.start` to `end`, kept or made by `write`.
-    pub(super) fn kept_or(&self, key: Key, end: usize, ttl_left: Duration, write: impl FnOnce() -> Json) -> Response {
+    pub(super) fn kept_or(&self, key: &Key, end: usize, ttl_left: Duration, write: impl FnOnce() -> Json) -> Response {
         let kept = |pages: &HashMap<Key, Page>| {
-            let page = pages.get(&key).filter(|page| page.end == end && page.ttl_left == ttl_left)?;
+            let page = pages.get(key).filter(|page| page.end == end && page.ttl_left == ttl_left)?;
             Some(page.answer.clone())
         };
         if let Some(answer) = kept(&self.0.lock().unwrap_or_else(PoisonError::into_inner)) {
@@ -42,10 +48,10 @@ impl Pages {
         // Written without the lock: two requests may write the same page.
         let answer = Response::from_result(&write()).cached();
         let mut pages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if pages.len() >= KEPT && !pages.contains_key(&key) {
+        if pages.len() >= KEPT && !pages.contains_key(key) {
             pages.clear();
         }
-        pages.insert(key, Page { end, ttl_left, answer: answer.clone() });
+        pages.insert(key.clone(), Page { end, ttl_left, answer: answer.clone() });
         answer
     }
 }
@@ -65,6 +71,8 @@ pub(super) fn rounded(left: Duration) -> Duration {
 mod tests {
     use std::cell::Cell;
 
+    use fanlight_canonical::Principal;
+
     use super::*;
 
     #[test]
@@ -76,7 +84,7 @@ mod tests {
                 written.set(written.get() + 1);
                 Json::string(&format!("{start} {left:?}"))
             };
-            pages.kept_or(Key { start, principal: None }, start + 5, rounded(left), write).body().as_text().to_owned()
+            pages.kept_or(&Key { start, ..Key::default() }, start + 5, rounded(left), write).body().as_text().to_owned()
         };
         let second = Duration::from_secs(1);
         assert_eq!(page(0, 60 * second), page(0, 60 * second + second / 3));
@@ -92,8 +100,8 @@ mod tests {
     fn page_with_a_cursor_is_kept_for_one_principal_alone() {
         let pages = Pages::default();
         let page = |name: &str| {
-            let key = Key { start: 0, principal: Some(Principal::named("issuer", name)) };
-            pages.kept_or(key, 5, Duration::ZERO, || Json::string(name)).body().as_text().to_owned()
+            let key = Key { holder: Some(Principal::named("issuer", name).into()), ..Key::default() };
+            pages.kept_or(&key, 5, Duration::ZERO, || Json::string(name)).body().as_text().to_owned()
         };
         assert_eq!([page("ann"), page("bob"), page("ann")], ["\"ann\"", "\"bob\"", "\"ann\""]);
     }

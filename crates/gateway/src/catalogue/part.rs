@@ -10,8 +10,11 @@ use futures_util::future::{BoxFuture, Shared};
 use tokio::time::Instant;
 
 use fanlight_canonical::Outcome;
+use fanlight_protocol::Json;
 
+use super::ListKind;
 use super::memory::ReservedBytes;
+use super::needs::{ListReading, Needs};
 use crate::merge::Contribution;
 
 /// A reading that takes this long and fails is one that requests should not wait for.
@@ -31,6 +34,12 @@ pub(crate) struct Loaded {
     pub(crate) read: Instant,
     /// The memory of the results.
     pub(crate) reserved: ReservedBytes,
+    /// The capabilities that the results were read with.
+    pub(crate) declared: Json,
+    /// How many changes the backend had announced before that.
+    pub(super) changes: u64,
+    /// What clients need to be shown some of the entries.
+    pub(super) needs: Needs,
 }
 
 /// One backend's part of one list.
@@ -39,6 +48,8 @@ pub(super) struct Part {
     pub(super) loaded: Option<Loaded>,
     /// How many changes the backend has announced.
     pub(super) announced: u64,
+    /// How many changes of the server's own that were: others are those of what is declared to it.
+    pub(super) changes: u64,
     /// How many of them the loaded list certainly includes.
     pub(super) reflects: u64,
     /// Whether the backend announces changes to Fanlight.
@@ -100,15 +111,29 @@ impl Part {
                 loaded.contribution.is_stale = true;
                 loaded.expires = None;
                 (loaded.read, loaded.reserved) = (last.read, last.reserved);
+                (loaded.declared, loaded.changes) = (last.declared, last.changes);
                 is_new
             }
-            Some(Loaded { contribution: last, .. }) => {
-                is_other(&last) || last.is_stale || last.results != loaded.contribution.results
+            Some(Loaded { contribution: last, needs, .. }) => {
+                is_other(&last) || last.is_stale || last.results != loaded.contribution.results || needs != loaded.needs
             }
             None => true,
         };
         self.loaded = Some(loaded);
         is_new
+    }
+
+    /// Learns from a reading that began after `changes` changes what clients need to be shown some of the entries.
+    pub(super) fn learn_needs(&self, kind: ListKind, loaded: &mut Loaded, changes: u64) {
+        loaded.changes = changes;
+        let Some(last) = self.loaded.as_ref().filter(|last| self.announces && last.changes == self.changes) else {
+            return;
+        };
+        if self.changes == changes {
+            let [before, now] =
+                [last, &*loaded].map(|loaded| ListReading { declared: &loaded.declared, list: &loaded.contribution });
+            loaded.needs = last.needs.after(kind, before, now);
+        }
     }
 
     /// Whether the loaded list is from before a failure.

@@ -29,7 +29,7 @@ impl Catalogue {
                 let number = part.readings + 1;
                 let running = part.running.get_or_insert_with(|| {
                     (part.readings, began) = (number, true);
-                    let begun = Begun { backend, number, reflects: part.announced };
+                    let begun = Begun { backend, number, reflects: part.announced, changes: part.changes };
                     self.begin_reading(begun, Arc::clone(&member.client), topology.limits, trace.clone())
                 });
                 (running.reflects, running.done.clone())
@@ -81,16 +81,17 @@ impl Catalogue {
         limits: ListLimits,
         trace: Parent,
     ) -> Running {
-        let Begun { backend, number, reflects } = begun;
+        let Begun { backend, number, reflects, changes } = begun;
         let (reader, catalogue) = (Arc::clone(self), Arc::clone(self));
         let reading = trace.clone().scope(async move {
             let began = Instant::now();
             let context = CallContext::for_lists_with(reader.capabilities.current(), &trace);
-            let loaded = load::one(reader.kind, client.as_ref(), &limits, reader.memory.reserve(), context).await;
+            let mut loaded = load::one(reader.kind, client.as_ref(), &limits, reader.memory.reserve(), context).await;
             let expires = reader.with(|state| {
                 state.last_read = Some(Instant::now());
                 let part = state.part(backend);
                 let was_announced = part.reflects < reflects;
+                part.learn_needs(reader.kind, &mut loaded, changes);
                 let is_new = part.store(loaded, reflects, limits.stale, began.elapsed());
                 let expires = part.expire(limits.stale);
                 state.version += u64::from(is_new);
@@ -118,4 +119,6 @@ struct Begun {
     number: u64,
     /// How many changes had been announced.
     reflects: u64,
+    /// How many of them were the server's own.
+    changes: u64,
 }

@@ -1,30 +1,28 @@
-//! One state of a merged list: the entries as clients see them, the backend of each, and the pages
-//! made of them.
+//! One state of a merged list of all backends: the entries as clients see them, and the backend of each.
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use std::time::Duration;
-
-use fanlight_canonical::{Outcome, Principal};
-use fanlight_protocol::Response;
-use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder};
+use fanlight_canonical::Rewritten;
+use fanlight_protocol::json::Json;
 use foldhash::fast::RandomState;
 use tracing::warn;
 
 use super::ListKind;
-use super::pages::{self, Pages};
+use super::pages::Pages;
+use super::shown::{Collision, Shown};
+use super::unknown_name::UnknownName;
 use super::uri_template::UriTemplate;
-use crate::merge::{self, Contribution, Merged};
-use crate::topology::{self, BackendId};
+use crate::merge::{Contribution, Merged};
+use crate::topology::{BackendId, Endpoints, ToolRewriting};
 
 /// How many collisions a log line names.
 const NAMED: usize = 5;
 
 /// One state of a merged list.
 #[derive(Debug, Default)]
-pub struct Snapshot {
+pub(crate) struct Snapshot {
     pub(super) generation: u64,
     /// The number of the topology that it was made for.
     pub(super) topology: u64,
@@ -40,7 +38,17 @@ pub struct Snapshot {
     pub(super) templates: Vec<(UriTemplate, usize)>,
     pub(super) rest: Merged,
     pub(super) collisions: Vec<Collision>,
+    /// The names in the configuration that servers do not list.
+    pub(super) unknown: Vec<UnknownName>,
+    /// What the configuration has changed of any entry.
+    pub(super) rewritten: Rewritten,
     pub(super) pages: Pages,
+    /// The extensions that clients need to be shown some of the entries.
+    pub(super) needed: Vec<Arc<str>>,
+    /// What endpoints show of it, by the positions of their rules.
+    pub(super) views: Box<[OnceLock<Arc<Shown>>]>,
+    /// The endpoints whose rules these are.
+    pub(super) endpoints: Option<Arc<Endpoints>>,
 }
 
 /// What one backend gave.
@@ -65,106 +73,18 @@ pub struct Entry {
     pub backend: BackendId,
     /// Whether it is a tool that an app shows.
     pub shows_app: bool,
-}
-
-/// A name or URI that two backends claim.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Collision {
-    /// What both claim.
-    pub key: String,
-    /// The backend that has it: the first in configuration order.
-    pub kept: String,
-    /// The backend that does not.
-    pub other: String,
-    /// Under which other URI the later one stays readable; `None` if it cannot be reached.
-    pub alias: Option<String>,
+    /// What the configuration has changed of it.
+    pub rewritten: Rewritten,
+    /// How it is called, if its backend gets other arguments than clients send.
+    pub(crate) rewriting: Option<Arc<ToolRewriting>>,
+    /// The extension that a client needs to be shown it.
+    pub(super) needs: Option<Arc<str>>,
 }
 
 impl Snapshot {
-    pub(super) fn collisions_json(&self) -> Option<Json> {
-        if self.collisions.is_empty() {
-            return None;
-        }
-        let mut list = ArrayBuilder::default();
-        for collision in &self.collisions {
-            let mut object = ObjectBuilder::new();
-            object.string(self.kind.map_or("key", ListKind::key), &collision.key);
-            object.string("kept", &collision.kept).string("other", &collision.other);
-            if let Some(alias) = &collision.alias {
-                object.string("alias", alias);
-            }
-            list.push(&object.finish());
-        }
-        Some(list.finish())
-    }
-
-    /// The answer for `principal` with the entries from `start` on, at most `page_size` of them.
-    /// `next_cursor` makes the cursor of the first entry that is left, from the name of its backend and
-    /// its offset within that one's part. If backends limit how long their lists may be kept, `ttl_left`
-    /// is what is left of that.
-    pub(crate) fn page(
-        &self,
-        start: usize,
-        page_size: usize,
-        ttl_left: Duration,
-        principal: &Principal,
-        next_cursor: impl FnOnce(&str, u32) -> Option<String>,
-    ) -> Response {
-        let end = self.entries.len().min(start.saturating_add(page_size.max(1)));
-        let ttl_left = pages::rounded(ttl_left);
-        let next = self.place(end);
-        let key = pages::Key { start: start.min(end), principal: next.map(|_| principal.clone()) };
-        self.pages.kept_or(key, end, ttl_left, || {
-            let cursor = next.and_then(|(backend, offset)| next_cursor(backend, offset));
-            self.write_page(start..end, ttl_left, cursor)
-        })
-    }
-
-    fn write_page(&self, range: Range<usize>, ttl_left: Duration, next_cursor: Option<String>) -> Json {
-        let entries = self.entries.get(range).unwrap_or_default();
-        let mut list = ArrayBuilder::with_capacity(entries.iter().map(|entry| entry.visible.bytes().len() + 1).sum());
-        for entry in entries {
-            list.push(&entry.visible);
-        }
-        let mut result = ObjectBuilder::new();
-        result.member(self.kind.map_or("entries", ListKind::member), &list.finish());
-        if let Some(cursor) = next_cursor {
-            result.string("nextCursor", &cursor);
-        }
-        for (key, value) in &self.rest.members {
-            match (key.as_text(), value.as_i64(), i64::try_from(ttl_left.as_millis())) {
-                ("\"ttlMs\"", Some(ttl), Ok(left)) if left < ttl => result.integer("ttlMs", left),
-                _ => result.raw_member(key, value),
-            };
-        }
-        if let Some(meta) = &self.rest.meta {
-            result.member("_meta", meta);
-        }
-        result.finish()
-    }
-
-    /// The name of the backend of the entry at a position, and the entry's offset within its part.
-    fn place(&self, at: usize) -> Option<(&str, u32)> {
-        let part = self.parts.iter().find(|part| part.entries.contains(&at))?;
-        Some((&part.contribution.backend, u32::try_from(at - part.entries.start).ok()?))
-    }
-
-    /// The position of an entry, at most the end of its backend's part should that have become shorter.
-    pub(crate) fn position(&self, backend: &str, offset: u32) -> Option<usize> {
-        let Range { start, end } = self.parts.iter().find(|part| part.contribution.backend == backend)?.entries;
-        Some(start.saturating_add(usize::try_from(offset).ok()?).min(end))
-    }
-
     /// The entry that clients know as `key`.
-    #[must_use]
-    pub fn find(&self, key: &str) -> Option<&Entry> {
+    pub(crate) fn find(&self, key: &str) -> Option<&Entry> {
         self.index.get(key).and_then(|position| self.entries.get(*position))
-    }
-
-    /// The entries of tools that their backends call `name`, and clients do not.
-    pub(crate) fn find_bare(&self, name: &str) -> impl Iterator<Item = &Entry> {
-        let positions = self.bare.get(name).into_iter().flatten();
-        positions.filter_map(|position| self.entries.get(*position))
     }
 
     /// The backend to whose entry this URI belongs: that is its own, or it names it.
@@ -197,53 +117,9 @@ impl Snapshot {
             .and_then(|(_, position)| self.entries.get(*position))
     }
 
-    /// All entries in order.
-    #[must_use]
-    pub fn entries(&self) -> &[Entry] {
-        &self.entries
-    }
-
-    /// The keys that two backends claim.
-    #[must_use]
-    pub fn collisions(&self) -> &[Collision] {
-        &self.collisions
-    }
-
     /// What each backend gave, in configuration order.
-    pub fn contributions(&self) -> impl Iterator<Item = &Contribution> + Clone {
+    pub(super) fn contributions(&self) -> impl Iterator<Item = &Contribution> + Clone {
         self.parts.iter().map(|part| &part.contribution)
-    }
-
-    /// The name of the backend that an entry came from.
-    #[must_use]
-    pub fn backend_of(&self, entry: &Entry) -> &str {
-        let part = self.parts.iter().find(|part| part.backend == entry.backend);
-        part.map_or("", |part| &part.contribution.backend)
-    }
-
-    pub(super) fn backends(&self) -> impl Iterator<Item = BackendId> + '_ {
-        self.parts.iter().map(|part| part.backend)
-    }
-
-    /// How many backends have a part in it that is missing or not whole.
-    pub(crate) fn failures(&self) -> usize {
-        merge::failures(self.contributions())
-    }
-
-    /// Backends whose lists are missing or incomplete, each with its outcome.
-    pub(crate) fn unlisted(&self) -> Vec<(String, Outcome)> {
-        let failed = self.contributions().filter(|contribution| contribution.outcome != Outcome::Ok);
-        failed.map(|contribution| (contribution.backend.clone(), contribution.outcome)).collect()
-    }
-
-    /// Why common clients would reject some of the tool names.
-    #[must_use]
-    pub fn name_objections(&self) -> Vec<String> {
-        if self.kind != Some(ListKind::Tools) {
-            return Vec::new();
-        }
-        let keys = self.entries.iter().filter_map(|entry| entry.key.as_ref()?.as_str());
-        keys.filter_map(|name| topology::client_objection(&name)).collect()
     }
 
     pub(crate) fn generation(&self) -> u64 {
@@ -260,22 +136,23 @@ impl Snapshot {
         self.rest == other.rest
             && self.entries.len() == other.entries.len()
             && places(self) == places(other)
-            && self.entries.iter().zip(&other.entries).all(|(a, b)| a.visible == b.visible && a.original == b.original)
+            && self
+                .entries
+                .iter()
+                .zip(&other.entries)
+                .all(|(a, b)| a.visible == b.visible && a.original == b.original && a.needs == b.needs)
     }
 
-    /// Whether it has the same entries as `other`. The order does not matter, and neither do the other
-    /// members of the results, which some servers write differently each time.
-    pub(super) fn offers_the_same(&self, other: &Self) -> bool {
-        fn sorted(snapshot: &Snapshot) -> Vec<(BackendId, &bytes::Bytes)> {
-            let mut entries: Vec<_> =
-                snapshot.entries.iter().map(|entry| (entry.backend, entry.visible.bytes())).collect();
-            entries.sort_unstable();
-            entries
+    /// Logs what is wrong with it, as far as that is not so with `previous`.
+    pub(super) fn log_findings(&self, previous: Option<&Self>) {
+        for unknown in &self.unknown {
+            let is_news = previous.is_none_or(|previous| !previous.unknown.contains(unknown));
+            // Whether a prompt has the name, this list does not say; `fanlight check` does.
+            if is_news && !unknown.may_be_prompt {
+                let UnknownName { backend, name, tool, .. } = unknown;
+                warn!(backend, name, tool, "the configuration names what the server does not list");
+            }
         }
-        self.entries.len() == other.entries.len() && sorted(self) == sorted(other)
-    }
-
-    pub(super) fn log_findings(&self) {
         let list = self.kind.map_or("", ListKind::member);
         for (count, claimed, what) in self.findings() {
             warn!(list, count, claimed, "{what}");

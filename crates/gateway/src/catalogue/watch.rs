@@ -20,9 +20,9 @@ use tracing::debug;
 
 use super::announce::Announcer;
 use super::background::Background;
-use super::{Catalogues, Change, ListKind, Snapshot};
+use super::{Catalogues, Change, ListKind, ListView};
 use crate::reads::Reads;
-use crate::topology::{BackendId, CurrentTopology, Topology};
+use crate::topology::{BackendId, CurrentTopology, Topology, View};
 
 /// The catalogues, and what keeps them current.
 pub(crate) struct ListWatcher {
@@ -79,15 +79,10 @@ impl ListWatcher {
         self.background.guard()
     }
 
-    /// The newest snapshot of a list, taking the first if there is none.
-    pub(crate) async fn known(
-        self: &Arc<Self>,
-        kind: ListKind,
-        topology: &Arc<Topology>,
-        trace: &Parent,
-    ) -> Arc<Snapshot> {
+    /// What a view shows of the newest state of a list, which is read if it has not been.
+    pub(crate) async fn known(self: &Arc<Self>, kind: ListKind, view: &View, trace: &Parent) -> ListView {
         self.begin();
-        self.catalogues.of(kind).known(topology, trace).await
+        self.catalogues.of(kind).known(view, trace).await
     }
 
     /// The topology that new requests begin with.
@@ -173,7 +168,6 @@ impl ListWatcher {
     ) {
         let topology = self.topology();
         listened.retain(|backend, _| topology.get(*backend).is_some());
-        self.catalogues.retain(&topology);
         self.latest
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -16,7 +16,7 @@ use crate::catalogue::{answered, cut_off};
 use crate::cursor::{CursorSeal, TasksPosition};
 use crate::fault;
 use crate::merge::{self, Contribution, Except, Merged};
-use crate::topology::{Member, Topology};
+use crate::topology::{Filtered, Member, View};
 
 const MEMBER: &str = "tasks";
 const NEXT: &str = "nextCursor";
@@ -32,28 +32,37 @@ enum Part {
 }
 
 impl Tasks {
-    pub(super) async fn list(&self, topology: &Topology, call: &Call, seal: &CursorSeal) -> Result<Response, RpcError> {
-        let principal = call.context.caller.principal();
+    pub(super) async fn list(&self, view: &View, call: &Call, seal: &CursorSeal) -> Result<Response, RpcError> {
+        let holder = call.context.caller.holder();
         let cursor = call.params.as_ref().and_then(|params| params.get(CURSOR)).filter(|cursor| !cursor.is_null());
-        let mut page = Page { tasks: self, call, seal, contributions: Vec::new(), next: None, any: false };
-        let mut backends = topology.backends();
+        let mut page = Page {
+            tasks: self,
+            view,
+            call,
+            seal,
+            contributions: Vec::new(),
+            shown: Vec::new(),
+            next: None,
+            any: false,
+        };
+        let mut backends: Vec<_> = view.backends().collect();
         if let Some(cursor) = cursor {
-            let position = cursor.as_str().and_then(|text| seal.open_tasks(&text, principal)).ok_or_else(|| {
+            let position = cursor.as_str().and_then(|text| seal.open_tasks(&text, holder)).ok_or_else(|| {
                 fault::invalid_params("params.cursor is no cursor of this list; start from the first page")
             })?;
             page.any = true;
             // After a backend that is no longer configured there is nothing to list.
-            backends = topology.beginning_with(&position.backend);
-            if let Some((backend, rest)) = backends.split_first() {
-                let part = part_of(topology, backend, params_at(call, Some(&position.cursor)), call).await;
+            backends = view.beginning_with(&position.backend).collect();
+            if !backends.is_empty() {
+                let backend = backends.remove(0);
+                let part = part_of(view, backend, params_at(call, Some(&position.cursor)), call).await;
                 page.add(backend, part).await;
-                backends = rest;
             }
         }
         if page.next.is_none() {
             let first = params_at(call, None);
             let parts =
-                backends.iter().map(async |backend| (backend, part_of(topology, backend, first.clone(), call).await));
+                backends.into_iter().map(async |backend| (backend, part_of(view, backend, first.clone(), call).await));
             for (backend, part) in join_all(parts).await {
                 page.add(backend, part).await;
                 if page.next.is_some() {
@@ -67,9 +76,9 @@ impl Tasks {
 }
 
 /// One page of one backend, for the client of `call`.
-async fn part_of(topology: &Topology, backend: &Member, params: Json, call: &Call) -> Part {
+async fn part_of(view: &View, backend: &Member, params: Json, call: &Call) -> Part {
     let asked = async {
-        let capabilities = topology.capabilities(backend.id).await?;
+        let capabilities = view.capabilities(backend.id).await?;
         let lists = capabilities.get("tasks").and_then(|tasks| tasks.get("list"));
         // A server with the extension has no list of its own, but its edge keeps one.
         if !lists.is_some_and(|list| list.is_object()) && !has_tasks_extension(&capabilities) {
@@ -78,7 +87,7 @@ async fn part_of(topology: &Topology, backend: &Member, params: Json, call: &Cal
         let call = Call { params: Some(params), ..call.clone() };
         backend.client.request(call).await.map(Some)
     };
-    match topology.briefly(asked).await {
+    match view.briefly(asked).await {
         Ok(None) => Part::Nothing,
         Ok(Some(response)) => match response.result() {
             Some(result) => Part::Page(result),
@@ -91,9 +100,12 @@ async fn part_of(topology: &Topology, backend: &Member, params: Json, call: &Cal
 /// A page being put together.
 struct Page<'a> {
     tasks: &'a Tasks,
+    view: &'a View,
     call: &'a Call,
     seal: &'a CursorSeal,
     contributions: Vec<Contribution>,
+    /// The tasks in them that the client's endpoint shows.
+    shown: Vec<Json>,
     /// Where the next page begins, once that is in the middle of a backend's list.
     next: Option<String>,
     /// Whether any backend lists tasks, or may.
@@ -119,12 +131,21 @@ impl Page<'_> {
             Part::Page(result) => {
                 let more = result.get(NEXT).filter(|next| next.kind() == Kind::String);
                 for task in entries(&result) {
-                    self.tasks.learn(&self.call.context, &task, backend.id, Evidence::Seen).await;
+                    // A server lists tasks of tools that the endpoint does not show.
+                    if self.view.filters(Filtered::Tools) {
+                        let known = self.tasks.known_owner(self.view, &self.call.context, Some(&task)).await;
+                        if known != Some(backend.id) {
+                            continue;
+                        }
+                    } else {
+                        self.tasks.learn(&self.call.context, &task, backend.id, Evidence::Seen).await;
+                    }
+                    self.shown.push(task);
                 }
                 contribution.results.push(result);
                 if let Some(cursor) = more {
                     let position = TasksPosition { backend: backend.name().into(), cursor };
-                    self.next = self.seal.seal_tasks(&position, self.call.context.caller.principal());
+                    self.next = self.seal.seal_tasks(&position, self.call.context.caller.holder());
                     if self.next.is_none() {
                         let reason = cut_off("its cursor is too long to be passed on");
                         (contribution.outcome, contribution.reason) = (Outcome::Error, Some(reason));
@@ -137,8 +158,8 @@ impl Page<'_> {
 
     fn response(&self) -> Response {
         let mut all = ArrayBuilder::default();
-        for task in self.contributions.iter().flat_map(|one| &one.results).flat_map(entries) {
-            all.push(&task);
+        for task in &self.shown {
+            all.push(task);
         }
         let mut result = ObjectBuilder::new();
         result.member(MEMBER, &all.finish());

@@ -5,6 +5,7 @@
 //! state of a task changes nothing. Of the two dialects of tasks it reads ids and lifetimes only.
 
 mod list;
+pub(crate) mod offered;
 mod owners;
 
 use std::collections::HashMap;
@@ -23,7 +24,7 @@ pub use self::owners::TaskLimits;
 use self::owners::{Evidence, MemoryOwners, TaskKey, TaskOwners};
 use crate::cursor::CursorSeal;
 use crate::fault;
-use crate::topology::{BackendId, Topology};
+use crate::topology::{BackendId, Filtered, View};
 
 /// Tasks of one request whose owners are asked for at the same time.
 const ASKED_AT_ONCE: usize = 16;
@@ -50,17 +51,17 @@ impl Tasks {
     /// Answers a request about tasks; also says which backend has answered, unless several have.
     pub(crate) async fn handle(
         &self,
-        topology: &Topology,
+        view: &View,
         call: Call,
         seal: &CursorSeal,
     ) -> Result<(Option<BackendId>, Response), RpcError> {
         if call.method == Method::ListTasks {
-            return Ok((None, self.list(topology, &call, seal).await?));
+            return Ok((None, self.list(view, &call, seal).await?));
         }
         let task = task_id(call.params.as_ref())?;
         let (method, context) = (call.method.clone(), Arc::clone(&call.context));
-        let backend = self.owner_of(topology, &context, &task).await?;
-        let response = topology.send(backend, call).await?;
+        let backend = self.owner_of(view, &context, &task).await?;
+        let response = view.send(backend, call).await?;
         match (method, response.result()) {
             (Method::GetTask | Method::CancelTask, Some(state)) => {
                 self.learn(&context, &state, backend, Evidence::Seen).await;
@@ -88,28 +89,29 @@ impl Tasks {
     }
 
     /// The backend that has this task. Asks the backends if that is not known.
-    async fn owner_of(
-        &self,
-        topology: &Topology,
-        context: &Arc<CallContext>,
-        task: &str,
-    ) -> Result<BackendId, RpcError> {
-        match self.remembered_owner(topology, context, task).await {
+    async fn owner_of(&self, view: &View, context: &Arc<CallContext>, task: &str) -> Result<BackendId, RpcError> {
+        match self.remembered_owner(view, context, task).await {
             Some(backend) => Ok(backend),
-            None => self.find(topology, context, task).await,
+            // A server has tasks of tools that this endpoint does not show.
+            None if view.filters(Filtered::Tools) => Err(fault::unknown_task(&[])),
+            None => self.find(view, context, task).await,
         }
     }
 
     /// The backend that has this task, if it is known.
-    async fn remembered_owner(&self, topology: &Topology, context: &CallContext, task: &str) -> Option<BackendId> {
+    async fn remembered_owner(&self, view: &View, context: &CallContext, task: &str) -> Option<BackendId> {
         let known = self.owners.find(&TaskKey::new(&context.caller, task)).await;
-        known.filter(|backend| topology.get(*backend).is_some())
+        known.filter(|backend| view.shows(*backend))
     }
 
     /// The backend of the task that `params` name, if it is known.
-    pub(crate) async fn known_owner(&self, context: &CallContext, params: Option<&Json>) -> Option<BackendId> {
-        let task = task_id(params).ok()?;
-        self.owners.find(&TaskKey::new(&context.caller, &task)).await
+    pub(crate) async fn known_owner(
+        &self,
+        view: &View,
+        context: &CallContext,
+        params: Option<&Json>,
+    ) -> Option<BackendId> {
+        self.remembered_owner(view, context, &task_id(params).ok()?).await
     }
 
     /// The backends that have these tasks, without the tasks that no backend has. Backends are asked for the first
@@ -117,25 +119,26 @@ impl Tasks {
     /// and each of unknown owner is a request to each backend.
     pub(crate) async fn owners_of(
         &self,
-        topology: &Topology,
+        view: &View,
         context: &Arc<CallContext>,
         tasks: &[Arc<str>],
     ) -> HashMap<Arc<str>, BackendId> {
         let mut owners = HashMap::new();
         let mut unknown = Vec::new();
         for task in tasks {
-            match self.remembered_owner(topology, context, task).await {
+            match self.remembered_owner(view, context, task).await {
                 Some(owner) => drop(owners.insert(Arc::clone(task), owner)),
-                None if unknown.len() < topology.limits.unknown_tasks => unknown.push(Arc::clone(task)),
+                None if view.filters(Filtered::Tools) => {}
+                None if unknown.len() < view.limits().unknown_tasks => unknown.push(Arc::clone(task)),
                 None => {}
             }
         }
         let asked = unknown.into_iter().map(|task| async move {
-            let owner = self.find(topology, context, &task).await.ok()?;
+            let owner = self.find(view, context, &task).await.ok()?;
             Some((task, owner))
         });
         let mut found = futures_util::stream::iter(asked).buffer_unordered(ASKED_AT_ONCE);
-        let _in_time = timeout(topology.limits.timeout, async {
+        let _in_time = timeout(view.limits().timeout, async {
             while let Some(found) = found.next().await {
                 owners.extend(found);
             }
@@ -146,19 +149,19 @@ impl Tasks {
 
     /// Asks every backend at once. Should several know the task, the first in configuration order has
     /// it, however fast the others are: with guessable ids the answer would otherwise vary.
-    async fn find(&self, topology: &Topology, context: &Arc<CallContext>, task: &str) -> Result<BackendId, RpcError> {
+    async fn find(&self, view: &View, context: &Arc<CallContext>, task: &str) -> Result<BackendId, RpcError> {
         let mut params = ObjectBuilder::new();
         params.string("taskId", task);
         let call = Call {
             method: Method::GetTask,
             params: Some(params.finish()),
             // The client's own: the task may belong to its session.
-            context: Arc::new(CallContext { wants_progress: false, ..(**context).clone() }),
+            context: Arc::new(CallContext { wants_progress: false, request: None, ..(**context).clone() }),
             messages: ServerMessages::discard(),
         };
-        let mut asked: FuturesOrdered<_> = topology
+        let mut asked: FuturesOrdered<_> = view
             .ids()
-            .map(async |backend| (backend, topology.briefly(state_of(topology, backend, task, call.clone())).await))
+            .map(async |backend| (backend, view.briefly(state_of(view, backend, task, call.clone())).await))
             .collect();
         let mut not_asked = Vec::new();
         while let Some((backend, answer)) = asked.next().await {
@@ -168,7 +171,7 @@ impl Tasks {
                     return Ok(backend);
                 }
                 Ok(None) => {}
-                Err(error) => not_asked.push((topology.name(backend), error)),
+                Err(error) => not_asked.push((view.name(backend), error)),
             }
         }
         Err(fault::unknown_task(&not_asked))
@@ -176,18 +179,13 @@ impl Tasks {
 }
 
 /// The state of the task at a backend; `None` if that does not know it.
-async fn state_of(
-    topology: &Topology,
-    backend: BackendId,
-    task: &str,
-    call: Call,
-) -> Result<Option<Json>, BackendError> {
-    let capabilities = topology.capabilities(backend).await?;
+async fn state_of(view: &View, backend: BackendId, task: &str, call: Call) -> Result<Option<Json>, BackendError> {
+    let capabilities = view.capabilities(backend).await?;
     let has_tasks = capabilities.get("tasks").is_some_and(|tasks| tasks.is_object());
     if !has_tasks && !has_tasks_extension(&capabilities) {
         return Ok(None);
     }
-    let response = topology.request(backend, call).await?;
+    let response = view.request(backend, call).await?;
     let is_it = |state: &Json| state.get("taskId").is_some_and(|id| id.as_str().as_deref() == Some(task));
     Ok(response.result().filter(is_it))
 }

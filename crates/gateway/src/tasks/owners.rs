@@ -6,7 +6,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fanlight_canonical::{Caller, Principal, SessionKey};
+use fanlight_canonical::{Caller, Holder, SessionKey};
 use fanlight_protocol::Json;
 use futures_util::future::{BoxFuture, FutureExt as _, ready};
 use quick_cache::unsync::Cache;
@@ -40,17 +40,17 @@ pub(super) enum Evidence {
     Seen,
 }
 
-/// A task of one client: of one session, or of a principal without a session.
+/// A task of one client: of one session, or of a principal at an endpoint without a session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TaskKey {
-    principal: Principal,
+    holder: Holder,
     session: Option<SessionKey>,
     task: Box<str>,
 }
 
 impl TaskKey {
     pub(super) fn new(caller: &Caller, task: &str) -> Self {
-        Self { principal: caller.principal().clone(), session: caller.session(), task: task.into() }
+        Self { holder: caller.holder().clone(), session: caller.session(), task: task.into() }
     }
 }
 
@@ -124,6 +124,8 @@ pub(super) fn id_and_time(state: &Json, limits: &TaskLimits) -> Option<(String, 
 
 #[cfg(test)]
 mod tests {
+    use fanlight_canonical::Principal;
+
     use super::*;
 
     const GRACE: Duration = Duration::from_secs(5 * 60);

@@ -41,7 +41,15 @@ async fn tools_name_their_own_app_and_it_is_read_where_it_is() {
     let a = r#"{"name":"a__show","_meta":{"ui":{ "resourceUri":"ui:\/\/board/main"},"x":1.0,"ui/resourceUri":"ui://board/main"}}"#;
     let b = r#"{"name":"b__show","_meta":{"ui":{ "resourceUri":"ui://fanlight--b/board/main"},"x":1.0,"ui/resourceUri":"ui://fanlight--b/board/main"}}"#;
     assert_eq!(tools, format!(r#"{{"tools":[{a},{b}]}}"#));
-    assert_eq!(scene.gateway.tool("b__show", &Default::default()).await.unwrap().as_text(), b);
+    assert_eq!(
+        scene
+            .gateway
+            .tool("b__show", &fanlight_canonical::Endpoint::Everything, &Default::default())
+            .await
+            .unwrap()
+            .as_text(),
+        b
+    );
     scene.forget();
     let read = scene.ask("resources/read", Some(r#"{"uri":"ui://fanlight--b/board/main"}"#)).await;
     let expected = r#"{"contents":[{"uri":"ui://fanlight--b/board/main","text":"x"},{"uri":"ui://fanlight--b/board/more","text":"y"}]}"#;

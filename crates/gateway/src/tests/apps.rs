@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fanlight_canonical::{Call, CallContext, Caller, Principal, SessionKey};
 
 use super::fake::*;
+use crate::NamingPolicy;
 
 const CALLED: (&str, &str) = ("tools/call", r#""result":{"content":[]}"#);
 const READ: (&str, &str) = ("resources/read", r#""result":{"contents":[]}"#);
@@ -35,7 +36,8 @@ async fn bare_name_that_one_server_has_is_called_there() {
     scene.backends[0].answer("tools/list", r#""result":{"tools":[]}"#);
     assert_eq!(scene.ask("tools/call", Some(r#"{"name":"refresh"}"#)).await, r#"{"content":[]}"#);
     assert_eq!(refreshed(&scene), [1]);
-    let tool = scene.gateway.tool("refresh", &Default::default()).await.unwrap();
+    let tool =
+        scene.gateway.tool("refresh", &fanlight_canonical::Endpoint::Everything, &Default::default()).await.unwrap();
     assert_eq!(tool.as_text(), r#"{"name":"b__refresh","inputSchema":{}}"#, "headers are checked against it");
 }
 
@@ -112,7 +114,7 @@ async fn hidden_tool_has_no_bare_name() {
         entry.permits_tool = Some(Arc::new(|name: &str| name == "show"));
     }
     let scene = scene(vec![fake("c", &[]), fake("d", &[])]);
-    scene.gateway.replace_topology(entries, limits(1000));
+    scene.gateway.replace(entries, &NamingPolicy::default(), limits(1000), no_endpoints()).await;
     let body = scene.ask("tools/call", Some(r#"{"name":"refresh"}"#)).await;
     assert_eq!(error_of(&body), (-32602, "Unknown tool: refresh".into()));
 }

@@ -1,6 +1,7 @@
 //! Extensions of several backends: skills, and those that Fanlight does not know.
 
 use super::fake::*;
+use crate::NamingPolicy;
 
 const SKILLS: &str =
     r#"{"capabilities":{"resources":{},"extensions":{"io.modelcontextprotocol/skills":{"directoryRead":true}}}}"#;
@@ -164,7 +165,7 @@ async fn hidden_tool_cannot_be_named_by_an_unknown_method() {
     });
     let mut entries: Vec<_> = fakes.iter().map(|fake| entry(crate::BackendId::fresh(), fake, None)).collect();
     entries[0].permits_tool = Some(std::sync::Arc::new(|name: &str| name == "read"));
-    scene.gateway.replace_topology(entries, limits(1000));
+    scene.gateway.replace(entries, &NamingPolicy::default(), limits(1000), no_endpoints()).await;
     assert_eq!(scene.ask("x/do", Some(r#"{"tool":"a__read"}"#)).await, "{}");
     for name in ["a__write", "a__WRITE", "a__unlisted"] {
         let body = scene.ask("x/do", Some(&format!(r#"{{"tool":"{name}"}}"#))).await;

@@ -16,7 +16,10 @@ use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Message, Method, Notification, Response};
 use tokio::sync::Semaphore;
 
-use crate::{BackendEntry, BackendId, ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits};
+use crate::{
+    BackendEntry, BackendId, ByteLimits, CacheLimits, EndpointSettings, Gateway, GatewaySettings, ListLimits,
+    NamingPolicy, Rewriting,
+};
 
 /// Answers each `method` or `method params` from a script; records what it was sent.
 pub(super) struct Fake {
@@ -109,6 +112,11 @@ impl Fake {
         }
     }
 
+    /// What it was sent so far; forgets it.
+    pub(super) fn received(&self) -> Vec<String> {
+        std::mem::take(&mut *self.received.lock().unwrap())
+    }
+
     /// How many listen now, and how many have begun to.
     pub(super) fn listeners(&self) -> (usize, usize) {
         let listeners = self.listeners.lock().unwrap();
@@ -169,7 +177,14 @@ fn server_request() -> ServerMessage {
     let (answer, _) = tokio::sync::oneshot::channel();
     let (method, trace) = (Method::Elicit, Default::default());
     let deadline = tokio::time::Instant::now() + Duration::from_secs(600);
-    ServerMessage::Request(fanlight_canonical::ServerRequest { method, params: None, trace, answer, deadline })
+    ServerMessage::Request(fanlight_canonical::ServerRequest {
+        method,
+        params: None,
+        trace,
+        answer,
+        notices: None,
+        deadline,
+    })
 }
 
 impl BackendClient for Fake {
@@ -257,10 +272,13 @@ impl Drop for Open {
 }
 
 pub(super) struct Scene {
-    pub(super) gateway: Gateway,
+    pub(super) gateway: Arc<Gateway>,
     pub(super) backends: Vec<Arc<Fake>>,
     pub(super) ids: Vec<BackendId>,
 }
+
+/// How long apps count as open.
+pub(super) const OPEN_APPS: Duration = Duration::from_secs(600);
 
 pub(super) fn scene(backends: Vec<Fake>) -> Scene {
     scene_with(backends.into_iter().map(|backend| (backend, None)).collect(), 1000)
@@ -271,12 +289,51 @@ pub(super) fn scene_with(backends: Vec<(Fake, Option<&str>)>, page_size: usize) 
 }
 
 pub(super) fn scene_of(backends: Vec<(Fake, Option<&str>)>, page_size: usize, cache: CacheLimits) -> Scene {
-    let (backends, prefixes): (Vec<_>, Vec<_>) =
-        backends.into_iter().map(|(fake, prefix)| (Arc::new(fake), prefix)).unzip();
-    let ids: Vec<_> = backends.iter().map(|_| BackendId::fresh()).collect();
-    let entries = backends.iter().zip(prefixes).zip(&ids).map(|((fake, prefix), id)| entry(*id, fake, prefix));
+    scene_at(backends, page_size, cache, no_endpoints())
+}
+
+/// Only the default endpoint, which shows everything.
+pub(super) fn no_endpoints() -> EndpointSettings {
+    EndpointSettings { default_path: "/mcp".into(), endpoints: Vec::new() }
+}
+
+pub(super) fn scene_at(
+    backends: Vec<(Fake, Option<&str>)>,
+    page_size: usize,
+    cache: CacheLimits,
+    endpoints: EndpointSettings,
+) -> Scene {
+    let entries = backends.into_iter().map(|(fake, prefix)| {
+        let fake = Arc::new(fake);
+        (entry(BackendId::fresh(), &fake, prefix), fake)
+    });
+    scene_from(entries.collect(), NamingPolicy::default(), page_size, cache, endpoints)
+}
+
+/// A backend with a rewriting.
+pub(super) fn rewritten(fake: Fake, rewriting: Rewriting) -> (BackendEntry, Arc<Fake>) {
+    let fake = Arc::new(fake);
+    (BackendEntry { rewriting, ..entry(BackendId::fresh(), &fake, None) }, fake)
+}
+
+pub(super) fn scene_rewriting(backends: Vec<(BackendEntry, Arc<Fake>)>, naming: NamingPolicy) -> Scene {
+    let cache = CacheLimits { entries: 0, bytes: 0, longest: Duration::ZERO };
+    scene_from(backends, naming, 1000, cache, no_endpoints())
+}
+
+fn scene_from(
+    backends: Vec<(BackendEntry, Arc<Fake>)>,
+    naming: NamingPolicy,
+    page_size: usize,
+    cache: CacheLimits,
+    endpoints: EndpointSettings,
+) -> Scene {
+    let (entries, backends): (Vec<_>, Vec<_>) = backends.into_iter().unzip();
+    let ids = entries.iter().map(|entry| entry.id).collect();
     let settings = GatewaySettings {
-        backends: entries.collect(),
+        backends: entries,
+        endpoints,
+        naming,
         lists: limits(page_size),
         cache,
         tasks: crate::TaskLimits {
@@ -286,14 +343,17 @@ pub(super) fn scene_of(backends: Vec<(Fake, Option<&str>)>, page_size: usize, ca
             longest: Duration::from_secs(30 * 86_400),
         },
         max_handed_out: 100,
+        open_apps: OPEN_APPS,
+        max_subscriptions: 100,
         keys: fanlight_protocol::seal::Keys::default(),
         identity: Json::literal(r#"{"name":"fanlight","version":"0"}"#),
     };
-    Scene { gateway: Gateway::new(settings).unwrap(), backends, ids }
+    Scene { gateway: Arc::new(Gateway::new(settings).unwrap()), backends, ids }
 }
 
 pub(super) fn entry(id: BackendId, fake: &Arc<Fake>, prefix: Option<&str>) -> BackendEntry {
-    BackendEntry { id, client: Arc::<Fake>::clone(fake), prefix: prefix.map(str::to_owned), permits_tool: None }
+    let (prefix, rewriting) = (prefix.map(str::to_owned), Rewriting::default());
+    BackendEntry { id, client: Arc::<Fake>::clone(fake), prefix, permits_tool: None, rewriting }
 }
 
 pub(super) fn limits(page_size: usize) -> ListLimits {
@@ -330,6 +390,10 @@ pub(super) struct Client {
 }
 
 impl Client {
+    pub(super) fn new(listening: Listening, receiver: MessageReceiver) -> Self {
+        Self { listening, receiver }
+    }
+
     /// What it has received: the texts of notifications, the methods of server requests.
     pub(super) fn received(&mut self) -> Vec<String> {
         let messages = std::iter::from_fn(|| self.receiver.try_recv());
@@ -338,6 +402,7 @@ impl Client {
                 format!("{} {}", notification.method, notification.params().unwrap_or_else(Json::null))
             }
             ServerMessage::Request(request) => request.method.to_string(),
+            ServerMessage::TaskProgress(_) => "progress of a task".into(),
             ServerMessage::StreamBegun => "stream begun".into(),
             ServerMessage::Pause { .. } => "pause".into(),
             ServerMessage::Refused(_) => "refused".into(),

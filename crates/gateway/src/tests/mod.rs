@@ -3,12 +3,14 @@
 mod aliases;
 mod apps;
 mod changes;
+mod endpoints;
 mod extensions;
 mod fake;
 mod freshness;
 mod listening;
 mod principals;
 mod reads;
+mod rewriting;
 mod routing;
 mod tasks;
 mod topology;

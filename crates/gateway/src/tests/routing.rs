@@ -167,7 +167,8 @@ async fn many_collisions_make_one_log_line() {
     let tools = r#""result":{"tools":[{"name":"1"},{"name":"2"},{"name":"3"},{"name":"4"},{"name":"5"},{"name":"6"},{"name":"7"}]}"#;
     let list = [("tools/list", tools), ("resources/list", r#""result":{"resources":[{"uri":"f://x"}]}"#)];
     let scene = scene_with(vec![(fake("a", &list), Some("")), (fake("b", &list), Some(""))], 10);
-    let found = async |kind| scene.gateway.catalogue(kind).await.findings();
+    let found =
+        async |kind| scene.gateway.catalogue(kind, &fanlight_canonical::Endpoint::Everything).await.whole().findings();
     let named = "1 (a, b), 2 (a, b), 3 (a, b), 4 (a, b), 5 (a, b), 2 more".to_owned();
     let what = "backends claim the same names; those of a later one are left out";
     assert_eq!(found(ListKind::Tools).await, [(7, named, what)]);
@@ -272,7 +273,8 @@ async fn log_level_is_sent_to_all_backends_that_log() {
 async fn tool_is_found_by_its_visible_name() {
     let list = r#""result":{"tools":[{"name":"t","x":1.0}]}"#;
     let scene = scene(vec![fake("a", &[("tools/list", list)]), fake("b", &[])]);
-    let tool = async |name| scene.gateway.tool(name, &Default::default()).await;
+    let tool =
+        async |name| scene.gateway.tool(name, &fanlight_canonical::Endpoint::Everything, &Default::default()).await;
     let first = tool("a__t").await.unwrap();
     assert_eq!(first.as_text(), r#"{"name":"a__t","x":1.0}"#);
     assert!(Arc::ptr_eq(&first, &tool("a__t").await.unwrap()));
@@ -285,7 +287,8 @@ async fn tool_definition_is_read_again_after_a_passed_list_has_shown_another() {
     const NEW: &str = r#""result":{"tools":[{"name":"t","inputSchema":{"x":1}}]}"#;
     // One backend without a prefix: lists are passed as they are.
     let scene = scene(vec![fake("a", &[("tools/list", OLD)])]);
-    let tool = async || scene.gateway.tool("t", &Default::default()).await.unwrap();
+    let tool =
+        async || scene.gateway.tool("t", &fanlight_canonical::Endpoint::Everything, &Default::default()).await.unwrap();
     let old = tool().await;
     for same in [OLD, r#""result":{"_meta":{"n":1},"tools":[{"name":"u"}]}"#, r#""result":{"tools":[]}"#] {
         scene.backends[0].answer("tools/list", same);
@@ -310,7 +313,9 @@ async fn hanging_backend_delays_no_call_of_another() {
     let good = fake("good", &[("tools/list", list), ("resources/read", read), ("logging/setLevel", r#""result":{}"#)]);
     let scene = scene(vec![slow, good]);
     let began = Instant::now();
-    assert!(scene.gateway.tool("good__t", &Default::default()).await.is_some());
+    assert!(
+        scene.gateway.tool("good__t", &fanlight_canonical::Endpoint::Everything, &Default::default()).await.is_some()
+    );
     assert_eq!(began.elapsed(), Duration::ZERO, "the other's list is not waited for");
     // An unlisted resource is asked for in turn, and the next in turn is not kept waiting for ever.
     assert_eq!(scene.ask("resources/read", Some(r#"{"uri":"x://y"}"#)).await, r#"{"contents":[]}"#);

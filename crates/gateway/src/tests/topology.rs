@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use fanlight_canonical::{CallContext, Caller, Interest, Principal, SessionKey};
+use fanlight_protocol::Method;
 use futures_util::poll;
 use tokio::sync::Semaphore;
 
 use super::fake::*;
 use crate::BackendId;
+use crate::NamingPolicy;
 
 const T: &str = r#""result":{"tools":[{"name":"1"},{"name":"2"}]}"#;
 
@@ -19,9 +22,9 @@ fn three() -> (Scene, Arc<Fake>) {
 
 impl Scene {
     /// Replaces the topology of `a` and `b` by `c` and `b`.
-    fn replace_a_by(&self, c: &Arc<Fake>) {
+    async fn replace_a_by(&self, c: &Arc<Fake>) {
         let backends = vec![entry(BackendId::fresh(), c, None), entry(self.ids[1], &self.backends[1], None)];
-        self.gateway.replace_topology(backends, limits(3));
+        self.gateway.replace(backends, &NamingPolicy::default(), limits(3), no_endpoints()).await;
     }
 }
 
@@ -33,7 +36,7 @@ async fn running_request_keeps_the_topology_it_began_with() {
     let mut running = Box::pin(scene.ask("tools/call", Some(r#"{"name":"a__1"}"#)));
     assert!(poll!(&mut running).is_pending());
 
-    scene.replace_a_by(&c);
+    scene.replace_a_by(&c).await;
     let unknown = scene.ask("tools/call", Some(r#"{"name":"a__1"}"#)).await;
     assert_eq!(error_of(&unknown), (-32602, "Unknown tool: a__1".into()));
     assert_eq!(scene.ask("tools/call", Some(r#"{"name":"c__1"}"#)).await, r#"{"content":[]}"#);
@@ -48,7 +51,7 @@ async fn list_that_is_being_read_is_that_of_the_topology_the_request_began_with(
     scene.backends[0].set("tools/list", Scripted::Waits(Arc::clone(&gate), T));
     let mut running = Box::pin(scene.ask("tools/list", None));
     assert!(poll!(&mut running).is_pending());
-    scene.replace_a_by(&c);
+    scene.replace_a_by(&c).await;
     let new = scene.ask("tools/list", None).await;
     assert!(new.starts_with(r#"{"tools":[{"name":"c__1"},{"name":"c__2"},{"name":"b__1"}]"#), "{new}");
     gate.add_permits(1);
@@ -63,7 +66,7 @@ async fn kept_backend_keeps_its_list_and_its_listener() {
     scene.ask("tools/list", None).await;
     rest().await;
     scene.forget();
-    scene.replace_a_by(&c);
+    scene.replace_a_by(&c).await;
     rest().await;
     assert!(scene.ask("tools/list", None).await.contains(r#""b__1""#));
     assert!(scene.received(1).is_empty(), "its part is kept");
@@ -80,10 +83,179 @@ async fn cursor_names_its_backend_in_another_order() {
     assert_eq!(scene.ask("tools/list", Some(&params)).await, r#"{"tools":[{"name":"b__2"}]}"#);
     // `b` is the first now.
     let backends = vec![entry(scene.ids[1], &scene.backends[1], None), entry(BackendId::fresh(), &c, None)];
-    scene.gateway.replace_topology(backends, limits(9));
+    scene.gateway.replace(backends, &NamingPolicy::default(), limits(9), no_endpoints()).await;
     let next = scene.ask("tools/list", Some(&params)).await;
     assert_eq!(next, r#"{"tools":[{"name":"b__2"},{"name":"c__1"},{"name":"c__2"}]}"#);
     // A backend that is no longer configured has nothing left to list.
-    scene.gateway.replace_topology(vec![entry(BackendId::fresh(), &c, Some("c-"))], limits(9));
+    scene
+        .gateway
+        .replace(vec![entry(BackendId::fresh(), &c, Some("c-"))], &NamingPolicy::default(), limits(9), no_endpoints())
+        .await;
     assert_eq!(scene.ask("tools/list", Some(&params)).await, r#"{"tools":[]}"#);
+}
+
+/// A backend whose other lists are empty.
+fn with_tools(name: &'static str, tools: &'static str) -> Fake {
+    let empty = [
+        ("prompts/list", r#""result":{"prompts":[]}"#),
+        ("resources/list", r#""result":{"resources":[]}"#),
+        ("resources/templates/list", r#""result":{"resourceTemplates":[]}"#),
+    ];
+    let fake = announcing(name, &empty);
+    fake.answer("tools/list", tools);
+    fake
+}
+
+fn all_lists() -> Interest {
+    Interest { tools: true, prompts: true, resources: true, ..Interest::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn replaced_backend_is_announced_once_for_each_kind_that_differs() {
+    let (scene, c) = three();
+    let mut client = scene.listen(all_lists()).await;
+    rest().await;
+    c.answer("prompts/list", r#""result":{"prompts":[{"name":"p"}]}"#);
+    c.answer("resources/list", r#""result":{"resources":[{"uri":"x://1"}]}"#);
+    c.answer("resources/templates/list", r#""result":{"resourceTemplates":[{"uriTemplate":"x://{a}"}]}"#);
+    assert!(client.received().is_empty());
+    scene.replace_a_by(&c).await;
+    rest().await;
+    let mut received = client.received();
+    received.sort();
+    assert_eq!(received, ["prompts/list_changed", "resources/list_changed", "tools/list_changed"]);
+    let same = vec![entry(BackendId::fresh(), &c, None), entry(scene.ids[1], &scene.backends[1], None)];
+    scene.gateway.replace(same, &NamingPolicy::default(), limits(3), no_endpoints()).await;
+    rest().await;
+    assert!(client.received().is_empty(), "a new backend that offers the same");
+    let order = vec![entry(scene.ids[1], &scene.backends[1], None), entry(BackendId::fresh(), &c, None)];
+    scene.gateway.replace(order, &NamingPolicy::default(), limits(3), no_endpoints()).await;
+    rest().await;
+    assert!(client.received().is_empty(), "order alone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn second_backend_and_its_end_are_announced_to_clients_of_the_first() {
+    let scene = scene(vec![with_tools("a", T)]);
+    let mut client = scene.listen(all_lists()).await;
+    let b = Arc::new(with_tools("b", T));
+    let first = || entry(scene.ids[0], &scene.backends[0], None);
+    scene
+        .gateway
+        .replace(
+            vec![first(), entry(BackendId::fresh(), &b, None)],
+            &NamingPolicy::default(),
+            limits(9),
+            no_endpoints(),
+        )
+        .await;
+    rest().await;
+    assert_eq!(client.received(), ["tools/list_changed"]);
+    b.answer("tools/list", r#""result":{"tools":[]}"#);
+    b.announce(Method::ToolsChanged, None);
+    rest().await;
+    assert_eq!(client.received(), ["tools/list_changed"], "by the gateway, for a backend that is new");
+
+    scene.gateway.replace(vec![first()], &NamingPolicy::default(), limits(9), no_endpoints()).await;
+    rest().await;
+    assert_eq!(client.received(), ["tools/list_changed"], "names have no prefix any more");
+    scene.backends[0].announce(Method::ToolsChanged, None);
+    rest().await;
+    assert_eq!(client.received(), ["tools/list_changed"], "as the only backend announces it");
+    assert_eq!(b.listeners().0, 0);
+
+    let other = Arc::new(with_tools("a", r#""result":{"tools":[{"name":"3"}]}"#));
+    scene
+        .gateway
+        .replace(vec![entry(BackendId::fresh(), &other, None)], &NamingPolicy::default(), limits(9), no_endpoints())
+        .await;
+    rest().await;
+    assert_eq!(client.received(), ["tools/list_changed"]);
+    other.announce(Method::ToolsChanged, None);
+    assert_eq!(client.received(), ["tools/list_changed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_backend_that_offers_the_same_after_its_replacement_is_not_announced() {
+    let scene = scene(vec![with_tools("a", T)]);
+    let mut client = scene.listen(all_lists()).await;
+    let same = Arc::new(with_tools("a", T));
+    scene
+        .gateway
+        .replace(vec![entry(BackendId::fresh(), &same, None)], &NamingPolicy::default(), limits(9), no_endpoints())
+        .await;
+    rest().await;
+    assert!(client.received().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn subscription_continues_at_the_backend_that_replaces_another() {
+    let (scene, _) = three();
+    let lists = [("resources/list", r#""result":{"resources":[{"uri":"x://1"}]}"#)];
+    let scene_b = || entry(scene.ids[1], &scene.backends[1], None);
+    let mut client = scene.listen(Interest { uris: vec!["x://1".into()], ..Interest::default() }).await;
+    let c = Arc::new(announcing("c", &lists));
+    c.fail_to_listen(Some(Scripted::Fails(unreachable())));
+    scene
+        .gateway
+        .replace(
+            vec![entry(BackendId::fresh(), &c, None), scene_b()],
+            &NamingPolicy::default(),
+            limits(9),
+            no_endpoints(),
+        )
+        .await;
+    rest().await;
+    c.fail_to_listen(None);
+    // It is asked again after a while.
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    c.announce(Method::ResourceUpdated, Some(r#"{"uri":"x://1"}"#));
+    assert_eq!(client.received(), [r#"resources/updated {"uri":"x://1"}"#]);
+    drop(client.listening);
+    assert_eq!(c.listeners().0, 1, "what is left listens for changes of lists");
+}
+
+#[tokio::test(start_paused = true)]
+async fn session_is_subscribed_again_at_the_backend_that_replaces_another() {
+    let (scene, c) = three();
+    let subscribe = |session, method| {
+        let context = CallContext {
+            caller: Caller::session_of(Principal::anonymous(), SessionKey(session)),
+            ..(*CallContext::internal()).clone()
+        };
+        fanlight_canonical::Call { context: Arc::new(context), ..call(method, Some(r#"{"uri":"x://1"}"#)) }
+    };
+    let subscribed = r#""result":{}"#;
+    let lists =
+        [("resources/list", r#""result":{"resources":[{"uri":"x://1"}]}"#), ("resources/subscribe", subscribed)];
+    for (request, answer) in lists {
+        scene.backends[0].answer(request, answer);
+        c.answer(request, answer);
+    }
+    scene.backends[0].answer("resources/unsubscribe", subscribed);
+    for session in 1..=3 {
+        assert!(!scene.gateway.handle(subscribe(session, "resources/subscribe")).await.is_error());
+    }
+    assert!(!scene.gateway.handle(subscribe(1, "resources/unsubscribe")).await.is_error());
+    scene.gateway.end_session(SessionKey(2));
+    scene.replace_a_by(&c).await;
+    rest().await;
+    let received: Vec<_> =
+        c.received().into_iter().filter(|request| request.starts_with("resources/subscribe")).collect();
+    assert_eq!(received, [r#"resources/subscribe {"uri":"x://1"}"#], "of the third session alone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn replacement_with_equal_backends_changes_nothing() {
+    let (scene, _) = three();
+    let mut client = scene.listen(all_lists()).await;
+    let first = scene.ask("tools/list", None).await;
+    rest().await;
+    scene.forget();
+    let equal = scene.ids.iter().zip(&scene.backends).map(|(id, fake)| entry(*id, fake, None)).collect();
+    scene.gateway.replace(equal, &NamingPolicy::default(), limits(3), no_endpoints()).await;
+    rest().await;
+    assert_eq!(scene.ask("tools/list", None).await, first, "its cursor, too");
+    assert!(client.received().is_empty());
+    assert!((0..2).all(|backend| scene.received(backend).is_empty()));
 }

@@ -37,10 +37,13 @@ fn label(name: &str) -> String {
     hashed(&plain, name)
 }
 
-/// `label` with the 32-bit FNV-1a hash of `name`.
 fn hashed(label: &str, name: &str) -> String {
-    let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    format!("{label}-{hash:08x}")
+    format!("{label}-{:08x}", hash(name))
+}
+
+/// The 32-bit FNV-1a hash of `name`, which every process makes the same.
+pub(super) fn hash(name: &str) -> u32 {
+    name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 /// The alias of `uri`, or of a URI template, whose expansions then are aliases.

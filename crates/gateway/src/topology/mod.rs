@@ -5,22 +5,29 @@
 //! its end. State that outlives a request belongs to a [`BackendId`], never to a backend's position.
 
 mod alias;
+mod endpoint;
 mod naming;
-mod send;
+mod rewriting;
 mod settings;
+mod uri_form;
+mod view;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
+pub use endpoint::{EndpointEntry, EndpointSettings, EntryFilter};
+pub(crate) use endpoint::{Endpoints, Filtered};
 use fanlight_canonical::BackendClient;
 use foldhash::fast::RandomState;
-use tokio::sync::Notify;
-
 pub(crate) use naming::client_objection;
-pub use naming::{Naming, namings};
+pub use naming::{Naming, NamingPolicy, namings};
+pub(crate) use rewriting::{Argument, ToolRewriting, ToolRewritings};
+pub use rewriting::{ArgumentRule, DefinitionMember, Rewriting};
 pub use settings::{BackendEntry, ByteLimits, ListLimits, ToolFilter};
+use tokio::sync::Notify;
+pub(crate) use view::View;
 
 /// Identifies a backend while this process runs. A backend that a changed configuration keeps has the
 /// same id before and after the change.
@@ -35,7 +42,7 @@ impl BackendId {
     }
 }
 
-/// The backends, their names, filters and limits.
+/// The backends, their names, filters and limits, and the endpoints.
 pub(crate) struct Topology {
     number: u64,
     /// In configuration order, which decides merging.
@@ -43,6 +50,7 @@ pub(crate) struct Topology {
     /// Where each backend stands in `backends`.
     positions: HashMap<BackendId, usize, RandomState>,
     pub(crate) limits: ListLimits,
+    pub(crate) endpoints: Arc<Endpoints>,
 }
 
 /// One backend of a topology.
@@ -50,20 +58,65 @@ pub(crate) struct Member {
     pub(crate) id: BackendId,
     pub(crate) client: Arc<dyn BackendClient>,
     pub(crate) naming: Naming,
+    pub(crate) rewritings: ToolRewritings,
     permits_tool: Option<ToolFilter>,
+    /// Whether nothing of it is renamed, rewritten or hidden, and its lists need not be kept.
+    is_transparent: bool,
+    has_listed_tools_only: bool,
 }
 
 impl Topology {
-    pub(crate) fn new(entries: Vec<BackendEntry>, limits: ListLimits) -> Arc<Self> {
+    pub(crate) fn new(
+        entries: Vec<BackendEntry>,
+        policy: &NamingPolicy,
+        limits: ListLimits,
+        endpoints: EndpointSettings,
+    ) -> Arc<Self> {
+        Arc::new(Self::build(entries, policy, limits, endpoints))
+    }
+
+    fn build(
+        entries: Vec<BackendEntry>,
+        policy: &NamingPolicy,
+        limits: ListLimits,
+        endpoints: EndpointSettings,
+    ) -> Self {
         let named: Vec<_> = entries.iter().map(|entry| (entry.client.name(), entry.prefix.as_deref())).collect();
-        let namings = namings(&named);
+        let namings = namings(&named, policy);
         let member = |(entry, naming): (BackendEntry, Naming)| {
-            let BackendEntry { id, client, permits_tool, .. } = entry;
-            Member { id, client, naming, permits_tool }
+            let BackendEntry { id, client, permits_tool, rewriting, .. } = entry;
+            let naming = naming.with_renames(&rewriting.renames);
+            let rewritings = ToolRewritings::new(&rewriting);
+            let is_unchanged = permits_tool.is_none() && naming.is_identity() && rewritings.is_empty();
+            // Lists that are to be served while it rests have to be kept here.
+            let is_transparent = is_unchanged && !client.may_rest();
+            let has_listed_tools_only = permits_tool.is_some() || naming.renames_any() || rewritings.guard_arguments();
+            Member { id, client, naming, rewritings, permits_tool, is_transparent, has_listed_tools_only }
         };
         let backends: Vec<_> = entries.into_iter().zip(namings).map(member).collect();
         let positions = backends.iter().enumerate().map(|(position, backend)| (backend.id, position)).collect();
-        Arc::new(Self { number: next_number(), backends, positions, limits })
+        let endpoints = Endpoints::new(endpoints, &backends);
+        Self { number: next_number(), backends, positions, limits, endpoints }
+    }
+
+    /// The topology that replaces `earlier`. It has the same number if clients see no difference: then lists, cursors
+    /// and listeners stay valid.
+    pub(crate) fn replacing(
+        earlier: &Self,
+        entries: Vec<BackendEntry>,
+        policy: &NamingPolicy,
+        limits: ListLimits,
+        endpoints: EndpointSettings,
+    ) -> Arc<Self> {
+        let mut new = Self::build(entries, policy, limits, endpoints);
+        let is_same = |(one, other): (&Member, &Member)| one.is_seen_as(other);
+        if new.backends.len() == earlier.backends.len()
+            && new.backends.iter().zip(&earlier.backends).all(is_same)
+            && new.endpoints.show_the_same_as(&earlier.endpoints)
+        {
+            new.number = earlier.number;
+        }
+        Arc::new(new)
     }
 
     /// Tells topologies apart; a later one has a greater number.
@@ -82,14 +135,12 @@ impl Topology {
     }
 
     pub(crate) fn get(&self, backend: BackendId) -> Option<&Member> {
-        self.backends.get(*self.positions.get(&backend)?)
+        self.backends.get(self.position(backend)?)
     }
 
-    /// The backends from the one with this name on, in configuration order; none if there is none of
-    /// this name.
-    pub(crate) fn beginning_with(&self, name: &str) -> &[Member] {
-        let position = self.backends.iter().position(|backend| backend.name() == name);
-        position.and_then(|position| self.backends.get(position..)).unwrap_or_default()
+    /// Where a backend stands in configuration order.
+    fn position(&self, backend: BackendId) -> Option<usize> {
+        self.positions.get(&backend).copied()
     }
 
     /// The name of a backend; empty for one that is not in this topology.
@@ -105,25 +156,49 @@ impl Topology {
         self.backends.iter().find_map(|backend| Some((backend, backend.naming.unalias(uri)?)))
     }
 
-    /// The only backend, if there is but one and nothing is renamed or hidden: then everything passes
+    /// The only backend, if there is but one and nothing is renamed, rewritten or hidden: then everything passes
     /// unchanged, cursors and unknown methods included.
     pub(crate) fn transparent(&self) -> Option<&Member> {
         match self.backends.as_slice() {
-            [only] if only.permits_tool.is_none() && only.naming.is_identity() => Some(only),
+            [only] if only.is_transparent => Some(only),
             _ => None,
         }
     }
 }
 
 impl Member {
+    /// Whether clients see the same backend under the same names as in `other`.
+    fn is_seen_as(&self, other: &Self) -> bool {
+        let has_same_filter = match (&self.permits_tool, &other.permits_tool) {
+            (None, None) => true,
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        };
+        let has_same_names = self.naming == other.naming && self.rewritings == other.rewritings;
+        self.id == other.id && has_same_names && has_same_filter
+    }
+
     /// The name that the configuration gives the backend.
     pub(crate) fn name(&self) -> &str {
         self.client.name()
     }
 
-    /// Whether any of its tools may be hidden.
-    pub(crate) fn is_filtered(&self) -> bool {
-        self.permits_tool.is_some()
+    /// Whether only listed tools may be called: where any is hidden or renamed, or has arguments that clients may not
+    /// send, the server could know it by further names than the configuration does.
+    pub(crate) fn has_listed_tools_only(&self) -> bool {
+        self.has_listed_tools_only
+    }
+
+    /// Whether it has a tool or prompt of this name that clients must not reach by that, or not without a check of its
+    /// arguments.
+    pub(crate) fn withholds(&self, original: &str) -> bool {
+        self.naming.bare(original) != original
+            || self.rewritings.of(original).is_some_and(|tool| tool.guards_arguments())
+    }
+
+    /// Whether only listed prompts may be asked for.
+    pub(crate) fn has_listed_prompts_only(&self) -> bool {
+        self.naming.renames_any()
     }
 
     /// Whether the tool that the backend calls `original` exists for clients.
@@ -155,7 +230,6 @@ impl CurrentTopology {
     }
 
     /// Has new requests begin with `topology`. Running ones keep theirs.
-    #[cfg(test)]
     pub(crate) fn replace(&self, topology: Arc<Topology>) {
         self.value.store(topology);
         self.replaced.notify_one();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use fanlight_canonical::BackendClient;
 
 use super::BackendId;
+use super::rewriting::Rewriting;
 
 /// One backend, its name to clients and its filter.
 pub struct BackendEntry {
@@ -18,9 +19,12 @@ pub struct BackendEntry {
     pub prefix: Option<String>,
     /// Which of its tools exist for clients, by original name; `None` for all.
     pub permits_tool: Option<ToolFilter>,
+    /// What is changed of its tools and prompts.
+    pub rewriting: Rewriting,
 }
 
-/// Says whether a tool, by its original name, exists for clients.
+/// Says whether a tool, by its original name, exists for clients. A replaced topology takes a filter as unchanged if it
+/// is the same `Arc`.
 pub type ToolFilter = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// Bounds on the bytes of lists.

@@ -6,9 +6,9 @@ use fanlight_canonical::Parent;
 
 use super::is_app;
 use crate::catalogue::{ListKind, ListWatcher, Snapshot};
-use crate::topology::{BackendId, Topology};
+use crate::topology::{BackendId, Topology, View};
 
-/// The lists that decide whose a URI is, as far as they have been read: the first that has the URI counts, and in it
+/// The lists of all backends, which decide whose a URI is at every endpoint, as far as they have been read: the first that has the URI counts, and in it
 /// the first backend.
 pub(crate) struct Claims<'a> {
     topology: &'a Topology,
@@ -36,11 +36,10 @@ impl<'a> Claims<'a> {
     ) -> Self {
         // Tools name apps alone, and a server that is slow to list its tools must not delay other resources.
         let has_app = uris.any(is_app);
-        let known = |kind| async move {
-            match kind == ListKind::Tools && !has_app {
-                true => lists.catalogues.of(kind).newest(topology),
-                false => Some(lists.known(kind, topology, trace).await),
-            }
+        let everything = View::everything(topology);
+        let known = async |kind| match kind == ListKind::Tools && !has_app {
+            true => lists.catalogues.of(kind).newest(topology),
+            false => Some(Arc::clone(lists.known(kind, &everything, trace).await.whole())),
         };
         let [resources, skills, tools] = NAMING;
         let (resources, skills, tools, templates) =

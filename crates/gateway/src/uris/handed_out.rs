@@ -5,9 +5,11 @@
 //! forgetting costs no more than asking the backends in turn.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use fanlight_canonical::{Caller, Principal, SessionKey};
+use fanlight_canonical::{Caller, Holder, SessionKey};
 use quick_cache::unsync::Cache;
+use tokio::time::Instant;
 
 use crate::topology::BackendId;
 
@@ -20,12 +22,14 @@ const ORIGINS: usize = 32;
 pub(crate) struct HandedOut {
     owners: Mutex<Cache<Key, BackendId>>,
     apps: Mutex<Cache<Client, Apps>>,
+    /// How long an app counts as open after its last use: nobody says when it is closed.
+    open_for: Duration,
 }
 
-/// A client: one session, or a principal without one.
+/// A client: one session, or a principal at an endpoint without one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Client {
-    principal: Principal,
+    holder: Holder,
     session: Option<SessionKey>,
 }
 
@@ -39,10 +43,13 @@ struct Key {
 #[derive(Clone, Debug, Default)]
 struct Apps {
     /// It called a tool that is shown by an app.
-    called: Vec<BackendId>,
+    called: Vec<App>,
     /// It read an app, perhaps only to have it ready.
-    read: Vec<BackendId>,
+    read: Vec<App>,
 }
+
+/// An app of a backend, and when it was used last.
+type App = (BackendId, Instant);
 
 /// How a backend's app became a client's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,15 +62,15 @@ pub(crate) enum Opened {
 
 impl Client {
     fn of(caller: &Caller) -> Self {
-        Self { principal: caller.principal().clone(), session: caller.session() }
+        Self { holder: caller.holder().clone(), session: caller.session() }
     }
 }
 
 impl HandedOut {
     /// Remembers at most `limit` URIs, and the apps of as many clients.
-    pub(crate) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize, open_for: Duration) -> Self {
         let limit = limit.max(1);
-        Self { owners: Mutex::new(Cache::new(limit)), apps: Mutex::new(Cache::new(limit)) }
+        Self { owners: Mutex::new(Cache::new(limit)), apps: Mutex::new(Cache::new(limit)), open_for }
     }
 
     /// The backend that handed out `uri` to this caller.
@@ -104,8 +111,9 @@ impl HandedOut {
             Opened::ByCall => &mut apps.called,
             Opened::ByRead => &mut apps.read,
         };
-        if !of_kind.contains(&backend) && of_kind.len() < ORIGINS {
-            of_kind.push(backend);
+        of_kind.retain(|(known, used)| *known != backend && used.elapsed() < self.open_for);
+        if of_kind.len() < ORIGINS {
+            of_kind.push((backend, Instant::now()));
             all.insert(client, apps);
         }
     }
@@ -113,16 +121,19 @@ impl HandedOut {
     /// The only one of `candidates` whose apps the client has: of those it called tools of, else of those it read.
     /// `None` if there are several, since nothing in a request says which app makes it.
     pub(crate) fn only_origin(&self, caller: &Caller, candidates: &[BackendId]) -> Option<BackendId> {
-        let all = lock(&self.apps);
-        let apps = all.get(&Client::of(caller))?;
-        let among = |opened: &[BackendId]| -> Vec<BackendId> {
-            candidates.iter().filter(|one| opened.contains(one)).copied().collect()
-        };
-        let called = among(&apps.called);
-        match if called.is_empty() { among(&apps.read) } else { called }.as_slice() {
-            [only] => Some(*only),
-            _ => None,
+        let mut all = lock(&self.apps);
+        let mut apps = all.get_mut(&Client::of(caller))?;
+        let is_open = |(backend, used): &App| candidates.contains(backend) && used.elapsed() < self.open_for;
+        let Apps { called, read } = &mut *apps;
+        let opened = if called.iter().any(is_open) { called } else { read };
+        let mut open = opened.iter_mut().filter(|app| is_open(app));
+        let (backend, used) = open.next()?;
+        if open.next().is_some() {
+            return None;
         }
+        // It is in use.
+        *used = Instant::now();
+        Some(*backend)
     }
 }
 
@@ -132,7 +143,11 @@ fn lock<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use fanlight_canonical::Principal;
+
     use super::*;
+
+    const OPEN: Duration = Duration::from_secs(60);
 
     fn session(n: u64) -> Caller {
         Caller::session_of(Principal::anonymous(), SessionKey(n))
@@ -140,7 +155,7 @@ mod tests {
 
     #[test]
     fn uri_belongs_to_the_first_that_hands_it_out_to_this_client() {
-        let handed_out = HandedOut::new(100);
+        let handed_out = HandedOut::new(100, OPEN);
         let [a, b] = [BackendId::fresh(), BackendId::fresh()];
         let give =
             |caller: &Caller, backend, gone| handed_out.remember(caller, "x://1", backend, |one| Some(one) == gone);
@@ -158,7 +173,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let (handed_out, backend) = (HandedOut::new(50), BackendId::fresh());
+        let (handed_out, backend) = (HandedOut::new(50, OPEN), BackendId::fresh());
         for n in 0..1000 {
             handed_out.remember(&session(n), "x://1", backend, |_| false);
             handed_out.opened(&session(n), backend, Opened::ByRead);
@@ -170,7 +185,7 @@ mod tests {
 
     #[test]
     fn origin_is_the_only_candidate_whose_app_is_open() {
-        let handed_out = HandedOut::new(50);
+        let handed_out = HandedOut::new(50, OPEN);
         let [a, b, c] = [BackendId::fresh(), BackendId::fresh(), BackendId::fresh()];
         let only = |caller, of: &[BackendId]| handed_out.only_origin(&session(caller), of);
         assert_eq!(only(1, &[a, b]), None);
@@ -184,5 +199,24 @@ mod tests {
         assert_eq!(only(1, &[a, b]), Some(b), "the other was only read ahead");
         handed_out.opened(&session(1), a, Opened::ByCall);
         assert_eq!(only(1, &[a, b]), None);
+    }
+    #[tokio::test(start_paused = true)]
+    async fn app_counts_as_open_for_a_time_after_its_last_use() {
+        let handed_out = HandedOut::new(50, OPEN);
+        let [a, b] = [BackendId::fresh(), BackendId::fresh()];
+        let only = || handed_out.only_origin(&session(1), &[a, b]);
+        handed_out.opened(&session(1), a, Opened::ByCall);
+        tokio::time::advance(OPEN / 2).await;
+        handed_out.opened(&session(1), b, Opened::ByCall);
+        assert_eq!(only(), None, "either may call");
+        tokio::time::advance(OPEN / 2).await;
+        assert_eq!(only(), Some(b), "the other has not been used for long");
+        tokio::time::advance(OPEN - Duration::from_secs(1)).await;
+        assert_eq!(only(), Some(b), "a call is a use");
+        tokio::time::advance(OPEN).await;
+        assert_eq!(only(), None);
+        handed_out.opened(&session(1), a, Opened::ByCall);
+        assert_eq!(only(), Some(a));
+        assert_eq!(lock(&handed_out.apps).get(&Client::of(&session(1))).unwrap().called.len(), 1);
     }
 }

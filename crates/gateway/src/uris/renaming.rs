@@ -10,7 +10,7 @@ use fanlight_protocol::json::{Edits, Json};
 
 use super::{Claims, HandedOut};
 use crate::catalogue::ListWatcher;
-use crate::topology::{Member, Topology};
+use crate::topology::{Member, View};
 
 /// URIs of one answer that are remembered, at most. Further ones get aliases, which need no memory.
 const REMEMBERED: usize = 256;
@@ -26,7 +26,7 @@ pub(crate) struct Asked {
 
 /// What is needed to rename the URIs in answers of one backend to one client.
 pub(crate) struct Renaming<'a> {
-    pub(crate) topology: &'a Arc<Topology>,
+    pub(crate) view: &'a View,
     pub(crate) lists: &'a Arc<ListWatcher>,
     pub(crate) handed_out: &'a HandedOut,
     pub(crate) context: &'a CallContext,
@@ -50,7 +50,7 @@ impl Renaming<'_> {
             names.extend(uris.iter().map(|(_, uri)| (uri.as_str(), alias(uri))));
         } else if uris.iter().any(|(_, uri)| !is_asked(uri)) {
             let all = uris.iter().map(|(_, uri)| uri.as_str());
-            let claims = Claims::read(self.topology, self.lists, all, &self.context.trace).await;
+            let claims = Claims::read(self.view.topology(), self.lists, all, &self.context.trace).await;
             for (_, uri) in uris.iter().filter(|(_, uri)| !is_asked(uri)) {
                 let remembers = names.len() < REMEMBERED;
                 let name = || if self.needs_alias(&claims, uri, remembers) { alias(uri) } else { None };
@@ -72,7 +72,7 @@ impl Renaming<'_> {
     fn needs_alias(&self, claims: &Claims<'_>, uri: &str, remembers: bool) -> bool {
         let (caller, backend) = (&self.context.caller, self.backend.id);
         claims.needs_alias(uri, backend).unwrap_or_else(|| {
-            let is_gone = |owner| self.topology.get(owner).is_none();
+            let is_gone = |owner| self.view.topology().get(owner).is_none();
             let owner = match remembers {
                 true => self.handed_out.remember(caller, uri, backend, is_gone),
                 false => self.handed_out.owner(caller, uri),

@@ -51,6 +51,54 @@ impl Edits {
         }
     }
 
+    /// Changes members of an object that begins at `object_start`: `changes` has one element for each of its `members`.
+    /// `added` members (text without outer commas) follow the last one. All other text stays.
+    pub fn change_members(
+        &mut self,
+        object_start: usize,
+        members: &[Member],
+        changes: Vec<MemberChange>,
+        added: &[u8],
+    ) {
+        let kept = |change: &MemberChange| !matches!(change, MemberChange::Remove);
+        let removed: SmallVec<[bool; 16]> = changes.iter().map(|change| !kept(change)).collect();
+        let at = |range: Range<usize>| object_start + range.start..object_start + range.end;
+        let elements = members.iter().map(|member| member.lead..member.value.end);
+        remove_elements(
+            elements,
+            |index| removed.get(index) == Some(&true),
+            |range| {
+                self.edits.push((at(range), Bytes::new()));
+            },
+        );
+        let is_empty = !changes.iter().any(kept);
+        for (member, change) in members.iter().zip(changes) {
+            if let MemberChange::Replace(value) = change {
+                self.edits.push((at(member.value.clone()), value));
+            }
+        }
+        if !added.is_empty() {
+            let end = object_start + members.last().map_or(1, |last| last.value.end);
+            let comma: &[u8] = if is_empty { b"" } else { b"," };
+            self.edits.push((end..end, [comma, added].concat().into()));
+        }
+    }
+
+    /// Removes the elements of `array`, which begins at `array_start`, for whose index `removes` is true.
+    pub fn remove_elements(&mut self, array_start: usize, array: &Json, removes: impl Fn(usize) -> bool) {
+        let mut lead = 1;
+        let elements: Vec<_> = array
+            .elements()
+            .map(|element| {
+                let start = std::mem::replace(&mut lead, following_comma(array.bytes(), element.end));
+                start..element.end
+            })
+            .collect();
+        remove_elements(elements.into_iter(), removes, |range| {
+            self.edits.push((array_start + range.start..array_start + range.end, Bytes::new()));
+        });
+    }
+
     /// The edited text: a short one in one piece, a longer one in pieces that share memory with the original.
     #[must_use]
     pub fn finish(mut self) -> Chunks {
@@ -105,6 +153,44 @@ impl Edits {
     pub fn finish_json(self) -> Json {
         Json::trusted(self.finish().into_bytes())
     }
+}
+
+/// What becomes of a member of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MemberChange {
+    /// It stays.
+    Keep,
+    /// It goes, with one of the commas around it.
+    Remove,
+    /// Its value is replaced by this text.
+    Replace(Bytes),
+}
+
+/// Calls `remove` with the ranges to cut out, so that commas are left between the other elements only. Each element is
+/// given with the white space in front of it.
+fn remove_elements(
+    elements: impl Iterator<Item = Range<usize>>,
+    removes: impl Fn(usize) -> bool,
+    mut remove: impl FnMut(Range<usize>),
+) {
+    let mut elements = elements.enumerate().peekable();
+    let (mut previous_end, mut kept_any) = (0, false);
+    while let Some((index, element)) = elements.next() {
+        match removes(index) {
+            false => kept_any = true,
+            // With the comma in front of it.
+            true if kept_any => remove(previous_end..element.end),
+            // With the comma behind it, if there is one.
+            true => remove(element.start..elements.peek().map_or(element.end, |(_, next)| next.start)),
+        }
+        previous_end = element.end;
+    }
+}
+
+/// Just after the comma that follows an element, or its end if none does.
+fn following_comma(text: &[u8], end: usize) -> usize {
+    let next = super::scan::white_space(text, end);
+    if text.get(next) == Some(&b',') { next + 1 } else { end }
 }
 
 /// Pieces of text; as many as an edited message has are stored without an allocation.
@@ -226,4 +312,100 @@ pub fn retain_elements(array: &Json, mut keep: impl FnMut(usize) -> bool) -> Jso
     }
     out.extend_from_slice(slice(last.end, text.len()));
     Json::trusted(Bytes::from(out))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn json(text: &str) -> Json {
+        Json::parse(Bytes::copy_from_slice(text.as_bytes()), 64).unwrap()
+    }
+
+    fn changed(text: &str, added: &str, change: impl Fn(&str) -> MemberChange) -> String {
+        let object = json(text);
+        let members: Vec<_> = object.members().collect();
+        let changes = members.iter().map(|member| change(&member.name(&object).unwrap())).collect();
+        // Within a larger text, to see that places count from its beginning.
+        let mut edits = Edits::new(format!("[0,{text}]").into());
+        edits.change_members(3, &members, changes, added.as_bytes());
+        let whole = String::from_utf8(edits.finish().into_bytes().to_vec()).unwrap();
+        whole.strip_prefix("[0,").unwrap().strip_suffix(']').unwrap().to_owned()
+    }
+
+    #[test]
+    fn changed_members_leave_all_other_text() {
+        let text = "{ \"a\" : 1 , \"b\":[ ],\n\"\\u0063\":3 }";
+        let without = |gone: &'static str| {
+            changed(text, "", move |name| if gone.contains(name) { MemberChange::Remove } else { MemberChange::Keep })
+        };
+        assert_eq!(without(""), text);
+        assert_eq!(without("a"), "{ \"b\":[ ],\n\"\\u0063\":3 }");
+        assert_eq!(without("b"), "{ \"a\" : 1,\n\"\\u0063\":3 }");
+        assert_eq!(without("c"), "{ \"a\" : 1 , \"b\":[ ] }");
+        assert_eq!(without("ab"), "{\n\"\\u0063\":3 }");
+        assert_eq!(without("ac"), "{ \"b\":[ ] }");
+        assert_eq!(without("abc"), "{ }");
+        let with = |added: &str| changed(text, added, |_| MemberChange::Keep);
+        assert_eq!(with("\"d\":4"), "{ \"a\" : 1 , \"b\":[ ],\n\"\\u0063\":3,\"d\":4 }");
+        let replaced = changed(text, "\"d\":4", |name| match name {
+            "a" => MemberChange::Replace("\"x\"".into()),
+            "b" => MemberChange::Keep,
+            _ => MemberChange::Remove,
+        });
+        assert_eq!(replaced, "{ \"a\" : \"x\" , \"b\":[ ],\"d\":4 }");
+        assert_eq!(changed(text, "\"d\":4", |_| MemberChange::Remove), "{\"d\":4 }");
+        assert_eq!(changed("{ }", "\"d\":4", |_| MemberChange::Keep), "{\"d\":4 }");
+        assert_eq!(changed("{}", "", |_| MemberChange::Keep), "{}");
+    }
+
+    proptest! {
+        #[test]
+        fn changed_members_and_removed_elements_are_those_of_serde_json(
+            values in proptest::collection::vec(("[ \\n]{0,2}", 0..100_u32, 0..3_u8), 0..6),
+            added in any::<bool>(),
+        ) {
+            use serde_json::{Value, json, from_str};
+            let text = |one: &dyn Fn(usize, u32) -> String| -> String {
+                let all = values.iter().enumerate();
+                all.map(|(at, (space, value, _))| format!("{space}{}{space}", one(at, *value))).collect::<Vec<_>>().join(",")
+            };
+            let object = format!("{{{}}}", text(&|at, value| format!("\"k{at}\":{value}")));
+            let action = |name: &str| values[name[1..].parse::<usize>().unwrap()].2;
+            let result = changed(&object, if added { "\"new\":true" } else { "" }, |name| match action(name) {
+                0 => MemberChange::Keep,
+                1 => MemberChange::Remove,
+                _ => MemberChange::Replace("[null]".into()),
+            });
+            let expected: serde_json::Map<String, Value> = values.iter().enumerate().filter(|(_, (_, _, action))| *action != 1)
+                .map(|(at, (_, value, action))| (format!("k{at}"), if *action == 0 { json!(value) } else { json!([null]) }))
+                .chain(added.then(|| ("new".to_owned(), json!(true))))
+                .collect();
+            prop_assert_eq!(from_str::<Value>(&result).unwrap(), Value::Object(expected));
+
+            let array = json(&format!("[{}]", text(&|_, value| value.to_string())));
+            let mut edits = Edits::new(array.bytes().clone());
+            edits.remove_elements(0, &array, |at| values[at].2 == 1);
+            let expected: Vec<_> = values.iter().filter(|(.., action)| *action != 1).map(|(_, value, _)| json!(value)).collect();
+            prop_assert_eq!(from_str::<Value>(edits.finish_json().as_text()).unwrap(), Value::Array(expected));
+        }
+    }
+
+    #[test]
+    fn members_in_front_keep_the_offset_index() {
+        let long = "x".repeat(2000);
+        let value = json(&format!(r#"{{"name":"n","arguments":{{ "a":"{long}","b":{{"c":1}}}},"z":"{long}"}}"#));
+        let [arguments, empty] = [value.find(["arguments"]).unwrap()[0].clone().unwrap().start, 0];
+        let with = value.with_members_indexed(arguments, br#""o":1"#).with_members_indexed(empty, br#""p":2"#);
+        assert!(with.as_text().starts_with(r#"{"p":2,"name":"n","arguments":{"o":1, "a":"x"#));
+        let plain = Json::parse(with.bytes().clone(), 64).unwrap();
+        for key in ["p", "name", "arguments", "z"] {
+            assert_eq!(with.get(key), plain.get(key), "{key}");
+        }
+        assert_eq!(with.get("arguments").unwrap().get("b").unwrap().get("c").unwrap().as_text(), "1");
+        assert_eq!(json("{ }").with_members_indexed(0, br#""o":1"#).as_text(), r#"{"o":1 }"#);
+        assert_eq!(json("[1]").with_members_indexed(0, br#""o":1"#).as_text(), "[1]");
+    }
 }

@@ -24,7 +24,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 pub use build::{ArrayBuilder, ObjectBuilder, quote};
-pub use edit::{Chunks, Edits, retain_elements, rewrite_object};
+pub use edit::{Chunks, Edits, MemberChange, retain_elements, rewrite_object};
 pub use object::{AmbiguousMember, DuplicateMember, Elements, Member, Members};
 use offset_index::{IndexBuilder, OffsetIndex};
 pub use scan::{MAX_NESTING, SyntaxError, SyntaxErrorKind};
@@ -254,16 +254,20 @@ impl Json {
     /// of it changes nothing.
     #[must_use]
     pub fn with(&self, range: Range<usize>, value: &Self) -> Self {
-        let (true, Some(before), Some(after)) =
-            (range.start <= range.end, self.0.get(..range.start), self.0.get(range.end..))
-        else {
-            return self.clone();
-        };
-        let mut text = Vec::with_capacity(before.len() + value.0.len() + after.len());
+        self.spliced(range, &value.0).map_or_else(|| self.clone(), Self::trusted)
+    }
+
+    /// The text with `new` instead of what is at `range`, if that is within it.
+    fn spliced(&self, range: Range<usize>, new: &[u8]) -> Option<Bytes> {
+        let (before, after) = (self.0.get(..range.start)?, self.0.get(range.end..)?);
+        if range.start > range.end {
+            return None;
+        }
+        let mut text = Vec::with_capacity(before.len() + new.len() + after.len());
         text.extend_from_slice(before);
-        text.extend_from_slice(&value.0);
+        text.extend_from_slice(new);
         text.extend_from_slice(after);
-        Self::trusted(Bytes::from(text))
+        Some(text.into())
     }
 
     /// Like [`Json::with`], and keeps the offset index for quick lookups in the new value, as far as it
@@ -273,6 +277,24 @@ impl Json {
         let index = self.1.replaced(self.0.len(), &range, value.0.len());
         let Self(text, _) = self.with(range, value);
         Self(text, index)
+    }
+
+    /// This value with `members` in front of those of the object that begins at `object_start`. `members` is their text
+    /// without outer commas, e.g. `"a":1,"b":2`. Keeps the offset index like [`Json::with_indexed`].
+    #[must_use]
+    pub fn with_members_indexed(&self, object_start: usize, members: &[u8]) -> Self {
+        let at = object_start + 1;
+        if members.is_empty() || self.0.get(object_start) != Some(&b'{') {
+            return self.clone();
+        }
+        let is_first = self.0.get(scan::white_space(&self.0, at)) == Some(&b'}');
+        let mut text = Vec::with_capacity(members.len() + 1);
+        text.extend_from_slice(members);
+        if !is_first {
+            text.push(b',');
+        }
+        let index = self.1.replaced(self.0.len(), &(at..at), text.len());
+        self.spliced(at..at, &text).map_or_else(|| self.clone(), |text| Self(Self::trusted(text).0, index))
     }
 
     /// This value with an offset index, which received values have from validation: worthwhile for a

@@ -28,9 +28,11 @@ impl Direction {
 pub struct BackendMetrics {
     index: u16,
     name: Arc<str>,
+    is_configured: AtomicBool,
     up: AtomicBool,
     restarts: AtomicU64,
     reconnects: AtomicU64,
+    ejections: AtomicU64,
     received: AtomicU64,
     sent: AtomicU64,
 }
@@ -40,9 +42,11 @@ impl BackendMetrics {
         Self {
             index,
             name,
+            is_configured: AtomicBool::new(true),
             up: AtomicBool::new(false),
             restarts: AtomicU64::new(0),
             reconnects: AtomicU64::new(0),
+            ejections: AtomicU64::new(0),
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
         }
@@ -51,6 +55,15 @@ impl BackendMetrics {
     /// Counters outside of the registry, where nothing is counted.
     pub(crate) fn unregistered() -> Self {
         Self::new(u16::MAX, Arc::from(""))
+    }
+
+    /// Sets whether the configuration in force has it.
+    pub fn set_configured(&self, is_configured: bool) {
+        self.is_configured.store(is_configured, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_configured(&self) -> bool {
+        self.is_configured.load(Ordering::Relaxed)
     }
 
     /// Sets whether it can be used.
@@ -66,6 +79,11 @@ impl BackendMetrics {
     /// It was reconnected.
     pub fn reconnected(&self) {
         self.reconnects.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It did not answer a check.
+    pub fn ejected(&self) {
+        self.ejections.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts bytes of messages from or to it.
@@ -95,6 +113,10 @@ impl BackendMetrics {
 
     pub(super) fn reconnects(&self) -> i64 {
         count(&self.reconnects)
+    }
+
+    pub(super) fn ejections(&self) -> i64 {
+        count(&self.ejections)
     }
 
     pub(super) fn bytes(&self) -> Vec<Point> {

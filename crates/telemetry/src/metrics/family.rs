@@ -102,11 +102,19 @@ families! {
     "fanlight.backend.restarts", "{restart}", Counter, &[label::BACKEND], "Starts of a process after its first.";
     "fanlight.backend.reconnects", "{reconnect}", Counter, &[label::BACKEND],
         "Connections to a backend after its first.";
+    "fanlight.backend.ejections", "{ejection}", Counter, &[label::BACKEND],
+        "Checks of a backend that it did not answer, after which it was left out.";
     "fanlight.backend.io", "By", Counter, &[label::BACKEND, label::DIRECTION],
         "Bytes of messages from and to a backend.";
     "fanlight.spans.dropped", "{span}", Counter, &[label::REASON],
         "Spans that were recorded and could not be delivered.";
     "fanlight.log.dropped", "{line}", Counter, &[], "Log lines dropped because standard error was read too slowly.";
+    "fanlight.config.last_reload_successful", "", Gauge, &[],
+        "Whether the configuration could be used when it was last read: 1 or 0.";
+    "fanlight.config.last_reload_success_timestamp", "s", Gauge, &[],
+        "When a configuration was last read that could be used, in Unix time.";
+    "fanlight.config.generation", "{generation}", Gauge, &[],
+        "How often the configuration in force has changed, counted from 1 at the start.";
 }
 
 /// The labels of a value, by name.

@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use opentelemetry_sdk::Resource;
 
@@ -75,6 +76,14 @@ impl DropReason {
     }
 }
 
+/// What is known of the configuration.
+#[derive(Debug, Default)]
+struct ConfigurationMetrics {
+    is_usable: AtomicI64,
+    read_at: AtomicI64,
+    generation: AtomicI64,
+}
+
 /// All metrics.
 pub struct Metrics {
     limits: MetricLimits,
@@ -89,6 +98,7 @@ pub struct Metrics {
     sent: AtomicU64,
     dropped: [AtomicU64; 3],
     dropped_log_lines: Arc<AtomicU64>,
+    configuration: ConfigurationMetrics,
 }
 
 impl Metrics {
@@ -108,6 +118,7 @@ impl Metrics {
             sent: AtomicU64::new(0),
             dropped: Default::default(),
             dropped_log_lines: Arc::default(),
+            configuration: ConfigurationMetrics::default(),
         }
     }
 
@@ -158,6 +169,25 @@ impl Metrics {
         .fetch_add(count, Ordering::Relaxed);
     }
 
+    /// The configuration has been read and could be used; this generation of it is in force.
+    pub fn configuration_read(&self, generation: u64) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        self.configuration.is_usable.store(1, Ordering::Relaxed);
+        self.configuration.read_at.store(i64::try_from(now).unwrap_or(i64::MAX), Ordering::Relaxed);
+        self.configuration.generation.store(i64::try_from(generation).unwrap_or(i64::MAX), Ordering::Relaxed);
+    }
+
+    /// The configuration has been read and could not be used: the one before stays in force.
+    pub fn configuration_failed(&self) {
+        self.configuration.is_usable.store(0, Ordering::Relaxed);
+    }
+
+    /// The backend called `name` is no longer configured: its counters are not shown until it is again.
+    pub fn retire_backend(&self, name: &str) {
+        let backends = self.backends.read().unwrap_or_else(PoisonError::into_inner);
+        backends.get(name).iter().for_each(|backend| backend.set_configured(false));
+    }
+
     /// Counts spans that were not delivered.
     pub fn span_dropped(&self, reason: DropReason, count: u64) {
         if let Some(counter) = self.dropped.get(reason as usize) {
@@ -200,8 +230,9 @@ impl Metrics {
         let name_of =
             |index: u16| backends.iter().find(|backend| backend.index() == index).map(|b| b.name().to_owned());
         let one = |value: i64| vec![(Vec::new(), Values::Integer(value))];
+        let configured = || backends.iter().filter(|backend| backend.is_configured());
         let per_backend = |value: fn(&BackendMetrics) -> i64| {
-            backends.iter().map(|b| (vec![(label::BACKEND, b.name().to_owned())], Values::Integer(value(b)))).collect()
+            configured().map(|b| (vec![(label::BACKEND, b.name().to_owned())], Values::Integer(value(b)))).collect()
         };
         let load = |counter: &AtomicI64| counter.load(Ordering::Relaxed);
         FAMILIES
@@ -217,9 +248,13 @@ impl Metrics {
                     "fanlight.backend.up" => per_backend(BackendMetrics::is_up),
                     "fanlight.backend.restarts" => per_backend(BackendMetrics::restarts),
                     "fanlight.backend.reconnects" => per_backend(BackendMetrics::reconnects),
-                    "fanlight.backend.io" => backends.iter().flat_map(|backend| backend.bytes()).collect(),
+                    "fanlight.backend.ejections" => per_backend(BackendMetrics::ejections),
+                    "fanlight.backend.io" => configured().flat_map(|backend| backend.bytes()).collect(),
                     "fanlight.spans.dropped" => self.drops(),
                     "fanlight.log.dropped" => one(total(&self.dropped_log_lines)),
+                    "fanlight.config.last_reload_successful" => one(load(&self.configuration.is_usable)),
+                    "fanlight.config.last_reload_success_timestamp" => one(load(&self.configuration.read_at)),
+                    "fanlight.config.generation" => one(load(&self.configuration.generation)),
                     _ => Vec::new(),
                 };
                 Family { info, points }

@@ -113,7 +113,7 @@ impl<'a> Inputs<'a> {
         };
         let (answer, receiver) = oneshot::channel();
         let (deadline, trace) = (Instant::now() + self.limit, self.context.trace.clone());
-        let request = ServerRequest { method, params, trace, answer, deadline };
+        let request = ServerRequest { method, params, trace, answer, notices: None, deadline };
         let sent = self.messages.send(ServerMessage::Request(request));
         timeout(self.limit, sent).await.map_err(|_| "the client does not keep up")?;
         Ok(receiver)

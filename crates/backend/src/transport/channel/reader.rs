@@ -143,8 +143,9 @@ impl<'a> Reader<'a> {
         match notification.method {
             Method::Progress => {
                 let token = progress_token(&notification);
-                if let Some(target) = token.and_then(|id| self.shared.pending.progress_target(id)) {
-                    self.pass_on(&target, notification);
+                match token.and_then(|id| self.shared.pending.progress_target(id)) {
+                    Some(target) => self.pass_on(&target, notification),
+                    None => self.shared.context.outlet.deliver(notification),
                 }
             }
             Method::LogMessage => {

@@ -279,6 +279,8 @@ impl HttpTransport {
         }
         if concerns(&notification, request.token, request.context) {
             request.messages.send(ServerMessage::Notification(notification)).await;
+        } else if notification.method == Method::Progress && !self.is_modern() {
+            self.context.outlet.deliver_progress(notification, &request.context.caller, request.messages);
         }
     }
 

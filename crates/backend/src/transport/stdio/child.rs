@@ -51,9 +51,13 @@ enum Extent {
 
 /// Starts the process. Errors name the command, but neither its arguments nor its environment.
 pub(super) fn spawn(settings: &ProcessSettings) -> Result<Spawned, BackendError> {
-    let env = environment(std::env::vars_os(), &settings.policy.inherit_env, &settings.env);
+    let env = environment(std::env::vars_os(), &settings.policy, &settings.env);
     let spawned = match &settings.policy.guard {
         Some(guard) => spawn_guarded(settings, env, guard),
+        // Never without what the sandbox was to restrict.
+        None if !settings.policy.sandbox.is_empty() => {
+            Err(io::Error::new(io::ErrorKind::Unsupported, "this system has no sandbox for it"))
+        }
         None => spawn_group(settings, env),
     };
     let (mut process, order) = spawned.map_err(|error| unreachable(settings, &reason(&error, settings)))?;
@@ -82,7 +86,7 @@ fn spawn_group(settings: &ProcessSettings, env: Environment) -> io::Result<(Proc
 
 #[cfg(target_os = "linux")]
 fn spawn_guarded(settings: &ProcessSettings, env: Environment, guard: &Path) -> io::Result<(Process, Bytes)> {
-    use fanlight_child_guard::{Order, SUBCOMMAND};
+    use fanlight_child_guard::{Order, SANDBOX, SUBCOMMAND, encode_sandbox};
 
     // The guard would find out, but could say it only in the log.
     check(settings, &env)?;
@@ -94,12 +98,22 @@ fn spawn_guarded(settings: &ProcessSettings, env: Environment, guard: &Path) -> 
         env: env.into_iter().collect(),
         cwd: settings.cwd.clone(),
     };
-    let order = order.encode()?;
+    let sandbox = &settings.policy.sandbox;
+    let orders = match sandbox.is_empty() {
+        true => order.encode()?,
+        false => {
+            // The guard starts the step into the sandbox, which reads what follows.
+            let args = vec![SANDBOX.into(), settings.name.to_string().into()];
+            let Order { parent, grace, .. } = order;
+            let step = Order { parent, grace, command: guard.into(), args, env: Vec::new(), cwd: None };
+            [step.encode()?, encode_sandbox(sandbox)?, order.encode()?].concat()
+        }
+    };
     let mut command = Command::new(guard);
     command.arg0("fanlight").arg(SUBCOMMAND).arg(&*settings.name).env_clear().process_group(0);
     pipes(&mut command);
     let child = Box::new(command.spawn()?);
-    Ok((Process { child, extent: Extent::Guarded }, order.into()))
+    Ok((Process { child, extent: Extent::Guarded }, orders.into()))
 }
 
 #[cfg(not(target_os = "linux"))]

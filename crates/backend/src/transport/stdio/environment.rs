@@ -3,23 +3,28 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
-use crate::settings::Secret;
+use crate::settings::{ProcessPolicy, Secret};
 
 /// Variables that every process inherits: what the SDKs' clients let servers inherit, and time zone, language and
 /// temporary folder.
 const COMMON: &[&str] = &["HOME", "LANG", "LC_*", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"];
 
-/// The environment of a process: of Fanlight's `own` variables the common ones and those of the patterns `inherit`, and
-/// over them those that are `set`.
+/// Common variables that describe the user, who is another in a sandbox with `user`.
+const OF_USER: &[&str] = &["HOME", "LOGNAME", "SHELL", "USER"];
+
+/// The environment of a process: of Fanlight's `own` variables the common ones and those of the patterns that the policy
+/// names, and over them those that are `set`.
 pub(super) fn environment(
     own: impl Iterator<Item = (OsString, OsString)>,
-    inherit: &[String],
+    policy: &ProcessPolicy,
     set: &[(String, Secret)],
 ) -> BTreeMap<OsString, OsString> {
+    let (inherit, is_other_user) = (&policy.inherit_env, policy.sandbox.user.is_some());
     let is_inherited = |name: &OsStr, value: &OsStr| {
         // The form in which some shells export functions: code, which not every program expects in its language.
-        let is_common =
-            COMMON.iter().any(|pattern| fits(name, pattern)) && !value.as_encoded_bytes().starts_with(b"()");
+        let is_common = COMMON.iter().any(|pattern| fits(name, pattern))
+            && !value.as_encoded_bytes().starts_with(b"()")
+            && !(is_other_user && OF_USER.iter().any(|own| name == *own));
         is_common || inherit.iter().any(|pattern| fits(name, pattern))
     };
     let mut all: BTreeMap<_, _> = own.filter(|(name, value)| is_inherited(name, value)).collect();
@@ -38,8 +43,13 @@ fn fits(name: &OsStr, pattern: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Sandbox;
 
     fn names(inherit: &[&str], set: &[(&str, &str)]) -> Vec<String> {
+        names_of(None, inherit, set)
+    }
+
+    fn names_of(user: Option<&str>, inherit: &[&str], set: &[(&str, &str)]) -> Vec<String> {
         let own = [
             ("FANLIGHT_ADMIN_TOKEN", "s3cret"),
             ("HOME", "/home/me"),
@@ -54,13 +64,23 @@ mod tests {
         let own = own.into_iter().map(|(name, value)| (name.into(), value.into()));
         let inherit: Vec<String> = inherit.iter().map(|name| (*name).to_owned()).collect();
         let set: Vec<_> = set.iter().map(|(name, value)| ((*name).to_owned(), Secret::new(*value))).collect();
-        let all = environment(own, &inherit, &set);
+        let user = user.map(str::to_owned);
+        let sandbox = Sandbox { user, ..Sandbox::default() };
+        let policy = ProcessPolicy { inherit_env: inherit, sandbox, ..ProcessPolicy::default() };
+        let all = environment(own, &policy, &set);
         all.into_iter().map(|(name, value)| format!("{}={}", name.display(), value.display())).collect()
     }
 
     #[test]
     fn environment_has_common_variables_and_no_secret() {
         assert_eq!(names(&[], &[]), ["HOME=/home/me", "LC_ALL=C", "PATH=/bin"]);
+    }
+
+    #[test]
+    fn environment_of_another_user_has_no_home_of_this_one() {
+        assert_eq!(names_of(Some("other"), &[], &[]), ["LC_ALL=C", "PATH=/bin"]);
+        assert_eq!(names_of(Some("other"), &["HOME"], &[]), ["HOME=/home/me", "LC_ALL=C", "PATH=/bin"]);
+        assert_eq!(names_of(Some("other"), &[], &[("HOME", "/srv")]), ["HOME=/srv", "LC_ALL=C", "PATH=/bin"]);
     }
 
     #[test]

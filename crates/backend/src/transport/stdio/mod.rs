@@ -13,11 +13,13 @@ mod writer;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
 use self::writer::LineQueue;
+use crate::process_log::ProcessLog;
 use crate::request::TransportContext;
 use crate::settings::{ProcessPolicy, Secret};
 use crate::transport::channel::Channel;
@@ -40,11 +42,17 @@ pub(crate) struct ProcessSettings {
     pub(crate) grace: Duration,
 }
 
-/// Starts a process. It ends with the channel to it.
-pub(crate) fn start(settings: &ProcessSettings, context: TransportContext) -> Result<Channel, BackendError> {
+/// Starts a process, which ends with the channel to it. `number` is set to that of the process in the log.
+pub(crate) fn start(
+    settings: &ProcessSettings,
+    context: TransportContext,
+    number: &AtomicU64,
+) -> Result<Channel, BackendError> {
     let spawned = child::spawn(settings)?;
+    let log = ProcessLog::process(&context.process_log);
+    number.store(log.number(), Ordering::Relaxed);
     let (outgoing, queue) = mpsc::channel(OUTGOING);
     let channel = Channel::new(LineQueue(outgoing), context);
-    process::run(spawned, queue, channel.shared());
+    process::run(spawned, queue, log, channel.shared());
     Ok(channel)
 }

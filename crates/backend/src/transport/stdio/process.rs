@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use super::child::{Process, Spawned};
 use super::{reader, stderr, writer};
+use crate::process_log::ProcessLogWriter;
 use crate::transport::channel::Shared;
 use fanlight_canonical::BackendError;
 
@@ -18,7 +19,7 @@ use fanlight_canonical::BackendError;
 const ALIGNMENT: Duration = Duration::from_millis(500);
 
 /// Runs the tasks of a process. They end with the process, which ends when it is asked to.
-pub(super) fn run(spawned: Spawned, queue: mpsc::Receiver<Bytes>, shared: &Arc<Shared>) {
+pub(super) fn run(spawned: Spawned, queue: mpsc::Receiver<Bytes>, log: ProcessLogWriter, shared: &Arc<Shared>) {
     let Spawned { process, stdin, stdout, stderr, order } = spawned;
     let tasks = &shared.context.tasks;
     let (end, counters) = (shared.end.clone(), Arc::clone(shared.context.telemetry.metrics()));
@@ -32,9 +33,10 @@ pub(super) fn run(spawned: Spawned, queue: mpsc::Receiver<Bytes>, shared: &Arc<S
         }
     });
     let (name, gone) = (Arc::clone(&shared.context.name), shared.gone.clone());
+    let invalid = log.clone();
     let rate = shared.context.limits.process_log;
     tasks.spawn(async move {
-        let mut logging = pin!(stderr::log(&name, rate, stderr));
+        let mut logging = pin!(stderr::log(&name, &log, rate, stderr));
         tokio::select! {
             () = &mut logging => {}
             // A process left behind may hold the pipe open for ever.
@@ -42,12 +44,12 @@ pub(super) fn run(spawned: Spawned, queue: mpsc::Receiver<Bytes>, shared: &Arc<S
         }
     });
     let minded = Arc::clone(shared);
-    tasks.spawn(async move { mind(process, stdout, &minded).await });
+    tasks.spawn(async move { mind(process, stdout, &invalid, &minded).await });
 }
 
 /// Reads the output until the process ends, and lets it end properly.
-async fn mind(mut process: Process, stdout: ChildStdout, shared: &Shared) {
-    let mut reading = pin!(reader::read(stdout, shared));
+async fn mind(mut process: Process, stdout: ChildStdout, log: &ProcessLogWriter, shared: &Shared) {
+    let mut reading = pin!(reader::read(stdout, log, shared));
     let mut read_all = false;
     let status = tokio::select! {
         biased;

@@ -1,20 +1,26 @@
 //! Reading the standard output of a process, line by line.
 
+use fanlight_canonical::ProcessStream;
 use fanlight_protocol::line::{Line, LineDecoder};
 use fanlight_telemetry::metrics::Direction;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
+use crate::log::excerpt;
+use crate::process_log::ProcessLogWriter;
 use crate::transport::channel::{Reader, Shared};
 
 /// The bytes reserved for one read.
 const READ: usize = 16 << 10;
+
+/// Characters of an invalid line that are kept for operators.
+const SHOWN: usize = 400;
 
 /// What an invalid line counts at least: refusing it takes more time than reading it.
 const INVALID_LINE: usize = 1 << 10;
 
 /// Reads until the stream ends, or until it has been without a message for too long: the end of an endless line, or of
 /// output that is none of the protocol's, is not waited for.
-pub(super) async fn read(mut stdout: impl AsyncRead + Unpin, shared: &Shared) {
+pub(super) async fn read(mut stdout: impl AsyncRead + Unpin, log: &ProcessLogWriter, shared: &Shared) {
     let mut lines = LineDecoder::new(shared.context.limits.message_bytes);
     let mut reader = Reader::new(shared);
     let counters = shared.context.telemetry.metrics();
@@ -32,7 +38,7 @@ pub(super) async fn read(mut stdout: impl AsyncRead + Unpin, shared: &Shared) {
         }
         while let Some(line) = lines.next_line() {
             let before = reader.valid();
-            take(&mut reader, line);
+            take(&mut reader, log, line);
             without_message = match reader.valid() == before {
                 true => without_message.saturating_add(INVALID_LINE),
                 false => 0,
@@ -45,7 +51,7 @@ pub(super) async fn read(mut stdout: impl AsyncRead + Unpin, shared: &Shared) {
     }
     // The last line is a message without its line break, or half a message.
     if let Some(line) = lines.finish() {
-        take(&mut reader, line);
+        take(&mut reader, log, line);
     }
     if reader.garbage() > 1 {
         let (backend, lines) = (&*shared.context.name, reader.garbage());
@@ -53,9 +59,15 @@ pub(super) async fn read(mut stdout: impl AsyncRead + Unpin, shared: &Shared) {
     }
 }
 
-fn take(reader: &mut Reader<'_>, line: Line) {
+fn take(reader: &mut Reader<'_>, log: &ProcessLogWriter, line: Line) {
     match line {
-        Line::Whole(text) => reader.take_text(text),
+        Line::Whole(text) => {
+            let (before, shown) = (reader.garbage(), text.clone());
+            reader.take_text(text);
+            if reader.garbage() > before {
+                log.add(ProcessStream::Stdout, &excerpt(&shown, SHOWN));
+            }
+        }
         Line::TooLong { head, tail, len } => reader.take_too_long(&head, &tail, len),
     }
 }

@@ -1,4 +1,4 @@
-//! What a process writes to its standard error goes to the log, under the server's name.
+//! What a process writes to its standard error is kept for operators, and logged at debug level under the server's name.
 
 use std::time::Duration;
 
@@ -7,6 +7,8 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::time::{Instant, sleep_until};
 
 use crate::log::excerpt;
+use crate::process_log::ProcessLogWriter;
+use fanlight_canonical::ProcessStream;
 
 /// Bytes logged of one line at most.
 const LINE: usize = 4096;
@@ -18,7 +20,7 @@ const LEAST: usize = 1 << 10;
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Logs lines until the stream ends, at most `rate` bytes a second: a process that writes more waits for its pipe.
-pub(super) async fn log(name: &str, rate: usize, mut stderr: impl AsyncRead + Unpin) {
+pub(super) async fn log(name: &str, log: &ProcessLogWriter, rate: usize, mut stderr: impl AsyncRead + Unpin) {
     let mut lines = LineDecoder::new(LINE);
     let (mut since, mut read) = (Instant::now(), 0);
     loop {
@@ -33,24 +35,20 @@ pub(super) async fn log(name: &str, rate: usize, mut stderr: impl AsyncRead + Un
             sleep_until(since + INTERVAL).await;
         }
         while let Some(line) = lines.next_line() {
-            log_line(name, &line);
+            log_line(name, log, &line);
             read += LEAST;
         }
     }
     if let Some(line) = lines.finish() {
-        log_line(name, &line);
+        log_line(name, log, &line);
     }
 }
 
-fn log_line(name: &str, line: &Line) {
-    match line {
-        Line::Whole(text) => {
-            let text = excerpt(text, LINE);
-            tracing::info!(target: "fanlight::child", backend = name, "{text}");
-        }
-        Line::TooLong { head, len, .. } => {
-            let text = excerpt(head, LINE);
-            tracing::info!(target: "fanlight::child", backend = name, "{text}… ({len} bytes)");
-        }
-    }
+fn log_line(name: &str, log: &ProcessLogWriter, line: &Line) {
+    let text = match line {
+        Line::Whole(text) => excerpt(text, LINE),
+        Line::TooLong { head, len, .. } => format!("{}… ({len} bytes)", excerpt(head, LINE)),
+    };
+    log.add(ProcessStream::Stderr, &text);
+    tracing::debug!(target: "fanlight::child", backend = name, "{text}");
 }

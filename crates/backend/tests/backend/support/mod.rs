@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex};
 
 use fanlight_backend::{
-    Backend, BackendSettings, EraChoice, Identity, Limits, SessionPolicy, TelemetrySettings, Timeouts,
+    Backend, BackendSettings, EraChoice, HealthPolicy, Identity, Limits, SessionPolicy, TelemetrySettings, Timeouts,
     TransportSettings,
 };
 use fanlight_canonical::{
@@ -29,6 +29,7 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
     BackendSettings {
         name: "tested".into(),
         transport,
+        health: HealthPolicy { interval: None, timeout: Duration::from_secs(5), timeouts: 3 },
         processes: Default::default(),
         era: EraChoice::Auto,
         sessions: SessionPolicy::PerClient,
@@ -59,6 +60,7 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
             tcp_unacknowledged: Duration::from_secs(30),
             session_end: Duration::from_secs(1),
             idle_connection: Duration::from_secs(90),
+            failed_retry: Duration::from_secs(60),
             reconnect_on_demand: Duration::from_secs(1),
             list_settle: Duration::from_millis(100),
             reconnect: fanlight_backend::RetryDelays {
@@ -69,10 +71,12 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
         limits: Limits {
             concurrency: 8,
             sessions: 8,
+            request_sessions: 0,
             subscriptions: 100,
             message_bytes: 1 << 20,
             invalid_output: 1 << 20,
             process_log: 1 << 20,
+            process_log_kept: 256 << 10,
             open_server_requests: 16,
             task_inputs: 256,
             nesting: 64,

@@ -35,7 +35,11 @@ impl Core for Probe {
         Response::from_result(&Json::empty_object())
     }
 
-    async fn tool(&self, _: &str, _: &Parent) -> Option<Arc<Json>> {
+    fn endpoint(&self, _: &str) -> Option<fanlight_canonical::Endpoint> {
+        None
+    }
+
+    async fn tool(&self, _: &str, _: &fanlight_canonical::Endpoint, _: &Parent) -> Option<Arc<Json>> {
         None
     }
 

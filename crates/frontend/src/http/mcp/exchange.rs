@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use fanlight_canonical::Core;
+use fanlight_canonical::{Core, Endpoint as McpEndpoint};
 use fanlight_protocol::accept::Accepts;
 use fanlight_protocol::json::Value;
 use fanlight_protocol::{Method, Request, Revision, RpcError};
@@ -44,12 +44,13 @@ impl<C: Core> Transport for Exchange<'_, C> {
         core: &Arc<K>,
         request: &Request,
         params: &Params,
+        endpoint: &McpEndpoint,
         trace: &Parent,
     ) -> Result<(), RpcError> {
         headers::check_standard(self.fields, &request.method, params)?;
         if request.method == Method::CallTool
             && let Some(name) = params.name().and_then(Value::as_str)
-            && let Some(tool) = core.tool(&name, trace).await
+            && let Some(tool) = core.tool(&name, endpoint, trace).await
         {
             let mirrored = self.endpoint.mirrored_params.of(&name, &tool)?;
             headers::check_params(self.fields, mirrored.as_deref().unwrap_or_default(), params)?;
@@ -58,7 +59,7 @@ impl<C: Core> Transport for Exchange<'_, C> {
     }
 
     async fn session(&self, origin: &Origin<'_>) -> Result<Option<ActiveSession>, Box<Refusal>> {
-        self.endpoint.session(self.fields, &origin.principal).await.map(Some)
+        self.endpoint.session(self.fields, &origin.holder).await.map(Some)
     }
 
     fn session_id(&self) -> Option<&str> {

@@ -3,7 +3,7 @@
 //! Source: 2025-11-25 basic/transports, Listening for Messages from the Server, Resumability and
 //! Redelivery.
 
-use fanlight_canonical::{Core, Principal};
+use fanlight_canonical::{Core, Holder};
 use fanlight_protocol::{Era, Revision};
 use http::StatusCode;
 
@@ -23,7 +23,7 @@ const MODERN_METHODS: &str = "POST, OPTIONS";
 
 impl<C: Core> Endpoint<C> {
     /// Opens a stream, or resumes one.
-    pub(super) async fn get(&self, fields: &Fields<'_>, principal: &Principal) -> Reply {
+    pub(super) async fn get(&self, fields: &Fields<'_>, holder: &Holder) -> Reply {
         let version = headers::protocol_version(fields);
         if let Some(unknown) = version.filter(|version| Revision::from_name(version).is_none()) {
             return Err(Refusal::new(StatusCode::BAD_REQUEST, modern::unsupported(unknown)));
@@ -32,7 +32,7 @@ impl<C: Core> Endpoint<C> {
             return Err(Refusal::method(MODERN_METHODS));
         }
         negotiate::check_get(fields)?;
-        let session = self.session(fields, principal).await?;
+        let session = self.session(fields, holder).await?;
         // Earlier revisions know no such header.
         let last = fields.last_event_id.first().filter(|_| is_resumable(session.session.revision()));
         let last = last.map(|id| event_id(id.to_str().unwrap_or_default())).transpose()?;

@@ -9,8 +9,8 @@ mod mirrored_params;
 
 use std::sync::Arc;
 
-use fanlight_canonical::{Core, Peer, Principal};
-use fanlight_http_edge::{ConcurrencyLimit, Guard, Origins};
+use fanlight_canonical::{Core, Endpoint as McpEndpoint, Holder, Peer};
+use fanlight_http_edge::ConcurrencyLimit;
 use fanlight_protocol::{RpcError, code};
 use fanlight_telemetry::Moment;
 use fanlight_telemetry::clients::{Clients, ClientsView, Counts};
@@ -44,7 +44,6 @@ const METHODS: &str = "GET, POST, DELETE, OPTIONS";
 pub(crate) struct Endpoint<C> {
     ingress: Ingress<C>,
     settings: Arc<FrontendSettings>,
-    guard: Guard,
     sessions: InMemorySessions,
     detached: Arc<DetachedCalls>,
     policy: Arc<StreamPolicy>,
@@ -65,17 +64,21 @@ impl<C: Core> Serve for Endpoint<C> {
         // Before the future, which would hold the request beside its parts.
         let (head, mut body) = request.into_parts();
         async move {
-            let admitted = self.guard.check_host(&head.uri, &head.headers, addresses.local);
-            let admitted = admitted.and_then(|()| self.guard.check_origin(&head.uri, &head.headers));
+            let guard = self.settings.guard.load();
+            let admitted = guard.check_host(&head.uri, &head.headers, addresses.local);
+            let admitted = admitted.and_then(|()| guard.check_origin(&head.uri, &head.headers));
             let web_origin = admitted.as_ref().ok().copied().flatten().cloned();
             let mut response = match admitted {
                 Ok(_) => {
                     let arrived = Arrived { head: &head, fields: Fields::of(&head.headers), addresses, received };
-                    let origin = self.ingress.identify(arrived.facts());
+                    // The HTTP+SSE transport serves the default endpoint.
+                    let at = self.ingress.core.endpoint(head.uri.path());
+                    let is_served = at.is_some();
+                    let origin = self.ingress.identify(arrived.facts(), at.unwrap_or(McpEndpoint::Default));
                     // Here, since each future within another is copied on its way into that.
                     let reply = if let Some(name) = arrived.fields.ambiguous() {
                         Err(Refusal::invalid(StatusCode::BAD_REQUEST, format!("{name} is there more than once")))
-                    } else if !self.is_at_endpoint(&arrived) {
+                    } else if !is_served {
                         Box::pin(self.elsewhere(&arrived, &origin, &mut body)).await
                     } else if head.method == http::Method::POST {
                         self.post(&arrived, &origin, &mut body).await
@@ -135,6 +138,10 @@ impl<C: Core> Clients for Endpoint<C> {
         let streams = streams + sse + self.ingress.subscriptions.count();
         Counts { sessions: sessions + sse, suspended: self.ingress.suspended_calls.count(), streams }
     }
+
+    fn end_session(&self, digest: &str) -> bool {
+        self.sessions.end_shown(digest)
+    }
 }
 
 impl<C: Core> Endpoint<C> {
@@ -149,7 +156,6 @@ impl<C: Core> Endpoint<C> {
         let detached = DetachedCalls::new(settings.max_connections, cut.clone());
         Ok(Self {
             ingress: Ingress::new(Arc::clone(&core), settings, shutdown.clone(), &cut)?,
-            guard: Guard::new(&settings.allowed_hosts, Origins::Listed(settings.allowed_origins.clone())),
             sessions: InMemorySessions::new(settings.max_sessions, settings.max_peer_sessions, settings.session_idle),
             policy: StreamPolicy::new(settings, Arc::clone(&detached)),
             detached,
@@ -161,24 +167,24 @@ impl<C: Core> Endpoint<C> {
         })
     }
 
-    fn is_at_endpoint(&self, arrived: &Arrived<'_>) -> bool {
-        arrived.head.uri.path().trim_end_matches('/') == self.settings.path.trim_end_matches('/')
-    }
-
     /// Answers a request at another path.
     async fn elsewhere(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, body: &mut Incoming) -> Reply {
         if let Some(reply) = self.sse_transport.route(arrived, origin, body, &self.streams).await {
             return reply;
         }
-        let message = format!("nothing is served here; the MCP endpoint is {}", self.settings.path);
+        let path = &self.settings.path;
+        let message = match self.ingress.core.endpoint(path) {
+            Some(_) => format!("nothing is served here; the MCP endpoint is {path}"),
+            None => "nothing is served here".to_owned(),
+        };
         Err(Refusal::invalid(StatusCode::NOT_FOUND, message))
     }
 
     /// Answers a request that is not a POST.
     async fn other_method(&self, arrived: &Arrived<'_>, origin: &Origin<'_>) -> Reply {
         match arrived.head.method {
-            http::Method::GET => self.get(&arrived.fields, &origin.principal).await,
-            http::Method::DELETE => self.delete(arrived, &origin.principal).await,
+            http::Method::GET => self.get(&arrived.fields, &origin.holder).await,
+            http::Method::DELETE => self.delete(arrived, &origin.holder).await,
             http::Method::OPTIONS => Ok(cors::preflight(&arrived.head.headers, METHODS)),
             _ => Err(Refusal::method(METHODS)),
         }
@@ -197,18 +203,14 @@ impl<C: Core> Endpoint<C> {
         }
     }
 
-    async fn delete(&self, arrived: &Arrived<'_>, principal: &Principal) -> Reply {
-        let ended = self.sessions.end(session_id(&arrived.fields)?, principal).await;
+    async fn delete(&self, arrived: &Arrived<'_>, holder: &Holder) -> Reply {
+        let ended = self.sessions.end(session_id(&arrived.fields)?, holder).await;
         if ended { Ok(reply::empty(StatusCode::NO_CONTENT)) } else { Err(unknown_session().into()) }
     }
 
-    /// The session of `principal` that a request names.
-    async fn session(
-        &self,
-        fields: &Fields<'_>,
-        principal: &Principal,
-    ) -> Result<ActiveSession, Box<ingress::Refusal>> {
-        self.sessions.enter(session_id(fields)?, principal).await.ok_or_else(unknown_session)
+    /// The session of `holder` that a request names.
+    async fn session(&self, fields: &Fields<'_>, holder: &Holder) -> Result<ActiveSession, Box<ingress::Refusal>> {
+        self.sessions.enter(session_id(fields)?, holder).await.ok_or_else(unknown_session)
     }
 }
 

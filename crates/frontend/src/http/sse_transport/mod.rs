@@ -1,4 +1,4 @@
-//! The deprecated HTTP+SSE transport: a GET opens a stream, which carries all messages to the client and
+//! The deprecated HTTP+SSE transport, which serves the default endpoint: a GET opens a stream, which carries all messages to the client and
 //! names the URI to which the client POSTs its own.
 //!
 //! Source: 2024-11-05 basic/transports, HTTP with SSE; 2025-11-25 basic/transports, Backwards
@@ -9,7 +9,7 @@ mod stream;
 
 use std::sync::Arc;
 
-use fanlight_canonical::{Core, Principal};
+use fanlight_canonical::{Core, Holder};
 use fanlight_http_edge::ConcurrencyLimit;
 use fanlight_telemetry::clients::SessionView;
 use fanlight_telemetry::metrics::Direction;
@@ -74,7 +74,7 @@ impl<C: Core> SseTransport<C> {
         let base = self.settings.sse_path.as_deref()?.trim_end_matches('/');
         let below = path.strip_prefix(base)?;
         Some(match (below, &head.method) {
-            ("", &http::Method::GET) => self.open(base, fields, &origin.principal, streams),
+            ("", &http::Method::GET) => self.open(base, fields, &origin.holder, streams),
             ("", &http::Method::OPTIONS) => Ok(cors::preflight(&head.headers, STREAM_METHODS)),
             ("", _) => Err(Refusal::method(STREAM_METHODS)),
             (below, method) if below.strip_prefix('/') == Some(MESSAGE) => match *method {
@@ -102,7 +102,7 @@ impl<C: Core> SseTransport<C> {
     }
 
     /// Opens a session, which lives as long as its stream.
-    fn open(&self, base: &str, fields: &Fields<'_>, principal: &Principal, streams: &ConcurrencyLimit) -> Reply {
+    fn open(&self, base: &str, fields: &Fields<'_>, holder: &Holder, streams: &ConcurrencyLimit) -> Reply {
         negotiate::check_sse_get(fields)?;
         if self.shutdown.is_cancelled() {
             return Err(unavailable("shutting down; try again later"));
@@ -113,7 +113,7 @@ impl<C: Core> SseTransport<C> {
         let options = ChannelOptions { legacy_only: true, write_timeout, cut: self.sessions.cut.child_token() };
         let connection = Connection::new(Arc::clone(&self.core), &self.settings, queue, options)
             .map_err(|error| unavailable(&error.to_string()))?;
-        let entry = self.sessions.open(principal.clone(), &connection);
+        let entry = self.sessions.open(holder.clone(), &connection);
         let entry = entry.map_err(|error| unavailable(&error.to_string()))?;
         tracing::debug!("session of the deprecated HTTP+SSE transport opened");
         // Relative, so that it is right under any host name that the client uses.
@@ -132,7 +132,7 @@ impl<C: Core> SseTransport<C> {
             let message = "\"sessionId\" is missing: POST to the URI that the \"endpoint\" event names";
             Refusal::invalid(StatusCode::BAD_REQUEST, message)
         })?;
-        let connection = self.sessions.enter(id, &origin.principal).ok_or_else(|| {
+        let connection = self.sessions.enter(id, &origin.holder).ok_or_else(|| {
             let message = "no such session: its event stream has ended; open a new one with GET";
             Refusal::invalid(StatusCode::NOT_FOUND, message)
         })?;

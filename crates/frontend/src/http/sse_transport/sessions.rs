@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fanlight_canonical::{Core, Principal};
+use fanlight_canonical::{Core, Holder};
 use fanlight_telemetry::clients::SessionView;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -30,7 +30,7 @@ struct Shared<C> {
     runtime: Handle,
 }
 
-type Table<C> = HashMap<Box<str>, (Principal, Arc<Connection<C>>)>;
+type Table<C> = HashMap<Box<str>, (Holder, Arc<Connection<C>>)>;
 
 /// A session's entry in the table. The session ends when this is dropped.
 pub(super) struct SessionEntry<C: Core> {
@@ -45,26 +45,22 @@ impl<C: Core> SseSessions<C> {
         Self { shared: Arc::new(Shared { table, ending, runtime }), limit: limit.max(1), cut }
     }
 
-    /// Enters a session of `principal`. No other session is ended for it: each has a client with an open
+    /// Enters a session of `holder`. No other session is ended for it: each has a client with an open
     /// stream.
-    pub(super) fn open(
-        &self,
-        principal: Principal,
-        connection: &Arc<Connection<C>>,
-    ) -> Result<SessionEntry<C>, OpenError> {
+    pub(super) fn open(&self, holder: Holder, connection: &Arc<Connection<C>>) -> Result<SessionEntry<C>, OpenError> {
         let id = new_id().map_err(|_| OpenError::NoRandomness)?;
         let mut table = self.shared.lock();
         if table.len() >= self.limit {
             return Err(OpenError::Full { limit: self.limit });
         }
-        table.insert(id.clone(), (principal, Arc::clone(connection)));
+        table.insert(id.clone(), (holder, Arc::clone(connection)));
         Ok(SessionEntry { id, shared: Arc::clone(&self.shared) })
     }
 
-    /// The session of `principal` with this id, if there is one.
-    pub(super) fn enter(&self, id: &str, principal: &Principal) -> Option<Arc<Connection<C>>> {
+    /// The session of `holder` with this id, if there is one.
+    pub(super) fn enter(&self, id: &str, holder: &Holder) -> Option<Arc<Connection<C>>> {
         let table = self.shared.lock();
-        let (_, connection) = table.get(id).filter(|(owner, _)| owner == principal)?;
+        let (_, connection) = table.get(id).filter(|(owner, _)| owner == holder)?;
         Some(Arc::clone(connection))
     }
 
@@ -81,6 +77,7 @@ impl<C: Core> SseSessions<C> {
             connection.session_view(&id, "sse").unwrap_or_else(|| SessionView {
                 digest: shown_id(&id),
                 revision: None,
+                endpoint: None,
                 transport: "sse",
                 client_info: None,
                 running: 0,

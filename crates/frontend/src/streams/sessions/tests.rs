@@ -1,5 +1,6 @@
 //! Opening, entering and ending sessions.
 
+use fanlight_canonical::{Endpoint, Holder, Principal};
 use fanlight_protocol::Json;
 
 use super::*;
@@ -7,7 +8,7 @@ use crate::session::testing::ListenCore;
 use crate::settings::FrontendSettings;
 
 const IDLE: Duration = Duration::from_secs(60);
-const ANN: Principal = Principal::anonymous();
+const ANN: Holder = Holder::new(Principal::anonymous(), Endpoint::Everything);
 
 fn session_of(core: &Arc<ListenCore>) -> Arc<SessionStreams> {
     SessionStreams::new(core.session(), &FrontendSettings::default())
@@ -23,11 +24,12 @@ fn enter(sessions: &InMemorySessions, id: &str) -> Option<ActiveSession> {
 
 #[tokio::test]
 async fn session_does_not_exist_for_another_principal() {
-    let (ann, bob) = (Principal::named("issuer", "ann"), Principal::named("issuer", "bob"));
+    let [ann, bob] = ["ann", "bob"].map(|name| Holder::from(Principal::named("issuer", name)));
     let sessions = InMemorySessions::new(3, 0, IDLE);
     let core = ListenCore::refusing();
-    let id =
-        sessions.open_now(SessionStreams::new(core.session_of(ann.clone()), &FrontendSettings::default())).unwrap();
+    let id = sessions
+        .open_now(SessionStreams::new(core.session_of(ann.principal().clone()), &FrontendSettings::default()))
+        .unwrap();
     assert!(sessions.enter(&id, &bob).await.is_none() && !sessions.end(&id, &bob).await);
     assert!(sessions.enter(&id, &ann).await.is_some() && sessions.end(&id, &ann).await);
 }

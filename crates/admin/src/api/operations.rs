@@ -1,0 +1,57 @@
+//! What operators change: `POST /api/reload` and `/api/servers/{name}/{action}`.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::response::IntoResponse as _;
+use fanlight_protocol::json::ObjectBuilder;
+use http::StatusCode;
+
+use super::Answer;
+use crate::OperationError;
+use crate::reply::{Refusal, json};
+use crate::router::Admin;
+
+/// Reads the configuration again: 200 if it is in force now, 422 with the problems if it cannot be used.
+pub(super) async fn reload(State(admin): State<Arc<Admin>>) -> Answer {
+    let reloaded = admin.subject.operations.reload().await?;
+    let status = if reloaded.is_usable { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
+    Ok((status, json(reloaded.report)).into_response())
+}
+
+/// Switches a server on or off, or restarts it.
+pub(super) async fn server(State(admin): State<Arc<Admin>>, Path((name, action)): Path<(String, String)>) -> Answer {
+    let operations = &admin.subject.operations;
+    match action.as_str() {
+        "enable" => operations.switch(name.clone(), true).await?,
+        "disable" => operations.switch(name.clone(), false).await?,
+        "restart" => operations.restart(name.clone()).await?,
+        _ => return Err(Refusal::new(StatusCode::NOT_FOUND, "a server can be told to enable, disable or restart")),
+    }
+    let mut done = ObjectBuilder::new();
+    done.string("server", &name).string("done", &action);
+    Ok(json(done.finish()))
+}
+
+/// Ends the session of a client that has this digest.
+pub(super) async fn end_session(State(admin): State<Arc<Admin>>, Path(digest): Path<String>) -> Answer {
+    if !admin.subject.clients.end_session(&digest) {
+        return Err(Refusal::new(StatusCode::NOT_FOUND, "no HTTP session has this digest; `/api/sessions` lists them"));
+    }
+    tracing::info!(session = digest, "session of a client ended by an operator");
+    let mut done = ObjectBuilder::new();
+    done.string("session", &digest).string("done", "end");
+    Ok(json(done.finish()))
+}
+
+impl From<OperationError> for Refusal {
+    fn from(error: OperationError) -> Self {
+        match error {
+            OperationError::NoSuchServer => Self::new(
+                StatusCode::NOT_FOUND,
+                "no server of this name is configured, or, to be restarted, enabled; `fanlight status` lists them",
+            ),
+            OperationError::Ending => Self::new(StatusCode::SERVICE_UNAVAILABLE, "Fanlight is ending"),
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! What operators can change while Fanlight runs; the program that has this listener carries it out.
+
+use fanlight_protocol::Json;
+use futures_util::future::BoxFuture;
+
+/// The configuration in force, and changes of it.
+pub trait Operations: Send + Sync + 'static {
+    /// The configuration in force, without secrets, and how it came to be.
+    fn config(&self) -> Json;
+
+    /// Reads the configuration again and puts it in force.
+    fn reload(&self) -> BoxFuture<'_, Result<Reloaded, OperationError>>;
+
+    /// Switches a server on or off, until the process ends.
+    fn switch(&self, server: String, enabled: bool) -> BoxFuture<'_, Result<(), OperationError>>;
+
+    /// Replaces a server by a new start of itself.
+    fn restart(&self, server: String) -> BoxFuture<'_, Result<(), OperationError>>;
+}
+
+/// What came of reading the configuration again.
+#[derive(Clone, Debug)]
+pub struct Reloaded {
+    /// Whether the configuration could be used.
+    pub is_usable: bool,
+    /// The rest, for the operator.
+    pub report: Json,
+}
+
+/// Why nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OperationError {
+    /// No server of this name is configured, or, to be restarted, enabled.
+    NoSuchServer,
+    /// Fanlight is ending.
+    Ending,
+}

@@ -1,0 +1,71 @@
+//! Changes that operators ask for.
+
+use fanlight_admin::AdminSettings;
+use http::{Method, StatusCode};
+
+use crate::scene::{Scene, fake};
+
+const TOKEN: &str = "0123456789abcdef";
+
+async fn scene() -> Scene {
+    let settings = AdminSettings { token: Some(TOKEN.into()), ..AdminSettings::default() };
+    Scene::start(vec![fake("a", &[])], settings).await
+}
+
+#[tokio::test]
+async fn reload_says_whether_the_configuration_can_be_used() {
+    let scene = scene().await;
+    let token = format!("Bearer {TOKEN}");
+    for status in [StatusCode::OK, StatusCode::UNPROCESSABLE_ENTITY] {
+        let answer = scene.client().await.send(Method::POST, "/api/reload", &[("authorization", &token)], "").await;
+        assert_eq!(answer.status, status);
+        assert!(answer.text.contains("as asked"));
+    }
+}
+
+#[tokio::test]
+async fn server_is_enabled_disabled_and_restarted() {
+    let scene = scene().await;
+    let token = format!("Bearer {TOKEN}");
+    let ask = async |path: &'static str| {
+        scene.client().await.send(Method::POST, path, &[("authorization", &token)], "").await.status
+    };
+    for action in ["disable", "enable", "restart"] {
+        let path = match action {
+            "disable" => "/api/servers/a/disable",
+            "enable" => "/api/servers/a/enable",
+            _ => "/api/servers/a/restart",
+        };
+        assert_eq!(ask(path).await, StatusCode::OK);
+    }
+    assert_eq!(scene.operations.asked(), ["a false", "a true", "restart a"]);
+    assert_eq!(ask("/api/servers/b/restart").await, StatusCode::NOT_FOUND);
+    assert_eq!(ask("/api/servers/a/remove").await, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn session_is_ended_by_its_digest() {
+    let scene = scene().await;
+    let token = format!("Bearer {TOKEN}");
+    for (digest, status) in [("abc", StatusCode::OK), ("abd", StatusCode::NOT_FOUND)] {
+        let path = format!("/api/sessions/{digest}/end");
+        let answer = scene.client().await.send(Method::POST, &path, &[("authorization", &token)], "").await;
+        assert_eq!(answer.status, status);
+    }
+}
+
+#[tokio::test]
+async fn changes_need_the_token_post_and_an_own_page() {
+    let scene = scene().await;
+    let token = format!("Bearer {TOKEN}");
+    for path in ["/api/reload", "/api/servers/a/disable", "/api/sessions/abc/end"] {
+        let send = async |method, headers: &[_]| scene.client().await.send(method, path, headers, "").await.status;
+        assert_eq!(send(Method::POST, &[]).await, StatusCode::UNAUTHORIZED);
+        assert_eq!(send(Method::GET, &[("authorization", &*token)]).await, StatusCode::METHOD_NOT_ALLOWED);
+        for origin in ["https://evil.example", "null", "http://localhost:1"] {
+            let headers = [("authorization", &*token), ("origin", origin)];
+            assert_eq!(send(Method::POST, &headers).await, StatusCode::FORBIDDEN, "{origin}");
+        }
+    }
+    assert!(scene.operations.asked().is_empty());
+}

@@ -1,0 +1,40 @@
+// What the processes of one server have written besides messages.
+
+import { get } from "./api.js";
+import { empty, fill, h } from "./dom.js";
+import { clock, plural } from "./format.js";
+
+const EVERY = 2000;
+
+export async function log(main, { rest, signal }) {
+  const name = rest[0] ?? "";
+  const path = `/api/servers/${encodeURIComponent(name)}/log`;
+  const content = h("div", null);
+  let now = await get(path, {}, signal);
+  fill(main,
+    h("h1", null, `Log of ${name}`),
+    h("p", { class: "lead" }, "What its processes wrote to standard error, and to standard output besides messages."),
+    content);
+  fill(content, page(now));
+  const timer = setInterval(async () => {
+    if (document.hidden) return;
+    try {
+      const next = await get(path, {}, signal);
+      // Without a change nothing is rendered, so that a selection stays.
+      if (JSON.stringify(next) !== JSON.stringify(now)) fill(content, page(next));
+      now = next;
+    } catch {
+      // The state at the top shows the lost connection.
+    }
+  }, EVERY);
+  signal.addEventListener("abort", () => clearInterval(timer));
+}
+
+function page(now) {
+  if (!now.lines.length) return empty("Nothing was written");
+  return [
+    now.droppedLines > 0 ? h("p", { class: "note" }, `${plural(now.droppedLines, "earlier line")} not kept`) : null,
+    h("pre", { class: "text", tabIndex: 0, role: "region", "aria-label": "Lines" }, now.lines.map((line) => [
+      h("span", { class: "faint" }, `${clock(line.atMs)} #${line.process} ${line.stream} `), line.text, "\n"])),
+  ];
+}

@@ -1,0 +1,50 @@
+//! The resources that are subscribed to on a process of clients without a session.
+//!
+//! Over stdio each connection is a process, and a change that a call makes may be announced in its process alone. So a call
+//! waits until the resources that its clients listen to are subscribed to there.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::Connection;
+
+/// How long a call waits. A server that takes longer to answer to a subscription is not waited for again.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Up to which demand the resources are subscribed to.
+pub(super) struct SubscribedResources(watch::Sender<u64>);
+
+impl SubscribedResources {
+    pub(super) fn new() -> Self {
+        Self(watch::Sender::new(0))
+    }
+
+    /// Waits until the demand of `generation` is met.
+    pub(super) async fn reach(&self, generation: u64) {
+        let is_met = |met: &u64| *met >= generation;
+        if is_met(&self.0.borrow()) {
+            return;
+        }
+        let mut met = self.0.subscribe();
+        // The sender lives as long as `self`.
+        if timeout(PATIENCE, met.wait_for(is_met)).await.is_err() {
+            self.0.send_replace(u64::MAX);
+        }
+    }
+}
+
+impl Connection {
+    /// Whether clients without a session have to be subscribed to resources on this connection.
+    pub(crate) fn subscribes_for_clients(&self) -> bool {
+        self.resources.is_some()
+    }
+
+    /// The resources of the demand up to `generation` are subscribed to.
+    pub(crate) fn resources_are_subscribed(&self, generation: u64) {
+        if let Some(SubscribedResources(met)) = &self.resources {
+            met.send_if_modified(|met| std::mem::replace(met, generation.max(*met)) < generation);
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Subscriptions on the processes in which calls of clients without a session run.
+//!
+//! Such clients listen on the base connection. Over stdio that is another process, which does not know what a call changes
+//! in its own, so the resources that the clients of a principal listen to are subscribed to in each of their processes.
+
+use std::collections::HashSet;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use fanlight_canonical::Principal;
+use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::{Json, Method};
+use futures_util::StreamExt as _;
+
+use crate::connection::Connection;
+use crate::subscriptions::SubscriptionRegistry;
+
+/// Subscriptions that are made at the same time.
+pub(super) const CONCURRENT: usize = 8;
+
+type Request<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+/// Keeps up the subscriptions of `principal`'s listeners on one connection, without end unless there can be none.
+pub(super) async fn keep(registry: &SubscriptionRegistry, connection: &Connection, principal: &Principal) {
+    if !connection.subscribes_for_clients() {
+        return;
+    }
+    let (mut changed, mut subscribed) = (registry.watch(), HashSet::new());
+    loop {
+        changed.mark_unchanged();
+        let (generation, wanted) = registry.resources_of(principal);
+        request(connection, &Method::Unsubscribe, subscribed.difference(&wanted)).await;
+        request(connection, &Method::Subscribe, wanted.difference(&subscribed)).await;
+        subscribed = wanted;
+        connection.resources_are_subscribed(generation);
+        if changed.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Sends one request for each resource. A refusal is no failure: the base connection has said what is honoured.
+async fn request(connection: &Connection, method: &Method, uris: impl Iterator<Item = &Arc<str>>) {
+    let asked = uris.map(|uri| {
+        let params = params_for(uri);
+        // Boxed, since the compiler cannot prove otherwise that it is `Send`.
+        Box::pin(async move { drop(connection.ask(method, Some(&params)).await) }) as Request<'_>
+    });
+    let asked: Vec<_> = asked.collect();
+    futures_util::stream::iter(asked).buffer_unordered(CONCURRENT).collect::<()>().await;
+}
+
+/// The params of a request about a resource.
+pub(super) fn params_for(uri: &str) -> Json {
+    let mut params = ObjectBuilder::new();
+    params.string("uri", uri);
+    params.finish()
+}

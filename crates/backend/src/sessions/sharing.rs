@@ -1,0 +1,208 @@
+//! Whether client sessions may share a process of a legacy stdio server.
+//!
+//! MCP has no sign that a server keeps state for a session, so sharing takes signs of the contrary: a server that has
+//! nothing to do with sessions, and whose tools all say that they change nothing. A wrong guess must be on the side of a
+//! process for each session.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use fanlight_canonical::{BackendError, CallContext};
+use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::result::ServerDescription;
+use fanlight_protocol::{Era, Json, Method, Revision};
+
+use super::SessionPool;
+use crate::connection::Connection;
+use crate::connection::supervisor::Phase;
+use crate::log::excerpt;
+use crate::request::declared::Declared;
+use crate::settings::SessionPolicy;
+
+/// Capabilities that depend on no session.
+const STATELESS: [&str; 4] = ["tools", "prompts", "resources", "completions"];
+/// Pages of the tool list that are read at most.
+const PAGES: usize = 100;
+/// Characters of a text of the server in a reason.
+const SHOWN: usize = 60;
+
+/// What was found out about a server.
+#[derive(Default)]
+pub(super) struct Sharing(Mutex<Option<Known>>);
+
+struct Known {
+    /// The base connection on which it was found out.
+    base: Weak<Connection>,
+    verdict: Verdict,
+}
+
+/// Whether sessions may share a process; if not, why.
+pub(super) type Verdict = Result<(), Arc<str>>;
+
+impl Sharing {
+    /// What was found out on this connection, or without one at all; `None` if nothing was.
+    pub(super) fn known(&self, base: Option<&Arc<Connection>>) -> Option<Verdict> {
+        let known = self.lock();
+        let is_current = |known: &&Known| base.is_none_or(|base| known.base.as_ptr() == Arc::as_ptr(base));
+        known.as_ref().filter(is_current).map(|known| known.verdict.clone())
+    }
+
+    /// Finds out, if that has not been done on this connection.
+    pub(super) async fn find_out(&self, base: &Arc<Connection>) -> Verdict {
+        if let Some(verdict) = self.known(Some(base)) {
+            return verdict;
+        }
+        let verdict = judge(base).await.map_err(Arc::from);
+        *self.lock() = Some(Known { base: Arc::downgrade(base), verdict: verdict.clone() });
+        verdict
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Known>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SessionPool {
+    /// Whether a client with a session may share a process with others of its principal, if the server has no state.
+    pub(super) fn may_share_process(&self, client: &CallContext, era: Era) -> bool {
+        self.policy == SessionPolicy::Auto
+            && era == Era::Legacy
+            && client.session().is_some()
+            && self.settings.process().is_some()
+            && !Declared::lets_ask(client, self.largest_description())
+    }
+
+    /// Whether a client with a session shares a process with others of its principal. Until it is known that it may, it
+    /// does not.
+    pub(super) fn shares_process(&self, client: &CallContext) -> bool {
+        if self.policy != SessionPolicy::Auto || self.settings.process().is_none() {
+            return false;
+        }
+        let (base, era) = {
+            let state = self.base.state.borrow();
+            let base = if let Phase::Ready(base) = &state.phase { Some(Arc::clone(base)) } else { None };
+            (base, state.revision.map_or(Era::Legacy, Revision::era))
+        };
+        self.may_share_process(client, era) && self.sharing.known(base.as_ref()).is_some_and(|verdict| verdict.is_ok())
+    }
+
+    /// How client sessions are served, and why, where Fanlight chooses.
+    pub(crate) async fn session_choice(&self) -> Result<Option<String>, BackendError> {
+        if self.policy != SessionPolicy::Auto || self.settings.process().is_none() {
+            return Ok(None);
+        }
+        let base = self.base.ready(self.settings.timeouts.connect).await?;
+        if base.era() == Era::Modern {
+            return Ok(None);
+        }
+        Ok(Some(match self.sharing.find_out(&base).await {
+            Ok(()) => {
+                "clients that cannot be asked share a process: it has nothing to do with sessions, and its tools are \
+                       read-only"
+                    .to_owned()
+            }
+            Err(why) => format!("each client session has a process of its own: {why}"),
+        }))
+    }
+}
+
+async fn judge(connection: &Connection) -> Result<(), String> {
+    judge_description(&connection.description())?;
+    if connection.description().capabilities().is_none_or(|all| all.get("tools").is_none()) {
+        return Ok(());
+    }
+    let (mut cursor, mut left): (Option<Json>, _) = (None, connection.largest_list());
+    for _ in 0..PAGES {
+        let params = cursor.as_ref().map(|cursor| {
+            let mut params = ObjectBuilder::new();
+            params.member("cursor", cursor);
+            params.finish()
+        });
+        let page = connection.ask(&Method::ListTools, params.as_ref()).await.and_then(|answer| answer.result());
+        let page = page.ok_or("its tools could not be listed")?;
+        left = left.checked_sub(page.bytes().len()).ok_or("its list of tools is too long to be judged")?;
+        judge_tools(&page)?;
+        match page.get("nextCursor").filter(|next| !next.is_null()) {
+            None => return Ok(()),
+            next => cursor = next,
+        }
+    }
+    Err("its list of tools has too many pages to be judged".to_owned())
+}
+
+fn judge_description(description: &ServerDescription) -> Result<(), String> {
+    let Some(all) = description.capabilities() else { return Ok(()) };
+    for member in all.members() {
+        let name = member.name(&all).unwrap_or_default();
+        if !STATELESS.contains(&&*name) {
+            return Err(format!(
+                "it has the capability {:?}, which belongs to a session",
+                excerpt(name.as_bytes(), SHOWN)
+            ));
+        }
+        let value = all.slice(member.value.clone());
+        for option in ["subscribe", "listChanged"] {
+            if value.get(option).is_some_and(|option| option.is_true()) {
+                return Err(format!("it declares `{name}.{option}`, which may differ between sessions"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn judge_tools(page: &Json) -> Result<(), String> {
+    let Some(tools) = page.get("tools") else { return Ok(()) };
+    for element in tools.elements() {
+        let tool = tools.slice(element);
+        let hint = tool.get("annotations").and_then(|annotations| annotations.get("readOnlyHint"));
+        if !hint.is_some_and(|hint| hint.is_true()) {
+            let name = tool.get("name").as_ref().and_then(Json::as_str).map(|name| excerpt(name.as_bytes(), SHOWN));
+            return Err(format!("its tool {:?} does not say that it is read-only", name.unwrap_or_default()));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reason(capabilities: &str) -> String {
+        let text = format!(r#"{{"capabilities":{capabilities}}}"#);
+        judge_description(&Json::parse(text.into(), 16).unwrap().into()).err().unwrap_or_default()
+    }
+
+    #[test]
+    fn session_bound_capabilities_keep_sessions_apart() {
+        assert_eq!(reason(r#"{"tools":{},"prompts":{"listChanged":false},"resources":{},"completions":{}}"#), "");
+        assert_eq!(reason("{}"), "");
+        for (capabilities, why) in [
+            (r#"{"tools":{},"logging":{}}"#, "logging"),
+            (r#"{"tasks":{}}"#, "tasks"),
+            (r#"{"experimental":{"x":{}}}"#, "experimental"),
+            (r#"{"extensions":{}}"#, "extensions"),
+            (r#"{"resources":{"subscribe":true}}"#, "resources.subscribe"),
+            (r#"{"tools":{"listChanged":true}}"#, "tools.listChanged"),
+        ] {
+            assert!(reason(capabilities).contains(why), "{capabilities}");
+        }
+    }
+
+    #[test]
+    fn tools_that_may_change_something_keep_sessions_apart() {
+        let judged = |tools: &str| judge_tools(&Json::parse(format!(r#"{{"tools":[{tools}]}}"#).into(), 16).unwrap());
+        let read = r#"{"name":"r","annotations":{"readOnlyHint":true}}"#;
+        assert!(judged("").is_ok() && judged(read).is_ok());
+        for other in [
+            r#"{"name":"w"}"#,
+            r#"{"name":"w","annotations":{}}"#,
+            r#"{"name":"w","annotations":{"readOnlyHint":false}}"#,
+            r#"{"name":"w","annotations":{"readOnlyHint":"true"}}"#,
+            r#"{"name":"w","annotations":{"idempotentHint":true}}"#,
+            r#"{"name":"w\u001b[2J","readOnlyHint":true}"#,
+            "{}",
+        ] {
+            let why = judged(&format!("{read},{other}")).unwrap_err();
+            assert!(why.contains("read-only") && !why.contains('\u{1b}'), "{why}");
+        }
+    }
+}

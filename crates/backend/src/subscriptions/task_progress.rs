@@ -1,0 +1,226 @@
+//! Progress of the tasks of 2025-11-25 after the calls that have made them were answered.
+//!
+//! The progress token of a call stays valid for as long as its task (2025-11-25 basic/utilities/tasks, Task Progress
+//! Notifications). A server sends the progress where it can: on the stream of a GET, or on the stream of a request, of which
+//! `tasks/result` is the one that is held open. The client gets it on its own stream of a GET, else on that of its
+//! `tasks/result`, with the token that it gave itself.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use fanlight_canonical::{Caller, ServerMessages, SessionKey};
+use fanlight_protocol::Json;
+
+/// Longest progress token of a client and longest id of a task that are kept, in bytes.
+const MOST_BYTES: usize = 1024;
+
+/// The tasks whose progress a client wants, and the requests that wait for tasks.
+pub(crate) struct TaskProgress {
+    limit: usize,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    /// By the progress token that the server got. The lowest is the oldest.
+    tasks: BTreeMap<i64, Tracked>,
+    waits: BTreeMap<u64, Wait>,
+    last_wait: u64,
+}
+
+/// A task, or a call that may make one.
+struct Tracked {
+    caller: Caller,
+    /// The token that the client gave.
+    token: Json,
+    /// `None` until the call is answered.
+    task: Option<String>,
+}
+
+/// A `tasks/result` that runs.
+struct Wait {
+    caller: Caller,
+    task: String,
+    /// The token of the call that has made the task, if the client does not know of the task.
+    continues: Option<i64>,
+    messages: ServerMessages,
+}
+
+/// Where progress goes that is on no running call.
+pub(super) enum ProgressTarget {
+    /// To a running call that continues the one that the token belongs to.
+    Call(ServerMessages),
+    /// To a client, under the token that it gave.
+    Client {
+        caller: Caller,
+        token: Json,
+        /// Of its `tasks/result` for the task, if that runs.
+        waiting: Option<ServerMessages>,
+    },
+}
+
+/// A call that may make a task. Its progress is forgotten when this is dropped, unless it has made one.
+pub(crate) struct ExpectedTask<'a> {
+    progress: &'a TaskProgress,
+    token: i64,
+    is_made: bool,
+}
+
+/// A `tasks/result` that runs, until this is dropped.
+pub(crate) struct WaitGuard<'a> {
+    progress: &'a TaskProgress,
+    number: u64,
+}
+
+impl TaskProgress {
+    /// Of at most `limit` tasks; then the oldest is forgotten.
+    pub(super) fn new(limit: usize) -> Self {
+        Self { limit: limit.max(1), table: Mutex::default() }
+    }
+
+    /// A call of `caller` with the server's token `number` and the client's own `token` is sent, which may make a task.
+    pub(crate) fn expect(&self, number: i64, caller: &Caller, token: &Json) -> Option<ExpectedTask<'_>> {
+        if token.bytes().len() > MOST_BYTES {
+            return None;
+        }
+        let mut table = self.lock();
+        while table.tasks.len() >= self.limit {
+            table.tasks.pop_first();
+        }
+        table.tasks.insert(number, Tracked { caller: caller.clone(), token: token.detached(), task: None });
+        Some(ExpectedTask { progress: self, token: number, is_made: false })
+    }
+
+    /// A `tasks/result` of `caller` is sent. `continues` is the token of the call that has made the task, if the client does
+    /// not know of the task.
+    pub(crate) fn wait(
+        &self,
+        caller: &Caller,
+        task: String,
+        continues: Option<i64>,
+        messages: &ServerMessages,
+    ) -> WaitGuard<'_> {
+        let mut table = self.lock();
+        table.last_wait += 1;
+        let number = table.last_wait;
+        table.waits.insert(number, Wait { caller: caller.clone(), task, continues, messages: messages.clone() });
+        WaitGuard { progress: self, number }
+    }
+
+    /// A task of a client has ended.
+    pub(crate) fn ended(&self, caller: &Caller, task: &str) {
+        self.lock().tasks.retain(|_, known| known.task.as_deref() != Some(task) || known.caller != *caller);
+    }
+
+    pub(super) fn end_session(&self, session: SessionKey) {
+        self.lock().tasks.retain(|_, known| known.caller.session() != Some(session));
+    }
+
+    /// Where progress with this token goes.
+    pub(super) fn target(&self, token: i64) -> Option<ProgressTarget> {
+        let table = self.lock();
+        if let Some(wait) = table.waits.values().find(|wait| wait.continues == Some(token)) {
+            return Some(ProgressTarget::Call(wait.messages.clone()));
+        }
+        let Tracked { caller, token, task } = table.tasks.get(&token)?;
+        let waits = |wait: &&Wait| task.as_ref() == Some(&wait.task) && wait.caller == *caller;
+        let waiting = table.waits.values().find(waits).map(|wait| wait.messages.clone());
+        Some(ProgressTarget::Client { caller: caller.clone(), token: token.clone(), waiting })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ExpectedTask<'_> {
+    /// The call was answered with this task.
+    pub(crate) fn made(mut self, task: &str) {
+        if task.len() <= MOST_BYTES
+            && let Some(known) = self.progress.lock().tasks.get_mut(&self.token)
+        {
+            known.task = Some(task.to_owned());
+            self.is_made = true;
+        }
+    }
+}
+
+impl Drop for ExpectedTask<'_> {
+    fn drop(&mut self) {
+        if !self.is_made {
+            self.progress.lock().tasks.remove(&self.token);
+        }
+    }
+}
+
+impl Drop for WaitGuard<'_> {
+    fn drop(&mut self) {
+        self.progress.lock().waits.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fanlight_canonical::Principal;
+
+    use super::*;
+
+    fn caller(session: u64) -> Caller {
+        Caller::session_of(Principal::anonymous(), SessionKey(session))
+    }
+
+    /// The client's token that progress is sent with, and whether its `tasks/result` can get it.
+    fn target(progress: &TaskProgress, token: i64) -> Option<(String, bool)> {
+        match progress.target(token)? {
+            ProgressTarget::Client { token, waiting, .. } => Some((token.as_text().to_owned(), waiting.is_some())),
+            ProgressTarget::Call(_) => Some((String::new(), true)),
+        }
+    }
+
+    #[test]
+    fn progress_is_the_clients_from_the_call_until_the_task_ends() {
+        let (progress, token) = (TaskProgress::new(8), Json::literal(r#""t""#));
+        let expected = progress.expect(5, &caller(1), &token).unwrap();
+        assert_eq!(target(&progress, 5), Some((r#""t""#.to_owned(), false)), "before the answer is taken");
+        expected.made("task");
+        let messages = ServerMessages::discard();
+        for (session, task, waits) in [(1, "other", false), (2, "task", false), (1, "task", true)] {
+            let _wait = progress.wait(&caller(session), task.to_owned(), None, &messages);
+            assert_eq!(target(&progress, 5), Some((r#""t""#.to_owned(), waits)), "{session} {task}");
+        }
+        progress.ended(&caller(2), "task");
+        assert!(target(&progress, 5).is_some(), "another client's task");
+        progress.ended(&caller(1), "task");
+        assert!(target(&progress, 5).is_none());
+    }
+
+    #[test]
+    fn progress_of_calls_without_a_task_and_of_ended_sessions_is_forgotten() {
+        let (progress, token) = (TaskProgress::new(8), Json::literal("1"));
+        drop(progress.expect(5, &caller(1), &token));
+        assert!(target(&progress, 5).is_none());
+        progress.expect(6, &caller(1), &token).unwrap().made("task");
+        progress.end_session(SessionKey(1));
+        assert!(target(&progress, 6).is_none());
+    }
+
+    #[test]
+    fn progress_continues_on_the_call_of_a_client_that_knows_no_tasks() {
+        let progress = TaskProgress::new(8);
+        let wait = progress.wait(&caller(1), "task".to_owned(), Some(5), &ServerMessages::discard());
+        assert!(matches!(progress.target(5), Some(ProgressTarget::Call(_))));
+        drop(wait);
+        assert!(progress.target(5).is_none());
+    }
+
+    #[test]
+    fn tasks_are_bounded() {
+        let (progress, token) = (TaskProgress::new(2), Json::literal("1"));
+        for number in 1..=3 {
+            progress.expect(number, &caller(1), &token).unwrap().made(&number.to_string());
+        }
+        assert!(target(&progress, 1).is_none() && target(&progress, 2).is_some() && target(&progress, 3).is_some());
+        let long = Json::string(&"x".repeat(MOST_BYTES));
+        assert!(progress.expect(9, &caller(1), &long).is_none());
+    }
+}

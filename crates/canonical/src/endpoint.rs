@@ -1,0 +1,106 @@
+//! Endpoints, and whose a handle is: of one principal at one endpoint.
+
+use std::sync::Arc;
+
+use crate::caller::Principal;
+
+/// The endpoint that a request came to, which decides what of the servers it sees. Only the gateway knows which
+/// endpoints there are and what each shows: one that is no longer configured shows nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Endpoint {
+    /// Everything: for Fanlight itself and for operators, never for a client.
+    Everything,
+    /// The endpoint of clients that name none.
+    Default,
+    /// Another endpoint, by its path.
+    At(Arc<str>),
+}
+
+impl Endpoint {
+    /// The endpoint at this path, which is not the default one's.
+    #[must_use]
+    pub fn at(path: impl Into<Arc<str>>) -> Self {
+        Self::At(path.into())
+    }
+
+    /// Its path, unless it is the default endpoint.
+    #[must_use]
+    pub fn path(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::At(path) => Some(path),
+            Self::Everything | Self::Default => None,
+        }
+    }
+}
+
+/// A principal at an endpoint: whose a handle is. Sessions, cursors, tasks, suspended calls and URIs that were handed out
+/// belong to one of these, and do not exist for any other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Holder {
+    principal: Principal,
+    endpoint: Endpoint,
+}
+
+impl Holder {
+    /// `principal` at `endpoint`.
+    #[must_use]
+    pub const fn new(principal: Principal, endpoint: Endpoint) -> Self {
+        Self { principal, endpoint }
+    }
+
+    /// The identity.
+    #[must_use]
+    pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// The endpoint.
+    #[must_use]
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Bytes that no other holder has, equal in every process: what is sealed for a client is bound to them.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let principal = self.principal.to_bytes();
+        let length = u64::try_from(principal.len()).unwrap_or(u64::MAX).to_be_bytes();
+        match &self.endpoint {
+            Endpoint::Everything => [&[0][..], &length, &principal].concat(),
+            Endpoint::Default => [&[1][..], &length, &principal].concat(),
+            Endpoint::At(path) => [&[2][..], &length, &principal, path.as_bytes()].concat(),
+        }
+    }
+}
+
+/// A principal that sees everything.
+impl From<Principal> for Holder {
+    fn from(principal: Principal) -> Self {
+        Self::new(principal, Endpoint::Everything)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holder_bytes_differ_as_holders_do() {
+        let principals = [Principal::anonymous(), Principal::operator(), Principal::named("a", "b/mcp")];
+        let endpoints = [
+            Endpoint::Everything,
+            Endpoint::Default,
+            Endpoint::at("/mcp"),
+            Endpoint::at("/mcp/readers"),
+            Endpoint::at(""),
+        ];
+        let all: Vec<_> = principals
+            .iter()
+            .flat_map(|principal| endpoints.iter().map(|endpoint| Holder::new(principal.clone(), endpoint.clone())))
+            .chain([Holder::new(Principal::named("a", "b"), Endpoint::at("/mcp"))])
+            .collect();
+        for (one, other) in all.iter().flat_map(|one| all.iter().map(move |other| (one, other))) {
+            assert_eq!(one.to_bytes() == other.to_bytes(), one == other, "{one:?} {other:?}");
+        }
+    }
+}

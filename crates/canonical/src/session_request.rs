@@ -1,0 +1,122 @@
+//! A running request of a client's session, by the names that it has on both sides.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fanlight_protocol::{Json, Notification};
+
+/// A running request of a client's session. The client's edge makes it, and the edge towards the server records how the
+/// request was sent, so that a notification of the client that names the request can follow it.
+#[derive(Debug, Default)]
+pub struct SessionRequest {
+    progress_token: Option<Json>,
+    sent: Mutex<Sent>,
+}
+
+#[derive(Debug, Default)]
+enum Sent {
+    #[default]
+    NotYet,
+    To {
+        backend: Arc<str>,
+        named: SentAs,
+    },
+    /// To several backends: a name on the client's side has no single counterpart.
+    ToSeveral,
+}
+
+/// How a server knows a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SentAs {
+    /// Its id.
+    pub id: i64,
+    /// Its progress token, if it has one.
+    pub token: Option<i64>,
+}
+
+impl SessionRequest {
+    /// A request with the client's own progress token.
+    #[must_use]
+    pub fn new(progress_token: Option<Json>) -> Self {
+        Self { progress_token, sent: Mutex::default() }
+    }
+
+    /// The client's own progress token.
+    #[must_use]
+    pub fn progress_token(&self) -> Option<&Json> {
+        self.progress_token.as_ref()
+    }
+
+    /// Records that the request has been sent to a backend.
+    pub fn sent_to(&self, backend: &Arc<str>, named: SentAs) {
+        let mut sent = self.sent();
+        *sent = match &*sent {
+            Sent::To { backend: known, .. } if known != backend => Sent::ToSeveral,
+            Sent::ToSeveral => Sent::ToSeveral,
+            Sent::To { .. } | Sent::NotYet => Sent::To { backend: Arc::clone(backend), named },
+        };
+    }
+
+    /// How the server knows the request, if it was sent to this backend alone.
+    #[must_use]
+    pub fn at(&self, backend: &str) -> Option<SentAs> {
+        match &*self.sent() {
+            Sent::To { backend: known, named } if **known == *backend => Some(*named),
+            _ => None,
+        }
+    }
+
+    fn sent(&self) -> MutexGuard<'_, Sent> {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SentAs {
+    /// A notification that names the request as its server knows it; `None` if it names a token that the server has not.
+    #[must_use]
+    pub fn rename(self, notification: &Notification) -> Option<Notification> {
+        let number = |number: i64| Json::parse(number.to_string().into(), 1).ok();
+        let names = |member: &str| notification.params().is_some_and(|params| params.peek(member).is_some());
+        let renamed = notification.with_param("requestId", &number(self.id)?);
+        if !names("progressToken") {
+            return Some(renamed);
+        }
+        Some(renamed.with_param("progressToken", &number(self.token?)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fanlight_protocol::Method;
+
+    use super::*;
+
+    #[test]
+    fn request_is_known_to_the_only_backend_that_it_was_sent_to() {
+        let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+        let (request, first) = (SessionRequest::new(None), SentAs { id: 1, token: None });
+        assert_eq!(request.at("a"), None);
+        request.sent_to(&a, first);
+        assert_eq!((request.at("a"), request.at("b")), (Some(first), None));
+        let again = SentAs { id: 7, token: Some(7) };
+        request.sent_to(&a, again);
+        assert_eq!(request.at("a"), Some(again));
+        request.sent_to(&b, first);
+        assert_eq!((request.at("a"), request.at("b")), (None, None));
+        request.sent_to(&a, again);
+        assert_eq!(request.at("a"), None);
+    }
+
+    #[test]
+    fn notification_gets_the_names_of_the_server() {
+        let notification = |params: &'static str| {
+            Notification::new(Method::from_name("notifications/x"), Some(&Json::literal(params)))
+        };
+        let renamed = |named: SentAs, params| Some(named.rename(&notification(params))?.params()?.as_text().to_owned());
+        let both = SentAs { id: 7, token: Some(9) };
+        let params = r#"{ "k":1E400,"progressToken":"c", "requestId":1}"#;
+        assert_eq!(renamed(both, params).unwrap(), r#"{ "k":1E400,"progressToken":9, "requestId":7}"#);
+        let no_token = SentAs { id: 7, token: None };
+        assert_eq!(renamed(no_token, params), None);
+        assert_eq!(renamed(no_token, r#"{"requestId":"r"}"#).unwrap(), r#"{"requestId":7}"#);
+    }
+}

@@ -1,0 +1,66 @@
+//! The files and TCP ports of a sandbox, by Landlock.
+
+use std::io;
+use std::path::Path;
+
+use fanlight_settings::Landlock;
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, NetPort, PathBeneath, PathFd,
+    Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError, RulesetStatus,
+};
+
+use super::option;
+
+/// The version with which every change of a file is restricted, truncation included (Linux 6.2).
+const FILES: ABI = ABI::V3;
+
+/// Devices that hold nothing, which nearly every program opens.
+const DEVICES: [&str; 5] = ["/dev/full", "/dev/null", "/dev/random", "/dev/urandom", "/dev/zero"];
+
+/// Restricts this process and its descendants, for good.
+pub(super) fn restrict(landlock: &Landlock) -> io::Result<()> {
+    let status = rules(landlock).and_then(RulesetCreated::restrict_self).map_err(|error| {
+        let needs = "it needs Linux 6.2, and 6.7 for TCP ports, with Landlock switched on";
+        option("landlock", format!("{error}; {needs}"))
+    })?;
+    match status.ruleset {
+        RulesetStatus::FullyEnforced => Ok(()),
+        weaker => Err(option("landlock", format!("the system enforces only a part of it ({weaker:?})"))),
+    }
+}
+
+fn rules(landlock: &Landlock) -> Result<RulesetCreated, RulesetError> {
+    let ports = [(&landlock.connect, AccessNet::ConnectTcp), (&landlock.bind, AccessNet::BindTcp)];
+    let mut ruleset =
+        Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(AccessFs::from_all(FILES))?;
+    for (_, access) in ports.iter().filter(|(ports, _)| ports.is_some()) {
+        ruleset = ruleset.handle_access(*access)?;
+    }
+    let mut created = ruleset.create()?;
+    for path in &landlock.read {
+        created = allow(created, path, AccessFs::from_read(FILES))?;
+    }
+    for path in &landlock.write {
+        created = allow(created, path, AccessFs::from_all(FILES))?;
+    }
+    for device in DEVICES {
+        created = allow(created, Path::new(device), AccessFs::ReadFile | AccessFs::WriteFile)?;
+    }
+    for (ports, access) in ports {
+        for port in ports.iter().flatten() {
+            created = created.add_rule(NetPort::new(*port, access))?;
+        }
+    }
+    Ok(created)
+}
+
+/// Allows a path. One that does not exist cannot be allowed, which restricts more and not less.
+fn allow(created: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> Result<RulesetCreated, RulesetError> {
+    let Ok(file) = PathFd::new(path) else {
+        use std::io::Write as _;
+        let _ = writeln!(io::stderr(), "sandbox.landlock: {} does not exist, or cannot be opened", path.display());
+        return Ok(created);
+    };
+    let access = if path.is_dir() { access } else { access & AccessFs::from_file(FILES) };
+    created.add_rule(PathBeneath::new(file, access))
+}

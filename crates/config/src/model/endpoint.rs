@@ -1,0 +1,88 @@
+//! One endpoint: a view of the servers for some of the clients.
+
+use serde_json::{Map, Value as Json, json};
+
+use super::tools::EntryFilter;
+use crate::definition::{Form, Visible};
+use crate::option::fields::Fields;
+use crate::option::kind::{Each, Kind, Maybe, Nested, Parsed};
+use crate::option::reader::Reader;
+use crate::option::{Options as _, options};
+use crate::report::problem::quoted;
+use crate::syntax::tree::{Entry, Value};
+
+options! {
+    /// One endpoint. What it does not show does not exist for its clients.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Endpoint: "endpoint", "in an endpoint";
+    options {
+        /// The servers that it shows, by name. Default: all.
+        "servers" => servers: Option<Vec<String>> = None, Maybe(NAMES), example "[files, git, search]";
+        /// The tools that it shows.
+        "tools" => tools: EntryFilter = EntryFilter::default(), Nested::<EntryFilter>::KIND;
+        /// The prompts that it shows.
+        "prompts" => prompts: EntryFilter = EntryFilter::default(), Nested::<EntryFilter>::KIND;
+        /// The resources that it shows, with templates and skills.
+        "resources" => resources: EntryFilter = EntryFilter::default(), Nested::<EntryFilter>::KIND;
+        /// The instructions that its clients get in place of those of the servers.
+        "instructions" => instructions: Option<String> = None, Maybe(TEXT), example "Read only.";
+    }
+}
+
+impl Default for Endpoint {
+    fn default() -> Self {
+        Self::defaults()
+    }
+}
+
+const NAMES: Each<String> =
+    Each(Parsed { visible: Visible::All, parse: |_, text| Some(text.value), show: |name| json!(name) });
+
+const TEXT: Parsed<String> =
+    Parsed { visible: Visible::All, parse: |_, text| Some(text.value), show: |text| json!(text) };
+
+/// Endpoints by path, in the order of the file.
+pub(crate) struct Endpoints;
+
+impl Kind for Endpoints {
+    type Value = Vec<(String, Endpoint)>;
+
+    fn form(&self) -> Form {
+        Form::Paths(Endpoint::SECTION)
+    }
+
+    fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<Self::Value> {
+        let Value::Map(entries) = &entry.value.value else {
+            let help = "write each path as a key, such as `/mcp: {}`";
+            reader.wrong_type(&quoted(&entry.key), &entry.value, "a mapping of paths to endpoints", help);
+            return None;
+        };
+        Some(entries.iter().filter_map(|entry| read_one(reader, entry)).collect())
+    }
+
+    fn show(&self, value: &Self::Value) -> Json {
+        let shown = value.iter().map(|(path, endpoint)| (path.clone(), Json::Object(endpoint.show())));
+        Json::Object(shown.collect::<Map<_, _>>())
+    }
+}
+
+fn read_one(reader: &mut Reader<'_>, entry: &Entry) -> Option<(String, Endpoint)> {
+    let path = &entry.key;
+    if !is_path(path) {
+        let help = "write a path as clients request it, such as `/mcp/readers`: paths are compared exactly";
+        reader.error(entry.key_span, format!("{} is not the path of an endpoint", quoted(path)), help);
+        return None;
+    }
+    if entry.value.is_null() {
+        return Some((path.clone(), Endpoint::default()));
+    }
+    let fields = Fields::open(reader, Endpoint::SECTION, &format!("the endpoint {}", quoted(path)), &entry.value)?;
+    Some((path.clone(), fields.read(reader)))
+}
+
+/// Whether clients can request exactly this path: nothing that they, or proxies, write in another way.
+fn is_path(path: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-._~!$&'()*+,;=:@".contains(c);
+    let is_segment = |segment: &str| !matches!(segment, "" | "." | "..") && segment.chars().all(fits);
+    path == "/" || path.strip_prefix('/').is_some_and(|rest| rest.split('/').all(is_segment))
+}

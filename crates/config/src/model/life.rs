@@ -1,0 +1,152 @@
+//! The life of a server: when its process is started, how it is checked, and what the process is confined to.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use fanlight_settings::{Landlock, Sandbox};
+use serde_json::json;
+
+use crate::definition::Visible;
+use crate::option::kind::{Choice, Each, Maybe, Nested, OrOff, Parsed, TIME, count, size};
+use crate::option::options;
+
+const MIB: usize = 1 << 20;
+
+/// When the process of a server is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StartChoice {
+    /// With Fanlight.
+    Eager,
+    /// By the first request that needs it.
+    Lazy,
+}
+
+/// The words for it.
+pub(crate) const START: Choice<StartChoice> = Choice(&[("eager", StartChoice::Eager), ("lazy", StartChoice::Lazy)]);
+
+options! {
+    /// How it is found out that a server does not answer any more. It is then left out: calls fail at once, and it is
+    /// connected again as after a lost connection, while calls arrive once in `timeouts.reconnectOnCall`.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Health: "health", "in `health` of a server";
+    options {
+        /// Between two checks by a `ping`, or by `server/discover` where a modern server has no ping. Null or `off` for
+        /// none besides those that calls give rise to.
+        "interval" => interval: Option<Duration> = None, OrOff(TIME), example "30s";
+        /// The answer to a check.
+        "timeout" => timeout: Duration = Duration::from_secs(5), TIME;
+        /// Calls in a row that time out before the server is checked. One tool that takes long does not leave it out: only a
+        /// check without an answer does.
+        "timeouts" => timeouts: usize = 3, count(1, 1_000_000);
+    }
+}
+
+options! {
+    /// What the process of a server is confined to, with everything that it starts. It never gains privileges, such as by
+    /// `sudo`.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct SandboxOptions: "sandbox", "in `sandbox` of a server";
+    options {
+        /// Files and TCP ports that it can reach. Default: those of its user.
+        "landlock" => landlock: Option<LandlockOptions> = None, Maybe(Nested::<LandlockOptions>::KIND);
+        /// Bytes of private memory of each of its processes. Default: no limit.
+        "memory" => memory: Option<usize> = None, Maybe(size(MIB, 1 << 50)), example "1GiB";
+        /// Processes and threads of its user on the whole machine, so that it needs a `user` of its own. Default: no limit.
+        "processes" => processes: Option<usize> = None, Maybe(count(1, 10_000_000)), example "# 64";
+        /// Files that each of its processes may have open. Default: as many as Fanlight.
+        "files" => files: Option<usize> = None, Maybe(count(3, 10_000_000)), example "256";
+        /// The user that it runs as, by name or number, with that user's group and no other; Fanlight must be root. Default:
+        /// Fanlight's own.
+        "user" => user: Option<String> = None, Maybe(USER), example "# mcp";
+        /// The folder that it is started in; relative to the folder of this file. Default: `cwd`.
+        "workingDirectory" => working_directory: Option<String> = None, Maybe(FOLDER), example "# work";
+    }
+}
+
+options! {
+    /// Files and TCP ports that a process can reach, enforced by the kernel (Landlock, Linux 6.2; ports: 6.7). Paths are
+    /// files, or folders with all they hold, relative to the folder of this file.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct LandlockOptions: "landlock", "in `landlock` of a sandbox";
+    options {
+        /// What can be read and executed. A list replaces the default.
+        "read" => read: Vec<String> = SYSTEM.iter().map(|path| (*path).to_owned()).collect(), Each(FOLDER), example "[/bin, /etc, /lib, /lib64, /sbin, /usr, .]";
+        /// What can be read, executed and changed.
+        "write" => write: Vec<String> = Vec::new(), Each(FOLDER), example "[/tmp]";
+        /// TCP ports that it can connect to. Default: any.
+        "connect" => connect: Option<Vec<u16>> = None, Maybe(Each(PORT)), example "[\"443\"]";
+        /// TCP ports that it can listen on. Default: any.
+        "bind" => bind: Option<Vec<u16>> = None, Maybe(Each(PORT)), example "[]";
+    }
+}
+
+/// Where systems have their programs and libraries.
+const SYSTEM: [&str; 6] = ["/bin", "/etc", "/lib", "/lib64", "/sbin", "/usr"];
+
+impl SandboxOptions {
+    /// The sandbox, with paths of `folder`.
+    pub(crate) fn resolved(&mut self, folder: &std::path::Path) {
+        let resolve = |path: &mut String| *path = folder.join(&path).display().to_string();
+        if let Some(landlock) = &mut self.landlock {
+            landlock.read.iter_mut().chain(&mut landlock.write).for_each(resolve);
+        }
+        self.working_directory.iter_mut().for_each(resolve);
+    }
+
+    /// What the process is confined to.
+    pub fn sandbox(&self) -> Sandbox {
+        let amount = |number: Option<usize>| number.and_then(|number| u64::try_from(number).ok());
+        let paths = |paths: &[String]| paths.iter().map(PathBuf::from).collect();
+        let landlock = self.landlock.as_ref().map(|landlock| Landlock {
+            read: paths(&landlock.read),
+            write: paths(&landlock.write),
+            connect: landlock.connect.clone(),
+            bind: landlock.bind.clone(),
+        });
+        let (memory, processes, files) = (amount(self.memory), amount(self.processes), amount(self.files));
+        Sandbox { landlock, memory, processes, files, user: self.user.clone() }
+    }
+}
+
+const USER: Parsed<String> = Parsed {
+    visible: Visible::All,
+    parse: |reader, text| {
+        if text.value.is_empty() || text.value.contains(['\0', ':', '/']) {
+            reader.error(
+                text.span,
+                format!("{} is not a user", text.shown()),
+                "write the name or the number of a user",
+            );
+            return None;
+        }
+        Some(text.value)
+    },
+    show: |user| json!(user),
+};
+
+const FOLDER: Parsed<String> = Parsed {
+    visible: Visible::All,
+    parse: |reader, text| {
+        if text.value.is_empty() || text.value.contains('\0') {
+            reader.error(text.span, "this is not a path", "write a file or a folder, such as `/srv/files`");
+            return None;
+        }
+        if text.value.starts_with("~/") {
+            reader.warn(text.span, "`~` does not mean the home folder here", "write `${HOME}/…`");
+        }
+        Some(text.value)
+    },
+    show: |path| json!(path),
+};
+
+const PORT: Parsed<u16> = Parsed {
+    visible: Visible::All,
+    parse: |reader, text| {
+        let port = text.value.parse().ok();
+        if port.is_none() {
+            reader.error(text.span, format!("{} is not a port", text.shown()), "write a number from 0 to 65535");
+        }
+        port
+    },
+    show: |port| json!(port.to_string()),
+};

@@ -1,0 +1,163 @@
+//! What is changed of a server's tools and prompts.
+
+use fanlight_settings::Secret;
+use serde_json::{Map, Value, json};
+
+use crate::definition::{Form, Visible};
+use crate::option::fields::Fields;
+use crate::option::kind::{Choice, Flag, Kind, Maybe, Parsed, Range, count};
+use crate::option::map::JsonText;
+use crate::option::reader::Reader;
+use crate::option::{Options as _, options};
+use crate::report::problem::quoted;
+use crate::syntax::tree::Entry;
+
+/// Members that a definition may get instead of the server's.
+const REPLACED_TEXT: JsonText = JsonText { types: &["string", "null"], visible: Visible::All };
+const REPLACED_OBJECT: JsonText = JsonText { types: &["object", "null"], visible: Visible::All };
+
+options! {
+    /// How the names of tools and prompts are made of those that servers give.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Naming: "naming", "in `naming`";
+    options {
+        /// `auto` puts the server's name in front where there are several servers; `always` does so for a single one, too,
+        /// so that names stay when a second server comes.
+        "style" => style: NamingStyle = NamingStyle::Auto, STYLE;
+        /// What stands between the server's name and that of the tool or prompt.
+        "separator" => separator: String = "__".to_owned(), SEPARATOR;
+        /// The most characters of a name; a longer one ends with a hash of the whole name instead. Default: no bound.
+        "maxLength" => max_length: Option<usize> = None, Maybe(LENGTH), example "# 64";
+    }
+}
+
+options! {
+    /// Members of a tool's definition that clients get instead of the server's. Null removes the server's.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct ToolOverride: "override", "in `override`, below the name of a tool";
+    options {
+        /// The title.
+        "title" => title: Option<String> = None, REPLACED_TEXT;
+        /// The description.
+        "description" => description: Option<String> = None, REPLACED_TEXT;
+        /// The annotations, all of them.
+        "annotations" => annotations: Option<String> = None, REPLACED_OBJECT;
+        /// `_meta`, all of it.
+        "_meta" => meta: Option<String> = None, REPLACED_OBJECT;
+    }
+}
+
+options! {
+    /// What becomes of an argument: one of these.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct ArgumentOptions: "argument", "in `arguments`, below the names of a tool and of an argument";
+    options {
+        /// The value in each call. Clients neither see the argument nor may send it.
+        "value" => value: Option<String> = None, JsonText { types: &[], visible: Visible::Nothing };
+        /// The value in calls without the argument. Clients see it as default, and need not send the argument.
+        "default" => default: Option<String> = None, JsonText { types: &[], visible: Visible::All };
+        /// Clients neither see the argument nor may send it.
+        "hidden" => hidden: bool = false, Flag;
+    }
+}
+
+/// Whether names have prefixes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NamingStyle {
+    /// Where there are several servers.
+    Auto,
+    /// In any case.
+    Always,
+}
+
+/// What becomes of one argument of a tool. Values are JSON text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Argument {
+    /// Each call has this value, which may be a secret.
+    Value(Secret),
+    /// Calls without the argument get this value.
+    Default(String),
+    /// No client may send it.
+    Hidden,
+}
+
+const STYLE: Choice<NamingStyle> = Choice(&[("auto", NamingStyle::Auto), ("always", NamingStyle::Always)]);
+
+/// A shorter name would be little more than a hash.
+const LENGTH: Range<usize> = count(16, 1024);
+
+const SEPARATOR: Parsed<String> = Parsed {
+    visible: Visible::All,
+    parse: |reader, text| {
+        // What tool names may have (2025-11-25 server/tools, Tool Names).
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
+        if text.value.is_empty() || text.value.len() > 8 || !text.value.chars().all(fits) {
+            let message = format!("{} cannot stand between the parts of a name", text.shown());
+            reader.error(text.span, message, "write one to eight letters, digits, `_`, `-`, `.` or `/`");
+            return None;
+        }
+        Some(text.value)
+    },
+    show: |separator| json!(separator),
+};
+
+/// A name that clients see.
+pub(crate) const NEW_NAME: Parsed<String> = Parsed {
+    visible: Visible::All,
+    parse: |reader, text| {
+        let is_bad = |c: char| c.is_control() || c.is_whitespace();
+        if text.value.is_empty() || text.value.chars().any(is_bad) {
+            let message = format!("{} cannot be the name of a tool or prompt", text.shown());
+            reader.error(text.span, message, "write letters, digits, `_` and `-`");
+            return None;
+        }
+        Some(text.value)
+    },
+    show: |name| json!(name),
+};
+
+/// [`Argument`].
+pub(crate) struct ArgumentKind;
+
+impl Kind for ArgumentKind {
+    type Value = Argument;
+
+    fn form(&self) -> Form {
+        Form::Section(ArgumentOptions::SECTION)
+    }
+
+    fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<Argument> {
+        let fields = Fields::open(reader, ArgumentOptions::SECTION, &quoted(&entry.key), &entry.value)?;
+        let ArgumentOptions { value, default, hidden } = fields.read(reader);
+        let given = ["value", "default", "hidden"].map(|key| fields.get_or_null(key));
+        let says_nothing = fields.are_among(&["hidden"]);
+        let mut given = given.into_iter().flatten();
+        if let (Some(first), Some(second)) = (given.next(), given.next()) {
+            reader.both(first, second);
+            return None;
+        }
+        match (value, default, hidden) {
+            (Some(value), ..) => Some(Argument::Value(Secret::new(value))),
+            (_, Some(value), _) => Some(Argument::Default(value)),
+            (None, None, true) => Some(Argument::Hidden),
+            // What is wrong has been reported.
+            (None, None, false) if !says_nothing => None,
+            (None, None, false) => {
+                let help = "write `value`, `default`, or `hidden: true`";
+                reader.error(entry.key_span, format!("nothing is said of the argument {}", quoted(&entry.key)), help);
+                None
+            }
+        }
+    }
+
+    fn show(&self, value: &Argument) -> Value {
+        let mut options = ArgumentOptions::defaults();
+        match value.clone() {
+            Argument::Value(text) => options.value = Some(text.expose().to_owned()),
+            Argument::Default(text) => options.default = Some(text),
+            Argument::Hidden => options.hidden = true,
+        }
+        let said = |(_, value): &(String, Value)| !value.is_null() && *value != json!(false);
+        options.show().into_iter().filter(said).collect::<Map<_, _>>().into()
+    }
+}

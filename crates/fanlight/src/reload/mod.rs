@@ -1,0 +1,337 @@
+//! The configuration in force, and what changes it while Fanlight runs.
+//!
+//! One task, [`Keeper`], owns the running servers and is asked for each change in turn: to read the configuration again
+//! (a signal, a changed file, the API), or to switch a server off or on or start it anew. A configuration takes effect as
+//! a whole or, if it cannot be used, not at all. What was changed at run time outlasts a reload, and ends with the process.
+
+mod outcome;
+mod restart;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use arc_swap::ArcSwap;
+use fanlight_config::{Config, ConfigErrors, Loaded};
+use fanlight_telemetry::Telemetry;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::failure::Failure;
+use crate::service_manager;
+use crate::wiring::Assembly;
+pub(crate) use outcome::{Outcome, State, Trigger};
+pub(crate) use watch::Watch;
+
+/// Requests for changes that wait for the running one.
+const WAITING: usize = 16;
+
+/// Reads the configuration as at the start: the same files, the same options of the command line.
+pub(crate) type Source = Box<dyn Fn() -> Result<Loaded, Unusable> + Send + Sync>;
+
+/// Why a configuration cannot be used.
+pub(crate) enum Unusable {
+    /// Its files have errors.
+    Errors(ConfigErrors),
+    /// Anything else.
+    Other(String),
+}
+
+/// What is asked of the [`Keeper`].
+enum Request {
+    Reload(Trigger, Option<oneshot::Sender<Arc<Outcome>>>),
+    Switch(String, bool, oneshot::Sender<Result<(), NoServer>>),
+    Restart(String, oneshot::Sender<Result<(), NoServer>>),
+}
+
+/// No server of this name is configured, or, to be restarted, none is enabled.
+#[derive(Debug)]
+pub(crate) struct NoServer;
+
+/// Owns the running servers and the configuration in force.
+pub(crate) struct Keeper {
+    source: Arc<Source>,
+    assembly: Assembly,
+    /// What Fanlight was started with, as in the files and as it came to be in force.
+    started: (Config, Config),
+    /// As in the files.
+    config: Config,
+    /// What was changed at run time: whether servers are enabled.
+    switched: BTreeMap<String, bool>,
+    telemetry: Telemetry,
+    shared: Arc<Shared>,
+    watch: Option<Watch>,
+}
+
+/// What others see of the configuration in force.
+struct Shared {
+    state: ArcSwap<State>,
+    apply: Box<dyn Fn(&Config) + Send + Sync>,
+}
+
+/// Asks for changes of the configuration in force.
+#[derive(Clone)]
+pub(crate) struct Control {
+    requests: mpsc::Sender<Request>,
+    shared: Arc<Shared>,
+}
+
+/// The running [`Keeper`].
+pub(crate) struct Keeping {
+    task: JoinHandle<Assembly>,
+    end: CancellationToken,
+}
+
+/// What a keeper begins with.
+pub(crate) struct Start {
+    /// Reads the configuration again.
+    pub(crate) source: Source,
+    /// What was read at the start.
+    pub(crate) loaded: Loaded,
+    /// What came to be in force of it, with options of the command line.
+    pub(crate) in_force: Config,
+    /// The running servers.
+    pub(crate) assembly: Assembly,
+    /// Counts reloads.
+    pub(crate) telemetry: Telemetry,
+    /// Puts into force what concerns the client edge.
+    pub(crate) apply: Box<dyn Fn(&Config) + Send + Sync>,
+    /// Notices changed files, if they are to be watched.
+    pub(crate) watch: Option<Watch>,
+    /// SIGHUP, from [`hangups`].
+    pub(crate) hangups: Signal,
+}
+
+/// Receives SIGHUP from now on; until then it ends the process.
+pub(crate) fn hangups() -> Result<Signal, Failure> {
+    signal(SignalKind::hangup()).map_err(|error| Failure::other(format!("cannot listen for signals: {error}")))
+}
+
+impl Keeper {
+    /// Starts to listen to signals, files and requests.
+    pub(crate) fn start(start: Start) -> (Control, Keeping) {
+        let Start { source, loaded, in_force, assembly, telemetry, apply, mut watch, hangups } = start;
+        if let Some(watch) = &mut watch {
+            watch.follow(&loaded.files);
+        }
+        telemetry.metrics().iter().for_each(|metrics| metrics.configuration_read(1));
+        let state = State::first(restart::in_force(&in_force, &in_force), &loaded.files, SystemTime::now());
+        let shared = Arc::new(Shared { state: ArcSwap::from_pointee(state), apply });
+        let (requests, waiting) = mpsc::channel(WAITING);
+        let control = Control { requests, shared: Arc::clone(&shared) };
+        let keeper = Self {
+            source: Arc::new(source),
+            assembly,
+            started: (loaded.config.clone(), in_force),
+            config: loaded.config,
+            switched: BTreeMap::new(),
+            telemetry,
+            shared,
+            watch,
+        };
+        let end = CancellationToken::new();
+        let task = tokio::spawn(keeper.run(waiting, hangups, end.clone()));
+        (control, Keeping { task, end })
+    }
+
+    async fn run(
+        mut self,
+        mut requests: mpsc::Receiver<Request>,
+        mut hangups: Signal,
+        end: CancellationToken,
+    ) -> Assembly {
+        loop {
+            let request = tokio::select! {
+                biased;
+                () = end.cancelled() => break,
+                Some(()) = hangups.recv() => Request::Reload(Trigger::Signal, None),
+                Some(request) = requests.recv() => request,
+                () = Watch::changed(&mut self.watch) => Request::Reload(Trigger::Files, None),
+                else => break,
+            };
+            end.run_until_cancelled(self.carry_out(request)).await;
+        }
+        self.assembly
+    }
+
+    async fn carry_out(&mut self, request: Request) {
+        // An answer that is not waited for any more is not missed.
+        match request {
+            Request::Reload(trigger, answer) => {
+                let outcome = Arc::new(self.reload(trigger).await);
+                let _ = answer.map(|answer| answer.send(outcome));
+            }
+            Request::Switch(name, enabled, answer) => drop(answer.send(self.switch(name, enabled).await)),
+            Request::Restart(name, answer) => drop(answer.send(self.restart(&name).await)),
+        }
+    }
+
+    async fn reload(&mut self, trigger: Trigger) -> Outcome {
+        service_manager::reloading();
+        // What is read now is what later changes are compared with.
+        self.watch.iter_mut().for_each(|watch| _ = watch.take_changes());
+        let source = Arc::clone(&self.source);
+        // Reads files, and parses text of up to a megabyte.
+        let read = tokio::task::spawn_blocking(move || source()).await;
+        let read = read.unwrap_or_else(|_| Err(Unusable::Other("reading it has failed".to_owned())));
+        let outcome = match read {
+            Ok(loaded) => self.take_over(loaded, trigger).await,
+            Err(unusable) => {
+                let outcome = Outcome::failed(trigger, &unusable);
+                error!(%trigger, "configuration not reloaded, the earlier one stays in force:\n{}", outcome.text());
+                self.telemetry.metrics().iter().for_each(|metrics| metrics.configuration_failed());
+                outcome
+            }
+        };
+        self.show(|state| state.last = Some(outcome.clone()));
+        service_manager::ready();
+        outcome
+    }
+
+    /// Puts a configuration in force.
+    async fn take_over(&mut self, loaded: Loaded, trigger: Trigger) -> Outcome {
+        let needs_restart = restart::needed(&self.started.0, &loaded.config);
+        for problem in &loaded.warnings {
+            let line = problem.position().map(|position| position.line);
+            warn!(file = %problem.file().display(), line, "{}", problem.message());
+        }
+        let is_same = self.config == loaded.config;
+        self.config = loaded.config;
+        // A switch that the files have now is no longer one.
+        self.switched.retain(|name, enabled| {
+            self.config.servers.iter().any(|server| server.name == *name && server.enabled != *enabled)
+        });
+        let difference = self.put_in_force(None).await;
+        (self.shared.apply)(&self.config);
+        if let Some(watch) = &mut self.watch {
+            watch.follow(&loaded.files);
+        }
+        let generation = self.shared.state.load().generation + u64::from(!is_same);
+        self.telemetry.metrics().iter().for_each(|metrics| metrics.configuration_read(generation));
+        let outcome = match is_same {
+            true => Outcome::unchanged(trigger),
+            false => Outcome::applied(trigger, difference, needs_restart),
+        };
+        let (config, switched) = (self.shown(), self.switched.clone());
+        let files = loaded.files;
+        self.show(|state| {
+            state.generation = generation;
+            state.config = config;
+            state.switched = switched;
+            state.files = files;
+            if !is_same {
+                state.since = SystemTime::now();
+            }
+        });
+        outcome.log(generation);
+        outcome
+    }
+
+    async fn switch(&mut self, name: String, enabled: bool) -> Result<(), NoServer> {
+        let server = self.config.servers.iter().find(|server| server.name == name).ok_or(NoServer)?;
+        if server.enabled == enabled {
+            self.switched.remove(&name);
+        } else {
+            self.switched.insert(name.clone(), enabled);
+        }
+        info!(backend = name, enabled, "server switched at run time, until the next restart of Fanlight");
+        self.put_in_force(None).await;
+        let (config, switched) = (self.shown(), self.switched.clone());
+        self.show(|state| (state.config, state.switched) = (config, switched));
+        Ok(())
+    }
+
+    async fn restart(&mut self, name: &str) -> Result<(), NoServer> {
+        let is_running = self.effective().servers.iter().any(|server| server.name == name && server.enabled);
+        if !is_running {
+            return Err(NoServer);
+        }
+        info!(backend = name, "server restarted at run time");
+        self.put_in_force(Some(name)).await;
+        Ok(())
+    }
+
+    async fn put_in_force(&mut self, restarted: Option<&str>) -> crate::servers::Difference {
+        let config = self.effective();
+        let difference = self.assembly.replace(&config, restarted).await;
+        for name in &difference.removed {
+            self.telemetry.metrics().iter().for_each(|metrics| metrics.retire_backend(name));
+        }
+        difference
+    }
+
+    /// The configuration with what was changed at run time.
+    fn effective(&self) -> Config {
+        let mut config = self.config.clone();
+        for server in &mut config.servers {
+            server.enabled = self.switched.get(&server.name).copied().unwrap_or(server.enabled);
+        }
+        config
+    }
+
+    /// The configuration in force, as it may be shown.
+    fn shown(&self) -> serde_json::Map<String, serde_json::Value> {
+        let (as_read, in_force) = &self.started;
+        let mut config = self.effective();
+        // The command line and the system have a say in these, at the start alone.
+        if config.listen == as_read.listen {
+            config.listen = in_force.listen;
+        }
+        if config.admin == as_read.admin {
+            config.admin = in_force.admin.clone();
+        }
+        if config.limits.connections == as_read.limits.connections {
+            config.limits.connections = in_force.limits.connections;
+        }
+        restart::in_force(in_force, &config)
+    }
+
+    fn show(&self, change: impl FnOnce(&mut State)) {
+        let mut state = State::clone(&self.shared.state.load());
+        change(&mut state);
+        self.shared.state.store(Arc::new(state));
+    }
+}
+
+impl Control {
+    /// The configuration in force and how it came to be.
+    pub(crate) fn state(&self) -> Arc<State> {
+        self.shared.state.load_full()
+    }
+
+    /// Reads the configuration again. `None` if Fanlight is ending.
+    pub(crate) async fn reload(&self, trigger: Trigger) -> Option<Arc<Outcome>> {
+        let (answer, outcome) = oneshot::channel();
+        self.requests.send(Request::Reload(trigger, Some(answer))).await.ok()?;
+        outcome.await.ok()
+    }
+
+    /// Switches a server on or off until the process ends. `None` if Fanlight is ending.
+    pub(crate) async fn switch(&self, name: String, enabled: bool) -> Option<Result<(), NoServer>> {
+        let (answer, done) = oneshot::channel();
+        self.requests.send(Request::Switch(name, enabled, answer)).await.ok()?;
+        done.await.ok()
+    }
+
+    /// Replaces a server by a new start of itself. `None` if Fanlight is ending.
+    pub(crate) async fn restart(&self, name: String) -> Option<Result<(), NoServer>> {
+        let (answer, done) = oneshot::channel();
+        self.requests.send(Request::Restart(name, answer)).await.ok()?;
+        done.await.ok()
+    }
+}
+
+impl Keeping {
+    /// Ends the keeper, then the servers that run.
+    pub(crate) async fn stop(self) {
+        self.end.cancel();
+        match self.task.await {
+            Ok(assembly) => assembly.stop().await,
+            Err(error) => error!(%error, "the task that keeps the servers has failed"),
+        }
+    }
+}

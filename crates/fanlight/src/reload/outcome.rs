@@ -1,0 +1,180 @@
+//! What came of reading the configuration again, as the log, the API and the command line show it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use fanlight_config::{ConfigErrors, ConfigFile};
+use serde_json::{Map, Value, json};
+use tracing::{info, warn};
+
+use super::Unusable;
+use crate::servers::Difference;
+
+/// Why the configuration was read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trigger {
+    /// SIGHUP.
+    Signal,
+    /// A file has changed.
+    Files,
+    /// A request to the API.
+    Api,
+}
+
+impl fmt::Display for Trigger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Signal => "SIGHUP",
+            Self::Files => "changed files",
+            Self::Api => "API",
+        })
+    }
+}
+
+/// What came of reading the configuration again.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome {
+    trigger: Trigger,
+    at: SystemTime,
+    result: Result,
+}
+
+#[derive(Clone, Debug)]
+enum Result {
+    Applied {
+        servers: Difference,
+        /// Changed options that take effect after a restart.
+        needs_restart: Vec<String>,
+    },
+    Unchanged,
+    Failed {
+        /// Laid out for a terminal.
+        text: String,
+        problems: Value,
+    },
+}
+
+impl Outcome {
+    pub(super) fn applied(trigger: Trigger, servers: Difference, needs_restart: Vec<String>) -> Self {
+        Self { trigger, at: SystemTime::now(), result: Result::Applied { servers, needs_restart } }
+    }
+
+    pub(super) fn unchanged(trigger: Trigger) -> Self {
+        Self { trigger, at: SystemTime::now(), result: Result::Unchanged }
+    }
+
+    pub(super) fn failed(trigger: Trigger, unusable: &Unusable) -> Self {
+        let (text, problems) = match unusable {
+            Unusable::Errors(errors) => (errors.render(false), problems(errors)),
+            Unusable::Other(message) => (message.clone(), json!([{ "message": message }])),
+        };
+        Self { trigger, at: SystemTime::now(), result: Result::Failed { text, problems } }
+    }
+
+    pub(crate) fn is_failed(&self) -> bool {
+        matches!(self.result, Result::Failed { .. })
+    }
+
+    /// The problems, laid out for a terminal; empty without any.
+    pub(super) fn text(&self) -> &str {
+        match &self.result {
+            Result::Failed { text, .. } => text.trim_end(),
+            _ => "",
+        }
+    }
+
+    pub(super) fn log(&self, generation: u64) {
+        let trigger = self.trigger;
+        let Result::Applied { servers, needs_restart } = &self.result else {
+            return info!(%trigger, generation, "configuration read again: unchanged");
+        };
+        let Difference { added, changed, removed, kept } = servers;
+        info!(%trigger, generation, ?added, ?changed, ?removed, kept = kept.len(), "configuration reloaded");
+        if !needs_restart.is_empty() {
+            warn!(options = ?needs_restart, "changed options take effect after a restart");
+        }
+    }
+
+    /// For the API.
+    pub(crate) fn to_json(&self) -> Value {
+        let mut object = Map::new();
+        let mut add = |key: &str, value: Value| object.insert(key.to_owned(), value);
+        add("atMs", moment(self.at));
+        add("trigger", json!(self.trigger.to_string()));
+        match &self.result {
+            Result::Applied { servers: Difference { added, changed, removed, kept }, needs_restart } => {
+                add("result", json!("applied"));
+                add("servers", json!({"added": added, "changed": changed, "removed": removed, "kept": kept}));
+                add("needsRestart", json!(needs_restart));
+            }
+            Result::Unchanged => drop(add("result", json!("unchanged"))),
+            Result::Failed { text, problems } => {
+                add("result", json!("failed"));
+                add("problems", problems.clone());
+                add("text", json!(text));
+            }
+        }
+        Value::Object(object)
+    }
+}
+
+fn problems(errors: &ConfigErrors) -> Value {
+    let problem = |problem: &fanlight_config::Problem| {
+        let position = problem.position();
+        json!({
+            "file": problem.file().display().to_string(),
+            "line": position.map(|position| position.line),
+            "column": position.map(|position| position.column),
+            "message": problem.message(),
+            "help": problem.help(),
+            "source": problem.source_line(),
+        })
+    };
+    errors.problems().iter().map(problem).collect()
+}
+
+/// The configuration in force and how it came to be.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    /// Incremented by each configuration that differs from the one before.
+    pub(super) generation: u64,
+    /// When it came into force.
+    pub(super) since: SystemTime,
+    /// The configuration with what was changed at run time, without secrets.
+    pub(super) config: Map<String, Value>,
+    pub(super) files: Vec<ConfigFile>,
+    /// The latest reading after the start.
+    pub(super) last: Option<Outcome>,
+    pub(super) switched: BTreeMap<String, bool>,
+}
+
+impl State {
+    pub(super) fn first(config: Map<String, Value>, files: &[ConfigFile], since: SystemTime) -> Self {
+        Self { generation: 1, since, config, files: files.to_vec(), last: None, switched: BTreeMap::new() }
+    }
+
+    /// The configuration, with the state of reloading as the member `reload`, as JSON.
+    pub(crate) fn to_json(&self) -> String {
+        let mut shown = self.config.clone();
+        let switched = |to: bool| -> Vec<&String> {
+            self.switched.iter().filter(|(_, enabled)| **enabled == to).map(|(name, _)| name).collect()
+        };
+        shown.insert(
+            "reload".to_owned(),
+            json!({
+                "generation": self.generation,
+                "sinceMs": moment(self.since),
+                "files": self.files.iter().map(|file| file.path.display().to_string()).collect::<Vec<_>>(),
+                "last": self.last.as_ref().map(Outcome::to_json),
+                "atRunTime": {"enabled": switched(true), "disabled": switched(false)},
+            }),
+        );
+        format!("{:#}", Value::Object(shown))
+    }
+}
+
+fn moment(at: SystemTime) -> Value {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    json!(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}

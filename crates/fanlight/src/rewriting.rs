@@ -1,0 +1,53 @@
+//! What the configuration changes of names and of servers' tools, for the core.
+
+use fanlight_config::{Argument, Config, NamingStyle, Server, ToolOverride};
+use fanlight_gateway::{ArgumentRule, DefinitionMember, NamingPolicy, Rewriting};
+use fanlight_protocol::Json;
+use fanlight_protocol::json::MAX_NESTING;
+
+/// How names are made of those of servers.
+pub(crate) fn naming_policy(config: &Config) -> NamingPolicy {
+    let naming = &config.naming;
+    NamingPolicy {
+        always: naming.style == NamingStyle::Always,
+        separator: naming.separator.clone(),
+        max_length: naming.max_length,
+    }
+}
+
+/// What is changed of a server's tools and prompts.
+pub(crate) fn rewriting(server: &Server) -> Rewriting {
+    let definition = |(tool, members): &(String, ToolOverride)| (tool.clone(), definition(members));
+    let rule = |(name, argument): &(String, Argument)| (name.clone(), rule(argument));
+    let arguments = server.arguments.iter().map(|(tool, all)| (tool.clone(), all.iter().map(rule).collect()));
+    Rewriting {
+        renames: server.renames.clone(),
+        definitions: server.overrides.iter().map(definition).collect(),
+        arguments: arguments.collect(),
+    }
+}
+
+fn definition(members: &ToolOverride) -> Vec<(DefinitionMember, Option<Json>)> {
+    let ToolOverride { title, description, annotations, meta } = members;
+    let members = [
+        (DefinitionMember::Title, title),
+        (DefinitionMember::Description, description),
+        (DefinitionMember::Annotations, annotations),
+        (DefinitionMember::Meta, meta),
+    ];
+    let given = members.into_iter().filter_map(|(member, text)| Some((member, json(text.as_ref()?))));
+    given.map(|(member, value)| (member, Some(value).filter(|value| !value.is_null()))).collect()
+}
+
+fn rule(argument: &Argument) -> ArgumentRule {
+    match argument {
+        Argument::Value(text) => ArgumentRule::Value(json(text.expose())),
+        Argument::Default(text) => ArgumentRule::Default(json(text)),
+        Argument::Hidden => ArgumentRule::Hidden,
+    }
+}
+
+/// The value of JSON text that the configuration has made.
+fn json(text: &str) -> Json {
+    Json::parse(text.to_owned().into(), MAX_NESTING).unwrap_or_else(|_| Json::null())
+}

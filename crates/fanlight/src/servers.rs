@@ -1,0 +1,165 @@
+//! The servers of the configuration in force: which backends run, and what becomes of those that a changed
+//! configuration no longer has.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fanlight_backend::{Backend, BackendLife, BackendSettings};
+use fanlight_canonical::BackendClient;
+use fanlight_config::{Config, Server};
+use fanlight_gateway::{BackendEntry, BackendId, Rewriting, ToolFilter};
+use fanlight_telemetry::Telemetry;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::info;
+
+use crate::rewriting::rewriting;
+use crate::wiring::backend_settings;
+
+/// The running servers.
+pub(crate) struct Servers {
+    telemetry: Telemetry,
+    shutdown: CancellationToken,
+    /// In configuration order.
+    running: Vec<Running>,
+    /// Those that are no longer configured, until their calls have ended.
+    draining: TaskTracker,
+    end: CancellationToken,
+}
+
+/// One running server.
+#[derive(Clone)]
+struct Running {
+    settings: Arc<BackendSettings>,
+    id: BackendId,
+    backend: Arc<Backend>,
+    prefix: Option<String>,
+    tools: fanlight_config::ToolFilter,
+    permits_tool: Option<ToolFilter>,
+    rewriting: Rewriting,
+}
+
+/// The servers of a changed configuration, not yet in force.
+pub(crate) struct Change {
+    next: Vec<Running>,
+    pub(crate) difference: Difference,
+}
+
+/// How the servers of two configurations differ, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Difference {
+    pub(crate) added: Vec<String>,
+    pub(crate) changed: Vec<String>,
+    pub(crate) removed: Vec<String>,
+    /// Those that keep their connections, though their names or tools may be shown differently.
+    pub(crate) kept: Vec<String>,
+}
+
+impl Servers {
+    pub(crate) fn new(telemetry: &Telemetry, shutdown: &CancellationToken) -> Self {
+        Self {
+            telemetry: telemetry.clone(),
+            shutdown: shutdown.clone(),
+            running: Vec::new(),
+            draining: TaskTracker::new(),
+            end: CancellationToken::new(),
+        }
+    }
+
+    /// Starts the servers that are new or changed in `config`, without waiting for connections. A server whose whole
+    /// definition is unchanged keeps its backend, unless it is to be `restarted`.
+    pub(crate) fn prepare(&self, config: &Config, restarted: Option<&str>) -> Change {
+        let mut difference = Difference::default();
+        let enabled = config.servers.iter().filter(|server| server.enabled);
+        let next: Vec<_> = enabled.map(|server| self.next(config, server, restarted, &mut difference)).collect();
+        let is_gone = |running: &&Running| next.iter().all(|next| next.settings.name != running.settings.name);
+        difference.removed = self.running.iter().filter(is_gone).map(|running| running.settings.name.clone()).collect();
+        Change { next, difference }
+    }
+
+    fn next(&self, config: &Config, server: &Server, restarted: Option<&str>, difference: &mut Difference) -> Running {
+        let settings = backend_settings(config, server, &self.telemetry);
+        let known = self.running.iter().find(|running| running.settings.name == server.name);
+        let tools = server.tools.clone();
+        let permits_tool = match known {
+            Some(known) if known.tools == tools => known.permits_tool.clone(),
+            _ => filter(&tools),
+        };
+        let (prefix, name) = (server.prefix.clone(), server.name.clone());
+        let rewriting = rewriting(server);
+        match known {
+            Some(known) if known.settings.is_same_server(&settings) && restarted != Some(&name) => {
+                difference.kept.push(name);
+                Running { prefix, tools, permits_tool, rewriting, ..known.clone() }
+            }
+            _ => {
+                if known.is_some() { &mut difference.changed } else { &mut difference.added }.push(name);
+                let settings = Arc::new(settings);
+                let backend = Backend::start((*settings).clone(), self.shutdown.clone());
+                Running { settings, id: BackendId::fresh(), backend, prefix, tools, permits_tool, rewriting }
+            }
+        }
+    }
+
+    /// Puts a change in force that the core has taken over. Servers that are no longer used are ended once their running
+    /// calls have ended, after `drain` at the latest.
+    pub(crate) fn commit(&mut self, change: Change, drain: Duration) {
+        let old = std::mem::replace(&mut self.running, change.next);
+        for gone in old {
+            if self.running.iter().all(|running| running.id != gone.id) {
+                let end = self.end.clone();
+                self.draining.spawn(drained(gone.backend.life(), drain, end));
+            }
+        }
+    }
+
+    /// The backends in configuration order.
+    pub(crate) fn backends(&self) -> impl Iterator<Item = (BackendId, &Arc<Backend>)> {
+        self.running.iter().map(|running| (running.id, &running.backend))
+    }
+
+    /// Ends all servers concurrently, also those that are still draining.
+    pub(crate) async fn stop(&self) {
+        self.end.cancel();
+        let mut stopping = tokio::task::JoinSet::new();
+        for (_, backend) in self.backends() {
+            let life = backend.life();
+            stopping.spawn(async move { life.stop().await });
+        }
+        self.draining.close();
+        self.draining.wait().await;
+        stopping.join_all().await;
+    }
+}
+
+/// Ends a server that is no longer configured: when nothing uses it any more, after `drain`, or at `end`.
+async fn drained(life: BackendLife, drain: Duration, end: CancellationToken) {
+    let unused = end.run_until_cancelled(life.unused());
+    if timeout(drain, unused).await.is_err() {
+        info!(backend = life.name(), drain = ?drain, "calls at a server that is no longer configured are ended");
+    }
+    life.stop().await;
+}
+
+impl Change {
+    /// What the core needs to know of the servers.
+    pub(crate) fn entries(&self) -> Vec<BackendEntry> {
+        let entry = |running: &Running| BackendEntry {
+            id: running.id,
+            client: Arc::clone(&running.backend) as Arc<dyn BackendClient>,
+            prefix: running.prefix.clone(),
+            permits_tool: running.permits_tool.clone(),
+            rewriting: running.rewriting.clone(),
+        };
+        self.next.iter().map(entry).collect()
+    }
+}
+
+fn filter(tools: &fanlight_config::ToolFilter) -> Option<ToolFilter> {
+    if *tools == fanlight_config::ToolFilter::default() {
+        return None;
+    }
+    let filter = tools.clone();
+    Some(Arc::new(move |name: &str| filter.permits(name)))
+}

@@ -1,0 +1,92 @@
+//! What Fanlight and the service manager that started it (systemd) say to each other: readiness, reloads, the watchdog
+//! (sd_notify(3)), and sockets that it has opened for Fanlight (sd_listen_fds(3)). Without one, nothing happens.
+
+use std::net::TcpListener as StdListener;
+
+use listenfd::ListenFd;
+use sd_notify::NotifyState;
+use tokio::net::TcpListener;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::{info, warn};
+
+use crate::failure::Failure;
+
+/// Clients are served.
+pub(crate) fn ready() {
+    notify(&[NotifyState::Ready]);
+}
+
+/// The configuration is being read again; [`ready`] follows.
+pub(crate) fn reloading() {
+    // systemd tells by the time which reload this is.
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => notify(&[NotifyState::Reloading, now]),
+        Err(_) => notify(&[NotifyState::Reloading]),
+    }
+}
+
+/// Fanlight is ending.
+pub(crate) fn stopping() {
+    notify(&[NotifyState::Stopping]);
+}
+
+/// Says that the main thread works, as often as the service manager wants to know, until the result is dropped.
+#[must_use]
+pub(crate) fn watchdog() -> Option<DropGuard> {
+    let limit = sd_notify::watchdog_enabled()?;
+    let end = CancellationToken::new();
+    let alive = async move {
+        let mut ticks = interval(limit / 2);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            notify(&[NotifyState::Watchdog]);
+        }
+    };
+    drop(tokio::spawn(end.clone().run_until_cancelled_owned(alive)));
+    Some(end.drop_guard())
+}
+
+fn notify(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        warn!(%error, "service manager not notified");
+    }
+}
+
+/// Sockets that the service manager has opened: the first for clients, the second for operators.
+pub(crate) struct Sockets(ListenFd);
+
+impl Sockets {
+    /// Takes them over.
+    pub(crate) fn take() -> Self {
+        Self(ListenFd::from_env())
+    }
+
+    /// The socket for clients, if there is one.
+    pub(crate) fn clients(&mut self) -> Result<Option<TcpListener>, Failure> {
+        self.socket(0, "listen")
+    }
+
+    /// The socket for operators, if there is one.
+    pub(crate) fn operators(&mut self) -> Result<Option<TcpListener>, Failure> {
+        self.socket(1, "admin.listen")
+    }
+
+    fn socket(&mut self, number: usize, replaced: &str) -> Result<Option<TcpListener>, Failure> {
+        let unusable =
+            |error| Failure::other(format!("socket {number} of the service manager cannot be used: {error}"));
+        if number >= self.0.len() {
+            return Ok(None);
+        }
+        let Some(socket) = self.0.take_tcp_listener(number).map_err(unusable)? else { return Ok(None) };
+        let listener = tokio_listener(socket).map_err(unusable)?;
+        info!(address = ?listener.local_addr().ok(), "listening on a socket of the service manager instead of `{replaced}`");
+        Ok(Some(listener))
+    }
+}
+
+fn tokio_listener(socket: StdListener) -> std::io::Result<TcpListener> {
+    socket.set_nonblocking(true)?;
+    TcpListener::from_std(socket)
+}

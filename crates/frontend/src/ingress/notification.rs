@@ -1,0 +1,69 @@
+//! Notifications of clients, which only legacy clients send, but for cancellation.
+
+use std::sync::Arc;
+
+use fanlight_canonical::{CallContext, Core};
+use fanlight_protocol::{Era, Method, Notification, Revision};
+
+use super::{Ingress, Origin, Refusal, Transport};
+use crate::eras::params::Params;
+use crate::eras::{era, modern};
+use crate::session::{RunningRequests, ServerRequests, Session};
+
+impl<C: Core> Ingress<C> {
+    pub(super) async fn notification<T: Transport>(
+        &self,
+        transport: &T,
+        origin: &Origin<'_>,
+        notification: &Notification,
+    ) -> Result<(), Box<Refusal>> {
+        let params = Params::read(notification.params().as_ref())?;
+        let version = transport.version_header();
+        if let Some(unknown) = version.filter(|version| Revision::from_name(version).is_none()) {
+            return Err(Refusal::malformed(modern::unsupported(unknown)));
+        }
+        self.admit(transport, origin, false)?;
+        let running = match transport.running() {
+            Some(running) => Some(Arc::clone(running)),
+            // 2026-07-28 has no notification from client to server on HTTP: a modern one, cancellation
+            // included, is accepted and means nothing (streamable-http, Sending Messages).
+            None if era::of_message(&params.meta, version) == Era::Modern => None,
+            None => transport.session(origin).await?.map(|session| Arc::clone(&session.session.running)),
+        };
+        match (&notification.method, running, params.request_id()) {
+            (Method::Cancelled, Some(running), Some(id)) => running.cancel(&id),
+            (Method::Initialized, ..) => transport.initialized(),
+            (Method::Other(_) | Method::Progress, Some(running), _) => {
+                if let Some(session) = transport.session(origin).await? {
+                    self.pass_on(&session.session, &running, notification);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Passes on a notification for servers. One that names a request or a progress token goes where that request's server
+    /// is known: such names belong to one hop, and at another server they would name something else.
+    fn pass_on(&self, session: &Session, running: &RunningRequests, notification: &Notification) {
+        let params = notification.params();
+        let param = |name: &str| params.as_ref().and_then(|params| params.get(name));
+        let (id, token) = (param("requestId"), param("progressToken"));
+        let mut named = id.iter().chain(&token);
+        if let Some(own) = named.clone().find(|name| ServerRequests::is_id(name)) {
+            if named.all(|other| other == own) {
+                session.server_requests.notify(own, notification);
+            }
+            return;
+        }
+        if notification.method == Method::Progress {
+            return tracing::debug!("progress of a client dropped: it is on no open request of a server");
+        }
+        let names_any = id.is_some() || token.is_some();
+        let request = if names_any { running.named(id.as_ref(), token.as_ref()) } else { None };
+        if names_any && request.is_none() {
+            return tracing::debug!("notification of a client dropped: the request that it names is not running");
+        }
+        self.core.notify(notification.clone(), Arc::new(CallContext { request, ..session.context(false) }));
+    }
+}

@@ -1,0 +1,121 @@
+//! What a merged list has of the names that the configuration mentions: whether the servers list them, and what was
+//! changed of them.
+
+use std::collections::HashMap;
+
+use fanlight_canonical::{Outcome, Rewritten};
+use fanlight_protocol::json::Json;
+
+use super::ListKind;
+use super::snapshot::{Entry, Snapshot};
+use super::unknown_name::UnknownName;
+use crate::merge::Contribution;
+use crate::topology::{Argument, ArgumentRule, Member, ToolRewriting};
+
+/// The entries of a backend's list that the configuration mentions, by name.
+pub(super) fn mentioned(kind: ListKind, member: &Member, list: &Contribution) -> HashMap<String, Json> {
+    if !kind.is_named() || !(member.naming.renames_any() || kind == ListKind::Tools && !member.rewritings.is_empty()) {
+        return HashMap::new();
+    }
+    let is_mentioned = |name: &str| member.naming.bare(name) != name || member.rewritings.of(name).is_some();
+    named(kind, list).filter(|(name, _)| is_mentioned(name)).collect()
+}
+
+fn named(kind: ListKind, list: &Contribution) -> impl Iterator<Item = (String, Json)> + '_ {
+    list.results.iter().filter_map(move |result| result.get(kind.member())).flat_map(move |entries| {
+        let named = |entry: Json| Some((entry.get(kind.key())?.as_str()?.into_owned(), entry));
+        entries.elements().filter_map(|place| named(entries.slice(place))).collect::<Vec<_>>()
+    })
+}
+
+/// The names in the configuration that a backend's list lacks, as far as the list is whole.
+pub(super) fn unknown(
+    kind: ListKind,
+    member: &Member,
+    list: &Contribution,
+    mentioned: &HashMap<String, Json>,
+) -> Vec<UnknownName> {
+    if !kind.is_named() || list.outcome != Outcome::Ok {
+        return Vec::new();
+    }
+    let unknown = |name: &str, tool: Option<&str>| UnknownName {
+        backend: member.name().to_owned(),
+        name: name.to_owned(),
+        tool: tool.map(str::to_owned),
+        may_be_prompt: false,
+    };
+    let is_missing = |name: &&str| !mentioned.contains_key(*name);
+    let renamed = member.naming.renamed().into_iter().filter(is_missing);
+    let mut all: Vec<_> = renamed.map(|name| UnknownName { may_be_prompt: true, ..unknown(name, None) }).collect();
+    if kind == ListKind::Tools {
+        for tool in member.rewritings.tools() {
+            let Some(rewriting) = member.rewritings.of(tool) else { continue };
+            match mentioned.get(tool) {
+                None if all.iter().any(|other| other.name == tool) => {}
+                None => all.push(unknown(tool, None)),
+                Some(definition) => {
+                    let arguments = missing_arguments(rewriting, definition);
+                    all.extend(arguments.map(|argument| unknown(argument, Some(tool))));
+                }
+            }
+        }
+    }
+    all
+}
+
+/// The arguments in the configuration that the input schema of a tool does not have among its properties.
+fn missing_arguments<'a>(rewriting: &'a ToolRewriting, tool: &Json) -> impl Iterator<Item = &'a str> {
+    let properties = tool.get("inputSchema").and_then(|schema| schema.get("properties"));
+    let arguments = rewriting.arguments().all().iter().map(Argument::name);
+    arguments.filter(move |name| properties.as_ref().is_none_or(|all| all.peek(name).is_none()))
+}
+
+impl Snapshot {
+    /// The names in the configuration that servers do not list.
+    pub(super) fn unknown_names(&self) -> &[UnknownName] {
+        &self.unknown
+    }
+}
+
+impl Entry {
+    /// What the configuration has changed of it, in words for operators; empty if nothing. The values of fixed arguments
+    /// are not shown: they may be secrets.
+    #[must_use]
+    pub fn changes(&self) -> Vec<String> {
+        let mut changes = Vec::new();
+        if self.rewritten.includes(Rewritten::NAME)
+            && let Some(key) = &self.key
+        {
+            changes.push(format!("is called {key}"));
+        }
+        for (member, name) in [
+            (Rewritten::TITLE, "title"),
+            (Rewritten::DESCRIPTION, "description"),
+            (Rewritten::ANNOTATIONS, "annotations"),
+            (Rewritten::META, "_meta"),
+        ] {
+            if self.rewritten.includes(member) {
+                changes.push(format!("has another {name}"));
+            }
+        }
+        let arguments = self.rewriting.as_ref().map(|rewriting| rewriting.arguments().all()).unwrap_or_default();
+        changes.extend(arguments.iter().map(|argument| match argument.rule() {
+            ArgumentRule::Value(_) => format!("has a fixed argument {:?}", argument.name()),
+            ArgumentRule::Default(value) => format!("has {value} as default of the argument {:?}", argument.name()),
+            ArgumentRule::Hidden => format!("hides the argument {:?}", argument.name()),
+        }));
+        changes
+    }
+
+    /// The parameters of a `tools/call` of this entry as its backend gets them, except for the name.
+    ///
+    /// # Errors
+    ///
+    /// If they have an argument that clients may not send.
+    pub fn rewrite_call(&self, params: &Json) -> Result<Json, fanlight_protocol::RpcError> {
+        match &self.rewriting {
+            Some(rewriting) => rewriting.arguments().apply(params),
+            None => Ok(params.clone()),
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! A merged list as one endpoint shows it: the entries are those of the merged list itself, of which an endpoint that
+//! hides some keeps the positions.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fanlight_canonical::{Endpoint, Holder, Outcome, Rewritten};
+use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder};
+use fanlight_protocol::{Response, task_support};
+
+use super::ListKind;
+use super::pages::{self, Pages};
+use super::shown::{Collision, Shown};
+use super::snapshot::{Entry, Part, Snapshot};
+use super::unknown_name::UnknownName;
+use crate::merge::{self, Contribution, Except, Merged};
+use crate::topology::{self, BackendId, Filtered, View};
+use crate::uri_places as places;
+
+/// A merged list as one endpoint shows it.
+#[derive(Clone, Debug, Default)]
+pub struct ListView {
+    whole: Arc<Snapshot>,
+    /// `None` if everything is shown.
+    shown: Option<Arc<Shown>>,
+}
+
+/// Which page of a list is wanted, and for which client.
+pub(crate) struct PageOf<'a> {
+    /// The position of its first entry.
+    pub(crate) start: usize,
+    /// Entries on it, at most.
+    pub(crate) size: usize,
+    /// What is left of the time for which the list may be kept, if backends limit that.
+    pub(crate) ttl_left: Duration,
+    pub(crate) holder: &'a Holder,
+    /// The backends whose tools the client may call as tasks although they do not say so.
+    pub(crate) taking_tasks: Vec<BackendId>,
+    /// The extensions that the client lacks to be shown some of the entries.
+    pub(crate) lacking: Vec<Arc<str>>,
+}
+
+impl Shown {
+    fn new(whole: &Snapshot, view: &View) -> Self {
+        let mut shown = Self {
+            positions: Vec::new(),
+            parts: Vec::new(),
+            rest: Merged::default(),
+            collisions: Vec::new(),
+            rewritten: Rewritten::NONE,
+            pages: Pages::default(),
+        };
+        for (index, part) in whole.parts.iter().enumerate().filter(|(_, part)| view.shows(part.backend)) {
+            let start = shown.positions.len();
+            let entries = part.entries.clone().filter(|position| {
+                whole.kind.zip(whole.entries.get(*position)).is_some_and(|(kind, entry)| shows(view, kind, entry))
+            });
+            shown.positions.extend(entries.filter_map(|position| u32::try_from(position).ok()));
+            shown.parts.push((index, start..shown.positions.len()));
+        }
+        shown.positions.shrink_to_fit();
+        let entries = shown.positions.iter().filter_map(|position| whole.entries.get(usize::try_from(*position).ok()?));
+        shown.rewritten = entries.fold(Rewritten::NONE, |all, entry| all.and(entry.rewritten));
+        let is_shown = |name: &str| view.backends().any(|backend| backend.name() == name);
+        let is_known = |collision: &Collision| {
+            let visible = collision.alias.as_deref().unwrap_or(&collision.key);
+            let position = whole.index.get(visible).and_then(|position| u32::try_from(*position).ok());
+            position.is_some_and(|position| shown.positions.binary_search(&position).is_ok())
+        };
+        let collisions =
+            whole.collisions.iter().filter(|one| is_shown(&one.kept) && is_shown(&one.other) && is_known(one));
+        shown.collisions = collisions.cloned().collect();
+        let kind = whole.kind.map_or("entries", ListKind::member);
+        let contributions: Vec<_> = shown
+            .parts
+            .iter()
+            .filter_map(|(index, _)| whole.parts.get(*index))
+            .map(|part| &part.contribution)
+            .collect();
+        shown.rest = rest(kind, contributions.iter().copied(), collisions_json(whole.kind, &shown.collisions));
+        shown
+    }
+}
+
+/// Whether a view shows an entry of a list, whose backend it shows.
+fn shows(view: &View, kind: ListKind, entry: &Entry) -> bool {
+    let (key, original) = (entry.key.as_ref().and_then(Json::as_str), entry.original.as_ref().and_then(Json::as_str));
+    let filtered = match kind {
+        ListKind::Tools => Filtered::Tools,
+        ListKind::Prompts => Filtered::Prompts,
+        ListKind::Resources | ListKind::ResourceTemplates | ListKind::Skills => Filtered::Resources,
+    };
+    if !view.filters(filtered) {
+        return true;
+    }
+    match kind {
+        ListKind::Tools | ListKind::Prompts => key.is_some_and(|name| view.permits_name(filtered, &name)),
+        ListKind::Resources | ListKind::ResourceTemplates => original.is_some_and(|uri| view.permits_uri(&uri)),
+        // A skill is read by references from one of its files to others.
+        ListKind::Skills => {
+            let uri_of =
+                |uri: &str| view.topology().unalias(uri).map_or_else(|| uri.to_owned(), |(_, original)| original);
+            let mut files = places::in_skill(&entry.visible).into_iter();
+            original.is_some_and(|uri| view.permits_uri(&uri))
+                && files
+                    .all(|place| entry.visible.slice(place).as_str().is_some_and(|uri| view.permits_uri(&uri_of(&uri))))
+        }
+    }
+}
+
+/// The members of a merged list beside its entries.
+pub(super) fn rest<'a>(
+    member: &str,
+    contributions: impl IntoIterator<Item = &'a Contribution, IntoIter: Clone>,
+    collisions: Option<Json>,
+) -> Merged {
+    let more: Vec<_> = collisions.map(|list| (merge::COLLISIONS_KEY, list)).into_iter().collect();
+    merge::merge(contributions, Except { members: &[member, "nextCursor", "resultType"], replaced: &[] }, &more)
+}
+
+/// The collisions as clients get them.
+pub(super) fn collisions_json(kind: Option<ListKind>, collisions: &[Collision]) -> Option<Json> {
+    if collisions.is_empty() {
+        return None;
+    }
+    let mut list = ArrayBuilder::default();
+    for collision in collisions {
+        let mut object = ObjectBuilder::new();
+        object.string(kind.map_or("key", ListKind::key), &collision.key);
+        object.string("kept", &collision.kept).string("other", &collision.other);
+        if let Some(alias) = &collision.alias {
+            object.string("alias", alias);
+        }
+        list.push(&object.finish());
+    }
+    Some(list.finish())
+}
+
+impl ListView {
+    /// What `view` shows of a merged list; found once for each state of the list.
+    pub(super) fn new(whole: Arc<Snapshot>, view: &View) -> Self {
+        let shown = view.position().map(|position| match whole.views.get(position) {
+            Some(kept) => Arc::clone(kept.get_or_init(|| Arc::new(Shown::new(&whole, view)))),
+            None => Arc::new(Shown::new(&whole, view)),
+        });
+        Self { whole, shown }
+    }
+
+    /// What `endpoint` shows of a merged list by the rules of its time, if that was found then.
+    pub(super) fn kept(whole: &Arc<Snapshot>, endpoint: &Endpoint) -> Option<Self> {
+        let shown = match whole.endpoints.as_ref().and_then(|endpoints| endpoints.hiding(endpoint)) {
+            Some(position) => Some(Arc::clone(whole.views.get(position)?.get()?)),
+            None => None,
+        };
+        Some(Self { whole: Arc::clone(whole), shown })
+    }
+
+    /// The whole list.
+    pub(crate) fn whole(&self) -> &Arc<Snapshot> {
+        &self.whole
+    }
+
+    /// How many entries it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shown.as_ref().map_or(self.whole.entries.len(), |shown| shown.positions.len())
+    }
+
+    /// Whether it has no entries.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All entries in order.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.range(0..self.len())
+    }
+
+    fn range(&self, range: Range<usize>) -> impl Iterator<Item = &Entry> {
+        range.filter_map(|at| self.at(at))
+    }
+
+    fn at(&self, at: usize) -> Option<&Entry> {
+        match &self.shown {
+            None => self.whole.entries.get(at),
+            Some(shown) => self.whole.entries.get(usize::try_from(*shown.positions.get(at)?).ok()?),
+        }
+    }
+
+    /// The entry at this position of the whole list, if it is shown.
+    fn shown_at(&self, position: usize) -> Option<&Entry> {
+        if let Some(shown) = &self.shown {
+            shown.positions.binary_search(&u32::try_from(position).ok()?).ok()?;
+        }
+        self.whole.entries.get(position)
+    }
+
+    /// The entry that clients know as `key`.
+    #[must_use]
+    pub fn find(&self, key: &str) -> Option<&Entry> {
+        self.shown_at(*self.whole.index.get(key)?)
+    }
+
+    /// The entries of tools that their backends call `name`, and clients do not.
+    pub(crate) fn find_bare(&self, name: &str) -> impl Iterator<Item = &Entry> {
+        let positions = self.whole.bare.get(name).into_iter().flatten();
+        positions.filter_map(|position| self.shown_at(*position))
+    }
+
+    /// The parts, each with which entries are its.
+    fn parts(&self) -> impl Iterator<Item = (&Part, Range<usize>)> + Clone {
+        let count = self.shown.as_ref().map_or(self.whole.parts.len(), |shown| shown.parts.len());
+        (0..count).filter_map(|at| match &self.shown {
+            None => self.whole.parts.get(at).map(|part| (part, part.entries.clone())),
+            Some(shown) => {
+                let (index, entries) = shown.parts.get(at)?;
+                Some((self.whole.parts.get(*index)?, entries.clone()))
+            }
+        })
+    }
+
+    /// What each backend gave, in configuration order.
+    pub fn contributions(&self) -> impl Iterator<Item = &Contribution> + Clone {
+        self.parts().map(|(part, _)| &part.contribution)
+    }
+
+    pub(super) fn backends(&self) -> impl Iterator<Item = BackendId> {
+        self.parts().map(|(part, _)| part.backend)
+    }
+
+    /// The name of the backend that an entry came from.
+    #[must_use]
+    pub fn backend_of(&self, entry: &Entry) -> &str {
+        let part = self.whole.parts.iter().find(|part| part.backend == entry.backend);
+        part.map_or("", |part| &part.contribution.backend)
+    }
+
+    /// The names or URIs that two backends claim.
+    #[must_use]
+    pub fn collisions(&self) -> &[Collision] {
+        self.shown.as_ref().map_or(&self.whole.collisions, |shown| &shown.collisions)
+    }
+
+    /// How many backends have a part in it that is missing or not whole.
+    pub(crate) fn failures(&self) -> usize {
+        merge::failures(self.contributions())
+    }
+
+    /// Backends whose lists are missing or incomplete, each with its outcome.
+    pub(crate) fn unlisted(&self) -> Vec<(String, Outcome)> {
+        let failed = self.contributions().filter(|contribution| contribution.outcome != Outcome::Ok);
+        failed.map(|contribution| (contribution.backend.clone(), contribution.outcome)).collect()
+    }
+
+    /// Why common clients would reject some of the tool names.
+    #[must_use]
+    pub fn name_objections(&self) -> Vec<String> {
+        if self.whole.kind != Some(ListKind::Tools) {
+            return Vec::new();
+        }
+        let keys = self.entries().filter_map(|entry| entry.key.as_ref()?.as_str());
+        keys.filter_map(|name| topology::client_objection(&name)).collect()
+    }
+
+    /// The names in the configuration that servers do not list.
+    #[must_use]
+    pub fn unknown_names(&self) -> &[UnknownName] {
+        self.whole.unknown_names()
+    }
+
+    /// What the configuration has changed of any entry.
+    pub(crate) fn rewritten(&self) -> Rewritten {
+        self.shown.as_ref().map_or(self.whole.rewritten, |shown| shown.rewritten)
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.whole.generation
+    }
+
+    /// The extensions that a client with these capabilities lacks to be shown some of the entries.
+    pub(crate) fn lacking(&self, capabilities: &Json) -> Vec<Arc<str>> {
+        if self.whole.needed.is_empty() {
+            return Vec::new();
+        }
+        let extensions = capabilities.get("extensions");
+        let has = |id: &Arc<str>| {
+            extensions.as_ref().and_then(|extensions| extensions.get(id)).is_some_and(|settings| settings.is_object())
+        };
+        self.whole.needed.iter().filter(|id| !has(id)).cloned().collect()
+    }
+
+    /// The answer with one page of the list. `next_cursor` makes the cursor of the first entry that is left, from the
+    /// name of its backend and its offset within that one's part.
+    pub(crate) fn page(&self, page: PageOf<'_>, next_cursor: impl FnOnce(&str, u32) -> Option<String>) -> Response {
+        let PageOf { start, size, ttl_left, holder, taking_tasks, lacking } = page;
+        let end = self.len().min(start.saturating_add(size.max(1)));
+        let ttl_left = pages::rounded(ttl_left);
+        let next = self.place(end);
+        let key = pages::Key { start: start.min(end), holder: next.map(|_| holder.clone()), taking_tasks, lacking };
+        let pages = self.shown.as_ref().map_or(&self.whole.pages, |shown| &shown.pages);
+        pages.kept_or(&key, end, ttl_left, || {
+            let cursor = next.and_then(|(backend, offset)| next_cursor(backend, offset));
+            self.write_page(start..end, &key, ttl_left, cursor)
+        })
+    }
+
+    fn write_page(
+        &self,
+        range: Range<usize>,
+        client: &pages::Key,
+        ttl_left: Duration,
+        next_cursor: Option<String>,
+    ) -> Json {
+        let size = self.range(range.clone()).map(|entry| entry.visible.bytes().len() + 1).sum();
+        let mut list = ArrayBuilder::with_capacity(size);
+        let is_shown = |entry: &&Entry| entry.needs.as_ref().is_none_or(|need| !client.lacking.contains(need));
+        for entry in self.range(range).filter(is_shown) {
+            let takes_tasks = client.taking_tasks.contains(&entry.backend);
+            match takes_tasks.then(|| task_support::optional_for_tool(&entry.visible)).flatten() {
+                Some(offered) => list.push(&offered),
+                None => list.push(&entry.visible),
+            };
+        }
+        let mut result = ObjectBuilder::new();
+        result.member(self.whole.kind.map_or("entries", ListKind::member), &list.finish());
+        if let Some(cursor) = next_cursor {
+            result.string("nextCursor", &cursor);
+        }
+        let rest = self.shown.as_ref().map_or(&self.whole.rest, |shown| &shown.rest);
+        for (key, value) in &rest.members {
+            match (key.as_text(), value.as_i64(), i64::try_from(ttl_left.as_millis())) {
+                ("\"ttlMs\"", Some(ttl), Ok(left)) if left < ttl => result.integer("ttlMs", left),
+                _ => result.raw_member(key, value),
+            };
+        }
+        if let Some(meta) = &rest.meta {
+            result.member("_meta", meta);
+        }
+        result.finish()
+    }
+
+    /// The name of the backend of the entry at a position, and the entry's offset within its part.
+    fn place(&self, at: usize) -> Option<(&str, u32)> {
+        let (part, entries) = self.parts().find(|(_, entries)| entries.contains(&at))?;
+        Some((&part.contribution.backend, u32::try_from(at - entries.start).ok()?))
+    }
+
+    /// The position of an entry, at most the end of its backend's part should that have become shorter.
+    pub(crate) fn position(&self, backend: &str, offset: u32) -> Option<usize> {
+        let (_, Range { start, end }) = self.parts().find(|(part, _)| part.contribution.backend == backend)?;
+        Some(start.saturating_add(usize::try_from(offset).ok()?).min(end))
+    }
+
+    /// Whether it has the same entries for clients as `other`, of whatever backends. The order does not matter, and
+    /// neither do the other members of the results, which some servers write differently each time.
+    pub(super) fn offers_the_same(&self, other: &Self) -> bool {
+        fn sorted(list: &ListView) -> Vec<&bytes::Bytes> {
+            let mut entries: Vec<_> = list.entries().map(|entry| entry.visible.bytes()).collect();
+            entries.sort_unstable();
+            entries
+        }
+        self.len() == other.len() && sorted(self) == sorted(other)
+    }
+}

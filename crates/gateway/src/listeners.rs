@@ -1,0 +1,310 @@
+//! The clients that listen, so that their listening survives a change of the topology.
+//!
+//! When the topology has been replaced, each listener is set up again with the new backends, before what it had with the
+//! old ones ends; and resources that legacy clients have subscribed to by requests of their own are subscribed to again,
+//! since the backend that knew of it may be gone.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use fanlight_canonical::{Call, CallContext, Listen, Listening, ListeningGuard, Parent, ServerMessages, SessionKey};
+use fanlight_protocol::json::Json;
+use fanlight_protocol::{Method, RpcError};
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use tokio::time::sleep;
+use tracing::debug;
+
+use crate::catalogue::{ListWatcher, Registration};
+use crate::tasks::Tasks;
+use crate::topology::{CurrentTopology, Topology, View};
+use crate::uris::HandedOut;
+use crate::{fault, listening};
+
+/// Listeners that are set up again at the same time.
+const AT_ONCE: usize = 64;
+
+/// The listeners, and what is needed to set them up.
+pub(crate) struct Listeners {
+    topology: Arc<CurrentTopology>,
+    lists: Arc<ListWatcher>,
+    handed_out: Arc<HandedOut>,
+    tasks: Arc<Tasks>,
+    open: Mutex<Open>,
+}
+
+#[derive(Default)]
+struct Open {
+    listeners: HashMap<u64, Arc<Listener>>,
+    next: u64,
+}
+
+/// One listening client.
+struct Listener {
+    listen: Listen,
+    registration: Registration,
+    with_backends: Mutex<WithBackends>,
+}
+
+/// The listening to the backends of one topology.
+#[derive(Default)]
+struct WithBackends {
+    topology: u64,
+    guard: Option<ListeningGuard>,
+}
+
+/// The entry of a listener, which ends when this is dropped.
+struct Entry {
+    listeners: Weak<Listeners>,
+    number: u64,
+}
+
+impl Listeners {
+    pub(crate) fn new(
+        topology: &Arc<CurrentTopology>,
+        lists: &Arc<ListWatcher>,
+        handed_out: &Arc<HandedOut>,
+        tasks: &Arc<Tasks>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            topology: Arc::clone(topology),
+            lists: Arc::clone(lists),
+            handed_out: Arc::clone(handed_out),
+            tasks: Arc::clone(tasks),
+            open: Mutex::default(),
+        })
+    }
+
+    /// Begins to listen, until the result is dropped, whatever becomes of the topology.
+    pub(crate) async fn listen(self: &Arc<Self>, listen: Listen) -> Result<Listening, RpcError> {
+        let endpoint = listen.context.caller.endpoint().clone();
+        let registration = self.lists.announcer.register(&listen.interest, endpoint, listen.messages.clone());
+        let listener = Arc::new(Listener { listen, registration, with_backends: Mutex::default() });
+        let topology = self.topology.load();
+        let (listening, _) = self.set_up(&listener, &topology).await?;
+        let honoured = listening.honoured.clone();
+        listener.install(&topology, listening);
+        let entry = self.enter(&listener);
+        // A replacement in the meantime has not seen this listener.
+        let current = self.topology.load();
+        if current.number() != topology.number() {
+            let again = Arc::clone(self);
+            self.lists.spawn(async move {
+                let waiting = again.set_up_again(vec![listener], &current).await;
+                again.retry(waiting, current).await;
+            });
+        }
+        Ok(Listening::new(honoured, entry))
+    }
+
+    /// Sets all listeners up with the backends of `topology`, which has just become the current one, then has `then`
+    /// done. A listener whose backend cannot be reached is tried again later.
+    pub(crate) async fn replaced(self: Arc<Self>, topology: Arc<Topology>, then: impl Future<Output = ()>) {
+        let all = self.open.lock().unwrap_or_else(PoisonError::into_inner).listeners.values().cloned().collect();
+        let waiting = self.set_up_again(all, &topology).await;
+        then.await;
+        self.retry(waiting, topology).await;
+    }
+
+    /// Sets listeners up with the backends of `topology`; returns those that could not be set up, or not wholly.
+    async fn set_up_again(&self, listeners: Vec<Arc<Listener>>, topology: &Arc<Topology>) -> Vec<Arc<Listener>> {
+        let set_up = stream::iter(listeners).map(|listener| async move {
+            if !listener.is_open() || !self.is_current(topology.number()) {
+                return None;
+            }
+            match self.set_up(&listener, topology).await {
+                Ok((listening, is_whole)) => {
+                    listener.install(topology, listening);
+                    (!is_whole).then_some(listener)
+                }
+                Err(RpcError { message, .. }) => {
+                    debug!(error = message, "listening of a client interrupted by a change of the servers");
+                    Some(listener)
+                }
+            }
+        });
+        set_up.buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await
+    }
+
+    /// Tries again to set listeners up, for as long as `topology` is the current one.
+    async fn retry(&self, mut waiting: Vec<Arc<Listener>>, topology: Arc<Topology>) {
+        let (mut pause, longest) = topology.limits.listen_retry;
+        let number = topology.number();
+        // Its backends end with the last that has it.
+        drop(topology);
+        while !waiting.is_empty() {
+            sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+            pause = (pause * 2).min(longest);
+            let topology = self.topology.load();
+            if topology.number() != number {
+                return;
+            }
+            waiting = self.set_up_again(waiting, &topology).await;
+        }
+    }
+
+    fn is_current(&self, topology: u64) -> bool {
+        self.topology.load().number() == topology
+    }
+
+    /// Listens to the backends of `topology`. Returns whether every backend concerned has answered.
+    async fn set_up(&self, listener: &Listener, topology: &Arc<Topology>) -> Result<(Listening, bool), RpcError> {
+        let Listener { listen, registration, .. } = listener;
+        let view = View::of(Arc::clone(topology), listen.context.caller.endpoint());
+        match view.transparent() {
+            Some(only) => {
+                // What the only backend announces passes unchanged.
+                registration.announce_only(&Default::default());
+                let listening = only.client.listen(listening::evicting(listen.clone(), only.id, &self.lists)).await;
+                Ok((listening.map_err(|error| fault::no_answer(only.name(), &error))?, true))
+            }
+            None => {
+                self.lists.begin();
+                // Before a backend is asked, so that nothing is missed meanwhile.
+                registration.announce_only(&listen.interest);
+                let owners = self.tasks.owners_of(&view, &listen.context, &listen.interest.tasks).await;
+                let all = listening::to_all(&view, &self.lists, &self.handed_out, listen, &owners).await;
+                registration.announce_only(&all.honoured);
+                Ok((Listening::new(all.honoured, all.guards.into_boxed_slice()), all.is_whole))
+            }
+        }
+    }
+
+    fn enter(self: &Arc<Self>, listener: &Arc<Listener>) -> Entry {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = open.next;
+        open.next += 1;
+        open.listeners.insert(number, Arc::clone(listener));
+        Entry { listeners: Arc::downgrade(self), number }
+    }
+}
+
+impl Listener {
+    /// Whether the client still listens.
+    fn is_open(&self) -> bool {
+        self.listen.messages.is_connected()
+    }
+
+    /// Ends what it had with an earlier topology, unless a later one has been installed already.
+    fn install(&self, topology: &Topology, listening: Listening) {
+        let mut current = self.with_backends.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = if topology.number() >= current.topology {
+            current.topology = topology.number();
+            current.guard.replace(listening.into_guard())
+        } else {
+            Some(listening.into_guard())
+        };
+        drop(current);
+        drop(ended);
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let Some(listeners) = self.listeners.upgrade() else { return };
+        let gone = listeners.open.lock().unwrap_or_else(PoisonError::into_inner).listeners.remove(&self.number);
+        drop(gone);
+    }
+}
+
+/// The resources that sessions have subscribed to by requests.
+pub(crate) struct SessionSubscriptions {
+    /// Most subscriptions that are remembered; further ones end with their backend.
+    limit: usize,
+    sessions: Mutex<Sessions>,
+}
+
+#[derive(Default)]
+struct Sessions {
+    by_key: HashMap<SessionKey, Subscribed>,
+    count: usize,
+}
+
+struct Subscribed {
+    context: Arc<CallContext>,
+    /// The parameters of each request, by URI.
+    resources: HashMap<Box<str>, Json>,
+}
+
+/// A request of a session that changes what it is subscribed to, once it has succeeded.
+pub(crate) struct SubscriptionRequest {
+    context: Arc<CallContext>,
+    session: SessionKey,
+    uri: Box<str>,
+    /// `None` for the end of a subscription.
+    params: Option<Json>,
+}
+
+impl SubscriptionRequest {
+    /// What `call` subscribes to, or ends a subscription to.
+    pub(crate) fn of(call: &Call) -> Option<Self> {
+        let is_new = match call.method {
+            Method::Subscribe => true,
+            Method::Unsubscribe => false,
+            _ => return None,
+        };
+        let (session, params) = (call.context.session()?, call.params.as_ref()?);
+        let uri = params.get("uri")?.as_str()?.into();
+        let params = is_new.then(|| params.detached());
+        Some(Self { context: Arc::clone(&call.context), session, uri, params })
+    }
+}
+
+impl SessionSubscriptions {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { limit, sessions: Mutex::default() }
+    }
+
+    /// The request has succeeded.
+    pub(crate) fn note(&self, request: SubscriptionRequest) {
+        let SubscriptionRequest { context, session, uri, params } = request;
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let Sessions { by_key, count } = &mut *sessions;
+        match params {
+            Some(params) if *count < self.limit => {
+                let subscribed = by_key.entry(session).or_insert_with(|| Subscribed {
+                    // The span of the request ends with the request.
+                    context: Arc::new(CallContext { trace: Parent::default(), ..(*context).clone() }),
+                    resources: HashMap::new(),
+                });
+                *count += usize::from(subscribed.resources.insert(uri, params).is_none());
+            }
+            Some(_) => debug!("subscription of a session not remembered: limits.subscriptions is reached"),
+            None => {
+                let Some(subscribed) = by_key.get_mut(&session) else { return };
+                *count -= usize::from(subscribed.resources.remove(&uri).is_some());
+                if subscribed.resources.is_empty() {
+                    by_key.remove(&session);
+                }
+            }
+        }
+    }
+
+    /// The session has ended.
+    pub(crate) fn end(&self, session: SessionKey) {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ended) = sessions.by_key.remove(&session) {
+            sessions.count -= ended.resources.len();
+        }
+    }
+
+    /// The requests that make all subscriptions again.
+    pub(crate) fn requests(&self) -> Vec<Call> {
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = sessions.by_key.values().flat_map(|subscribed| {
+            subscribed.resources.values().map(|params| Call {
+                method: Method::Subscribe,
+                params: Some(params.clone()),
+                context: Arc::clone(&subscribed.context),
+                messages: ServerMessages::discard(),
+            })
+        });
+        all.collect()
+    }
+
+    /// Whether the session is still subscribed to anything.
+    pub(crate) fn has(&self, session: SessionKey) -> bool {
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.by_key.contains_key(&session)
+    }
+}

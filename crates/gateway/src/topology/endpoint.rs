@@ -1,0 +1,215 @@
+//! The endpoints of a topology: which paths there are, and what each shows.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use fanlight_canonical::Endpoint;
+use fanlight_protocol::Json;
+use foldhash::fast::RandomState;
+
+use super::Member;
+
+/// Which endpoints there are.
+#[derive(Clone)]
+pub struct EndpointSettings {
+    /// The path of the default endpoint.
+    pub default_path: String,
+    /// All endpoints. If there are none, the default one shows everything; else it exists only if it is among them.
+    pub endpoints: Vec<EndpointEntry>,
+}
+
+/// One endpoint.
+#[derive(Clone)]
+pub struct EndpointEntry {
+    /// Its path, compared exactly.
+    pub path: Arc<str>,
+    /// The backends that it shows, by name; `None` for all.
+    pub servers: Option<Vec<String>>,
+    /// The tools that it shows, by the names that clients see; `None` for all.
+    pub tools: Option<Arc<dyn EntryFilter>>,
+    /// The prompts that it shows, by the names that clients see; `None` for all.
+    pub prompts: Option<Arc<dyn EntryFilter>>,
+    /// The resources, templates and skills that it shows, by the URIs that backends know; `None` for all.
+    pub resources: Option<Arc<dyn EntryFilter>>,
+    /// What its clients get in place of the backends' instructions.
+    pub instructions: Option<String>,
+}
+
+/// What an endpoint shows of one kind.
+pub trait EntryFilter: Send + Sync {
+    /// Whether it shows what has this name or URI.
+    fn permits(&self, name: &str) -> bool;
+
+    /// Whether it hides a text in lower case explicitly, if the case of its own letters is ignored.
+    fn denies_lower_case(&self, text: &str) -> bool;
+
+    /// Whether it shows nothing at all.
+    fn permits_nothing(&self) -> bool;
+}
+
+/// The kinds of entries that endpoints filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Filtered {
+    Tools,
+    Prompts,
+    Resources,
+}
+
+impl Filtered {
+    pub(crate) const ALL: [Self; 3] = [Self::Tools, Self::Prompts, Self::Resources];
+
+    /// The capability of servers that have such entries.
+    pub(crate) fn capability(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Prompts => "prompts",
+            Self::Resources => "resources",
+        }
+    }
+}
+
+/// The endpoints of a topology.
+pub(crate) struct Endpoints {
+    default_path: String,
+    /// The last one is of no path and shows nothing.
+    all: Vec<Rules>,
+    by_path: HashMap<Arc<str>, usize, RandomState>,
+}
+
+/// What one endpoint shows.
+pub(crate) struct Rules {
+    path: Arc<str>,
+    /// For each backend of the topology, whether it is shown; `None` for all.
+    backends: Option<Vec<bool>>,
+    tools: Option<Arc<dyn EntryFilter>>,
+    prompts: Option<Arc<dyn EntryFilter>>,
+    resources: Option<Arc<dyn EntryFilter>>,
+    pub(super) instructions: Option<Json>,
+}
+
+impl Endpoints {
+    pub(super) fn new(settings: EndpointSettings, backends: &[Member]) -> Arc<Self> {
+        let EndpointSettings { default_path, endpoints } = settings;
+        let mut all: Vec<_> = endpoints.into_iter().map(|entry| Rules::new(entry, backends)).collect();
+        let by_path = all.iter().enumerate().map(|(position, rules)| (Arc::clone(&rules.path), position)).collect();
+        all.push(Rules::nothing(backends.len()));
+        Arc::new(Self { default_path, all, by_path })
+    }
+
+    /// The endpoint at this path of a request, compared exactly; only where no endpoints are configured, slashes at the
+    /// end make no difference.
+    pub(crate) fn at(&self, path: &str) -> Option<Endpoint> {
+        if !self.are_configured() {
+            let is_default = path.trim_end_matches('/') == self.default_path.trim_end_matches('/');
+            return is_default.then_some(Endpoint::Default);
+        }
+        let (path, _) = self.by_path.get_key_value(path)?;
+        Some(if **path == *self.default_path { Endpoint::Default } else { Endpoint::At(Arc::clone(path)) })
+    }
+
+    /// All endpoints with their paths, in configuration order.
+    pub(crate) fn list(&self) -> Vec<(String, Endpoint)> {
+        if !self.are_configured() {
+            return vec![(self.default_path.clone(), Endpoint::Default)];
+        }
+        let paths = self.all.iter().map(|rules| &rules.path).filter(|path| self.by_path.contains_key(*path));
+        paths.filter_map(|path| Some((path.to_string(), self.at(path)?))).collect()
+    }
+
+    /// The position of what an endpoint shows; `None` if it shows everything. One that is not configured shows nothing.
+    pub(super) fn position(&self, endpoint: &Endpoint) -> Option<usize> {
+        let path = match endpoint {
+            Endpoint::Everything => return None,
+            Endpoint::Default if !self.are_configured() => return None,
+            Endpoint::Default => self.default_path.as_str(),
+            Endpoint::At(path) => path,
+        };
+        let nothing = self.all.len().saturating_sub(1);
+        let position = self.by_path.get(path).copied().unwrap_or(nothing);
+        self.all.get(position).is_none_or(|rules| !rules.shows_everything()).then_some(position)
+    }
+
+    /// The position of what an endpoint shows; `None` if it shows every entry.
+    pub(crate) fn hiding(&self, endpoint: &Endpoint) -> Option<usize> {
+        self.position(endpoint).filter(|position| self.rules(*position).is_some_and(|rules| !rules.shows_all_entries()))
+    }
+
+    pub(super) fn rules(&self, position: usize) -> Option<&Rules> {
+        self.all.get(position)
+    }
+
+    /// How many there are, with the one that shows nothing.
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Whether they have the same rules. Filters are compared by their addresses.
+    pub(super) fn show_the_same_as(&self, other: &Self) -> bool {
+        self.default_path == other.default_path
+            && self.all.len() == other.all.len()
+            && self.all.iter().zip(&other.all).all(|(one, other)| one.is_same_as(other))
+    }
+
+    fn are_configured(&self) -> bool {
+        !self.by_path.is_empty()
+    }
+}
+
+impl std::fmt::Debug for Endpoints {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.by_path.keys()).finish()
+    }
+}
+
+impl Rules {
+    fn new(entry: EndpointEntry, backends: &[Member]) -> Self {
+        let EndpointEntry { path, servers, tools, prompts, resources, instructions } = entry;
+        let shown = |servers: Vec<String>| -> Vec<bool> {
+            backends.iter().map(|backend| servers.iter().any(|name| name == backend.name())).collect()
+        };
+        let backends = servers.map(shown).filter(|shown| shown.contains(&false));
+        Self { path, backends, tools, prompts, resources, instructions: instructions.as_deref().map(Json::string) }
+    }
+
+    fn is_same_as(&self, other: &Self) -> bool {
+        let is_same_filter = |kind| match (self.filter(kind), other.filter(kind)) {
+            (None, None) => true,
+            (Some(one), Some(other)) => std::ptr::addr_eq(one, other),
+            _ => false,
+        };
+        self.path == other.path
+            && self.backends == other.backends
+            && self.instructions == other.instructions
+            && Filtered::ALL.into_iter().all(is_same_filter)
+    }
+
+    fn nothing(backends: usize) -> Self {
+        let backends = Some(vec![false; backends.max(1)]);
+        Self { path: "".into(), backends, tools: None, prompts: None, resources: None, instructions: None }
+    }
+
+    fn shows_everything(&self) -> bool {
+        self.backends.is_none() && !self.has_filters() && self.instructions.is_none()
+    }
+
+    /// Whether it shows all entries of all backends.
+    pub(super) fn shows_all_entries(&self) -> bool {
+        self.backends.is_none() && !self.has_filters()
+    }
+
+    pub(super) fn shows_backend(&self, position: usize) -> bool {
+        self.backends.as_ref().is_none_or(|shown| shown.get(position) == Some(&true))
+    }
+
+    pub(super) fn filter(&self, kind: Filtered) -> Option<&dyn EntryFilter> {
+        match kind {
+            Filtered::Tools => self.tools.as_deref(),
+            Filtered::Prompts => self.prompts.as_deref(),
+            Filtered::Resources => self.resources.as_deref(),
+        }
+    }
+
+    pub(super) fn has_filters(&self) -> bool {
+        Filtered::ALL.into_iter().any(|kind| self.filter(kind).is_some())
+    }
+}

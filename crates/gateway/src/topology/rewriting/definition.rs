@@ -1,0 +1,255 @@
+//! The definition of a tool as clients see it.
+
+use bytes::Bytes;
+use fanlight_canonical::Rewritten;
+use fanlight_protocol::json::{Edits, Json, Kind, Member, MemberChange, ObjectBuilder, quote};
+
+use super::ToolRewriting;
+use super::arguments::{Argument, Arguments};
+
+/// A member of a tool's definition that the configuration can replace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DefinitionMember {
+    /// `title`
+    Title,
+    /// `description`
+    Description,
+    /// `annotations`
+    Annotations,
+    /// `_meta`
+    Meta,
+}
+
+impl DefinitionMember {
+    /// The member's name.
+    #[must_use]
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Title => "title",
+            Self::Description => "description",
+            Self::Annotations => "annotations",
+            Self::Meta => "_meta",
+        }
+    }
+
+    pub(super) fn rewritten(self) -> Rewritten {
+        match self {
+            Self::Title => Rewritten::TITLE,
+            Self::Description => Rewritten::DESCRIPTION,
+            Self::Annotations => Rewritten::ANNOTATIONS,
+            Self::Meta => Rewritten::META,
+        }
+    }
+}
+
+impl ToolRewriting {
+    /// The definition `tool` as clients see it. A member that occurs twice is changed twice: which of them counts,
+    /// readers decide differently.
+    pub(crate) fn definition(&self, tool: &Json) -> Json {
+        let mut edits = Edits::new(tool.bytes().clone());
+        let members: Vec<_> = tool.members().collect();
+        let changes = members.iter().map(|member| self.change(tool, member)).collect();
+        let mut added = ObjectBuilder::new();
+        for (key, value) in &self.members {
+            if let Some(value) = value
+                && !members.iter().any(|member| member.is(tool, key.key()))
+            {
+                added.member(key.key(), value);
+            }
+        }
+        edits.change_members(0, &members, changes, without_braces(&added.finish()));
+        if !self.arguments.is_empty() {
+            for schema in members.iter().filter(|member| member.is(tool, "inputSchema")) {
+                self.arguments.edit_schema(&mut edits, schema.value.start, &tool.slice(schema.value.clone()));
+            }
+        }
+        edits.finish_json()
+    }
+
+    fn change(&self, tool: &Json, member: &Member) -> MemberChange {
+        let named = self.members.iter().find(|(key, _)| member.is(tool, key.key()));
+        match named {
+            None => MemberChange::Keep,
+            Some((_, None)) => MemberChange::Remove,
+            Some((_, Some(value))) => MemberChange::Replace(value.bytes().clone()),
+        }
+    }
+}
+
+impl Arguments {
+    /// Edits the input schema that begins at `start`: of arguments that clients may not send nothing is left in
+    /// `properties` and `required`, and one with a default is not required.
+    fn edit_schema(&self, edits: &mut Edits, start: usize, schema: &Json) {
+        let members: Vec<_> = schema.members().collect();
+        let changes = members.iter().map(|member| {
+            let value = || schema.slice(member.value.clone());
+            let goes = member.is(schema, "required") && self.requires_nothing_else(&value());
+            if goes { MemberChange::Remove } else { MemberChange::Keep }
+        });
+        let changes: Vec<_> = changes.collect();
+        for (member, change) in members.iter().zip(&changes) {
+            let (at, value) = (start + member.value.start, schema.slice(member.value.clone()));
+            if member.is(schema, "properties") {
+                self.edit_properties(edits, at, &value);
+            } else if member.is(schema, "required") && *change == MemberChange::Keep {
+                let optional = value.elements().map(|element| self.is_optional(&value.slice(element)));
+                let optional: Vec<_> = optional.collect();
+                edits.remove_elements(at, &value, |index| optional.get(index) == Some(&true));
+            }
+        }
+        edits.change_members(start, &members, changes, b"");
+    }
+
+    fn edit_properties(&self, edits: &mut Edits, start: usize, properties: &Json) {
+        let members: Vec<_> = properties.members().collect();
+        let changes: Vec<_> = members.iter().map(|member| self.change_property(properties, member)).collect();
+        for (member, change) in members.iter().zip(&changes) {
+            let default = self.find(properties, member).and_then(Argument::default);
+            if let (MemberChange::Keep, Some(default)) = (change, default) {
+                let (at, property) = (start + member.value.start, properties.slice(member.value.clone()));
+                set_default(edits, at, &property, default);
+            }
+        }
+        edits.change_members(start, &members, changes, b"");
+    }
+
+    fn change_property(&self, properties: &Json, member: &Member) -> MemberChange {
+        let Some(argument) = self.find(properties, member) else { return MemberChange::Keep };
+        match argument.default() {
+            None => MemberChange::Remove,
+            // The schema `true` accepts everything, and so does one with nothing but a default.
+            Some(default) if properties.at(member.value.clone()).is_some_and(|schema| schema.is_true()) => {
+                let mut schema = ObjectBuilder::new();
+                schema.member("default", default);
+                MemberChange::Replace(schema.finish().into_bytes())
+            }
+            Some(_) => MemberChange::Keep,
+        }
+    }
+
+    fn find(&self, object: &Json, member: &Member) -> Option<&Argument> {
+        self.all().iter().find(|argument| member.is(object, argument.name()))
+    }
+
+    /// Whether clients need not send the argument of this name, a JSON string.
+    fn is_optional(&self, name: &Json) -> bool {
+        name.kind() == Kind::String && self.all().iter().any(|argument| name.is_str(argument.name()))
+    }
+
+    /// Whether a list of required arguments becomes empty, which JSON Schema allows only since draft 6.
+    fn requires_nothing_else(&self, required: &Json) -> bool {
+        let mut names = required.elements().map(|element| required.slice(element)).peekable();
+        names.peek().is_some() && names.all(|name| self.is_optional(&name))
+    }
+}
+
+/// Sets `default` of the property's schema that begins at `start`. `false` and what is no schema stay.
+fn set_default(edits: &mut Edits, start: usize, property: &Json, default: &Json) {
+    if !property.is_object() {
+        return;
+    }
+    let members: Vec<_> = property.members().collect();
+    let is_default = |member: &Member| member.is(property, "default");
+    let changes = members.iter().map(|member| match is_default(member) {
+        true => MemberChange::Replace(default.bytes().clone()),
+        false => MemberChange::Keep,
+    });
+    let changes: Vec<_> = changes.collect();
+    let added = match members.iter().any(is_default) {
+        true => Bytes::new(),
+        false => [&quote("default"), b":".as_slice(), default.bytes()].concat().into(),
+    };
+    edits.change_members(start, &members, changes, &added);
+}
+
+fn without_braces(object: &Json) -> &[u8] {
+    let text = object.bytes();
+    text.get(1..text.len().saturating_sub(1)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ArgumentRule, Rewriting, ToolRewritings};
+    use super::*;
+
+    fn json(text: &str) -> Json {
+        Json::parse(Bytes::copy_from_slice(text.as_bytes()), 64).unwrap()
+    }
+
+    fn defined(
+        members: &[(DefinitionMember, Option<&'static str>)],
+        rules: &[(&str, ArgumentRule)],
+        tool: &str,
+    ) -> String {
+        let members = members.iter().map(|(member, value)| (*member, value.map(Json::literal))).collect();
+        let rules = rules.iter().map(|(name, rule)| ((*name).to_owned(), rule.clone())).collect();
+        let rewriting = Rewriting {
+            definitions: vec![("t".to_owned(), members)],
+            arguments: vec![("t".to_owned(), rules)],
+            ..Rewriting::default()
+        };
+        let tools = ToolRewritings::new(&rewriting);
+        tools.of("t").unwrap().definition(&json(tool)).as_text().to_owned()
+    }
+
+    #[test]
+    fn members_of_a_definition_are_replaced_removed_and_added() {
+        use DefinitionMember::*;
+        let tool = "{ \"name\":\"t\",\n \"description\" : \"old\",\"x\": 1.0, \"_meta\":{\"a\":1} }";
+        assert_eq!(
+            defined(
+                &[(Description, Some("\"new\"")), (Title, Some("\"T\"")), (Meta, None), (Annotations, None)],
+                &[],
+                tool
+            ),
+            "{ \"name\":\"t\",\n \"description\" : \"new\",\"x\": 1.0,\"title\":\"T\" }"
+        );
+        let twice = r#"{"description":"a","descriptio\u006e":"b"}"#;
+        assert_eq!(
+            defined(&[(Description, Some("\"new\""))], &[], twice),
+            r#"{"description":"new","descriptio\u006e":"new"}"#
+        );
+        assert_eq!(defined(&[(Meta, Some("{}"))], &[], "{}"), r#"{"_meta":{}}"#);
+    }
+
+    #[test]
+    fn arguments_leave_the_schema_or_get_a_default() {
+        let value = || ArgumentRule::Value(Json::literal("\"acme\""));
+        let default = || ArgumentRule::Default(Json::literal("10"));
+        let tool = r#"{"inputSchema":{"type":"object", "properties":{ "owner":{"type":"string","x-mcp-header":"O"}, "limit":{"type":"integer"} , "debug":true,"q":{"default":1.0}},"required":["owner" , "q","limit"], "x":1}}"#;
+        assert_eq!(
+            defined(&[], &[("owner", value()), ("limit", default()), ("debug", ArgumentRule::Hidden)], tool),
+            r#"{"inputSchema":{"type":"object", "properties":{ "limit":{"type":"integer","default":10},"q":{"default":1.0}},"required":[ "q"], "x":1}}"#
+        );
+        let all = [("owner", value()), ("limit", default()), ("q", default()), ("debug", default()), ("none", value())];
+        assert_eq!(
+            defined(&[], &all, tool),
+            r#"{"inputSchema":{"type":"object", "properties":{ "limit":{"type":"integer","default":10} , "debug":{"default":10},"q":{"default":10}}, "x":1}}"#
+        );
+    }
+
+    #[test]
+    fn arguments_are_found_in_every_spelling_and_repetition() {
+        let hidden = [("owner", ArgumentRule::Hidden)];
+        let tool = r#"{"inputSchema":{"properties":{"\u006fwner":1,"owner":2},"properties":{"owner":3},"required":["\u006fwner",1],"required":["owner"]},"inputSchem\u0061":{"properties":{"owner":{}}}}"#;
+        assert_eq!(
+            defined(&[], &hidden, tool),
+            r#"{"inputSchema":{"properties":{},"properties":{},"required":[1]},"inputSchem\u0061":{"properties":{}}}"#
+        );
+    }
+
+    #[test]
+    fn schemas_of_another_form_stay() {
+        let rules = [("owner", ArgumentRule::Hidden), ("d", ArgumentRule::Default(Json::null()))];
+        for tool in [
+            r#"{"inputSchema":true}"#,
+            r#"{"inputSchema":{"properties":[],"required":{}}}"#,
+            r#"{"inputSchema":{"properties":{"d":false},"required":[]}}"#,
+            r#"{"outputSchema":{"properties":{"owner":{}},"required":["owner"]}}"#,
+            r#"{"inputSchema":{"anyOf":[{"required":["owner"]}]}}"#,
+            "7",
+        ] {
+            assert_eq!(defined(&[], &rules, tool), tool);
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! What one endpoint shows of a topology. All requests of clients go through a [`View`]: what that does not show does not
+//! exist for them.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use fanlight_canonical::{BackendError, Call, Endpoint, Pending};
+use fanlight_protocol::{Json, Response, RpcError};
+use tokio::time::timeout;
+
+use super::endpoint::{Filtered, Rules};
+use super::uri_form::{folded, is_plain};
+use super::{BackendId, ListLimits, Member, Topology};
+use crate::fault;
+
+/// A topology as one endpoint shows it.
+#[derive(Clone)]
+pub(crate) struct View {
+    topology: Arc<Topology>,
+    /// The position of its rules among those of the topology's endpoints; `None` if it shows everything.
+    rules: Option<usize>,
+}
+
+impl View {
+    /// What `endpoint` shows; nothing if there is no such endpoint.
+    pub(crate) fn of(topology: Arc<Topology>, endpoint: &Endpoint) -> Self {
+        let rules = topology.endpoints.position(endpoint);
+        Self { topology, rules }
+    }
+
+    /// Everything.
+    pub(crate) fn everything(topology: &Arc<Topology>) -> Self {
+        Self { topology: Arc::clone(topology), rules: None }
+    }
+
+    /// The whole topology.
+    pub(crate) fn topology(&self) -> &Arc<Topology> {
+        &self.topology
+    }
+
+    /// The limits of all lists.
+    pub(crate) fn limits(&self) -> &ListLimits {
+        &self.topology.limits
+    }
+
+    /// The position of its rules, by which what is made of them can be kept; `None` if it shows every entry.
+    pub(crate) fn position(&self) -> Option<usize> {
+        self.rules.filter(|_| self.rules().is_some_and(|rules| !rules.shows_all_entries()))
+    }
+
+    fn rules(&self) -> Option<&Rules> {
+        self.topology.endpoints.rules(self.rules?)
+    }
+
+    /// The backends that it shows, in configuration order.
+    pub(crate) fn backends(&self) -> impl DoubleEndedIterator<Item = &Member> + Clone {
+        let rules = self.rules();
+        let shown =
+            move |(position, backend)| rules.is_none_or(|rules| rules.shows_backend(position)).then_some(backend);
+        self.topology.backends().iter().enumerate().filter_map(shown)
+    }
+
+    /// The ids of the backends that it shows, in configuration order.
+    pub(crate) fn ids(&self) -> impl DoubleEndedIterator<Item = BackendId> + Clone {
+        self.backends().map(|backend| backend.id)
+    }
+
+    /// A backend that it shows.
+    pub(crate) fn get(&self, backend: BackendId) -> Option<&Member> {
+        let position = self.topology.position(backend)?;
+        let is_shown = self.rules().is_none_or(|rules| rules.shows_backend(position));
+        self.topology.backends().get(position).filter(|_| is_shown)
+    }
+
+    /// Whether it shows a backend.
+    pub(crate) fn shows(&self, backend: BackendId) -> bool {
+        self.get(backend).is_some()
+    }
+
+    /// The name of a backend; empty for one that it does not show.
+    pub(crate) fn name(&self, backend: BackendId) -> &str {
+        self.get(backend).map_or("", Member::name)
+    }
+
+    /// The backends that it shows from the one with this name on; none if it shows none of this name.
+    pub(crate) fn beginning_with<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a Member> + use<'a> {
+        let first = self.backends().find(|backend| backend.name() == name).map(|backend| backend.id);
+        let all = self.backends().skip_while(move |backend| Some(backend.id) != first);
+        all.filter(move |_| first.is_some())
+    }
+
+    /// The only backend of the topology, if everything of it passes unchanged.
+    pub(crate) fn transparent(&self) -> Option<&Member> {
+        let is_whole = self.rules().is_none_or(Rules::shows_all_entries);
+        self.topology.transparent().filter(|_| is_whole)
+    }
+
+    /// The only backend that it shows, if it shows all entries of that.
+    pub(crate) fn only(&self) -> Option<&Member> {
+        let mut backends = self.backends();
+        let only = backends.next().filter(|_| !self.has_filters())?;
+        backends.next().is_none().then_some(only)
+    }
+
+    /// Whether it hides tools, prompts or resources of backends that it shows. Then methods and notifications that
+    /// Fanlight does not know do not pass: they could name anything.
+    pub(crate) fn has_filters(&self) -> bool {
+        self.rules().is_some_and(Rules::has_filters)
+    }
+
+    /// Whether it hides entries of this kind.
+    pub(crate) fn filters(&self, kind: Filtered) -> bool {
+        self.rules().is_some_and(|rules| rules.filter(kind).is_some())
+    }
+
+    /// Whether it shows nothing of this kind.
+    pub(crate) fn shows_none(&self, kind: Filtered) -> bool {
+        let filter = self.rules().and_then(|rules| rules.filter(kind));
+        filter.is_some_and(|filter| filter.permits_nothing())
+    }
+
+    /// Whether it shows the tool or prompt that clients call `name`.
+    pub(crate) fn permits_name(&self, kind: Filtered, name: &str) -> bool {
+        self.rules().and_then(|rules| rules.filter(kind)).is_none_or(|filter| filter.permits(name))
+    }
+
+    /// Whether it shows the resource that its backend calls `uri`, and that a list has.
+    pub(crate) fn permits_uri(&self, uri: &str) -> bool {
+        let Some(filter) = self.rules().and_then(|rules| rules.filter(Filtered::Resources)) else { return true };
+        if !filter.permits(uri) {
+            return false;
+        }
+        let folded = folded(uri);
+        let path = folded.split(['?', '#']).next().unwrap_or_default();
+        !filter.denies_lower_case(&folded) && !filter.denies_lower_case(path)
+    }
+
+    /// Whether it shows the resource that its backend calls `uri`, and that no list has: a URI that its server may read
+    /// in another way than a pattern does not exist.
+    pub(crate) fn permits_unlisted_uri(&self, uri: &str) -> bool {
+        !self.filters(Filtered::Resources) || (is_plain(uri) && self.permits_uri(uri))
+    }
+
+    /// The instructions of the endpoint, if it has its own.
+    pub(crate) fn instructions(&self) -> Option<&Json> {
+        self.rules()?.instructions.as_ref()
+    }
+
+    /// Sends a request to a backend that it shows, and waits for as long as a call may take.
+    pub(crate) async fn send(&self, backend: BackendId, call: Call) -> Result<Response, RpcError> {
+        let answer = self.request(backend, call).await;
+        answer.map_err(|error| fault::no_answer(self.name(backend), &error))
+    }
+
+    /// Sends a request to a backend that it shows; the error is the backend's own.
+    pub(crate) fn request(&self, backend: BackendId, call: Call) -> Pending<'_, Response> {
+        match self.get(backend) {
+            Some(backend) => backend.client.request(call),
+            None => Box::pin(std::future::ready(Err(BackendError::ShuttingDown))),
+        }
+    }
+
+    /// What a backend can do; connects first if needed.
+    pub(crate) async fn capabilities(&self, backend: BackendId) -> Result<Json, BackendError> {
+        let Some(backend) = self.get(backend) else { return Err(BackendError::ShuttingDown) };
+        Ok(backend.client.describe().await?.capabilities().unwrap_or_else(Json::empty_object))
+    }
+
+    /// Whether a backend says within the time for a list that it has `capability`.
+    pub(crate) async fn has_capability(&self, backend: BackendId, capability: &str) -> bool {
+        let capabilities = self.briefly(self.capabilities(backend)).await;
+        capabilities.is_ok_and(|all| all.get(capability).is_some())
+    }
+
+    /// Waits for no longer than one backend may take for a list.
+    pub(crate) async fn briefly<T>(
+        &self,
+        answer: impl Future<Output = Result<T, BackendError>>,
+    ) -> Result<T, BackendError> {
+        let limit = self.limits().timeout;
+        timeout(limit, answer).await.unwrap_or(Err(BackendError::Timeout { after: limit, sent: true }))
+    }
+}

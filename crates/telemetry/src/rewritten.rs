@@ -1,0 +1,81 @@
+//! What of a message the configuration has changed: the value of the attribute `fanlight.rewritten`.
+
+/// A set of the things that a configuration can change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rewritten(u8);
+
+/// Each thing and its name, in the order in which they are shown.
+const NAMES: [(Rewritten, &str); 6] = [
+    (Rewritten::NAME, "name"),
+    (Rewritten::TITLE, "title"),
+    (Rewritten::DESCRIPTION, "description"),
+    (Rewritten::ANNOTATIONS, "annotations"),
+    (Rewritten::META, "_meta"),
+    (Rewritten::ARGUMENTS, "arguments"),
+];
+
+impl Rewritten {
+    /// Nothing.
+    pub const NONE: Self = Self(0);
+    /// The name of a tool or prompt.
+    pub const NAME: Self = Self(1);
+    /// The title of a tool.
+    pub const TITLE: Self = Self(1 << 1);
+    /// The description of a tool.
+    pub const DESCRIPTION: Self = Self(1 << 2);
+    /// The annotations of a tool.
+    pub const ANNOTATIONS: Self = Self(1 << 3);
+    /// `_meta` of a tool.
+    pub const META: Self = Self(1 << 4);
+    /// The arguments of a tool: those of a call, or those in its input schema.
+    pub const ARGUMENTS: Self = Self(1 << 5);
+
+    /// The things in either set.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// `self` if `applies`, else nothing.
+    #[must_use]
+    pub const fn when(self, applies: bool) -> Self {
+        if applies { self } else { Self::NONE }
+    }
+
+    /// What is in both sets.
+    #[must_use]
+    pub const fn only(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Whether there is nothing in it.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether all of `other` is in it.
+    #[must_use]
+    pub const fn includes(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl std::fmt::Display for Rewritten {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names = NAMES.iter().filter(|(one, _)| self.includes(*one)).map(|(_, name)| *name);
+        f.write_str(&names.collect::<Vec<_>>().join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_listed_in_order() {
+        assert_eq!(Rewritten::ARGUMENTS.and(Rewritten::NAME).to_string(), "name, arguments");
+        assert_eq!(Rewritten::META.when(false).and(Rewritten::NONE), Rewritten::default());
+        assert!(Rewritten::default().is_empty() && Rewritten::default().to_string().is_empty());
+    }
+}

@@ -1,0 +1,156 @@
+//! Servers that do not answer any more are left out, cost others nothing, and are used again once they answer.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::faults::backend;
+use crate::harness::{Gateway, within};
+use crate::raw_client::{Connection, modern_request, post_modern};
+use crate::scripted::{Backend, Era, Fault, Reply, Transport};
+
+const OK: &str = r#"{"content":[]}"#;
+
+async fn ask(gateway: &Gateway, method: &str, params: &str) -> String {
+    post_modern(gateway.mcp, &modern_request("1", method, params, "")).await.messages().await.1
+}
+
+async fn get(gateway: &Gateway, path: &str) -> String {
+    let mut connection = Connection::open(gateway.admin).await;
+    connection.request("GET", path, &[], b"").await;
+    connection.response().await.text().await
+}
+
+/// The first server in the overview, once it has this state.
+async fn server_when(gateway: &Gateway, state: &str) -> Value {
+    within("the state of the server", async {
+        loop {
+            let overview: Value = serde_json::from_str(&get(gateway, "/api/overview").await).unwrap();
+            if overview["backends"][0]["state"] == state {
+                return overview["backends"][0].clone();
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await
+}
+
+fn config(entries: &[String]) -> String {
+    let timeouts = r#""timeouts":{"connect":"5s","probe":"4s","list":"3s","reconnect":"100ms","reconnectMax":"200ms"}"#;
+    format!(r#"{{"mcpServers":{{{}}},{timeouts}}}"#, entries.join(","))
+}
+
+/// From now on, the server answers nothing.
+fn hang(server: &Backend) {
+    for method in
+        ["server/discover", "initialize", "ping", "tools/call", "tools/list", "prompts/list", "resources/list"]
+    {
+        server.on(method, Reply::fault(Fault::Hang));
+    }
+}
+
+fn recover(server: &Backend, era: Era) {
+    server.declares(r#"{"tools":{}}"#);
+    server.on("ping", Reply::result("{}"));
+    server.offers_tools(&["t"]);
+    server.on("tools/call", Reply::result(era.complete(&OK[1..OK.len() - 1])));
+}
+
+/// The median time of some requests.
+async fn median(mut request: impl AsyncFnMut()) -> Duration {
+    let mut times = Vec::new();
+    for _ in 0..15 {
+        let began = Instant::now();
+        request().await;
+        times.push(began.elapsed());
+    }
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+#[tokio::test]
+async fn server_that_answers_nothing_is_left_out_and_costs_others_nothing() {
+    for era in [Era::Modern, Era::Legacy] {
+        let bad = backend(era, Transport::Http).await;
+        let (one, two) = (backend(Era::Modern, Transport::Http).await, backend(Era::Modern, Transport::Stdio).await);
+        let health = r#""timeout":"300ms","health":{"timeout":"200ms","timeouts":2}"#;
+        let gateway =
+            Gateway::start(&config(&[bad.entry_with("bad", health), one.entry("one"), two.entry("two")])).await;
+        assert!(ask(&gateway, "tools/list", "").await.contains("bad__t"));
+        assert!(ask(&gateway, "tools/call", r#""name":"bad__t""#).await.contains("\"result\""));
+        hang(&bad);
+        for _ in 0..2 {
+            assert!(ask(&gateway, "tools/call", r#""name":"bad__t""#).await.contains("\"error\""));
+        }
+        let server = server_when(&gateway, "down").await;
+        assert!(server["error"].as_str().unwrap().contains("no check"), "{server}");
+        let ejected = "fanlight_backend_ejections_total{fanlight_backend_name=\"bad\"} 1";
+        assert!(get(&gateway, "/metrics").await.contains(ejected));
+        // All of these took far longer if they waited for it.
+        let list = median(async || {
+            let listed = ask(&gateway, "tools/list", "").await;
+            assert!(listed.contains("one__t") && listed.contains("two__t"), "{listed}");
+        })
+        .await;
+        let other = median(async || {
+            assert!(ask(&gateway, "tools/call", r#""name":"one__t""#).await.contains("\"result\""));
+        })
+        .await;
+        let failing = median(async || {
+            let answer = ask(&gateway, "tools/call", r#""name":"bad__t""#).await;
+            assert!(answer.contains("\"mayHaveRun\":false"), "{answer}");
+        })
+        .await;
+        for (what, time) in [("list", list), ("call of another", other), ("call", failing)] {
+            assert!(time < Duration::from_millis(150), "{era:?}: a {what} took {time:?}");
+        }
+        recover(&bad, era);
+        within("a result", async {
+            while !ask(&gateway, "tools/call", r#""name":"bad__t""#).await.contains("\"result\"") {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+        assert!(ask(&gateway, "tools/list", "").await.contains("bad__t"));
+        assert!(gateway.terminate().await.success());
+    }
+}
+
+#[tokio::test]
+async fn server_with_a_slow_tool_is_not_left_out() {
+    let server = backend(Era::Modern, Transport::Http).await;
+    server.on_target("tools/call", "slow", Reply::fault(Fault::Hang));
+    let health = r#""timeout":"100ms","health":{"timeouts":1}"#;
+    let gateway = Gateway::start(&config(&[server.entry_with("only", health)])).await;
+    let checks = server.received("server/discover").len();
+    for number in 1..4 {
+        assert!(ask(&gateway, "tools/call", r#""name":"slow""#).await.contains("\"error\""));
+        assert!(ask(&gateway, "tools/call", r#""name":"t""#).await.contains("\"result\""));
+        server.wait_for("server/discover", checks + number).await;
+    }
+    assert!(
+        get(&gateway, "/metrics").await.contains("fanlight_backend_ejections_total{fanlight_backend_name=\"only\"} 0")
+    );
+    assert!(gateway.terminate().await.success());
+}
+
+#[tokio::test]
+async fn checks_find_a_server_that_does_not_answer_without_any_call() {
+    for (era, transport) in
+        [(Era::Modern, Transport::Http), (Era::Legacy, Transport::Http), (Era::Modern, Transport::Stdio)]
+    {
+        let server = backend(era, transport).await;
+        let health = r#""health":{"interval":"50ms","timeout":"200ms"}"#;
+        let gateway = Gateway::start(&config(&[server.entry_with("only", health)])).await;
+        server_when(&gateway, "ready").await;
+        let check = if era == Era::Modern { "server/discover" } else { "ping" };
+        let before = server.received(check).len();
+        server.wait_for(check, before + 3).await;
+        hang(&server);
+        server_when(&gateway, "down").await;
+        recover(&server, era);
+        server_when(&gateway, "ready").await;
+        assert!(ask(&gateway, "tools/call", r#""name":"t""#).await.contains("\"result\""));
+        assert!(gateway.terminate().await.success());
+    }
+}

@@ -1,0 +1,187 @@
+//! What the process of a server is confined to: files, ports, memory, processes, open files, and the user.
+//!
+//! Where the kernel has no Landlock, the tests of it check that the server is refused.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::faults::{assert_gone, backend};
+use crate::harness::{Gateway, TempFile, within};
+use crate::raw_client::{Connection, modern_request, post_modern};
+use crate::scripted::{Era, Transport};
+
+const SYSTEM: [&str; 6] = ["/bin", "/etc", "/lib", "/lib64", "/sbin", "/usr"];
+
+async fn get(gateway: &Gateway, path: &str) -> Value {
+    let mut connection = Connection::open(gateway.admin).await;
+    connection.request("GET", path, &[], b"").await;
+    serde_json::from_str(&connection.response().await.text().await).unwrap()
+}
+
+/// Runs this shell script as a server with a sandbox, and returns the lines that it wrote until `end`.
+async fn lines_of(script: &str, folder: &TempFile, sandbox: Value) -> Vec<String> {
+    let script = format!("{{ {script}\n}} >&2; echo end >&2; exec sleep 1000");
+    let entry = json!({
+        "command": "bash", "args": ["-c", script], "env": { "F": folder.path() }, "sandbox": sandbox, "startAttempts": 1,
+    });
+    let config = json!({ "mcpServers": { "only": entry }, "timeouts": { "processStop": "1s" } });
+    let gateway = Gateway::start(&config.to_string()).await;
+    let lines = within("the end of the script", async {
+        loop {
+            let log = get(&gateway, "/api/servers/only/log").await;
+            let lines = log["lines"].as_array().unwrap().iter().map(|line| line["text"].as_str().unwrap().to_owned());
+            let lines: Vec<String> = lines.collect();
+            if lines.iter().any(|line| line == "end" || line.starts_with("cannot start")) {
+                return lines;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    assert!(gateway.terminate().await.success());
+    lines
+}
+
+/// Whether the kernel cannot enforce it, in which case the server must not have been started.
+fn is_refused_by_the_kernel(lines: &[String]) -> bool {
+    let is_refused = lines.iter().any(|line| line.starts_with("cannot start: sandbox.landlock"));
+    if is_refused {
+        assert!(!lines.iter().any(|line| line == "end"), "{lines:?}");
+        println!("skipped: {}", lines[0]);
+    }
+    is_refused
+}
+
+fn has(lines: &[String], line: &str) -> bool {
+    lines.iter().any(|found| found == line)
+}
+
+#[tokio::test]
+async fn files_outside_of_the_sandbox_cannot_be_reached() {
+    let folder = TempFile::folder();
+    for part in ["read", "write"] {
+        fs::create_dir(folder.path().join(part)).unwrap();
+    }
+    fs::write(folder.path().join("secret"), "s3cret").unwrap();
+    fs::write(folder.path().join("read/file"), "known").unwrap();
+    std::os::unix::fs::symlink("../secret", folder.path().join("write/link")).unwrap();
+    let script = r#"
+        cat "$F/read/file"; echo
+        echo new > "$F/write/file" && cat "$F/write/file"
+        : > /dev/null && echo null
+        cat "$F/secret"; cat "$F/write/link"; cat "$F/read/../secret"; ls "$F"
+        cat "/proc/$PPID/environ" | tr '\0' '\n'
+        echo x > "$F/read/file"; echo x >> "$F/read/file"; truncate -s 0 "$F/read/file"
+        rm "$F/read/file"; mv "$F/read/file" "$F/write/moved"; ln "$F/secret" "$F/write/hard"; mkdir "$F/dir"
+        (setsid sh -c 'cat "$F/secret"')"#;
+    let mut read = SYSTEM.map(|path| json!(path)).to_vec();
+    read.extend([json!(folder.path().join("read")), json!(folder.path().join("nothing"))]);
+    let sandbox = json!({ "landlock": { "read": read, "write": [folder.path().join("write")] } });
+    let lines = lines_of(script, &folder, sandbox).await;
+    if is_refused_by_the_kernel(&lines) {
+        return;
+    }
+    for line in ["known", "new", "null", "end"] {
+        assert!(has(&lines, line), "{line:?} is missing: {lines:#?}");
+    }
+    assert!(
+        !lines.iter().any(|line| line.contains("s3cret") || line.starts_with("PATH=") || line == "secret"),
+        "{lines:#?}"
+    );
+    assert!(lines.iter().any(|line| line.contains("nothing does not exist")), "{lines:#?}");
+    assert_eq!(fs::read_to_string(folder.path().join("read/file")).unwrap(), "known");
+    for made in ["write/moved", "write/hard", "dir"] {
+        assert!(!folder.path().join(made).exists(), "{made}");
+    }
+}
+
+#[tokio::test]
+async fn ports_outside_of_the_sandbox_cannot_be_reached() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let script = format!(": < /dev/tcp/127.0.0.1/{port} && echo connected");
+    for (allowed, is_connected) in [(json!(null), true), (json!([]), false), (json!([port.to_string()]), true)] {
+        let sandbox = json!({ "landlock": { "connect": allowed } });
+        let lines = lines_of(&script, &TempFile::folder(), sandbox).await;
+        if is_refused_by_the_kernel(&lines) {
+            return;
+        }
+        assert_eq!(has(&lines, "connected"), is_connected, "{allowed}: {lines:#?}");
+    }
+}
+
+#[tokio::test]
+async fn memory_and_open_files_are_limited() {
+    let script = r#"
+        head -c 200000000 /dev/zero | tail -c 150000000 > /dev/null || echo no memory
+        echo "files $(ulimit -Hn)"; ulimit -n 4096 || echo not raised"#;
+    let lines = lines_of(script, &TempFile::folder(), json!({ "memory": "64MiB", "files": 60 })).await;
+    assert!(has(&lines, "files 60") && has(&lines, "not raised"), "{lines:#?}");
+    assert!(lines.iter().any(|line| line.contains("memory")), "{lines:#?}");
+}
+
+#[tokio::test]
+async fn server_runs_as_another_user_with_limited_processes() {
+    if !rustix::process::getuid().is_root() {
+        let lines = lines_of("id", &TempFile::folder(), json!({ "user": "0" })).await;
+        assert!(lines[0].contains("only root can start processes of another user"), "{lines:?}");
+        return;
+    }
+    let folder = TempFile::folder();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(folder.path().join("secret"), "s3cret").unwrap();
+    fs::set_permissions(folder.path().join("secret"), fs::Permissions::from_mode(0o600)).unwrap();
+    let script = r#"
+        echo "user $(id -un) groups $(id -G) home $HOME $USER"
+        cat "$F/secret"; su -c id root < /dev/null
+        (for i in $(seq 30); do sleep 2 & done; wait) || true
+        echo "processes $(ulimit -Hu)""#;
+    let sandbox = json!({ "user": "games", "processes": 12, "workingDirectory": "/" });
+    let lines = lines_of(script, &folder, sandbox).await;
+    assert!(has(&lines, "user games groups 60 home /usr/games games"), "{lines:#?}");
+    assert!(lines.iter().any(|line| line.contains("fork")), "{lines:#?}");
+    assert!(!lines.iter().any(|line| line.contains("s3cret") || line.contains("uid=0")), "{lines:#?}");
+}
+
+#[tokio::test]
+async fn sandbox_that_cannot_be_enforced_starts_nothing() {
+    let mut cases = vec![(json!({ "user": "no-such-user-at-all" }), "there is no user")];
+    if rustix::process::getuid().is_root() {
+        cases.push((json!({ "processes": 5 }), "does not limit the processes of root"));
+        cases.push((json!({ "processes": 5, "user": "0" }), "does not limit the processes of root"));
+    }
+    // The program itself is out of reach.
+    cases.push((json!({ "landlock": { "read": ["/etc"] } }), "sandbox.landlock"));
+    for (sandbox, reason) in cases {
+        let folder = TempFile::folder();
+        let lines = lines_of("touch \"$F/ran\"", &folder, sandbox).await;
+        assert!(lines.iter().any(|line| line.contains(reason)), "{reason}: {lines:?}");
+        assert!(!folder.path().join("ran").exists());
+    }
+}
+
+#[tokio::test]
+async fn server_in_a_sandbox_is_called_and_ended_like_any_other() {
+    let server = backend(Era::Modern, Transport::Stdio).await;
+    let (program, _) = server.command(&[]);
+    let mut read = SYSTEM.map(str::to_owned).to_vec();
+    read.push(program.parent().unwrap().display().to_string());
+    let sandbox = json!({ "landlock": { "read": read }, "memory": "1GiB", "files": 64 });
+    let entry = server.entry_with("only", &format!(r#""sandbox":{sandbox}"#));
+    let gateway = Gateway::start(&format!(r#"{{"mcpServers":{{{entry}}}}}"#)).await;
+    let answer =
+        post_modern(gateway.mcp, &modern_request("1", "tools/call", r#""name":"t""#, "")).await.messages().await.1;
+    if answer.contains("\"error\"") {
+        let log = get(&gateway, "/api/servers/only/log").await.to_string();
+        assert!(log.contains("cannot start: sandbox.landlock"), "{answer} {log}");
+        return println!("skipped: {log}");
+    }
+    let children = server.started();
+    assert!(gateway.terminate().await.success());
+    for pid in children {
+        assert_gone(pid).await;
+    }
+}
