@@ -31,6 +31,6 @@ pub(super) async fn answer(State(admin): State<Arc<Admin>>) -> Answer {
         endpoints.push(object.finish());
     }
     let mut answer = ObjectBuilder::new();
-    answer.member("endpoints", &array(endpoints.into_iter()));
+    answer.member("endpoints", &array(endpoints));
     Ok(json(answer.finish()))
 }

@@ -1,10 +1,12 @@
 //! `fanlight check`: checks the configuration, that every backend answers, and that clients accept the merged names.
 
+use std::collections::BTreeSet;
+
 use comfy_table::ColumnConstraint;
 use fanlight_canonical::{BackendClient, CallContext, Caller, Endpoint, Principal, SessionKey};
 use fanlight_config::Loaded;
 use fanlight_gateway::BackendId;
-use fanlight_gateway::catalogue::{ListKind, ListView};
+use fanlight_gateway::catalogue::{ListKind, ListView, UnknownName};
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
 use fanlight_protocol::{Era, Json};
 
@@ -84,6 +86,10 @@ async fn inspect(assembly: &Assembly) -> usize {
     for list in &lists {
         warnings(list).for_each(|warning| say!("warning: {warning}"));
     }
+    unknown_names(&lists).iter().for_each(|warning| say!("warning: {warning}"));
+    for list in &lists {
+        rewritten(list).for_each(|line| say!("as configured: {line}"));
+    }
     errors.len()
 }
 
@@ -125,6 +131,34 @@ fn capabilities(description: &ServerDescription) -> String {
     let Some(all) = description.capabilities() else { return String::new() };
     let names = all.members().filter_map(|member| member.name(&all));
     names.map(|name| show::plain(&name, 40)).collect::<Vec<_>>().join(", ")
+}
+
+/// The names in the configuration that no list has.
+fn unknown_names(lists: &[ListView]) -> Vec<String> {
+    let all = || lists.iter().flat_map(|list| list.unknown_names());
+    // A name that is for tools and prompts is unknown if neither list has it.
+    let is_unknown = |one: &&UnknownName| !one.may_be_prompt || all().filter(|other| other == one).count() == 2;
+    all().filter(is_unknown).map(describe).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+fn describe(unknown: &UnknownName) -> String {
+    let UnknownName { backend, name, tool, may_be_prompt } = unknown;
+    match tool {
+        Some(tool) => format!("the tool {tool:?} of {backend:?} has no argument {name:?} among its properties"),
+        None if *may_be_prompt => {
+            format!("{backend:?} lists no tool or prompt {name:?}, which the configuration renames")
+        }
+        None => format!("{backend:?} lists no tool {name:?}, which the configuration changes"),
+    }
+}
+
+/// What the configuration has changed of a list, one line for each entry.
+fn rewritten(list: &ListView) -> impl Iterator<Item = String> {
+    let changed = list.entries().filter_map(|entry| Some((entry, entry.original.as_ref()?, entry.changes())));
+    changed.filter(|(.., changes)| !changes.is_empty()).map(|(entry, original, changes)| {
+        let line = format!("{original} of {:?} {}", list.backend_of(entry), changes.join(", "));
+        show::plain(&line, 1000)
+    })
 }
 
 fn warnings(list: &ListView) -> impl Iterator<Item = String> {

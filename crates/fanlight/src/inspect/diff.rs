@@ -8,6 +8,7 @@ use std::sync::Arc;
 use fanlight_canonical::{BackendClient as _, Endpoint};
 use fanlight_config::Config;
 use fanlight_frontend::serve_http;
+use fanlight_gateway::catalogue::{Entry, ListView};
 use fanlight_protocol::param_header::{self, ParamHeader};
 use fanlight_protocol::{Era, Json, Response};
 use tokio::net::TcpListener;
@@ -20,7 +21,8 @@ use crate::failure::Failure;
 use crate::out::say;
 use crate::wiring::{Assembly, frontend_settings};
 
-/// Prints the differences of the two results; fails if there are any.
+/// Prints what the configuration changes of the tool, and the differences of the two results; fails if the results
+/// differ.
 pub(crate) async fn diff(config: &Config, args: &CallArgs) -> Result<(), Failure> {
     let arguments = arguments(&args.arguments)?;
     let config = &looked_through(config, &args.endpoint);
@@ -45,6 +47,15 @@ pub(crate) async fn diff(config: &Config, args: &CallArgs) -> Result<(), Failure
     Err(Failure::other("the results differ (a tool that answers differently each time differs here too)"))
 }
 
+/// Prints how the tool differs from what its server says of it, which is as configured.
+fn say_intended(snapshot: &ListView, tool: &Entry) {
+    let Some(given) = snapshot.given(tool) else { return };
+    let differences = difference::of_values(&given, &tool.visible);
+    differences.iter().for_each(|line| say!("intended: tool {line}"));
+    let arguments = tool.changes().into_iter().filter(|change| change.contains("argument"));
+    arguments.for_each(|change| say!("intended: the tool {}", show::plain(&change, 300)));
+}
+
 /// The parameters of a tool that its calls repeat in headers.
 fn mirrored(tool: &Json, limit: usize) -> Vec<ParamHeader> {
     let schema = tool.get("inputSchema");
@@ -66,7 +77,12 @@ async fn both(
     let (Some((_, backend)), Some(original)) = (backend, &tool.original) else {
         return Err(Failure::other("the tool has no backend"));
     };
-    let direct = backend.request(tool_call(original, arguments, Endpoint::Everything)).await;
+    say_intended(&snapshot, tool);
+    let mut call = tool_call(original, arguments, Endpoint::Everything);
+    // The server gets the arguments that the gateway would send it: the results are to be compared, not the requests.
+    let params = call.params.as_ref().map(|params| tool.rewrite_call(params)).transpose();
+    call.params = params.map_err(|error| Failure::usage(error.message))?;
+    let direct = backend.request(call).await;
     let direct = direct.map_err(|error| Failure::other(format!("backend {:?} {error}", backend.name())))?;
 
     let era = backend.status().era.unwrap_or(Era::Modern);

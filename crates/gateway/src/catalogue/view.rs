@@ -12,7 +12,7 @@ use fanlight_protocol::{Response, task_support};
 use super::ListKind;
 use super::pages::{self, Pages};
 use super::shown::{Collision, Shown};
-use super::snapshot::{Entry, Part, Snapshot};
+use super::snapshot::{Entry, Part, Snapshot, find_in};
 use super::unknown_name::UnknownName;
 use crate::merge::{self, Contribution, Except, Merged};
 use crate::topology::{self, BackendId, Filtered, View};
@@ -262,6 +262,14 @@ impl ListView {
         }
         let keys = self.entries().filter_map(|entry| entry.key.as_ref()?.as_str());
         keys.filter_map(|name| topology::client_objection(&name)).collect()
+    }
+
+    /// The entry as its server gave it.
+    #[must_use]
+    pub fn given(&self, entry: &Entry) -> Option<Json> {
+        let (kind, original) = (self.whole.kind?, entry.original.as_ref()?.as_str()?);
+        let part = self.whole.parts.iter().find(|part| part.backend == entry.backend)?;
+        find_in(&part.contribution, kind, &original)
     }
 
     /// The names in the configuration that servers do not list.
