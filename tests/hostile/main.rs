@@ -30,6 +30,7 @@ mod redirects;
 mod request_state;
 mod sessions;
 mod slow_readers;
+mod suspended_calls;
 mod target;
 mod tasks;
 mod terminal;

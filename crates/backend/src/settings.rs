@@ -235,6 +235,8 @@ pub struct Limits {
     pub concurrency: usize,
     /// Sessions of clients, besides the one that Fanlight itself uses.
     pub sessions: usize,
+    /// Sessions besides, each of one running or suspended request; further ones count among `sessions`.
+    pub request_sessions: usize,
     /// Resources whose updates clients have subscribed to at the same time, and as many tasks.
     pub subscriptions: usize,
     /// Bytes of one message: a line, an event or a body.

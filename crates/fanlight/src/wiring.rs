@@ -170,6 +170,7 @@ pub(crate) fn backend_settings(
     server: &fanlight_config::Server,
     telemetry: &Telemetry,
 ) -> BackendSettings {
+    let is_process = matches!(server.transport, fanlight_config::Transport::Stdio { .. });
     BackendSettings {
         name: server.name.clone(),
         transport: server.transport.clone(),
@@ -231,12 +232,9 @@ pub(crate) fn backend_settings(
         },
         limits: fanlight_backend::Limits {
             concurrency: server.concurrency,
-            sessions: match server.transport {
-                fanlight_config::Transport::Stdio { .. } => config.limits.processes,
-                fanlight_config::Transport::Http { .. } | fanlight_config::Transport::Sse { .. } => {
-                    config.limits.backend_sessions
-                }
-            },
+            sessions: if is_process { config.limits.processes } else { config.limits.backend_sessions },
+            // All of them at the same time. Each over stdio is a process, which is counted as such.
+            request_sessions: if is_process { 0 } else { server.concurrency + config.limits.suspended_calls },
             subscriptions: config.limits.subscriptions,
             message_bytes: config.limits.message,
             invalid_output: config.limits.invalid_output,

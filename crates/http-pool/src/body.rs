@@ -1,4 +1,5 @@
-//! The body of a response. The rest of a long one is read from the socket without hyper.
+//! The body of a response. The rest of a long one is read from the socket without hyper, and so is all of one that was
+//! withheld from it (`head_gate`).
 //!
 //! hyper hands out what it has read in buffers of its own, which have to be copied together. [`ResponseBody::read_into`]
 //! takes the socket out of hyper's connection instead, reads the announced rest into the caller's buffer, and gives the
@@ -11,13 +12,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
-use http::{HeaderMap, Version, header};
+use futures_util::FutureExt as _;
+use http::{HeaderMap, Response, Version, header};
 use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
 use tokio::net::TcpStream;
 
 use crate::connection::Connection;
 use crate::pool::Pool;
+use crate::socket_body::{Framing, SocketBody};
 use crate::{BodyBuffer, Error};
 
 /// With fewer bytes left, the copy is cheaper than a new hyper connection.
@@ -35,7 +38,13 @@ pub struct ResponseBody {
 enum Reading {
     ByHyper,
     Directly(DirectReader),
-    /// It has been read directly, or the connection has ended.
+    /// All of it, decoded here.
+    Withheld {
+        body: Box<SocketBody>,
+        /// Whether the connection can be used again after it.
+        is_reusable: bool,
+    },
+    /// It has been read without hyper, or the connection has ended.
     Ended,
 }
 
@@ -58,14 +67,32 @@ pub(crate) struct CheckedOut {
 }
 
 impl ResponseBody {
-    pub(crate) fn new(incoming: Incoming, version: Version, connection: CheckedOut) -> Self {
-        Self { incoming, version, reading: Reading::ByHyper, connection }
+    /// The response with its body, on this connection.
+    pub(crate) fn of(response: Response<Incoming>, mut checked_out: CheckedOut) -> Response<Self> {
+        let (head, incoming) = response.into_parts();
+        let reading = match &mut checked_out.connection {
+            Some(connection) if connection.is_withholding() => {
+                let framing = Framing::of(&head.headers, incoming.size_hint().exact());
+                let parts = connection.dismantle();
+                checked_out.connection = None;
+                parts.map_or(Reading::Ended, |(stream, unread)| Reading::Withheld {
+                    body: Box::new(SocketBody::new(stream, unread, framing)),
+                    is_reusable: head.version == Version::HTTP_11 && !announces_close(&head.headers),
+                })
+            }
+            _ => Reading::ByHyper,
+        };
+        let body = Self { incoming, version: head.version, reading, connection: checked_out };
+        Response::from_parts(head, body)
     }
 
     /// The bytes that have not been handed out, if their number is known.
     #[must_use]
     pub fn length(&self) -> Option<u64> {
-        self.incoming.size_hint().exact()
+        match &self.reading {
+            Reading::Withheld { body, .. } => body.length(),
+            Reading::ByHyper | Reading::Directly(_) | Reading::Ended => self.incoming.size_hint().exact(),
+        }
     }
 
     /// Polls for the next bytes; `None` at the end. Trailers are ignored.
@@ -74,6 +101,13 @@ impl ResponseBody {
     ///
     /// The connection broke before the end.
     pub fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Error>> {
+        if let Reading::Withheld { body, .. } = &mut self.reading {
+            let next = ready!(body.poll_chunk(cx)).map_err(Error::Socket)?;
+            if next.is_none() {
+                self.end_withheld();
+            }
+            return Poll::Ready(Ok(next));
+        }
         let (Reading::ByHyper, Some(connection)) = (&self.reading, &mut self.connection.connection) else {
             return Poll::Ready(Ok(None));
         };
@@ -103,6 +137,7 @@ impl ResponseBody {
             }
         }
         match &mut self.reading {
+            Reading::Withheld { .. } => Ok(None),
             Reading::ByHyper | Reading::Ended => Ok(Some(0)),
             Reading::Directly(DirectReader { left: 0, .. }) => {
                 self.return_to_hyper().await;
@@ -145,6 +180,18 @@ impl ResponseBody {
         let is_reusable = !has_surplus && self.version == Version::HTTP_11 && !announces_close(headers);
         self.reading = Reading::Directly(DirectReader { stream, left: missing - undecoded.len(), is_reusable });
         Ok(Some(decoded.len() + undecoded.len()))
+    }
+
+    /// The body has been read to its end: the socket is hyper's again, if it can be used for another request.
+    fn end_withheld(&mut self) {
+        if let Reading::Withheld { body, is_reusable: true } = std::mem::replace(&mut self.reading, Reading::Ended)
+            && let Some(stream) = body.into_reusable()
+            && self.connection.pool.has_few_idle()
+            // A handshake of HTTP/1.1 waits for nothing.
+            && let Some(Ok(connection)) = Connection::over(stream, true).now_or_never()
+        {
+            self.connection.connection = Some(connection);
+        }
     }
 
     async fn return_to_hyper(&mut self) {

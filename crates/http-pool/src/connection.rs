@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{Request, Response};
 use http_body::{Body as _, Frame};
 use http_body_util::Full;
@@ -18,6 +18,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio_util::sync::ReusableBoxFuture;
 
+use crate::head_gate::{GatedStream, HeadGate};
 use crate::shared_waker::SharedWaker;
 
 /// Bytes of a request body that a socket with empty buffers takes in the first write.
@@ -37,10 +38,12 @@ pub(crate) struct Connection {
     was_idle: bool,
     /// The length of the body that was sent last, in bytes.
     sent: u64,
+    /// Whether the next response is withheld from hyper.
+    gate: HeadGate,
 }
 
 /// hyper's connection future; `None` once it has ended.
-struct Driver(Option<http1::Connection<TokioIo<TcpStream>, Full<Bytes>>>);
+struct Driver(Option<http1::Connection<TokioIo<GatedStream>, Full<Bytes>>>);
 
 /// The error holds the request if nothing of it was written.
 type Outcome = Result<Response<Incoming>, TrySendError<Request<Full<Bytes>>>>;
@@ -48,7 +51,8 @@ type Outcome = Result<Response<Incoming>, TrySendError<Request<Full<Bytes>>>>;
 impl Connection {
     /// A connection over `stream`, on which nothing of an earlier response is left to read.
     pub(crate) async fn over(stream: TcpStream, was_idle: bool) -> hyper::Result<Box<Self>> {
-        let (sender, driver) = http1::handshake(TokioIo::new(stream)).await?;
+        let gate = HeadGate::default();
+        let (sender, driver) = http1::handshake(TokioIo::new(GatedStream::new(stream, gate.clone()))).await?;
         let shared = Arc::<SharedWaker>::default();
         Ok(Box::new(Self {
             sender,
@@ -58,14 +62,20 @@ impl Connection {
             shared,
             was_idle,
             sent: 0,
+            gate,
         }))
     }
 
     /// Queues a request. [`Connection::poll_response`] writes it, and before that polls the driver once: bytes that
-    /// arrived since the last response are an error, and close the connection with nothing written.
-    pub(crate) fn send(&mut self, request: Request<Full<Bytes>>) {
+    /// arrived since the last response are an error, and close the connection with nothing written. `may_last`: if the
+    /// response is an event stream, its body is withheld from hyper.
+    pub(crate) fn send(&mut self, request: Request<Full<Bytes>>, may_last: bool) {
         self.shared.begin_poll();
         self.sent = request.body().size_hint().lower();
+        // The rest of a request that is still being written would be lost with hyper's connection.
+        if may_last && self.has_sent_all() {
+            self.gate.arm();
+        }
         self.response.set(self.sender.try_send_request(request));
     }
 
@@ -106,11 +116,22 @@ impl Connection {
         self.sent <= WRITTEN_AT_ONCE
     }
 
-    /// Takes the socket from hyper, with the bytes that hyper has read from it and not interpreted. `None` if the
-    /// connection has ended.
-    pub(crate) fn dismantle(&mut self) -> Option<(TcpStream, Bytes)> {
+    /// Whether the body of the response is withheld from hyper.
+    pub(crate) fn is_withholding(&self) -> bool {
+        self.gate.is_withholding()
+    }
+
+    /// Takes the socket from hyper, with the bytes that were read from it and that hyper has not interpreted. `None` if
+    /// the connection has ended.
+    pub(crate) fn dismantle(&mut self) -> Option<(TcpStream, BytesMut)> {
         let http1::Parts { io, read_buf, .. } = self.driver.0.take()?.into_parts();
-        Some((io.into_inner(), read_buf))
+        let (stream, pending) = io.into_inner().into_parts();
+        if read_buf.is_empty() {
+            return Some((stream, pending));
+        }
+        let mut unread = BytesMut::from(read_buf);
+        unread.extend_from_slice(&pending);
+        Some((stream, unread))
     }
 
     /// Whether another request can be sent. To be called once the body of the last response has been dropped.

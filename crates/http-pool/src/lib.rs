@@ -3,21 +3,25 @@
 //! hyper expects a connection to be a task of its own. Each request would then wake that task, and its response would
 //! wake the task of the request. Here the future that waits for a response drives the connection (`connection`), an
 //! idle connection is driven by the pool's reaper (`pool`), and the rest of a long body is read from the socket
-//! without hyper (`body`). This saves two task switches for each call, and a copy of a long body.
+//! without hyper (`body`). This saves two task switches for each call, and a copy of a long body. An event stream that may
+//! last is read without hyper from its first byte, so that it keeps no buffers (`head_gate`, `socket_body`).
 //!
 //! What must hold, and what `fuzz/fuzz_targets/http_pool.rs` tries to break: **a response never contains a byte that
 //! the server sent for another request.** It follows from these rules, each stated where the code relies on it:
 //!
 //! 1. A connection has one owner: a request, a response body, or the idle list.
 //! 2. It becomes idle only when hyper, or the direct reader, has read exactly the announced response.
-//! 3. It is polled before anything is written to it, so that bytes that arrived while it was idle close it.
+//! 3. It is polled before anything is written to it, so that bytes that arrived while it was idle close it. Only from the
+//!    first byte of the request on are bytes withheld from hyper.
 
 mod body;
 mod body_buffer;
 mod connection;
 mod connector;
+mod head_gate;
 mod pool;
 mod shared_waker;
+mod socket_body;
 pub mod worker;
 
 use std::io;
@@ -78,6 +82,8 @@ pub struct ResponseFuture {
     pool: Arc<Pool>,
     state: State,
     has_yielded: bool,
+    /// The response may be an event stream that lasts.
+    may_last: bool,
 }
 
 enum State {
@@ -116,15 +122,25 @@ impl PooledClient {
     /// header. If the server has closed an idle connection before anything of the request was written to it, the
     /// request is sent on another connection; it is never sent twice.
     pub fn execute(&self, request: Request<Full<Bytes>>) -> ResponseFuture {
+        self.begin(request, false)
+    }
+
+    /// [`PooledClient::execute`] for a request whose response may be an event stream that lasts for minutes with little
+    /// to read. It takes some memory less while it waits, and some processor time more.
+    pub fn execute_lasting(&self, request: Request<Full<Bytes>>) -> ResponseFuture {
+        self.begin(request, true)
+    }
+
+    fn begin(&self, request: Request<Full<Bytes>>, may_last: bool) -> ResponseFuture {
         let pool = Arc::clone(self.pools.get(|| self.new_pool()));
         let state = match pool.take() {
             Some(mut connection) => {
-                connection.send(request);
+                connection.send(request, may_last);
                 State::Sent(connection)
             }
             None => State::Unsent(Box::new(request)),
         };
-        ResponseFuture { pool, state, has_yielded: false }
+        ResponseFuture { pool, state, has_yielded: false, may_last }
     }
 
     /// Closes all idle connections, so that the next requests go out on new ones. For when one connection has turned out
@@ -150,12 +166,12 @@ impl Future for ResponseFuture {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let Self { pool, state, .. } = &mut *self;
+        let Self { pool, state, may_last, .. } = &mut *self;
         loop {
             *state = match std::mem::replace(state, State::Done) {
                 State::Unsent(request) => match pool.take() {
                     Some(mut connection) => {
-                        connection.send(*request);
+                        connection.send(*request, *may_last);
                         State::Sent(connection)
                     }
                     None => State::Waiting(request, pool.wait()),
@@ -168,7 +184,7 @@ impl Future for ResponseFuture {
                     Poll::Ready(supplied) => {
                         let supplied = supplied.unwrap_or(Err(ConnectError::Stopped));
                         let mut connection = supplied.map_err(Error::Connect)?;
-                        connection.send(*request);
+                        connection.send(*request, *may_last);
                         State::Sent(connection)
                     }
                 },
@@ -178,10 +194,8 @@ impl Future for ResponseFuture {
                         return Poll::Pending;
                     }
                     Poll::Ready(Ok(response)) => {
-                        let version = response.version();
                         let connection = CheckedOut { pool: Arc::clone(pool), connection: Some(connection) };
-                        let response = response.map(|incoming| ResponseBody::new(incoming, version, connection));
-                        return Poll::Ready(Ok(response));
+                        return Poll::Ready(Ok(ResponseBody::of(response, connection)));
                     }
                     // The error holds the request only if nothing of it was written.
                     Poll::Ready(Err(mut error)) => match error.take_message().filter(|_| connection.was_idle()) {

@@ -72,6 +72,12 @@ impl Pool {
         Some(connection)
     }
 
+    /// Whether a connection that has served a stream is worth keeping: there are few idle ones. Many streams may end at
+    /// the same time.
+    pub(crate) fn has_few_idle(&self) -> bool {
+        self.state().idle.len() < KEPT.min(self.max_idle)
+    }
+
     /// Takes back a connection that can be used again.
     pub(crate) fn give(&self, connection: Box<Connection>) {
         let surplus = self.state().put(connection, self.max_idle);

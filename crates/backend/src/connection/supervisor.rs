@@ -143,7 +143,8 @@ impl Supervisor {
         shutdown.run_until_cancelled(self.keep_connected()).await;
         let last = self.state.send_replace(State { phase: Phase::Stopped, attempted: true, ..State::default() });
         if let Phase::Ready(connection) = last.phase {
-            connection.close().await;
+            // Boxed, as all that is large and seldom: there is such a task for each session.
+            Box::pin(connection.close()).await;
         }
     }
 
@@ -173,7 +174,7 @@ impl Supervisor {
             let connecting = asked_by.connecting(&self.context.telemetry);
             asked_by = &self.context.root;
             let process = AtomicU64::new(0);
-            let error = match self.connect(remembered, last_loss, connecting, &process).await {
+            let error = match Box::pin(self.connect(remembered, last_loss, connecting, &process)).await {
                 Ok(connection) => {
                     if std::mem::replace(&mut was_connected, true) && !rested {
                         counters.reconnected();
@@ -346,9 +347,9 @@ impl Supervisor {
         let loss = loop {
             tokio::select! {
                 loss = connection.lost() => break loss,
-                () = connection.doubted() => connection.prove(self.settings.timeouts.ping).await,
+                () = connection.doubted() => Box::pin(connection.prove(self.settings.timeouts.ping)).await,
                 () = self.context.health.check_is_due(), if self.for_client.is_none() => {
-                    connection.prove(self.context.health.check_timeout()).await;
+                    Box::pin(connection.prove(self.context.health.check_timeout())).await;
                 }
                 () = self.retire_when_unused(connection) => {}
             }

@@ -241,7 +241,7 @@ impl Handshake<'_> {
             transport.notify(initialized_text()).await?;
         }
         let dialect = Dialect::new(revision, self.own_info.clone());
-        Ok(Agreed { transport, dialect, description })
+        Ok(Agreed { transport, dialect, description: description.detached() })
     }
 }
 

@@ -32,13 +32,13 @@ pub(super) struct ServerRequests<'a> {
 
 impl ServerRequests<'_> {
     /// Forwards requests and answers, without end.
-    pub(super) async fn forward(self, requests: &mut mpsc::Receiver<UnsolicitedRequest>) {
+    pub(super) async fn forward(self, requests: &mut mpsc::Receiver<Box<UnsolicitedRequest>>) {
         let (mut open, deadline) = (OpenServerRequests::default(), Arc::<PausableDeadline>::default());
         loop {
             tokio::select! {
                 biased;
                 reply = open.next() => self.send(reply.text, reply.pause),
-                request = requests.recv() => match request {
+                request = requests.recv() => match request.map(|request| *request) {
                     Some(UnsolicitedRequest::Request(request)) => match self.ask(&request, &deadline) {
                         Ok(pending) => open.add(pending),
                         Err(text) => self.send(text, None),

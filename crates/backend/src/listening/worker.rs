@@ -23,7 +23,7 @@ pub(crate) struct ListeningWorker {
     pub(crate) state: watch::Receiver<State>,
     /// Requests a connection.
     pub(crate) wanted: Arc<Notify>,
-    pub(crate) requests: mpsc::Receiver<UnsolicitedRequest>,
+    pub(crate) requests: mpsc::Receiver<Box<UnsolicitedRequest>>,
     /// Longest wait for a server to acknowledge a subscription.
     pub(crate) patience: Duration,
 }
@@ -68,20 +68,21 @@ impl ListeningWorker {
         }
     }
 
-    /// Keeps up the subscriptions on one connection, without end.
+    /// Keeps up the subscriptions on one connection, without end. Each kind is boxed, since there is such a task for each
+    /// session, and the kinds differ in size.
     async fn keep(&mut self, connection: &Arc<Connection>, is_repeated: bool) {
         let Self { registry, origin, context, patience, requests, .. } = self;
         match (&*origin, connection.era()) {
             (Origin::Base, Era::Modern) => {
                 registry.reset_verdicts();
                 let nesting = context.limits.nesting;
-                SharedSubscription::new((registry, &context.name), connection, nesting, *patience, is_repeated)
-                    .keep()
-                    .await;
+                let subscription =
+                    SharedSubscription::new((registry, &context.name), connection, nesting, *patience, is_repeated);
+                Box::pin(subscription.keep()).await;
             }
             (Origin::Base, Era::Legacy) => {
                 registry.reset_verdicts();
-                legacy::Base { registry, connection, is_repeated }.keep().await;
+                Box::pin(legacy::Base { registry, connection, is_repeated }.keep()).await;
             }
             (Origin::Session(session), Era::Legacy) => {
                 let server_requests = ServerRequests {
@@ -92,16 +93,18 @@ impl ListeningWorker {
                     tasks: &context.tasks,
                 };
                 let own = legacy::Own { registry, connection, session, is_repeated };
-                tokio::join!(server_requests.forward(requests), own.keep());
+                let (forwarding, listening) = (server_requests.forward(requests), own.keep());
+                Box::pin(async { tokio::join!(forwarding, listening) }).await;
             }
-            (Origin::Pooled(principal), Era::Legacy) => legacy::keep_pooled(registry, connection, principal).await,
+            (Origin::Pooled(principal), Era::Legacy) => {
+                Box::pin(legacy::keep_pooled(registry, connection, principal)).await;
+            }
             (Origin::Request(principal), Era::Legacy) => {
                 let (limits, tasks) = (context.server_request_limits(), &context.tasks);
                 let server_requests = ServerRequests { registry, connection, session: None, limits, tasks };
-                tokio::join!(
-                    server_requests.forward(requests),
-                    legacy::keep_of_request(registry, connection, principal)
-                );
+                let forwarding = server_requests.forward(requests);
+                let listening = legacy::keep_of_request(registry, connection, principal);
+                Box::pin(async { tokio::join!(forwarding, listening) }).await;
             }
             (Origin::Session(_) | Origin::Pooled(_) | Origin::Request(_), Era::Modern) => {}
         }

@@ -76,10 +76,18 @@ impl ClientConnections {
     }
 
     /// Ends a connection for one of `newcomer` if there are `limit` already: of the peer that has most, though never of
-    /// one that has fewer than the newcomer, the one that has been idle longest.
-    pub(super) fn make_room(&mut self, limit: usize, newcomer: &Peer) -> Result<(), BackendError> {
-        let spares = self.spare.values().map(Vec::len).sum::<usize>();
-        if self.owned.len() + spares < limit {
+    /// one that has fewer than the newcomer, the one that has been idle longest. Not counted are as many as `of_requests`
+    /// that each belong to one running or suspended request, of which there are limits of their own.
+    pub(super) fn make_room(
+        &mut self,
+        owner: &Owner,
+        (limit, of_requests): (usize, usize),
+        newcomer: &Peer,
+    ) -> Result<(), BackendError> {
+        let running = self.running_requests();
+        if (matches!(owner, Owner::Request(_)) && running < of_requests)
+            || self.all() - running.min(of_requests) < limit
+        {
             return Ok(());
         }
         // A spare one knows nothing that anyone needs.
@@ -94,6 +102,18 @@ impl ClientConnections {
         let owner = self.longest_idle(newcomer).ok_or(BackendError::TooManySessions { limit })?;
         self.end(&owner);
         Ok(())
+    }
+
+    fn all(&self) -> usize {
+        self.owned.len() + self.spare.values().map(Vec::len).sum::<usize>()
+    }
+
+    /// The connections that each belong to one running or suspended request.
+    fn running_requests(&self) -> usize {
+        let is_running = |(owner, it): &(&Owner, &Arc<SupervisedConnection>)| {
+            matches!(owner, Owner::Request(_)) && it.idle().is_none()
+        };
+        self.owned.iter().filter(is_running).count()
     }
 
     fn longest_idle(&self, newcomer: &Peer) -> Option<Owner> {
@@ -124,12 +144,16 @@ impl ClientConnections {
     }
 
     /// A request has ended that had a connection to itself. The connection is spare from now on, unless the server has
-    /// asked the client something on it, or has a task of it.
-    pub(super) fn release(&mut self, owner: &Owner, key: SpareKey) {
-        let is_idle = |connection: &Arc<SupervisedConnection>| connection.idle().is_some();
-        let Some(connection) = self.owned.get(owner).filter(|connection| is_idle(connection)) else { return };
-        if connection.has_asked() {
+    /// asked the client something on it, or has a task of it, or there are `limit` connections besides those of requests.
+    pub(super) fn release(&mut self, owner: &Owner, key: SpareKey, limit: usize) {
+        let Some(connection) = self.owned.get(owner).filter(|connection| connection.idle().is_some()) else { return };
+        let is_surplus = self.all() - self.running_requests() > limit;
+        if connection.has_asked() || (is_surplus && !connection.has_task()) {
             self.end(owner);
+        } else if is_surplus {
+            let peer = connection.peer().clone();
+            let ended = self.longest_idle(&peer).unwrap_or_else(|| owner.clone());
+            self.end(&ended);
         } else if !connection.has_task()
             && let Some(connection) = self.owned.remove(owner)
         {

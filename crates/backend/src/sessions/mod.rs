@@ -31,7 +31,7 @@ use crate::listening::{self, Listeners, ListeningWorker};
 use crate::process_log::ProcessLog;
 use crate::request::TransportContext;
 use crate::request::declared::Declared;
-use crate::settings::{EraChoice, SessionPolicy};
+use crate::settings::{EraChoice, Limits, SessionPolicy};
 use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedSender};
 use clients::{ClientConnections, Owner};
 use fanlight_canonical::{BackendError, Call, CallContext, Listen, Listening, Peer, Principal, SessionKey};
@@ -75,7 +75,7 @@ struct Release {
 impl Drop for Release {
     fn drop(&mut self) {
         let key = (self.owner.principal().clone(), self.capabilities.clone());
-        self.pool.connections().release(&self.owner, key);
+        self.pool.connections().release(&self.owner, key, self.pool.settings.context.limits.sessions);
     }
 }
 
@@ -426,7 +426,8 @@ impl SessionPool {
                 (Origin::Request(caller.principal().clone()), false)
             }
         };
-        connections.make_room(self.settings.context.limits.sessions, &client.peer)?;
+        let Limits { sessions, request_sessions, .. } = self.settings.context.limits;
+        connections.make_room(&owner, (sessions, request_sessions), &client.peer)?;
         let is_second_era = base.era() == Era::Modern;
         let known = if is_second_era { Known { era: Era::Legacy, sse: false } } else { base.known() };
         let is_proven = matches!(self.legacy_era.finding(base), Some(Finding::Served(_)));

@@ -24,7 +24,7 @@ pub(crate) enum UnsolicitedRequest {
 pub(crate) struct UnsolicitedSender {
     registry: Arc<SubscriptionRegistry>,
     origin: Origin,
-    requests: mpsc::Sender<UnsolicitedRequest>,
+    requests: mpsc::Sender<Box<UnsolicitedRequest>>,
 }
 
 impl UnsolicitedSender {
@@ -32,7 +32,8 @@ impl UnsolicitedSender {
     pub(crate) fn new(
         registry: Arc<SubscriptionRegistry>,
         origin: Origin,
-    ) -> (Self, mpsc::Receiver<UnsolicitedRequest>) {
+    ) -> (Self, mpsc::Receiver<Box<UnsolicitedRequest>>) {
+        // Boxed, since a channel has memory for all that can wait, and there is one for each session.
         let (requests, receiver) = mpsc::channel(QUEUE);
         (Self { registry, origin, requests }, receiver)
     }
@@ -88,6 +89,7 @@ impl UnsolicitedSender {
 
     /// Only a connection that one client has to itself says which client a request is for.
     fn send(&self, request: impl FnOnce() -> UnsolicitedRequest) -> bool {
-        matches!(self.origin, Origin::Session(_) | Origin::Request(_)) && self.requests.try_send(request()).is_ok()
+        matches!(self.origin, Origin::Session(_) | Origin::Request(_))
+            && self.requests.try_send(Box::new(request())).is_ok()
     }
 }

@@ -94,6 +94,7 @@ async fn legacy_status_is_translated_if_nothing_has_to_be_inlined() {
     let limits = Limits {
         concurrency: 1,
         sessions: 1,
+        request_sessions: 0,
         subscriptions: 1,
         message_bytes: 1024,
         invalid_output: 1024,

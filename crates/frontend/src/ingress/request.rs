@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use fanlight_canonical::{CallContext, Caller, Core, Peer, SessionRequest};
+use fanlight_protocol::capability::can_be_asked;
 use fanlight_protocol::member_name::is_confusable_method;
 use fanlight_protocol::{Era, Json, Method, Request, Response, Revision, RpcError, code};
 use fanlight_telemetry::ServerSpan;
@@ -13,11 +14,18 @@ use crate::eras::notifications::NotificationFilter;
 use crate::eras::params::{Meta, Params};
 use crate::eras::render::Rendering;
 use crate::eras::{era, fault, input, legacy, modern};
+use crate::memory::UNCOUNTED;
 use crate::session::{Cancellation, Client, Session};
 use crate::streams::{ActiveSession, SessionStreams};
 use crate::suspended::{Resumption, Retry, SuspendableCall};
 
 type Responses = Box<dyn ResponseStream<Response>>;
+
+/// A part of a request for a call that may be suspended: a small one in memory of its own, since it would keep a whole
+/// buffer of its connection in memory. A larger one is counted as long as it is kept.
+fn in_own_memory(value: Json) -> Json {
+    if value.bytes().len() <= UNCOUNTED { value.detached() } else { value }
+}
 
 /// A request whose params have been read.
 pub(super) struct ParsedRequest {
@@ -158,11 +166,14 @@ impl<C: Core> Ingress<C> {
             }
         };
         let tasks = sender.tasks();
+        let may_be_suspended = method.may_need_input() && can_be_asked(&sender.capabilities);
+        let kept = |value: Json| if may_be_suspended { in_own_memory(value) } else { value };
+        let params = params.map(kept);
         let context = CallContext {
             caller,
             peer,
-            client_info: sender.client_info,
-            capabilities: sender.capabilities,
+            client_info: sender.client_info.map(kept),
+            capabilities: kept(sender.capabilities),
             log_level: sender.log_level,
             wants_progress,
             request: None,

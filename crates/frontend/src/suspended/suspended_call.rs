@@ -76,7 +76,7 @@ impl SuspendedCall {
 
     /// Sets the capabilities of the client, by its latest request.
     pub(super) fn set_capabilities(&mut self, capabilities: Json) {
-        self.capabilities = Some(capabilities);
+        self.capabilities = Some(capabilities.detached());
     }
 
     /// Adds a server request, unless the client cannot be asked.

@@ -22,6 +22,8 @@ struct Plan {
     early: bool,
     /// The server closes its half of the connection after the first response.
     closes: bool,
+    /// The first response may be an event stream that lasts.
+    may_last: bool,
     reading: Reading,
     request: Bytes,
     response: Vec<u8>,
@@ -57,13 +59,15 @@ impl Plan {
             1 => body_len + usize::from(byte(3)),
             _ => body_len,
         };
-        let mut response = match byte(4) % 6 {
+        let may_last = flags & 64 != 0;
+        let ok = if may_last { "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream" } else { "HTTP/1.1 200 OK" };
+        let mut response: Vec<u8> = match byte(4) % 6 {
             0 => Vec::new(),
-            1 => b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_vec(),
-            2 => format!("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: {announced}\r\n\r\n").into(),
-            3 => format!("HTTP/1.1 200 OK\r\ncontent-length: {announced}\r\nconnection: close\r\n\r\n").into(),
+            1 => format!("{ok}\r\ntransfer-encoding: chunked\r\n\r\n").into(),
+            2 => format!("HTTP/1.1 100 Continue\r\n\r\n{ok}\r\ncontent-length: {announced}\r\n\r\n").into(),
+            3 => format!("{ok}\r\ncontent-length: {announced}\r\nconnection: close\r\n\r\n").into(),
             4 => b"HTTP/1.1 204 No Content\r\n\r\n".to_vec(),
-            _ => format!("HTTP/1.1 200 OK\r\ncontent-length: {announced}\r\n\r\n").into(),
+            _ => format!("{ok}\r\ncontent-length: {announced}\r\n\r\n").into(),
         };
         if byte(4) % 6 == 1 && body_len > 0 {
             response.extend(format!("{body_len:x}\r\n").into_bytes());
@@ -79,6 +83,7 @@ impl Plan {
         Self {
             early: flags & 1 != 0,
             closes: flags & 2 != 0,
+            may_last,
             reading: match flags >> 3 & 3 {
                 0 => Reading::HeadOnly,
                 1 => Reading::FirstChunk,
@@ -118,7 +123,9 @@ async fn converse(plan: Plan) {
     };
     let client = PooledClient::new(format!("http://{address}/").parse().unwrap(), settings);
     let first = async {
-        if let Ok(mut response) = client.execute(request(&address, "1", plan.request.clone())).await {
+        let request = request(&address, "1", plan.request.clone());
+        let response = if plan.may_last { client.execute_lasting(request) } else { client.execute(request) };
+        if let Ok(mut response) = response.await {
             read(&mut response, plan.reading).await;
         }
     };

@@ -17,6 +17,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 mod desync;
+mod event_streams;
 mod idle;
 mod long_bodies;
 

@@ -186,9 +186,11 @@ pub(super) fn retry_after(http: &HttpResponse) -> Option<Duration> {
     Some(pause.min(LONGEST))
 }
 
-/// The session that the server assigned with its answer to `initialize`.
+/// The session that the server assigned with its answer to `initialize`. In memory of its own, since a header keeps the
+/// whole head in memory.
 pub(super) fn session(http: &HttpResponse, request: &ActiveRequest<'_>) -> Option<HeaderValue> {
-    if HttpTransport::is_initialize(request) { http.headers.get(SESSION_ID).cloned() } else { None }
+    let session = http.headers.get(SESSION_ID).filter(|_| HttpTransport::is_initialize(request))?;
+    HeaderValue::from_bytes(session.as_bytes()).ok()
 }
 
 /// Whether a response says that its body is one answer in JSON.

@@ -63,6 +63,8 @@ pub(super) struct HttpRequest {
     pub(super) headers: HeaderMap,
     /// Empty if there is none.
     pub(super) body: Bytes,
+    /// The response may be an event stream that lasts with little to read.
+    pub(super) may_last: bool,
 }
 
 /// A response whose body has not been read yet.
@@ -110,14 +112,17 @@ impl HttpClient {
 
     /// Sends a request once the future is polled; its worker is the current one.
     pub(super) fn execute(&self, request: HttpRequest) -> ResponseFuture {
-        let HttpRequest { method, target, headers, body } = request;
+        let HttpRequest { method, target, headers, body, may_last } = request;
         match self {
             Self::Pooled(client) => {
                 let mut request = http::Request::new(Full::new(body));
                 *request.method_mut() = method;
                 *request.uri_mut() = target.path.clone();
                 *request.headers_mut() = headers;
-                ResponseFuture::Pooled(client.execute(request))
+                ResponseFuture::Pooled(match may_last {
+                    true => client.execute_lasting(request),
+                    false => client.execute(request),
+                })
             }
             Self::Reqwest(client) => {
                 let mut request = reqwest::Request::new(method, target.url.clone());

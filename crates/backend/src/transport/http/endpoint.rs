@@ -84,6 +84,12 @@ impl HttpEndpoint {
         self.execute_at(&self.target, method, headers, body)
     }
 
+    /// [`Self::execute`] for a request whose response may be an event stream that lasts with little to read.
+    pub(super) fn execute_lasting(&self, method: Method, headers: HeaderMap, body: Bytes) -> ResponseFuture {
+        let target = Arc::clone(&self.target);
+        self.client.execute(HttpRequest { method, target, headers, body, may_last: true })
+    }
+
     /// Sends a request to another URL of the same origin.
     pub(super) fn execute_at(
         &self,
@@ -92,7 +98,7 @@ impl HttpEndpoint {
         headers: HeaderMap,
         body: Bytes,
     ) -> ResponseFuture {
-        self.client.execute(HttpRequest { method, target: Arc::clone(target), headers, body })
+        self.client.execute(HttpRequest { method, target: Arc::clone(target), headers, body, may_last: false })
     }
 
     /// Runs a task whose outcome is not needed, unless too many such tasks are running.

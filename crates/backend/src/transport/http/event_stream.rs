@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use fanlight_protocol::sse::{self, Event, EventDecoder};
 use fanlight_telemetry::metrics::{BackendMetrics, Direction};
-use http::header::{self, HeaderName, HeaderValue};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 use super::HttpTransport;
 use super::client::{HttpError, HttpResponse};
@@ -43,7 +43,9 @@ pub(super) enum Opened {
 }
 
 impl EventStream {
-    pub(super) fn new(http: HttpResponse, context: &TransportContext) -> Self {
+    pub(super) fn new(mut http: HttpResponse, context: &TransportContext) -> Self {
+        // They keep the buffer in memory that the head was read into, as long as the stream lasts.
+        http.headers = HeaderMap::new();
         let (limit, counters) = (context.limits.message_bytes, Arc::clone(context.telemetry.metrics()));
         Self { http, events: EventDecoder::new(limit), limit, counters, received: false }
     }
@@ -92,7 +94,7 @@ impl HttpTransport {
         if let Some(id) = last_event {
             let _ = headers.try_insert(LAST_EVENT_ID, id.clone());
         }
-        let asked = self.endpoint.execute(http::Method::GET, headers, Bytes::new());
+        let asked = self.endpoint.execute_lasting(http::Method::GET, headers, Bytes::new());
         let http = asked.await.map_err(|error| self.endpoint.failure(&error))?;
         let status = http.status;
         if status.is_success() && super::answer::is_events(&http) {

@@ -71,7 +71,10 @@ impl HttpTransport {
     ) -> impl Future<Output = Result<Reply, BackendError>> + Send {
         let OutgoingRequest { request, text, mirror, propagation, .. } = outgoing;
         let headers = self.headers.of_request(mirror, &propagation);
-        let executing = self.post_with(headers, text);
+        let executing = match self.may_last(&request) {
+            true => self.post_lasting(headers, text),
+            false => self.post_with(headers, text),
+        };
         async move {
             let mut unanswered = Unanswered { transport: self, request: Some(&request) };
             let mut http = match executing.await {
@@ -88,6 +91,13 @@ impl HttpTransport {
             unanswered.request = None;
             reply
         }
+    }
+
+    /// Whether the response may be an event stream that lasts with little to read: that of a subscription, or of a call
+    /// that is suspended once the server asks its client, which has no session.
+    fn may_last(&self, request: &ActiveRequest<'_>) -> bool {
+        *request.method == Method::Listen
+            || (request.context.session().is_none() && !self.is_modern() && self.context.declared.can_be_asked())
     }
 
     /// A legacy server needs a notification; a modern one sees the stream close (2026-07-28
@@ -128,6 +138,11 @@ impl HttpTransport {
     fn post_with(&self, headers: HeaderMap, text: Bytes) -> ResponseFuture {
         self.context.telemetry.metrics().io(Direction::Transmit, text.len() as u64);
         self.endpoint.execute(http::Method::POST, headers, text)
+    }
+
+    fn post_lasting(&self, headers: HeaderMap, text: Bytes) -> ResponseFuture {
+        self.context.telemetry.metrics().io(Direction::Transmit, text.len() as u64);
+        self.endpoint.execute_lasting(http::Method::POST, headers, text)
     }
 
     /// Sends the answer to a question of the server's, while the stream of the call goes on being

@@ -49,11 +49,12 @@ impl HttpTransport {
         let (mut opened, mut missed) = (may_be_expired, false);
         loop {
             let (began, mut failing) = (Instant::now(), false);
-            match self.get(position.last_event.as_ref()).await {
+            // Boxed, since it is large and the stream outlasts it.
+            match Box::pin(self.get(position.last_event.as_ref())).await {
                 Ok(Opened::Stream(stream)) => {
                     report(StreamState::Open { missed });
                     opened = true;
-                    self.listen(*stream, &mut position).await;
+                    self.listen(stream, &mut position).await;
                     // Without an event id to resume from, what was sent meanwhile is lost.
                     missed = position.last_event.is_none();
                 }
@@ -83,7 +84,7 @@ impl HttpTransport {
     }
 
     /// Reads one stream to its end.
-    async fn listen(&self, mut stream: EventStream, position: &mut Position) {
+    async fn listen(&self, mut stream: Box<EventStream>, position: &mut Position) {
         loop {
             let more = stream.more().await;
             loop {

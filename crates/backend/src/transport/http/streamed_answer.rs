@@ -86,7 +86,8 @@ impl HttpTransport {
                 }
                 stream.advance(&mut position);
                 futile = if stream.has_received() { 0 } else { futile + 1 };
-                stream = self.resume(&position, request, &mut reading, &mut futile).await?;
+                // Boxed, since it is large and most streams do not break off.
+                stream = Box::pin(self.resume(&position, request, &mut reading, &mut futile)).await?;
             }
         }
     }
@@ -211,7 +212,9 @@ impl HttpTransport {
                     let waits = self.refuse_request(&asked);
                     reading.refused = waits.then(|| Instant::now() + AFTER_REFUSAL);
                 }
-                Message::Request(asked) => self.take_request(&asked, request, &mut reading.requests).await,
+                Message::Request(asked) => {
+                    Box::pin(self.take_request(&asked, request, &mut reading.requests)).await;
+                }
             }
         }
         Ok(answer)
@@ -288,7 +291,7 @@ impl HttpTransport {
         }
     }
 
-    fn is_modern(&self) -> bool {
+    pub(super) fn is_modern(&self) -> bool {
         self.revision.is_none_or(|revision| revision.era() == Era::Modern)
     }
 }

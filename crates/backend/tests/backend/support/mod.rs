@@ -71,6 +71,7 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
         limits: Limits {
             concurrency: 8,
             sessions: 8,
+            request_sessions: 0,
             subscriptions: 100,
             message_bytes: 1 << 20,
             invalid_output: 1 << 20,

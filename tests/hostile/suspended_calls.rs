@@ -1,0 +1,99 @@
+//! A thousand calls that wait for their clients.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fanlight_testkit::slicer::{member, plain_string};
+use fanlight_testkit::usage;
+use tokio::task::JoinSet;
+
+use crate::raw_client::{Connection, JSON_HEADERS, modern_headers, modern_request_with};
+use crate::scripted::{Backend, Era, Gate, Reply, Transport};
+use crate::target::{Bounds, Target};
+
+const CAN_BE_ASKED: &str = r#"{"roots":{}}"#;
+const ASK: &str = r#"{"jsonrpc":"2.0","id":"ask-{call}","method":"roots/list"}"#;
+/// As many as `limits.suspendedCalls` and `limits.backendSessions` allow by default.
+const CALLS: usize = 1000;
+/// Bytes of memory for each, in a debug build, whose futures are larger than those of a release. Buffers of hyper for
+/// its connections would take 32 KiB more.
+const MOST: u64 = 40 << 10;
+/// Connections that the clients use in turn.
+const CLIENTS: usize = 8;
+
+/// Sends a request on a kept connection; returns the response.
+async fn exchange(connection: Connection, body: &str) -> (String, Connection) {
+    let mut connection = connection;
+    let own = modern_headers(body);
+    let own = own.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let headers: Vec<(&str, &str)> = JSON_HEADERS.into_iter().chain(own).collect();
+    connection.request("POST", "/mcp", &headers, body.as_bytes()).await;
+    let (text, connection) = connection.response().await.finish().await;
+    // The data of the last event, if it is an event stream.
+    let data = text.lines().rev().find_map(|line| line.strip_prefix("data: ")).map(str::to_owned);
+    (data.unwrap_or(text), connection)
+}
+
+/// Sends all of these requests over a few connections from this address; returns the responses.
+async fn exchange_all(gateway: SocketAddr, requests: Vec<String>) -> Vec<String> {
+    let shared = Arc::new(std::sync::Mutex::new(VecDeque::from(requests)));
+    let mut clients = JoinSet::new();
+    for _ in 0..CLIENTS {
+        let requests = Arc::clone(&shared);
+        clients.spawn(async move {
+            let mut connection = Connection::open_from(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)), gateway).await;
+            let mut responses = Vec::new();
+            loop {
+                let Some(request) = requests.lock().unwrap().pop_front() else { return responses };
+                let (text, kept) = exchange(connection, &request).await;
+                responses.push(text);
+                connection = kept;
+            }
+        });
+    }
+    clients.join_all().await.into_iter().flatten().collect()
+}
+
+fn call(more: &str) -> String {
+    modern_request_with(CAN_BE_ASKED, "1", "tools/call", &format!(r#""name":"ask"{more}"#), "")
+}
+
+/// What a retry adds to its call, given the response that asked for input.
+fn input_for(suspended: &str) -> String {
+    let state = member(suspended, "result.requestState").unwrap_or_else(|| panic!("not suspended: {suspended}"));
+    let key = member(suspended, "result.inputRequests").and_then(|inputs| inputs.split('"').nth(1)).unwrap();
+    assert!(plain_string(state).is_some());
+    format!(r#","requestState":{state},"inputResponses":{{"{key}":{{"roots":[]}}}}"#)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_many_calls_as_allowed_are_suspended_in_little_memory() {
+    let backend = Backend::start(Era::Legacy, Transport::Http).await;
+    backend.offers_tools(&["t", "ask"]);
+    backend.serves_get();
+    let gate = Gate::new();
+    backend.on("tools/call", Reply::result(r#"{"content":[]}"#));
+    backend.on_target("tools/call", "ask", Reply::result(r#"{"content":[],"done":1}"#).after(&[ASK]).gated(&gate));
+    let target = Target::of(backend, "").await;
+    let (gateway, pid) = (target.gateway.mcp, target.gateway.pid());
+    // What the first calls leave for later ones is not counted.
+    let before = usage::resident_memory(pid);
+    let suspended = exchange_all(gateway, vec![call(""); CALLS]).await;
+    let retries: Vec<String> = suspended.iter().map(|response| call(&input_for(response))).collect();
+    let held = usage::resident_memory(pid).saturating_sub(before);
+    println!("{} bytes for each suspended call", held / CALLS as u64);
+    gate.open();
+    for done in exchange_all(gateway, retries).await {
+        assert_eq!(member(&done, "result.done"), Some("1"), "{done}");
+    }
+    assert!(held / CALLS as u64 <= MOST, "{} bytes for each suspended call", held / CALLS as u64);
+    let bounds = Bounds {
+        memory: 64 << 20,
+        processor: Duration::from_secs(60),
+        time: Duration::from_secs(120),
+        slowest_call: Duration::from_secs(5),
+    };
+    target.withstood(bounds).await;
+}
