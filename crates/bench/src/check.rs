@@ -32,6 +32,9 @@ const TOOLS: usize = 50;
 /// How many times more a call takes with spans in the ring, as by default, than without spans: the goal.
 const TRACING_COST: f64 = 1.10;
 
+/// How many times more a call takes with endpoints and changed tools than without: the goal.
+const REWRITING_COST: f64 = 1.03;
+
 /// One kind of work, and how often it is done.
 #[derive(Clone, Copy, Debug)]
 struct Work {
@@ -84,8 +87,8 @@ const SETUPS: [Setup; 3] = [
     },
 ];
 
-/// The same call with each kind of tracing; only the ratios count.
-const TRACED: &[Work] = &[call("call, 200 B", Tool::Text(200), 400)];
+/// The same call with each kind of Fanlight; only the ratios count.
+const COMPARED: &[Work] = &[call("call, 200 B", Tool::Text(200), 400)];
 
 const fn call(name: &'static str, tool: Tool, more: u32) -> Work {
     Work { name, what: What::Call(tool), always: if more > 100 { 20 } else { 2 }, more }
@@ -101,6 +104,9 @@ pub(crate) async fn run(args: &CheckArgs) -> Result<()> {
     };
     let runner = &[VALGRIND, "--tool=callgrind", "--callgrind-out-file=/dev/null"];
     let bench = Bench { fanlight, runner, gateway: Cores::One(0), load: Cores::Any };
+    if !args.only_tracing {
+        check_rewriting(&bench).await?;
+    }
     check_tracing(&bench).await?;
     if args.only_tracing {
         return Ok(());
@@ -124,7 +130,7 @@ async fn check_tracing(bench: &Bench) -> Result<()> {
     let mut counts = Vec::new();
     for kind in tracing::KINDS {
         eprintln!("{}", kind.as_str());
-        let counted = count_all(bench, &Setup { era: Era::Modern, kind, work: TRACED }).await?;
+        let counted = count_all(bench, &Setup { era: Era::Modern, kind, work: COMPARED }).await?;
         counts.extend(counted.into_values());
     }
     let [without, ring, ..] = counts.as_slice() else { return Err(BenchError::Other("nothing was counted".into())) };
@@ -133,6 +139,22 @@ async fn check_tracing(bench: &Bench) -> Result<()> {
         return Ok(());
     }
     Err(BenchError::Other(format!("tracing takes more than {:.0}%", (TRACING_COST - 1.0) * 100.0)))
+}
+
+/// Fails if endpoints and changed tools cost a call more than the goal allows.
+async fn check_rewriting(bench: &Bench) -> Result<()> {
+    let mut counts = Vec::new();
+    for kind in [Kind::Fanlight10, Kind::FanlightRewriting] {
+        eprintln!("{}", kind.as_str());
+        let counted = count_all(bench, &Setup { era: Era::Modern, kind, work: COMPARED }).await?;
+        counts.extend(counted.into_values());
+    }
+    let [without, with] = counts.as_slice() else { return Err(BenchError::Other("nothing was counted".into())) };
+    println!("endpoints and changed tools: {:+.1}% instructions per call", (with / without - 1.0) * 100.0);
+    if with / without <= REWRITING_COST {
+        return Ok(());
+    }
+    Err(BenchError::Other(format!("endpoints and changed tools take more than {:.0}%", (REWRITING_COST - 1.0) * 100.0)))
 }
 
 /// The instructions of each kind of work of one setup, by its name.

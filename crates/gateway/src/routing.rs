@@ -412,14 +412,7 @@ impl<'a> Router<'a> {
             let params = name.map_or_else(|| self.params.clone(), |name| self.renamed(range, name));
             return Ok((params, Rewritten::NONE));
         };
-        // Of the two places the later is changed first, so that the other stays where it is.
-        let renamed =
-            |params: &Json| name.map_or_else(|| params.clone(), |name| params.with_indexed(range.clone(), name));
-        let [place] = self.params.find(["arguments"]).unwrap_or_default();
-        let params = match place.is_some_and(|place| place.start > range.start) {
-            true => renamed(&arguments.apply(&self.params)?),
-            false => arguments.apply(&renamed(&self.params))?,
-        };
+        let params = arguments.apply(&self.params, name.map(|name| (range, name)))?;
         Ok((params, Rewritten::ARGUMENTS.when(arguments.adds())))
     }
 

@@ -18,6 +18,10 @@ pub(crate) struct FanlightConfig {
     pub(crate) page_size: Option<usize>,
 }
 
+/// What is changed of a server's tools: calls of `text_200` get two arguments, and both of its argument names are checked.
+const REWRITING: &str = ", rename: { filler_010: other }, override: { text_200: { description: Changed. } }, \
+    arguments: { text_200: { owner: { value: acme }, page: { default: 1 }, debug: { hidden: true } } }";
+
 impl FanlightConfig {
     /// The file's text, for backends at `servers`.
     fn text(self, kind: Kind, servers: &[SocketAddr]) -> String {
@@ -35,9 +39,18 @@ impl FanlightConfig {
         if let (Kind::FanlightExporting, Some(collector)) = (kind, servers.first()) {
             let _ = writeln!(text, "telemetry: {{ endpoint: \"http://{collector}\" }}");
         }
+        let is_rewriting = kind == Kind::FanlightRewriting;
+        if is_rewriting {
+            text += "endpoints:\n  /mcp: {}\n";
+            for number in 1..10 {
+                let _ =
+                    writeln!(text, "  /mcp/{number}: {{ servers: [s{number}], tools: {{ deny: [\"*filler_00*\"] }} }}");
+            }
+        }
+        let rewriting = if is_rewriting { REWRITING } else { "" };
         text += "mcpServers:\n";
         for (number, server) in servers.iter().enumerate() {
-            let _ = writeln!(text, "  s{number}: {{ type: http, url: \"http://{server}/mcp\" }}");
+            let _ = writeln!(text, "  s{number}: {{ type: http, url: \"http://{server}/mcp\"{rewriting} }}");
         }
         text
     }

@@ -35,10 +35,12 @@ pub(crate) enum Kind {
     FanlightNoSpans,
     /// With one backend, exporting all spans to the fake server, which is the collector too.
     FanlightExporting,
+    /// With ten backends and ten endpoints, and with names, definitions and arguments of tools changed.
+    FanlightRewriting,
 }
 
 impl Kind {
-    /// Those that are compared; the others only show what tracing costs.
+    /// Those that are compared; the others only show what tracing and rewriting cost.
     pub(crate) const COMPARED: [Self; 4] = [Self::Direct, Self::Nginx, Self::Fanlight, Self::Fanlight10];
 
     pub(crate) fn as_str(self) -> &'static str {
@@ -49,11 +51,12 @@ impl Kind {
             Self::Fanlight10 => "fanlight10",
             Self::FanlightNoSpans => "no spans",
             Self::FanlightExporting => "exporting",
+            Self::FanlightRewriting => "rewriting",
         }
     }
 
     pub(crate) fn backends(self) -> usize {
-        if self == Self::Fanlight10 { 10 } else { 1 }
+        if matches!(self, Self::Fanlight10 | Self::FanlightRewriting) { 10 } else { 1 }
     }
 }
 

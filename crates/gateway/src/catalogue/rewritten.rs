@@ -114,7 +114,7 @@ impl Entry {
     /// If they have an argument that clients may not send.
     pub fn rewrite_call(&self, params: &Json) -> Result<Json, fanlight_protocol::RpcError> {
         match &self.rewriting {
-            Some(rewriting) => rewriting.arguments().apply(params),
+            Some(rewriting) => rewriting.arguments().apply(params, None),
             None => Ok(params.clone()),
         }
     }

@@ -254,29 +254,41 @@ impl Json {
     /// of it changes nothing.
     #[must_use]
     pub fn with(&self, range: Range<usize>, value: &Self) -> Self {
-        self.spliced(range, &value.0).map_or_else(|| self.clone(), Self::trusted)
-    }
-
-    /// The text with `new` instead of what is at `range`, if that is within it.
-    fn spliced(&self, range: Range<usize>, new: &[u8]) -> Option<Bytes> {
-        let (before, after) = (self.0.get(..range.start)?, self.0.get(range.end..)?);
-        if range.start > range.end {
-            return None;
-        }
-        let mut text = Vec::with_capacity(before.len() + new.len() + after.len());
-        text.extend_from_slice(before);
-        text.extend_from_slice(new);
-        text.extend_from_slice(after);
-        Some(text.into())
+        self.spliced([(range, &value.0)]).map_or_else(|| self.clone(), Self::trusted)
     }
 
     /// Like [`Json::with`], and keeps the offset index for quick lookups in the new value, as far as it
     /// still applies. Takes some 400 bytes more.
     #[must_use]
     pub fn with_indexed(&self, range: Range<usize>, value: &Self) -> Self {
-        let index = self.1.replaced(self.0.len(), &range, value.0.len());
-        let Self(text, _) = self.with(range, value);
-        Self(text, index)
+        self.with_edits_indexed([(range, &value.0)])
+    }
+
+    /// This value with other text at each range; the edits must keep it one value. Ranges that are not in order, overlap
+    /// or lie outside of it change nothing. Keeps the offset index like [`Json::with_indexed`].
+    #[must_use]
+    pub fn with_edits_indexed<const N: usize>(&self, edits: [(Range<usize>, &[u8]); N]) -> Self {
+        let sizes = edits.each_ref().map(|(range, new)| (range.clone(), new.len()));
+        match self.spliced(edits) {
+            Some(text) => Self(Self::trusted(text).0, self.1.edited(self.0.len(), sizes)),
+            None => self.clone(),
+        }
+    }
+
+    /// The text with other text at each range, if these are in order and within it.
+    fn spliced<const N: usize>(&self, edits: [(Range<usize>, &[u8]); N]) -> Option<Bytes> {
+        let mut text = Vec::with_capacity(self.0.len() + edits.iter().map(|(_, new)| new.len()).sum::<usize>());
+        let mut done = 0;
+        for (range, new) in edits {
+            text.extend_from_slice(self.0.get(done..range.start)?);
+            text.extend_from_slice(new);
+            if range.start > range.end {
+                return None;
+            }
+            done = range.end;
+        }
+        text.extend_from_slice(self.0.get(done..)?);
+        Some(text.into())
     }
 
     /// This value with `members` in front of those of the object that begins at `object_start`. `members` is their text
@@ -287,14 +299,14 @@ impl Json {
         if members.is_empty() || self.0.get(object_start) != Some(&b'{') {
             return self.clone();
         }
-        let is_first = self.0.get(scan::white_space(&self.0, at)) == Some(&b'}');
-        let mut text = Vec::with_capacity(members.len() + 1);
-        text.extend_from_slice(members);
-        if !is_first {
-            text.push(b',');
-        }
-        let index = self.1.replaced(self.0.len(), &(at..at), text.len());
-        self.spliced(at..at, &text).map_or_else(|| self.clone(), |text| Self(Self::trusted(text).0, index))
+        self.with_edits_indexed([(at..at, members), (at..at, self.comma_at(at))])
+    }
+
+    /// What has to follow new members at `at`, the beginning of an object: a comma, unless there are no others.
+    #[must_use]
+    pub fn comma_at(&self, at: usize) -> &'static [u8] {
+        let is_empty = self.0.get(scan::white_space(&self.0, at)) == Some(&b'}');
+        if is_empty { b"" } else { b"," }
     }
 
     /// This value with an offset index, which received values have from validation: worthwhile for a

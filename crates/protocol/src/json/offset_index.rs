@@ -63,14 +63,13 @@ impl OffsetIndex {
         if text.len() < LONG { Self::default() } else { self.clone() }
     }
 
-    /// The index of a text of `length` bytes after the value at `range` was replaced by one of `new` bytes.
-    pub(super) fn replaced(&self, length: usize, range: &Range<usize>, new: usize) -> Self {
-        if range.start > range.end || range.end > length {
-            return self.clone();
-        }
+    /// The index of a text of `length` bytes after edits: what was at each range has been replaced by so many bytes. The
+    /// ranges are in order, lie within the text and do not overlap.
+    pub(super) fn edited<const N: usize>(&self, length: usize, edits: [(Range<usize>, usize); N]) -> Self {
         let moved = self.offsets.as_ref().and_then(|offsets| {
-            let replaced = self.base + range.start..self.base + range.end;
-            offsets.moved(&(self.base..self.base + length), &replaced, new)
+            let base = self.base;
+            let edits = edits.map(|(range, new)| (base + range.start..base + range.end, new));
+            offsets.moved(&(base..base + length), &edits)
         });
         Self { offsets: moved.map(Arc::new), base: 0 }
     }
@@ -93,24 +92,21 @@ impl OffsetIndex {
 }
 
 impl Offsets {
-    /// The offsets within `whole`, relative to its start, after the value at `range` was replaced by one of `new`
-    /// bytes, without those within that value. `None` if one does not fit.
-    fn moved(&self, whole: &Range<usize>, range: &Range<usize>, new: usize) -> Option<Self> {
-        let place = |start: usize, end: usize| {
-            let before = start - whole.start;
-            // What begins after the value moves with its end; so does the end of what contains it.
-            let behind = |at: usize| (at + new).checked_sub(range.len() + whole.start);
-            match (start >= range.end, end >= range.end) {
-                (true, _) => behind(start).zip(behind(end)),
-                (false, true) => Some(before).zip(behind(end)),
-                (false, false) => Some((before, end - whole.start)),
-            }
+    /// The offsets within `whole`, relative to its start, after `edits`, without those within a replaced value. `None` if
+    /// one does not fit.
+    fn moved(&self, whole: &Range<usize>, edits: &[(Range<usize>, usize)]) -> Option<Self> {
+        // What begins, or ends, after an edit moves with its end.
+        let behind = |at: usize| {
+            let passed = edits.iter().filter(|(range, _)| at >= range.end);
+            passed.fold(at, |to, (range, new)| (to + new).wrapping_sub(range.len())).checked_sub(whole.start)
         };
+        let place = |start: usize, end: usize| behind(start).zip(behind(end));
+        let is_replaced = |at: usize| edits.iter().any(|(range, _)| range.contains(&at));
         let narrow = |at: usize| u32::try_from(at).ok();
         let mut members = SmallVec::new();
         let first = self.members.partition_point(|member| (member.key as usize) < whole.start);
         for member in self.members.get(first..)?.iter().take_while(|member| (member.key as usize) < whole.end) {
-            if range.contains(&(member.key as usize)) {
+            if is_replaced(member.key as usize) {
                 continue;
             }
             let (key, key_end) = place(member.key as usize, member.key_end as usize)?;
@@ -119,7 +115,7 @@ impl Offsets {
             members.push(MemberOffsets { key, key_end, value: narrow(value)?, value_end: narrow(value_end)? });
         }
         let inside = self.values.iter().filter(|(start, end)| *start >= whole.start && *end <= whole.end);
-        let kept = inside.filter(|(start, end)| !(range.contains(start) && *end <= range.end));
+        let kept = inside.filter(|(start, _)| !is_replaced(*start));
         let values = kept.map(|(start, end)| place(*start, *end)).collect::<Option<_>>()?;
         Some(Self { members, values })
     }

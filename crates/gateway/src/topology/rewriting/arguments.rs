@@ -4,6 +4,8 @@
 //! lenient server takes for it ([`fanlight_protocol::member_name`]), nor in a form of `arguments` that is read
 //! differently here and there. Whatever is in doubt is refused.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use fanlight_protocol::RpcError;
 use fanlight_protocol::json::{Json, quote};
@@ -22,6 +24,8 @@ pub(crate) struct Arguments {
     refused: FoldedNames,
     /// The members that each call gets, without outer commas.
     fixed: Bytes,
+    /// The members that a call without any default gets.
+    all_added: Bytes,
 }
 
 /// The rule for one argument.
@@ -48,11 +52,14 @@ impl Arguments {
             ArgumentRule::Value(value) => Some(member(name, value)),
             _ => None,
         });
-        Self {
+        let mut arguments = Self {
             refused: FoldedNames::new(refused.map(|(name, _)| name.as_str())),
             fixed: fixed.collect::<Vec<_>>().join(&b","[..]).into(),
             all: all.collect(),
-        }
+            all_added: Bytes::new(),
+        };
+        arguments.all_added = arguments.missing(&Json::empty_object());
+        arguments
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -74,63 +81,84 @@ impl Arguments {
         self.all.iter().any(|argument| argument.rule != ArgumentRule::Hidden)
     }
 
-    /// The parameters of a call with the arguments that the backend is to get.
+    /// The parameters of a call with the arguments that the backend is to get, and with `name` at its place, if there is
+    /// another one.
     ///
     /// # Errors
     ///
     /// If the client sends what it may not.
-    pub(crate) fn apply(&self, params: &Json) -> Result<Json, RpcError> {
+    pub(crate) fn apply(&self, params: &Json, name: Option<(Range<usize>, &Json)>) -> Result<Json, RpcError> {
         let [place] =
             params.find([MEMBER]).map_err(|duplicate| fault::invalid_params(format!("params: {duplicate}")))?;
+        let renamed = |params: &Json| match name.clone() {
+            Some((range, name)) => params.with_indexed(range, name),
+            None => params.clone(),
+        };
         let Some(place) = place else {
-            let added = self.missing(&Json::empty_object());
+            let added = self.added(&Json::empty_object())?;
             return Ok(match added.is_empty() {
-                true => params.clone(),
-                false => params.with_members_indexed(0, &[b"\"arguments\":{", &*added, b"}"].concat()),
+                true => renamed(params),
+                false => renamed(params).with_members_indexed(0, &[b"\"arguments\":{", &*added, b"}"].concat()),
             });
         };
         let given = params.slice(place.clone());
         // Null is what some clients write for no arguments.
         if given.is_null() {
-            let added = self.missing(&Json::empty_object());
-            return Ok(match added.is_empty() {
-                true => params.clone(),
-                false => {
-                    let start = place.start;
-                    params.with_indexed(place, &Json::empty_object()).with_members_indexed(start, &added)
-                }
-            });
+            let object = [b"{", &*self.added(&Json::empty_object())?, b"}"].concat();
+            let object = if object.len() > 2 { Bytes::from(object) } else { given.into_bytes() };
+            return Ok(edited(params, name, place, &object, b""));
         }
         if !given.is_object() {
             return Err(fault::invalid_params("params.arguments must be an object"));
         }
-        self.check(&given)?;
-        Ok(params.with_members_indexed(place.start, &self.missing(&given)))
+        let added = self.added(&given)?;
+        if added.is_empty() {
+            return Ok(renamed(params));
+        }
+        let front = place.start + 1;
+        Ok(edited(params, name, front..front, &added, params.comma_at(front)))
     }
 
     /// The members that `given` lacks.
-    fn missing(&self, given: &Json) -> Bytes {
-        let defaults = self.all.iter().filter(|argument| !argument.default.is_empty());
-        let mut defaults = defaults.filter(|argument| given.peek(&argument.name).is_none()).peekable();
-        if defaults.peek().is_none() {
-            return self.fixed.clone();
-        }
-        let fixed = (!self.fixed.is_empty()).then_some(&self.fixed);
-        let all: Vec<_> = fixed.into_iter().chain(defaults.map(|argument| &argument.default)).collect();
-        all.iter().map(|member| &***member).collect::<Vec<&[u8]>>().join(&b","[..]).into()
-    }
-
-    fn check(&self, given: &Json) -> Result<(), RpcError> {
-        if self.refused.is_empty() {
-            return Ok(());
-        }
+    ///
+    /// # Errors
+    ///
+    /// If it has one that clients may not send.
+    fn added(&self, given: &Json) -> Result<Bytes, RpcError> {
+        let mut has_default = false;
         for member in given.members() {
             let key = given.bytes().get(member.key.start + 1..member.key.end.saturating_sub(1)).unwrap_or_default();
             if self.refused.find(key).is_some() {
                 return Err(fault::refused_argument(&given.slice(member.key)));
             }
+            has_default = has_default || self.defaults().any(|argument| member.is(given, &argument.name));
         }
-        Ok(())
+        Ok(if has_default { self.missing(given) } else { self.all_added.clone() })
+    }
+
+    fn defaults(&self) -> impl Iterator<Item = &Argument> {
+        self.all.iter().filter(|argument| !argument.default.is_empty())
+    }
+
+    /// The members that `given` lacks, of which it has some default.
+    fn missing(&self, given: &Json) -> Bytes {
+        let defaults = self.defaults().filter(|argument| given.peek(&argument.name).is_none());
+        let fixed = (!self.fixed.is_empty()).then_some(&self.fixed);
+        let all = fixed.into_iter().chain(defaults.map(|argument| &argument.default));
+        all.map(|member| &**member).collect::<Vec<&[u8]>>().join(&b","[..]).into()
+    }
+}
+
+/// `params` with the name at its place, and with `new` and what follows it at `place`.
+fn edited(params: &Json, name: Option<(Range<usize>, &Json)>, place: Range<usize>, new: &[u8], after: &[u8]) -> Json {
+    let end = place.end..place.end;
+    let (new, after) = ((place.clone(), new), (end, after));
+    match name {
+        None => params.with_edits_indexed([new, after]),
+        Some((range, name)) if range.start < place.start => {
+            params.with_edits_indexed([(range, name.bytes()), new, after])
+        }
+        Some((range, name)) => params.with_edits_indexed([new, after, (range, name.bytes())]),
     }
 }
 
