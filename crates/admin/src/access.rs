@@ -18,7 +18,7 @@ pub(crate) async fn require_host(
     request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
-    admin.guard.check_host(request.uri(), request.headers(), None)?;
+    admin.now().guard.check_host(request.uri(), request.headers(), None)?;
     Ok(next.run(request).await)
 }
 
@@ -28,7 +28,7 @@ pub(crate) async fn require_token(
     request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
-    if !admin.is_authorized(request.headers()) {
+    if !admin.now().is_authorized(request.headers()) {
         return Err(Refusal::unauthorized());
     }
     Ok(next.run(request).await)
@@ -40,7 +40,7 @@ pub(crate) async fn require_own_origin(
     request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
-    admin.guard.check_origin(request.uri(), request.headers())?;
+    admin.now().guard.check_origin(request.uri(), request.headers())?;
     Ok(next.run(request).await)
 }
 

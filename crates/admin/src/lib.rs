@@ -15,26 +15,30 @@ mod token;
 mod ui;
 mod values;
 
-use std::io;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
+use axum::response::IntoResponse as _;
 use fanlight_gateway::Gateway;
-use fanlight_http_edge::{AcceptLimits, Http1Limits, accept_and_spawn, serve_http1};
+use fanlight_http_edge::{SocketReceiver, accept_and_spawn, serve_http1};
 use fanlight_telemetry::Telemetry;
 use fanlight_telemetry::clients::Clients;
+use http::StatusCode;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 pub use operations::{OperationError, Operations, Reloaded};
-pub use settings::AdminSettings;
+pub use settings::{AdminSettings, LiveSettings};
 
+use reply::Refusal;
 use router::{Admin, health_router, router};
 
-/// Connections beyond `limits.adminConnections`, on which only health is told: an orchestrator that gets no answer
-/// restarts the gateway.
-const HEALTH_CONNECTIONS: usize = 8;
+/// The refusal of a request that comes after its listener was closed.
+const CLOSED: &str = "this listener is closed: Fanlight is ending, or its `admin.listen` has changed";
+
+/// How long the answer to a request that exchanges the listening socket has at least.
+const LAST_ANSWER: Duration = Duration::from_secs(1);
 
 /// What operators can look at.
 pub struct Subject {
@@ -48,48 +52,40 @@ pub struct Subject {
     pub operations: Arc<dyn Operations>,
     /// The version of the program.
     pub version: &'static str,
-    /// The URL of the MCP endpoint.
-    pub endpoint: String,
     /// Cancelled when draining begins; from then on the process is not ready.
     pub draining: CancellationToken,
 }
 
-/// Serves on `listener` until `shutdown` is cancelled; running responses then have a second to end.
-///
-/// # Errors
-///
-/// If the listening socket is unusable.
-pub async fn serve_admin(
-    listener: TcpListener,
-    subject: Subject,
-    settings: AdminSettings,
-    shutdown: CancellationToken,
-) -> io::Result<()> {
-    let (address, drain) = (listener.local_addr()?, settings.drain);
-    let connections = AcceptLimits {
-        connections: settings.max_connections,
-        reserve: HEALTH_CONNECTIONS,
-        per_peer: 0,
-        name: "limits.adminConnections",
-    };
-    let limits = Http1Limits {
-        head: settings.max_header,
-        head_timeout: settings.header_timeout,
-        write_timeout: settings.write_timeout,
-    };
-    let admin = Arc::new(Admin::new(subject, settings, address, SystemTime::now(), shutdown.clone()));
+/// Serves on `sockets` until `shutdown` is cancelled; running responses then have [`AdminSettings::drain`] to end. Those of
+/// an earlier socket have a second at least, since one of them may be the answer to the request that has exchanged it.
+pub async fn serve_admin(sockets: SocketReceiver, subject: Subject, live: LiveSettings, shutdown: CancellationToken) {
+    let admin = Arc::new(Admin::new(subject, live.clone(), SystemTime::now(), shutdown.clone()));
     let all = TowerToHyperService::new(router(&admin));
     let health = TowerToHyperService::new(health_router(&admin));
-    let ending = shutdown.clone();
-    let serve = move |stream, usage, is_reserve| {
+    let serve = |stream, usage, is_reserve, ending: CancellationToken| {
         let service = if is_reserve { health.clone() } else { all.clone() };
-        let serving = serve_http1(stream, service, limits, usage, ending.clone());
+        // The settings in force may be those of another address by then, and demand less of a client.
+        let has_ended = ending.clone();
+        let service = service_fn(move |request| {
+            let answering = (!has_ended.is_cancelled()).then(|| service.call(request));
+            async move {
+                match answering {
+                    Some(answering) => answering.await,
+                    None => Ok(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, CLOSED).into_response()),
+                }
+            }
+        });
+        let serving = serve_http1(stream, service, live.load().connection_limits(), usage, ending);
         async move {
             if let Err(error) = serving.await {
                 tracing::debug!(%error, "connection to the admin listener broke");
             }
         }
     };
-    accept_and_spawn(listener, connections, drain, shutdown, serve).await;
-    Ok(())
+    let is_ending = shutdown.clone();
+    let drain = || {
+        let configured = live.load().settings.drain;
+        if is_ending.is_cancelled() { configured } else { configured.max(LAST_ANSWER) }
+    };
+    accept_and_spawn(sockets, live.admissions(), drain, shutdown, serve).await;
 }

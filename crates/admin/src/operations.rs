@@ -1,5 +1,7 @@
 //! What operators can change while Fanlight runs; the program that has this listener carries it out.
 
+use std::sync::Arc;
+
 use fanlight_protocol::Json;
 use futures_util::future::BoxFuture;
 
@@ -7,6 +9,9 @@ use futures_util::future::BoxFuture;
 pub trait Operations: Send + Sync + 'static {
     /// The configuration in force, without secrets, and how it came to be.
     fn config(&self) -> Json;
+
+    /// The URL of the MCP endpoint, or how else clients reach it.
+    fn endpoint(&self) -> Arc<str>;
 
     /// Reads the configuration again and puts it in force.
     fn reload(&self) -> BoxFuture<'_, Result<Reloaded, OperationError>>;

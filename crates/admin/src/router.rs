@@ -1,6 +1,5 @@
 //! The routes of the listener, and the state that their handlers share.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -10,58 +9,33 @@ use axum::handler::Handler;
 use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use axum::routing::{MethodRouter, get};
-use fanlight_http_edge::{Guard, Origins};
 use http::header::{CONNECTION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::{require_host, require_token};
 use crate::api::overview::Latest;
 use crate::reply::{Refusal, json, with_default_headers};
-use crate::settings::AdminSettings;
-use crate::token::Token;
+use crate::settings::{InForce, LiveSettings};
 use crate::{Subject, api, ready, ui};
 
 /// The state of the listener.
 pub(crate) struct Admin {
     pub(crate) subject: Arc<Subject>,
-    pub(crate) settings: AdminSettings,
-    pub(crate) guard: Guard,
-    token: Option<Token>,
+    pub(crate) live: LiveSettings,
     pub(crate) latest: Arc<Latest>,
-    /// A permit for each stream of events that may be open.
-    pub(crate) followers: Arc<Semaphore>,
     pub(crate) shutdown: CancellationToken,
 }
 
 impl Admin {
-    /// Of a listener at `address`. A listener that other machines can reach has a token, which a page of another site
-    /// does not have, so it serves any host.
-    pub(crate) fn new(
-        subject: Subject,
-        settings: AdminSettings,
-        address: SocketAddr,
-        started: SystemTime,
-        shutdown: CancellationToken,
-    ) -> Self {
+    pub(crate) fn new(subject: Subject, live: LiveSettings, started: SystemTime, shutdown: CancellationToken) -> Self {
         let subject = Arc::new(subject);
-        let is_local = address.ip().to_canonical().is_loopback();
-        let hosts = if is_local { settings.allowed_hosts.clone() } else { vec!["*".to_owned()] };
-        Self {
-            guard: Guard::new(&hosts, Origins::Own),
-            token: settings.token.as_deref().map(Token::new),
-            latest: Arc::new(Latest::new(Arc::clone(&subject), started)),
-            followers: Arc::new(Semaphore::new(settings.max_followers.clamp(1, Semaphore::MAX_PERMITS))),
-            subject,
-            settings,
-            shutdown,
-        }
+        Self { latest: Arc::new(Latest::new(Arc::clone(&subject), started)), subject, live, shutdown }
     }
 
-    /// Whether a request with these headers has the token, or none is needed.
-    pub(crate) fn is_authorized(&self, headers: &HeaderMap) -> bool {
-        self.token.as_ref().is_none_or(|token| token.is_in(headers))
+    /// The settings in force.
+    pub(crate) fn now(&self) -> Arc<InForce> {
+        self.live.load()
     }
 }
 
@@ -118,7 +92,7 @@ async fn readiness(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Respo
     let subject = &admin.subject;
     let is_ready = ready::is_ready(&subject.gateway, &subject.draining);
     let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, json(ready::report(&subject.gateway, is_ready, admin.is_authorized(&headers)))).into_response()
+    (status, json(ready::report(&subject.gateway, is_ready, admin.now().is_authorized(&headers)))).into_response()
 }
 
 async fn metrics(State(admin): State<Arc<Admin>>) -> Response {

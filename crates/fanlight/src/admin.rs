@@ -6,13 +6,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fanlight_admin::{AdminSettings, OperationError, Operations, Reloaded, Subject};
 use fanlight_config::Config;
-use fanlight_frontend::Insight;
+use fanlight_frontend::{Insight, ListeningSocket};
 use fanlight_gateway::Gateway;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_telemetry::Telemetry;
 use futures_util::future::BoxFuture;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -23,23 +22,23 @@ use crate::serve::bind;
 
 /// Binds the admin listener of a gateway on standard input and output: only if it is configured,
 /// since clients start many such gateways on one machine.
-pub(crate) async fn listen_if_configured(
+pub(crate) fn listen_if_configured(
     config: &mut Config,
     flag: Option<Admin>,
-) -> Result<Option<TcpListener>, Failure> {
+) -> Result<Option<ListeningSocket>, Failure> {
     if config.admin.is_default {
         config.admin.listen = None;
     }
-    listen(config, flag, None).await
+    listen(config, flag, None)
 }
 
 /// Binds the admin listener. Without `--admin` a failure is only logged: for a second Fanlight on the
 /// same machine the default address is taken.
-pub(crate) async fn listen(
+pub(crate) fn listen(
     config: &mut Config,
     flag: Option<Admin>,
-    socket: Option<TcpListener>,
-) -> Result<Option<TcpListener>, Failure> {
+    socket: Option<ListeningSocket>,
+) -> Result<Option<ListeningSocket>, Failure> {
     match flag {
         Some(Admin::Off) => config.admin.listen = None,
         Some(Admin::At(address)) => config.admin.listen = Some(address),
@@ -47,7 +46,7 @@ pub(crate) async fn listen(
     }
     // A socket of the service manager has an address already.
     if let Some(socket) = &socket {
-        config.admin.listen = socket.local_addr().ok();
+        config.admin.listen = socket.local_address().ok();
     }
     let Some(address) = config.admin.listen else { return Ok(None) };
     if !config.admin.may_listen(address) {
@@ -59,7 +58,7 @@ pub(crate) async fn listen(
     if socket.is_some() {
         return Ok(socket);
     }
-    let listener = match bind(address, "--admin", config.reuse_port).await {
+    let listener = match bind(address, "--admin", config.reuse_port) {
         Ok(listener) => listener,
         Err(failure) if flag.is_some() => return Err(failure),
         Err(failure) => {
@@ -68,7 +67,7 @@ pub(crate) async fn listen(
             return Ok(None);
         }
     };
-    config.admin.listen = listener.local_addr().ok().or(Some(address));
+    config.admin.listen = listener.local_address().ok().or(Some(address));
     Ok(Some(listener))
 }
 
@@ -79,7 +78,6 @@ pub(crate) fn subject(
     telemetry: &Telemetry,
     insight: Insight,
     draining: CancellationToken,
-    endpoint: String,
 ) -> Subject {
     Subject {
         gateway: Arc::clone(gateway),
@@ -87,7 +85,6 @@ pub(crate) fn subject(
         clients: Arc::new(insight),
         operations: Arc::new(control.clone()),
         version: env!("CARGO_PKG_VERSION"),
-        endpoint,
         draining,
     }
 }
@@ -95,6 +92,10 @@ pub(crate) fn subject(
 impl Operations for Control {
     fn config(&self) -> Json {
         parsed(self.state().to_json())
+    }
+
+    fn endpoint(&self) -> Arc<str> {
+        self.state().endpoint()
     }
 
     fn reload(&self) -> BoxFuture<'_, Result<Reloaded, OperationError>> {
@@ -121,9 +122,10 @@ fn parsed(text: String) -> Json {
     Json::parse(Bytes::from(text), DEFAULT_NESTING).unwrap_or_else(|_| Json::null())
 }
 
-/// The settings of the admin listener.
-pub(crate) fn settings(config: &Config) -> AdminSettings {
+/// The settings of the admin listener at this address.
+pub(crate) fn settings(config: &Config, address: Option<SocketAddr>) -> AdminSettings {
     AdminSettings {
+        address,
         token: config.admin.token.as_ref().map(|token| token.expose().to_owned()),
         allowed_hosts: config.allowed_hosts.clone(),
         max_connections: config.limits.admin_connections,

@@ -25,11 +25,16 @@ pub(crate) fn raise() -> Option<u64> {
 /// Files that clients leave at least: the process itself has some twenty.
 const RESERVED: usize = 32;
 
-/// Lowers the limit of client connections to three quarters of `files`, so that clients always leave
-/// some for connections to backends.
+/// The limit of client connections, lowered to three quarters of `files`, so that clients always leave some for
+/// connections to backends.
+pub(crate) fn fitting(connections: usize, files: Option<u64>) -> usize {
+    let Some(files) = files.and_then(|files| usize::try_from(files).ok()) else { return connections };
+    connections.min(files.saturating_sub(files.div_ceil(4).max(RESERVED)).max(1))
+}
+
+/// Lowers the limit of client connections to the [`fitting`] one.
 pub(crate) fn fit(limits: &mut Limits, files: Option<u64>) {
-    let Some(files) = files.and_then(|files| usize::try_from(files).ok()) else { return };
-    let most = files.saturating_sub(files.div_ceil(4).max(RESERVED)).max(1);
+    let most = fitting(limits.connections, files);
     if limits.connections > most {
         info!(
             files,

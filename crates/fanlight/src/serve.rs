@@ -3,28 +3,27 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use fanlight_admin::{Subject, serve_admin};
+use fanlight_admin::{LiveSettings, Subject, serve_admin};
 use fanlight_config::{Config, Loaded};
-use fanlight_frontend::{FrontendSettings, Insight, serve_http_observed, serve_stdio_observed};
+use fanlight_frontend::{
+    FrontendSettings, Insight, ListeningSocket, LiveLimits, LiveListener, SocketReceiver, serve_http_observed,
+    serve_stdio_observed,
+};
 use fanlight_telemetry::Telemetry;
-use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::cli::{CommonArgs, ReloadArgs, RunArgs, StdioArgs};
 use crate::endpoints;
 use crate::failure::Failure;
 use crate::log::Log;
-use crate::reload::{Control, Keeper, Keeping, Source, Start, Unusable, Watch};
+use crate::reload::{Control, Keeper, Keeping, Listener, Listeners, Source, Start, Unusable, Watch, warn_if_remote};
 use crate::service_manager::{self, Sockets};
 use crate::wiring::{self, Assembly, frontend_settings};
 use crate::workers::Workers;
 use crate::{admin, files, reload, standard_io, telemetry, welcome};
-
-/// Connections that wait to be accepted, as many as `TcpListener::bind` allows.
-const BACKLOG: u32 = 1024;
 
 /// Serves over HTTP until a signal arrives.
 pub(crate) async fn http(loaded: Loaded, args: &RunArgs, common: &CommonArgs, log: &Log) -> Result<(), Failure> {
@@ -44,18 +43,20 @@ async fn http_until(
     if let Some(listen) = args.listen {
         loaded.config.listen = listen;
     }
-    files::fit(&mut loaded.config.limits, files::raise());
+    let files = files::raise();
+    files::fit(&mut loaded.config.limits, files);
     let mut sockets = Sockets::take();
-    let listener = match sockets.clients()? {
-        Some(listener) => listener,
-        None => bind(loaded.config.listen, "--listen", loaded.config.reuse_port).await?,
+    let socket = match sockets.clients()? {
+        Some(socket) => socket,
+        None => bind(loaded.config.listen, "--listen", loaded.config.reuse_port)?,
     };
-    let admin = admin::listen(&mut loaded.config, args.admin, sockets.operators()?).await?;
-    let address = local_address(&listener)?;
+    let is_fixed = args.listen.is_some() || socket.is_passed();
+    let address = local_address(&socket)?;
+    let (clients, client_sockets) = Listener::new("listen", Some(socket), Some(as_read.config.listen), is_fixed);
+    let socket = admin::listen(&mut loaded.config, args.admin, sockets.operators()?)?;
+    let operators = Operators::new(socket, as_read.config.admin.listen, args.admin.is_some(), &loaded.config);
     loaded.config.listen = address;
-    if !address.ip().is_loopback() {
-        warn!(%address, "listening beyond this machine without authentication of clients: put an authenticating proxy in front");
-    }
+    warn_if_remote(address);
 
     // Backends outlive the listener, so that running calls can finish.
     let backends_end = CancellationToken::new();
@@ -64,19 +65,28 @@ async fn http_until(
     let workers = Workers::start(loaded.config.limits.workers)?;
     let settings = frontend_settings(&loaded.config, &telemetry, &backends_end);
     let settings = Arc::new(FrontendSettings { workers: workers.runtimes(), ..settings });
-    welcome::print(&loaded, address, admin.as_ref().and_then(|admin| admin.local_addr().ok()));
+    welcome::print(&loaded, address, operators.listener.address());
 
     let core = Arc::clone(&assembly.gateway);
+    let limits = LiveLimits::new(&settings);
+    let listeners = Listeners {
+        clients: Some(clients),
+        operators: operators.listener,
+        guard: settings.guard.clone(),
+        limits: Some(Arc::clone(&limits)),
+        admin: operators.live.clone(),
+        files,
+        telemetry: telemetry.clone(),
+    };
     let (control, keeping) =
-        keep((as_read, &loaded.config), (&args.reload, common), hangups, assembly, &telemetry, &settings);
+        keep((as_read, &loaded.config), (&args.reload, common), hangups, assembly, &telemetry, listeners);
     let insight = Insight::default();
-    let endpoint = format!("http://{address}{}", loaded.config.shown_path());
-    let admin_listener = AdminListener::start(admin, &loaded.config, || {
-        admin::subject(&control, &core, &telemetry, insight.clone(), shutdown.clone(), endpoint)
-    });
+    let subject = admin::subject(&control, &core, &telemetry, insight.clone(), shutdown.clone());
+    let admin_listener = AdminListener::start(operators.sockets, subject, operators.live);
+    let live = LiveListener { sockets: client_sockets, limits };
     service_manager::ready();
     let _watchdog = service_manager::watchdog();
-    let served = serve_http_observed(listener, core, settings, shutdown, &insight).await;
+    let served = serve_http_observed(live, core, settings, shutdown, &insight).await;
     keeping.stop().await;
     backends_end.cancel();
     drop(workers);
@@ -102,8 +112,11 @@ async fn stdio_until(
     files::raise();
     let as_read = loaded.clone();
     let hangups = reload::hangups()?;
-    let admin = admin::listen_if_configured(&mut loaded.config, args.admin).await?;
-    if let Some(address) = admin.as_ref().and_then(|admin| admin.local_addr().ok()) {
+    let socket = admin::listen_if_configured(&mut loaded.config, args.admin)?;
+    let configured = as_read.config.admin.listen.filter(|_| !as_read.config.admin.is_default);
+    let mut operators = Operators::new(socket, configured, args.admin.is_some(), &loaded.config);
+    operators.listener.needs_address = true;
+    if let Some(address) = operators.listener.address() {
         // Standard output is the client's.
         info!("admin on http://{address}, page at {}", admin::page(address));
     }
@@ -122,12 +135,20 @@ async fn stdio_until(
     let settings = FrontendSettings { endpoint, ..frontend_settings(&loaded.config, &telemetry, &backends_end) };
     let settings = Arc::new(settings);
     let core = Arc::clone(&assembly.gateway);
+    let listeners = Listeners {
+        clients: None,
+        operators: operators.listener,
+        guard: settings.guard.clone(),
+        limits: None,
+        admin: operators.live.clone(),
+        files: None,
+        telemetry: telemetry.clone(),
+    };
     let (control, keeping) =
-        keep((as_read, &loaded.config), (&args.reload, common), hangups, assembly, &telemetry, &settings);
+        keep((as_read, &loaded.config), (&args.reload, common), hangups, assembly, &telemetry, listeners);
     let insight = Insight::default();
-    let admin_listener = AdminListener::start(admin, &loaded.config, || {
-        admin::subject(&control, &core, &telemetry, insight.clone(), shutdown.clone(), "stdio".to_owned())
-    });
+    let subject = admin::subject(&control, &core, &telemetry, insight.clone(), shutdown.clone());
+    let admin_listener = AdminListener::start(operators.sockets, subject, operators.live);
     let served =
         serve_stdio_observed(standard_io::input(), standard_io::output(), core, settings, shutdown, &insight).await;
     keeping.stop().await;
@@ -144,10 +165,8 @@ fn keep(
     hangups: Signal,
     assembly: Assembly,
     telemetry: &Telemetry,
-    settings: &Arc<FrontendSettings>,
+    listeners: Listeners,
 ) -> (Control, Keeping) {
-    let guard = settings.guard.clone();
-    let apply = move |config: &Config| guard.replace(&config.allowed_hosts, &config.allowed_origins);
     // The demo has no file.
     let is_demo = loaded.files.is_empty();
     let paths = if is_demo { None } else { wiring::paths(common) };
@@ -156,48 +175,52 @@ fn keep(
         Some(paths) => wiring::read_again(paths),
     });
     let watch = if args.no_watch || is_demo { None } else { Watch::new() };
-    let (in_force, telemetry, apply) = (in_force.clone(), telemetry.clone(), Box::new(apply));
-    Keeper::start(Start { source, loaded, in_force, assembly, telemetry, apply, watch, hangups })
+    let (in_force, telemetry) = (in_force.clone(), telemetry.clone());
+    Keeper::start(Start { source, loaded, in_force, assembly, telemetry, listeners, watch, hangups })
 }
 
-/// The running admin listener, if there is one.
-struct AdminListener(Option<(JoinHandle<std::io::Result<()>>, CancellationToken)>);
+/// The parts of the listener for operators.
+struct Operators {
+    listener: Listener,
+    sockets: SocketReceiver,
+    live: LiveSettings,
+}
+
+impl Operators {
+    /// With this socket, if it listens; `configured` is the address that the configuration gives it.
+    fn new(socket: Option<ListeningSocket>, configured: Option<SocketAddr>, has_flag: bool, config: &Config) -> Self {
+        let is_fixed = has_flag || socket.as_ref().is_some_and(ListeningSocket::is_passed);
+        let (listener, sockets) = Listener::new("admin.listen", socket, configured, is_fixed);
+        let live = LiveSettings::new(admin::settings(config, listener.address()));
+        Self { listener, sockets, live }
+    }
+}
+
+/// The running admin listener.
+struct AdminListener(JoinHandle<()>, CancellationToken);
 
 impl AdminListener {
-    fn start(listener: Option<TcpListener>, config: &Config, subject: impl FnOnce() -> Subject) -> Self {
-        Self(listener.map(|listener| {
-            let end = CancellationToken::new();
-            (tokio::spawn(serve_admin(listener, subject(), admin::settings(config), end.clone())), end)
-        }))
+    fn start(sockets: SocketReceiver, subject: Subject, live: LiveSettings) -> Self {
+        let end = CancellationToken::new();
+        Self(tokio::spawn(serve_admin(sockets, subject, live, end.clone())), end)
     }
 
     async fn stop(self) {
-        if let Some((served, end)) = self.0 {
-            end.cancel();
-            // It has nothing to drain, and an error at this point changes nothing.
-            let _ = served.await;
-        }
+        self.1.cancel();
+        // It has nothing to drain, and an error at this point changes nothing.
+        let _ = self.0.await;
     }
 }
 
 /// Listens at `address`; with `reuse_port` other processes may, too.
-pub(crate) async fn bind(address: SocketAddr, flag: &str, reuse_port: bool) -> Result<TcpListener, Failure> {
-    let bound = if reuse_port { bind_with_others(address) } else { TcpListener::bind(address).await };
-    bound.map_err(|error| {
+pub(crate) fn bind(address: SocketAddr, flag: &str, reuse_port: bool) -> Result<ListeningSocket, Failure> {
+    ListeningSocket::bind(address, reuse_port).map_err(|error| {
         Failure::other(format!("cannot listen on {address}: {error}; choose another address with {flag}"))
     })
 }
 
-fn bind_with_others(address: SocketAddr) -> std::io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    socket.set_reuseaddr(true)?;
-    socket.set_reuseport(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
-}
-
-fn local_address(listener: &TcpListener) -> Result<SocketAddr, Failure> {
-    listener.local_addr().map_err(|error| Failure::other(format!("cannot read the listening address: {error}")))
+fn local_address(socket: &ListeningSocket) -> Result<SocketAddr, Failure> {
+    socket.local_address().map_err(|error| Failure::other(format!("cannot read the listening address: {error}")))
 }
 
 /// The tokens that SIGTERM and SIGINT cancel.

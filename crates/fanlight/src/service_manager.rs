@@ -3,6 +3,7 @@
 
 use std::net::TcpListener as StdListener;
 
+use fanlight_frontend::ListeningSocket;
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
 use tokio::net::TcpListener;
@@ -64,16 +65,16 @@ impl Sockets {
     }
 
     /// The socket for clients, if there is one.
-    pub(crate) fn clients(&mut self) -> Result<Option<TcpListener>, Failure> {
+    pub(crate) fn clients(&mut self) -> Result<Option<ListeningSocket>, Failure> {
         self.socket(0, "listen")
     }
 
     /// The socket for operators, if there is one.
-    pub(crate) fn operators(&mut self) -> Result<Option<TcpListener>, Failure> {
+    pub(crate) fn operators(&mut self) -> Result<Option<ListeningSocket>, Failure> {
         self.socket(1, "admin.listen")
     }
 
-    fn socket(&mut self, number: usize, replaced: &str) -> Result<Option<TcpListener>, Failure> {
+    fn socket(&mut self, number: usize, replaced: &str) -> Result<Option<ListeningSocket>, Failure> {
         let unusable =
             |error| Failure::other(format!("socket {number} of the service manager cannot be used: {error}"));
         if number >= self.0.len() {
@@ -82,7 +83,7 @@ impl Sockets {
         let Some(socket) = self.0.take_tcp_listener(number).map_err(unusable)? else { return Ok(None) };
         let listener = tokio_listener(socket).map_err(unusable)?;
         info!(address = ?listener.local_addr().ok(), "listening on a socket of the service manager instead of `{replaced}`");
-        Ok(Some(listener))
+        Ok(Some(ListeningSocket::passed(listener)))
     }
 }
 

@@ -310,6 +310,7 @@ pub(crate) fn frontend_settings(
         replay_total_bytes: config.limits.replay_total_bytes,
         input_timeout: config.timeouts.client_answer,
         header_timeout: config.timeouts.header,
+        first_request: config.timeouts.first_request,
         body_timeout: config.timeouts.body,
         idle_connection: config.timeouts.idle_connection,
         write_timeout: config.timeouts.write,

@@ -5,9 +5,6 @@ use std::io;
 /// Why a front end stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum FrontendError {
-    /// The listening socket is unusable.
-    #[error("the listening socket cannot be used: {0}")]
-    Listener(#[source] io::Error),
     /// The system gives no random numbers, without which nothing can be sealed.
     #[error("{0}: the system's random number generator fails")]
     NoKey(#[from] fanlight_protocol::seal::KeyError),

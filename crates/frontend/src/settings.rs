@@ -88,6 +88,8 @@ pub struct FrontendSettings {
     pub max_line: usize,
     /// Time for the head of one HTTP request.
     pub header_timeout: Duration,
+    /// Time from the acceptance of a connection to its first request, where the listener stops in between.
+    pub first_request: Duration,
     /// Time for one HTTP request body.
     pub body_timeout: Duration,
     /// How long a connection may carry no request.
@@ -171,6 +173,7 @@ impl Default for FrontendSettings {
             input_timeout: Duration::from_secs(10 * 60),
             max_line: 16 << 20,
             header_timeout: Duration::from_secs(10),
+            first_request: Duration::from_millis(500),
             body_timeout: Duration::from_secs(30),
             idle_connection: Duration::from_secs(75),
             write_timeout: Duration::from_secs(60),

@@ -1,21 +1,18 @@
 //! The accept loop of a listener.
 
-use std::io;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{sleep, timeout};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::connections::{Connections, Endable, Entry, peer_of};
 use crate::limit::{ConcurrencyLimit, Permit};
+use crate::socket::{Exchange, SocketReceiver};
 use crate::usage::ConnectionUse;
-
-/// The pause after an error that concerns the listener.
-const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 /// How often a connection that waits for another to end looks for one that has become idle.
 const RETRY: Duration = Duration::from_millis(100);
@@ -59,77 +56,186 @@ pub struct AdmittedConnection {
     _permit: Permit,
 }
 
+/// The connections that were accepted on one socket. They end together: when the listener stops, or when it gets another
+/// socket.
+#[derive(Clone, Debug)]
+pub struct AcceptedTogether {
+    /// Cancelled when each is to end with the requests that it carries.
+    pub shutdown: CancellationToken,
+    /// Cancelled when they are to end at once.
+    pub cut: CancellationToken,
+    /// Counts them.
+    pub tasks: TaskTracker,
+}
+
+impl AcceptedTogether {
+    fn new(shutdown: &CancellationToken, cut: &CancellationToken) -> Self {
+        Self { shutdown: shutdown.child_token(), cut: cut.child_token(), tasks: TaskTracker::new() }
+    }
+
+    /// Ends them, within `drain`.
+    async fn end(self, drain: Duration) {
+        self.shutdown.cancel();
+        self.tasks.close();
+        if timeout(drain, self.tasks.wait()).await.is_err() {
+            let connections = self.tasks.len();
+            tracing::info!(connections, ?drain, "connections of a closed listening socket dropped: drain time is over");
+            self.cut.cancel();
+            self.tasks.wait().await;
+        }
+    }
+}
+
+/// The connections of a listener that has stopped.
+#[derive(Debug)]
+pub struct Remaining {
+    current: TaskTracker,
+    /// Ends the connections of earlier sockets.
+    earlier: TaskTracker,
+}
+
+impl Remaining {
+    /// Waits until all have ended.
+    pub async fn ended(&self) {
+        tokio::join!(self.current.wait(), self.earlier.wait());
+    }
+
+    /// The number of those of the last socket.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.current.len()
+    }
+
+    /// Whether none is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.current.is_empty() && self.earlier.is_empty()
+    }
+}
+
+/// When the connections of a listener end.
+#[derive(Clone, Copy, Debug)]
+pub struct Ends<'a> {
+    /// Cancelled when the listener stops: each connection is to end with the requests that it carries.
+    pub shutdown: &'a CancellationToken,
+    /// Cancelled when all connections are to end at once.
+    pub cut: &'a CancellationToken,
+}
+
 /// Accepts connections and spawns `serve` for each, until `shutdown` is cancelled. Then the socket is closed, and
-/// connections have `drain` to end before they are dropped. `serve` is expected to end its connection gracefully on
-/// `shutdown` too, and to record its requests in the [`ConnectionUse`].
+/// connections have as long to end as `drain` says before they are dropped; those of an earlier socket, too. `serve` is
+/// expected to end its connection gracefully when its token is cancelled, and to record its requests in the
+/// [`ConnectionUse`].
 pub async fn accept_and_spawn<F>(
-    listener: TcpListener,
-    limits: AcceptLimits,
-    drain: Duration,
+    sockets: SocketReceiver,
+    admissions: &Admissions,
+    drain: impl Fn() -> Duration,
     shutdown: CancellationToken,
-    serve: impl Fn(TcpStream, Arc<ConnectionUse>, bool) -> F,
+    serve: impl Fn(TcpStream, Arc<ConnectionUse>, bool, CancellationToken) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
-    let connections = TaskTracker::new();
-    let abort = CancellationToken::new();
-    let spawn = |stream, admission: Admission| {
-        let usage = ConnectionUse::new(abort.child_token());
-        let serving = serve(stream, Arc::clone(&usage), admission.is_reserve);
+    let cut = CancellationToken::new();
+    let spawn = |stream, admission: Admission, together: &AcceptedTogether| {
+        let usage = ConnectionUse::new(together.cut.child_token());
+        let serving = serve(stream, Arc::clone(&usage), admission.is_reserve, together.shutdown.clone());
         let admitted = admission.enter(Arc::clone(&usage) as Arc<dyn Endable>);
-        connections.spawn(async move {
+        together.tasks.spawn(async move {
             usage.ended().run_until_cancelled(serving).await;
             drop(admitted);
         });
     };
-    accept(listener, limits, &shutdown, spawn).await;
-    connections.close();
-    if timeout(drain, connections.wait()).await.is_err() {
-        tracing::debug!(connections = connections.len(), "connections dropped: not ended within the drain time");
-        abort.cancel();
-        connections.wait().await;
+    let remaining = accept(sockets, admissions, Ends { shutdown: &shutdown, cut: &cut }, &drain, spawn).await;
+    if timeout(drain(), remaining.ended()).await.is_err() {
+        tracing::debug!(connections = remaining.len(), "connections dropped: not ended within the drain time");
+        cut.cancel();
+        remaining.ended().await;
     }
 }
 
-/// Accepts connections and hands each to `begin`, until `shutdown` is cancelled; then the socket is closed.
+/// Accepts connections and hands each to `begin`, until `shutdown` is cancelled; then the socket is closed. When it gets
+/// another socket, the connections of the earlier one have as long to end as `drain` says.
 pub async fn accept(
-    listener: TcpListener,
-    limits: AcceptLimits,
-    shutdown: &CancellationToken,
-    mut begin: impl FnMut(TcpStream, Admission),
-) {
-    let admitting = Admitting {
-        limit: ConcurrencyLimit::new(limits.connections),
-        reserve: ConcurrencyLimit::new(limits.reserve),
-        has_reserve: limits.reserve > 0,
-        limits,
-        connections: Arc::default(),
-    };
-    let accepting = async {
-        loop {
-            let (stream, peer) = next(&listener).await;
-            if let Some(admission) = admitting.admit(peer_of(peer)).await {
-                begin(stream, admission);
+    mut sockets: SocketReceiver,
+    admissions: &Admissions,
+    ends: Ends<'_>,
+    drain: impl Fn() -> Duration,
+    mut begin: impl FnMut(TcpStream, Admission, &AcceptedTogether),
+) -> Remaining {
+    let earlier = TaskTracker::new();
+    let mut socket = sockets.first.take();
+    loop {
+        let together = AcceptedTogether::new(ends.shutdown, ends.cut);
+        let accepting = async {
+            let Some(socket) = &socket else { return std::future::pending().await };
+            loop {
+                let (stream, peer) = socket.next().await;
+                if let Some(admission) = admissions.admit(peer_of(peer)).await {
+                    begin(stream, admission, &together);
+                }
             }
+        };
+        let exchange = tokio::select! {
+            biased;
+            () = ends.shutdown.cancelled() => None,
+            exchange = sockets.next() => Some(exchange),
+            () = accepting => None,
+        };
+        // Those of the queue would be reset.
+        if let Some(closing) = socket.take().and_then(Arc::into_inner) {
+            closing.close(|stream, peer| {
+                if let Some(admission) = admissions.try_admit(peer_of(peer)) {
+                    begin(stream, admission, &together);
+                }
+            });
         }
-    };
-    shutdown.run_until_cancelled(accepting).await;
+        let Some(Exchange { next, done }) = exchange else {
+            together.tasks.close();
+            earlier.close();
+            return Remaining { current: together.tasks, earlier };
+        };
+        socket = next;
+        earlier.spawn(together.end(drain()));
+        // It is not waited for any more if Fanlight is ending.
+        let _ = done.send(());
+    }
 }
 
-/// Decides which connections are served.
-struct Admitting {
+/// Decides which connections of a listener are served. The limits can change; connections that are open stay.
+#[derive(Debug)]
+pub struct Admissions {
     limit: ConcurrencyLimit,
     reserve: ConcurrencyLimit,
-    has_reserve: bool,
-    limits: AcceptLimits,
+    limits: Mutex<AcceptLimits>,
     connections: Arc<Connections>,
 }
 
-impl Admitting {
+impl Admissions {
+    /// Admits connections within these limits.
+    #[must_use]
+    pub fn new(limits: AcceptLimits) -> Self {
+        Self {
+            limit: ConcurrencyLimit::new(limits.connections),
+            reserve: ConcurrencyLimit::new(limits.reserve),
+            limits: Mutex::new(limits),
+            connections: Arc::default(),
+        }
+    }
+
+    /// Changes the limits, but for the reserve.
+    pub fn set_limits(&self, limits: AcceptLimits) {
+        *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
+        self.limit.resize(limits.connections);
+    }
+
+    fn limits(&self) -> AcceptLimits {
+        *self.limits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Admits a connection of `peer`, for which idle ones end if all are taken; waits if none is idle. `None` if its
     /// peer has too many.
     async fn admit(&self, peer: IpAddr) -> Option<Admission> {
-        let Self { limits, connections, .. } = self;
+        let (limits, connections) = (self.limits(), &self.connections);
         let own = if limits.per_peer > 0 { connections.count(peer) } else { 0 };
         if limits.per_peer > 0 && own >= limits.per_peer && !connections.make_space_within(peer) {
             tracing::debug!(limit = limits.per_peer, "connection refused: its peer has too many");
@@ -144,7 +250,7 @@ impl Admitting {
             }
             let is_ending = connections.make_space(peer, limits.connections);
             if !is_ending
-                && self.has_reserve
+                && limits.reserve > 0
                 && let Some(permit) = self.reserve.try_acquire()
             {
                 break (permit, true);
@@ -153,33 +259,20 @@ impl Admitting {
                 break (permit?, false);
             }
         };
-        Some(Admission { permit, connections: Arc::clone(connections), peer, is_reserve })
+        Some(self.admission(permit, peer, is_reserve))
     }
-}
 
-/// The next connection.
-///
-/// An error of one connection that ended before it was accepted concerns no other. Any other error is about the
-/// process, most often that it has no file descriptors left: accepting again at once would spin, and giving up would
-/// turn a shortage into an outage, so the loop pauses while connections close.
-async fn next(listener: &TcpListener) -> (TcpStream, IpAddr) {
-    loop {
-        match listener.accept().await {
-            Ok((stream, peer)) => return (stream, peer.ip()),
-            Err(error) if concerns_one_connection(&error) => {
-                tracing::debug!(%error, "a connection ended before it was accepted");
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept connections");
-                sleep(ACCEPT_PAUSE).await;
-            }
-        }
+    /// Admits a connection of `peer` if that needs no other to end.
+    fn try_admit(&self, peer: IpAddr) -> Option<Admission> {
+        let limits = self.limits();
+        let has_share = limits.per_peer == 0 || self.connections.count(peer) < limits.per_peer;
+        let permit = self.limit.try_acquire().filter(|_| has_share)?;
+        Some(self.admission(permit, peer, false))
     }
-}
 
-fn concerns_one_connection(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+    fn admission(&self, permit: Permit, peer: IpAddr, is_reserve: bool) -> Admission {
+        Admission { permit, connections: Arc::clone(&self.connections), peer, is_reserve }
+    }
 }
 
 #[cfg(test)]
@@ -187,12 +280,20 @@ mod tests {
     use tokio::io::AsyncReadExt as _;
     use tokio::sync::mpsc;
 
+    use crate::socket::{ListeningSocket, SocketSender, sockets};
+
     use super::*;
 
-    async fn listening() -> (TcpListener, std::net::SocketAddr) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        (listener, address)
+    fn socket() -> (Arc<ListeningSocket>, std::net::SocketAddr) {
+        let socket = ListeningSocket::bind("127.0.0.1:0".parse().unwrap(), false).unwrap();
+        let address = socket.local_address().unwrap();
+        (Arc::new(socket), address)
+    }
+
+    fn listening() -> (SocketSender, SocketReceiver, std::net::SocketAddr) {
+        let (socket, address) = socket();
+        let (sender, receiver) = sockets(Some(socket));
+        (sender, receiver, address)
     }
 
     fn limits(connections: usize) -> AcceptLimits {
@@ -205,10 +306,10 @@ mod tests {
         limits: AcceptLimits,
         is_busy: bool,
     ) -> (std::net::SocketAddr, mpsc::UnboundedReceiver<bool>, CancellationToken) {
-        let (listener, address) = listening().await;
+        let (_, listener, address) = listening();
         let (opened, connections) = mpsc::unbounded_channel();
         let shutdown = CancellationToken::new();
-        let serve = move |mut stream: TcpStream, usage: Arc<ConnectionUse>, is_reserve| {
+        let serve = move |mut stream: TcpStream, usage: Arc<ConnectionUse>, is_reserve, _| {
             let opened = opened.clone();
             async move {
                 let _request = is_busy.then(|| usage.begin());
@@ -217,7 +318,10 @@ mod tests {
                 let _ = stream.read_u8().await;
             }
         };
-        tokio::spawn(accept_and_spawn(listener, limits, Duration::ZERO, shutdown.clone(), serve));
+        let ending = shutdown.clone();
+        tokio::spawn(async move {
+            accept_and_spawn(listener, &Admissions::new(limits), || Duration::ZERO, ending, serve).await;
+        });
         (address, connections, shutdown)
     }
 
@@ -266,18 +370,56 @@ mod tests {
         assert_eq!(first.read(&mut [0]).await.unwrap_or_default(), 0);
     }
 
-    #[tokio::test]
-    async fn shutdown_drops_connections_after_the_drain_time() {
-        let (listener, address) = listening().await;
+    /// Serves connections that never end by themselves.
+    fn stuck(drain: Duration) -> (SocketSender, std::net::SocketAddr, CancellationToken, tokio::task::JoinHandle<()>) {
+        let (sender, listener, address) = listening();
         let shutdown = CancellationToken::new();
-        let serve = |stream: TcpStream, _, _| async move {
+        let serve = |stream: TcpStream, _, _, _| async move {
             let _open = stream;
             std::future::pending::<()>().await;
         };
-        let accepting = tokio::spawn(accept_and_spawn(listener, limits(9), Duration::ZERO, shutdown.clone(), serve));
+        let ending = shutdown.clone();
+        let accepting = tokio::spawn(async move {
+            accept_and_spawn(listener, &Admissions::new(limits(9)), || drain, ending, serve).await;
+        });
+        (sender, address, shutdown, accepting)
+    }
+
+    #[tokio::test]
+    async fn shutdown_drops_connections_after_the_drain_time() {
+        let (_sender, address, shutdown, accepting) = stuck(Duration::ZERO);
         let mut client = TcpStream::connect(address).await.unwrap();
         shutdown.cancel();
         accepting.await.unwrap();
         assert!(client.read_u8().await.is_err());
+        assert!(TcpStream::connect(address).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn exchanged_socket_is_closed_and_its_connections_end_after_the_drain_time() {
+        let (sender, old, shutdown, accepting) = stuck(Duration::from_millis(50));
+        let mut first = TcpStream::connect(old).await.unwrap();
+        let (next, new) = socket();
+        assert!(sender.exchange(Some(next)).await);
+        assert!(TcpStream::connect(old).await.is_err(), "the old address is not reachable");
+        let mut second = TcpStream::connect(new).await.unwrap();
+        assert!(first.read_u8().await.is_err(), "dropped");
+        assert!(timeout(RETRY, second.read_u8()).await.is_err(), "kept");
+        assert!(sender.exchange(None).await);
+        assert!(TcpStream::connect(new).await.is_err());
+        shutdown.cancel();
+        accepting.await.unwrap();
+        assert!(!sender.exchange(None).await);
+    }
+
+    #[tokio::test]
+    async fn exchanged_sockets_of_two_listeners_stay_open() {
+        let ((first, a, _end_a, _), (second, b, _end_b, _)) =
+            (stuck(Duration::from_secs(9)), stuck(Duration::from_secs(9)));
+        let (of_first, of_second) = (first.current().unwrap(), second.current().unwrap());
+        assert!(first.exchange(Some(of_second)).await && second.exchange(Some(of_first)).await);
+        for address in [a, b] {
+            TcpStream::connect(address).await.unwrap();
+        }
     }
 }

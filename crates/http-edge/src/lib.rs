@@ -7,11 +7,16 @@ mod connection;
 mod connections;
 mod guard;
 mod limit;
+mod socket;
 mod usage;
 
-pub use accept::{AcceptLimits, Admission, AdmittedConnection, accept, accept_and_spawn};
+pub use accept::{
+    AcceptLimits, AcceptedTogether, Admission, Admissions, AdmittedConnection, Ends, Remaining, accept,
+    accept_and_spawn,
+};
 pub use connection::{Http1Limits, serve_http1};
 pub use connections::{Endable, Idle, peer_of};
 pub use guard::{Guard, LiveGuard, Origins, Rejection};
 pub use limit::{ConcurrencyLimit, Permit};
+pub use socket::{ListeningSocket, SocketReceiver, SocketSender, sockets};
 pub use usage::ConnectionUse;

@@ -1,6 +1,7 @@
 //! A limit of how many connections or streams may be open at once.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -9,40 +10,74 @@ use tokio::time::Instant;
 /// How often the log reports that a limit is reached: clients can cause that at will.
 const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Counts against a [`ConcurrencyLimit`] until it is dropped.
-pub type Permit = OwnedSemaphorePermit;
-
-/// A number of permits, each for something that is open.
+/// A number of permits, each for something that is open. The number can change.
 #[derive(Debug)]
 pub struct ConcurrencyLimit {
-    permits: Arc<Semaphore>,
-    most: usize,
+    shared: Arc<Shared>,
     warned: Mutex<Option<Instant>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    permits: Arc<Semaphore>,
+    most: AtomicUsize,
+    /// Permits that were given out when there were more of them, and that are not given out again.
+    excess: Mutex<usize>,
+}
+
+/// Counts against a [`ConcurrencyLimit`] until it is dropped.
+#[derive(Debug)]
+pub struct Permit {
+    /// `None` only while it is dropped.
+    permit: Option<OwnedSemaphorePermit>,
+    shared: Arc<Shared>,
 }
 
 impl ConcurrencyLimit {
     /// A limit of `most` permits, at least one.
     #[must_use]
     pub fn new(most: usize) -> Self {
-        let most = most.clamp(1, Semaphore::MAX_PERMITS);
-        Self { permits: Arc::new(Semaphore::new(most)), most, warned: Mutex::default() }
+        let most = bounded(most);
+        let shared =
+            Shared { permits: Arc::new(Semaphore::new(most)), most: AtomicUsize::new(most), excess: Mutex::default() };
+        Self { shared: Arc::new(shared), warned: Mutex::default() }
     }
 
     /// How many permits there are in all.
     #[must_use]
     pub fn most(&self) -> usize {
-        self.most
+        self.shared.most.load(Ordering::Relaxed)
+    }
+
+    /// Changes how many permits there are in all, at least one. Those that have been given out stay, also if they are
+    /// more.
+    pub fn resize(&self, most: usize) {
+        let Shared { permits, most: current, .. } = &*self.shared;
+        let mut excess = self.shared.excess();
+        let most = bounded(most);
+        let before = current.swap(most, Ordering::Relaxed);
+        if most < before {
+            *excess += before - most - permits.forget_permits(before - most);
+        } else {
+            let kept = (most - before).min(*excess);
+            *excess -= kept;
+            permits.add_permits(most - before - kept);
+        }
     }
 
     /// A permit, if one is left.
     #[must_use]
     pub fn try_acquire(&self) -> Option<Permit> {
-        Arc::clone(&self.permits).try_acquire_owned().ok()
+        Arc::clone(&self.shared.permits).try_acquire_owned().ok().map(|permit| self.permit(permit))
     }
 
     /// Waits for a permit. There always is one in the end, since the semaphore is never closed.
     pub async fn acquire(&self) -> Option<Permit> {
-        Arc::clone(&self.permits).acquire_owned().await.ok()
+        Arc::clone(&self.shared.permits).acquire_owned().await.ok().map(|permit| self.permit(permit))
+    }
+
+    fn permit(&self, permit: OwnedSemaphorePermit) -> Permit {
+        Permit { permit: Some(permit), shared: Arc::clone(&self.shared) }
     }
 
     /// Whether to log now that no permit is left: not more than once in ten seconds.
@@ -54,6 +89,30 @@ impl ConcurrencyLimit {
         }
         is_due
     }
+}
+
+impl Shared {
+    fn excess(&self) -> MutexGuard<'_, usize> {
+        // Nothing that can panic runs under this lock.
+        self.excess.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut excess = self.shared.excess();
+        if *excess > 0
+            && let Some(permit) = self.permit.take()
+        {
+            *excess -= 1;
+            permit.forget();
+        }
+    }
+}
+
+/// A number of permits that a semaphore can have, at least one.
+fn bounded(most: usize) -> usize {
+    most.clamp(1, Semaphore::MAX_PERMITS)
 }
 
 #[cfg(test)]
@@ -70,5 +129,31 @@ mod tests {
         assert!(limit.is_warning_due());
         drop(permit);
         assert!(limit.acquire().await.is_some());
+    }
+
+    #[test]
+    fn resized_limit_counts_permits_that_were_given_out_before() {
+        let limit = ConcurrencyLimit::new(4);
+        let mut held: Vec<_> = (0..3).map(|_| limit.try_acquire().unwrap()).collect();
+        limit.resize(1);
+        assert_eq!(limit.most(), 1);
+        for left in [2, 1] {
+            assert!(limit.try_acquire().is_none());
+            held.truncate(left);
+        }
+        assert!(limit.try_acquire().is_none(), "the last one is held");
+        held.clear();
+        let only = limit.try_acquire();
+        assert!(only.is_some() && limit.try_acquire().is_none());
+        limit.resize(2);
+        let second = limit.try_acquire();
+        assert!(second.is_some() && limit.try_acquire().is_none());
+        // Back again, before any of them was dropped.
+        limit.resize(1);
+        limit.resize(2);
+        assert!(limit.try_acquire().is_none());
+        drop((only, second));
+        let both = [limit.try_acquire(), limit.try_acquire()];
+        assert!(both.iter().all(Option::is_some) && limit.try_acquire().is_none());
     }
 }

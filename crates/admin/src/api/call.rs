@@ -26,9 +26,10 @@ use crate::values::{millis, optional};
 /// Makes the call that the body names.
 pub(super) async fn answer(State(admin): State<Arc<Admin>>, headers: HeaderMap, body: Body) -> Answer {
     require_json(&headers)?;
-    let text = read(body, &admin.settings).await?;
+    let now = admin.now();
+    let text = read(body, &now.settings).await?;
     let received = Moment::now();
-    let (method, params) = parse(text, admin.settings.nesting)?;
+    let (method, params) = parse(text, now.settings.nesting)?;
     Ok(json(call(&admin.subject, received, method, params).await))
 }
 

@@ -37,15 +37,16 @@ const MOST_TRACES: usize = 100;
 
 /// The stream of events.
 pub(super) async fn answer(State(admin): State<Arc<Admin>>) -> Result<Response, Refusal> {
-    let Ok(permit) = Arc::clone(&admin.followers).try_acquire_owned() else {
-        let limit = admin.settings.max_followers;
+    let now = admin.now();
+    let Ok(permit) = Arc::clone(&now.followers).try_acquire_owned() else {
+        let limit = now.settings.max_followers;
         let message = format!("{limit} event streams are open already, the limit here (limits.adminFollowers)");
         return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message));
     };
-    let events = unfold(Follower::new(&admin, permit), |mut follower| async move {
+    let events = unfold(Follower::new(&admin, now.ended.clone(), permit), |mut follower| async move {
         Some((iter(follower.next().await?.map(Ok::<_, Infallible>)), follower))
     });
-    let keep_alive = KeepAlive::new().interval(admin.settings.keep_alive).text("still here");
+    let keep_alive = KeepAlive::new().interval(now.settings.keep_alive).text("still here");
     let headers = [(CACHE_CONTROL, "no-store"), (HeaderName::from_static("x-accel-buffering"), "no")];
     Ok((headers, Sse::new(events.flatten()).keep_alive(keep_alive)).into_response())
 }
@@ -57,6 +58,8 @@ struct Follower {
     latest: Arc<Latest>,
     check: Interval,
     shutdown: CancellationToken,
+    /// Cancelled when other settings are in force than those that allowed it.
+    disallowed: CancellationToken,
     /// The overview that was sent last.
     sent: Option<Json>,
     /// Traces in which a span has ended since the last event.
@@ -68,7 +71,7 @@ struct Follower {
 }
 
 impl Follower {
-    fn new(admin: &Admin, permit: OwnedSemaphorePermit) -> Self {
+    fn new(admin: &Admin, disallowed: CancellationToken, permit: OwnedSemaphorePermit) -> Self {
         let mut check = interval(CHECK_INTERVAL);
         check.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let ring = admin.subject.telemetry.ring().cloned();
@@ -78,6 +81,7 @@ impl Follower {
             latest: Arc::clone(&admin.latest),
             check,
             shutdown: admin.shutdown.clone(),
+            disallowed,
             sent: None,
             ended: Vec::new(),
             due: None,
@@ -86,13 +90,14 @@ impl Follower {
         }
     }
 
-    /// The next events; `None` at shutdown. The first is an overview, at once.
+    /// The next events; `None` at shutdown, and when the settings have changed. The first is an overview, at once.
     async fn next(&mut self) -> Option<impl Iterator<Item = Event> + use<>> {
         loop {
             let due = self.due;
             tokio::select! {
                 biased;
                 () = self.shutdown.cancelled() => return None,
+                () = self.disallowed.cancelled() => return None,
                 () = at(due) => return Some(self.traces().into_iter().flatten()),
                 _ = self.check.tick() => {
                     if let Some(event) = self.overview() {

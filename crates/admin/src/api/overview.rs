@@ -69,7 +69,7 @@ impl Latest {
             backends.push(&self.backend(&name, &status, &failed));
         }
         let mut object = ObjectBuilder::new();
-        object.string("version", subject.version).string("endpoint", &subject.endpoint);
+        object.string("version", subject.version).string("endpoint", &subject.operations.endpoint());
         object.member("startedMs", &moment(self.started));
         object.member("ready", &flag(is_ready(&subject.gateway, &subject.draining)));
         object.integer("sessions", count(clients.sessions)).integer("suspendedCalls", count(clients.suspended));

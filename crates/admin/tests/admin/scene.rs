@@ -6,13 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_admin::{AdminSettings, OperationError, Operations, Reloaded, Subject, serve_admin};
+use fanlight_admin::{AdminSettings, LiveSettings, OperationError, Operations, Reloaded, Subject, serve_admin};
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, Listen, Listening, Pending, SessionKey,
 };
 use fanlight_gateway::{
     BackendEntry, BackendId, ByteLimits, CacheLimits, EndpointSettings, Gateway, GatewaySettings, ListLimits,
 };
+use fanlight_http_edge::SocketReceiver;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Message, Response};
 use fanlight_telemetry::clients::{Clients, ClientsView, Counts, SessionView};
@@ -143,6 +144,10 @@ impl Operations for FakeOperations {
         Json::literal(r#"{"listen":"127.0.0.1:1"}"#)
     }
 
+    fn endpoint(&self) -> Arc<str> {
+        "http://127.0.0.1:1/mcp".into()
+    }
+
     fn reload(&self) -> BoxFuture<'_, Result<Reloaded, OperationError>> {
         let mut asked = self.0.lock().unwrap();
         let is_usable = !asked.contains(&"reload".to_owned());
@@ -167,7 +172,7 @@ pub(crate) struct Scene {
     pub(crate) draining: CancellationToken,
     pub(crate) operations: Arc<FakeOperations>,
     shutdown: CancellationToken,
-    served: JoinHandle<std::io::Result<()>>,
+    served: JoinHandle<()>,
 }
 
 impl Scene {
@@ -220,12 +225,16 @@ impl Scene {
             clients: Arc::new(OneSession),
             operations: Arc::<FakeOperations>::clone(&operations),
             version: "1.2.3",
-            endpoint: "http://127.0.0.1:1/mcp".into(),
             draining: draining.clone(),
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let served = tokio::spawn(serve_admin(listener, subject, settings, shutdown.clone()));
+        let served = tokio::spawn(serve_admin(
+            SocketReceiver::only(listener),
+            subject,
+            LiveSettings::new(settings),
+            shutdown.clone(),
+        ));
         Self { address, telemetry, draining, operations, shutdown, served }
     }
 
@@ -254,7 +263,7 @@ impl Scene {
 
     pub(crate) async fn stop(self) {
         self.shutdown.cancel();
-        soon(self.served).await.unwrap().unwrap();
+        soon(self.served).await.unwrap();
     }
 }
 

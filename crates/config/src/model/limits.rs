@@ -208,6 +208,8 @@ options! {
         "body" => body: Duration = seconds(30), TIME;
         /// Receiving the head of one request.
         "header" => header: Duration = seconds(10), TIME;
+        /// From the acceptance of a connection to its first request, where Fanlight stops in between, or `listen` moves.
+        "firstRequest" => first_request: Duration = Duration::from_millis(500), time(Duration::ZERO, seconds(60));
         /// Reading and dropping a refused request body, so that its sender reads the response.
         "refusedBody" => refused_body: Duration = seconds(5), time(Duration::ZERO, seconds(86_400));
         /// A legacy session without a request.

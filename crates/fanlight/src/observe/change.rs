@@ -33,6 +33,9 @@ pub(crate) async fn reload(args: &AdminArgs) -> Result<(), Failure> {
             say!("{what}: {names}");
         }
     }
+    for (option, address) in report.get("listeners").and_then(Value::as_object).into_iter().flatten() {
+        say!("{option}: {}", plain(address.as_str().unwrap_or("off"), 100));
+    }
     let options = names(report.get("needsRestart"));
     if !options.is_empty() {
         say!("after a restart only: {options}");

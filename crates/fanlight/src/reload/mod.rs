@@ -4,6 +4,7 @@
 //! (a signal, a changed file, the API), or to switch a server off or on or start it anew. A configuration takes effect as
 //! a whole or, if it cannot be used, not at all. What was changed at run time outlasts a reload, and ends with the process.
 
+mod listeners;
 mod outcome;
 mod restart;
 mod watch;
@@ -24,6 +25,7 @@ use tracing::{error, info, warn};
 use crate::failure::Failure;
 use crate::service_manager;
 use crate::wiring::Assembly;
+pub(crate) use listeners::{Listener, Listeners, warn_if_remote};
 pub(crate) use outcome::{Outcome, State, Trigger};
 pub(crate) use watch::Watch;
 
@@ -63,21 +65,17 @@ pub(crate) struct Keeper {
     /// What was changed at run time: whether servers are enabled.
     switched: BTreeMap<String, bool>,
     telemetry: Telemetry,
-    shared: Arc<Shared>,
+    state: Arc<ArcSwap<State>>,
+    listeners: Listeners,
     watch: Option<Watch>,
-}
-
-/// What others see of the configuration in force.
-struct Shared {
-    state: ArcSwap<State>,
-    apply: Box<dyn Fn(&Config) + Send + Sync>,
 }
 
 /// Asks for changes of the configuration in force.
 #[derive(Clone)]
 pub(crate) struct Control {
     requests: mpsc::Sender<Request>,
-    shared: Arc<Shared>,
+    /// What others see of the configuration in force.
+    state: Arc<ArcSwap<State>>,
 }
 
 /// The running [`Keeper`].
@@ -98,8 +96,8 @@ pub(crate) struct Start {
     pub(crate) assembly: Assembly,
     /// Counts reloads.
     pub(crate) telemetry: Telemetry,
-    /// Puts into force what concerns the client edge.
-    pub(crate) apply: Box<dyn Fn(&Config) + Send + Sync>,
+    /// The listeners for clients and operators.
+    pub(crate) listeners: Listeners,
     /// Notices changed files, if they are to be watched.
     pub(crate) watch: Option<Watch>,
     /// SIGHUP, from [`hangups`].
@@ -114,15 +112,16 @@ pub(crate) fn hangups() -> Result<Signal, Failure> {
 impl Keeper {
     /// Starts to listen to signals, files and requests.
     pub(crate) fn start(start: Start) -> (Control, Keeping) {
-        let Start { source, loaded, in_force, assembly, telemetry, apply, mut watch, hangups } = start;
+        let Start { source, loaded, in_force, assembly, telemetry, listeners, mut watch, hangups } = start;
         if let Some(watch) = &mut watch {
             watch.follow(&loaded.files);
         }
         telemetry.metrics().iter().for_each(|metrics| metrics.configuration_read(1));
-        let state = State::first(restart::in_force(&in_force, &in_force), &loaded.files, SystemTime::now());
-        let shared = Arc::new(Shared { state: ArcSwap::from_pointee(state), apply });
+        let mut state = State::first(restart::in_force(&in_force, &in_force), &loaded.files, SystemTime::now());
+        state.endpoint = endpoint(&listeners, &in_force);
+        let state = Arc::new(ArcSwap::from_pointee(state));
         let (requests, waiting) = mpsc::channel(WAITING);
-        let control = Control { requests, shared: Arc::clone(&shared) };
+        let control = Control { requests, state: Arc::clone(&state) };
         let keeper = Self {
             source: Arc::new(source),
             assembly,
@@ -130,7 +129,8 @@ impl Keeper {
             config: loaded.config,
             switched: BTreeMap::new(),
             telemetry,
-            shared,
+            state,
+            listeners,
             watch,
         };
         let end = CancellationToken::new();
@@ -178,8 +178,12 @@ impl Keeper {
         // Reads files, and parses text of up to a megabyte.
         let read = tokio::task::spawn_blocking(move || source()).await;
         let read = read.unwrap_or_else(|_| Err(Unusable::Other("reading it has failed".to_owned())));
-        let outcome = match read {
-            Ok(loaded) => self.take_over(loaded, trigger).await,
+        let prepared = read.and_then(|loaded| {
+            let sockets = self.listeners.prepare(&loaded.config)?;
+            Ok((loaded, sockets))
+        });
+        let outcome = match prepared {
+            Ok((loaded, sockets)) => self.take_over(loaded, sockets, trigger).await,
             Err(unusable) => {
                 let outcome = Outcome::failed(trigger, &unusable);
                 error!(%trigger, "configuration not reloaded, the earlier one stays in force:\n{}", outcome.text());
@@ -192,8 +196,8 @@ impl Keeper {
         outcome
     }
 
-    /// Puts a configuration in force.
-    async fn take_over(&mut self, loaded: Loaded, trigger: Trigger) -> Outcome {
+    /// Puts a configuration in force, whose listening sockets are open already.
+    async fn take_over(&mut self, loaded: Loaded, sockets: listeners::Change, trigger: Trigger) -> Outcome {
         let needs_restart = restart::needed(&self.started.0, &loaded.config);
         for problem in &loaded.warnings {
             let line = problem.position().map(|position| position.line);
@@ -206,19 +210,22 @@ impl Keeper {
             self.config.servers.iter().any(|server| server.name == *name && server.enabled != *enabled)
         });
         let difference = self.put_in_force(None).await;
-        (self.shared.apply)(&self.config);
+        let moved = self.listeners.commit(sockets, &self.config).await;
         if let Some(watch) = &mut self.watch {
             watch.follow(&loaded.files);
         }
-        let generation = self.shared.state.load().generation + u64::from(!is_same);
+        let generation = self.state.load().generation + u64::from(!is_same);
         self.telemetry.metrics().iter().for_each(|metrics| metrics.configuration_read(generation));
         let outcome = match is_same {
             true => Outcome::unchanged(trigger),
-            false => Outcome::applied(trigger, difference, needs_restart),
+            false => Outcome::applied(trigger, difference, moved, needs_restart),
         };
         let (config, switched) = (self.shown(), self.switched.clone());
         let files = loaded.files;
+        let path = self.started.1.path.clone();
+        let endpoint = endpoint(&self.listeners, &Config { path, ..self.config.clone() });
         self.show(|state| {
+            state.endpoint = endpoint;
             state.generation = generation;
             state.config = config;
             state.switched = switched;
@@ -275,32 +282,31 @@ impl Keeper {
 
     /// The configuration in force, as it may be shown.
     fn shown(&self) -> serde_json::Map<String, serde_json::Value> {
-        let (as_read, in_force) = &self.started;
+        let (_, in_force) = &self.started;
         let mut config = self.effective();
-        // The command line and the system have a say in these, at the start alone.
-        if config.listen == as_read.listen {
-            config.listen = in_force.listen;
-        }
-        if config.admin == as_read.admin {
-            config.admin = in_force.admin.clone();
-        }
-        if config.limits.connections == as_read.limits.connections {
-            config.limits.connections = in_force.limits.connections;
-        }
+        self.listeners.in_force(&mut config);
         restart::in_force(in_force, &config)
     }
 
     fn show(&self, change: impl FnOnce(&mut State)) {
-        let mut state = State::clone(&self.shared.state.load());
+        let mut state = State::clone(&self.state.load());
         change(&mut state);
-        self.shared.state.store(Arc::new(state));
+        self.state.store(Arc::new(state));
+    }
+}
+
+/// Where clients connect.
+fn endpoint(listeners: &Listeners, config: &Config) -> Arc<str> {
+    match listeners.address() {
+        Some(address) => format!("http://{address}{}", config.shown_path()).into(),
+        None => "stdio".into(),
     }
 }
 
 impl Control {
     /// The configuration in force and how it came to be.
     pub(crate) fn state(&self) -> Arc<State> {
-        self.shared.state.load_full()
+        self.state.load_full()
     }
 
     /// Reads the configuration again. `None` if Fanlight is ending.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fanlight_config::{ConfigErrors, ConfigFile};
@@ -9,6 +10,7 @@ use serde_json::{Map, Value, json};
 use tracing::{info, warn};
 
 use super::Unusable;
+use super::listeners::Moved;
 use crate::servers::Difference;
 
 /// Why the configuration was read again.
@@ -44,6 +46,8 @@ pub(crate) struct Outcome {
 enum Result {
     Applied {
         servers: Difference,
+        /// Listeners that listen somewhere else now.
+        moved: Vec<Moved>,
         /// Changed options that take effect after a restart.
         needs_restart: Vec<String>,
     },
@@ -56,8 +60,13 @@ enum Result {
 }
 
 impl Outcome {
-    pub(super) fn applied(trigger: Trigger, servers: Difference, needs_restart: Vec<String>) -> Self {
-        Self { trigger, at: SystemTime::now(), result: Result::Applied { servers, needs_restart } }
+    pub(super) fn applied(
+        trigger: Trigger,
+        servers: Difference,
+        moved: Vec<Moved>,
+        needs_restart: Vec<String>,
+    ) -> Self {
+        Self { trigger, at: SystemTime::now(), result: Result::Applied { servers, moved, needs_restart } }
     }
 
     pub(super) fn unchanged(trigger: Trigger) -> Self {
@@ -86,7 +95,7 @@ impl Outcome {
 
     pub(super) fn log(&self, generation: u64) {
         let trigger = self.trigger;
-        let Result::Applied { servers, needs_restart } = &self.result else {
+        let Result::Applied { servers, needs_restart, .. } = &self.result else {
             return info!(%trigger, generation, "configuration read again: unchanged");
         };
         let Difference { added, changed, removed, kept } = servers;
@@ -103,9 +112,12 @@ impl Outcome {
         add("atMs", moment(self.at));
         add("trigger", json!(self.trigger.to_string()));
         match &self.result {
-            Result::Applied { servers: Difference { added, changed, removed, kept }, needs_restart } => {
+            Result::Applied { servers: Difference { added, changed, removed, kept }, moved, needs_restart } => {
                 add("result", json!("applied"));
                 add("servers", json!({"added": added, "changed": changed, "removed": removed, "kept": kept}));
+                let address = |moved: &Moved| json!(moved.to.map(|address| address.to_string()));
+                let moved = moved.iter().map(|moved| (moved.option.to_owned(), address(moved)));
+                add("listeners", Value::Object(moved.collect()));
                 add("needsRestart", json!(needs_restart));
             }
             Result::Unchanged => drop(add("result", json!("unchanged"))),
@@ -147,11 +159,19 @@ pub(crate) struct State {
     /// The latest reading after the start.
     pub(super) last: Option<Outcome>,
     pub(super) switched: BTreeMap<String, bool>,
+    /// Where clients connect.
+    pub(super) endpoint: Arc<str>,
 }
 
 impl State {
     pub(super) fn first(config: Map<String, Value>, files: &[ConfigFile], since: SystemTime) -> Self {
-        Self { generation: 1, since, config, files: files.to_vec(), last: None, switched: BTreeMap::new() }
+        let (files, switched) = (files.to_vec(), BTreeMap::new());
+        Self { generation: 1, since, config, files, last: None, switched, endpoint: Arc::default() }
+    }
+
+    /// Where clients connect.
+    pub(crate) fn endpoint(&self) -> Arc<str> {
+        Arc::clone(&self.endpoint)
     }
 
     /// The configuration, with the state of reloading as the member `reload`, as JSON.

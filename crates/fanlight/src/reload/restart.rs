@@ -7,11 +7,19 @@ use serde_json::{Map, Value};
 
 /// Options that take effect at once, beside the servers. Of others in these sections that servers use too, the servers'
 /// part takes effect at once, and the clients' part after a restart: they are named.
-const LIVE: [&str; 5] = ["allowedOrigins", "allowedHosts", "endpoints", "include", "naming"];
+const LIVE: [&str; 8] =
+    ["admin", "allowedHosts", "allowedOrigins", "endpoints", "include", "listen", "naming", "reusePort"];
 /// Sections whose options are looked at one by one.
 const SECTIONS: [&str; 2] = ["limits", "timeouts"];
-/// Options of `limits` that only lists and servers use.
-const LIVE_LIMITS: [&str; 15] = [
+/// Options of `limits` that only listeners, lists and servers use.
+const LIVE_LIMITS: [&str; 22] = [
+    "adminConnections",
+    "adminFollowers",
+    "connections",
+    "header",
+    "http2Streams",
+    "peerConnections",
+    "streams",
     "backendSessions",
     "invalidOutput",
     "listBytes",
@@ -28,8 +36,12 @@ const LIVE_LIMITS: [&str; 15] = [
     "taskInputs",
     "taskResults",
 ];
-/// Options of `timeouts` that only lists and servers use.
-const LIVE_TIMEOUTS: [&str; 29] = [
+/// Options of `timeouts` that only listeners, lists and servers use.
+const LIVE_TIMEOUTS: [&str; 33] = [
+    "firstRequest",
+    "header",
+    "idleConnection",
+    "write",
     "backendIdleConnection",
     "backendResume",
     "backendResumeMax",
@@ -87,10 +99,8 @@ pub(super) fn needed(old: &Config, new: &Config) -> Vec<String> {
         }
     }
     // Secrets are shown alike.
-    for (key, is_changed) in [("keys", old.keys != new.keys), ("admin", old.admin != new.admin)] {
-        if is_changed {
-            changed.insert(key.to_owned());
-        }
+    if old.keys != new.keys {
+        changed.insert("keys".to_owned());
     }
     changed.into_iter().collect()
 }

@@ -74,7 +74,6 @@ pub(crate) struct Subscriptions {
     limit: usize,
     /// Messages that wait for the client of one subscription.
     buffer: usize,
-    end: CancellationToken,
 }
 
 /// A subscription. Dropping it ends it without a response.
@@ -94,10 +93,9 @@ enum State {
 }
 
 impl Subscriptions {
-    /// At most `limit` subscriptions with `buffer` waiting messages each. They end with a response when
-    /// `end` is cancelled.
-    pub(crate) fn new(limit: usize, buffer: usize, end: CancellationToken) -> Self {
-        Self { store: Box::new(InMemorySubscriptions::new(limit)), limit, buffer, end }
+    /// At most `limit` subscriptions with `buffer` waiting messages each.
+    pub(crate) fn new(limit: usize, buffer: usize) -> Self {
+        Self { store: Box::new(InMemorySubscriptions::new(limit)), limit, buffer }
     }
 
     /// The number of subscriptions.
@@ -105,14 +103,15 @@ impl Subscriptions {
         self.store.count()
     }
 
-    /// Opens the subscription that `request` of `caller` asks for; `cancellation` can cancel it.
+    /// Opens the subscription that `request` of `caller` asks for; `cancellation` can cancel it, and it ends with a
+    /// response when `end` is cancelled.
     pub(crate) fn open<C: Core>(
         &self,
         core: &Arc<C>,
         (caller, peer): (Caller, Peer),
         request: &Request,
         sender: RequestMeta,
-        cancellation: Option<Cancellation>,
+        (cancellation, end): (Option<Cancellation>, &CancellationToken),
         trace: Parent,
     ) -> Result<Subscription, RpcError> {
         let interest = interest(request.params.as_ref(), self.limit)?;
@@ -146,7 +145,7 @@ impl Subscriptions {
             state: Some(State::Opening(opening)),
             messages: receiver,
             cancellation,
-            end: Box::pin(self.end.clone().cancelled_owned()),
+            end: Box::pin(end.clone().cancelled_owned()),
             _entry: entry,
         })
     }

@@ -48,7 +48,7 @@ impl<C: Core> Connection<C> {
         let ChannelOptions { legacy_only, write_timeout, cut } = options;
         let closing = CancellationToken::new();
         Ok(Arc::new(Self {
-            ingress: Ingress::new(core, settings, closing.clone(), &cut)?,
+            ingress: Ingress::new(core, settings, &cut)?,
             out: ClientSender::new(queue, write_timeout, cut.clone()),
             session: Mutex::default(),
             running: Arc::default(),
@@ -195,6 +195,10 @@ impl<C: Core> Transport for Arc<Connection<C>> {
     async fn session(&self, origin: &Origin<'_>) -> Result<Option<ActiveSession>, Box<Refusal>> {
         let session = self.current_session().filter(|session| session.session.belongs_to(&origin.holder));
         Ok(session.map(|session| ActiveSession::new(&session)))
+    }
+
+    fn closing(&self) -> &CancellationToken {
+        &self.closing
     }
 
     fn running(&self) -> Option<&Arc<RunningRequests>> {

@@ -11,6 +11,9 @@ use std::time::Duration;
 
 use fanlight_http_edge::Idle;
 use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::limits::ConnectionLimits;
 
 /// Bytes a second: a client that reads as many never counts as stuck.
 const SLOWEST: u32 = 1 << 10;
@@ -21,6 +24,8 @@ pub(crate) struct Activity {
     header_timeout: Duration,
     idle_timeout: Duration,
     write_timeout: Duration,
+    /// Cancelled when the connection is to end with the requests that it carries.
+    shutdown: CancellationToken,
     state: Mutex<State>,
 }
 
@@ -58,7 +63,8 @@ pub(crate) enum Expired {
 
 impl Activity {
     /// The activity of a connection that has just been accepted: its first head is awaited.
-    pub(crate) fn new(header_timeout: Duration, idle_timeout: Duration, write_timeout: Duration) -> Arc<Self> {
+    pub(crate) fn new(limits: &ConnectionLimits, shutdown: CancellationToken) -> Arc<Self> {
+        let ConnectionLimits { header_timeout, idle_timeout, write_timeout, .. } = *limits;
         let now = Instant::now();
         let state = State {
             requests: 0,
@@ -72,7 +78,12 @@ impl Activity {
             unsent: HashMap::new(),
             next_piece: 0,
         };
-        Arc::new(Self { header_timeout, idle_timeout, write_timeout, state: Mutex::new(state) })
+        Arc::new(Self { header_timeout, idle_timeout, write_timeout, shutdown, state: Mutex::new(state) })
+    }
+
+    /// Cancelled when the connection is to end with the requests that it carries.
+    pub(super) fn shutdown(&self) -> &CancellationToken {
+        &self.shutdown
     }
 
     /// Records that a request has arrived. It ends when the result is dropped.
@@ -89,6 +100,11 @@ impl Activity {
     pub(super) fn idle(&self) -> Option<Idle> {
         let state = self.state();
         (state.requests == 0).then_some(Idle { has_served: state.has_served, since: state.since })
+    }
+
+    /// Whether it has carried a request.
+    pub(super) fn has_served(&self) -> bool {
+        self.state().has_served
     }
 
     /// Whether something is still to be written that the client does not take.
@@ -187,6 +203,13 @@ impl Drop for UnsentPiece {
 #[derive(Debug)]
 pub(crate) struct ActiveRequest(Arc<Activity>);
 
+impl ActiveRequest {
+    /// Cancelled when the connection that carries it is to end: streams that last as long as their clients want end then.
+    pub(super) fn shutdown(&self) -> &CancellationToken {
+        self.0.shutdown()
+    }
+}
+
 impl Drop for ActiveRequest {
     fn drop(&mut self) {
         let mut state = self.0.state();
@@ -198,14 +221,25 @@ impl Drop for ActiveRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::FrontendSettings;
 
     const HEAD: Duration = Duration::from_secs(10);
     const IDLE: Duration = Duration::from_secs(75);
     const WRITE: Duration = Duration::from_secs(60);
 
+    fn activity() -> Arc<Activity> {
+        let limits = ConnectionLimits {
+            header_timeout: HEAD,
+            idle_timeout: IDLE,
+            write_timeout: WRITE,
+            ..ConnectionLimits::from(&FrontendSettings::default())
+        };
+        Activity::new(&limits, CancellationToken::new())
+    }
+
     #[tokio::test(start_paused = true)]
     async fn new_connection_expires_after_head_timeout() {
-        let activity = Activity::new(HEAD, IDLE, WRITE);
+        let activity = activity();
         let start = Instant::now();
         assert_eq!(activity.expired(Duration::ZERO).await, Expired::Stuck);
         assert_eq!(start.elapsed(), HEAD);
@@ -213,7 +247,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn idle_connection_expires_after_idle_timeout() {
-        let activity = Activity::new(HEAD, IDLE, WRITE);
+        let activity = activity();
         drop(activity.begin_request(false));
         let start = Instant::now();
         assert_eq!(activity.expired(Duration::ZERO).await, Expired::Idle);
@@ -222,7 +256,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn dripping_head_counts_from_its_first_byte() {
-        let activity = Activity::new(HEAD, IDLE, WRITE);
+        let activity = activity();
         drop(activity.begin_request(false));
         activity.record_read();
         tokio::time::advance(HEAD / 2).await;
@@ -234,7 +268,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn active_request_keeps_the_connection_open() {
-        let activity = Activity::new(HEAD, IDLE, WRITE);
+        let activity = activity();
         let request = activity.begin_request(false);
         assert!(tokio::time::timeout(IDLE * 100, activity.expired(Duration::ZERO)).await.is_err());
         drop(request);
@@ -243,7 +277,7 @@ mod tests {
 
     /// A client takes so many bytes each second; returns for how long it is served.
     async fn served(bytes: usize) -> Duration {
-        let activity = Activity::new(HEAD, IDLE, WRITE);
+        let activity = activity();
         let _request = activity.begin_request(true);
         activity.record_write(None);
         let start = Instant::now();
@@ -277,7 +311,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn arrears_are_forgotten_while_nothing_waits_to_be_taken() {
-        let activity = Activity::new(HEAD, IDLE, WRITE);
+        let activity = activity();
         let _request = activity.begin_request(true);
         for _ in 0..20 {
             activity.record_write(None);
@@ -290,7 +324,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn connection_with_a_piece_that_is_never_sent_is_stuck() {
-        let activity = Activity::new(HEAD, IDLE, WRITE);
+        let activity = activity();
         let _request = activity.begin_request(true);
         let piece = activity.begin_piece();
         let start = Instant::now();

@@ -8,14 +8,14 @@ use http::request::Parts;
 
 use super::fields::{Field, Fields};
 use super::reply::Refusal;
-use super::serve::Addresses;
+use super::serve::Arrival;
 use crate::facts::TransportFacts;
 
 /// A request, but for its body.
 pub(super) struct Arrived<'a> {
     pub(super) head: &'a Parts,
     pub(super) fields: Fields<'a>,
-    pub(super) addresses: Addresses,
+    pub(super) arrival: Arrival<'a>,
     pub(super) received: Moment,
 }
 
@@ -23,7 +23,7 @@ impl<'a> Arrived<'a> {
     /// What is known of the messages in its body.
     pub(super) fn facts(&self) -> TransportFacts<'a> {
         let version = if self.head.version == http::Version::HTTP_2 { "2" } else { "1.1" };
-        let network = Network::Http { version, client: self.addresses.peer };
+        let network = Network::Http { version, client: self.arrival.peer };
         let trace_context = trace_context(&self.fields);
         TransportFacts { received: self.received, network, trace_context, headers: Some(&self.head.headers) }
     }

@@ -3,48 +3,38 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_http_edge::{AcceptLimits, Admission, Endable, Idle, accept};
-use tokio::net::{TcpListener, TcpStream};
+use fanlight_http_edge::{AcceptedTogether, Admission, Endable, Ends, Idle, SocketReceiver, accept};
+use tokio::net::TcpStream;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::activity::Activity;
 use super::connection::Connection;
+use super::limits::LiveLimits;
 use super::serve::Serve;
 use super::workers::Workers;
-use crate::error::FrontendError;
 use crate::settings::{FrontendSettings, LAST_ANSWERS};
 
 /// How often [`Serve::clean_up`] is called.
 const CLEAN_UP_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Serves until `shutdown`, then lets requests finish for [`FrontendSettings::drain`], then has the core answer the rest
-/// with errors, and cancels `cut`, which ends all that is left.
+/// Serves until `ends.shutdown`, then lets requests finish for [`FrontendSettings::drain`], then has the core answer the rest
+/// with errors, and cancels `ends.cut`, which ends all that is left.
 pub(crate) async fn serve<S: Serve>(
-    listener: TcpListener,
+    sockets: SocketReceiver,
+    limits: &LiveLimits,
     endpoint: Arc<S>,
     settings: &Arc<FrontendSettings>,
-    shutdown: CancellationToken,
-    cut: CancellationToken,
-) -> Result<(), FrontendError> {
-    let address = listener.local_addr().map_err(FrontendError::Listener)?;
+    ends: Ends<'_>,
+) {
     let workers = Workers::new(&settings.workers);
-    let connections = TaskTracker::new();
-    let begin = |stream: TcpStream, admission: Admission| {
-        let (cut, activity) = (
-            cut.child_token(),
-            Activity::new(settings.header_timeout, settings.idle_connection, settings.write_timeout),
-        );
+    let begin = |stream: TcpStream, admission: Admission, together: &AcceptedTogether| {
+        let (cut, limits) = (together.cut.child_token(), limits.of_connection());
+        let activity = Activity::new(&limits, together.shutdown.clone());
         let open = OpenConnection { activity: Arc::clone(&activity), cut: cut.clone() };
         let admitted = admission.enter(Arc::new(open));
-        let connection = Connection {
-            endpoint: Arc::clone(&endpoint),
-            settings: Arc::clone(settings),
-            activity,
-            shutdown: shutdown.clone(),
-            cut,
-        };
+        let keep_alive = settings.keep_alive;
+        let connection = Connection { endpoint: Arc::clone(&endpoint), limits, keep_alive, activity, cut };
         // A socket belongs to the runtime that it was opened on.
         let Ok(stream) = stream.into_std() else { return };
         let (runtime, assignment) = workers.assign();
@@ -55,36 +45,27 @@ pub(crate) async fn serve<S: Serve>(
             }
             drop((admitted, assignment));
         };
-        connections.spawn_on(serving, runtime);
+        together.tasks.spawn_on(serving, runtime);
     };
-    let limits = AcceptLimits {
-        connections: settings.max_connections,
-        reserve: 0,
-        per_peer: settings.max_peer_connections,
-        name: "limits.connections client",
-    };
-    tracing::debug!(%address, "listening");
-    tokio::select! {
+    let remaining = tokio::select! {
         biased;
-        () = clean_up_periodically(&*endpoint) => {}
-        () = accept(listener, limits, &shutdown, begin) => {}
-    }
+        never = clean_up_periodically(&*endpoint) => match never {},
+        remaining = accept(sockets, limits.admissions(), ends, || settings.drain, begin) => remaining,
+    };
     endpoint.drain();
-    connections.close();
     let finished = async || {
-        connections.wait().await;
+        remaining.ended().await;
         endpoint.finished().await;
     };
     if timeout(settings.drain, finished()).await.is_err() {
-        tracing::warn!(connections = connections.len(), "ending requests that did not finish in time");
+        tracing::warn!(connections = remaining.len(), "ending requests that did not finish in time");
         settings.give_up.cancel();
         // Clients that do not take even these errors are disconnected.
         let _ = timeout(LAST_ANSWERS, finished()).await;
     }
-    cut.cancel();
-    connections.wait().await;
+    ends.cut.cancel();
+    remaining.ended().await;
     endpoint.finished().await;
-    Ok(())
 }
 
 /// An open connection, which ends for another if it is idle.
@@ -103,7 +84,7 @@ impl Endable for OpenConnection {
     }
 }
 
-async fn clean_up_periodically(endpoint: &impl Serve) {
+async fn clean_up_periodically(endpoint: &impl Serve) -> std::convert::Infallible {
     let mut ticks = interval(CLEAN_UP_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

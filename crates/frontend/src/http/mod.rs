@@ -8,6 +8,7 @@ mod cors;
 mod events;
 mod fields;
 mod http2;
+mod limits;
 mod listener;
 mod mcp;
 mod negotiate;
@@ -18,6 +19,7 @@ mod workers;
 
 use std::sync::Arc;
 
+use fanlight_http_edge::{Ends, SocketReceiver};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -26,19 +28,32 @@ use crate::insight::Insight;
 use crate::settings::FrontendSettings;
 use fanlight_canonical::Core;
 
+pub use limits::LiveLimits;
+
 /// Serves MCP clients on `listener` until `shutdown` is cancelled. Then no more connections are accepted, and this returns
 /// when all running requests are answered, or after [`FrontendSettings::drain`].
 ///
 /// # Errors
 ///
-/// If the listening socket is unusable or the system has no random numbers. No client can end the listener.
+/// If the system has no random numbers. No client can end the listener.
 pub async fn serve_http<C: Core>(
     listener: TcpListener,
     core: Arc<C>,
     settings: Arc<FrontendSettings>,
     shutdown: CancellationToken,
 ) -> Result<(), FrontendError> {
-    serve_http_observed(listener, core, settings, shutdown, &Insight::default()).await
+    let live = LiveListener { sockets: SocketReceiver::only(listener), limits: LiveLimits::new(&settings) };
+    serve_http_observed(live, core, settings, shutdown, &Insight::default()).await
+}
+
+/// What can change of a listener while it serves.
+#[derive(Debug)]
+pub struct LiveListener {
+    /// Its sockets. When it gets another, clients keep their sessions: the connections of the earlier socket end like those
+    /// of a listener that stops, and streams with them.
+    pub sockets: SocketReceiver,
+    /// Its limits.
+    pub limits: Arc<LiveLimits>,
 }
 
 /// Like [`serve_http`]; meanwhile `insight` shows the clients.
@@ -47,14 +62,15 @@ pub async fn serve_http<C: Core>(
 ///
 /// As for [`serve_http`].
 pub async fn serve_http_observed<C: Core>(
-    listener: TcpListener,
+    LiveListener { sockets, limits }: LiveListener,
     core: Arc<C>,
     settings: Arc<FrontendSettings>,
     shutdown: CancellationToken,
     insight: &Insight,
 ) -> Result<(), FrontendError> {
     let cut = CancellationToken::new();
-    let endpoint = Arc::new(mcp::Endpoint::new(core, &settings, shutdown.clone(), cut.clone())?);
+    let endpoint = Arc::new(mcp::Endpoint::new(core, &settings, Arc::clone(&limits), cut.clone())?);
     insight.begin(&endpoint);
-    listener::serve(listener, endpoint, &settings, shutdown, cut).await
+    listener::serve(sockets, &limits, endpoint, &settings, Ends { shutdown: &shutdown, cut: &cut }).await;
+    Ok(())
 }

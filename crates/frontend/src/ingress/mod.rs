@@ -134,17 +134,16 @@ impl From<RpcError> for Box<Refusal> {
 }
 
 impl<C: Core> Ingress<C> {
-    /// An ingress to `core`. Subscriptions end when `closing` is cancelled, suspended calls when `cut` is.
+    /// An ingress to `core`. Suspended calls end when `cut` is cancelled.
     pub(crate) fn new(
         core: Arc<C>,
         settings: &Arc<FrontendSettings>,
-        closing: CancellationToken,
         cut: &CancellationToken,
     ) -> Result<Self, FrontendError> {
         Ok(Self {
             core,
             suspended_calls: SuspendedCalls::new(settings, cut)?,
-            subscriptions: Subscriptions::new(settings.max_subscriptions, settings.notification_buffer, closing),
+            subscriptions: Subscriptions::new(settings.max_subscriptions, settings.notification_buffer),
             settings: Arc::clone(settings),
         })
     }

@@ -90,7 +90,7 @@ impl<C: Core> Ingress<C> {
                 (caller, origin.peer()),
                 request,
                 sender,
-                cancellation,
+                (cancellation, transport.closing()),
                 span.parent(),
             );
             opened.map(|subscription| Box::new(subscription) as Responses)

@@ -7,6 +7,7 @@ use fanlight_canonical::{Core, Endpoint};
 use fanlight_protocol::{Request, Revision, RpcError};
 use fanlight_telemetry::Parent;
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 use super::{Origin, Refusal};
 use crate::call::DetachedCalls;
@@ -61,6 +62,9 @@ pub(crate) trait Transport: Send + Sync {
     fn session_id(&self) -> Option<&str> {
         None
     }
+
+    /// Cancelled when streams are to end that would last as long as their client wants.
+    fn closing(&self) -> &CancellationToken;
 
     /// All running requests of the client, if it cancels them by notifications in both eras.
     fn running(&self) -> Option<&Arc<RunningRequests>> {

@@ -1,10 +1,12 @@
 //! One reader of one stream.
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker, ready};
 
 use fanlight_protocol::Revision;
 use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::replay::{Event, ReplayStore as _, to_event};
 use super::{ActiveSession, Calls, Content, EventId, State, StreamPolicy, background, is_pausable, is_resumable, lock};
@@ -21,6 +23,8 @@ pub(crate) struct StreamReader {
     reader: u64,
     /// The position of the last event read.
     position: u64,
+    /// When a GET stream ends though its session does not.
+    until: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
 /// What a reader gets.
@@ -56,14 +60,20 @@ impl StreamReader {
 
     fn open(session: ActiveSession, policy: &Arc<StreamPolicy>, content: Content) -> Self {
         let stream = session.state().open(content.clone(), policy.replay.events);
-        Self { session, policy: Arc::clone(policy), content, stream, reader: stream, position: 0 }
+        Self { session, policy: Arc::clone(policy), content, stream, reader: stream, position: 0, until: None }
     }
 
     /// Resumes a stream after the event `id`; `None` if the events after it are no longer kept.
     pub(crate) fn resume(session: ActiveSession, policy: &Arc<StreamPolicy>, id: EventId) -> Option<Self> {
         let (reader, content) = session.state().resume(id)?;
         let EventId { stream, position, .. } = id;
-        Some(Self { session, policy: Arc::clone(policy), content, stream, reader, position })
+        Some(Self { session, policy: Arc::clone(policy), content, stream, reader, position, until: None })
+    }
+
+    /// The same reader, which ends when `shutdown` is cancelled: for a GET stream, which lasts as long as its client wants.
+    pub(crate) fn until(mut self, shutdown: &CancellationToken) -> Self {
+        self.until = Some(Box::pin(shutdown.clone().cancelled_owned()));
+        self
     }
 
     /// The id of the last event read; `None` if its client could not resume the stream.
@@ -122,12 +132,23 @@ impl StreamReader {
         match self.look_up(cx.waker()) {
             Next::End => Poll::Ready(None),
             Next::Replay(event) => Poll::Ready(Some(self.replayed(event))),
-            Next::Wait => Poll::Pending,
+            Next::Wait => self.poll_until(cx),
             Next::Poll => {
-                let text = ready!(notifications.poll_next(&streams.session, cx));
+                let Poll::Ready(text) = notifications.poll_next(&streams.session, cx) else {
+                    drop(notifications);
+                    return self.poll_until(cx);
+                };
                 let event = to_event(text.into_bytes().into());
                 Poll::Ready(self.append(event, None).map(ResponseItem::Message))
             }
+        }
+    }
+
+    /// The end of a stream that carries nothing at the moment.
+    fn poll_until<T>(&mut self, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        match &mut self.until {
+            Some(until) => until.as_mut().poll(cx).map(|()| None),
+            None => Poll::Pending,
         }
     }
 

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::super::activity::{Activity, Expired};
 
 /// The reasons for which a connection ends although its client keeps it open.
 pub(super) struct Ending<'a> {
-    /// The server drains: the connection ends with the requests that it carries.
-    pub(super) shutdown: &'a CancellationToken,
     /// The connection ends at once.
     pub(super) cut: &'a CancellationToken,
     pub(super) activity: &'a Activity,
@@ -28,18 +27,25 @@ pub(super) enum End {
 }
 
 impl<'a> Ending<'a> {
-    pub(super) fn new(
-        shutdown: &'a CancellationToken,
-        cut: &'a CancellationToken,
-        activity: &'a Activity,
-        header_timeout: Duration,
-    ) -> Self {
-        Self { shutdown, cut, activity, header_timeout, is_draining: false, has_been_idle: false }
+    pub(super) fn new(cut: &'a CancellationToken, activity: &'a Activity, header_timeout: Duration) -> Self {
+        Self { cut, activity, header_timeout, is_draining: false, has_been_idle: false }
     }
 
     /// Whether [`End::Graceful`] has been returned.
     pub(super) fn has_begun(&self) -> bool {
         self.is_draining || self.has_been_idle
+    }
+
+    /// Waits until a connection that has carried nothing yet is to end. On shutdown, the first request of one that was
+    /// accepted less than `grace` ago may be on its way. Cancel safe.
+    pub(super) async fn without_request(&mut self, grace: Duration) {
+        if self.is_draining || self.next().await == End::Graceful {
+            let age = self.activity.idle().map_or(Duration::ZERO, |idle| idle.since.elapsed());
+            tokio::select! {
+                () = self.cut.cancelled() => {}
+                () = sleep(grace.saturating_sub(age)) => {}
+            }
+        }
     }
 
     /// Waits until the connection is to end in a way that has not been returned yet. Cancel safe.
@@ -49,7 +55,7 @@ impl<'a> Ending<'a> {
         let expired = tokio::select! {
             biased;
             () = self.cut.cancelled() => return End::Abort,
-            () = self.shutdown.cancelled(), if !self.is_draining => {
+            () = self.activity.shutdown().cancelled(), if !self.is_draining => {
                 self.is_draining = true;
                 return End::Graceful;
             }

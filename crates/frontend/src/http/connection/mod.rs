@@ -9,6 +9,7 @@ use std::future::{pending, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
+use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -25,9 +26,9 @@ pub(super) use self::listen_only::can_bypass_hyper;
 use self::tracked_io::TrackedIo;
 use super::activity::{ActiveRequest, Activity};
 use super::http2::{self, StreamExecutor};
+use super::limits::ConnectionLimits;
 use super::reply::ReplyBody;
-use super::serve::{Addresses, Serve};
-use crate::settings::FrontendSettings;
+use super::serve::{Addresses, Arrival, Serve};
 
 /// What a client sends first that knows the server to speak HTTP/2 (RFC 9113, 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -37,10 +38,9 @@ const MIN_HEADER: usize = 8 << 10;
 /// A connection of a client, of which each request is answered by `endpoint`.
 pub(super) struct Connection<S> {
     pub(super) endpoint: Arc<S>,
-    pub(super) settings: Arc<FrontendSettings>,
+    pub(super) limits: Arc<ConnectionLimits>,
+    pub(super) keep_alive: Duration,
     pub(super) activity: Arc<Activity>,
-    /// The connection ends with the requests that it carries.
-    pub(super) shutdown: CancellationToken,
     /// The connection ends at once.
     pub(super) cut: CancellationToken,
 }
@@ -60,12 +60,11 @@ impl<S: Serve> Connection<S> {
         I: AsyncRead + AsyncWrite + Send + Unpin,
     {
         let activity = Arc::clone(&self.activity);
-        let mut ending = Ending::new(&self.shutdown, &self.cut, &activity, self.settings.header_timeout);
+        let mut ending = Ending::new(&self.cut, &activity, self.limits.header_timeout);
         let mut stream = TrackedIo::new(stream, Arc::clone(&activity));
         let is_http2 = tokio::select! {
             biased;
-            // There is no request yet that would have to be finished.
-            _ = ending.next() => return,
+            () = ending.without_request(self.limits.first_request) => return,
             is_http2 = stream.begins_with(PREFACE) => is_http2,
         };
         match is_http2 {
@@ -121,11 +120,18 @@ impl<S: Serve> Connection<S> {
                 pending().await
             }
         });
-        let mut connection = http1(&self.settings).serve_connection(TokioIo::new(stream), service);
+        let mut connection = http1(&self.limits).serve_connection(TokioIo::new(stream), service);
+        // hyper would close a connection at once that is to end before its first request.
+        let mut ends_after_first = ending.has_begun();
         let response = loop {
             let served = poll_fn(|cx| {
                 if let Poll::Ready(result) = Pin::new(&mut connection).poll(cx) {
                     return Poll::Ready(result.map(|()| None));
+                }
+                if ends_after_first && activity.has_served() {
+                    ends_after_first = false;
+                    Pin::new(&mut connection).graceful_shutdown();
+                    cx.waker().wake_by_ref();
                 }
                 // Earlier responses are written first.
                 let mut bypassing = bypassing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -156,7 +162,7 @@ impl<S: Serve> Connection<S> {
     ) where
         I: AsyncRead + AsyncWrite + Send + Unpin,
     {
-        let streams = StreamExecutor::new(self.settings.write_timeout);
+        let streams = StreamExecutor::new(self.limits.write_timeout);
         let service = service_fn(|request| {
             let writes = streams.begin(activity);
             // Boxed, since hyper keeps this future's memory until the response body ends, and a request needs much
@@ -168,8 +174,12 @@ impl<S: Serve> Connection<S> {
                 Ok::<_, Infallible>(response)
             }
         });
-        let builder = http2::builder(&self.settings, streams.clone());
+        let builder = http2::builder(&self.limits, self.keep_alive, streams.clone());
         let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+        if ending.has_begun() {
+            // Requests that the client sends until it knows are served.
+            connection.as_mut().graceful_shutdown();
+        }
         loop {
             tokio::select! {
                 biased;
@@ -197,7 +207,8 @@ impl<S: Serve> Connection<S> {
     ) -> impl Future<Output = Response<ReplyBody>> + use<S> {
         let endpoint = Arc::clone(&self.endpoint);
         async move {
-            let mut response = endpoint.answer(request, addresses).await;
+            let arrival = Arrival { local: addresses.local, peer: addresses.peer, shutdown: active.shutdown() };
+            let mut response = endpoint.answer(request, arrival).await;
             yield_to_other_tasks().await;
             response.body_mut().hold_active(active);
             response
@@ -254,13 +265,13 @@ async fn yield_to_other_tasks() {
     .await;
 }
 
-fn http1(settings: &FrontendSettings) -> http1::Builder {
+fn http1(limits: &ConnectionLimits) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
         // `Activity` has this timeout, since it distinguishes a slow head from an idle connection.
         .header_read_timeout(None)
-        .max_buf_size(settings.max_header.max(MIN_HEADER));
+        .max_buf_size(limits.max_header.max(MIN_HEADER));
     builder
 }
 

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::super::reply;
 use super::*;
+use crate::settings::FrontendSettings;
 
 const HEAD: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(75);
@@ -26,7 +27,7 @@ where
     A: Fn(usize) -> F + Send + Sync + 'static,
     F: Future<Output = StatusCode> + Send,
 {
-    async fn answer(self: Arc<Self>, request: Request<Incoming>, _: Addresses) -> Response<ReplyBody> {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>, _: Arrival<'_>) -> Response<ReplyBody> {
         let number = 1 + self.requests.fetch_add(1, Ordering::Relaxed);
         let is_whole = request.into_body().collect().await.is_ok();
         reply::empty(if is_whole { (self.answer)(number).await } else { StatusCode::BAD_REQUEST })
@@ -36,15 +37,21 @@ where
 fn connection<A>(answer: A, shutdown: &CancellationToken) -> Connection<Endpoint<A>> {
     Connection {
         endpoint: Arc::new(Endpoint { answer, requests: AtomicUsize::new(0) }),
-        settings: Arc::new(FrontendSettings {
-            header_timeout: HEAD,
-            idle_connection: IDLE,
-            ..FrontendSettings::default()
-        }),
-        activity: Activity::new(HEAD, IDLE, IDLE),
-        shutdown: shutdown.clone(),
+        activity: Activity::new(&limits(), shutdown.clone()),
+        limits: Arc::new(limits()),
+        keep_alive: IDLE,
         cut: CancellationToken::new(),
     }
+}
+
+fn limits() -> ConnectionLimits {
+    let settings = FrontendSettings {
+        header_timeout: HEAD,
+        idle_connection: IDLE,
+        write_timeout: IDLE,
+        ..FrontendSettings::default()
+    };
+    (&settings).into()
 }
 
 async fn head(client: &mut DuplexStream) -> String {
@@ -153,6 +160,29 @@ async fn connection_ends_on_shutdown_once_its_request_is_answered() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn connection_that_was_just_accepted_is_served_its_first_request_after_shutdown() {
+    let grace = limits().first_request;
+    for (age, delay, is_served) in
+        [(Duration::ZERO, grace / 2, true), (Duration::ZERO, grace * 2, false), (grace, grace / 2, false)]
+    {
+        let (mut client, server) = duplex(1 << 10);
+        let shutdown = CancellationToken::new();
+        let served = connection(|_| async { StatusCode::NO_CONTENT }, &shutdown).serve_io(server, Addresses::default());
+        let ask = async {
+            tokio::time::sleep(age).await;
+            shutdown.cancel();
+            tokio::time::sleep(delay).await;
+            // Two at once: only one is served.
+            let _ = client.write_all(&[POST, POST].concat()).await;
+            let mut answer = String::new();
+            let _ = client.read_to_string(&mut answer).await;
+            assert_eq!(answer.matches("HTTP/1.1 204").count(), usize::from(is_served), "{age:?} {delay:?} {answer}");
+        };
+        tokio::join!(served, ask);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn head_timeout_counts_from_the_first_byte_of_a_head() {
     let (mut client, server) = duplex(1 << 10);
     let answer = |_| async { StatusCode::NO_CONTENT };
@@ -174,7 +204,7 @@ async fn head_timeout_counts_from_the_first_byte_of_a_head() {
 struct Mixed(AtomicUsize);
 
 impl Serve for Mixed {
-    async fn answer(self: Arc<Self>, request: Request<Incoming>, _: Addresses) -> Response<ReplyBody> {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>, _: Arrival<'_>) -> Response<ReplyBody> {
         // The response does not wait for the body.
         tokio::spawn(request.into_body().collect());
         if self.0.fetch_add(1, Ordering::Relaxed) == 1 {
@@ -193,9 +223,9 @@ async fn listen_only_stream_is_sent_between_the_responses_that_hyper_sends() {
     let (mut client, server) = duplex(16);
     let connection = Connection {
         endpoint: Arc::new(Mixed(AtomicUsize::new(0))),
-        settings: Arc::default(),
-        activity: Activity::new(HEAD, IDLE, IDLE),
-        shutdown: CancellationToken::new(),
+        activity: Activity::new(&limits(), CancellationToken::new()),
+        limits: Arc::new(limits()),
+        keep_alive: IDLE,
         cut: CancellationToken::new(),
     };
     let served = connection.serve_io(server, Addresses::default());

@@ -121,14 +121,17 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TrackedIo<S> {
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
-    use std::time::Duration;
 
     use tokio::io::AsyncWriteExt as _;
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
+    use crate::http::limits::ConnectionLimits;
+    use crate::settings::FrontendSettings;
 
     fn tracked<S>(inner: S) -> TrackedIo<S> {
-        TrackedIo::new(inner, Activity::new(Duration::from_secs(10), Duration::from_secs(75), Duration::from_secs(60)))
+        let limits = ConnectionLimits::from(&FrontendSettings::default());
+        TrackedIo::new(inner, Activity::new(&limits, CancellationToken::new()))
     }
 
     #[tokio::test]

@@ -30,7 +30,7 @@ impl<C: Core> Endpoint<C> {
             RequestKind::Call => {}
             RequestKind::Subscription => {
                 let acquired = if accepts.events {
-                    stream_permit(&self.streams)
+                    stream_permit(self.limits.streams())
                 } else {
                     Err(negotiate::not_acceptable("a subscription"))
                 };

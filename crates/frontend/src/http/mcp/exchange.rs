@@ -9,6 +9,7 @@ use fanlight_protocol::json::Value;
 use fanlight_protocol::{Method, Request, Revision, RpcError};
 use fanlight_telemetry::Parent;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::super::fields::Fields;
 use super::{Endpoint, headers};
@@ -22,6 +23,8 @@ pub(super) struct Exchange<'a, C> {
     pub(super) endpoint: &'a Endpoint<C>,
     pub(super) fields: &'a Fields<'a>,
     pub(super) accepts: Accepts,
+    /// Cancelled when its connection is to end.
+    pub(super) shutdown: &'a CancellationToken,
 }
 
 impl<C: Core> Transport for Exchange<'_, C> {
@@ -64,6 +67,10 @@ impl<C: Core> Transport for Exchange<'_, C> {
 
     fn session_id(&self) -> Option<&str> {
         super::session_id(self.fields).ok()
+    }
+
+    fn closing(&self) -> &CancellationToken {
+        self.shutdown
     }
 
     /// "Disconnection SHOULD NOT be interpreted as the client cancelling its request" in the legacy era.

@@ -6,10 +6,10 @@
 use fanlight_canonical::{Core, Holder};
 use fanlight_protocol::{Era, Revision};
 use http::StatusCode;
+use tokio_util::sync::CancellationToken;
 
-use super::super::arrived::stream_permit;
+use super::super::arrived::{Arrived, stream_permit};
 use super::super::events::stream::EventStream;
-use super::super::fields::Fields;
 use super::super::negotiate;
 use super::super::reply::{self, Refusal, Reply};
 use super::{Endpoint, headers};
@@ -23,7 +23,8 @@ const MODERN_METHODS: &str = "POST, OPTIONS";
 
 impl<C: Core> Endpoint<C> {
     /// Opens a stream, or resumes one.
-    pub(super) async fn get(&self, fields: &Fields<'_>, holder: &Holder) -> Reply {
+    pub(super) async fn get(&self, arrived: &Arrived<'_>, holder: &Holder) -> Reply {
+        let (fields, shutdown) = (&arrived.fields, arrived.arrival.shutdown);
         let version = headers::protocol_version(fields);
         if let Some(unknown) = version.filter(|version| Revision::from_name(version).is_none()) {
             return Err(Refusal::new(StatusCode::BAD_REQUEST, modern::unsupported(unknown)));
@@ -39,11 +40,11 @@ impl<C: Core> Endpoint<C> {
         // The rest of a call is not a listen-only stream.
         let permit = match last {
             Some(id) if !id.is_get => None,
-            _ => Some(stream_permit(&self.streams)?),
+            _ => Some(stream_permit(self.limits.streams())?),
         };
         let reader = match last {
-            Some(id) => self.resume(session, id)?,
-            None => self.listen(session)?,
+            Some(id) => self.resume(session, id, shutdown)?,
+            None => self.listen(session, shutdown)?,
         };
         let stream = EventStream::read(reader, (&*self.settings).into());
         let mut response = reply::events(stream.opening(true).into_iter().collect(), Some(stream));
@@ -55,13 +56,19 @@ impl<C: Core> Endpoint<C> {
 
     /// A GET stream that cannot be resumed begins anew, with new messages. The stream of a call cannot,
     /// and its client gets an error: not 404, which would end its session.
-    fn resume(&self, session: ActiveSession, id: EventId) -> Result<StreamReader, Box<Refusal>> {
+    fn resume(
+        &self,
+        session: ActiveSession,
+        id: EventId,
+        shutdown: &CancellationToken,
+    ) -> Result<StreamReader, Box<Refusal>> {
         if id.is_get {
-            self.check_open()?;
+            check_open(shutdown)?;
         }
         match StreamReader::resume(session.clone(), &self.policy, id) {
+            Some(reader) if id.is_get => Ok(reader.until(shutdown)),
             Some(reader) => Ok(reader),
-            None if id.is_get => self.listen(session),
+            None if id.is_get => self.listen(session, shutdown),
             None => {
                 let message = "what followed this event is no longer kept: send the request again if that is safe";
                 Err(Refusal::invalid(StatusCode::BAD_REQUEST, message))
@@ -69,21 +76,19 @@ impl<C: Core> Endpoint<C> {
         }
     }
 
-    fn listen(&self, session: ActiveSession) -> Result<StreamReader, Box<Refusal>> {
-        self.check_open()?;
-        let reader = StreamReader::notifications(session.clone(), &self.policy);
+    fn listen(&self, session: ActiveSession, shutdown: &CancellationToken) -> Result<StreamReader, Box<Refusal>> {
+        check_open(shutdown)?;
+        let reader = StreamReader::notifications(session.clone(), &self.policy).until(shutdown);
         drop(session.begin_listening(&self.ingress.core));
-        // Again, since GET streams may have been ended between the first check and the new reader.
-        self.check_open()?;
         Ok(reader)
     }
+}
 
-    fn check_open(&self) -> Result<(), Box<Refusal>> {
-        if self.shutdown.is_cancelled() {
-            return Err(Refusal::invalid(StatusCode::SERVICE_UNAVAILABLE, "shutting down; try again later"));
-        }
-        Ok(())
+fn check_open(shutdown: &CancellationToken) -> Result<(), Box<Refusal>> {
+    if shutdown.is_cancelled() {
+        return Err(Refusal::invalid(StatusCode::SERVICE_UNAVAILABLE, "shutting down; try again later"));
     }
+    Ok(())
 }
 
 fn event_id(id: &str) -> Result<EventId, Box<Refusal>> {

@@ -10,7 +10,6 @@ mod mirrored_params;
 use std::sync::Arc;
 
 use fanlight_canonical::{Core, Endpoint as McpEndpoint, Holder, Peer};
-use fanlight_http_edge::ConcurrencyLimit;
 use fanlight_protocol::{RpcError, code};
 use fanlight_telemetry::Moment;
 use fanlight_telemetry::clients::{Clients, ClientsView, Counts};
@@ -26,8 +25,9 @@ use super::connection;
 use super::fields::Fields;
 
 use super::body::BodyLimits;
+use super::limits::LiveLimits;
 use super::reply::{self, Refusal, Reply, ReplyBody};
-use super::serve::{Addresses, Serve};
+use super::serve::{Arrival, Serve};
 use super::sse_transport::SseTransport;
 use super::{body, cors, negotiate};
 use crate::call::DetachedCalls;
@@ -47,30 +47,28 @@ pub(crate) struct Endpoint<C> {
     sessions: InMemorySessions,
     detached: Arc<DetachedCalls>,
     policy: Arc<StreamPolicy>,
-    /// Bounds the listen-only streams.
-    streams: ConcurrencyLimit,
+    limits: Arc<LiveLimits>,
     sse_transport: SseTransport<C>,
     mirrored_params: MirroredParams,
-    shutdown: CancellationToken,
 }
 
 impl<C: Core> Serve for Endpoint<C> {
     fn answer(
         self: Arc<Self>,
         request: http::Request<Incoming>,
-        addresses: Addresses,
+        arrival: Arrival<'_>,
     ) -> impl Future<Output = Response<ReplyBody>> + Send {
         let received = Moment::now();
         // Before the future, which would hold the request beside its parts.
         let (head, mut body) = request.into_parts();
         async move {
             let guard = self.settings.guard.load();
-            let admitted = guard.check_host(&head.uri, &head.headers, addresses.local);
+            let admitted = guard.check_host(&head.uri, &head.headers, arrival.local);
             let admitted = admitted.and_then(|()| guard.check_origin(&head.uri, &head.headers));
             let web_origin = admitted.as_ref().ok().copied().flatten().cloned();
             let mut response = match admitted {
                 Ok(_) => {
-                    let arrived = Arrived { head: &head, fields: Fields::of(&head.headers), addresses, received };
+                    let arrived = Arrived { head: &head, fields: Fields::of(&head.headers), arrival, received };
                     // The HTTP+SSE transport serves the default endpoint.
                     let at = self.ingress.core.endpoint(head.uri.path());
                     let is_served = at.is_some();
@@ -145,31 +143,29 @@ impl<C: Core> Clients for Endpoint<C> {
 }
 
 impl<C: Core> Endpoint<C> {
-    /// An endpoint in front of `core`. Listen-only streams end when `shutdown` is cancelled, and calls
-    /// that outlive their connection when `cut` is.
+    /// An endpoint in front of `core`. Calls that outlive their connection end when `cut` is cancelled.
     pub(crate) fn new(
         core: Arc<C>,
         settings: &Arc<FrontendSettings>,
-        shutdown: CancellationToken,
+        limits: Arc<LiveLimits>,
         cut: CancellationToken,
     ) -> Result<Self, FrontendError> {
         let detached = DetachedCalls::new(settings.max_connections, cut.clone());
         Ok(Self {
-            ingress: Ingress::new(Arc::clone(&core), settings, shutdown.clone(), &cut)?,
+            ingress: Ingress::new(Arc::clone(&core), settings, &cut)?,
             sessions: InMemorySessions::new(settings.max_sessions, settings.max_peer_sessions, settings.session_idle),
             policy: StreamPolicy::new(settings, Arc::clone(&detached)),
             detached,
-            streams: ConcurrencyLimit::new(settings.stream_limit()),
-            sse_transport: SseTransport::new(core, Arc::clone(settings), shutdown.clone(), cut),
+            sse_transport: SseTransport::new(core, Arc::clone(settings), Arc::clone(&limits), cut),
             mirrored_params: MirroredParams::new(settings.max_mirrored_params),
-            shutdown,
+            limits,
             settings: Arc::clone(settings),
         })
     }
 
     /// Answers a request at another path.
     async fn elsewhere(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, body: &mut Incoming) -> Reply {
-        if let Some(reply) = self.sse_transport.route(arrived, origin, body, &self.streams).await {
+        if let Some(reply) = self.sse_transport.route(arrived, origin, body).await {
             return reply;
         }
         let path = &self.settings.path;
@@ -183,7 +179,7 @@ impl<C: Core> Endpoint<C> {
     /// Answers a request that is not a POST.
     async fn other_method(&self, arrived: &Arrived<'_>, origin: &Origin<'_>) -> Reply {
         match arrived.head.method {
-            http::Method::GET => self.get(&arrived.fields, &origin.holder).await,
+            http::Method::GET => self.get(arrived, &origin.holder).await,
             http::Method::DELETE => self.delete(arrived, &origin.holder).await,
             http::Method::OPTIONS => Ok(cors::preflight(&arrived.head.headers, METHODS)),
             _ => Err(Refusal::method(METHODS)),
@@ -194,7 +190,8 @@ impl<C: Core> Endpoint<C> {
         let accepts = negotiate::check(&arrived.fields)?;
         let text = body::read(body, BodyLimits::new(&self.settings, &origin.peer())).await?;
         trace::bytes(&self.settings.telemetry, Direction::Receive, text.len());
-        let exchange = Exchange { endpoint: self, fields: &arrived.fields, accepts };
+        let exchange =
+            Exchange { endpoint: self, fields: &arrived.fields, accepts, shutdown: arrived.arrival.shutdown };
         match self.ingress.receive(&exchange, origin, text).await? {
             Received::Request(request) => self.answer_request(request, accepts).await,
             Received::Accepted => Ok(reply::empty(StatusCode::ACCEPTED)),

@@ -10,7 +10,6 @@ mod stream;
 use std::sync::Arc;
 
 use fanlight_canonical::{Core, Holder};
-use fanlight_http_edge::ConcurrencyLimit;
 use fanlight_telemetry::clients::SessionView;
 use fanlight_telemetry::metrics::Direction;
 use http::StatusCode;
@@ -24,7 +23,7 @@ use self::stream::SseSessionStream;
 use super::arrived::{Arrived, stream_permit};
 use super::body::BodyLimits;
 use super::events::stream::EventStream;
-use super::fields::Fields;
+use super::limits::LiveLimits;
 use super::reply::{self, Refusal, Reply};
 use super::{body, cors, negotiate};
 use crate::channel::{ChannelOptions, Connection, QUEUE};
@@ -46,35 +45,28 @@ pub(super) struct SseTransport<C> {
     core: Arc<C>,
     settings: Arc<FrontendSettings>,
     sessions: SseSessions<C>,
-    shutdown: CancellationToken,
+    limits: Arc<LiveLimits>,
 }
 
 impl<C: Core> SseTransport<C> {
-    /// Streams end when `shutdown` is cancelled and their requests have finished, at the latest when `cut`
-    /// is.
+    /// Streams end when their connection is to end and their requests have finished, at the latest when `cut` is cancelled.
     pub(super) fn new(
         core: Arc<C>,
         settings: Arc<FrontendSettings>,
-        shutdown: CancellationToken,
+        limits: Arc<LiveLimits>,
         cut: CancellationToken,
     ) -> Self {
-        Self { core, sessions: SseSessions::new(settings.max_sessions, cut), settings, shutdown }
+        Self { core, sessions: SseSessions::new(settings.max_sessions, cut), settings, limits }
     }
 
     /// Answers a request, if its path is of this transport.
-    pub(super) async fn route(
-        &self,
-        arrived: &Arrived<'_>,
-        origin: &Origin<'_>,
-        body: &mut Incoming,
-        streams: &ConcurrencyLimit,
-    ) -> Option<Reply> {
-        let Arrived { head, fields, .. } = arrived;
+    pub(super) async fn route(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, body: &mut Incoming) -> Option<Reply> {
+        let Arrived { head, .. } = arrived;
         let path = head.uri.path().trim_end_matches('/');
         let base = self.settings.sse_path.as_deref()?.trim_end_matches('/');
         let below = path.strip_prefix(base)?;
         Some(match (below, &head.method) {
-            ("", &http::Method::GET) => self.open(base, fields, &origin.holder, streams),
+            ("", &http::Method::GET) => self.open(base, arrived, &origin.holder),
             ("", &http::Method::OPTIONS) => Ok(cors::preflight(&head.headers, STREAM_METHODS)),
             ("", _) => Err(Refusal::method(STREAM_METHODS)),
             (below, method) if below.strip_prefix('/') == Some(MESSAGE) => match *method {
@@ -102,14 +94,15 @@ impl<C: Core> SseTransport<C> {
     }
 
     /// Opens a session, which lives as long as its stream.
-    fn open(&self, base: &str, fields: &Fields<'_>, holder: &Holder, streams: &ConcurrencyLimit) -> Reply {
-        negotiate::check_sse_get(fields)?;
-        if self.shutdown.is_cancelled() {
+    fn open(&self, base: &str, arrived: &Arrived<'_>, holder: &Holder) -> Reply {
+        negotiate::check_sse_get(&arrived.fields)?;
+        let shutdown = arrived.arrival.shutdown;
+        if shutdown.is_cancelled() {
             return Err(unavailable("shutting down; try again later"));
         }
-        let permit = stream_permit(streams)?;
+        let permit = stream_permit(self.limits.streams())?;
         let (queue, messages) = mpsc::channel(QUEUE);
-        let write_timeout = Some(self.settings.write_timeout);
+        let write_timeout = Some(self.limits.of_connection().write_timeout);
         let options = ChannelOptions { legacy_only: true, write_timeout, cut: self.sessions.cut.child_token() };
         let connection = Connection::new(Arc::clone(&self.core), &self.settings, queue, options)
             .map_err(|error| unavailable(&error.to_string()))?;
@@ -118,7 +111,7 @@ impl<C: Core> SseTransport<C> {
         tracing::debug!("session of the deprecated HTTP+SSE transport opened");
         // Relative, so that it is right under any host name that the client uses.
         let endpoint = format!("event: endpoint\ndata: {base}/{MESSAGE}?{SESSION_ID}={}\n\n", entry.id());
-        let stream = SseSessionStream::new(messages, connection, entry, self.shutdown.clone());
+        let stream = SseSessionStream::new(messages, connection, entry, shutdown.clone());
         let stream = EventStream::of(Box::new(stream), (&*self.settings).into());
         let mut response = reply::events(smallvec![endpoint.into()], Some(stream));
         response.body_mut().hold_permit(permit);

@@ -1,0 +1,91 @@
+//! The limits of client connections, which can change while clients are served: what concerns one connection, for those
+//! that are accepted from then on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use fanlight_http_edge::{AcceptLimits, Admissions, ConcurrencyLimit};
+
+use crate::settings::FrontendSettings;
+
+/// The limits of one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ConnectionLimits {
+    /// Time for the head of one request.
+    pub(crate) header_timeout: Duration,
+    /// How long its first request may take after it was accepted, if it is to end meanwhile.
+    pub(crate) first_request: Duration,
+    /// How long it may carry no request.
+    pub(crate) idle_timeout: Duration,
+    /// How long its client may take nothing of what it is sent.
+    pub(crate) write_timeout: Duration,
+    /// The largest request head, in bytes.
+    pub(crate) max_header: usize,
+    /// Requests at once on HTTP/2.
+    pub(crate) http2_streams: u32,
+}
+
+impl From<&FrontendSettings> for ConnectionLimits {
+    fn from(settings: &FrontendSettings) -> Self {
+        Self {
+            header_timeout: settings.header_timeout,
+            first_request: settings.first_request,
+            idle_timeout: settings.idle_connection,
+            write_timeout: settings.write_timeout,
+            max_header: settings.max_header,
+            http2_streams: settings.http2_streams,
+        }
+    }
+}
+
+/// The limits of an HTTP listener that can be changed while it serves.
+#[derive(Debug)]
+pub struct LiveLimits {
+    each: ArcSwap<ConnectionLimits>,
+    admissions: Admissions,
+    /// Bounds the listen-only streams.
+    streams: ConcurrencyLimit,
+}
+
+impl LiveLimits {
+    /// Those of `settings`.
+    #[must_use]
+    pub fn new(settings: &FrontendSettings) -> Arc<Self> {
+        Arc::new(Self {
+            each: ArcSwap::from_pointee(settings.into()),
+            admissions: Admissions::new(accept_limits(settings)),
+            streams: ConcurrencyLimit::new(settings.stream_limit()),
+        })
+    }
+
+    /// Has the limits of `settings` take effect: on the number of connections and streams at once, without ending any, and
+    /// otherwise on connections that are accepted from now on.
+    pub fn replace(&self, settings: &FrontendSettings) {
+        self.each.store(Arc::new(settings.into()));
+        self.admissions.set_limits(accept_limits(settings));
+        self.streams.resize(settings.stream_limit());
+    }
+
+    /// The limits of a connection that is accepted now.
+    pub(crate) fn of_connection(&self) -> Arc<ConnectionLimits> {
+        self.each.load_full()
+    }
+
+    pub(crate) fn admissions(&self) -> &Admissions {
+        &self.admissions
+    }
+
+    pub(crate) fn streams(&self) -> &ConcurrencyLimit {
+        &self.streams
+    }
+}
+
+fn accept_limits(settings: &FrontendSettings) -> AcceptLimits {
+    AcceptLimits {
+        connections: settings.max_connections,
+        reserve: 0,
+        per_peer: settings.max_peer_connections,
+        name: "limits.connections client",
+    }
+}

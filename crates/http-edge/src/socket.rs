@@ -1,0 +1,192 @@
+//! Listening sockets, and how a listener gets another one while it serves.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use socket2::SockRef;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::sleep;
+
+/// The pause after an error that concerns the listener.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+/// Connections that wait to be accepted, as many as `TcpListener::bind` allows.
+const BACKLOG: u32 = 1024;
+/// Exchanges of sockets that wait for the running one.
+const WAITING: usize = 1;
+
+/// A listening socket.
+#[derive(Debug)]
+pub struct ListeningSocket {
+    socket: TcpListener,
+    /// Whether another process has it, too: then connections that wait in its queue stay there.
+    is_passed: bool,
+}
+
+impl ListeningSocket {
+    /// Listens at `address`; with `reuse_port` other sockets may, too.
+    ///
+    /// # Errors
+    ///
+    /// If the system does not allow that.
+    pub fn bind(address: SocketAddr, reuse_port: bool) -> io::Result<Self> {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        // As `TcpListener::bind` does: connections of an earlier process may still be in `TIME_WAIT`.
+        socket.set_reuseaddr(true)?;
+        socket.set_reuseport(reuse_port)?;
+        socket.bind(address)?;
+        Ok(Self { socket: socket.listen(BACKLOG)?, is_passed: false })
+    }
+
+    /// A socket that the service manager has opened, and keeps.
+    #[must_use]
+    pub fn passed(socket: TcpListener) -> Self {
+        Self { socket, is_passed: true }
+    }
+
+    /// Whether the service manager has opened it.
+    #[must_use]
+    pub fn is_passed(&self) -> bool {
+        self.is_passed
+    }
+
+    /// Its address.
+    ///
+    /// # Errors
+    ///
+    /// If the system does not know it.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// Whether other sockets may listen at the same address (`SO_REUSEPORT`).
+    #[must_use]
+    pub fn shares_port(&self) -> bool {
+        SockRef::from(&self.socket).reuse_port().unwrap_or(false)
+    }
+
+    /// Changes whether other sockets may listen at the same address, from now on.
+    ///
+    /// # Errors
+    ///
+    /// If the system does not allow that.
+    pub fn set_shares_port(&self, shares: bool) -> io::Result<()> {
+        SockRef::from(&self.socket).set_reuse_port(shares)
+    }
+
+    /// The next connection.
+    ///
+    /// An error of one connection that ended before it was accepted concerns no other. Any other error is about the
+    /// process, most often that it has no file descriptors left: accepting again at once would spin, and giving up would
+    /// turn a shortage into an outage, so the loop pauses while connections close.
+    pub(crate) async fn next(&self) -> (TcpStream, IpAddr) {
+        loop {
+            match self.socket.accept().await {
+                Ok((stream, peer)) => return (stream, peer.ip()),
+                Err(error) if concerns_one_connection(&error) => {
+                    tracing::debug!(%error, "a connection ended before it was accepted");
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept connections");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Closes the socket. The system would reset connections that wait in its queue: they are handed to `begin`.
+    pub(crate) fn close(self, mut begin: impl FnMut(TcpStream, IpAddr)) {
+        if self.is_passed {
+            return;
+        }
+        // tokio learns of connections a moment later than the system.
+        let Ok(socket) = self.socket.into_std() else { return };
+        for _ in 0..BACKLOG {
+            match socket.accept() {
+                Ok((stream, peer)) => {
+                    let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
+                    stream.into_iter().for_each(|stream| begin(stream, peer.ip()));
+                }
+                Err(error) if concerns_one_connection(&error) => {}
+                Err(_) => break,
+            }
+        }
+    }
+}
+
+fn concerns_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+/// What a listener is to serve from now on.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    /// `None` to serve nothing.
+    pub(crate) next: Option<Arc<ListeningSocket>>,
+    /// Resolved once the listener accepts no more connections on the earlier one.
+    pub(crate) done: oneshot::Sender<()>,
+}
+
+/// Gives a listener its sockets, one after the other.
+#[derive(Debug)]
+pub struct SocketSender {
+    exchanges: mpsc::Sender<Exchange>,
+    /// The listener alone keeps it open.
+    current: Mutex<Weak<ListeningSocket>>,
+}
+
+/// The sockets of a listener.
+#[derive(Debug)]
+pub struct SocketReceiver {
+    /// The one to begin with.
+    pub(crate) first: Option<Arc<ListeningSocket>>,
+    exchanges: mpsc::Receiver<Exchange>,
+}
+
+/// The sockets of a listener that begins with `first`.
+#[must_use]
+pub fn sockets(first: Option<Arc<ListeningSocket>>) -> (SocketSender, SocketReceiver) {
+    let (sender, exchanges) = mpsc::channel(WAITING);
+    let current = first.as_ref().map(Arc::downgrade).unwrap_or_default();
+    (SocketSender { exchanges: sender, current: Mutex::new(current) }, SocketReceiver { first, exchanges })
+}
+
+impl SocketSender {
+    /// The socket on which connections are accepted now, if there is one.
+    #[must_use]
+    pub fn current(&self) -> Option<Arc<ListeningSocket>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+    }
+
+    /// Has the listener accept connections on `next` instead of its current socket, which is closed then, unless another
+    /// listener uses it. Returns once that has happened: false if the listener has stopped.
+    pub async fn exchange(&self, next: Option<Arc<ListeningSocket>>) -> bool {
+        let weak = next.as_ref().map(Arc::downgrade).unwrap_or_default();
+        let (done, is_done) = oneshot::channel();
+        if self.exchanges.send(Exchange { next, done }).await.is_err() || is_done.await.is_err() {
+            return false;
+        }
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = weak;
+        true
+    }
+}
+
+impl SocketReceiver {
+    /// Those of a listener that keeps its socket.
+    #[must_use]
+    pub fn only(socket: TcpListener) -> Self {
+        let socket = ListeningSocket { socket, is_passed: false };
+        sockets(Some(Arc::new(socket))).1
+    }
+
+    /// The next exchange; waits for ever once there can be none. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Exchange {
+        match self.exchanges.recv().await {
+            Some(exchange) => exchange,
+            None => std::future::pending().await,
+        }
+    }
+}
