@@ -1,5 +1,6 @@
 //! Changing the configuration while Fanlight runs.
 
+mod addresses;
 mod files;
 mod listeners;
 mod operations;

@@ -139,3 +139,40 @@ async fn clients_of_both_eras_reach_an_sse_server() {
 fn exchange_error(answer: &str) -> &str {
     member(answer, "error.message").unwrap_or_else(|| panic!("no error in {answer}"))
 }
+
+#[tokio::test]
+async fn session_that_an_operator_ends_is_gone_with_its_stream_and_its_calls() {
+    let server = backend(Era::Legacy, Transport::Http).await;
+    let mut client = OldClient::start(&config(&[server.entry("only")]), "{}").await;
+    let mut other = Connection::open(client.gateway.mcp).await;
+    other.request("GET", "/sse", &[("Accept", "text/event-stream")], b"").await;
+    let mut other = other.response().await;
+    let other_endpoint = other.event().await.unwrap().expect("an endpoint");
+    server.once("tools/call", Reply::fault(crate::scripted::Fault::Hang));
+    client.send(&legacy_request("7", "tools/call", CALL)).await;
+    server.wait_for("tools/call", 1).await;
+    let mut connection = Connection::open(client.gateway.admin).await;
+    connection.request("GET", "/api/sessions", &[], b"").await;
+    let sessions = connection.response().await.text().await;
+    let sessions: serde_json::Value = serde_json::from_str(&sessions).unwrap();
+    let sessions = sessions["sessions"].as_array().unwrap();
+    assert_eq!(sessions.len(), 2);
+    let running = sessions.iter().find(|one| one["running"] == 1).expect("the one with a call");
+    let digest = running["digest"].as_str().unwrap().to_owned();
+    assert!(!client.endpoint.contains(&digest));
+
+    let url = format!("http://{}", client.gateway.admin);
+    let end = async || {
+        let mut command = crate::harness::fanlight();
+        command.args(["end-session", &digest, "--admin", &url]);
+        command.stdin(std::process::Stdio::null()).output().await.unwrap().status.success()
+    };
+    assert!(end().await && !end().await);
+    assert_eq!(client.stream.event().await.expect("a whole stream"), None);
+    server.wait_for("notifications/cancelled", 1).await;
+    for (endpoint, status) in [(&client.endpoint, 404), (&other_endpoint, 202)] {
+        let mut connection = Connection::open(client.gateway.mcp).await;
+        connection.request("POST", endpoint, &JSON_HEADERS, initialize(FIRST, "{}").as_bytes()).await;
+        assert_eq!(connection.response().await.status, status);
+    }
+}

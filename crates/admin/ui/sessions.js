@@ -62,9 +62,9 @@ function sessionTable(all) {
     h("td", null, h("a", { href: one.digest ? `#/traces?text=${one.digest}` : "#/traces" }, "its traces"), end(one)))));
 }
 
-/** A button that ends a session over HTTP; those of other transports end with their connection. */
+/** A button that ends a session over HTTP; that of standard input and output ends with the process. */
 function end(one) {
-  if (!one.digest || one.transport !== "http") return null;
+  if (!one.digest) return null;
   const now = async (event) => {
     event.target.disabled = true;
     await ask(`/api/sessions/${one.digest}/end`, { method: "POST" }).catch(() => {});

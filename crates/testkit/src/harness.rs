@@ -88,8 +88,21 @@ impl Gateway {
         Self::running(command, folder).await
     }
 
+    /// Starts `fanlight run` at the addresses that its configuration gives.
+    pub async fn start_at_configured_addresses(config_text: &str) -> Self {
+        let config = TempFile::new("yaml", config_text);
+        let mut command = fanlight();
+        command.args(["run", "--no-watch", "--config"]).arg(config.path());
+        Self::spawned(command, config).await
+    }
+
     async fn running(mut command: Command, files: TempFile) -> Self {
-        command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]).stdin(Stdio::null());
+        command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+        Self::spawned(command, files).await
+    }
+
+    async fn spawned(mut command: Command, files: TempFile) -> Self {
+        command.stdin(Stdio::null());
         let mut child = spawn(command);
         let log = ShownLog(Log::default());
         log.follow("err", child.stderr.take().unwrap());

@@ -89,6 +89,14 @@ impl Connection {
         within("a response", self.read_head()).await.expect("a response")
     }
 
+    /// All that the server still sends until it closes the connection.
+    pub async fn rest(mut self) -> String {
+        let mut bytes = Vec::new();
+        // A connection that breaks has ended, too.
+        let _ = within("the end of the connection", self.stream.read_to_end(&mut bytes)).await;
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
     async fn read_head(mut self) -> io::Result<Response> {
         loop {
             let status_line = self.line().await?;

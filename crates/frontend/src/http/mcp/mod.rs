@@ -138,7 +138,7 @@ impl<C: Core> Clients for Endpoint<C> {
     }
 
     fn end_session(&self, digest: &str) -> bool {
-        self.sessions.end_shown(digest)
+        self.sessions.end_shown(digest) || self.sse_transport.end_shown(digest)
     }
 }
 

@@ -88,6 +88,11 @@ impl<C: Core> SseTransport<C> {
         self.sessions.views()
     }
 
+    /// Ends the session that an operator sees under this digest; returns whether there was one.
+    pub(super) fn end_shown(&self, digest: &str) -> bool {
+        self.sessions.end_shown(digest)
+    }
+
     /// Waits for the requests that still finish after their session has ended.
     pub(super) async fn finished(&self) {
         self.sessions.finished().await;

@@ -89,6 +89,12 @@ impl<C: Core> SseSessions<C> {
         all.into_iter().map(view).collect()
     }
 
+    /// Ends the session that an operator sees under this digest, and cancels its requests; returns whether there was one.
+    pub(in crate::http) fn end_shown(&self, digest: &str) -> bool {
+        let id = self.shared.lock().keys().find(|id| shown_id(id) == digest).cloned();
+        id.is_some_and(|id| self.shared.end(&id))
+    }
+
     /// Waits for the requests that still finish after their session has ended.
     pub(in crate::http) async fn finished(&self) {
         self.shared.ending.close();
@@ -103,6 +109,18 @@ impl<C> Shared<C> {
     }
 }
 
+impl<C: Core> Shared<C> {
+    /// Ends a session, and with it its stream; returns whether there was one.
+    fn end(&self, id: &str) -> bool {
+        let ended = self.lock().remove(id);
+        let Some((_, connection)) = ended else { return false };
+        connection.end();
+        // The stream may be dropped outside of a runtime.
+        self.ending.spawn_on(async move { connection.finished().await }, &self.runtime);
+        true
+    }
+}
+
 impl<C: Core> SessionEntry<C> {
     /// The session's id.
     pub(super) fn id(&self) -> &str {
@@ -112,12 +130,6 @@ impl<C: Core> SessionEntry<C> {
 
 impl<C: Core> Drop for SessionEntry<C> {
     fn drop(&mut self) {
-        let ended = self.shared.lock().remove(&self.id);
-        if let Some((_, connection)) = ended {
-            connection.end();
-            // The stream may be dropped outside of a runtime.
-            let finished = async move { connection.finished().await };
-            self.shared.ending.spawn_on(finished, &self.shared.runtime);
-        }
+        self.shared.end(&self.id);
     }
 }
