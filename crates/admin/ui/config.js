@@ -48,7 +48,7 @@ function reloading(reload, again) {
   const switched = [...atRunTime.disabled.map((name) => `${name} is off`), ...atRunTime.enabled.map((name) => `${name} is on`)];
   return [
     h("p", null,
-      failed ? badge("bad", "down", "not reloaded") : badge("good", "ready", "in force"),
+      failed ? badge("bad", "not reloaded", "down") : badge("good", "in force", "ready"),
       ` Generation ${reload.generation}, since ${clock(reload.sinceMs)}. `,
       last ? `Read again at ${clock(last.atMs)} (${last.trigger}): ${last.result}. ` : null,
       h("button", { type: "button", class: "small", onclick: again }, "Reload")),

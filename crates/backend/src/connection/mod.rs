@@ -143,7 +143,7 @@ impl Connection {
                 .and_then(|resources| resources.get("subscribe"))
                 .is_some_and(|it| it.is_true())
         };
-        let is_process = dialect.era() == Era::Legacy && !transport.is_http() && context.outlet.is_of_requests();
+        let is_process = dialect.era() == Era::Legacy && transport.is_stdio() && context.outlet.is_of_requests();
         let follows_resources = is_process && capabilities.as_ref().is_some_and(subscribes);
         Self {
             resources: follows_resources.then(SubscribedResources::new),

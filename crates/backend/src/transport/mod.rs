@@ -109,6 +109,11 @@ impl Transport {
         self.http().is_some()
     }
 
+    /// Whether the server is a child process.
+    pub(crate) fn is_stdio(&self) -> bool {
+        matches!(self, Self::Stdio(_))
+    }
+
     pub(crate) fn http(&self) -> Option<&HttpTransport> {
         match self {
             Self::Http(http) => Some(http),

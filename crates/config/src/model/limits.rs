@@ -66,7 +66,8 @@ options! {
         "peerSessions" => peer_sessions: usize = 0, count(0, 10_000_000);
         /// Running calls per backend, where the server does not set its own limit.
         "concurrency" => concurrency: usize = 256, CONCURRENCY;
-        /// Sessions with one HTTP backend that each belong to one client session.
+        /// Sessions with one HTTP backend that each belong to one client session. Requests of clients without a session that
+        /// can be asked for input have one each as well, which are bounded by `concurrency` and `suspendedCalls` together.
         "backendSessions" => backend_sessions: usize = 1000, count(1, 1_000_000);
         /// Processes of one stdio backend that each belong to one client session.
         "processes" => processes: usize = 64, count(1, 10_000);

@@ -14,6 +14,7 @@ use fanlight_protocol::{Era, Method, Revision};
 use futures_util::future::Either;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
 
 use self::liveness::Liveness;
 use self::pending::{Outcome, PendingCall, PendingCalls, ServerRequestEvent};
@@ -42,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) end: CancellationToken,
     /// Cancelled once nothing can be answered.
     pub(crate) gone: CancellationToken,
+    /// Replies to the server that outlast their calls.
+    pub(crate) replies: TaskTracker,
     warnings: Warnings,
 }
 
@@ -66,6 +69,7 @@ impl Channel {
             revision: OnceLock::new(),
             end: end.clone(),
             gone: CancellationToken::new(),
+            replies: TaskTracker::new(),
             warnings: Warnings::default(),
         });
         Self { shared, _end: end.drop_guard() }
@@ -164,6 +168,14 @@ async fn next_asked(asked: &mut Option<mpsc::Receiver<ServerRequestEvent>>) -> S
     pending().await
 }
 
+/// Adds what has arrived and was not looked at, such as a request right before the answer to its call: it needs a reply as
+/// well.
+fn take_waiting(asked: &mut Option<mpsc::Receiver<ServerRequestEvent>>, requests: &mut OpenServerRequests) {
+    while let Some(event) = asked.as_mut().and_then(|asked| asked.try_recv().ok()) {
+        event.apply_to(requests);
+    }
+}
+
 impl Shared {
     /// Waits for the answer to a request, and replies to requests of the server meanwhile.
     fn converse<'a>(
@@ -171,14 +183,14 @@ impl Shared {
         place: PendingGuard<'a>,
         begun: Begun<'a>,
         mut answered: oneshot::Receiver<Outcome>,
-        mut asked: Option<mpsc::Receiver<ServerRequestEvent>>,
+        asked: Option<mpsc::Receiver<ServerRequestEvent>>,
     ) -> impl Future<Output = Result<Reply, BackendError>> + Send {
         async move {
             let mut place = place;
             let mut sending = begun.await?;
             place.sent = true;
-            let mut open = OpenRequestsGuard { shared: self, requests: OpenServerRequests::default() };
-            let requests = &mut open.requests;
+            let mut open = OpenRequestsGuard { shared: self, requests: OpenServerRequests::default(), asked };
+            let OpenRequestsGuard { requests, asked, .. } = &mut open;
             loop {
                 tokio::select! {
                     biased;
@@ -186,6 +198,7 @@ impl Shared {
                         if let Some(sending) = sending {
                             self.writer.detach(sending);
                         }
+                        take_waiting(asked, requests);
                         let response = outcome.unwrap_or(Err(BackendError::ClosedEarly))?;
                         if !requests.is_empty() {
                             self.reply_after_call(std::mem::take(requests));
@@ -203,10 +216,7 @@ impl Shared {
                             return Err(error);
                         }
                     },
-                    asked = next_asked(&mut asked) => match asked {
-                        ServerRequestEvent::Sent(request) => requests.add(request),
-                        ServerRequestEvent::Withdrawn(id) => requests.cancel(&id),
-                    },
+                    asked = next_asked(asked) => asked.apply_to(requests),
                     reply = requests.next() => self.writer.reply(reply, self.revision()).await?,
                 }
             }
@@ -214,18 +224,19 @@ impl Shared {
     }
 
     /// The server has ended a call. Its requests are answered by the client where it still can, and otherwise with an
-    /// error, at the latest when the client's time is over.
+    /// error, at the latest when the client's time is over or the channel ends.
     fn reply_after_call(self: &Arc<Self>, mut requests: OpenServerRequests) {
         let shared = Arc::clone(self);
-        self.context.tasks.spawn(async move {
-            let gone = shared.gone.clone();
+        self.context.tasks.spawn(self.replies.track_future(async move {
             while !requests.is_empty() {
-                let Some(reply) = gone.run_until_cancelled(requests.next()).await else { return };
+                let Some(reply) = shared.end.run_until_cancelled(requests.next()).await else {
+                    return requests.refuse_all(CALL_HAS_ENDED).into_iter().for_each(|text| shared.send_detached(text));
+                };
                 if shared.writer.reply(reply, shared.revision()).await.is_err() {
                     return;
                 }
             }
-        });
+        }));
     }
 
     fn revision(&self) -> Option<Revision> {
@@ -263,10 +274,12 @@ impl Shared {
 struct OpenRequestsGuard<'a> {
     shared: &'a Shared,
     requests: OpenServerRequests,
+    asked: Option<mpsc::Receiver<ServerRequestEvent>>,
 }
 
 impl Drop for OpenRequestsGuard<'_> {
     fn drop(&mut self) {
+        take_waiting(&mut self.asked, &mut self.requests);
         for text in self.requests.refuse_all(CALL_HAS_ENDED) {
             self.shared.send_detached(text);
         }

@@ -11,7 +11,7 @@ use fanlight_telemetry::Parent;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::request::deadline::PausableDeadline;
-use crate::request::server_request::PendingServerRequest;
+use crate::request::server_request::{OpenServerRequests, PendingServerRequest};
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{CallContext, ServerMessages};
 
@@ -42,6 +42,15 @@ pub(super) enum ServerRequestEvent {
     Sent(PendingServerRequest),
     /// The server has cancelled the one with this id.
     Withdrawn(Json),
+}
+
+impl ServerRequestEvent {
+    pub(super) fn apply_to(self, requests: &mut OpenServerRequests) {
+        match self {
+            Self::Sent(request) => requests.add(request),
+            Self::Withdrawn(id) => requests.cancel(&id),
+        }
+    }
 }
 
 /// The call that a request of the server is for.

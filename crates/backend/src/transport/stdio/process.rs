@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::process::ChildStdout;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::child::{Process, Spawned};
 use super::{reader, stderr, writer};
@@ -22,10 +22,25 @@ const ALIGNMENT: Duration = Duration::from_millis(500);
 pub(super) fn run(spawned: Spawned, queue: mpsc::Receiver<Bytes>, log: ProcessLogWriter, shared: &Arc<Shared>) {
     let Spawned { process, stdin, stdout, stderr, order } = spawned;
     let tasks = &shared.context.tasks;
-    let (end, counters) = (shared.end.clone(), Arc::clone(shared.context.telemetry.metrics()));
+    let (end, replies) = (shared.end.clone(), shared.replies.clone());
+    let counters = Arc::clone(shared.context.telemetry.metrics());
     tasks.spawn(async move {
+        let last_replies = async {
+            end.cancelled().await;
+            replies.close();
+            let _ = timeout(ALIGNMENT, replies.wait()).await;
+        };
+        let too_late = async {
+            end.cancelled().await;
+            sleep(2 * ALIGNMENT).await;
+        };
+        let written = tokio::select! {
+            written = writer::write(stdin, order, queue, last_replies, &counters) => written,
+            // It does not read any more.
+            () = too_late => Ok(()),
+        };
         // Ending the writer closes the pipe, which asks the process to end (2026-07-28 stdio, Shutdown).
-        if let Some(Err(_)) = end.run_until_cancelled(writer::write(stdin, order, queue, &counters)).await {
+        if written.is_err() {
             // Most likely the process is about to be found ended; one that only reads no more is
             // of no use either.
             let _ = timeout(ALIGNMENT, end.cancelled()).await;

@@ -2,6 +2,7 @@
 
 use std::future::ready;
 use std::io;
+use std::pin::pin;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use fanlight_protocol::Revision;
@@ -52,17 +53,24 @@ impl MessageWriter for LineQueue {
     }
 }
 
-/// Writes the order for a guard, then queued messages until all senders are gone. Fails if the process no longer reads.
+/// Writes the order for a guard, then queued messages until all senders are gone, or `end` resolves and the queue is empty.
+/// Fails if the process no longer reads.
 pub(super) async fn write(
     mut stdin: impl AsyncWrite + Unpin,
     order: Bytes,
     mut queue: mpsc::Receiver<Bytes>,
+    end: impl Future<Output = ()>,
     counters: &BackendMetrics,
 ) -> io::Result<()> {
+    let mut end = pin!(end);
     stdin.write_all(&order).await?;
     drop(order);
     let mut gathered = BytesMut::with_capacity(4 << 10);
-    while let Some(first) = queue.recv().await {
+    while let Some(first) = tokio::select! {
+        biased;
+        first = queue.recv() => first,
+        () = &mut end => None,
+    } {
         push_line(&mut gathered, &first);
         while gathered.len() < GATHERED
             && let Ok(next) = queue.try_recv()
@@ -87,6 +95,7 @@ fn push_line(out: &mut BytesMut, message: &Bytes) {
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
     use std::sync::Arc;
 
     use fanlight_telemetry::Metrics;
@@ -108,7 +117,7 @@ mod tests {
         let big = Bytes::from(vec![b'x'; 5 * GATHERED]);
         sender.try_send(big.clone()).unwrap();
         drop(sender);
-        write(ours, Bytes::new(), queue, &counters()).await.unwrap();
+        write(ours, Bytes::new(), queue, pending(), &counters()).await.unwrap();
         let mut all = Vec::new();
         theirs.read_to_end(&mut all).await.unwrap();
         assert!(all.starts_with(b"a\nbb\nccc\nxxx"));
@@ -122,7 +131,7 @@ mod tests {
         drop(theirs);
         let (sender, queue) = mpsc::channel(8);
         sender.try_send(Bytes::from_static(b"a")).unwrap();
-        assert!(write(ours, Bytes::new(), queue, &counters()).await.is_err());
+        assert!(write(ours, Bytes::new(), queue, pending(), &counters()).await.is_err());
         assert!(sender.is_closed());
     }
 }
