@@ -14,10 +14,12 @@ use crate::connections::{Connections, Endable, Entry, peer_of};
 use crate::limit::{ConcurrencyLimit, Permit};
 use crate::usage::ConnectionUse;
 
-/// The pause after an error that concerns the listener.
+/// The pause after an error that concerns the listener. No option: such errors are a shortage of the system, which a
+/// shorter pause makes worse.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
-/// How often a connection that waits for another to end looks for one that has become idle.
+/// How often a connection that waits for another to end looks for one that has become idle. No option: it is the
+/// accuracy of a wait that `timeouts` bound.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Limits of a listener.
