@@ -81,15 +81,47 @@ async fn others_are_served(target: &Target) {
     }
 }
 
+/// A request whose body does not end. The interim response says that the body is awaited.
+fn unfinished(to: SocketAddr, number: usize) -> String {
+    match number % 3 {
+        0 => head("POST /mcp", to, &[], "Expect: 100-continue\r\nContent-Length: 100000") + "{",
+        1 => head("POST /mcp", to, &[], "Expect: 100-continue\r\nTransfer-Encoding: chunked") + "1\r\n{\r\n",
+        _ => head("POST /mcp", to, &[], "Expect: 100-continue\r\nContent-Length: 10"),
+    }
+}
+
+/// How a test knows that the gateway is busy with a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sign {
+    /// Its response, or an interim one, begins.
+    Response,
+    /// The server has it.
+    Hangs,
+}
+
 /// Has one address send this on many connections, while another calls.
-async fn withstands(text: impl Fn(SocketAddr, usize) -> String, bounds: Bounds) {
+async fn withstands(text: impl Fn(SocketAddr, usize) -> String, sign: Sign, bounds: Bounds) {
     let target = Target::with(r#""limits":{"connections":16}"#).await;
     target.backend.on_target("tools/call", "hang", Reply::fault(Fault::Hang));
     let long = format!(r#""content":[{{"type":"text","text":"{}"}}]"#, "x".repeat(2 << 20));
     target.backend.on_target("tools/call", "long", Reply::result(Era::Modern.complete(&long)));
     let mut held = Vec::new();
-    for number in 0..48 {
-        held.push(send(NOISY, target.gateway.mcp, &text(target.gateway.mcp, number)).await);
+    let to = target.gateway.mcp;
+    for number in 0..12 {
+        held.push(match sign {
+            Sign::Response => begin(NOISY, to, &text(to, number)).await.0,
+            Sign::Hangs => send(NOISY, to, &text(to, number)).await,
+        });
+    }
+    if sign == Sign::Hangs {
+        target.backend.wait_for_target("tools/call", "hang", 12).await;
+    }
+    // With that of the second client, all connections are in use now: of 16, streams may have 12.
+    for number in 0..3 {
+        held.push(begin(NOISY, to, &unfinished(to, number)).await.0);
+    }
+    for number in 0..33 {
+        held.push(send(NOISY, to, &text(to, number)).await);
     }
     others_are_served(&target).await;
     target.withstood(bounds).await;
@@ -98,30 +130,25 @@ async fn withstands(text: impl Fn(SocketAddr, usize) -> String, bounds: Bounds) 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_bodies_of_one_address_leave_connections_to_others() {
-    let dribbled = |to, number| match number % 3 {
-        0 => head("POST /mcp", to, &[], "Content-Length: 100000") + "{",
-        1 => head("POST /mcp", to, &[], "Transfer-Encoding: chunked") + "1\r\n{\r\n",
-        _ => head("POST /mcp", to, &[], "Content-Length: 10\r\nExpect: 100-continue"),
-    };
-    withstands(dribbled, Bounds::SMALL).await;
+    withstands(unfinished, Sign::Response, Bounds::SMALL).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn listening_streams_of_one_address_leave_connections_to_others() {
     let listening = |to, number| if number % 2 == 0 { modern_listen(to) } else { sse(to) };
-    withstands(listening, Bounds::SMALL).await;
+    withstands(listening, Sign::Response, Bounds::SMALL).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unread_answers_of_one_address_leave_connections_to_others() {
     // More than what fits into the buffers of the sockets.
     let bounds = Bounds { memory: 160 << 20, processor: Duration::from_secs(8), ..Bounds::SMALL };
-    withstands(|to, _| whole(to, &call("long")).repeat(4), bounds).await;
+    withstands(|to, _| whole(to, &call("long")).repeat(4), Sign::Response, bounds).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hanging_calls_of_one_address_leave_connections_to_others() {
-    withstands(|to, _| whole(to, &call("hang")), Bounds::SMALL).await;
+    withstands(|to, _| whole(to, &call("hang")), Sign::Hangs, Bounds::SMALL).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

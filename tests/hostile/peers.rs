@@ -19,6 +19,8 @@ pub(crate) const OTHER: [u8; 4] = [127, 0, 0, 3];
 
 pub(crate) async fn connect_from(peer: [u8; 4], to: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
+    // So that a client that does not read soon blocks the gateway.
+    socket.set_recv_buffer_size(16 << 10).unwrap();
     socket.bind(SocketAddr::new(IpAddr::from(peer), 0)).unwrap();
     within("a connection", socket.connect(to)).await.unwrap()
 }

@@ -64,7 +64,7 @@ options! {
         /// Sessions of legacy clients.
         "sessions" => sessions: usize = 10_000, count(1, 10_000_000);
         /// Sessions of one peer: a principal, or the address of clients that are not authenticated. 0 for no such bound:
-        /// when all of `sessions` are taken, a new one ends an idle one of the peer that has most.
+        /// when all of `sessions` are taken, the peer that has most loses one.
         "peerSessions" => peer_sessions: usize = 0, count(0, 10_000_000);
         /// Running calls per backend, where the server does not set its own limit.
         "concurrency" => concurrency: usize = 256, CONCURRENCY;

@@ -119,6 +119,8 @@ impl Activity {
         let state = self.state();
         let waiting = state.receiving.count + state.listening.count;
         let (kind, since) = match (state.requests, state.not_taken_since()) {
+            // hyper has all of the answer.
+            (0, _) if state.blocked_since.is_some() => (UsageKind::WaitsForClient, state.since),
             (0, _) if state.has_served => (UsageKind::Idle, state.since),
             (0, _) => (UsageKind::Unused, state.since),
             (_, Some(since)) => (UsageKind::WaitsForClient, since),
@@ -426,7 +428,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn answer_that_is_not_taken_makes_the_connection_wait_for_its_client() {
         let activity = Activity::new(HEAD, IDLE, WRITE);
-        let _request = activity.begin_request(true);
+        let request = activity.begin_request(true);
         activity.record_write(None);
         assert_eq!(kind(&activity), UsageKind::Works);
         // A byte now and then changes nothing.
@@ -438,8 +440,12 @@ mod tests {
         assert_eq!(kind(&activity), UsageKind::WaitsForClient);
         activity.record_write(Some(1 << 20));
         assert_eq!(kind(&activity), UsageKind::Works);
-        let _piece = activity.begin_piece();
+        let piece = activity.begin_piece();
         tokio::time::advance(NOT_TAKEN).await;
+        assert_eq!(kind(&activity), UsageKind::WaitsForClient);
+        drop((piece, request));
+        assert_eq!(kind(&activity), UsageKind::Idle);
+        activity.record_write(None);
         assert_eq!(kind(&activity), UsageKind::WaitsForClient);
     }
 }
