@@ -12,11 +12,11 @@ use fanlight_canonical::{
 use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{CallProgress, TaskId, Translator, task_params};
+use super::{CallProgress, TaskId, Translator, WaitPermit, task_params};
 use crate::request::declared::Declared;
 
 /// Messages of a task that wait to be collected.
@@ -72,13 +72,13 @@ impl Translator {
         {
             return Ok(collector);
         }
-        let permit = self.permit()?;
+        let permit = self.permit(&client.peer)?;
         let state = State { open: Vec::new(), declared: declared(), used: Instant::now(), ended: false };
         let end = self.shutdown.child_token();
         let (state, _) = watch::channel(state);
         let collector = Arc::new(InputCollector { state: state.clone(), _end: end.clone().drop_guard() });
         let lifetime = self.inner.timeouts().question;
-        self.collectors.insert(task.key(client), Arc::clone(&collector), task.name.len(), lifetime);
+        self.collectors.insert(task.key(client), Arc::clone(&collector), &client.peer, task.name.len(), lifetime);
         let (messages, receiver) = ServerMessages::channel(QUEUE);
         let (context, params) = (Arc::clone(origin), Some(task_params(&task.json)));
         let call = Call { method: Method::TaskResult, params, context, messages };
@@ -92,7 +92,7 @@ impl Translator {
         mut messages: MessageReceiver,
         state: watch::Sender<State>,
         end: CancellationToken,
-        _permit: OwnedSemaphorePermit,
+        _permit: WaitPermit,
     ) {
         let progress = CallProgress::default();
         let mut exchange = self.inner.exchange_unlimited(&call, &progress);

@@ -116,7 +116,13 @@ impl Part {
                 is_new
             }
             Some(Loaded { contribution: last, needs, .. }) => {
-                is_other(&last) || last.is_stale || last.results != loaded.contribution.results || needs != loaded.needs
+                let is_new = is_other(&last) || last.is_stale || needs != loaded.needs;
+                let is_same_list = last.results == loaded.contribution.results;
+                if is_same_list {
+                    // The text that the newest snapshot has, so that it is not kept twice.
+                    loaded.contribution.results = last.results;
+                }
+                is_new || !is_same_list
             }
             None => true,
         };

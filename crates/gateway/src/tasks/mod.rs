@@ -21,7 +21,7 @@ use memchr::memmem;
 use tokio::time::timeout;
 
 pub use self::owners::TaskLimits;
-use self::owners::{Evidence, MemoryOwners, TaskKey, TaskOwners};
+use self::owners::{Evidence, Learnt, MemoryOwners, TaskKey, TaskOwners};
 use crate::cursor::CursorSeal;
 use crate::fault;
 use crate::topology::{BackendId, Filtered, View};
@@ -85,7 +85,8 @@ impl Tasks {
 
     async fn learn(&self, context: &CallContext, state: &Json, backend: BackendId, evidence: Evidence) {
         if let Some((task, kept_for)) = owners::id_and_time(state, &self.limits) {
-            self.owners.learn(TaskKey::new(&context.caller, &task), backend, kept_for, evidence).await;
+            let learnt = Learnt { backend, peer: context.peer.clone(), kept_for, evidence };
+            self.owners.learn(TaskKey::new(&context.caller, &task), learnt).await;
         }
     }
 
