@@ -4,6 +4,7 @@ mod addresses;
 mod files;
 mod listeners;
 mod operations;
+mod rmcp;
 mod servers;
 mod service;
 mod stress;

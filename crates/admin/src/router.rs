@@ -30,7 +30,8 @@ pub(crate) struct Admin {
 impl Admin {
     pub(crate) fn new(subject: Subject, live: LiveSettings, started: SystemTime, shutdown: CancellationToken) -> Self {
         let subject = Arc::new(subject);
-        Self { latest: Arc::new(Latest::new(Arc::clone(&subject), started)), subject, live, shutdown }
+        let latest = Arc::new(Latest::new(Arc::clone(&subject), live.clone(), started));
+        Self { latest, subject, live, shutdown }
     }
 
     /// The settings in force.

@@ -14,8 +14,11 @@ use tokio_util::sync::CancellationToken;
 use crate::token::Token;
 
 /// Connections beyond `limits.adminConnections`, on which only health is told: an orchestrator that gets no answer
-/// restarts the gateway.
+/// restarts the gateway. No option: orchestrators ask one at a time.
 const HEALTH_CONNECTIONS: usize = 8;
+
+/// Connections that wait for another to end.
+const WAITING_CONNECTIONS: usize = 32;
 
 /// Settings of the listener. Sizes are in bytes.
 #[derive(Clone, PartialEq, Eq)]
@@ -44,6 +47,12 @@ pub struct AdminSettings {
     pub write_timeout: Duration,
     /// How long a stream of events may be silent before a comment is sent.
     pub keep_alive: Duration,
+    /// Between two checks for changes that event streams show.
+    pub event_interval: Duration,
+    /// Between two requests of the page for what no event shows, while it shows that.
+    pub page_refresh: Duration,
+    /// For how long the page uses the lists of the catalogue.
+    pub page_lists: Duration,
     /// Time for running requests at shutdown.
     pub drain: Duration,
 }
@@ -64,6 +73,9 @@ impl Default for AdminSettings {
             body_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(75),
             keep_alive: Duration::from_secs(25),
+            event_interval: Duration::from_secs(1),
+            page_refresh: Duration::from_secs(2),
+            page_lists: Duration::from_secs(5),
             drain: Duration::from_secs(1),
         }
     }
@@ -153,6 +165,8 @@ impl InForce {
 fn accept_limits(settings: &AdminSettings) -> AcceptLimits {
     AcceptLimits {
         connections: settings.max_connections,
+        waiting: WAITING_CONNECTIONS,
+        longest_wait: settings.header_timeout,
         reserve: HEALTH_CONNECTIONS,
         per_peer: 0,
         name: "limits.adminConnections",

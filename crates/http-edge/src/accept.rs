@@ -5,24 +5,36 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::connections::{Connections, Endable, Entry, peer_of};
 use crate::limit::{ConcurrencyLimit, Permit};
-use crate::socket::{Exchange, SocketReceiver};
+use crate::socket::{Exchange, ListeningSocket, SocketReceiver, concerns_one_connection};
 use crate::usage::ConnectionUse;
+use crate::waiting::WaitingConnections;
 
-/// How often a connection that waits for another to end looks for one that has become idle.
+/// The pause after an error that concerns the listener. No option: such errors are a shortage of the system, which a
+/// shorter pause makes worse.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+
+/// How often connections are looked for that may end for those that wait. No option: it is the accuracy of a wait that
+/// `timeouts` bound.
 const RETRY: Duration = Duration::from_millis(100);
+
+/// Peers for which that is done at once: each takes a look at all connections.
+const AT_ONCE: usize = 8;
 
 /// Limits of a listener.
 #[derive(Clone, Copy, Debug)]
 pub struct AcceptLimits {
-    /// Most open connections. When all are taken, idle ones end for a new one (`Connections`); if none is idle,
-    /// further ones wait in the backlog of the socket.
+    /// Most open connections. When all are taken, others end for a new one (`Connections`), or it waits.
     pub connections: usize,
+    /// Most that wait, beyond that. Of more, the newest of the peer that has most is closed.
+    pub waiting: usize,
+    /// How long one waits before it is closed.
+    pub longest_wait: Duration,
     /// Connections beyond that, for requests that must always be answered ([`Admission::is_reserve`]).
     pub reserve: usize,
     /// Most open connections of one peer; 0 for no such bound.
@@ -166,13 +178,16 @@ pub async fn accept(
     let mut socket = sockets.first.take();
     loop {
         let together = AcceptedTogether::new(ends.shutdown, ends.cut);
+        let mut admitting = Admitting {
+            admissions,
+            limits: admissions.limits(),
+            waiting: WaitingConnections::new(admissions.limits().waiting),
+            begin: |stream, admission| begin(stream, admission, &together),
+        };
         let accepting = async {
-            let Some(socket) = &socket else { return std::future::pending().await };
-            loop {
-                let (stream, peer) = socket.next().await;
-                if let Some(admission) = admissions.admit(peer_of(peer)).await {
-                    begin(stream, admission, &together);
-                }
+            match &socket {
+                Some(socket) => admitting.run(socket).await,
+                None => std::future::pending().await,
             }
         };
         let exchange = tokio::select! {
@@ -181,14 +196,12 @@ pub async fn accept(
             exchange = sockets.next() => Some(exchange),
             () = accepting => None,
         };
-        // Those of the queue would be reset.
+        // The system would reset those in its queue.
         if let Some(closing) = socket.take().and_then(Arc::into_inner) {
-            closing.close(|stream, peer| {
-                if let Some(admission) = admissions.try_admit(peer_of(peer)) {
-                    begin(stream, admission, &together);
-                }
-            });
+            closing.close(|stream, peer| admitting.arrive(stream, peer_of(peer)));
         }
+        // Connections that still wait are closed: another listener may not be allowed to serve them.
+        drop(admitting);
         let Some(Exchange { next, done }) = exchange else {
             together.tasks.close();
             earlier.close();
@@ -201,7 +214,7 @@ pub async fn accept(
     }
 }
 
-/// Decides which connections of a listener are served. The limits can change; connections that are open stay.
+/// Decides how many connections of a listener are served. The limits can change; connections that are open stay.
 #[derive(Debug)]
 pub struct Admissions {
     limit: ConcurrencyLimit,
@@ -222,7 +235,7 @@ impl Admissions {
         }
     }
 
-    /// Changes the limits, but for the reserve.
+    /// Changes the limits, but for the reserve, and for how many wait at a socket that is in use.
     pub fn set_limits(&self, limits: AcceptLimits) {
         *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
         self.limit.resize(limits.connections);
@@ -231,47 +244,132 @@ impl Admissions {
     fn limits(&self) -> AcceptLimits {
         *self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    /// Admits a connection of `peer`, for which idle ones end if all are taken; waits if none is idle. `None` if its
-    /// peer has too many.
-    async fn admit(&self, peer: IpAddr) -> Option<Admission> {
-        let (limits, connections) = (self.limits(), &self.connections);
-        let own = if limits.per_peer > 0 { connections.count(peer) } else { 0 };
-        if limits.per_peer > 0 && own >= limits.per_peer && !connections.make_space_within(peer) {
-            tracing::debug!(limit = limits.per_peer, "connection refused: its peer has too many");
-            return None;
+/// Decides which connections of a socket are served.
+struct Admitting<'a, B> {
+    admissions: &'a Admissions,
+    /// As they were when the last connection arrived.
+    limits: AcceptLimits,
+    waiting: WaitingConnections<TcpStream>,
+    begin: B,
+}
+
+impl<B: FnMut(TcpStream, Admission)> Admitting<'_, B> {
+    async fn run(&mut self, socket: &ListeningSocket) {
+        let mut retry = interval(RETRY);
+        retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut paused_until = None;
+        loop {
+            let is_waiting = !self.waiting.is_empty();
+            tokio::select! {
+                biased;
+                Some(permit) = self.admissions.limit.acquire(), if is_waiting => self.begin_next(permit),
+                _ = retry.tick(), if is_waiting => self.try_again(),
+                () = sleep_until(paused_until.unwrap_or_else(Instant::now)), if paused_until.is_some() => {
+                    paused_until = None;
+                }
+                accepted = socket.accept(), if paused_until.is_none() => match accepted {
+                    Ok((stream, address)) => self.arrive(stream, peer_of(address.ip())),
+                    Err(error) if concerns_one_connection(&error) => {
+                        tracing::debug!(%error, "a connection ended before it was accepted");
+                    }
+                    // Any other error is about the process, most often that it has no file descriptors left: accepting
+                    // again at once would spin, and giving up would turn a shortage into an outage, so the loop pauses
+                    // while connections close.
+                    Err(error) => {
+                        if self.admissions.limit.is_warning_due() {
+                            tracing::warn!(%error, "cannot accept connections");
+                        }
+                        paused_until = Some(Instant::now() + ACCEPT_PAUSE);
+                    }
+                },
+            }
         }
-        let (permit, is_reserve) = loop {
-            if let Some(permit) = self.limit.try_acquire() {
-                break (permit, false);
-            }
-            if self.limit.is_warning_due() {
-                tracing::warn!(limit = limits.connections, "{} connections are open; idle ones end", limits.name);
-            }
-            let is_ending = connections.make_space(peer, limits.connections);
-            if !is_ending
-                && limits.reserve > 0
-                && let Some(permit) = self.reserve.try_acquire()
-            {
-                break (permit, true);
-            }
-            if let Ok(permit) = timeout(RETRY, self.limit.acquire()).await {
-                break (permit?, false);
-            }
-        };
-        Some(self.admission(permit, peer, is_reserve))
     }
 
-    /// Admits a connection of `peer` if that needs no other to end.
-    fn try_admit(&self, peer: IpAddr) -> Option<Admission> {
-        let limits = self.limits();
-        let has_share = limits.per_peer == 0 || self.connections.count(peer) < limits.per_peer;
-        let permit = self.limit.try_acquire().filter(|_| has_share)?;
-        Some(self.admission(permit, peer, false))
+    /// Begins a connection of `peer`, or has it wait.
+    fn arrive(&mut self, stream: TcpStream, peer: IpAddr) {
+        self.limits = self.admissions.limits();
+        let per_peer = self.limits.per_peer;
+        if per_peer > 0
+            && self.admissions.connections.count(peer) + self.waiting.count(peer) >= per_peer
+            && !self.admissions.connections.make_space_within(peer)
+        {
+            tracing::debug!(limit = per_peer, "connection refused: its peer has too many");
+            return;
+        }
+        if self.waiting.is_empty()
+            && let Some(permit) = self.admissions.limit.try_acquire()
+        {
+            return self.begin(stream, peer, permit, false);
+        }
+        if self.admissions.limit.is_warning_due() {
+            let (limit, name) = (self.limits.connections, self.limits.name);
+            tracing::warn!(limit, "{name} connections are all in use: those end that are needed least");
+        }
+        if let Some(lost) = self.waiting.push(stream, peer) {
+            tracing::debug!(limit = self.limits.waiting, "connection closed: too many of its peer wait");
+            drop(lost);
+        }
+        self.make_space(peer);
+        self.use_reserve();
     }
 
-    fn admission(&self, permit: Permit, peer: IpAddr, is_reserve: bool) -> Admission {
-        Admission { permit, connections: Arc::clone(&self.connections), peer, is_reserve }
+    /// Ends connections for those that still wait.
+    fn try_again(&mut self) {
+        let expired = self.waiting.expire(self.limits.longest_wait);
+        if expired > 0 {
+            tracing::debug!(expired, "connections closed: none has ended for them in time");
+        }
+        self.waiting.reset();
+        let mut peers = self.waiting.peers();
+        peers.sort_by_key(|peer| self.admissions.connections.count(*peer));
+        for peer in peers.into_iter().take(AT_ONCE) {
+            self.make_space(peer);
+        }
+        self.use_reserve();
+    }
+
+    /// Ends another connection for one of this peer, unless one ends for it already, or that was in vain.
+    fn make_space(&mut self, peer: IpAddr) {
+        if self.waiting.is_settled(peer) {
+            return;
+        }
+        let is_ending = self.admissions.connections.make_space(peer, self.limits.connections);
+        self.waiting.note(peer, is_ending);
+    }
+
+    /// Serves those for which nothing can be ended beyond the limit, as far as there is a reserve.
+    fn use_reserve(&mut self) {
+        if self.limits.reserve == 0 {
+            return;
+        }
+        while let Some(permit) = self.admissions.reserve.try_acquire() {
+            let Some((stream, peer)) = self.waiting.next_in_vain(|peer| self.admissions.connections.count(peer)) else {
+                return;
+            };
+            self.begin(stream, peer, permit, true);
+        }
+    }
+
+    /// Begins the waiting connections whose turn it is.
+    fn begin_next(&mut self, permit: Permit) {
+        let mut permit = Some(permit);
+        while let Some(free) = permit.take()
+            && let Some((stream, peer)) = self.waiting.next(|peer| self.admissions.connections.count(peer))
+        {
+            self.begin(stream, peer, free, false);
+            permit = self.admissions.limit.try_acquire();
+            if permit.is_none() {
+                self.make_space(peer);
+            }
+        }
+    }
+
+    fn begin(&mut self, stream: TcpStream, peer: IpAddr, permit: Permit, is_reserve: bool) {
+        let connections = Arc::clone(&self.admissions.connections);
+        (self.begin)(stream, Admission { permit, connections, peer, is_reserve });
     }
 }
 
@@ -297,7 +395,8 @@ mod tests {
     }
 
     fn limits(connections: usize) -> AcceptLimits {
-        AcceptLimits { connections, reserve: 0, per_peer: 0, name: "limits.test" }
+        let longest_wait = Duration::from_secs(9);
+        AcceptLimits { connections, waiting: 3, longest_wait, reserve: 0, per_peer: 0, name: "limits.test" }
     }
 
     /// Accepts with these limits; returns the address, and the reserve flags of accepted connections. Connections of

@@ -9,14 +9,15 @@ mod guard;
 mod limit;
 mod socket;
 mod usage;
+mod waiting;
 
 pub use accept::{
     AcceptLimits, AcceptedTogether, Admission, Admissions, AdmittedConnection, Ends, Remaining, accept,
     accept_and_spawn,
 };
 pub use connection::{Http1Limits, serve_http1};
-pub use connections::{Endable, Idle, peer_of};
+pub use connections::{Endable, Usage, UsageKind, peer_of};
 pub use guard::{Guard, LiveGuard, Origins, Rejection};
-pub use limit::{ConcurrencyLimit, Permit};
+pub use limit::{ConcurrencyLimit, Permit, WarningLimit};
 pub use socket::{ListeningSocket, SocketReceiver, SocketSender, sockets};
 pub use usage::ConnectionUse;

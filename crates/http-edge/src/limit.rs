@@ -1,28 +1,34 @@
 //! A limit of how many connections or streams may be open at once.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-/// How often the log reports that a limit is reached: clients can cause that at will.
+/// How often the log reports that a limit is reached: clients can cause that at will. No option: the metrics count
+/// each.
 const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A number of permits, each for something that is open. The number can change.
 #[derive(Debug)]
 pub struct ConcurrencyLimit {
     shared: Arc<Shared>,
-    warned: Mutex<Option<Instant>>,
+    warnings: WarningLimit,
 }
 
 #[derive(Debug)]
 struct Shared {
     permits: Arc<Semaphore>,
-    most: AtomicUsize,
+    counts: Mutex<Counts>,
+}
+
+#[derive(Debug)]
+struct Counts {
+    /// How many there are in all.
+    most: usize,
     /// Permits that were given out when there were more of them, and that are not given out again.
-    excess: Mutex<usize>,
+    excess: usize,
 }
 
 /// Counts against a [`ConcurrencyLimit`] until it is dropped.
@@ -33,34 +39,43 @@ pub struct Permit {
     shared: Arc<Shared>,
 }
 
+/// Bounds how often a warning that clients can cause is logged.
+#[derive(Debug, Default)]
+pub struct WarningLimit(Mutex<Option<Instant>>);
+
+impl WarningLimit {
+    /// Whether to log now: not more than once in ten seconds.
+    pub fn is_due(&self) -> bool {
+        let mut warned = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = warned.is_none_or(|last| last.elapsed() >= WARN_INTERVAL);
+        if is_due {
+            *warned = Some(Instant::now());
+        }
+        is_due
+    }
+}
+
 impl ConcurrencyLimit {
     /// A limit of `most` permits, at least one.
     #[must_use]
     pub fn new(most: usize) -> Self {
         let most = bounded(most);
-        let shared =
-            Shared { permits: Arc::new(Semaphore::new(most)), most: AtomicUsize::new(most), excess: Mutex::default() };
-        Self { shared: Arc::new(shared), warned: Mutex::default() }
-    }
-
-    /// How many permits there are in all.
-    #[must_use]
-    pub fn most(&self) -> usize {
-        self.shared.most.load(Ordering::Relaxed)
+        let shared = Shared { permits: Arc::new(Semaphore::new(most)), counts: Mutex::new(Counts { most, excess: 0 }) };
+        Self { shared: Arc::new(shared), warnings: WarningLimit::default() }
     }
 
     /// Changes how many permits there are in all, at least one. Those that have been given out stay, also if they are
     /// more.
     pub fn resize(&self, most: usize) {
-        let Shared { permits, most: current, .. } = &*self.shared;
-        let mut excess = self.shared.excess();
+        let permits = &self.shared.permits;
+        let mut counts = self.shared.counts();
         let most = bounded(most);
-        let before = current.swap(most, Ordering::Relaxed);
+        let before = std::mem::replace(&mut counts.most, most);
         if most < before {
-            *excess += before - most - permits.forget_permits(before - most);
+            counts.excess += before - most - permits.forget_permits(before - most);
         } else {
-            let kept = (most - before).min(*excess);
-            *excess -= kept;
+            let kept = (most - before).min(counts.excess);
+            counts.excess -= kept;
             permits.add_permits(most - before - kept);
         }
     }
@@ -82,29 +97,24 @@ impl ConcurrencyLimit {
 
     /// Whether to log now that no permit is left: not more than once in ten seconds.
     pub fn is_warning_due(&self) -> bool {
-        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = warned.is_none_or(|last| last.elapsed() >= WARN_INTERVAL);
-        if is_due {
-            *warned = Some(Instant::now());
-        }
-        is_due
+        self.warnings.is_due()
     }
 }
 
 impl Shared {
-    fn excess(&self) -> MutexGuard<'_, usize> {
+    fn counts(&self) -> MutexGuard<'_, Counts> {
         // Nothing that can panic runs under this lock.
-        self.excess.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut excess = self.shared.excess();
-        if *excess > 0
+        let mut counts = self.shared.counts();
+        if counts.excess > 0
             && let Some(permit) = self.permit.take()
         {
-            *excess -= 1;
+            counts.excess -= 1;
             permit.forget();
         }
     }
@@ -136,7 +146,6 @@ mod tests {
         let limit = ConcurrencyLimit::new(4);
         let mut held: Vec<_> = (0..3).map(|_| limit.try_acquire().unwrap()).collect();
         limit.resize(1);
-        assert_eq!(limit.most(), 1);
         for left in [2, 1] {
             assert!(limit.try_acquire().is_none());
             held.truncate(left);

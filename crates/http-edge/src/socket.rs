@@ -3,15 +3,11 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::sleep;
 
-/// The pause after an error that concerns the listener.
-const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 /// Connections that wait to be accepted, as many as `TcpListener::bind` allows.
 const BACKLOG: u32 = 1024;
 /// Exchanges of sockets that wait for the running one.
@@ -76,24 +72,9 @@ impl ListeningSocket {
         SockRef::from(&self.socket).set_reuse_port(shares)
     }
 
-    /// The next connection.
-    ///
-    /// An error of one connection that ended before it was accepted concerns no other. Any other error is about the
-    /// process, most often that it has no file descriptors left: accepting again at once would spin, and giving up would
-    /// turn a shortage into an outage, so the loop pauses while connections close.
-    pub(crate) async fn next(&self) -> (TcpStream, IpAddr) {
-        loop {
-            match self.socket.accept().await {
-                Ok((stream, peer)) => return (stream, peer.ip()),
-                Err(error) if concerns_one_connection(&error) => {
-                    tracing::debug!(%error, "a connection ended before it was accepted");
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept connections");
-                    sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
+    /// The next connection. Cancel safe.
+    pub(crate) async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        self.socket.accept().await
     }
 
     /// Closes the socket. The system would reset connections that wait in its queue: they are handed to `begin`.
@@ -116,7 +97,8 @@ impl ListeningSocket {
     }
 }
 
-fn concerns_one_connection(error: &io::Error) -> bool {
+/// Whether an error of accepting a connection concerns no other.
+pub(crate) fn concerns_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }

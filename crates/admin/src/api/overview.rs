@@ -10,13 +10,12 @@ use fanlight_telemetry::metrics::GIVEN_UP;
 use fanlight_telemetry::names::BACKEND_NAME;
 use fanlight_telemetry::ring::{Query, Trace, attribute, failure};
 
-use crate::Subject;
 use crate::ready::{is_ready, state};
 use crate::values::{count, flag, moment, number, optional};
+use crate::{LiveSettings, Subject};
 
-/// How long an overview is shared by event streams.
-const FRESH: Duration = Duration::from_millis(900);
-/// How many failed traces are searched for the last error of each backend.
+/// How many failed traces are searched for the last error of each backend. No option: what is older than so many
+/// failures is not the last.
 const FAILED: usize = 100;
 
 /// The overview, made once for all event streams.
@@ -24,19 +23,31 @@ pub(crate) struct Latest {
     subject: Arc<Subject>,
     started: SystemTime,
     began: Instant,
+    live: LiveSettings,
     made: Mutex<Option<(Instant, Json)>>,
 }
 
 impl Latest {
-    pub(crate) fn new(subject: Arc<Subject>, started: SystemTime) -> Self {
-        Self { subject, started, began: Instant::now(), made: Mutex::default() }
+    pub(crate) fn new(subject: Arc<Subject>, live: LiveSettings, started: SystemTime) -> Self {
+        Self { subject, live, started, began: Instant::now(), made: Mutex::default() }
     }
 
-    /// An overview at most a second old, without values that always change.
+    /// What the page needs to know: its intervals.
+    fn page(&self) -> Json {
+        let now = self.live.load();
+        let mut page = ObjectBuilder::new();
+        page.integer("refreshMs", millis(now.settings.page_refresh));
+        page.integer("listsMs", millis(now.settings.page_lists));
+        page.finish()
+    }
+
+    /// An overview not older than the interval of event streams, without values that always change.
     pub(crate) fn get(&self) -> Json {
+        // Each check of event streams is to find a new one, though timers are late.
+        let fresh = self.live.load().settings.event_interval * 9 / 10;
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         match &*made {
-            Some((at, json)) if at.elapsed() < FRESH => json.clone(),
+            Some((at, json)) if at.elapsed() < fresh => json.clone(),
             _ => {
                 let json = self.make();
                 *made = Some((Instant::now(), json.clone()));
@@ -78,6 +89,7 @@ impl Latest {
             let (traces, bytes) = ring.size();
             object.integer("traces", count(traces)).integer("traceBytes", count(bytes));
         }
+        object.member("page", &self.page());
         object.member("backends", &backends.finish());
         object.finish()
     }
@@ -101,6 +113,10 @@ impl Latest {
         object.integer("restarts", figures.restarts).integer("reconnects", figures.reconnects);
         object.finish()
     }
+}
+
+fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// The newest failure of a message to or from the backend in the ring.

@@ -12,7 +12,8 @@ const LIVE: [&str; 8] =
 /// Sections whose options are looked at one by one.
 const SECTIONS: [&str; 2] = ["limits", "timeouts"];
 /// Options of `limits` that only listeners, lists and servers use.
-const LIVE_LIMITS: [&str; 22] = [
+const LIVE_LIMITS: [&str; 31] = [
+    "writeRate",
     "adminConnections",
     "adminFollowers",
     "connections",
@@ -21,6 +22,8 @@ const LIVE_LIMITS: [&str; 22] = [
     "peerConnections",
     "streams",
     "backendSessions",
+    "clientExtensions",
+    "clientNotifications",
     "invalidOutput",
     "listBytes",
     "listEntries",
@@ -30,14 +33,24 @@ const LIVE_LIMITS: [&str; 22] = [
     "callServerRequests",
     "pageSize",
     "processLog",
+    "processLogKept",
     "processes",
     "recordedContent",
+    "resultUris",
     "spareBytes",
+    "streamAttempts",
     "taskInputs",
+    "taskPollFailures",
     "taskResults",
+    "unknownTasks",
+    "uri",
 ];
 /// Options of `timeouts` that only listeners, lists and servers use.
-const LIVE_TIMEOUTS: [&str; 33] = [
+const LIVE_TIMEOUTS: [&str; 47] = [
+    "adminLists",
+    "adminRefresh",
+    "adminEvents",
+    "http2Ping",
     "firstRequest",
     "header",
     "idleConnection",
@@ -48,8 +61,12 @@ const LIVE_TIMEOUTS: [&str; 33] = [
     "backendSessionIdle",
     "call",
     "callTotal",
+    "configSettle",
     "connect",
+    "connectOnCall",
     "delivery",
+    "eraRecheck",
+    "failedRetry",
     "list",
     "listSettle",
     "listUnannounced",
@@ -60,17 +77,23 @@ const LIVE_TIMEOUTS: [&str; 33] = [
     "reconnect",
     "reconnectMax",
     "reconnectOnCall",
+    "refusedRequest",
     "sessionEnd",
+    "sseRetryMax",
+    "sseRetryMin",
+    "stableConnection",
     "staleLists",
     "streamOpening",
+    "subscribeOnCall",
     "task",
+    "taskInput",
     "taskPoll",
     "taskPollMax",
     "taskPollMin",
+    "taskResult",
     "tcpProbe",
     "tcpUnacknowledged",
     "unknownName",
-    "adminDrain",
 ];
 
 /// The changed options that take effect after a restart, such as `limits.workers`.

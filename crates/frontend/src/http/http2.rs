@@ -19,22 +19,16 @@ use super::limits::ConnectionLimits;
 
 /// Most bytes that are given to hyper at once, and that wait within hyper for one stream.
 pub(crate) const PIECE: usize = 64 << 10;
-/// How long a client may take to answer a ping.
-const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-pub(crate) fn builder(
-    limits: &ConnectionLimits,
-    keep_alive: Duration,
-    streams: StreamExecutor,
-) -> http2::Builder<StreamExecutor> {
+pub(crate) fn builder(limits: &ConnectionLimits, streams: StreamExecutor) -> http2::Builder<StreamExecutor> {
     let mut builder = http2::Builder::new(streams);
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits.http2_streams)
         .max_header_list_size(u32::try_from(limits.max_header).unwrap_or(u32::MAX))
         .max_send_buf_size(2 * PIECE)
-        .keep_alive_interval(keep_alive)
-        .keep_alive_timeout(PING_TIMEOUT);
+        .keep_alive_interval(limits.keep_alive)
+        .keep_alive_timeout(limits.http2_ping);
     builder
 }
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use fanlight_http_edge::{AcceptLimits, Admissions, ConcurrencyLimit};
+use fanlight_http_edge::{AcceptLimits, Admissions};
 
+use super::events::listeners::ListenOnlyStreams;
 use crate::settings::FrontendSettings;
 
 /// The limits of one connection.
@@ -20,6 +21,12 @@ pub(crate) struct ConnectionLimits {
     pub(crate) idle_timeout: Duration,
     /// How long its client may take nothing of what it is sent.
     pub(crate) write_timeout: Duration,
+    /// Bytes a second: a client that reads as many never counts as stuck.
+    pub(crate) write_rate: u32,
+    /// How long it may be silent before a ping, on HTTP/2.
+    pub(crate) keep_alive: Duration,
+    /// How long its client may take to answer a ping, on HTTP/2.
+    pub(crate) http2_ping: Duration,
     /// The largest request head, in bytes.
     pub(crate) max_header: usize,
     /// Requests at once on HTTP/2.
@@ -33,6 +40,9 @@ impl From<&FrontendSettings> for ConnectionLimits {
             first_request: settings.first_request,
             idle_timeout: settings.idle_connection,
             write_timeout: settings.write_timeout,
+            write_rate: settings.write_rate,
+            keep_alive: settings.keep_alive,
+            http2_ping: settings.http2_ping,
             max_header: settings.max_header,
             http2_streams: settings.http2_streams,
         }
@@ -45,7 +55,7 @@ pub struct LiveLimits {
     each: ArcSwap<ConnectionLimits>,
     admissions: Admissions,
     /// Bounds the listen-only streams.
-    streams: ConcurrencyLimit,
+    streams: ListenOnlyStreams,
 }
 
 impl LiveLimits {
@@ -55,7 +65,7 @@ impl LiveLimits {
         Arc::new(Self {
             each: ArcSwap::from_pointee(settings.into()),
             admissions: Admissions::new(accept_limits(settings)),
-            streams: ConcurrencyLimit::new(settings.stream_limit()),
+            streams: ListenOnlyStreams::new(settings.stream_limit()),
         })
     }
 
@@ -76,7 +86,7 @@ impl LiveLimits {
         &self.admissions
     }
 
-    pub(crate) fn streams(&self) -> &ConcurrencyLimit {
+    pub(crate) fn streams(&self) -> &ListenOnlyStreams {
         &self.streams
     }
 }
@@ -84,6 +94,8 @@ impl LiveLimits {
 fn accept_limits(settings: &FrontendSettings) -> AcceptLimits {
     AcceptLimits {
         connections: settings.max_connections,
+        waiting: settings.max_waiting_connections.min(settings.max_connections.div_ceil(2)),
+        longest_wait: settings.idle_connection,
         reserve: 0,
         per_peer: settings.max_peer_connections,
         name: "limits.connections client",

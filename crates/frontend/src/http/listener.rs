@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_http_edge::{AcceptedTogether, Admission, Endable, Ends, Idle, SocketReceiver, accept};
+use fanlight_http_edge::{AcceptedTogether, Admission, Endable, Ends, SocketReceiver, Usage, accept};
 use tokio::net::TcpStream;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
@@ -13,9 +13,10 @@ use super::connection::Connection;
 use super::limits::LiveLimits;
 use super::serve::Serve;
 use super::workers::Workers;
-use crate::settings::{FrontendSettings, LAST_ANSWERS};
+use crate::settings::FrontendSettings;
 
-/// How often [`Serve::clean_up`] is called.
+/// How often [`Serve::clean_up`] is called. No option: time-outs are accurate to this, which is much less than any of
+/// them.
 const CLEAN_UP_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Serves until `ends.shutdown`, then lets requests finish for [`FrontendSettings::drain`], then has the core answer the rest
@@ -33,8 +34,7 @@ pub(crate) async fn serve<S: Serve>(
         let activity = Activity::new(&limits, together.shutdown.clone());
         let open = OpenConnection { activity: Arc::clone(&activity), cut: cut.clone() };
         let admitted = admission.enter(Arc::new(open));
-        let keep_alive = settings.keep_alive;
-        let connection = Connection { endpoint: Arc::clone(&endpoint), limits, keep_alive, activity, cut };
+        let connection = Connection { endpoint: Arc::clone(&endpoint), limits, activity, cut };
         // A socket belongs to the runtime that it was opened on.
         let Ok(stream) = stream.into_std() else { return };
         let (runtime, assignment) = workers.assign();
@@ -61,22 +61,22 @@ pub(crate) async fn serve<S: Serve>(
         tracing::warn!(connections = remaining.len(), "ending requests that did not finish in time");
         settings.give_up.cancel();
         // Clients that do not take even these errors are disconnected.
-        let _ = timeout(LAST_ANSWERS, finished()).await;
+        let _ = timeout(settings.last_answers, finished()).await;
     }
     ends.cut.cancel();
     remaining.ended().await;
     endpoint.finished().await;
 }
 
-/// An open connection, which ends for another if it is idle.
+/// An open connection, which may end for another.
 struct OpenConnection {
     activity: Arc<Activity>,
     cut: CancellationToken,
 }
 
 impl Endable for OpenConnection {
-    fn idle(&self) -> Option<Idle> {
-        self.activity.idle().filter(|_| !self.cut.is_cancelled())
+    fn usage(&self) -> Option<Usage> {
+        (!self.cut.is_cancelled()).then(|| self.activity.usage())
     }
 
     fn end(&self) {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
-use tokio_util::sync::CancellationToken;
 
+use super::activity::ActiveRequest;
 use super::reply::ReplyBody;
 
 /// The addresses of a connection, as far as they are known.
@@ -18,24 +18,15 @@ pub(crate) struct Addresses {
     pub(crate) peer: Option<SocketAddr>,
 }
 
-/// How a request arrived.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrival<'a> {
-    /// The address at which it arrived.
-    pub(crate) local: Option<IpAddr>,
-    /// The address that it was sent from.
-    pub(crate) peer: Option<SocketAddr>,
-    /// Cancelled when its connection is to end: the listener stops, or has got another socket.
-    pub(crate) shutdown: &'a CancellationToken,
-}
-
 /// What answers the requests of a listener.
 pub(crate) trait Serve: Send + Sync + 'static {
-    /// Answers one request. The future is dropped when the connection ends.
+    /// Answers one request, which arrived on a connection with these addresses and is `active` there. The future is
+    /// dropped when the connection ends.
     fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
-        arrival: Arrival<'_>,
+        addresses: Addresses,
+        active: &ActiveRequest,
     ) -> impl Future<Output = Response<ReplyBody>> + Send;
 
     /// Removes what has expired. Called periodically.

@@ -40,7 +40,7 @@ impl<'a> Ending<'a> {
     /// accepted less than `grace` ago may be on its way. Cancel safe.
     pub(super) async fn without_request(&mut self, grace: Duration) {
         if self.is_draining || self.next().await == End::Graceful {
-            let age = self.activity.idle().map_or(Duration::ZERO, |idle| idle.since.elapsed());
+            let age = self.activity.usage().since.elapsed();
             tokio::select! {
                 () = self.cut.cancelled() => {}
                 () = sleep(grace.saturating_sub(age)) => {}

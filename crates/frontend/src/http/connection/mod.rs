@@ -9,7 +9,6 @@ use std::future::{pending, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
-use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -28,7 +27,7 @@ use super::activity::{ActiveRequest, Activity};
 use super::http2::{self, StreamExecutor};
 use super::limits::ConnectionLimits;
 use super::reply::ReplyBody;
-use super::serve::{Addresses, Arrival, Serve};
+use super::serve::{Addresses, Serve};
 
 /// What a client sends first that knows the server to speak HTTP/2 (RFC 9113, 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -39,7 +38,6 @@ const MIN_HEADER: usize = 8 << 10;
 pub(super) struct Connection<S> {
     pub(super) endpoint: Arc<S>,
     pub(super) limits: Arc<ConnectionLimits>,
-    pub(super) keep_alive: Duration,
     pub(super) activity: Arc<Activity>,
     /// The connection ends at once.
     pub(super) cut: CancellationToken,
@@ -174,7 +172,7 @@ impl<S: Serve> Connection<S> {
                 Ok::<_, Infallible>(response)
             }
         });
-        let builder = http2::builder(&self.limits, self.keep_alive, streams.clone());
+        let builder = http2::builder(&self.limits, streams.clone());
         let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
         if ending.has_begun() {
             // Requests that the client sends until it knows are served.
@@ -207,8 +205,7 @@ impl<S: Serve> Connection<S> {
     ) -> impl Future<Output = Response<ReplyBody>> + use<S> {
         let endpoint = Arc::clone(&self.endpoint);
         async move {
-            let arrival = Arrival { local: addresses.local, peer: addresses.peer, shutdown: active.shutdown() };
-            let mut response = endpoint.answer(request, arrival).await;
+            let mut response = endpoint.answer(request, addresses, &active).await;
             yield_to_other_tasks().await;
             response.body_mut().hold_active(active);
             response

@@ -27,7 +27,12 @@ where
     A: Fn(usize) -> F + Send + Sync + 'static,
     F: Future<Output = StatusCode> + Send,
 {
-    async fn answer(self: Arc<Self>, request: Request<Incoming>, _: Arrival<'_>) -> Response<ReplyBody> {
+    async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        _: Addresses,
+        _: &ActiveRequest,
+    ) -> Response<ReplyBody> {
         let number = 1 + self.requests.fetch_add(1, Ordering::Relaxed);
         let is_whole = request.into_body().collect().await.is_ok();
         reply::empty(if is_whole { (self.answer)(number).await } else { StatusCode::BAD_REQUEST })
@@ -39,7 +44,6 @@ fn connection<A>(answer: A, shutdown: &CancellationToken) -> Connection<Endpoint
         endpoint: Arc::new(Endpoint { answer, requests: AtomicUsize::new(0) }),
         activity: Activity::new(&limits(), shutdown.clone()),
         limits: Arc::new(limits()),
-        keep_alive: IDLE,
         cut: CancellationToken::new(),
     }
 }
@@ -204,7 +208,12 @@ async fn head_timeout_counts_from_the_first_byte_of_a_head() {
 struct Mixed(AtomicUsize);
 
 impl Serve for Mixed {
-    async fn answer(self: Arc<Self>, request: Request<Incoming>, _: Arrival<'_>) -> Response<ReplyBody> {
+    async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        _: Addresses,
+        _: &ActiveRequest,
+    ) -> Response<ReplyBody> {
         // The response does not wait for the body.
         tokio::spawn(request.into_body().collect());
         if self.0.fetch_add(1, Ordering::Relaxed) == 1 {
@@ -225,7 +234,6 @@ async fn listen_only_stream_is_sent_between_the_responses_that_hyper_sends() {
         endpoint: Arc::new(Mixed(AtomicUsize::new(0))),
         activity: Activity::new(&limits(), CancellationToken::new()),
         limits: Arc::new(limits()),
-        keep_alive: IDLE,
         cut: CancellationToken::new(),
     };
     let served = connection.serve_io(server, Addresses::default());

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::exchange::Exchange;
 use self::mirrored_params::MirroredParams;
+use super::activity::ActiveRequest;
 use super::arrived::Arrived;
 use super::connection;
 use super::fields::Fields;
@@ -27,7 +28,7 @@ use super::fields::Fields;
 use super::body::BodyLimits;
 use super::limits::LiveLimits;
 use super::reply::{self, Refusal, Reply, ReplyBody};
-use super::serve::{Arrival, Serve};
+use super::serve::{Addresses, Serve};
 use super::sse_transport::SseTransport;
 use super::{body, cors, negotiate};
 use crate::call::DetachedCalls;
@@ -56,19 +57,21 @@ impl<C: Core> Serve for Endpoint<C> {
     fn answer(
         self: Arc<Self>,
         request: http::Request<Incoming>,
-        arrival: Arrival<'_>,
+        addresses: Addresses,
+        active: &ActiveRequest,
     ) -> impl Future<Output = Response<ReplyBody>> + Send {
         let received = Moment::now();
         // Before the future, which would hold the request beside its parts.
         let (head, mut body) = request.into_parts();
         async move {
             let guard = self.settings.guard.load();
-            let admitted = guard.check_host(&head.uri, &head.headers, arrival.local);
+            let admitted = guard.check_host(&head.uri, &head.headers, addresses.local);
             let admitted = admitted.and_then(|()| guard.check_origin(&head.uri, &head.headers));
             let web_origin = admitted.as_ref().ok().copied().flatten().cloned();
             let mut response = match admitted {
                 Ok(_) => {
-                    let arrived = Arrived { head: &head, fields: Fields::of(&head.headers), arrival, received };
+                    let arrived =
+                        Arrived { head: &head, fields: Fields::of(&head.headers), addresses, received, active };
                     // The HTTP+SSE transport serves the default endpoint.
                     let at = self.ingress.core.endpoint(head.uri.path());
                     let is_served = at.is_some();
@@ -179,7 +182,7 @@ impl<C: Core> Endpoint<C> {
     /// Answers a request that is not a POST.
     async fn other_method(&self, arrived: &Arrived<'_>, origin: &Origin<'_>) -> Reply {
         match arrived.head.method {
-            http::Method::GET => self.get(arrived, &origin.holder).await,
+            http::Method::GET => self.get(arrived, origin).await,
             http::Method::DELETE => self.delete(arrived, &origin.holder).await,
             http::Method::OPTIONS => Ok(cors::preflight(&arrived.head.headers, METHODS)),
             _ => Err(Refusal::method(METHODS)),
@@ -188,12 +191,12 @@ impl<C: Core> Endpoint<C> {
 
     async fn post(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, body: &mut Incoming) -> Reply {
         let accepts = negotiate::check(&arrived.fields)?;
-        let text = body::read(body, BodyLimits::new(&self.settings, &origin.peer())).await?;
+        let text = body::read(body, BodyLimits::new(&self.settings, &origin.peer(), arrived.active)).await?;
         trace::bytes(&self.settings.telemetry, Direction::Receive, text.len());
         let exchange =
-            Exchange { endpoint: self, fields: &arrived.fields, accepts, shutdown: arrived.arrival.shutdown };
+            Exchange { endpoint: self, fields: &arrived.fields, accepts, shutdown: arrived.active.shutdown() };
         match self.ingress.receive(&exchange, origin, text).await? {
-            Received::Request(request) => self.answer_request(request, accepts).await,
+            Received::Request(request) => self.answer_request(request, origin, accepts).await,
             Received::Accepted => Ok(reply::empty(StatusCode::ACCEPTED)),
             Received::Ignored(refusal) => Err(refusal.into()),
             Received::Batch(session, requests) => Box::pin(self.answer_batch(session, requests, accepts)).await,
