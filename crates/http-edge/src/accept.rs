@@ -198,7 +198,7 @@ pub async fn accept(
         };
         // The system would reset those in its queue.
         if let Some(closing) = socket.take().and_then(Arc::into_inner) {
-            closing.close(|stream, peer| admitting.arrive(stream, peer_of(peer)));
+            closing.close(|stream, peer| admitting.arrive(stream, peer_of(peer))).await;
         }
         // Connections that still wait are closed: another listener may not be allowed to serve them.
         drop(admitting);

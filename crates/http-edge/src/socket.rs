@@ -3,13 +3,18 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::sleep;
 
 /// Connections that wait to be accepted, as many as `TcpListener::bind` allows.
 const BACKLOG: u32 = 1024;
+/// How long handshakes may take that have begun before a socket is closed which shares its address. No option: the
+/// connections of most clients take less, and new ones are delayed meanwhile.
+const HANDSHAKES: Duration = Duration::from_millis(100);
 /// Exchanges of sockets that wait for the running one.
 const WAITING: usize = 1;
 
@@ -78,23 +83,61 @@ impl ListeningSocket {
     }
 
     /// Closes the socket. The system would reset connections that wait in its queue: they are handed to `begin`.
-    pub(crate) fn close(self, mut begin: impl FnMut(TcpStream, IpAddr)) {
+    ///
+    /// Where another socket shares the address, the system has decided with the first packet of a connection which of them
+    /// gets it, and resets it if that one is closed before the handshake has ended. So new connections are ignored first:
+    /// their clients send the packet again after a second, and reach the other socket.
+    pub(crate) async fn close(self, mut begin: impl FnMut(TcpStream, IpAddr)) {
         if self.is_passed {
             return;
         }
+        let shares_port = self.shares_port();
         // tokio learns of connections a moment later than the system.
         let Ok(socket) = self.socket.into_std() else { return };
-        for _ in 0..BACKLOG {
-            match socket.accept() {
-                Ok((stream, peer)) => {
-                    let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
-                    stream.into_iter().for_each(|stream| begin(stream, peer.ip()));
-                }
-                Err(error) if concerns_one_connection(&error) => {}
-                Err(_) => break,
+        if shares_port && ignore_new(&socket) {
+            accept_all(&socket, &mut begin);
+            sleep(HANDSHAKES).await;
+        }
+        accept_all(&socket, &mut begin);
+    }
+}
+
+/// Hands the connections that wait in the queue of a socket to `begin`.
+fn accept_all(socket: &std::net::TcpListener, begin: &mut impl FnMut(TcpStream, IpAddr)) {
+    for _ in 0..BACKLOG {
+        match socket.accept() {
+            Ok((stream, peer)) => {
+                let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
+                stream.into_iter().for_each(|stream| begin(stream, peer.ip()));
             }
+            Err(error) if concerns_one_connection(&error) => {}
+            Err(_) => break,
         }
     }
+}
+
+/// Has the system drop the first packet of new connections; returns whether it does.
+#[cfg(target_os = "linux")]
+fn ignore_new(socket: &std::net::TcpListener) -> bool {
+    use socket2::SockFilter;
+    // Classic BPF on the TCP header (linux/filter.h): SYN and no ACK among the flags in byte 13.
+    let filter = [
+        // BPF_LD | BPF_B | BPF_ABS
+        SockFilter::new(0x30, 0, 0, 13),
+        // BPF_ALU | BPF_AND | BPF_K
+        SockFilter::new(0x54, 0, 0, 0x12),
+        // BPF_JMP | BPF_JEQ | BPF_K
+        SockFilter::new(0x15, 0, 1, 0x02),
+        // BPF_RET | BPF_K: nothing of the packet is kept, or all of it.
+        SockFilter::new(0x06, 0, 0, 0),
+        SockFilter::new(0x06, 0, 0, u32::MAX),
+    ];
+    SockRef::from(socket).attach_filter(&filter).is_ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn ignore_new(_: &std::net::TcpListener) -> bool {
+    false
 }
 
 /// Whether an error of accepting a connection concerns no other.

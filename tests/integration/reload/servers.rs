@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::faults::assert_gone;
+use crate::raw_client::{LegacySession, legacy_request};
 use crate::scripted::{Gate, config};
 
 #[tokio::test]
@@ -103,4 +104,29 @@ async fn option_that_needs_a_restart_is_named_and_shown_as_in_force() {
     let mut connection = Connection::open(gateway.mcp).await;
     connection.request("OPTIONS", "/mcp", &[("Origin", "https://app.example")], b"").await;
     assert_eq!(connection.response().await.status, 403);
+}
+
+#[tokio::test]
+async fn log_level_of_a_session_is_set_again_at_a_changed_server() {
+    for transport in [Transport::Http, Transport::Stdio] {
+        let logging = async |name: &str| {
+            let backend = server(Era::Legacy, transport, name).await;
+            backend.declares(r#"{"tools":{},"logging":{}}"#);
+            backend.on("logging/setLevel", Reply::result("{}"));
+            backend
+        };
+        let (old, new) = (logging("old").await, logging("new").await);
+        let gateway = Gateway::start_with(&config(&[old.entry("s")]), &["--no-watch"]).await;
+        let session = LegacySession::open(gateway.mcp).await;
+        let ask = async |id: &str, method: &str, params: &str| {
+            session.post(&legacy_request(id, method, params)).await.messages().await.1
+        };
+        assert!(ask("1", "logging/setLevel", r#""level":"warning""#).await.contains("result"));
+        assert!(ask("2", "tools/call", r#""name":"t""#).await.contains("old"));
+        reload(&gateway, &config(&[new.entry("s")])).await;
+        assert!(ask("3", "tools/call", r#""name":"t""#).await.contains("new"));
+        let set = new.received("logging/setLevel");
+        let levels: Vec<_> = set.iter().map(|request| request.member("params.level").unwrap()).collect();
+        assert_eq!(levels, [r#""warning""#], "{transport:?}");
+    }
 }

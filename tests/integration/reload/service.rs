@@ -3,10 +3,13 @@
 use std::net::TcpListener;
 use std::os::fd::AsRawFd as _;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rustix::process::Signal;
 use tokio::net::UnixDatagram;
 use tokio::process::{Child, Command};
+use tokio::task::JoinHandle;
 
 use super::*;
 use crate::harness::{Log, ShownLog, TempFile, fanlight, signal_and_wait, within};
@@ -25,7 +28,7 @@ fn start(mut command: Command) -> Running {
     Running { child, log, _err }
 }
 
-async fn calls(mcp: std::net::SocketAddr) -> bool {
+async fn calls_succeed(mcp: std::net::SocketAddr) -> bool {
     let request = modern_request("1", "tools/call", r#""name":"t""#, "");
     post_modern(mcp, &request).await.messages().await.1.contains("result")
 }
@@ -64,13 +67,9 @@ async fn service_manager_is_notified() {
     assert!(status.success());
 }
 
-#[tokio::test]
-async fn socket_of_the_service_manager_is_served() {
-    let only = server(Era::Modern, Transport::Http, "only").await;
-    let file = TempFile::new("yaml", &config(&[only.entry("only")]));
-    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = socket.local_addr().unwrap();
-    rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::empty()).unwrap();
+/// Starts a process with a socket that the service manager, here the test, keeps.
+fn activated(socket: &TcpListener, config: &std::path::Path) -> Running {
+    rustix::io::fcntl_setfd(socket, rustix::io::FdFlags::empty()).unwrap();
     // Not every `sh` knows numbers of files above 9.
     let mut command = Command::new("bash");
     let script = format!(
@@ -78,12 +77,21 @@ async fn socket_of_the_service_manager_is_served() {
         socket.as_raw_fd()
     );
     command.kill_on_drop(true).args(["-c", &script]).arg(fanlight_testkit::programs::fanlight());
-    command.args(["run", "--admin", "off", "--config"]).arg(file.path());
-    let mut running = start(command);
+    command.args(["run", "--admin", "off", "--config"]).arg(config);
+    start(command)
+}
+
+#[tokio::test]
+async fn socket_of_the_service_manager_is_served() {
+    let only = server(Era::Modern, Transport::Http, "only").await;
+    let file = TempFile::new("yaml", &config(&[only.entry("only")]));
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let mut running = activated(&socket, file.path());
     let mcp = running.log.address("listening on http://", "/mcp").await;
     assert_eq!(mcp, address);
     // While the service manager has the socket, connections wait for the next process.
-    assert!(calls(mcp).await);
+    assert!(calls_succeed(mcp).await);
     assert!(signal_and_wait(&mut running.child, Signal::TERM).await.success());
     drop(socket);
 }
@@ -100,10 +108,96 @@ async fn two_processes_listen_at_one_address() {
     };
     let mut first = start(command("127.0.0.1:0"));
     let mcp = first.log.address("listening on http://", "/mcp").await;
-    assert!(calls(mcp).await);
+    assert!(calls_succeed(mcp).await);
     let mut second = start(command(&mcp.to_string()));
     second.log.address("listening on http://", "/mcp").await;
     assert!(signal_and_wait(&mut first.child, Signal::TERM).await.success());
-    assert!(calls(mcp).await, "by the second");
+    assert!(calls_succeed(mcp).await, "by the second");
     assert!(signal_and_wait(&mut second.child, Signal::TERM).await.success());
+}
+
+/// Clients that open a new connection for each call, until they are stopped. A call that fails fails the test.
+struct Clients {
+    stop: Arc<AtomicBool>,
+    calls: Arc<AtomicUsize>,
+    running: Vec<JoinHandle<()>>,
+}
+
+impl Clients {
+    fn start(mcp: std::net::SocketAddr) -> Self {
+        let (stop, calls) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+        let client = |_| {
+            let (stop, calls) = (Arc::clone(&stop), Arc::clone(&calls));
+            tokio::spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    assert!(calls_succeed(mcp).await);
+                    calls.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        };
+        let running = (0..8).map(client).collect();
+        Self { stop, calls, running }
+    }
+
+    /// Waits for some more calls.
+    async fn proceed(&self) {
+        let enough = self.calls.load(Ordering::Relaxed) + 50;
+        within("calls", async {
+            while self.calls.load(Ordering::Relaxed) < enough && self.running.iter().all(|client| !client.is_finished())
+            {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+    }
+
+    async fn stop(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for client in self.running {
+            client.await.expect("no call fails");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_at_one_address_hand_over_without_a_lost_call() {
+    let only = server(Era::Modern, Transport::Http, "only").await;
+    let text = format!(r#"{},"reusePort":true}}"#, config(&[only.entry("only")]).strip_suffix('}').unwrap());
+    let file = TempFile::new("yaml", &text);
+    let command = |listen: &str| {
+        let mut command = fanlight();
+        command.args(["run", "--admin", "off", "--listen", listen, "--config"]).arg(file.path());
+        command
+    };
+    let mut current = start(command("127.0.0.1:0"));
+    let mcp = current.log.address("listening on http://", "/mcp").await;
+    let clients = Clients::start(mcp);
+    for _ in 0..4 {
+        clients.proceed().await;
+        let next = start(command(&mcp.to_string()));
+        next.log.address("listening on http://", "/mcp").await;
+        clients.proceed().await;
+        assert!(signal_and_wait(&mut current.child, Signal::TERM).await.success());
+        current = next;
+    }
+    clients.proceed().await;
+    clients.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_with_the_same_socket_follow_each_other_without_a_lost_call() {
+    let only = server(Era::Modern, Transport::Http, "only").await;
+    let file = TempFile::new("yaml", &config(&[only.entry("only")]));
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mcp = socket.local_addr().unwrap();
+    let mut current = activated(&socket, file.path());
+    current.log.address("listening on http://", "/mcp").await;
+    let clients = Clients::start(mcp);
+    for _ in 0..4 {
+        clients.proceed().await;
+        assert!(signal_and_wait(&mut current.child, Signal::TERM).await.success());
+        current = activated(&socket, file.path());
+    }
+    clients.proceed().await;
+    clients.stop().await;
 }
