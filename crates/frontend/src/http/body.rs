@@ -207,11 +207,15 @@ mod tests {
 
     use super::super::activity::Activity;
     use super::*;
+    use crate::http::limits::ConnectionLimits;
+    use crate::settings::FrontendSettings;
+    use tokio_util::sync::CancellationToken;
 
     const TIME: Duration = Duration::from_secs(30);
 
     fn request() -> ActiveRequest {
-        Activity::new(TIME, TIME, (TIME, 1024)).begin_request(false)
+        let limits = ConnectionLimits::from(&FrontendSettings::default());
+        Activity::new(&limits, CancellationToken::new()).begin_request(false)
     }
 
     async fn read<B: Body<Data = Bytes> + Unpin>(
