@@ -33,8 +33,11 @@ pub use settings::AdminSettings;
 use router::{Admin, health_router, router};
 
 /// Connections beyond `limits.adminConnections`, on which only health is told: an orchestrator that gets no answer
-/// restarts the gateway.
+/// restarts the gateway. No option: orchestrators ask one at a time.
 const HEALTH_CONNECTIONS: usize = 8;
+
+/// Connections that wait for another to end.
+const WAITING_CONNECTIONS: usize = 32;
 
 /// What operators can look at.
 pub struct Subject {
@@ -68,6 +71,8 @@ pub async fn serve_admin(
     let (address, drain) = (listener.local_addr()?, settings.drain);
     let connections = AcceptLimits {
         connections: settings.max_connections,
+        waiting: WAITING_CONNECTIONS,
+        longest_wait: settings.header_timeout,
         reserve: HEALTH_CONNECTIONS,
         per_peer: 0,
         name: "limits.adminConnections",

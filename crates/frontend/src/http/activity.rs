@@ -9,11 +9,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fanlight_http_edge::Idle;
+use fanlight_http_edge::{Usage, UsageKind};
 use tokio::time::{Instant, sleep};
 
-/// Bytes a second: a client that reads as many never counts as stuck.
-const SLOWEST: u32 = 1 << 10;
+/// A client that has taken nothing of an answer for so long, or next to nothing, holds its connection for nothing. No option:
+/// it counts only while the connection is needed for others.
+const NOT_TAKEN: Duration = Duration::from_secs(1);
 
 /// The recorded activity of one connection.
 #[derive(Debug)]
@@ -21,12 +22,20 @@ pub(crate) struct Activity {
     header_timeout: Duration,
     idle_timeout: Duration,
     write_timeout: Duration,
+    /// Bytes a second: a client that reads as many never counts as stuck.
+    write_rate: u32,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
     requests: usize,
+    /// Those whose bodies have not arrived whole.
+    receiving: Waiting,
+    /// Those whose clients only listen.
+    listening: Waiting,
+    /// Requests that have been answered otherwise and that this connection carries the results of.
+    background: usize,
     /// Whether there has been a request.
     has_served: bool,
     /// Whether a head is arriving: bytes have come since the last request ended, or the connection is new.
@@ -37,14 +46,31 @@ struct State {
     since: Instant,
     /// Since when the client has taken nothing of what is being written.
     blocked_since: Option<Instant>,
-    /// For how long the client had taken nothing when it last took something, less what that was worth at [`SLOWEST`]
-    /// and the time for which nothing was waiting to be taken.
+    /// For how long the client had taken nothing when it last took something, less what that was worth at
+    /// `write_rate` and the time for which nothing was waiting to be taken.
     arrears: Duration,
     /// When the client last took something after it had taken nothing.
     unblocked: Instant,
     /// Pieces of HTTP/2 responses that have not been written yet, and since when.
     unsent: HashMap<u64, Instant>,
     next_piece: u64,
+}
+
+/// Requests of one connection that wait for something.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    count: usize,
+    /// Since when there is one.
+    since: Instant,
+}
+
+impl Waiting {
+    fn add(&mut self) {
+        if self.count == 0 {
+            self.since = Instant::now();
+        }
+        self.count += 1;
+    }
 }
 
 /// Why a connection is to be closed.
@@ -58,10 +84,14 @@ pub(crate) enum Expired {
 
 impl Activity {
     /// The activity of a connection that has just been accepted: its first head is awaited.
-    pub(crate) fn new(header_timeout: Duration, idle_timeout: Duration, write_timeout: Duration) -> Arc<Self> {
+    pub(crate) fn new(header_timeout: Duration, idle_timeout: Duration, write: (Duration, u32)) -> Arc<Self> {
+        let (write_timeout, write_rate) = write;
         let now = Instant::now();
         let state = State {
             requests: 0,
+            receiving: Waiting { count: 0, since: now },
+            listening: Waiting { count: 0, since: now },
+            background: 0,
             has_served: false,
             is_head_arriving: true,
             is_multiplexed: false,
@@ -72,7 +102,13 @@ impl Activity {
             unsent: HashMap::new(),
             next_piece: 0,
         };
-        Arc::new(Self { header_timeout, idle_timeout, write_timeout, state: Mutex::new(state) })
+        Arc::new(Self {
+            header_timeout,
+            idle_timeout,
+            write_timeout,
+            write_rate: write_rate.max(1),
+            state: Mutex::new(state),
+        })
     }
 
     /// Records that a request has arrived. It ends when the result is dropped.
@@ -82,13 +118,24 @@ impl Activity {
         state.has_served = true;
         state.is_head_arriving = false;
         state.is_multiplexed = is_multiplexed;
-        ActiveRequest(Arc::clone(self))
+        ActiveRequest { activity: Arc::clone(self), listens: false }
     }
 
-    /// Since when the connection has carried no request; `None` while it carries one.
-    pub(super) fn idle(&self) -> Option<Idle> {
+    /// What the connection is open for.
+    pub(super) fn usage(&self) -> Usage {
         let state = self.state();
-        (state.requests == 0).then_some(Idle { has_served: state.has_served, since: state.since })
+        let waiting = state.receiving.count + state.listening.count;
+        let (kind, since) = match (state.requests, state.not_taken_since()) {
+            // hyper has all of the answer.
+            (0, _) if state.blocked_since.is_some() => (UsageKind::WaitsForClient, state.since),
+            (0, _) if state.has_served => (UsageKind::Idle, state.since),
+            (0, _) => (UsageKind::Unused, state.since),
+            (_, Some(since)) => (UsageKind::WaitsForClient, since),
+            (all, None) if all > waiting || state.background > 0 => (UsageKind::Works, state.since),
+            _ if state.listening.count > 0 => (UsageKind::Listens, state.listening.since),
+            _ => (UsageKind::WaitsForClient, state.receiving.since),
+        };
+        Usage { kind, since }
     }
 
     /// Whether something is still to be written that the client does not take.
@@ -112,7 +159,7 @@ impl Activity {
             (Some(_), None) | (None, Some(_)) => {}
             (Some(taken), Some(since)) => {
                 let now = Instant::now();
-                let worth = Duration::from_secs(u64::try_from(taken).unwrap_or(u64::MAX)) / SLOWEST;
+                let worth = Duration::from_secs(u64::try_from(taken).unwrap_or(u64::MAX)) / self.write_rate;
                 state.arrears = (state.arrears + (now - since)).saturating_sub(worth);
                 (state.blocked_since, state.unblocked) = (None, now);
             }
@@ -183,15 +230,72 @@ impl Drop for UnsentPiece {
     }
 }
 
+impl State {
+    /// Since when the client has taken nothing of an answer, or next to nothing, if that is long.
+    fn not_taken_since(&self) -> Option<Instant> {
+        let blocked = self.blocked_since.map(|since| since.checked_sub(self.arrears).unwrap_or(since));
+        let oldest = blocked.into_iter().chain(self.unsent.values().copied()).min()?;
+        (oldest.elapsed() >= NOT_TAKEN).then_some(oldest)
+    }
+}
+
 /// A request that has not been answered yet. Its connection is not idle as long as this exists.
 #[derive(Debug)]
-pub(crate) struct ActiveRequest(Arc<Activity>);
+pub(crate) struct ActiveRequest {
+    activity: Arc<Activity>,
+    listens: bool,
+}
+
+impl ActiveRequest {
+    /// Its body has not arrived whole, as long as the result exists.
+    pub(crate) fn receive(&self) -> Receiving<'_> {
+        self.activity.state().receiving.add();
+        Receiving(&self.activity)
+    }
+
+    /// What makes a guard for each request whose result the connection carries, besides this one.
+    pub(crate) fn background(&self) -> impl Fn() -> BackgroundRequest + Send + Sync + use<> {
+        let activity = Arc::clone(&self.activity);
+        move || {
+            activity.state().background += 1;
+            BackgroundRequest(Arc::clone(&activity))
+        }
+    }
+
+    /// From now on its client only listens.
+    pub(crate) fn listen(&mut self) {
+        if !std::mem::replace(&mut self.listens, true) {
+            self.activity.state().listening.add();
+        }
+    }
+}
 
 impl Drop for ActiveRequest {
     fn drop(&mut self) {
-        let mut state = self.0.state();
+        let mut state = self.activity.state();
         state.requests -= 1;
+        state.listening.count -= usize::from(self.listens);
         state.since = Instant::now();
+    }
+}
+
+/// A request that arrived on another connection, of which this one carries the result.
+#[derive(Debug)]
+pub(crate) struct BackgroundRequest(Arc<Activity>);
+
+impl Drop for BackgroundRequest {
+    fn drop(&mut self) {
+        self.0.state().background -= 1;
+    }
+}
+
+/// A request whose body has not arrived whole.
+#[derive(Debug)]
+pub(crate) struct Receiving<'a>(&'a Activity);
+
+impl Drop for Receiving<'_> {
+    fn drop(&mut self) {
+        self.0.state().receiving.count -= 1;
     }
 }
 
@@ -202,10 +306,11 @@ mod tests {
     const HEAD: Duration = Duration::from_secs(10);
     const IDLE: Duration = Duration::from_secs(75);
     const WRITE: Duration = Duration::from_secs(60);
+    const RATE: u32 = 1 << 10;
 
     #[tokio::test(start_paused = true)]
     async fn new_connection_expires_after_head_timeout() {
-        let activity = Activity::new(HEAD, IDLE, WRITE);
+        let activity = Activity::new(HEAD, IDLE, (WRITE, RATE));
         let start = Instant::now();
         assert_eq!(activity.expired(Duration::ZERO).await, Expired::Stuck);
         assert_eq!(start.elapsed(), HEAD);
@@ -213,7 +318,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn idle_connection_expires_after_idle_timeout() {
-        let activity = Activity::new(HEAD, IDLE, WRITE);
+        let activity = Activity::new(HEAD, IDLE, (WRITE, RATE));
         drop(activity.begin_request(false));
         let start = Instant::now();
         assert_eq!(activity.expired(Duration::ZERO).await, Expired::Idle);
@@ -222,7 +327,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn dripping_head_counts_from_its_first_byte() {
-        let activity = Activity::new(HEAD, IDLE, WRITE);
+        let activity = Activity::new(HEAD, IDLE, (WRITE, RATE));
         drop(activity.begin_request(false));
         activity.record_read();
         tokio::time::advance(HEAD / 2).await;
@@ -234,7 +339,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn active_request_keeps_the_connection_open() {
-        let activity = Activity::new(HEAD, IDLE, WRITE);
+        let activity = Activity::new(HEAD, IDLE, (WRITE, RATE));
         let request = activity.begin_request(false);
         assert!(tokio::time::timeout(IDLE * 100, activity.expired(Duration::ZERO)).await.is_err());
         drop(request);
@@ -243,7 +348,7 @@ mod tests {
 
     /// A client takes so many bytes each second; returns for how long it is served.
     async fn served(bytes: usize) -> Duration {
-        let activity = Activity::new(HEAD, IDLE, WRITE);
+        let activity = Activity::new(HEAD, IDLE, (WRITE, RATE));
         let _request = activity.begin_request(true);
         activity.record_write(None);
         let start = Instant::now();
@@ -277,7 +382,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn arrears_are_forgotten_while_nothing_waits_to_be_taken() {
-        let activity = Activity::new(HEAD, IDLE, WRITE);
+        let activity = Activity::new(HEAD, IDLE, (WRITE, RATE));
         let _request = activity.begin_request(true);
         for _ in 0..20 {
             activity.record_write(None);
@@ -290,7 +395,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn connection_with_a_piece_that_is_never_sent_is_stuck() {
-        let activity = Activity::new(HEAD, IDLE, WRITE);
+        let activity = Activity::new(HEAD, IDLE, (WRITE, RATE));
         let _request = activity.begin_request(true);
         let piece = activity.begin_piece();
         let start = Instant::now();
@@ -298,5 +403,57 @@ mod tests {
         assert!(start.elapsed() >= WRITE + HEAD && start.elapsed() <= WRITE + 2 * HEAD);
         drop(piece);
         assert!(tokio::time::timeout(IDLE * 100, activity.expired(Duration::ZERO)).await.is_err());
+    }
+
+    fn kind(activity: &Activity) -> UsageKind {
+        activity.usage().kind
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn usage_is_that_of_the_most_valuable_request() {
+        let activity = Activity::new(HEAD, IDLE, (WRITE, RATE));
+        assert_eq!(kind(&activity), UsageKind::Unused);
+        let slow = activity.begin_request(true);
+        assert_eq!(kind(&activity), UsageKind::Works);
+        let receiving = slow.receive();
+        assert_eq!(kind(&activity), UsageKind::WaitsForClient);
+        let mut listener = activity.begin_request(true);
+        assert_eq!(kind(&activity), UsageKind::Works);
+        listener.listen();
+        assert_eq!(kind(&activity), UsageKind::Listens);
+        drop(receiving);
+        assert_eq!(kind(&activity), UsageKind::Works);
+        drop(slow);
+        assert_eq!(kind(&activity), UsageKind::Listens);
+        let background = listener.background()();
+        assert_eq!(kind(&activity), UsageKind::Works);
+        drop(background);
+        assert_eq!(kind(&activity), UsageKind::Listens);
+        drop(listener);
+        assert_eq!(kind(&activity), UsageKind::Idle);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answer_that_is_not_taken_makes_the_connection_wait_for_its_client() {
+        let activity = Activity::new(HEAD, IDLE, (WRITE, RATE));
+        let request = activity.begin_request(true);
+        activity.record_write(None);
+        assert_eq!(kind(&activity), UsageKind::Works);
+        // A byte now and then changes nothing.
+        for _ in 0..3 {
+            tokio::time::advance(NOT_TAKEN / 2).await;
+            activity.record_write(Some(1));
+            activity.record_write(None);
+        }
+        assert_eq!(kind(&activity), UsageKind::WaitsForClient);
+        activity.record_write(Some(1 << 20));
+        assert_eq!(kind(&activity), UsageKind::Works);
+        let piece = activity.begin_piece();
+        tokio::time::advance(NOT_TAKEN).await;
+        assert_eq!(kind(&activity), UsageKind::WaitsForClient);
+        drop((piece, request));
+        assert_eq!(kind(&activity), UsageKind::Idle);
+        activity.record_write(None);
+        assert_eq!(kind(&activity), UsageKind::WaitsForClient);
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_http_edge::{AcceptLimits, Admission, Endable, Idle, accept};
+use fanlight_http_edge::{AcceptLimits, Admission, Endable, Usage, accept};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
@@ -14,9 +14,10 @@ use super::connection::Connection;
 use super::serve::Serve;
 use super::workers::Workers;
 use crate::error::FrontendError;
-use crate::settings::{FrontendSettings, LAST_ANSWERS};
+use crate::settings::FrontendSettings;
 
-/// How often [`Serve::clean_up`] is called.
+/// How often [`Serve::clean_up`] is called. No option: time-outs are accurate to this, which is much less than any of
+/// them.
 const CLEAN_UP_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Serves until `shutdown`, then lets requests finish for [`FrontendSettings::drain`], then has the core answer the rest
@@ -34,7 +35,11 @@ pub(crate) async fn serve<S: Serve>(
     let begin = |stream: TcpStream, admission: Admission| {
         let (cut, activity) = (
             cut.child_token(),
-            Activity::new(settings.header_timeout, settings.idle_connection, settings.write_timeout),
+            Activity::new(
+                settings.header_timeout,
+                settings.idle_connection,
+                (settings.write_timeout, settings.write_rate),
+            ),
         );
         let open = OpenConnection { activity: Arc::clone(&activity), cut: cut.clone() };
         let admitted = admission.enter(Arc::new(open));
@@ -59,6 +64,8 @@ pub(crate) async fn serve<S: Serve>(
     };
     let limits = AcceptLimits {
         connections: settings.max_connections,
+        waiting: settings.max_waiting_connections.min(settings.max_connections.div_ceil(2)),
+        longest_wait: settings.idle_connection,
         reserve: 0,
         per_peer: settings.max_peer_connections,
         name: "limits.connections client",
@@ -79,7 +86,7 @@ pub(crate) async fn serve<S: Serve>(
         tracing::warn!(connections = connections.len(), "ending requests that did not finish in time");
         settings.give_up.cancel();
         // Clients that do not take even these errors are disconnected.
-        let _ = timeout(LAST_ANSWERS, finished()).await;
+        let _ = timeout(settings.last_answers, finished()).await;
     }
     cut.cancel();
     connections.wait().await;
@@ -87,15 +94,15 @@ pub(crate) async fn serve<S: Serve>(
     Ok(())
 }
 
-/// An open connection, which ends for another if it is idle.
+/// An open connection, which may end for another.
 struct OpenConnection {
     activity: Arc<Activity>,
     cut: CancellationToken,
 }
 
 impl Endable for OpenConnection {
-    fn idle(&self) -> Option<Idle> {
-        self.activity.idle().filter(|_| !self.cut.is_cancelled())
+    fn usage(&self) -> Option<Usage> {
+        (!self.cut.is_cancelled()).then(|| self.activity.usage())
     }
 
     fn end(&self) {
