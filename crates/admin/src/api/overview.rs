@@ -1,7 +1,7 @@
 //! `/api/overview`: the state and figures of each backend, and of the process.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use fanlight_canonical::{BackendState, BackendStatus};
 use fanlight_protocol::Json;
@@ -11,7 +11,7 @@ use fanlight_telemetry::names::BACKEND_NAME;
 use fanlight_telemetry::ring::{Query, Trace, attribute, failure};
 
 use crate::ready::{is_ready, state};
-use crate::values::{count, flag, moment, number, optional};
+use crate::values::{count, flag, millis, moment, number, optional};
 use crate::{LiveSettings, Subject};
 
 /// How many failed traces are searched for the last error of each backend. No option: what is older than so many
@@ -36,8 +36,8 @@ impl Latest {
     fn page(&self) -> Json {
         let now = self.live.load();
         let mut page = ObjectBuilder::new();
-        page.integer("refreshMs", millis(now.settings.page_refresh));
-        page.integer("listsMs", millis(now.settings.page_lists));
+        page.member("refreshMs", &millis(now.settings.page_refresh));
+        page.member("listsMs", &millis(now.settings.page_lists));
         page.finish()
     }
 
@@ -113,10 +113,6 @@ impl Latest {
         object.integer("restarts", figures.restarts).integer("reconnects", figures.reconnects);
         object.finish()
     }
-}
-
-fn millis(time: Duration) -> i64 {
-    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// The newest failure of a message to or from the backend in the ring.
