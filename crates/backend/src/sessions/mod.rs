@@ -529,5 +529,5 @@ fn open(
         patience: settings.timeouts.connect,
     };
     tasks.spawn(worker.run());
-    SupervisedConnection::new(state, wanted, end, declared, peer)
+    SupervisedConnection::new(state, wanted, end, declared, peer, settings.timeouts.connect_on_call)
 }

@@ -13,7 +13,7 @@ use fanlight_protocol::{Json, Method};
 
 use crate::eras::input::{INPUT_RESPONSES, REQUEST_STATE};
 
-/// The longest state, in bytes.
+/// The longest state, in bytes. No option: no state that Fanlight makes is longer.
 const LONGEST: usize = 32 << 10;
 const PURPOSE: &[u8] = b"requestState 3";
 /// The first byte is the kind of state.
