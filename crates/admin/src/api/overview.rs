@@ -11,7 +11,7 @@ use fanlight_telemetry::names::BACKEND_NAME;
 use fanlight_telemetry::ring::{Query, Trace, attribute, failure};
 
 use crate::ready::{is_ready, state};
-use crate::values::{count, flag, moment, number, optional};
+use crate::values::{count, flag, millis, moment, number, optional};
 use crate::{AdminSettings, Subject};
 
 /// How many failed traces are searched for the last error of each backend. No option: what is older than so many
@@ -33,7 +33,7 @@ pub(crate) struct Latest {
 impl Latest {
     pub(crate) fn new(subject: Arc<Subject>, settings: &AdminSettings, started: SystemTime) -> Self {
         let mut page = ObjectBuilder::new();
-        page.integer("refreshMs", millis(settings.page_refresh)).integer("listsMs", millis(settings.page_lists));
+        page.member("refreshMs", &millis(settings.page_refresh)).member("listsMs", &millis(settings.page_lists));
         // Each of their checks is to find a new one, though timers are late.
         let fresh = settings.event_interval * 9 / 10;
         Self { subject, started, began: Instant::now(), fresh, page: page.finish(), made: Mutex::default() }
@@ -109,10 +109,6 @@ impl Latest {
         object.integer("restarts", figures.restarts).integer("reconnects", figures.reconnects);
         object.finish()
     }
-}
-
-fn millis(time: Duration) -> i64 {
-    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// The newest failure of a message to or from the backend in the ring.
