@@ -18,14 +18,14 @@ fn script(script: &str) -> Value {
     json!({ "mcpServers": { "only": { "command": "sh", "args": ["-c", script] } }, "timeouts": { "processStop": "1s" } })
 }
 
-async fn get(gateway: &Gateway, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
+pub(crate) async fn get(gateway: &Gateway, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
     let mut connection = Connection::open(gateway.admin).await;
     connection.request("GET", path, headers, b"").await;
     let mut response = connection.response().await;
     (response.status, response.text().await)
 }
 
-async fn api(gateway: &Gateway, path: &str) -> Value {
+pub(crate) async fn api(gateway: &Gateway, path: &str) -> Value {
     let (status, text) = get(gateway, path, &[]).await;
     assert_eq!(status, 200, "{path}: {text}");
     serde_json::from_str(&text).unwrap()
@@ -116,7 +116,7 @@ fn with(entries: &[String]) -> String {
     format!(r#"{{"mcpServers":{{{}}},"timeouts":{{"processStop":"1s","list":"5s"}}}}"#, entries.join(","))
 }
 
-async fn ask(gateway: &Gateway, method: &str, params: &str) -> String {
+pub(crate) async fn ask(gateway: &Gateway, method: &str, params: &str) -> String {
     post_modern(gateway.mcp, &modern_request("1", method, params, "")).await.messages().await.1
 }
 

@@ -1,7 +1,8 @@
 //! The life of a request in the core, in one function: [`Gateway::handle`].
 
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use fanlight_canonical::{
     BackendStatus, Call, CallContext, Core, Endpoint, Listen, Listening, Parent, Pending, ProcessOutput, ServerMessage,
@@ -315,6 +316,14 @@ impl Gateway {
         let topology = self.topology.load();
         let backend = topology.backends().iter().find(|backend| backend.name() == name)?;
         Some(backend.client.process_output())
+    }
+
+    /// The backends whose list was read in an earlier run of Fanlight and not yet in this one, and when it was.
+    #[must_use]
+    pub fn kept_lists(&self, kind: ListKind) -> HashMap<String, SystemTime> {
+        let topology = self.topology.load();
+        let kept = self.lists.catalogues.of(kind).kept_since();
+        kept.into_iter().map(|(backend, read)| (topology.name(backend).to_owned(), read)).collect()
     }
 
     /// What an endpoint shows of the merged list as it is now, asking every backend.

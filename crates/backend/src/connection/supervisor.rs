@@ -39,6 +39,8 @@ pub(crate) struct State {
     pub(crate) revision: Option<Revision>,
     /// What the server said of itself last.
     pub(crate) description: Option<ServerDescription>,
+    /// When the last connection was made.
+    pub(crate) connected: Option<Instant>,
     /// Whether an attempt to connect has ended, well or badly.
     pub(crate) attempted: bool,
     /// How many attempts have begun.
@@ -159,7 +161,7 @@ impl Supervisor {
         let (mut was_started, mut was_connected) = (false, false);
         let (mut failure, mut is_demanded) = (None, false);
         let process = self.settings.process();
-        let mut rests = process.is_some_and(|policy| policy.starts_on_demand);
+        let mut rests = matches!(self.state.borrow().phase, Phase::Idle) && self.for_client.is_none();
         let (mut failures, most) = (0_usize, process.map_or(0, |policy| policy.max_failures));
         loop {
             let rested = std::mem::take(&mut rests);
@@ -334,7 +336,8 @@ impl Supervisor {
         let phase = Phase::Ready(Arc::clone(connection));
         self.state.send_modify(|state| {
             let (attempts, description) = (state.attempts, Some(connection.description()));
-            *state = State { phase, revision: Some(revision), description, attempted: true, attempts };
+            let connected = Some(Instant::now());
+            *state = State { phase, revision: Some(revision), description, connected, attempted: true, attempts };
         });
         self.set_up(true);
         // Requests that came earlier have a connection.

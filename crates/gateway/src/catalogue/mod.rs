@@ -10,6 +10,7 @@ mod announce;
 mod background;
 mod describe;
 mod extensions;
+mod kept;
 mod kind;
 mod load;
 mod memory;
@@ -28,7 +29,7 @@ mod watch;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use fanlight_canonical::{BackendState, Endpoint, Parent};
 use fanlight_protocol::Json;
@@ -36,6 +37,7 @@ use futures_util::future::{BoxFuture, join_all};
 use tokio::time::{Instant, timeout};
 
 pub(crate) use describe::{all as describe_all, as_shown, only as describe_only};
+pub use kept::{KeptList, ListStore};
 pub(crate) use kind::Change;
 pub use kind::ListKind;
 pub(crate) use load::{answered, cut_off};
@@ -350,9 +352,14 @@ impl Catalogue {
 
     /// Notes that servers may list more from now on, since more is declared to them.
     fn read_with_more(&self) {
+        let declared = self.capabilities.current();
+        let was_read_with_it =
+            |part: &Part| part.loaded.as_ref().is_some_and(|loaded| kept::covers(&loaded.declared, &declared));
         self.with(|state| {
             state.suspect = true;
-            state.parts.values_mut().for_each(|part| part.announced += 1);
+            // A list that was kept in an earlier run may have been read with as much.
+            let others = state.parts.values_mut().filter(|part| part.running.is_some() || !was_read_with_it(part));
+            others.for_each(|part| part.announced += 1);
         });
     }
 
@@ -375,6 +382,29 @@ impl Catalogue {
             part.announced += 1;
             part.changes += 1;
         });
+    }
+
+    /// Reads a backend's part again that was read before its connection of `made` and whose changes are not announced: it
+    /// may differ, since the server may be another process.
+    async fn compare(self: &Arc<Self>, topology: &Arc<Topology>, backend: BackendId, made: Instant) {
+        let is_older = self.with(|state| {
+            let part = state.parts.get_mut(&backend).filter(|part| part.is_older_than_connection(made));
+            let Some(part) = part else { return false };
+            part.announced += 1;
+            part.changes += 1;
+            true
+        });
+        if is_older {
+            self.update(topology, backend).await;
+        }
+    }
+
+    /// The backends whose part was read in an earlier run of Fanlight, and when.
+    pub(crate) fn kept_since(&self) -> HashMap<BackendId, SystemTime> {
+        self.with(|state| {
+            let kept = |(backend, part): (&BackendId, &Part)| Some((*backend, part.loaded.as_ref()?.kept_since?));
+            state.parts.iter().filter_map(kept).collect()
+        })
     }
 
     /// Backends that announce changes, but whose lists have outlived their `ttlMs`. They are served,
