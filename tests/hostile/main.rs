@@ -14,6 +14,7 @@
 mod arguments;
 mod batches;
 mod browser;
+mod busy_peers;
 mod bystander;
 mod endpoints;
 mod fairness;

@@ -14,17 +14,19 @@ use crate::raw_client::{
 use crate::scripted::{Backend, Era, Reply, Transport, config};
 use crate::target::{Bounds, Target};
 
-const NOISY: [u8; 4] = [127, 0, 0, 2];
-const OTHER: [u8; 4] = [127, 0, 0, 3];
+pub(crate) const NOISY: [u8; 4] = [127, 0, 0, 2];
+pub(crate) const OTHER: [u8; 4] = [127, 0, 0, 3];
 
-async fn connect_from(peer: [u8; 4], to: SocketAddr) -> TcpStream {
+pub(crate) async fn connect_from(peer: [u8; 4], to: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
+    // So that a client that does not read soon blocks the gateway.
+    socket.set_recv_buffer_size(16 << 10).unwrap();
     socket.bind(SocketAddr::new(IpAddr::from(peer), 0)).unwrap();
     within("a connection", socket.connect(to)).await.unwrap()
 }
 
 /// Sends a request on a connection of its own from this address; returns the whole response.
-async fn request_from(
+pub(crate) async fn request_from(
     peer: [u8; 4],
     to: SocketAddr,
     method_and_path: &str,
@@ -45,7 +47,7 @@ async fn request_from(
 }
 
 /// Opens a legacy session from this address; returns the headers of its requests.
-async fn session_from(peer: [u8; 4], to: SocketAddr) -> Vec<(String, String)> {
+pub(crate) async fn session_from(peer: [u8; 4], to: SocketAddr) -> Vec<(String, String)> {
     let opened = request_from(peer, to, "POST /mcp", &[], &initialize("2025-11-25", "{}")).await;
     let id =
         opened.lines().find_map(|line| line.strip_prefix("mcp-session-id: ")).unwrap_or_else(|| panic!("{opened}"));

@@ -47,6 +47,7 @@ mod server_lives;
 mod server_requests;
 mod sessions;
 mod shutdown;
+mod silent_connections;
 mod sse_transport;
 mod standard_streams;
 mod streams;

@@ -10,7 +10,7 @@ use tokio::process::{Child, Command};
 
 use crate::faults::{assert_gone, backend};
 use crate::harness::{Log, ShownLog, TempFile, fanlight, signal_and_wait, within};
-use crate::raw_client::{modern_request, post_modern};
+use crate::raw_client::{LegacySession, NEWEST_LEGACY, legacy_request, modern_request, post_modern};
 use crate::scripted::{Backend, Era, Fault, Reply, Transport};
 
 const TOKEN: &str = "0123456789abcdef-s3cret";
@@ -222,19 +222,86 @@ async fn replaced(gateway: &Running, server: &Backend, starts: usize) -> String 
     first
 }
 
+/// A configuration of this server with time-outs of half a second.
+fn impatient(server: &Backend, script: &str, folder: &TempFile) -> String {
+    let mut text: Value = serde_json::from_str(&config(server, script, folder, json!({"timeout": "500ms"}))).unwrap();
+    text["timeouts"]["ping"] = json!("500ms");
+    text.to_string()
+}
+
 #[tokio::test]
 async fn stopped_child_is_replaced_after_one_failed_call() {
-    let server = backend(Era::Modern, Transport::Stdio).await;
+    for era in [Era::Modern, Era::Legacy] {
+        let server = backend(era, Transport::Stdio).await;
+        let folder = TempFile::folder();
+        let mut gateway = start(&impatient(&server, "", &folder), |_| ()).await;
+        let stopped = server.received("tools/call")[0].process.unwrap();
+        let starts = server.children(1).await.len();
+        kill(stopped, Signal::STOP);
+        let error = replaced(&gateway, &server, starts + 1).await;
+        assert!(error.contains("did not answer within"), "{era:?}: {error}");
+        assert_gone(stopped).await;
+        signal_and_wait(&mut gateway.child, Signal::TERM).await;
+    }
+}
+
+/// What is sent to it fills the pipe, so that neither the call nor the ping can be written whole.
+#[tokio::test]
+async fn child_that_reads_no_more_is_replaced_after_one_failed_call() {
+    for era in [Era::Modern, Era::Legacy] {
+        let server = backend(era, Transport::Stdio).await;
+        let folder = TempFile::folder();
+        let mut gateway = start(&impatient(&server, "", &folder), |_| ()).await;
+        let stopped = server.received("tools/call")[0].process.unwrap();
+        let starts = server.children(1).await.len();
+        kill(stopped, Signal::STOP);
+        let large = format!(r#""name":"t","arguments":{{"a":"{}"}}"#, "x".repeat(1 << 20));
+        let request = modern_request("1", "tools/call", &large, "");
+        let error = post_modern(gateway.mcp, &request).await.messages().await.1;
+        assert!(error.contains("did not answer within"), "{era:?}: {error}");
+        replaced(&gateway, &server, starts + 1).await;
+        let calls = server.received("tools/call");
+        assert!(calls.iter().all(|call| call.text.len() < 1 << 20), "{era:?}: the failed call was sent again");
+        assert_gone(stopped).await;
+        signal_and_wait(&mut gateway.child, Signal::TERM).await;
+    }
+}
+
+/// The process of a client's session is replaced within the session, and those of others stay.
+#[tokio::test]
+async fn stopped_child_of_a_session_is_replaced_within_the_session() {
+    let server = backend(Era::Legacy, Transport::Stdio).await;
     let folder = TempFile::folder();
-    let mut text: Value = serde_json::from_str(&config(&server, "", &folder, json!({"timeout": "500ms"}))).unwrap();
-    text["timeouts"]["ping"] = json!("500ms");
-    let mut gateway = start(&text.to_string(), |_| ()).await;
-    let stopped = server.children(1).await[0];
-    kill(stopped, Signal::STOP);
-    let error = replaced(&gateway, &server, 2).await;
+    let mut gateway = start(&impatient(&server, "", &folder), |_| ()).await;
+    // What a client can be asked gives it a process of its own.
+    let capabilities = r#"{"elicitation":{}}"#;
+    let mut sessions = Vec::new();
+    for _ in 0..2 {
+        let session = LegacySession::open_with(gateway.mcp, NEWEST_LEGACY, capabilities).await;
+        let answer = session_call(&session).await;
+        assert!(answer.contains("\"result\""), "{answer}");
+        let process = server.received("tools/call").last().unwrap().process.unwrap();
+        sessions.push((session, process));
+    }
+    let [(first, stopped), (second, running)] = &sessions[..] else { unreachable!("two") };
+    assert_ne!(stopped, running);
+    kill(*stopped, Signal::STOP);
+    let error = session_call(first).await;
     assert!(error.contains("did not answer within"), "{error}");
-    assert_gone(stopped).await;
+    within("a result", async {
+        while !session_call(first).await.contains("\"result\"") {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+    assert_gone(*stopped).await;
+    assert!(session_call(second).await.contains("\"result\""));
+    assert_eq!(server.received("tools/call").last().unwrap().process, Some(*running));
     signal_and_wait(&mut gateway.child, Signal::TERM).await;
+}
+
+async fn session_call(session: &LegacySession) -> String {
+    session.post(&legacy_request("1", "tools/call", r#""name":"t""#)).await.messages().await.1
 }
 
 /// The process lives and answers pings, but not its calls: it is slow, and stays.

@@ -3,6 +3,7 @@
 mod files;
 mod listeners;
 mod operations;
+mod rmcp;
 mod servers;
 mod service;
 mod stress;

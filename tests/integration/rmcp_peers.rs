@@ -95,6 +95,8 @@ pub(crate) fn lifecycle(modern: bool) -> ClientLifecycleMode {
 #[derive(Clone, Default)]
 pub(crate) struct Listener {
     pub(crate) progress: std::sync::Arc<watch::Sender<Vec<f64>>>,
+    /// How many changes of the list of tools were announced outside of subscriptions.
+    pub(crate) tool_list_changes: std::sync::Arc<watch::Sender<usize>>,
 }
 
 /// The client's response to each kind of server request, which repeats the request.
@@ -154,6 +156,10 @@ impl ClientHandler for Listener {
     async fn on_progress(&self, progress: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
         self.progress.send_modify(|all| all.push(progress.progress));
     }
+
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.tool_list_changes.send_modify(|all| *all += 1);
+    }
 }
 
 pub(crate) type Client = RunningService<RoleClient, Listener>;
@@ -170,7 +176,7 @@ pub(crate) async fn http_client(url: &str, modern: bool) -> Client {
 pub(crate) struct StdioPeer {
     pub(crate) client: Client,
     _log: ShownLog,
-    _config: TempFile,
+    pub(crate) config: TempFile,
 }
 
 pub(crate) async fn stdio_client(config_text: &str, modern: bool) -> StdioPeer {
@@ -181,7 +187,7 @@ pub(crate) async fn stdio_client(config_text: &str, modern: bool) -> StdioPeer {
     let log = Log::shown("err", stderr.unwrap());
     let handshake = Listener::default().serve_with_lifecycle(transport, lifecycle(modern));
     let client = within("the client's handshake", handshake).await.unwrap_or_else(|error| panic!("handshake: {error}"));
-    StdioPeer { client, _log: log, _config: config }
+    StdioPeer { client, _log: log, config }
 }
 
 /// Calls a tool with arguments given as JSON.

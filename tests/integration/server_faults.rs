@@ -1,13 +1,11 @@
 //! Servers that fail in ways that must cost no more than one call, run nothing twice and tell clients nothing that is
 //! for operators.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_testkit::slicer;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -15,14 +13,14 @@ use crate::clients::Client;
 use crate::faults::backend;
 use crate::harness::{Gateway, within};
 use crate::raw_client::{LegacySession, NEWEST_LEGACY, legacy_request, listen, modern_request, post_modern};
-use crate::scripted::{Backend, Era, Fault, Gate, Reply, Transport, config};
+use crate::scripted::{Backend, Era, Fault, Reply, Transport, config};
 
 /// The answer to a modern request.
 async fn asked(gateway: &Gateway, method: &str, params: &str) -> String {
     post_modern(gateway.mcp, &modern_request("1", method, params, "")).await.text().await
 }
 
-async fn called(gateway: &Gateway, tool: &str) -> String {
+pub(crate) async fn called(gateway: &Gateway, tool: &str) -> String {
     asked(gateway, "tools/call", &format!(r#""name":"{tool}""#)).await
 }
 
@@ -41,76 +39,6 @@ async fn call_that_was_carried_out_and_rejected_is_not_sent_again() {
             let answer = called(&gateway, "t").await;
             assert!(slicer::member(&answer, "result").is_some(), "{era:?} {status}: {answer}");
         }
-    }
-}
-
-/// A server in front of which connections can go silent.
-struct Relay {
-    port: u16,
-    silenced: watch::Sender<bool>,
-    _connections: JoinSet<()>,
-}
-
-impl Relay {
-    /// Relays to the server of this entry of a configuration.
-    async fn to(entry: &str) -> (Self, String) {
-        let port = entry.split("127.0.0.1:").nth(1).unwrap().split('/').next().unwrap().to_owned();
-        let target: std::net::SocketAddr = format!("127.0.0.1:{port}").parse().unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let own = listener.local_addr().unwrap().port();
-        let silenced = watch::Sender::new(false);
-        let silence = silenced.clone();
-        let mut connections = JoinSet::new();
-        connections.spawn(async move {
-            let mut relayed = JoinSet::new();
-            while let Ok((mut client, _)) = listener.accept().await {
-                let silence = silence.clone();
-                relayed.spawn(async move {
-                    let is_new = *silence.borrow();
-                    let mut server = TcpStream::connect(target).await.unwrap();
-                    let mut silenced = silence.subscribe();
-                    let is_silenced = tokio::select! {
-                        _ = copy_bidirectional(&mut client, &mut server) => false,
-                        silenced = silenced.wait_for(|silenced| *silenced && !is_new) => silenced.is_ok(),
-                    };
-                    if is_silenced {
-                        std::future::pending::<()>().await;
-                    }
-                });
-            }
-        });
-        (Self { port: own, silenced, _connections: connections }, entry.replace(&port, &own.to_string()))
-    }
-
-    /// Nothing passes any more on the connections that there are, and none of them ends.
-    fn silence(&self) {
-        self.silenced.send_replace(true);
-    }
-}
-
-#[tokio::test]
-async fn connections_that_went_silent_cost_one_call_together() {
-    for era in [Era::Modern, Era::Legacy] {
-        let server = backend(era, Transport::Http).await;
-        let (relay, entry) = Relay::to(&server.entry_with("only", r#""timeout":"1s""#)).await;
-        assert!(entry.contains(&relay.port.to_string()));
-        let gateway = Arc::new(Gateway::start(&config(&[entry])).await);
-        let gate = Gate::new();
-        server.on("tools/call", Reply::result(era.complete(r#""content":[]"#)).gated(&gate));
-        // Several at the same time, so that there are as many connections.
-        let mut calls = JoinSet::new();
-        for _ in 0..6 {
-            let gateway = Arc::clone(&gateway);
-            calls.spawn(async move { called(&gateway, "t").await });
-        }
-        gate.reached(6).await;
-        gate.open();
-        calls.join_all().await;
-        relay.silence();
-        let lost = called(&gateway, "t").await;
-        assert_eq!(slicer::member(&lost, "error.data.outcome"), Some(r#""timeout""#), "{lost}");
-        let next = called(&gateway, "t").await;
-        assert!(slicer::member(&next, "result").is_some(), "{era:?}: {next}");
     }
 }
 

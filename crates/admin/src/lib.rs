@@ -36,6 +36,9 @@ use router::{Admin, health_router, router};
 /// restarts the gateway.
 const HEALTH_CONNECTIONS: usize = 8;
 
+/// Connections that wait for another to end.
+const WAITING_CONNECTIONS: usize = 32;
+
 /// What operators can look at.
 pub struct Subject {
     /// The core: backends, catalogue and calls.
@@ -68,6 +71,8 @@ pub async fn serve_admin(
     let (address, drain) = (listener.local_addr()?, settings.drain);
     let connections = AcceptLimits {
         connections: settings.max_connections,
+        waiting: WAITING_CONNECTIONS,
+        longest_wait: settings.header_timeout,
         reserve: HEALTH_CONNECTIONS,
         per_peer: 0,
         name: "limits.adminConnections",

@@ -35,6 +35,9 @@ const TRACING_COST: f64 = 1.10;
 /// How many times more a call takes with endpoints and changed tools than without: the goal.
 const REWRITING_COST: f64 = 1.03;
 
+/// How often each of two kinds of Fanlight is counted where the difference is small.
+const COUNTS: usize = 4;
+
 /// One kind of work, and how often it is done.
 #[derive(Clone, Copy, Debug)]
 struct Work {
@@ -143,18 +146,22 @@ async fn check_tracing(bench: &Bench) -> Result<()> {
 
 /// Fails if endpoints and changed tools cost a call more than the goal allows.
 async fn check_rewriting(bench: &Bench) -> Result<()> {
-    let mut counts = Vec::new();
-    for kind in [Kind::Fanlight10, Kind::FanlightRewriting] {
-        eprintln!("{}", kind.as_str());
-        let counted = count_all(bench, &Setup { era: Era::Modern, kind, work: COMPARED }).await?;
-        counts.extend(counted.into_values());
+    let mut least = [f64::INFINITY; 2];
+    // What else a process does in the meantime only adds to its instructions: of several counts the least is the nearest.
+    for _ in 0..COUNTS {
+        for (least, kind) in least.iter_mut().zip([Kind::Fanlight10, Kind::FanlightRewriting]) {
+            eprintln!("{}", kind.as_str());
+            let counted = count_all(bench, &Setup { era: Era::Modern, kind, work: COMPARED }).await?;
+            *least = counted.into_values().fold(*least, f64::min);
+        }
     }
-    let [without, with] = counts.as_slice() else { return Err(BenchError::Other("nothing was counted".into())) };
+    let [without, with] = least;
     println!("endpoints and changed tools: {:+.1}% instructions per call", (with / without - 1.0) * 100.0);
     if with / without <= REWRITING_COST {
         return Ok(());
     }
-    Err(BenchError::Other(format!("endpoints and changed tools take more than {:.0}%", (REWRITING_COST - 1.0) * 100.0)))
+    let most = (REWRITING_COST - 1.0) * 100.0;
+    Err(BenchError::Other(format!("endpoints and changed tools take more than {most:.0}%")))
 }
 
 /// The instructions of each kind of work of one setup, by its name.

@@ -56,6 +56,20 @@ impl<'a> Shares<'a> {
     pub fn may_lose(&self, peer: &Peer) -> bool {
         peer == self.newcomer || self.of(peer) > self.of(self.newcomer)
     }
+
+    /// Whether `peer` has more than an equal part of `limit`.
+    #[must_use]
+    pub fn is_above_share(&self, peer: &Peer, limit: usize) -> bool {
+        let peers = self.counts.len() + usize::from(self.of(self.newcomer) == 0);
+        self.of(peer) > limit.div_ceil(peers)
+    }
+
+    /// Whether `peer` may lose to the newcomer what is in use: it has no less than the newcomer even afterwards, so that
+    /// no two peers take such things from each other.
+    #[must_use]
+    pub fn has_more_even_afterwards(&self, peer: &Peer) -> bool {
+        self.of(peer) > self.of(self.newcomer) + 1
+    }
 }
 
 #[cfg(test)]
@@ -78,5 +92,9 @@ mod tests {
         let shares = Shares::count(all.into_iter(), &new);
         assert!(shares.may_lose(&one) && shares.may_lose(&new) && !shares.may_lose(&two));
         assert_eq!((shares.of(&one), shares.of(&Peer::Local)), (3, 0));
+        assert!(shares.has_more_even_afterwards(&one));
+        assert!(shares.is_above_share(&one, 5) && !shares.is_above_share(&one, 9) && !shares.is_above_share(&two, 1));
+        let shares = Shares::count([&one, &one, &new].into_iter(), &new);
+        assert!(!shares.has_more_even_afterwards(&one) && !shares.has_more_even_afterwards(&new));
     }
 }

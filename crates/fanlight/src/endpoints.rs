@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::Endpoint;
+use fanlight_canonical::{Core as _, Endpoint};
 use fanlight_config::Config;
 use fanlight_gateway::{EndpointEntry, EndpointSettings, EntryFilter, Gateway};
 

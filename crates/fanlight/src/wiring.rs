@@ -297,6 +297,7 @@ pub(crate) fn frontend_settings(
         workers: Vec::new(),
         identify: Identify::default(),
         max_connections: config.limits.connections,
+        max_waiting_connections: config.limits.waiting_connections,
         max_peer_connections: config.limits.peer_connections,
         http2_streams: u32::try_from(config.limits.http2_streams).unwrap_or(u32::MAX),
         max_streams: config.limits.streams,

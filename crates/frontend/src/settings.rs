@@ -40,8 +40,10 @@ pub struct FrontendSettings {
     /// Runtimes beside the one that listens: each HTTP connection is served on one of them all. A
     /// runtime of one thread each serves best.
     pub workers: Vec<Handle>,
-    /// HTTP connections open at once; further ones wait in the listener's backlog.
+    /// HTTP connections open at once; further ones wait until others have ended.
     pub max_connections: usize,
+    /// Connections that wait.
+    pub max_waiting_connections: usize,
     /// Most open connections of one peer; 0 for no such bound.
     pub max_peer_connections: usize,
     /// Requests at once on one HTTP/2 connection.
@@ -149,6 +151,7 @@ impl Default for FrontendSettings {
             nesting: 128,
             workers: Vec::new(),
             max_connections: 16_384,
+            max_waiting_connections: 128,
             max_peer_connections: 0,
             http2_streams: 100,
             max_streams: 12_288,

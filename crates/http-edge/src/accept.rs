@@ -6,26 +6,33 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::connections::{Connections, Endable, Entry, peer_of};
 use crate::limit::{ConcurrencyLimit, Permit};
 use crate::usage::ConnectionUse;
+use crate::waiting::WaitingConnections;
 
 /// The pause after an error that concerns the listener.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
-/// How often a connection that waits for another to end looks for one that has become idle.
+/// How often connections are looked for that may end for those that wait.
 const RETRY: Duration = Duration::from_millis(100);
+
+/// Peers for which that is done at once: each takes a look at all connections.
+const AT_ONCE: usize = 8;
 
 /// Limits of a listener.
 #[derive(Clone, Copy, Debug)]
 pub struct AcceptLimits {
-    /// Most open connections. When all are taken, idle ones end for a new one (`Connections`); if none is idle,
-    /// further ones wait in the backlog of the socket.
+    /// Most open connections. When all are taken, others end for a new one (`Connections`), or it waits.
     pub connections: usize,
+    /// Most that wait, beyond that. Of more, the newest of the peer that has most is closed.
+    pub waiting: usize,
+    /// How long one waits before it is closed.
+    pub longest_wait: Duration,
     /// Connections beyond that, for requests that must always be answered ([`Admission::is_reserve`]).
     pub reserve: usize,
     /// Most open connections of one peer; 0 for no such bound.
@@ -96,84 +103,141 @@ pub async fn accept(
     listener: TcpListener,
     limits: AcceptLimits,
     shutdown: &CancellationToken,
-    mut begin: impl FnMut(TcpStream, Admission),
+    begin: impl FnMut(TcpStream, Admission),
 ) {
-    let admitting = Admitting {
+    let mut admitting = Admitting {
         limit: ConcurrencyLimit::new(limits.connections),
         reserve: ConcurrencyLimit::new(limits.reserve),
-        has_reserve: limits.reserve > 0,
         limits,
         connections: Arc::default(),
+        waiting: WaitingConnections::new(limits.waiting),
+        begin,
     };
-    let accepting = async {
-        loop {
-            let (stream, peer) = next(&listener).await;
-            if let Some(admission) = admitting.admit(peer_of(peer)).await {
-                begin(stream, admission);
-            }
-        }
-    };
-    shutdown.run_until_cancelled(accepting).await;
+    shutdown.run_until_cancelled(admitting.run(&listener)).await;
 }
 
 /// Decides which connections are served.
-struct Admitting {
+struct Admitting<B> {
     limit: ConcurrencyLimit,
     reserve: ConcurrencyLimit,
-    has_reserve: bool,
     limits: AcceptLimits,
     connections: Arc<Connections>,
+    waiting: WaitingConnections<TcpStream>,
+    begin: B,
 }
 
-impl Admitting {
-    /// Admits a connection of `peer`, for which idle ones end if all are taken; waits if none is idle. `None` if its
-    /// peer has too many.
-    async fn admit(&self, peer: IpAddr) -> Option<Admission> {
-        let Self { limits, connections, .. } = self;
-        let own = if limits.per_peer > 0 { connections.count(peer) } else { 0 };
-        if limits.per_peer > 0 && own >= limits.per_peer && !connections.make_space_within(peer) {
-            tracing::debug!(limit = limits.per_peer, "connection refused: its peer has too many");
-            return None;
+impl<B: FnMut(TcpStream, Admission)> Admitting<B> {
+    async fn run(&mut self, listener: &TcpListener) {
+        let mut retry = interval(RETRY);
+        retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut paused_until = None;
+        loop {
+            let is_waiting = !self.waiting.is_empty();
+            tokio::select! {
+                biased;
+                Some(permit) = self.limit.acquire(), if is_waiting => self.begin_next(permit),
+                _ = retry.tick(), if is_waiting => self.try_again(),
+                () = sleep_until(paused_until.unwrap_or_else(Instant::now)), if paused_until.is_some() => {
+                    paused_until = None;
+                }
+                accepted = listener.accept(), if paused_until.is_none() => match accepted {
+                    Ok((stream, address)) => self.arrive(stream, peer_of(address.ip())),
+                    Err(error) if concerns_one_connection(&error) => {
+                        tracing::debug!(%error, "a connection ended before it was accepted");
+                    }
+                    // Any other error is about the process, most often that it has no file descriptors left: accepting
+                    // again at once would spin, and giving up would turn a shortage into an outage, so the loop pauses
+                    // while connections close.
+                    Err(error) => {
+                        if self.limit.is_warning_due() {
+                            tracing::warn!(%error, "cannot accept connections");
+                        }
+                        paused_until = Some(Instant::now() + ACCEPT_PAUSE);
+                    }
+                },
+            }
         }
-        let (permit, is_reserve) = loop {
-            if let Some(permit) = self.limit.try_acquire() {
-                break (permit, false);
-            }
-            if self.limit.is_warning_due() {
-                tracing::warn!(limit = limits.connections, "{} connections are open; idle ones end", limits.name);
-            }
-            let is_ending = connections.make_space(peer, limits.connections);
-            if !is_ending
-                && self.has_reserve
-                && let Some(permit) = self.reserve.try_acquire()
-            {
-                break (permit, true);
-            }
-            if let Ok(permit) = timeout(RETRY, self.limit.acquire()).await {
-                break (permit?, false);
-            }
-        };
-        Some(Admission { permit, connections: Arc::clone(connections), peer, is_reserve })
     }
-}
 
-/// The next connection.
-///
-/// An error of one connection that ended before it was accepted concerns no other. Any other error is about the
-/// process, most often that it has no file descriptors left: accepting again at once would spin, and giving up would
-/// turn a shortage into an outage, so the loop pauses while connections close.
-async fn next(listener: &TcpListener) -> (TcpStream, IpAddr) {
-    loop {
-        match listener.accept().await {
-            Ok((stream, peer)) => return (stream, peer.ip()),
-            Err(error) if concerns_one_connection(&error) => {
-                tracing::debug!(%error, "a connection ended before it was accepted");
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept connections");
-                sleep(ACCEPT_PAUSE).await;
+    /// Begins a connection of `peer`, or has it wait.
+    fn arrive(&mut self, stream: TcpStream, peer: IpAddr) {
+        let per_peer = self.limits.per_peer;
+        if per_peer > 0
+            && self.connections.count(peer) + self.waiting.count(peer) >= per_peer
+            && !self.connections.make_space_within(peer)
+        {
+            tracing::debug!(limit = per_peer, "connection refused: its peer has too many");
+            return;
+        }
+        if self.waiting.is_empty()
+            && let Some(permit) = self.limit.try_acquire()
+        {
+            return self.begin(stream, peer, permit, false);
+        }
+        if self.limit.is_warning_due() {
+            let (limit, name) = (self.limits.connections, self.limits.name);
+            tracing::warn!(limit, "{name} connections are all in use: those end that are needed least");
+        }
+        if let Some(lost) = self.waiting.push(stream, peer) {
+            tracing::debug!(limit = self.limits.waiting, "connection closed: too many of its peer wait");
+            drop(lost);
+        }
+        self.make_space(peer);
+        self.use_reserve();
+    }
+
+    /// Ends connections for those that still wait.
+    fn try_again(&mut self) {
+        let expired = self.waiting.expire(self.limits.longest_wait);
+        if expired > 0 {
+            tracing::debug!(expired, "connections closed: none has ended for them in time");
+        }
+        self.waiting.reset();
+        let mut peers = self.waiting.peers();
+        peers.sort_by_key(|peer| self.connections.count(*peer));
+        for peer in peers.into_iter().take(AT_ONCE) {
+            self.make_space(peer);
+        }
+        self.use_reserve();
+    }
+
+    /// Ends another connection for one of this peer, unless one ends for it already, or that was in vain.
+    fn make_space(&mut self, peer: IpAddr) {
+        if self.waiting.is_settled(peer) {
+            return;
+        }
+        let is_ending = self.connections.make_space(peer, self.limits.connections);
+        self.waiting.note(peer, is_ending);
+    }
+
+    /// Serves those for which nothing can be ended beyond the limit, as far as there is a reserve.
+    fn use_reserve(&mut self) {
+        if self.limits.reserve == 0 {
+            return;
+        }
+        while let Some(permit) = self.reserve.try_acquire() {
+            let Some((stream, peer)) = self.waiting.next_in_vain(|peer| self.connections.count(peer)) else { return };
+            self.begin(stream, peer, permit, true);
+        }
+    }
+
+    /// Begins the waiting connections whose turn it is.
+    fn begin_next(&mut self, permit: Permit) {
+        let mut permit = Some(permit);
+        while let Some(free) = permit.take()
+            && let Some((stream, peer)) = self.waiting.next(|peer| self.connections.count(peer))
+        {
+            self.begin(stream, peer, free, false);
+            permit = self.limit.try_acquire();
+            if permit.is_none() {
+                self.make_space(peer);
             }
         }
+    }
+
+    fn begin(&mut self, stream: TcpStream, peer: IpAddr, permit: Permit, is_reserve: bool) {
+        let connections = Arc::clone(&self.connections);
+        (self.begin)(stream, Admission { permit, connections, peer, is_reserve });
     }
 }
 
@@ -196,7 +260,8 @@ mod tests {
     }
 
     fn limits(connections: usize) -> AcceptLimits {
-        AcceptLimits { connections, reserve: 0, per_peer: 0, name: "limits.test" }
+        let longest_wait = Duration::from_secs(9);
+        AcceptLimits { connections, waiting: 3, longest_wait, reserve: 0, per_peer: 0, name: "limits.test" }
     }
 
     /// Accepts with these limits; returns the address, and the reserve flags of accepted connections. Connections of

@@ -1,35 +1,63 @@
 //! The open connections of a listener, by peer, and which of them ends when all are taken.
 //!
 //! One peer may take every connection as long as no other wants one: behind a reverse proxy all clients are one peer.
-//! When all are taken, the new connection ends idle ones: of the peer that has most, though never of one that has fewer
-//! than the new one's. Connections that have not carried a request yet end first, then those that have been idle
-//! longest. A connection with a request is never ended.
+//! When all are taken, the new connection ends another, in this order:
+//!
+//! 1. An idle one, of the new connection's own peer or of one above its share, which is an equal part of all.
+//! 2. One that waits for its client, or on which its client only listens, of a peer above its share.
+//! 3. An idle one of another peer that has more than the newcomer, unless it has just been used: a client that is about
+//!    to use it again would take its end for a failure.
+//! 4. One with a request that is being worked on, of a peer above its share, for a peer that has none at all.
+//! 5. One of the third kind that has just been used.
+//!
+//! The peer that has most loses first. Connections with a request end only for a peer that has fewer even afterwards, so
+//! that no two peers take them from each other.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 /// The part of the connections that is ended at once, so that a flood of new ones does not search for each.
 const AT_ONCE: usize = 256;
 
+/// A connection that has been idle for less has just been used.
+const JUST_USED: Duration = Duration::from_secs(1);
+
 /// An open connection, as far as it may be ended for another.
 pub trait Endable: Send + Sync {
-    /// Since when it has carried no request; `None` while it carries one.
-    fn idle(&self) -> Option<Idle>;
+    /// What it is open for; `None` if it ends already.
+    fn usage(&self) -> Option<Usage>;
 
     /// Ends it at once.
     fn end(&self);
 }
 
-/// How a connection is idle. The lesser ends first.
+/// What a connection is open for. Of one peer, the lesser ends first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Idle {
-    /// Whether it has carried a request before.
-    pub has_served: bool,
-    /// Since when it carries none.
+pub struct Usage {
+    /// The most valuable of its requests.
+    pub kind: UsageKind,
+    /// Since when.
     pub since: Instant,
+}
+
+/// What a connection carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum UsageKind {
+    /// Nothing yet.
+    Unused,
+    /// No request at the moment.
+    Idle,
+    /// A request that has not arrived whole, or an answer that its client does not take.
+    WaitsForClient,
+    /// Streams on which its client only listens.
+    Listens,
+    /// A request that is being worked on.
+    Works,
 }
 
 /// The connections of a listener.
@@ -38,9 +66,11 @@ pub(crate) struct Connections {
     table: Mutex<Table>,
 }
 
+type OfPeer = HashMap<u64, Arc<dyn Endable>>;
+
 #[derive(Default)]
 struct Table {
-    peers: HashMap<IpAddr, HashMap<u64, Arc<dyn Endable>>>,
+    peers: HashMap<IpAddr, OfPeer>,
     next: u64,
 }
 
@@ -69,26 +99,18 @@ impl Connections {
         self.lock().peers.get(&peer).map_or(0, HashMap::len)
     }
 
-    /// Ends idle connections for a new one of `newcomer` where all of `limit` are taken; returns whether there were
-    /// any. They are gone a moment later.
+    /// Ends connections for a new one of `newcomer` where all of `limit` are taken; returns whether there were any to
+    /// end. They are gone a moment later.
     pub(crate) fn make_space(&self, newcomer: IpAddr, limit: usize) -> bool {
-        let ended = {
-            let table = self.lock();
-            let own = table.peers.get(&newcomer).map_or(0, HashMap::len);
-            let mut peers: Vec<_> =
-                table.peers.iter().filter(|(peer, all)| **peer == newcomer || all.len() > own).collect();
-            peers.sort_unstable_by_key(|(_, all)| std::cmp::Reverse(all.len()));
-            peers.into_iter().map(|(_, all)| idle(all, (limit / AT_ONCE).max(1))).find(|idle| !idle.is_empty())
-        };
+        let ended = self.lock().to_end_for(newcomer, limit);
         // Without the lock.
-        let ended = ended.unwrap_or_default();
         ended.iter().for_each(|connection| connection.end());
         !ended.is_empty()
     }
 
     /// Ends one idle connection of `peer`; returns whether there was any.
     pub(crate) fn make_space_within(&self, peer: IpAddr) -> bool {
-        let ended = self.lock().peers.get(&peer).map(|all| idle(all, 1)).unwrap_or_default();
+        let ended = self.lock().peers.get(&peer).map(|all| first(all, is_idle, 1)).unwrap_or_default();
         ended.iter().for_each(|connection| connection.end());
         !ended.is_empty()
     }
@@ -99,17 +121,57 @@ impl Connections {
     }
 }
 
+impl Table {
+    fn to_end_for(&self, newcomer: IpAddr, limit: usize) -> Vec<Arc<dyn Endable>> {
+        let own = self.peers.get(&newcomer).map_or(0, HashMap::len);
+        let share = limit.div_ceil(self.peers.len() + usize::from(own == 0));
+        let mut noisiest_first: Vec<_> = self.peers.iter().map(|(peer, all)| (*peer == newcomer, all)).collect();
+        noisiest_first.sort_unstable_by_key(|(_, all)| Reverse(all.len()));
+        let peers = || noisiest_first.iter().copied();
+        let is_noisy = |all: &OfPeer| all.len() > share.max(own + 1);
+        let noisy = || peers().filter(|(is_own, all)| !is_own && is_noisy(all)).map(|(_, all)| all);
+        let others = || peers().filter(|(is_own, all)| *is_own || all.len() > own);
+        let several = (limit / AT_ONCE).max(1);
+        let waits_for_client = |usage: &Usage| matches!(usage.kind, UsageKind::WaitsForClient | UsageKind::Listens);
+        let is_unused = |usage: &Usage| is_idle(usage) && usage.since.elapsed() >= JUST_USED;
+        let idle_of_noisy = others().filter(|(is_own, all)| *is_own || all.len() > share);
+        any(idle_of_noisy.map(|(_, all)| first(all, is_idle, several)))
+            .or_else(|| any(noisy().map(|all| first(all, waits_for_client, 1))))
+            .or_else(|| any(others().map(|(_, all)| first(all, is_unused, several))))
+            .or_else(|| if own == 0 { any(noisy().map(newest_at_work)) } else { None })
+            .or_else(|| any(others().map(|(_, all)| first(all, is_idle, several))))
+            .unwrap_or_default()
+    }
+}
+
+/// The first that is not empty.
+fn any(mut found: impl Iterator<Item = Vec<Arc<dyn Endable>>>) -> Option<Vec<Arc<dyn Endable>>> {
+    found.find(|found| !found.is_empty())
+}
+
+fn is_idle(usage: &Usage) -> bool {
+    usage.kind <= UsageKind::Idle
+}
+
+/// The first `most` of those that are meant.
+fn first(connections: &OfPeer, is_meant: impl Fn(&Usage) -> bool, most: usize) -> Vec<Arc<dyn Endable>> {
+    let usages = connections.values().filter_map(|one| Some((one.usage()?, one)));
+    let mut found: Vec<_> = usages.filter(|(usage, _)| is_meant(usage)).collect();
+    found.sort_unstable_by_key(|(usage, _)| *usage);
+    found.into_iter().take(most).map(|(_, connection)| Arc::clone(connection)).collect()
+}
+
+/// The one whose request has been worked on for the shortest time: the least is lost.
+fn newest_at_work(connections: &OfPeer) -> Vec<Arc<dyn Endable>> {
+    let usages = connections.values().filter_map(|one| Some((one.usage()?, one)));
+    let working = usages.filter(|(usage, _)| usage.kind == UsageKind::Works);
+    working.max_by_key(|(usage, _)| usage.since).map(|(_, connection)| Arc::clone(connection)).into_iter().collect()
+}
+
 impl std::fmt::Debug for Connections {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Connections").finish_non_exhaustive()
     }
-}
-
-/// The first `most` of the idle ones.
-fn idle(connections: &HashMap<u64, Arc<dyn Endable>>, most: usize) -> Vec<Arc<dyn Endable>> {
-    let mut idle: Vec<_> = connections.values().filter_map(|one| Some((one.idle()?, one))).collect();
-    idle.sort_unstable_by_key(|(idle, _)| *idle);
-    idle.into_iter().take(most).map(|(_, connection)| Arc::clone(connection)).collect()
 }
 
 impl Drop for Entry {
@@ -136,100 +198,4 @@ pub fn peer_of(address: IpAddr) -> IpAddr {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-    use std::time::Duration;
-
-    use super::*;
-
-    struct Fake {
-        idle: Option<Idle>,
-        has_ended: AtomicBool,
-    }
-
-    impl Endable for Fake {
-        fn idle(&self) -> Option<Idle> {
-            self.idle.filter(|_| !self.has_ended.load(Ordering::Relaxed))
-        }
-
-        fn end(&self) {
-            self.has_ended.store(true, Ordering::Relaxed);
-        }
-    }
-
-    fn peer(last: u8) -> IpAddr {
-        [10, 0, 0, last].into()
-    }
-
-    /// Enters connections: the peer, whether each has served, and its idle time in seconds, `None` for a busy one.
-    fn entered(all: &Arc<Connections>, each: &[(u8, bool, Option<u64>)]) -> Vec<(Arc<Fake>, Entry)> {
-        let base = Instant::now() + Duration::from_secs(1000);
-        let enter = |&(last, has_served, idle): &(u8, bool, Option<u64>)| {
-            let idle = idle.map(|seconds| Idle { has_served, since: base - Duration::from_secs(seconds) });
-            let fake = Arc::new(Fake { idle, has_ended: AtomicBool::new(false) });
-            let entry = all.enter(peer(last), Arc::clone(&fake) as Arc<dyn Endable>);
-            (fake, entry)
-        };
-        each.iter().map(enter).collect()
-    }
-
-    fn ended(connections: &[(Arc<Fake>, Entry)]) -> Vec<usize> {
-        let has_ended = |fake: &Fake| fake.has_ended.load(Ordering::Relaxed);
-        connections.iter().enumerate().filter(|(_, (fake, _))| has_ended(fake)).map(|(at, _)| at).collect()
-    }
-
-    #[test]
-    fn idle_connection_of_the_peer_with_most_ends() {
-        let all = Arc::new(Connections::default());
-        let each = [(1, true, Some(9)), (1, true, Some(8)), (1, true, None), (2, true, Some(99)), (2, true, Some(1))];
-        let open = entered(&all, &each);
-        assert!(all.make_space(peer(3), 5));
-        assert_eq!(ended(&open), [0]);
-    }
-
-    #[test]
-    fn connection_without_a_request_yet_ends_first() {
-        let all = Arc::new(Connections::default());
-        let open = entered(&all, &[(1, true, Some(99)), (1, false, Some(1)), (1, false, Some(2))]);
-        assert!(all.make_space(peer(1), 3), "a peer loses its own to its own");
-        assert_eq!(ended(&open), [2]);
-    }
-
-    #[test]
-    fn peer_with_fewer_connections_loses_none() {
-        let all = Arc::new(Connections::default());
-        let open = entered(&all, &[(1, true, None), (1, true, None), (2, true, Some(99)), (3, true, Some(9))]);
-        assert!(!all.make_space(peer(1), 4), "all of its own are busy");
-        assert!(all.make_space(peer(9), 4) && ended(&open).len() == 1, "one of those with an idle one");
-        assert!(!all.make_space_within(peer(1)));
-    }
-
-    #[test]
-    fn busy_connections_stay() {
-        let all = Arc::new(Connections::default());
-        let open = entered(&all, &[(1, true, None), (1, true, None)]);
-        assert!(!all.make_space(peer(2), 2) && ended(&open).is_empty());
-        drop(open);
-        assert_eq!(all.count(peer(1)), 0);
-        assert!(all.lock().peers.is_empty());
-    }
-
-    #[test]
-    fn many_end_at_once_where_there_are_many() {
-        let all = Arc::new(Connections::default());
-        let each: Vec<_> = (0..1024).map(|seconds| (1, true, Some(seconds))).collect();
-        let open = entered(&all, &each);
-        assert!(all.make_space(peer(2), 1024));
-        assert_eq!(ended(&open), [1020, 1021, 1022, 1023]);
-    }
-
-    #[test]
-    fn addresses_of_one_network_are_one_peer() {
-        let of = |text: &str| peer_of(text.parse().unwrap());
-        assert_eq!(of("2001:db8:1:2:3::4"), of("2001:db8:1:2:ffff::1"));
-        assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
-        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
-        assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
-        assert_eq!(of("::1"), IpAddr::V6(Ipv6Addr::LOCALHOST));
-    }
-}
+mod tests;

@@ -8,10 +8,11 @@ mod connections;
 mod guard;
 mod limit;
 mod usage;
+mod waiting;
 
 pub use accept::{AcceptLimits, Admission, AdmittedConnection, accept, accept_and_spawn};
 pub use connection::{Http1Limits, serve_http1};
-pub use connections::{Endable, Idle, peer_of};
+pub use connections::{Endable, Usage, UsageKind, peer_of};
 pub use guard::{Guard, LiveGuard, Origins, Rejection};
-pub use limit::{ConcurrencyLimit, Permit};
+pub use limit::{ConcurrencyLimit, Permit, WarningLimit};
 pub use usage::ConnectionUse;

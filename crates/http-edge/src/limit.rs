@@ -16,8 +16,23 @@ pub type Permit = OwnedSemaphorePermit;
 #[derive(Debug)]
 pub struct ConcurrencyLimit {
     permits: Arc<Semaphore>,
-    most: usize,
-    warned: Mutex<Option<Instant>>,
+    warnings: WarningLimit,
+}
+
+/// Bounds how often a warning that clients can cause is logged.
+#[derive(Debug, Default)]
+pub struct WarningLimit(Mutex<Option<Instant>>);
+
+impl WarningLimit {
+    /// Whether to log now: not more than once in ten seconds.
+    pub fn is_due(&self) -> bool {
+        let mut warned = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = warned.is_none_or(|last| last.elapsed() >= WARN_INTERVAL);
+        if is_due {
+            *warned = Some(Instant::now());
+        }
+        is_due
+    }
 }
 
 impl ConcurrencyLimit {
@@ -25,13 +40,7 @@ impl ConcurrencyLimit {
     #[must_use]
     pub fn new(most: usize) -> Self {
         let most = most.clamp(1, Semaphore::MAX_PERMITS);
-        Self { permits: Arc::new(Semaphore::new(most)), most, warned: Mutex::default() }
-    }
-
-    /// How many permits there are in all.
-    #[must_use]
-    pub fn most(&self) -> usize {
-        self.most
+        Self { permits: Arc::new(Semaphore::new(most)), warnings: WarningLimit::default() }
     }
 
     /// A permit, if one is left.
@@ -47,12 +56,7 @@ impl ConcurrencyLimit {
 
     /// Whether to log now that no permit is left: not more than once in ten seconds.
     pub fn is_warning_due(&self) -> bool {
-        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = warned.is_none_or(|last| last.elapsed() >= WARN_INTERVAL);
-        if is_due {
-            *warned = Some(Instant::now());
-        }
-        is_due
+        self.warnings.is_due()
     }
 }
 

@@ -8,7 +8,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::connections::{Endable, Idle};
+use crate::connections::{Endable, Usage, UsageKind};
 
 /// The use of one connection.
 #[derive(Debug)]
@@ -20,14 +20,16 @@ pub struct ConnectionUse {
 #[derive(Debug)]
 struct State {
     requests: usize,
-    idle: Idle,
+    has_served: bool,
+    /// When the connection was accepted, or a request began or ended last.
+    since: Instant,
 }
 
 impl ConnectionUse {
     /// Of a connection that has just been accepted and ends when `end` is cancelled.
     pub(crate) fn new(end: CancellationToken) -> Arc<Self> {
-        let idle = Idle { has_served: false, since: Instant::now() };
-        Arc::new(Self { state: Mutex::new(State { requests: 0, idle }), end })
+        let state = State { requests: 0, has_served: false, since: Instant::now() };
+        Arc::new(Self { state: Mutex::new(state), end })
     }
 
     /// Records that a request has arrived. It ends when the result is dropped.
@@ -35,7 +37,8 @@ impl ConnectionUse {
     pub fn begin(self: &Arc<Self>) -> RequestUse {
         let mut state = self.state();
         state.requests += 1;
-        state.idle.has_served = true;
+        state.has_served = true;
+        state.since = Instant::now();
         RequestUse(Arc::clone(self))
     }
 
@@ -51,9 +54,14 @@ impl ConnectionUse {
 }
 
 impl Endable for ConnectionUse {
-    fn idle(&self) -> Option<Idle> {
+    fn usage(&self) -> Option<Usage> {
         let state = self.state();
-        (state.requests == 0 && !self.end.is_cancelled()).then_some(state.idle)
+        let kind = match state.requests {
+            0 if state.has_served => UsageKind::Idle,
+            0 => UsageKind::Unused,
+            _ => UsageKind::Works,
+        };
+        (!self.end.is_cancelled()).then_some(Usage { kind, since: state.since })
     }
 
     fn end(&self) {
@@ -69,7 +77,7 @@ impl Drop for RequestUse {
     fn drop(&mut self) {
         let mut state = self.0.state();
         state.requests -= 1;
-        state.idle.since = Instant::now();
+        state.since = Instant::now();
     }
 }
 

@@ -1,6 +1,7 @@
 //! Starts the real binary, finds its addresses, records its log, and ends it.
 
 use std::collections::VecDeque;
+use std::ffi::OsStr;
 use std::fs;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -60,6 +61,14 @@ impl Gateway {
         let config = TempFile::new("yaml", config_text);
         let mut command = fanlight();
         command.args(["run", "--config"]).arg(config.path()).args(more);
+        Self::running(command, config).await
+    }
+
+    /// [`Self::start`] with this variable in its environment.
+    pub async fn start_with_env(config_text: &str, name: &str, value: impl AsRef<OsStr>) -> Self {
+        let config = TempFile::new("yaml", config_text);
+        let mut command = fanlight();
+        command.args(["run", "--config"]).arg(config.path()).env(name, value);
         Self::running(command, config).await
     }
 

@@ -3,6 +3,7 @@
 //
 // stdin:  {target: {url} | {sse} | {command, args, env, cwd}, era: "legacy" | "modern", steps: [{id, method, params}]}
 // stdout: {server, lists, steps}, with every result as the SDK hands it out.
+import { renameSync, writeFileSync } from 'node:fs';
 import { text } from 'node:stream/consumers';
 import { notificationsSince, unwatch, watch } from './notifications.mjs';
 
@@ -103,12 +104,13 @@ async function runStep(sdk, client, { method, params }) {
     unwatch: () => unwatch(client, options()),
     announce: () => sdk.callTool(client, { name: params.name, arguments: params.arguments }, requestOptions),
     list: () => namesListed(client, params.kind),
+    replaceFile: () => replaceFile(params),
     // An SDK without tasks calls the tool like any other.
     task: () => (sdk.runTask ? sdk.runTask(client, params, requestOptions, task) : sdk.callTool(client, params, requestOptions)),
   }[method];
   try {
     const outcome = { result: await send(), progress, asked: inAnyOrder(asked) };
-    if (method === 'announce') outcome.notifications = await notificationsSince(params.count);
+    if (params.count !== undefined) outcome.notifications = await notificationsSince(params.count);
     if (sdk.runTask && method === 'task') outcome.task = task;
     return outcome;
   } catch (error) {
@@ -117,6 +119,13 @@ async function runStep(sdk, client, { method, params }) {
   } finally {
     restore();
   }
+}
+
+/** As most editors save a file: no reader sees a part of it. */
+function replaceFile({ file, text: content }) {
+  writeFileSync(`${file}.new`, content);
+  renameSync(`${file}.new`, file);
+  return {};
 }
 
 /** The key of the entries of a list: name or URI. */

@@ -3,6 +3,7 @@
 import json
 import sys
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -142,6 +143,14 @@ async def names_listed(client: Client, kind: str) -> dict[str, Any]:
     return {"kind": kind, "names": [item.get("uri", item["name"]) for item in items]}
 
 
+def replace_file(file: str, text: str) -> dict[str, Any]:
+    """As most editors save a file: no reader sees a part of it."""
+    new = Path(f"{file}.new")
+    new.write_text(text)
+    new.replace(file)
+    return {}
+
+
 def describe_server(client: Client) -> dict[str, Any]:
     return {
         "era": "modern" if client.protocol_version == MODERN_REVISION else "legacy",
@@ -185,7 +194,7 @@ async def run_step(client: Client, step: dict[str, Any]) -> dict[str, Any]:
         result = await send(client, step, progress)
         # Concurrent server requests may arrive in any order.
         outcome = {"result": plain(result), "progress": progress, "asked": sorted(asked, key=json.dumps)}
-        if step["method"] == "announce":
+        if "count" in step["params"]:
             outcome["notifications"] = await notifications.until(step["params"]["count"])
         return outcome
     except MCPError as error:
@@ -217,6 +226,8 @@ async def send(client: Client, step: dict[str, Any], progress: list[dict[str, An
             return await unwatch(client)
         case "list":
             return await names_listed(client, params["kind"])
+        case "replaceFile":
+            return replace_file(params["file"], params["text"])
         case method:
             raise ValueError(f"no such method in a plan: {method}")
 

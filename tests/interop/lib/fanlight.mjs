@@ -39,14 +39,15 @@ async function checkGroup({ checks, clients, binary, work, expected }, group) {
   }
 }
 
-const HTTP_TRANSPORTS = [
+/** The transports of `fanlight run`, and the target of a client for each. */
+export const HTTP_TRANSPORTS = [
   { name: 'http', title: 'http ', target: (address) => ({ url: `http://${address}/mcp` }) },
   { name: 'sse', title: 'sse  ', target: (address) => ({ sse: `http://${address}/sse` }) },
 ];
 
 /** Every server alone, and the merged groups. */
 function groupsOf(servers, work) {
-  const group = (names, members, more) => ({ names, members, config: writeConfig(work, names, members), ...more });
+  const group = (names, members, more) => ({ names, members, config: writeConfig(work, names, members).file, ...more });
   const alone = servers.map((server) =>
     group(server.name, [server], { check: checkAlone, transports: server.transports ?? ['http', 'stdio'] }));
   const merged = mergedGroups(servers).map(({ name, transports, members }) =>
@@ -98,7 +99,8 @@ function mergedStep(server, step) {
   return { id, method, params };
 }
 
-async function throughHttp(checks, { names, config }, { binary, work }, check) {
+/** Runs `check` with the address of a Fanlight that has this configuration. */
+export async function throughHttp(checks, { names, config }, { binary, work }, check) {
   const [listen, admin] = [`127.0.0.1:${await freePort()}`, `127.0.0.1:${await freePort()}`];
   const command = [binary, 'run', '--config', config, '--listen', listen, '--admin', admin];
   const fanlight = await start(command, { logFile: path.join(work, 'logs', `fanlight-${names}.log`) });
@@ -116,11 +118,13 @@ async function throughHttp(checks, { names, config }, { binary, work }, check) {
   });
 }
 
-function writeConfig(work, name, members) {
+/** Writes a configuration with these servers; returns its path, and what the file would be with others. */
+export function writeConfig(work, name, members) {
   const folder = path.join(work, 'config', name);
   mkdirSync(folder, { recursive: true });
   const file = path.join(folder, 'mcp.json');
-  const mcpServers = Object.fromEntries(members.map((server) => [server.name, server.config]));
-  writeFileSync(file, JSON.stringify({ mcpServers }, null, 2));
-  return file;
+  const configOf = (servers) =>
+    JSON.stringify({ mcpServers: Object.fromEntries(servers.map((server) => [server.name, server.config])) }, null, 2);
+  writeFileSync(file, configOf(members));
+  return { file, configOf };
 }

@@ -8,6 +8,7 @@ import { askDirectly, CLIENTS, clientWithTasks, eraFaceToFace, isLegacyTwinOf } 
 import { checkThroughFanlight } from './fanlight.mjs';
 import { install } from './install.mjs';
 import { freePort, isListening, start, stopAll, tellOfEnd, waitUntilReady } from './processes.mjs';
+import { checkReloads } from './reload.mjs';
 import { selfTest } from './self-test.mjs';
 import { EXPECTATIONS, HTTP_SERVERS, httpServerCommands, servers, writeFixture } from './servers.mjs';
 
@@ -19,6 +20,7 @@ const SERVER_START_TIMEOUT_MS = 20_000;
 const { values: options } = parseArgs({
   options: {
     'self-test': { type: 'boolean', default: false },
+    'reload-only': { type: 'boolean', default: false },
     servers: { type: 'string' },
     clients: { type: 'string' },
   },
@@ -46,23 +48,30 @@ async function main() {
     throw new Error(`no Fanlight at ${fanlight}: build it (cargo build --release) or set FANLIGHT_BIN`);
   }
   const fixture = writeFixture(work);
+  mkdirSync(path.join(work, 'logs'));
+  const checks = new Checks();
+  const clients = selected(CLIENTS, options.clients);
+  if (options['reload-only']) {
+    await checkReloads(checks, clients, servers(ROOT, fixture, {}), { binary: fanlight, work });
+    return checks;
+  }
   const ports = Object.fromEntries(await Promise.all(HTTP_SERVERS.map(async (name) => [name, await freePort()])));
   await startHttpServers(fixture, ports);
 
-  const checks = new Checks();
-  const selection = {
-    servers: selected(servers(ROOT, fixture, ports), options.servers),
-    clients: selected(CLIENTS, options.clients),
-  };
+  const all = servers(ROOT, fixture, ports);
+  const selection = { servers: selected(all, options.servers), clients };
   const direct = await checkDirect(checks, selection);
-  if (options['self-test']) await selfTest(checks, selection, direct);
-  else await checkThroughFanlight(checks, selection, direct, { binary: fanlight, work });
+  if (options['self-test']) {
+    await selfTest(checks, selection, direct);
+    return checks;
+  }
+  await checkThroughFanlight(checks, selection, direct, { binary: fanlight, work });
+  if (options.servers === undefined) await checkReloads(checks, clients, all, { binary: fanlight, work });
   return checks;
 }
 
 async function startHttpServers(fixture, ports) {
   const logs = path.join(work, 'logs');
-  mkdirSync(logs);
   const commands = Object.entries(httpServerCommands(ROOT, fixture, ports));
   await Promise.all(commands.map(async ([name, { command, env }]) => {
     const child = await start(command, { env, logFile: path.join(logs, `${name}.log`) });

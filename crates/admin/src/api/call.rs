@@ -6,7 +6,7 @@ use std::time::Instant;
 use axum::body::Body;
 use axum::extract::State;
 use bytes::Bytes;
-use fanlight_canonical::{Call, CallContext, Caller, Endpoint, Holder, Principal};
+use fanlight_canonical::{Call, CallContext, Caller, Core as _, Endpoint, Holder, Principal};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method};
 use fanlight_telemetry::{Arrival, Carriers, Moment, Network, Parent};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use fanlight_canonical::Endpoint;
+use fanlight_canonical::{Core as _, Endpoint};
 use fanlight_gateway::Gateway;
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_protocol::Json;

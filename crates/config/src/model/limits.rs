@@ -50,9 +50,11 @@ options! {
         "workers" => workers: usize = 0, count(0, 256);
         /// Open client connections. Lowered to three quarters of the files that the process may open.
         "connections" => connections: usize = 16_384, count(1, 1_000_000);
+        /// Client connections that have been accepted and wait for another to end, where all of `connections` are taken.
+        /// Of more, the newest of the peer that has most is closed. No more than half of `connections`.
+        "waitingConnections" => waiting_connections: usize = 128, count(1, 4096);
         /// Open connections of one peer: a client address, of IPv6 a network of 64 bits. Behind a reverse proxy all clients
-        /// are one peer. 0 for no such bound: when all of `connections` are taken, a new one ends an idle one of the peer
-        /// that has most.
+        /// are one peer. 0 for no such bound: when all of `connections` are taken, the peer that has most loses one.
         "peerConnections" => peer_connections: usize = 0, count(0, 1_000_000);
         /// Requests at the same time on one HTTP/2 connection.
         "http2Streams" => http2_streams: usize = 100, count(1, 1_000_000);
@@ -62,7 +64,7 @@ options! {
         /// Sessions of legacy clients.
         "sessions" => sessions: usize = 10_000, count(1, 10_000_000);
         /// Sessions of one peer: a principal, or the address of clients that are not authenticated. 0 for no such bound:
-        /// when all of `sessions` are taken, a new one ends an idle one of the peer that has most.
+        /// when all of `sessions` are taken, the peer that has most loses one.
         "peerSessions" => peer_sessions: usize = 0, count(0, 10_000_000);
         /// Running calls per backend, where the server does not set its own limit.
         "concurrency" => concurrency: usize = 256, CONCURRENCY;

@@ -1,5 +1,6 @@
 //! `fanlight call`: one tool call through the gateway.
 
+use fanlight_canonical::Core as _;
 use std::io::IsTerminal as _;
 
 use fanlight_config::Config;

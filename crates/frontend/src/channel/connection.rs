@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::sender::ClientSender;
-use super::{ChannelOptions, Outbound};
+use super::{ChannelOptions, Outbound, RunningHook};
 use crate::call::{Answer, ResponseItem};
 use crate::error::FrontendError;
 use crate::ingress::{Ingress, Origin, Received, Refusal, RequestKind, StartedRequest, Transport};
@@ -35,6 +35,7 @@ pub(crate) struct Connection<C> {
     closing: CancellationToken,
     cut: CancellationToken,
     legacy_only: bool,
+    running_hook: Option<RunningHook>,
 }
 
 impl<C: Core> Connection<C> {
@@ -45,7 +46,7 @@ impl<C: Core> Connection<C> {
         queue: mpsc::Sender<Outbound>,
         options: ChannelOptions,
     ) -> Result<Arc<Self>, FrontendError> {
-        let ChannelOptions { legacy_only, write_timeout, cut } = options;
+        let ChannelOptions { legacy_only, write_timeout, cut, running: running_hook } = options;
         let closing = CancellationToken::new();
         Ok(Arc::new(Self {
             ingress: Ingress::new(core, settings, closing.clone(), &cut)?,
@@ -57,6 +58,7 @@ impl<C: Core> Connection<C> {
             closing,
             cut,
             legacy_only,
+            running_hook,
         }))
     }
 
@@ -106,6 +108,11 @@ impl<C: Core> Connection<C> {
         self.cut.cancel();
     }
 
+    /// Whether a request is running.
+    pub(crate) fn is_working(&self) -> bool {
+        self.running.count() > 0
+    }
+
     /// Waits until the connection is cut.
     pub(crate) async fn is_cut(&self) {
         self.cut.cancelled().await;
@@ -138,7 +145,9 @@ impl<C: Core> Connection<C> {
             RequestKind::Call | RequestKind::Subscription => None,
         };
         let connection = Arc::clone(self);
+        let running = self.running_hook.as_ref().map(|hook| hook());
         self.spawn(permit, async move {
+            let _running = running;
             while let Some(item) = call.next().await {
                 match item {
                     ResponseItem::Message(text) => connection.out.send(text.into_bytes(), None).await,

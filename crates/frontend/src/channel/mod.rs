@@ -7,6 +7,7 @@ mod sender;
 pub(crate) mod stdio;
 mod view;
 
+use std::any::Any;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -26,7 +27,7 @@ pub(crate) struct Outbound {
 }
 
 /// What distinguishes one kind of channel from another.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct ChannelOptions {
     /// Whether the channel is of a transport that no modern revision has.
     pub(crate) legacy_only: bool,
@@ -34,4 +35,9 @@ pub(crate) struct ChannelOptions {
     pub(crate) write_timeout: Option<Duration>,
     /// Ends everything that runs, without answers.
     pub(crate) cut: CancellationToken,
+    /// Makes a guard that each request holds while it runs.
+    pub(crate) running: Option<RunningHook>,
 }
+
+/// Makes a guard for a running request.
+pub(crate) type RunningHook = Box<dyn Fn() -> Box<dyn Any + Send> + Send + Sync>;

@@ -9,11 +9,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fanlight_http_edge::Idle;
+use fanlight_http_edge::{Usage, UsageKind};
 use tokio::time::{Instant, sleep};
 
 /// Bytes a second: a client that reads as many never counts as stuck.
 const SLOWEST: u32 = 1 << 10;
+
+/// A client that has taken nothing of an answer for so long, or next to nothing, holds its connection for nothing.
+const NOT_TAKEN: Duration = Duration::from_secs(1);
 
 /// The recorded activity of one connection.
 #[derive(Debug)]
@@ -27,6 +30,12 @@ pub(crate) struct Activity {
 #[derive(Debug)]
 struct State {
     requests: usize,
+    /// Those whose bodies have not arrived whole.
+    receiving: Waiting,
+    /// Those whose clients only listen.
+    listening: Waiting,
+    /// Requests that have been answered otherwise and that this connection carries the results of.
+    background: usize,
     /// Whether there has been a request.
     has_served: bool,
     /// Whether a head is arriving: bytes have come since the last request ended, or the connection is new.
@@ -47,6 +56,23 @@ struct State {
     next_piece: u64,
 }
 
+/// Requests of one connection that wait for something.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    count: usize,
+    /// Since when there is one.
+    since: Instant,
+}
+
+impl Waiting {
+    fn add(&mut self) {
+        if self.count == 0 {
+            self.since = Instant::now();
+        }
+        self.count += 1;
+    }
+}
+
 /// Why a connection is to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expired {
@@ -62,6 +88,9 @@ impl Activity {
         let now = Instant::now();
         let state = State {
             requests: 0,
+            receiving: Waiting { count: 0, since: now },
+            listening: Waiting { count: 0, since: now },
+            background: 0,
             has_served: false,
             is_head_arriving: true,
             is_multiplexed: false,
@@ -82,13 +111,24 @@ impl Activity {
         state.has_served = true;
         state.is_head_arriving = false;
         state.is_multiplexed = is_multiplexed;
-        ActiveRequest(Arc::clone(self))
+        ActiveRequest { activity: Arc::clone(self), listens: false }
     }
 
-    /// Since when the connection has carried no request; `None` while it carries one.
-    pub(super) fn idle(&self) -> Option<Idle> {
+    /// What the connection is open for.
+    pub(super) fn usage(&self) -> Usage {
         let state = self.state();
-        (state.requests == 0).then_some(Idle { has_served: state.has_served, since: state.since })
+        let waiting = state.receiving.count + state.listening.count;
+        let (kind, since) = match (state.requests, state.not_taken_since()) {
+            // hyper has all of the answer.
+            (0, _) if state.blocked_since.is_some() => (UsageKind::WaitsForClient, state.since),
+            (0, _) if state.has_served => (UsageKind::Idle, state.since),
+            (0, _) => (UsageKind::Unused, state.since),
+            (_, Some(since)) => (UsageKind::WaitsForClient, since),
+            (all, None) if all > waiting || state.background > 0 => (UsageKind::Works, state.since),
+            _ if state.listening.count > 0 => (UsageKind::Listens, state.listening.since),
+            _ => (UsageKind::WaitsForClient, state.receiving.since),
+        };
+        Usage { kind, since }
     }
 
     /// Whether something is still to be written that the client does not take.
@@ -183,15 +223,72 @@ impl Drop for UnsentPiece {
     }
 }
 
+impl State {
+    /// Since when the client has taken nothing of an answer, or next to nothing, if that is long.
+    fn not_taken_since(&self) -> Option<Instant> {
+        let blocked = self.blocked_since.map(|since| since.checked_sub(self.arrears).unwrap_or(since));
+        let oldest = blocked.into_iter().chain(self.unsent.values().copied()).min()?;
+        (oldest.elapsed() >= NOT_TAKEN).then_some(oldest)
+    }
+}
+
 /// A request that has not been answered yet. Its connection is not idle as long as this exists.
 #[derive(Debug)]
-pub(crate) struct ActiveRequest(Arc<Activity>);
+pub(crate) struct ActiveRequest {
+    activity: Arc<Activity>,
+    listens: bool,
+}
+
+impl ActiveRequest {
+    /// Its body has not arrived whole, as long as the result exists.
+    pub(crate) fn receive(&self) -> Receiving<'_> {
+        self.activity.state().receiving.add();
+        Receiving(&self.activity)
+    }
+
+    /// What makes a guard for each request whose result the connection carries, besides this one.
+    pub(crate) fn background(&self) -> impl Fn() -> BackgroundRequest + Send + Sync + use<> {
+        let activity = Arc::clone(&self.activity);
+        move || {
+            activity.state().background += 1;
+            BackgroundRequest(Arc::clone(&activity))
+        }
+    }
+
+    /// From now on its client only listens.
+    pub(crate) fn listen(&mut self) {
+        if !std::mem::replace(&mut self.listens, true) {
+            self.activity.state().listening.add();
+        }
+    }
+}
 
 impl Drop for ActiveRequest {
     fn drop(&mut self) {
-        let mut state = self.0.state();
+        let mut state = self.activity.state();
         state.requests -= 1;
+        state.listening.count -= usize::from(self.listens);
         state.since = Instant::now();
+    }
+}
+
+/// A request that arrived on another connection, of which this one carries the result.
+#[derive(Debug)]
+pub(crate) struct BackgroundRequest(Arc<Activity>);
+
+impl Drop for BackgroundRequest {
+    fn drop(&mut self) {
+        self.0.state().background -= 1;
+    }
+}
+
+/// A request whose body has not arrived whole.
+#[derive(Debug)]
+pub(crate) struct Receiving<'a>(&'a Activity);
+
+impl Drop for Receiving<'_> {
+    fn drop(&mut self) {
+        self.0.state().receiving.count -= 1;
     }
 }
 
@@ -298,5 +395,57 @@ mod tests {
         assert!(start.elapsed() >= WRITE + HEAD && start.elapsed() <= WRITE + 2 * HEAD);
         drop(piece);
         assert!(tokio::time::timeout(IDLE * 100, activity.expired(Duration::ZERO)).await.is_err());
+    }
+
+    fn kind(activity: &Activity) -> UsageKind {
+        activity.usage().kind
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn usage_is_that_of_the_most_valuable_request() {
+        let activity = Activity::new(HEAD, IDLE, WRITE);
+        assert_eq!(kind(&activity), UsageKind::Unused);
+        let slow = activity.begin_request(true);
+        assert_eq!(kind(&activity), UsageKind::Works);
+        let receiving = slow.receive();
+        assert_eq!(kind(&activity), UsageKind::WaitsForClient);
+        let mut listener = activity.begin_request(true);
+        assert_eq!(kind(&activity), UsageKind::Works);
+        listener.listen();
+        assert_eq!(kind(&activity), UsageKind::Listens);
+        drop(receiving);
+        assert_eq!(kind(&activity), UsageKind::Works);
+        drop(slow);
+        assert_eq!(kind(&activity), UsageKind::Listens);
+        let background = listener.background()();
+        assert_eq!(kind(&activity), UsageKind::Works);
+        drop(background);
+        assert_eq!(kind(&activity), UsageKind::Listens);
+        drop(listener);
+        assert_eq!(kind(&activity), UsageKind::Idle);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answer_that_is_not_taken_makes_the_connection_wait_for_its_client() {
+        let activity = Activity::new(HEAD, IDLE, WRITE);
+        let request = activity.begin_request(true);
+        activity.record_write(None);
+        assert_eq!(kind(&activity), UsageKind::Works);
+        // A byte now and then changes nothing.
+        for _ in 0..3 {
+            tokio::time::advance(NOT_TAKEN / 2).await;
+            activity.record_write(Some(1));
+            activity.record_write(None);
+        }
+        assert_eq!(kind(&activity), UsageKind::WaitsForClient);
+        activity.record_write(Some(1 << 20));
+        assert_eq!(kind(&activity), UsageKind::Works);
+        let piece = activity.begin_piece();
+        tokio::time::advance(NOT_TAKEN).await;
+        assert_eq!(kind(&activity), UsageKind::WaitsForClient);
+        drop((piece, request));
+        assert_eq!(kind(&activity), UsageKind::Idle);
+        activity.record_write(None);
+        assert_eq!(kind(&activity), UsageKind::WaitsForClient);
     }
 }

@@ -1,11 +1,11 @@
 //! A request that has arrived, but for its body.
 
-use fanlight_http_edge::{ConcurrencyLimit, Permit};
-use fanlight_protocol::{RpcError, code};
+use fanlight_canonical::Peer;
 use fanlight_telemetry::{Headers, Moment, Network};
-use http::StatusCode;
 use http::request::Parts;
 
+use super::activity::ActiveRequest;
+use super::events::listeners::{ListenOnlyStreams, StreamPermit};
 use super::fields::{Field, Fields};
 use super::reply::Refusal;
 use super::serve::Addresses;
@@ -17,6 +17,8 @@ pub(super) struct Arrived<'a> {
     pub(super) fields: Fields<'a>,
     pub(super) addresses: Addresses,
     pub(super) received: Moment,
+    /// It, as a request of its connection.
+    pub(super) active: &'a ActiveRequest,
 }
 
 impl<'a> Arrived<'a> {
@@ -36,14 +38,7 @@ fn trace_context<'a>(fields: &Fields<'a>) -> Headers<'a> {
     Headers { traceparent: one(fields.traceparent), tracestate: one(fields.tracestate), baggage: one(fields.baggage) }
 }
 
-/// A permit for a listen-only stream.
-pub(super) fn stream_permit(streams: &ConcurrencyLimit) -> Result<Permit, Box<Refusal>> {
-    streams.try_acquire().ok_or_else(|| {
-        let limit = streams.most();
-        if streams.is_warning_due() {
-            tracing::warn!(limit, "event stream refused: too many listen-only streams (limits.streams)");
-        }
-        let message = format!("busy: {limit} event streams are open, the limit here; close one, or try later");
-        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, RpcError::new(code::INTERNAL, message))
-    })
+/// A permit for a listen-only stream of `peer`.
+pub(super) fn stream_permit(streams: &ListenOnlyStreams, peer: &Peer) -> Result<StreamPermit, Box<Refusal>> {
+    streams.acquire(peer).map_err(|refused| Refusal::busy(refused.to_string()))
 }

@@ -1,5 +1,8 @@
 //! Request bodies: read within limits of size and time, or drained.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
@@ -12,6 +15,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::time::timeout;
 
+use super::activity::ActiveRequest;
 use super::reply::Refusal;
 use crate::memory::{ByteBudget, Reservation, Spent, UNCOUNTED};
 use crate::settings::FrontendSettings;
@@ -52,7 +56,7 @@ impl From<BodyError> for Box<Refusal> {
 }
 
 /// The bounds of a body.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct BodyLimits<'a> {
     bytes: usize,
     time: Duration,
@@ -60,13 +64,15 @@ pub(crate) struct BodyLimits<'a> {
     memory: &'a ByteBudget,
     /// The sender, whose share it uses.
     peer: &'a Peer,
+    /// The request that it is the body of.
+    request: &'a ActiveRequest,
 }
 
 impl<'a> BodyLimits<'a> {
     /// The bounds of a body from `peer`.
-    pub(crate) fn new(settings: &'a FrontendSettings, peer: &'a Peer) -> Self {
+    pub(crate) fn new(settings: &'a FrontendSettings, peer: &'a Peer, request: &'a ActiveRequest) -> Self {
         let (bytes, time) = (settings.max_body, settings.body_timeout);
-        Self { bytes, time, memory: &settings.request_memory, peer }
+        Self { bytes, time, memory: &settings.request_memory, peer, request }
     }
 }
 
@@ -78,7 +84,15 @@ where
     if body.size_hint().lower() > limits.bytes as u64 {
         return Err(BodyError::TooLarge { limit: limits.bytes });
     }
-    timeout(limits.time, collect(body, limits)).await.unwrap_or(Err(BodyError::TooSlow { limit: limits.time }))
+    let mut collecting = pin!(timeout(limits.time, collect(body, limits)));
+    let collected = match poll_fn(|cx| Poll::Ready(collecting.as_mut().poll(cx))).await {
+        Poll::Ready(collected) => collected,
+        Poll::Pending => {
+            let _receiving = limits.request.receive();
+            collecting.await
+        }
+    };
+    collected.unwrap_or(Err(BodyError::TooSlow { limit: limits.time }))
 }
 
 async fn collect<B>(body: &mut B, limits: BodyLimits<'_>) -> Result<Bytes, BodyError>
@@ -191,9 +205,14 @@ pub(crate) fn drain(mut body: Incoming, head: &Parts, (time, bytes): (Duration, 
 mod tests {
     use http_body_util::{Full, channel::Channel};
 
+    use super::super::activity::Activity;
     use super::*;
 
     const TIME: Duration = Duration::from_secs(30);
+
+    fn request() -> ActiveRequest {
+        Activity::new(TIME, TIME, TIME).begin_request(false)
+    }
 
     async fn read<B: Body<Data = Bytes> + Unpin>(
         body: &mut B,
@@ -201,7 +220,7 @@ mod tests {
         time: Duration,
     ) -> Result<Bytes, BodyError> {
         let memory = &ByteBudget::new(1 << 20);
-        super::read(body, BodyLimits { bytes, time, memory, peer: &Peer::Local }).await
+        super::read(body, BodyLimits { bytes, time, memory, peer: &Peer::Local, request: &request() }).await
     }
 
     #[tokio::test]
@@ -230,7 +249,8 @@ mod tests {
     async fn body_that_has_not_ended_counts_as_far_as_it_has_arrived() {
         const PIECE: usize = 16 << 10;
         let memory = ByteBudget::new(10 * PIECE);
-        let limits = BodyLimits { bytes: 1 << 20, time: TIME, memory: &memory, peer: &Peer::Local };
+        let request = &request();
+        let limits = BodyLimits { bytes: 1 << 20, time: TIME, memory: &memory, peer: &Peer::Local, request };
         let mut senders = Vec::new();
         let mut outcomes = Vec::new();
         for _ in 0..20 {
@@ -253,8 +273,8 @@ mod tests {
 
     fn poll_once<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
         match future.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
-            std::task::Poll::Ready(outcome) => Some(outcome),
-            std::task::Poll::Pending => None,
+            Poll::Ready(outcome) => Some(outcome),
+            Poll::Pending => None,
         }
     }
 
@@ -278,8 +298,8 @@ mod tests {
         fn poll_frame(
             self: std::pin::Pin<&mut Self>,
             _: &mut std::task::Context<'_>,
-        ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, &'static str>>> {
-            std::task::Poll::Ready(Some(Err("reset")))
+        ) -> Poll<Option<Result<http_body::Frame<Bytes>, &'static str>>> {
+            Poll::Ready(Some(Err("reset")))
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_http_edge::{AcceptLimits, Admission, Endable, Idle, accept};
+use fanlight_http_edge::{AcceptLimits, Admission, Endable, Usage, accept};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
@@ -59,6 +59,8 @@ pub(crate) async fn serve<S: Serve>(
     };
     let limits = AcceptLimits {
         connections: settings.max_connections,
+        waiting: settings.max_waiting_connections.min(settings.max_connections.div_ceil(2)),
+        longest_wait: settings.idle_connection,
         reserve: 0,
         per_peer: settings.max_peer_connections,
         name: "limits.connections client",
@@ -87,15 +89,15 @@ pub(crate) async fn serve<S: Serve>(
     Ok(())
 }
 
-/// An open connection, which ends for another if it is idle.
+/// An open connection, which may end for another.
 struct OpenConnection {
     activity: Arc<Activity>,
     cut: CancellationToken,
 }
 
 impl Endable for OpenConnection {
-    fn idle(&self) -> Option<Idle> {
-        self.activity.idle().filter(|_| !self.cut.is_cancelled())
+    fn usage(&self) -> Option<Usage> {
+        (!self.cut.is_cancelled()).then(|| self.activity.usage())
     }
 
     fn end(&self) {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use fanlight_canonical::Peer;
-use fanlight_http_edge::{Permit, Rejection};
+use fanlight_http_edge::Rejection;
 use fanlight_protocol::json::Chunks;
 use fanlight_protocol::{Json, RpcError, code, partial, sse};
 use fanlight_telemetry::Metrics;
@@ -18,6 +18,7 @@ use http_body::{Body, Frame, SizeHint};
 use smallvec::smallvec;
 
 use super::activity::ActiveRequest;
+use super::events::listeners::StreamPermit;
 use super::events::stream::EventStream;
 use super::events::{Endings, EventBatch, ONE_PIECE, Pieces};
 use super::http2::{PIECE, StreamWrites};
@@ -45,7 +46,7 @@ pub(crate) struct ReplyBody {
     /// Keeps the connection from being idle until this body is dropped.
     active: Option<ActiveRequest>,
     /// Counts it against the limit of streams, if it is a listen-only stream.
-    permit: Option<Permit>,
+    permit: Option<StreamPermit>,
     /// Whether it is sent without hyper.
     bypasses_hyper: bool,
     /// The spans of the requests that it answers.
@@ -173,7 +174,10 @@ impl ReplyBody {
     }
 
     /// Holds `active` until the body has been sent or dropped.
-    pub(crate) fn hold_active(&mut self, active: ActiveRequest) {
+    pub(crate) fn hold_active(&mut self, mut active: ActiveRequest) {
+        if self.only_listens() {
+            active.listen();
+        }
         self.active = Some(active);
     }
 
@@ -236,7 +240,7 @@ impl ReplyBody {
     }
 
     /// Holds `permit` until the body has been sent or dropped.
-    pub(crate) fn hold_permit(&mut self, permit: Permit) {
+    pub(crate) fn hold_permit(&mut self, permit: StreamPermit) {
         self.permit = Some(permit);
     }
 }
@@ -260,7 +264,13 @@ impl Body for ReplyBody {
             // All ready pieces have been sent.
             this.endings.drain(..).for_each(|ending| ending.delivered());
             let Some(stream) = &mut this.stream else { return Poll::Ready(None) };
-            match std::task::ready!(stream.poll_next(cx)) {
+            let next = match stream.poll_next(cx) {
+                Poll::Ready(next) => next,
+                // It ends for another client.
+                Poll::Pending if this.permit.as_ref().is_some_and(|permit| permit.poll_end(cx).is_ready()) => None,
+                Poll::Pending => return Poll::Pending,
+            };
+            match next {
                 Some(EventBatch { pieces, endings }) => {
                     this.endings = endings;
                     this.ready = match &this.memory {

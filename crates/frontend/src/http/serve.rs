@@ -6,6 +6,7 @@ use std::sync::Arc;
 use http::{Request, Response};
 use hyper::body::Incoming;
 
+use super::activity::ActiveRequest;
 use super::reply::ReplyBody;
 
 /// The addresses of a connection, as far as they are known.
@@ -19,12 +20,13 @@ pub(crate) struct Addresses {
 
 /// What answers the requests of a listener.
 pub(crate) trait Serve: Send + Sync + 'static {
-    /// Answers one request, which arrived on a connection with these addresses. The future is dropped when the
-    /// connection ends.
+    /// Answers one request, which arrived on a connection with these addresses and is `active` there. The future is
+    /// dropped when the connection ends.
     fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
         addresses: Addresses,
+        active: &ActiveRequest,
     ) -> impl Future<Output = Response<ReplyBody>> + Send;
 
     /// Removes what has expired. Called periodically.

@@ -157,6 +157,11 @@ impl Session {
         let usage = lock(&self.usage);
         (usage.guards == 0).then_some(usage.last)
     }
+
+    /// When it was without a request last.
+    pub(crate) fn last_unused(&self) -> Instant {
+        lock(&self.usage).last
+    }
 }
 
 impl Drop for Session {

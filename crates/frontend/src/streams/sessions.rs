@@ -58,7 +58,7 @@ impl Entry {
 /// Why there is no new session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum OpenError {
-    /// As many as allowed, and every one has a request running.
+    /// As many as allowed, and none may end for this client's.
     #[error("all {limit} sessions are in use; try again later")]
     Full {
         /// The limit that applied.
@@ -91,7 +91,8 @@ impl InMemorySessions {
     }
 
     /// If there are too many sessions, those end that have been idle longest, of the peer that has most: never of one
-    /// that has fewer than that of the new session.
+    /// that has fewer than that of the new session. Before a peer that is within its share loses any, one that is above
+    /// loses those in use, if it has more even afterwards: those whose clients only listen first.
     pub(super) fn open_now(&self, session: Arc<SessionStreams>) -> Result<Box<str>, OpenError> {
         let id = new_id().map_err(|_| OpenError::NoRandomness)?;
         let mut table = self.lock();
@@ -208,18 +209,35 @@ fn make_space(
         return Ok(ended);
     }
     let shares = Shares::count(table.values().map(|entry| entry.0.session.peer()), newcomer);
-    let idle = table.iter().filter_map(|(id, entry)| {
-        let (since, peer) = (entry.0.session.idle_since()?, entry.0.session.peer());
-        shares.may_lose(peer).then(|| (Reverse(shares.of(peer)), since, id.clone()))
-    });
-    let mut idle: Vec<_> = idle.collect();
-    if idle.is_empty() {
-        return Err(OpenError::Full { limit });
+    let idle = |is_meant: &dyn Fn(&Peer) -> bool| {
+        let idle = table.iter().filter_map(|(id, entry)| {
+            let (since, peer) = (entry.0.session.idle_since()?, entry.0.session.peer());
+            (shares.may_lose(peer) && is_meant(peer)).then(|| (Reverse(shares.of(peer)), since, id.clone()))
+        });
+        Some(idle.collect::<Vec<_>>()).filter(|idle| !idle.is_empty())
+    };
+    let of_noisy = idle(&|peer| peer == newcomer || shares.is_above_share(peer, limit));
+    let in_use = if of_noisy.is_none() { needed_least(table, &shares, limit) } else { None };
+    if let Some(id) = in_use {
+        ended.extend(table.remove(&id));
+        return Ok(ended);
     }
+    let mut idle = of_noisy.or_else(|| idle(&|_| true)).ok_or(OpenError::Full { limit })?;
     idle.sort_unstable();
     let longest = idle.into_iter().take((limit / 64).max(1));
     ended.extend(longest.filter_map(|(.., id)| table.remove(&id)));
     Ok(ended)
+}
+
+/// The session in use to end for another, if there is one.
+fn needed_least(table: &HashMap<Box<str>, Entry>, shares: &Shares<'_>, limit: usize) -> Option<Box<str>> {
+    let may_lose = |peer| shares.is_above_share(peer, limit) && shares.has_more_even_afterwards(peer);
+    let candidates = table.iter().filter(|(_, entry)| may_lose(entry.0.session.peer()));
+    let rank = |entry: &Entry| {
+        let session = &entry.0.session;
+        (Reverse(shares.of(session.peer())), session.running.count() > 0, session.last_unused())
+    };
+    candidates.min_by_key(|(_, entry)| rank(entry)).map(|(id, _)| id.clone())
 }
 
 /// Removes the session of `peer` that has been idle longest, if the peer has `limit` or more.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fanlight_canonical::{
-    Call, CallContext, Caller, Endpoint, Holder, Interest, Listen, Principal, ServerMessages, SessionKey,
+    Call, CallContext, Caller, Core as _, Endpoint, Holder, Interest, Listen, Principal, ServerMessages, SessionKey,
 };
 use fanlight_protocol::Method;
 

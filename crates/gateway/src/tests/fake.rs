@@ -8,8 +8,8 @@ use bytes::Bytes;
 use std::sync::LazyLock;
 
 use fanlight_canonical::{
-    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Caller, Interest, Listen, Listening,
-    MessageReceiver, Pending, Principal, ServerMessage, ServerMessages, SessionKey,
+    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Caller, Core as _, Interest, Listen,
+    Listening, MessageReceiver, Pending, Principal, ServerMessage, ServerMessages, SessionKey,
 };
 use fanlight_protocol::json::Json;
 use fanlight_protocol::result::ServerDescription;

@@ -405,6 +405,17 @@ mod tests {
             assert_eq!(with.get(key), plain.get(key), "{key}");
         }
         assert_eq!(with.get("arguments").unwrap().get("b").unwrap().get("c").unwrap().as_text(), "1");
+        let [name, arguments] = value.find(["name", "arguments"]).unwrap().map(Option::unwrap);
+        let at = arguments.start + 1;
+        let edits = [(name, b"\"longer\"".as_slice()), (at..at, br#""o":1"#), (at..at, b",")];
+        let with = value.with_edits_indexed(edits.clone());
+        let plain = Json::parse(with.bytes().clone(), 64).unwrap();
+        for (key, inner) in [("name", "x"), ("arguments", "o"), ("arguments", "a"), ("arguments", "b"), ("z", "x")] {
+            let [indexed, plain] = [&with, &plain].map(|value| value.get(key).unwrap());
+            assert_eq!((indexed.get(inner), &indexed), (plain.get(inner), &plain), "{key} {inner}");
+        }
+        let [first, second, third] = edits;
+        assert_eq!(value.with_edits_indexed([second, third, first]), value, "out of order");
         assert_eq!(json("{ }").with_members_indexed(0, br#""o":1"#).as_text(), r#"{"o":1 }"#);
         assert_eq!(json("[1]").with_members_indexed(0, br#""o":1"#).as_text(), "[1]");
     }

@@ -95,29 +95,62 @@ impl Offsets {
     /// The offsets within `whole`, relative to its start, after `edits`, without those within a replaced value. `None` if
     /// one does not fit.
     fn moved(&self, whole: &Range<usize>, edits: &[(Range<usize>, usize)]) -> Option<Self> {
-        // What begins, or ends, after an edit moves with its end.
-        let behind = |at: usize| {
-            let passed = edits.iter().filter(|(range, _)| at >= range.end);
-            passed.fold(at, |to, (range, new)| (to + new).wrapping_sub(range.len())).checked_sub(whole.start)
-        };
-        let place = |start: usize, end: usize| behind(start).zip(behind(end));
-        let is_replaced = |at: usize| edits.iter().any(|(range, _)| range.contains(&at));
+        let mut pass = Moving { edits, by: 0usize.wrapping_sub(whole.start) };
         let narrow = |at: usize| u32::try_from(at).ok();
         let mut members = SmallVec::new();
         let first = self.members.partition_point(|member| (member.key as usize) < whole.start);
         for member in self.members.get(first..)?.iter().take_while(|member| (member.key as usize) < whole.end) {
-            if is_replaced(member.key as usize) {
+            if !pass.reach(member.key as usize) {
                 continue;
             }
-            let (key, key_end) = place(member.key as usize, member.key_end as usize)?;
-            let (value, value_end) = place(member.value as usize, member.value_end as usize)?;
-            let (key, key_end) = (narrow(key)?, narrow(key_end)?);
-            members.push(MemberOffsets { key, key_end, value: narrow(value)?, value_end: narrow(value_end)? });
+            let moved = |at: u32| narrow(pass.moved(at as usize));
+            let (key, key_end, value) = (moved(member.key)?, moved(member.key_end)?, moved(member.value)?);
+            let value_end = narrow(pass.moved_end(member.value_end as usize))?;
+            members.push(MemberOffsets { key, key_end, value, value_end });
         }
-        let inside = self.values.iter().filter(|(start, end)| *start >= whole.start && *end <= whole.end);
-        let kept = inside.filter(|(start, _)| !is_replaced(*start));
-        let values = kept.map(|(start, end)| place(*start, *end)).collect::<Option<_>>()?;
+        pass = Moving { edits, by: 0usize.wrapping_sub(whole.start) };
+        let mut values = Vec::new();
+        for (start, end) in self.values.iter().filter(|(start, end)| *start >= whole.start && *end <= whole.end) {
+            if pass.reach(*start) {
+                values.push((pass.moved(*start), pass.moved_end(*end)));
+            }
+        }
         Some(Self { members, values })
+    }
+}
+
+/// Moves offsets by the edits in front of them, in one pass over a text.
+struct Moving<'a> {
+    /// Those that are not passed.
+    edits: &'a [(Range<usize>, usize)],
+    /// How far the edits that are passed move what follows; wraps.
+    by: usize,
+}
+
+impl Moving<'_> {
+    /// Passes the edits that end up to `at`. Returns whether what is there stays: it is not within the next one.
+    #[inline]
+    fn reach(&mut self, at: usize) -> bool {
+        while let Some(((range, new), rest)) = self.edits.split_first() {
+            if at < range.end {
+                return at < range.start;
+            }
+            (self.edits, self.by) = (rest, self.by.wrapping_add(*new).wrapping_sub(range.len()));
+        }
+        true
+    }
+
+    /// The place of what has been reached, or of what follows it in front of the next edit.
+    #[inline]
+    fn moved(&self, at: usize) -> usize {
+        at.wrapping_add(self.by)
+    }
+
+    /// The end of a value that has been reached, in which there may be edits.
+    #[inline]
+    fn moved_end(&self, end: usize) -> usize {
+        let within = self.edits.iter().take_while(|(range, _)| range.end <= end);
+        within.fold(self.moved(end), |to, (range, new)| to.wrapping_add(*new).wrapping_sub(range.len()))
     }
 }
 

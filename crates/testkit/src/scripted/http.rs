@@ -1,4 +1,4 @@
-//! The scripted server over Streamable HTTP, on hyper.
+//! The scripted server over Streamable HTTP, on hyper: HTTP/1.1, and HTTP/2 if the client begins with it.
 
 use std::convert::Infallible;
 use std::future;
@@ -13,8 +13,9 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
@@ -31,9 +32,14 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
         let shared = Arc::clone(&shared);
         connections.spawn(async move {
             let service = service_fn(move |request| handle(request, Arc::clone(&shared)));
+            let mut first = [0; 3];
+            let is_http2 = connection.peek(&mut first).await.is_ok() && &first == b"PRI";
+            let connection = TokioIo::new(connection);
             // An error means that a fault or the client ended the connection.
-            let _ =
-                hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(connection), service).await;
+            let _ = match is_http2 {
+                true => http2::Builder::new(TokioExecutor::new()).serve_connection(connection, service).await,
+                false => http1::Builder::new().serve_connection(connection, service).await,
+            };
         });
     }
 }

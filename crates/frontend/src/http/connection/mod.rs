@@ -197,7 +197,7 @@ impl<S: Serve> Connection<S> {
     ) -> impl Future<Output = Response<ReplyBody>> + use<S> {
         let endpoint = Arc::clone(&self.endpoint);
         async move {
-            let mut response = endpoint.answer(request, addresses).await;
+            let mut response = endpoint.answer(request, addresses, &active).await;
             yield_to_other_tasks().await;
             response.body_mut().hold_active(active);
             response

@@ -26,7 +26,12 @@ where
     A: Fn(usize) -> F + Send + Sync + 'static,
     F: Future<Output = StatusCode> + Send,
 {
-    async fn answer(self: Arc<Self>, request: Request<Incoming>, _: Addresses) -> Response<ReplyBody> {
+    async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        _: Addresses,
+        _: &ActiveRequest,
+    ) -> Response<ReplyBody> {
         let number = 1 + self.requests.fetch_add(1, Ordering::Relaxed);
         let is_whole = request.into_body().collect().await.is_ok();
         reply::empty(if is_whole { (self.answer)(number).await } else { StatusCode::BAD_REQUEST })
@@ -174,7 +179,12 @@ async fn head_timeout_counts_from_the_first_byte_of_a_head() {
 struct Mixed(AtomicUsize);
 
 impl Serve for Mixed {
-    async fn answer(self: Arc<Self>, request: Request<Incoming>, _: Addresses) -> Response<ReplyBody> {
+    async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        _: Addresses,
+        _: &ActiveRequest,
+    ) -> Response<ReplyBody> {
         // The response does not wait for the body.
         tokio::spawn(request.into_body().collect());
         if self.0.fetch_add(1, Ordering::Relaxed) == 1 {

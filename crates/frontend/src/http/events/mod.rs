@@ -1,5 +1,6 @@
 //! Events as they are written: those that are ready at one time are sent together.
 
+pub(super) mod listeners;
 pub(super) mod stream;
 
 use bytes::{Bytes, BytesMut};

@@ -16,21 +16,26 @@ use super::super::reply::{self, Refusal, Reply, ReplyBody};
 use super::{Endpoint, headers};
 use crate::call::{Answer, RenderedCall, ResponseItem, Responses};
 use crate::eras::fault;
-use crate::ingress::{self, RequestKind, StartedRequest};
+use crate::ingress::{self, Origin, RequestKind, StartedRequest};
 use crate::streams::{ActiveSession, SessionStore as _, StreamReader, is_pausable, is_resumable};
 
 type Item = ResponseItem<Chunks, Answer>;
 
 impl<C: Core> Endpoint<C> {
     /// Answers a request.
-    pub(super) async fn answer_request(&self, request: Box<StartedRequest>, accepts: Accepts) -> Reply {
+    pub(super) async fn answer_request(
+        &self,
+        request: Box<StartedRequest>,
+        origin: &Origin<'_>,
+        accepts: Accepts,
+    ) -> Reply {
         let StartedRequest { mut call, kind, revision, session, permit: _ } = *request;
         let mut permit = None;
         match kind {
             RequestKind::Call => {}
             RequestKind::Subscription => {
                 let acquired = if accepts.events {
-                    stream_permit(&self.streams)
+                    stream_permit(&self.streams, &origin.peer())
                 } else {
                     Err(negotiate::not_acceptable("a subscription"))
                 };

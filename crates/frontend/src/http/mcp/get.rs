@@ -3,7 +3,7 @@
 //! Source: 2025-11-25 basic/transports, Listening for Messages from the Server, Resumability and
 //! Redelivery.
 
-use fanlight_canonical::{Core, Holder};
+use fanlight_canonical::Core;
 use fanlight_protocol::{Era, Revision};
 use http::StatusCode;
 
@@ -15,6 +15,7 @@ use super::super::reply::{self, Refusal, Reply};
 use super::{Endpoint, headers};
 use crate::eras::params::Meta;
 use crate::eras::{era, modern};
+use crate::ingress::Origin;
 use crate::streams::{ActiveSession, EventId, StreamReader, is_resumable};
 
 /// The HTTP methods for modern clients: "HTTP GET or DELETE to the MCP endpoint: respond with 405 Method
@@ -23,7 +24,7 @@ const MODERN_METHODS: &str = "POST, OPTIONS";
 
 impl<C: Core> Endpoint<C> {
     /// Opens a stream, or resumes one.
-    pub(super) async fn get(&self, fields: &Fields<'_>, holder: &Holder) -> Reply {
+    pub(super) async fn get(&self, fields: &Fields<'_>, origin: &Origin<'_>) -> Reply {
         let version = headers::protocol_version(fields);
         if let Some(unknown) = version.filter(|version| Revision::from_name(version).is_none()) {
             return Err(Refusal::new(StatusCode::BAD_REQUEST, modern::unsupported(unknown)));
@@ -32,14 +33,14 @@ impl<C: Core> Endpoint<C> {
             return Err(Refusal::method(MODERN_METHODS));
         }
         negotiate::check_get(fields)?;
-        let session = self.session(fields, holder).await?;
+        let session = self.session(fields, &origin.holder).await?;
         // Earlier revisions know no such header.
         let last = fields.last_event_id.first().filter(|_| is_resumable(session.session.revision()));
         let last = last.map(|id| event_id(id.to_str().unwrap_or_default())).transpose()?;
         // The rest of a call is not a listen-only stream.
         let permit = match last {
             Some(id) if !id.is_get => None,
-            _ => Some(stream_permit(&self.streams)?),
+            _ => Some(stream_permit(&self.streams, &origin.peer())?),
         };
         let reader = match last {
             Some(id) => self.resume(session, id)?,

@@ -10,7 +10,6 @@ mod mirrored_params;
 use std::sync::Arc;
 
 use fanlight_canonical::{Core, Endpoint as McpEndpoint, Holder, Peer};
-use fanlight_http_edge::ConcurrencyLimit;
 use fanlight_protocol::{RpcError, code};
 use fanlight_telemetry::Moment;
 use fanlight_telemetry::clients::{Clients, ClientsView, Counts};
@@ -21,8 +20,10 @@ use tokio_util::sync::CancellationToken;
 
 use self::exchange::Exchange;
 use self::mirrored_params::MirroredParams;
+use super::activity::ActiveRequest;
 use super::arrived::Arrived;
 use super::connection;
+use super::events::listeners::ListenOnlyStreams;
 use super::fields::Fields;
 
 use super::body::BodyLimits;
@@ -48,7 +49,7 @@ pub(crate) struct Endpoint<C> {
     detached: Arc<DetachedCalls>,
     policy: Arc<StreamPolicy>,
     /// Bounds the listen-only streams.
-    streams: ConcurrencyLimit,
+    streams: ListenOnlyStreams,
     sse_transport: SseTransport<C>,
     mirrored_params: MirroredParams,
     shutdown: CancellationToken,
@@ -59,6 +60,7 @@ impl<C: Core> Serve for Endpoint<C> {
         self: Arc<Self>,
         request: http::Request<Incoming>,
         addresses: Addresses,
+        active: &ActiveRequest,
     ) -> impl Future<Output = Response<ReplyBody>> + Send {
         let received = Moment::now();
         // Before the future, which would hold the request beside its parts.
@@ -70,7 +72,8 @@ impl<C: Core> Serve for Endpoint<C> {
             let web_origin = admitted.as_ref().ok().copied().flatten().cloned();
             let mut response = match admitted {
                 Ok(_) => {
-                    let arrived = Arrived { head: &head, fields: Fields::of(&head.headers), addresses, received };
+                    let arrived =
+                        Arrived { head: &head, fields: Fields::of(&head.headers), addresses, received, active };
                     // The HTTP+SSE transport serves the default endpoint.
                     let at = self.ingress.core.endpoint(head.uri.path());
                     let is_served = at.is_some();
@@ -159,7 +162,7 @@ impl<C: Core> Endpoint<C> {
             sessions: InMemorySessions::new(settings.max_sessions, settings.max_peer_sessions, settings.session_idle),
             policy: StreamPolicy::new(settings, Arc::clone(&detached)),
             detached,
-            streams: ConcurrencyLimit::new(settings.stream_limit()),
+            streams: ListenOnlyStreams::new(settings.stream_limit()),
             sse_transport: SseTransport::new(core, Arc::clone(settings), shutdown.clone(), cut),
             mirrored_params: MirroredParams::new(settings.max_mirrored_params),
             shutdown,
@@ -183,7 +186,7 @@ impl<C: Core> Endpoint<C> {
     /// Answers a request that is not a POST.
     async fn other_method(&self, arrived: &Arrived<'_>, origin: &Origin<'_>) -> Reply {
         match arrived.head.method {
-            http::Method::GET => self.get(&arrived.fields, &origin.holder).await,
+            http::Method::GET => self.get(&arrived.fields, origin).await,
             http::Method::DELETE => self.delete(arrived, &origin.holder).await,
             http::Method::OPTIONS => Ok(cors::preflight(&arrived.head.headers, METHODS)),
             _ => Err(Refusal::method(METHODS)),
@@ -192,11 +195,11 @@ impl<C: Core> Endpoint<C> {
 
     async fn post(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, body: &mut Incoming) -> Reply {
         let accepts = negotiate::check(&arrived.fields)?;
-        let text = body::read(body, BodyLimits::new(&self.settings, &origin.peer())).await?;
+        let text = body::read(body, BodyLimits::new(&self.settings, &origin.peer(), arrived.active)).await?;
         trace::bytes(&self.settings.telemetry, Direction::Receive, text.len());
         let exchange = Exchange { endpoint: self, fields: &arrived.fields, accepts };
         match self.ingress.receive(&exchange, origin, text).await? {
-            Received::Request(request) => self.answer_request(request, accepts).await,
+            Received::Request(request) => self.answer_request(request, origin, accepts).await,
             Received::Accepted => Ok(reply::empty(StatusCode::ACCEPTED)),
             Received::Ignored(refusal) => Err(refusal.into()),
             Received::Batch(session, requests) => Box::pin(self.answer_batch(session, requests, accepts)).await,

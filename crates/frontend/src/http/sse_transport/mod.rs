@@ -9,8 +9,7 @@ mod stream;
 
 use std::sync::Arc;
 
-use fanlight_canonical::{Core, Holder};
-use fanlight_http_edge::ConcurrencyLimit;
+use fanlight_canonical::Core;
 use fanlight_telemetry::clients::SessionView;
 use fanlight_telemetry::metrics::Direction;
 use http::StatusCode;
@@ -23,8 +22,8 @@ use self::sessions::SseSessions;
 use self::stream::SseSessionStream;
 use super::arrived::{Arrived, stream_permit};
 use super::body::BodyLimits;
+use super::events::listeners::ListenOnlyStreams;
 use super::events::stream::EventStream;
-use super::fields::Fields;
 use super::reply::{self, Refusal, Reply};
 use super::{body, cors, negotiate};
 use crate::channel::{ChannelOptions, Connection, QUEUE};
@@ -58,7 +57,12 @@ impl<C: Core> SseTransport<C> {
         shutdown: CancellationToken,
         cut: CancellationToken,
     ) -> Self {
-        Self { core, sessions: SseSessions::new(settings.max_sessions, cut), settings, shutdown }
+        Self {
+            core,
+            sessions: SseSessions::new(settings.max_sessions, settings.max_peer_sessions, cut),
+            settings,
+            shutdown,
+        }
     }
 
     /// Answers a request, if its path is of this transport.
@@ -67,14 +71,14 @@ impl<C: Core> SseTransport<C> {
         arrived: &Arrived<'_>,
         origin: &Origin<'_>,
         body: &mut Incoming,
-        streams: &ConcurrencyLimit,
+        streams: &ListenOnlyStreams,
     ) -> Option<Reply> {
-        let Arrived { head, fields, .. } = arrived;
+        let head = arrived.head;
         let path = head.uri.path().trim_end_matches('/');
         let base = self.settings.sse_path.as_deref()?.trim_end_matches('/');
         let below = path.strip_prefix(base)?;
         Some(match (below, &head.method) {
-            ("", &http::Method::GET) => self.open(base, fields, &origin.holder, streams),
+            ("", &http::Method::GET) => self.open(base, arrived, origin, streams),
             ("", &http::Method::OPTIONS) => Ok(cors::preflight(&head.headers, STREAM_METHODS)),
             ("", _) => Err(Refusal::method(STREAM_METHODS)),
             (below, method) if below.strip_prefix('/') == Some(MESSAGE) => match *method {
@@ -102,18 +106,25 @@ impl<C: Core> SseTransport<C> {
     }
 
     /// Opens a session, which lives as long as its stream.
-    fn open(&self, base: &str, fields: &Fields<'_>, holder: &Holder, streams: &ConcurrencyLimit) -> Reply {
-        negotiate::check_sse_get(fields)?;
+    fn open(&self, base: &str, arrived: &Arrived<'_>, origin: &Origin<'_>, streams: &ListenOnlyStreams) -> Reply {
+        negotiate::check_sse_get(&arrived.fields)?;
         if self.shutdown.is_cancelled() {
             return Err(unavailable("shutting down; try again later"));
         }
-        let permit = stream_permit(streams)?;
+        let peer = origin.peer();
+        let permit = stream_permit(streams, &peer)?;
         let (queue, messages) = mpsc::channel(QUEUE);
         let write_timeout = Some(self.settings.write_timeout);
-        let options = ChannelOptions { legacy_only: true, write_timeout, cut: self.sessions.cut.child_token() };
+        let background = arrived.active.background();
+        let options = ChannelOptions {
+            legacy_only: true,
+            write_timeout,
+            cut: self.sessions.cut.child_token(),
+            running: Some(Box::new(move || Box::new(background()))),
+        };
         let connection = Connection::new(Arc::clone(&self.core), &self.settings, queue, options)
             .map_err(|error| unavailable(&error.to_string()))?;
-        let entry = self.sessions.open(holder.clone(), &connection);
+        let entry = self.sessions.open(origin.holder.clone(), peer, &connection);
         let entry = entry.map_err(|error| unavailable(&error.to_string()))?;
         tracing::debug!("session of the deprecated HTTP+SSE transport opened");
         // Relative, so that it is right under any host name that the client uses.
@@ -136,7 +147,7 @@ impl<C: Core> SseTransport<C> {
             let message = "no such session: its event stream has ended; open a new one with GET";
             Refusal::invalid(StatusCode::NOT_FOUND, message)
         })?;
-        let text = body::read(body, BodyLimits::new(&self.settings, &origin.peer())).await?;
+        let text = body::read(body, BodyLimits::new(&self.settings, &origin.peer(), arrived.active)).await?;
         trace::bytes(&self.settings.telemetry, Direction::Receive, text.len());
         connection.take(origin, text).await?;
         Ok(reply::empty(StatusCode::ACCEPTED))

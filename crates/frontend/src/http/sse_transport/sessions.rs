@@ -1,12 +1,14 @@
 //! The sessions of the HTTP+SSE transport, by id. An id is a secret, and only the principal that opened
 //! the session can use it.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fanlight_canonical::{Core, Holder};
+use fanlight_canonical::{Core, Holder, Peer, Shares};
 use fanlight_telemetry::clients::SessionView;
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -19,6 +21,8 @@ use crate::streams::OpenError;
 pub(crate) struct SseSessions<C> {
     shared: Arc<Shared<C>>,
     limit: usize,
+    /// The most of one peer; 0 for no such bound.
+    per_peer: usize,
     /// Ends every session.
     pub(super) cut: CancellationToken,
 }
@@ -30,7 +34,15 @@ struct Shared<C> {
     runtime: Handle,
 }
 
-type Table<C> = HashMap<Box<str>, (Holder, Arc<Connection<C>>)>;
+type Table<C> = HashMap<Box<str>, Entry<C>>;
+
+struct Entry<C> {
+    holder: Holder,
+    peer: Peer,
+    connection: Arc<Connection<C>>,
+    /// When the client sent a message last, or opened the session.
+    used: Instant,
+}
 
 /// A session's entry in the table. The session ends when this is dropped.
 pub(super) struct SessionEntry<C: Core> {
@@ -39,29 +51,49 @@ pub(super) struct SessionEntry<C: Core> {
 }
 
 impl<C: Core> SseSessions<C> {
-    /// At most `limit` sessions, all of which end when `cut` is cancelled.
-    pub(in crate::http) fn new(limit: usize, cut: CancellationToken) -> Self {
+    /// At most `limit` sessions, and `per_peer` of one peer unless that is 0, all of which end when `cut` is cancelled.
+    pub(in crate::http) fn new(limit: usize, per_peer: usize, cut: CancellationToken) -> Self {
         let (table, ending, runtime) = (Mutex::default(), TaskTracker::new(), Handle::current());
-        Self { shared: Arc::new(Shared { table, ending, runtime }), limit: limit.max(1), cut }
+        Self { shared: Arc::new(Shared { table, ending, runtime }), limit: limit.max(1), per_peer, cut }
     }
 
-    /// Enters a session of `holder`. No other session is ended for it: each has a client with an open
-    /// stream.
-    pub(super) fn open(&self, holder: Holder, connection: &Arc<Connection<C>>) -> Result<SessionEntry<C>, OpenError> {
+    /// Enters a session of `holder`. If there are too many, the peer that has most loses one, unless the newcomer would
+    /// have as many then: each session has a client with an open stream.
+    pub(super) fn open(
+        &self,
+        holder: Holder,
+        peer: Peer,
+        connection: &Arc<Connection<C>>,
+    ) -> Result<SessionEntry<C>, OpenError> {
         let id = new_id().map_err(|_| OpenError::NoRandomness)?;
         let mut table = self.shared.lock();
-        if table.len() >= self.limit {
-            return Err(OpenError::Full { limit: self.limit });
+        let mut ended = None;
+        if table.len() >= self.limit || self.per_peer > 0 {
+            let shares = Shares::count(table.values().map(|entry| &entry.peer), &peer);
+            if self.per_peer > 0 && shares.of(&peer) >= self.per_peer {
+                return Err(OpenError::Full { limit: self.per_peer });
+            }
+            if table.len() >= self.limit {
+                let lost = needed_least(&table, &shares).ok_or(OpenError::Full { limit: self.limit })?;
+                ended = table.remove(&lost);
+            }
         }
-        table.insert(id.clone(), (holder, Arc::clone(connection)));
+        let entry = Entry { holder, peer, connection: Arc::clone(connection), used: Instant::now() };
+        table.insert(id.clone(), entry);
+        drop(table);
+        if let Some(ended) = ended {
+            tracing::debug!(limit = self.limit, "session of the HTTP+SSE transport ended: its peer has most of them");
+            self.shared.end(&ended.connection);
+        }
         Ok(SessionEntry { id, shared: Arc::clone(&self.shared) })
     }
 
     /// The session of `holder` with this id, if there is one.
     pub(super) fn enter(&self, id: &str, holder: &Holder) -> Option<Arc<Connection<C>>> {
-        let table = self.shared.lock();
-        let (_, connection) = table.get(id).filter(|(owner, _)| owner == holder)?;
-        Some(Arc::clone(connection))
+        let mut table = self.shared.lock();
+        let entry = table.get_mut(id).filter(|entry| entry.holder == *holder)?;
+        entry.used = Instant::now();
+        Some(Arc::clone(&entry.connection))
     }
 
     /// The number of sessions.
@@ -72,7 +104,7 @@ impl<C: Core> SseSessions<C> {
     /// All sessions, for an operator.
     pub(in crate::http) fn views(&self) -> Vec<SessionView> {
         let all: Vec<_> =
-            self.shared.lock().iter().map(|(id, (_, connection))| (id.clone(), Arc::clone(connection))).collect();
+            self.shared.lock().iter().map(|(id, entry)| (id.clone(), Arc::clone(&entry.connection))).collect();
         let view = |(id, connection): (Box<str>, Arc<Connection<C>>)| {
             connection.session_view(&id, "sse").unwrap_or_else(|| SessionView {
                 digest: shown_id(&id),
@@ -103,6 +135,15 @@ impl<C> Shared<C> {
     }
 }
 
+impl<C: Core> Shared<C> {
+    fn end(&self, connection: &Arc<Connection<C>>) {
+        connection.end();
+        let connection = Arc::clone(connection);
+        // The stream may be dropped outside of a runtime.
+        self.ending.spawn_on(async move { connection.finished().await }, &self.runtime);
+    }
+}
+
 impl<C: Core> SessionEntry<C> {
     /// The session's id.
     pub(super) fn id(&self) -> &str {
@@ -113,11 +154,16 @@ impl<C: Core> SessionEntry<C> {
 impl<C: Core> Drop for SessionEntry<C> {
     fn drop(&mut self) {
         let ended = self.shared.lock().remove(&self.id);
-        if let Some((_, connection)) = ended {
-            connection.end();
-            // The stream may be dropped outside of a runtime.
-            let finished = async move { connection.finished().await };
-            self.shared.ending.spawn_on(finished, &self.shared.runtime);
+        if let Some(ended) = ended {
+            self.shared.end(&ended.connection);
         }
     }
+}
+
+/// The session to end for another: of the peer that has most, one without a running request before others, and of those
+/// the one that has been unused longest.
+fn needed_least<C: Core>(table: &Table<C>, shares: &Shares<'_>) -> Option<Box<str>> {
+    let candidates = table.iter().filter(|(_, entry)| shares.has_more_even_afterwards(&entry.peer));
+    let rank = |entry: &Entry<C>| (Reverse(shares.of(&entry.peer)), entry.connection.is_working(), entry.used);
+    candidates.min_by_key(|(_, entry)| rank(entry)).map(|(id, _)| id.clone())
 }

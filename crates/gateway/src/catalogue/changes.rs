@@ -1,0 +1,125 @@
+//! Changes of a list at its backends: noted when announced, and read again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use fanlight_canonical::Parent;
+use tokio::time::Instant;
+
+use super::kept::covers;
+use super::part::Part;
+use super::{Catalogue, rests};
+use crate::topology::{BackendId, Topology, View};
+
+impl Catalogue {
+    /// Notes that the list has probably changed since the newest snapshot.
+    pub(crate) fn mark_stale(&self) {
+        self.with(|state| {
+            state.suspect = true;
+            state.parts.values_mut().for_each(|part| {
+                part.announced += 1;
+                part.changes += 1;
+            });
+        });
+    }
+
+    /// Notes that servers may list more from now on, since more is declared to them.
+    pub(super) fn read_with_more(&self) {
+        let declared = self.capabilities.current();
+        let was_read_with_it =
+            |part: &Part| part.loaded.as_ref().is_some_and(|loaded| covers(&loaded.declared, &declared));
+        self.with(|state| {
+            state.suspect = true;
+            // A list that was kept in an earlier run may have been read with as much.
+            let others = state.parts.values_mut().filter(|part| part.running.is_some() || !was_read_with_it(part));
+            others.for_each(|part| part.announced += 1);
+        });
+    }
+
+    /// Notes that a backend has announced a change of its part.
+    pub(super) fn announced(&self, backend: BackendId) {
+        self.with(|state| {
+            state.changed_unseen |= state.snapshots.is_empty();
+            let part = state.part(backend);
+            part.announced += 1;
+            part.changes += 1;
+        });
+    }
+
+    /// Notes that a backend announces changes of its part from now on. What was read before may
+    /// have changed without an announcement.
+    pub(super) fn announces(&self, backend: BackendId) {
+        self.with(|state| {
+            let part = state.part(backend);
+            part.announces = true;
+            part.announced += 1;
+            part.changes += 1;
+        });
+    }
+
+    /// Reads a backend's part again that was read before its connection of `made` and whose changes are not announced: it
+    /// may differ, since the server may be another process.
+    pub(super) async fn compare(self: &Arc<Self>, topology: &Arc<Topology>, backend: BackendId, made: Instant) {
+        let is_older = self.with(|state| {
+            let part = state.parts.get_mut(&backend).filter(|part| part.is_older_than_connection(made));
+            let Some(part) = part else { return false };
+            part.announced += 1;
+            part.changes += 1;
+            true
+        });
+        if is_older {
+            self.update(topology, backend).await;
+        }
+    }
+
+    /// The backends whose part was read in an earlier run of Fanlight, and when.
+    pub(crate) fn kept_since(&self) -> HashMap<BackendId, SystemTime> {
+        self.with(|state| {
+            let kept = |(backend, part): (&BackendId, &Part)| Some((*backend, part.loaded.as_ref()?.kept_since?));
+            state.parts.iter().filter_map(kept).collect()
+        })
+    }
+
+    /// Backends that announce changes, but whose lists have outlived their `ttlMs`. They are served,
+    /// and are to be read again meanwhile.
+    pub(crate) fn expired(&self) -> Vec<BackendId> {
+        let now = Instant::now();
+        let mut overdue: Vec<_> = self.with(|state| {
+            let overdue = state.parts.iter().filter(|(_, part)| part.is_overdue(now));
+            overdue.map(|(backend, _)| *backend).collect()
+        });
+        if !overdue.is_empty() {
+            let topology = self.topology.load();
+            overdue.retain(|backend| !rests(&topology, *backend));
+        }
+        overdue
+    }
+
+    /// Reads a backend's part again if that is known to be outdated, and merges it. Lists that no
+    /// client has asked for stay unread, unless clients are to be notified of their changes.
+    pub(super) async fn update(self: &Arc<Self>, topology: &Arc<Topology>, backend: BackendId) {
+        let now = Instant::now();
+        let (is_wanted, need) = self.with(|state| {
+            let part = state.parts.get(&backend).filter(|part| part.loaded.is_some() || part.running.is_some());
+            let need = part.filter(|part| part.is_behind() || part.is_overdue(now)).map(|part| part.announced);
+            (state.changed_unseen, need)
+        });
+        if is_wanted {
+            drop(self.current(&View::everything(topology), &Parent::default()).await);
+        } else if let Some(need) = need {
+            self.read(topology, backend, need, &Parent::default()).await;
+            self.merge(topology);
+        }
+    }
+
+    /// Takes the first snapshot in the background, for a client that is to be notified of changes.
+    pub(crate) fn begin(self: &Arc<Self>, topology: &Arc<Topology>) {
+        let first = self.with(|state| !std::mem::replace(&mut state.begun, true) && state.snapshots.is_empty());
+        if first {
+            let (catalogue, topology) = (Arc::clone(self), Arc::clone(topology));
+            let taking = async move { drop(catalogue.current(&View::everything(&topology), &Parent::default()).await) };
+            drop(self.background.spawn(taking));
+        }
+    }
+}

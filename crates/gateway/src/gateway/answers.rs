@@ -1,0 +1,91 @@
+//! What a client gets of the answers and messages of a backend.
+
+use fanlight_canonical::{CallContext, ServerMessage, ServerMessages};
+use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder, rewrite_object};
+use fanlight_protocol::{Method, Response};
+
+use super::Gateway;
+use crate::catalogue::{Change, updated_uri};
+use crate::topology::{BackendId, Filtered, View};
+use crate::uri_places;
+use crate::uris::{Asked, Opened, Renaming};
+
+impl Gateway {
+    /// The answer of a backend as its client is to have it: with the URIs that the client knows.
+    pub(super) async fn received(
+        &self,
+        view: &View,
+        context: &CallContext,
+        backend: BackendId,
+        method: &Method,
+        response: Response,
+        given: Given,
+    ) -> Response {
+        if response.is_error() {
+            return response;
+        }
+        let response = match method {
+            Method::ReadDirectory if view.filters(Filtered::Resources) => shown_directory(view, &response),
+            _ => response,
+        };
+        // Names are those of all backends together, also where an endpoint shows only one.
+        if view.topology().backends().len() < 2 {
+            return response;
+        }
+        if let Some(how) = given.opens {
+            self.handed_out.opened(&context.caller, backend, how);
+        }
+        let places = uri_places::in_response(method, &response);
+        match view.get(backend) {
+            Some(backend) if !places.is_empty() => {
+                let (lists, handed_out) = (&self.lists, &*self.handed_out);
+                let renaming = Renaming { view, lists, handed_out, context, backend };
+                // Boxed: most answers name no URI.
+                Box::pin(renaming.apply(response, places, given.asked.as_ref())).await
+            }
+            _ => response,
+        }
+    }
+}
+
+/// What a request is for, as far as its answer depends on that.
+#[derive(Default)]
+pub(super) struct Given {
+    /// The resource that it is for.
+    pub(super) asked: Option<Asked>,
+    /// Whether the client gets an app by it.
+    pub(super) opens: Option<Opened>,
+}
+
+/// A listing of a directory of resources (SEP-2640, Directory Reading) without those that an endpoint hides.
+fn shown_directory(view: &View, response: &Response) -> Response {
+    const MEMBER: &str = "resources";
+    let result = response.result().unwrap_or_else(Json::empty_object);
+    let all = result.get(MEMBER).unwrap_or_else(Json::null);
+    let mut shown = ArrayBuilder::default();
+    for entry in all.elements().map(|place| all.slice(place)) {
+        if entry.get("uri").is_some_and(|uri| uri.as_str().is_some_and(|uri| view.permits_uri(&uri))) {
+            shown.push(&entry);
+        }
+    }
+    let mut own = ObjectBuilder::new();
+    own.member(MEMBER, &shown.finish());
+    let own = own.finish();
+    let added = own.bytes().slice(1..own.bytes().len() - 1);
+    response.with_body(&rewrite_object(&result, |member| !member.is(&result, MEMBER), &added))
+}
+
+/// The channel to a client without what an endpoint hides: servers send more during a call than its progress.
+pub(super) fn shown_messages(view: &View, messages: &ServerMessages) -> ServerMessages {
+    let view = view.clone();
+    messages.mapped(move |message| {
+        let ServerMessage::Notification(notification) = &message else { return Some(message) };
+        let is_shown = match &notification.method {
+            Method::Other(_) => false,
+            method if Change::of(method).is_some() => false,
+            Method::ResourceUpdated => updated_uri(notification).is_some_and(|uri| view.permits_uri(&uri)),
+            _ => true,
+        };
+        is_shown.then_some(message)
+    })
+}

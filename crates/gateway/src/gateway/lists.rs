@@ -1,0 +1,113 @@
+//! Merged lists: pages of them for clients, the whole for operators, and single definitions.
+
+use std::sync::Arc;
+
+use fanlight_canonical::{Call, Endpoint, Parent};
+use fanlight_protocol::json::Json;
+use fanlight_protocol::{Response, RpcError};
+use tokio::time::Instant;
+
+use super::Gateway;
+use crate::catalogue::{Entry, ListKind, ListView, PageOf, Served};
+use crate::cursor::Position;
+use crate::fault;
+use crate::routing::by_prefix;
+use crate::tasks::offered;
+use crate::topology::{Filtered, View};
+
+impl Gateway {
+    pub(super) async fn list(&self, view: &View, kind: ListKind, call: &Call) -> Result<Response, RpcError> {
+        self.lists.begin();
+        self.lists.catalogues.declare_extensions(&call.context.capabilities);
+        let catalogue = self.lists.catalogues.of(kind);
+        let (trace, holder) = (&call.context.trace, call.context.caller.holder());
+        let cursor = call.params.as_ref().and_then(|params| params.get("cursor")).filter(|cursor| !cursor.is_null());
+        let (Served { list, ttl_left, is_cached }, start) = match cursor {
+            None => {
+                let served = catalogue.current(view, trace).await;
+                catalogue.expired().into_iter().for_each(|backend| self.lists.read_again(kind.change(), backend));
+                (served, 0)
+            }
+            Some(cursor) => {
+                let position = cursor.as_str().and_then(|text| self.seal.open(&text, holder));
+                let position = position.filter(|position| position.list == kind.index()).ok_or_else(|| {
+                    fault::invalid_params("params.cursor is no cursor of this list; start from the first page")
+                })?;
+                let (list, is_cached) = match catalogue.generation(view, position.generation) {
+                    Some(list) => (list, true),
+                    None => catalogue.newest_or_first(view, trace).await,
+                };
+                let ttl_left = catalogue.ttl_left(&list, Instant::now());
+                // A backend that is no longer configured has nothing left to list.
+                let start = list.position(&position.backend, position.offset).unwrap_or(usize::MAX);
+                (Served { list, ttl_left, is_cached }, start)
+            }
+        };
+        trace.cache_hit(is_cached);
+        trace.partial_failures(list.failures());
+        let taking_tasks = match kind {
+            ListKind::Tools => offered::backends_that_take_tasks(view, &call.context),
+            _ => Vec::new(),
+        };
+        let lacking = list.lacking(&call.context.capabilities);
+        trace.rewritten(list.rewritten());
+        let next_cursor = |backend: &str, offset| {
+            let (kind, generation) = (kind.index(), list.generation());
+            self.seal.seal(&Position { list: kind, generation, backend: backend.into(), offset }, holder)
+        };
+        let page = PageOf { start, size: view.limits().page_size, ttl_left, holder, taking_tasks, lacking };
+        Ok(list.page(page, next_cursor))
+    }
+
+    /// What an endpoint shows of the merged list as it is now, asking every backend.
+    pub async fn catalogue(&self, kind: ListKind, endpoint: &Endpoint) -> ListView {
+        self.lists.catalogues.of(kind).refresh(&self.view(endpoint)).await
+    }
+
+    /// What an endpoint shows of the merged list as clients are served it: backends are asked only if their list may have
+    /// changed without an announcement.
+    pub async fn listed(&self, kind: ListKind, endpoint: &Endpoint) -> ListView {
+        let view = self.view(endpoint);
+        if view.transparent().is_none() {
+            self.lists.begin();
+        }
+        self.lists.catalogues.of(kind).current(&view, &Parent::default()).await.list
+    }
+
+    pub(super) async fn read_tool(&self, view: &View, name: &str, trace: &Parent) -> Option<Arc<Json>> {
+        let tools = self.lists.catalogues.of(ListKind::Tools);
+        let from_all = async {
+            let known = tools.known(view, trace).await;
+            if let Some(tool) = known.find(name) {
+                return Some(Arc::clone(&tool.visible));
+            }
+            let fresh = tools.recheck(view, trace).await?;
+            fresh.find(name).map(|tool| Arc::clone(&tool.visible))
+        };
+        match by_prefix(view, name) {
+            // Backends that are slow to list must not delay a call of this one's tool.
+            Some((backend, original)) if backend.permits_tool(original) && view.permits_name(Filtered::Tools, name) => {
+                tokio::select! {
+                    biased;
+                    found = from_all => found,
+                    found = tools.entry_of(view.topology(), backend.id, original, trace) => {
+                        let rewriting = backend.rewritings.of(original);
+                        let rewrite = |tool: Arc<Json>| match rewriting {
+                            Some(rewriting) => Arc::new(rewriting.definition(&tool)),
+                            None => tool,
+                        };
+                        found.map(rewrite)
+                    }
+                }
+            }
+            _ => from_all.await,
+        }
+    }
+}
+
+/// The only tool that its backend calls `name`, unless the name has a prefix.
+pub(super) fn only_bare<'a>(view: &View, tools: &'a ListView, name: &str) -> Option<&'a Entry> {
+    let mut all = tools.find_bare(name);
+    let only = all.next().filter(|_| by_prefix(view, name).is_none())?;
+    all.next().is_none().then_some(only)
+}

@@ -1,0 +1,296 @@
+//! The life of a request in the core, in one function: [`Gateway::handle`].
+
+mod answers;
+mod lists;
+mod operators;
+mod replacement;
+mod several;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fanlight_canonical::{Call, CallContext, Core, Endpoint, Listen, Listening, Parent, Pending, SessionKey};
+use fanlight_protocol::json::Json;
+use fanlight_protocol::result::ResultView as _;
+use fanlight_protocol::{Method, Notification, Response, RpcError};
+use tokio_util::sync::DropGuard;
+
+use crate::catalogue::{ListKind, ListWatcher, as_shown, describe_only};
+use crate::cursor::{CursorSeal, KeyError, Keys};
+use crate::fault;
+use crate::listeners::{Listeners, SessionSubscriptions, SubscriptionRequest};
+use crate::notices::Notices;
+use crate::reads::{CacheLimits, Reads};
+use crate::routing::{Lookup, Routed, Target};
+use crate::tasks::{TaskLimits, Tasks, offered};
+use crate::topology::{
+    BackendEntry, CurrentTopology, EndpointSettings, ListLimits, Member, NamingPolicy, Topology, View,
+};
+use crate::uris::{self, Asked, HandedOut, Opened};
+use answers::{Given, shown_messages};
+use lists::only_bare;
+use several::send_to_all_with;
+
+/// Settings of the core.
+pub struct GatewaySettings {
+    /// The backends in configuration order, which decides merging.
+    pub backends: Vec<BackendEntry>,
+    /// Which of them, and of what they have, each endpoint shows.
+    pub endpoints: EndpointSettings,
+    /// How names are made of those of servers.
+    pub naming: NamingPolicy,
+    /// Bounds for reading lists.
+    pub lists: ListLimits,
+    /// Bounds for results that are served again.
+    pub cache: CacheLimits,
+    /// Bounds on the memory of which backend has which task.
+    pub tasks: TaskLimits,
+    /// URIs in results whose backend is remembered, and clients whose apps are.
+    pub max_handed_out: usize,
+    /// How long an app counts as open after its last use.
+    pub open_apps: Duration,
+    /// Resources that sessions subscribe to by requests, which are remembered so that they outlast a change of the
+    /// backends.
+    pub max_subscriptions: usize,
+    /// The keys that seal cursors; made at random if there are none, so that cursors then end with
+    /// the process.
+    pub keys: Keys,
+    /// `Implementation` object that describes Fanlight where several servers are one.
+    pub identity: Json,
+}
+
+/// Several backends as one server.
+pub struct Gateway {
+    topology: Arc<CurrentTopology>,
+    pub(crate) lists: Arc<ListWatcher>,
+    pub(crate) reads: Arc<Reads>,
+    tasks: Arc<Tasks>,
+    handed_out: Arc<HandedOut>,
+    notices: Notices,
+    listeners: Arc<Listeners>,
+    subscribed: Arc<SessionSubscriptions>,
+    seal: CursorSeal,
+    identity: Json,
+    _ends_tasks: DropGuard,
+}
+
+impl std::fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gateway").field("backends", &self.topology.load()).finish_non_exhaustive()
+    }
+}
+
+impl Gateway {
+    /// Makes `settings.backends` one server. Sends them nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// If a key cannot be used, or the system has no random numbers for one.
+    pub fn new(settings: GatewaySettings) -> Result<Self, KeyError> {
+        let seal = CursorSeal::new(&settings.keys)?;
+        let new = Topology::new(settings.backends, &settings.naming, settings.lists, settings.endpoints);
+        let topology = CurrentTopology::new(new);
+        let reads = Reads::new(settings.cache);
+        let lists = ListWatcher::new(&topology, &reads);
+        let _ends_tasks = lists.guard();
+        let tasks = Arc::new(Tasks::new(settings.tasks));
+        let handed_out = Arc::new(HandedOut::new(settings.max_handed_out, settings.open_apps));
+        let notices = Notices::new(&lists, &handed_out, &tasks);
+        let listeners = Listeners::new(&topology, &lists, &handed_out, &tasks);
+        let subscribed = Arc::new(SessionSubscriptions::new(settings.max_subscriptions));
+        let identity = settings.identity;
+        Ok(Self {
+            topology,
+            lists,
+            reads,
+            tasks,
+            handed_out,
+            notices,
+            listeners,
+            subscribed,
+            seal,
+            identity,
+            _ends_tasks,
+        })
+    }
+
+    /// Ends the gateway's own tasks, and waits for that. Call it when no more requests arrive: lists are
+    /// empty from now on.
+    pub async fn stop(&self) {
+        self.lists.stop().await;
+    }
+
+    fn view(&self, endpoint: &Endpoint) -> View {
+        View::of(self.topology.load(), endpoint)
+    }
+
+    /// Passes a request to the only backend.
+    async fn pass(&self, view: &View, only: &Member, call: Call) -> Result<Response, RpcError> {
+        let lists_tools_to = (call.method == Method::ListTools).then(|| Arc::clone(&call.context));
+        if call.method == Method::Discover {
+            return Box::pin(describe(view, only, &call.context)).await;
+        }
+        let answer = self.ask(only, call).await;
+        let response = answer.map_err(|error| fault::no_answer(only.name(), &error))?;
+        match lists_tools_to {
+            None => Ok(response),
+            Some(client) => {
+                self.compare_tools(&response);
+                Ok(offered::list_for(only, &client, response))
+            }
+        }
+    }
+
+    /// Marks the known tools as stale if a list that is passed to a client defines one differently.
+    fn compare_tools(&self, response: &Response) {
+        let tools = self.lists.catalogues.of(ListKind::Tools);
+        let Some(known) = tools.newest(&self.topology.load()) else { return };
+        if response.result().is_some_and(|list| !known.has_all_of(&list)) {
+            tools.mark_stale();
+        }
+    }
+
+    async fn route(&self, view: &View, call: Call) -> Result<Response, RpcError> {
+        let known = self.lookup(view, &call.context).known_target(&call.method, call.params.as_ref());
+        match known {
+            Some(Ok(Target::One(routed))) => self.send(view, routed, call).await,
+            // Boxed: most calls do not need the large future of everything else.
+            _ => Box::pin(self.find_and_send(view, call)).await,
+        }
+    }
+
+    fn lookup<'a>(&'a self, view: &'a View, context: &'a CallContext) -> Lookup<'a> {
+        Lookup { view, lists: &self.lists, handed_out: &self.handed_out, context }
+    }
+
+    /// Answers a request whose backend is not known without asking, or which is not for one backend alone.
+    async fn find_and_send(&self, view: &View, call: Call) -> Result<Response, RpcError> {
+        if let Some(kind) = ListKind::of(&call.method) {
+            return self.list(view, kind, &call).await;
+        }
+        match self.lookup(view, &call.context).target(&call.method, call.params.as_ref()).await {
+            Some(Ok(Target::One(routed))) => self.send(view, routed, call).await,
+            Some(Ok(Target::FirstThatHas(uri))) => {
+                let (context, method) = (Arc::clone(&call.context), call.method.clone());
+                let (backend, response) = self.first_that_has(view, &uri, call).await?;
+                let opens = uris::is_app(&uri).then_some(Opened::ByRead);
+                let asked = Some(Asked { original: uri.clone(), visible: uri });
+                Ok(self.received(view, &context, backend, &method, response, Given { asked, opens }).await)
+            }
+            Some(Ok(Target::AllWith(capability))) => send_to_all_with(view, capability, &call).await,
+            Some(Err(error)) => Err(error),
+            None => self.unnamed(view, call).await,
+        }
+    }
+
+    /// Sends a request to one backend, and remembers whose task it is if the answer has created one.
+    async fn send(&self, view: &View, routed: Routed, call: Call) -> Result<Response, RpcError> {
+        let Routed { backend, params, asked, opens, rewritten } = routed;
+        call.context.trace.rewritten(rewritten);
+        let call = Call { params: Some(params), ..call };
+        let (context, method) = (Arc::clone(&call.context), call.method.clone());
+        let answer = match view.get(backend) {
+            Some(member) => self.ask(member, call).await,
+            None => view.request(backend, call).await,
+        };
+        let response = answer.map_err(|error| fault::no_answer(view.name(backend), &error))?;
+        self.tasks.note(&context, backend, &response).await;
+        Ok(self.received(view, &context, backend, &method, response, Given { asked, opens }).await)
+    }
+
+    /// Asks a backend, unless the request is for a resource that is being read or kept; the error is the
+    /// backend's own.
+    fn ask<'a>(&'a self, backend: &'a Member, call: Call) -> Pending<'a, Response> {
+        match call.method {
+            Method::ReadResource => Box::pin(self.reads.read(backend, call)),
+            _ => backend.client.request(call),
+        }
+    }
+}
+
+impl Core for Gateway {
+    /// Answers one request in canonical form. Never fails: a failure is an error response.
+    ///
+    /// [`Method::Discover`] asks for the description: its result has the shape of an `initialize`
+    /// or a `server/discover` result, or, merged from several, `capabilities`, `serverInfo`,
+    /// `instructions` and `_meta`. The client's edge renders it.
+    ///
+    /// The request is handled by the topology that is current when the future is first polled. Nothing
+    /// is sent before. Dropping the future cancels the request at the backend.
+    async fn handle(&self, call: Call) -> Response {
+        let view = self.view(call.context.caller.endpoint());
+        let subscription = SubscriptionRequest::of(&call);
+        let call =
+            if view.has_filters() { Call { messages: shown_messages(&view, &call.messages), ..call } } else { call };
+        let answer = match view.transparent() {
+            Some(only) => self.pass(&view, only, call).await,
+            None => self.route(&view, call).await,
+        };
+        match (answer, subscription) {
+            (Ok(response), Some(request)) if !response.is_error() => {
+                self.subscribed.note(request);
+                response
+            }
+            (answer, _) => answer.unwrap_or_else(|error| Response::from_error(&error)),
+        }
+    }
+
+    /// The endpoint at this path of a request.
+    fn endpoint(&self, path: &str) -> Option<Endpoint> {
+        self.topology.load().endpoints.at(path)
+    }
+
+    /// The definition of the tool that clients of an endpoint know as `name`, as they see it in the list; `None` for
+    /// an unknown tool. A list that has to be read for it is read within `trace`.
+    async fn tool(&self, name: &str, endpoint: &Endpoint, trace: &Parent) -> Option<Arc<Json>> {
+        let view = self.view(endpoint);
+        if view.transparent().is_none() {
+            self.lists.begin();
+        }
+        let known = self.lists.catalogues.of(ListKind::Tools).trusted(&view);
+        match known.as_ref().and_then(|tools| tools.find(name).or_else(|| only_bare(&view, tools, name))) {
+            Some(tool) => Some(Arc::clone(&tool.visible)),
+            // Boxed: calls of known tools do not need the large future of reading lists.
+            None => Box::pin(self.read_tool(&view, name, trace)).await,
+        }
+    }
+
+    /// Begins to listen to what servers send outside of calls, until the result is dropped. It goes on when the backends
+    /// are replaced.
+    ///
+    /// With several backends, changes of lists are announced by the gateway itself, when a merged
+    /// list has changed. Everything else comes from the backends, under the names the client knows.
+    ///
+    /// # Errors
+    ///
+    /// If the only backend does not answer. Of several, those that do not answer in time are not
+    /// honoured.
+    async fn listen(&self, listen: Listen) -> Result<Listening, RpcError> {
+        self.listeners.listen(listen).await
+    }
+
+    /// Passes on a notification of a client's session that Fanlight does not know.
+    fn notify(&self, notification: Notification, context: Arc<CallContext>) {
+        self.notices.pass_on(self.view(context.caller.endpoint()), notification, context);
+    }
+
+    /// The client's session has ended: backends drop what they keep for it.
+    fn end_session(&self, session: SessionKey) {
+        self.subscribed.end(session);
+        for backend in self.topology.load().backends() {
+            backend.client.end_session(session);
+        }
+    }
+}
+
+/// The description of the only backend for a client, unchanged if that is transparent and the endpoint has no
+/// instructions of its own.
+async fn describe(view: &View, only: &Member, client: &CallContext) -> Result<Response, RpcError> {
+    match only.client.describe_to(client).await {
+        Ok(description) if view.transparent().is_some() => {
+            Ok(Response::from_result(&as_shown(view, description.json().clone())))
+        }
+        Ok(description) => Ok(Response::from_result(&as_shown(view, describe_only(&description)))),
+        Err(error) => Err(fault::no_answer(only.name(), &error)),
+    }
+}

@@ -1,0 +1,46 @@
+//! What operators see of the backends and endpoints.
+
+use std::collections::HashMap;
+use std::time::SystemTime;
+
+use fanlight_canonical::{BackendStatus, Endpoint, ProcessOutput};
+
+use super::Gateway;
+use crate::catalogue::ListKind;
+
+impl Gateway {
+    /// All endpoints with their paths, in configuration order.
+    #[must_use]
+    pub fn endpoints(&self) -> Vec<(String, Endpoint)> {
+        self.topology.load().endpoints.list()
+    }
+
+    /// The names of the backends that an endpoint shows.
+    #[must_use]
+    pub fn shown_backends(&self, endpoint: &Endpoint) -> Vec<String> {
+        self.view(endpoint).backends().map(|backend| backend.name().to_owned()).collect()
+    }
+
+    /// The state of every backend, in configuration order.
+    #[must_use]
+    pub fn status(&self) -> Vec<(String, BackendStatus)> {
+        let topology = self.topology.load();
+        topology.backends().iter().map(|backend| (backend.name().to_owned(), backend.client.status())).collect()
+    }
+
+    /// The backends whose list was read in an earlier run of Fanlight and not yet in this one, and when it was.
+    #[must_use]
+    pub fn kept_lists(&self, kind: ListKind) -> HashMap<String, SystemTime> {
+        let topology = self.topology.load();
+        let kept = self.lists.catalogues.of(kind).kept_since();
+        kept.into_iter().map(|(backend, read)| (topology.name(backend).to_owned(), read)).collect()
+    }
+
+    /// What the processes of the backend called `name` have written besides messages; `None` if there is no such backend.
+    #[must_use]
+    pub fn process_output(&self, name: &str) -> Option<ProcessOutput> {
+        let topology = self.topology.load();
+        let backend = topology.backends().iter().find(|backend| backend.name() == name)?;
+        Some(backend.client.process_output())
+    }
+}

@@ -1,0 +1,73 @@
+//! The change to other backends and endpoints while requests run.
+
+use std::sync::{Arc, Weak};
+
+use fanlight_canonical::{Call, Core as _};
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use tracing::debug;
+
+use super::Gateway;
+use crate::topology::{BackendEntry, EndpointSettings, ListLimits, NamingPolicy, Topology};
+
+/// Subscriptions of sessions that are made again at the same time.
+const SUBSCRIBING_AT_ONCE: usize = 32;
+
+impl Gateway {
+    /// Has requests that arrive from now on handled by these backends, in this order, and endpoints. Running ones keep
+    /// theirs. A backend with the id of a current one is taken as unchanged: its lists and kept reads stay.
+    ///
+    /// Clients that listen keep listening; those for whom a merged list differs are notified, in the background. Must not
+    /// run twice at a time.
+    pub async fn replace(
+        self: &Arc<Self>,
+        backends: Vec<BackendEntry>,
+        naming: &NamingPolicy,
+        lists: ListLimits,
+        endpoints: EndpointSettings,
+    ) {
+        let old = self.topology.load();
+        let new = Topology::replacing(&old, backends, naming, lists, endpoints);
+        if new.number() == old.number() {
+            return self.topology.replace(new);
+        }
+        self.lists.catalogues.prepare_replacement(&old).await;
+        self.lists.catalogues.retain(&old, &new);
+        self.topology.replace(Arc::clone(&new));
+        let is_any_gone = old.ids().any(|backend| new.get(backend).is_none());
+        // After the listeners, so that there is a stream for what is announced.
+        let subscribing = self.subscribe_again(is_any_gone);
+        self.lists.spawn(Arc::clone(&self.listeners).replaced(Arc::clone(&new), subscribing));
+        let lists = Arc::clone(&self.lists);
+        self.lists.spawn(async move {
+            let changes = lists.catalogues.replaced(&new).await;
+            lists.announcer.replaced(&changes);
+        });
+    }
+
+    /// Makes the subscriptions of sessions again, where a backend that knew of one may be gone.
+    pub(super) fn subscribe_again(self: &Arc<Self>, is_any_gone: bool) -> impl Future<Output = ()> + Send + 'static {
+        let requests = if is_any_gone { self.subscribed.requests() } else { Vec::new() };
+        let gateway = Arc::downgrade(self);
+        let subscribe = move |call: Call| {
+            let gateway = Weak::clone(&gateway);
+            async move {
+                let (Some(gateway), Some(session)) = (gateway.upgrade(), call.context.session()) else { return };
+                if !gateway.subscribed.has(session) {
+                    return;
+                }
+                let response = gateway.handle(call).await;
+                if response.is_error() {
+                    debug!(
+                        error = response.body().as_text(),
+                        "subscription of a session lost by a change of the servers"
+                    );
+                }
+                if !gateway.subscribed.has(session) {
+                    gateway.end_session(session);
+                }
+            }
+        };
+        stream::iter(requests).for_each_concurrent(SUBSCRIBING_AT_ONCE, subscribe)
+    }
+}

@@ -1,0 +1,153 @@
+//! Requests that name nothing that one backend has: for all of them, or for the first that answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fanlight_canonical::Call;
+use fanlight_protocol::json::Json;
+use fanlight_protocol::{Method, Response, RpcError, code};
+use futures_util::StreamExt as _;
+use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
+use tokio::time::timeout;
+
+use super::answers::Given;
+use super::{Gateway, describe};
+use crate::catalogue::{ListKind, describe_all};
+use crate::tasks::Tasks;
+use crate::topology::{BackendId, Member, View};
+use crate::{extensions, fault};
+
+impl Gateway {
+    /// Requests that name neither a list nor anything in one.
+    pub(super) async fn unnamed(&self, view: &View, call: Call) -> Result<Response, RpcError> {
+        let whole = view.topology().backends();
+        match (&call.method, whole, view.only()) {
+            (Method::Discover, [only], _) if view.shows(only.id) => describe(view, only, &call.context).await,
+            (Method::Discover, ..) => {
+                let described = describe_all(view, &self.identity, &call.context).await;
+                Ok(Response::from_result(&described))
+            }
+            (method, [_], Some(only)) if !matches!(method, Method::Other(_)) => view.send(only.id, call).await,
+            (method, ..) if Tasks::are_concerned(method) => {
+                let (context, method) = (Arc::clone(&call.context), method.clone());
+                let (owner, response) = self.tasks.handle(view, call, &self.seal).await?;
+                let Some(backend) = owner else { return Ok(response) };
+                Ok(self.received(view, &context, backend, &method, response, Given::default()).await)
+            }
+            (Method::SetLogLevel, ..) => send_to_all_with(view, "logging", &call).await,
+            _ => self.unknown(view, call).await,
+        }
+    }
+
+    /// A method that Fanlight does not know: for the backend of what its parameters name, else for those that may have
+    /// it, until one does.
+    pub(super) async fn unknown(&self, view: &View, call: Call) -> Result<Response, RpcError> {
+        let unknown = fault::unknown_method(call.method.as_str());
+        let Method::Other(method) = &call.method else { return Err(unknown) };
+        if view.has_filters() {
+            return Err(unknown);
+        }
+        let lookup = self.lookup(view, &call.context);
+        if let Some(params) = &call.params {
+            let task_owner = self.tasks.known_owner(view, &call.context, Some(params)).await;
+            if let Some(routed) = lookup.target_of_unknown(params, task_owner).await? {
+                return self.send(view, routed, call).await;
+            }
+        }
+        if let ([_], Some(only)) = (view.topology().backends(), view.only()) {
+            return view.send(only.id, call).await;
+        }
+        let described = join_all(view.ids().map(async |backend| {
+            let capabilities = view.briefly(view.capabilities(backend)).await.ok()?;
+            Some((backend, capabilities))
+        }));
+        let described: Vec<_> = described.await.into_iter().flatten().collect();
+        for backend in extensions::that_may_have(method, &described) {
+            let response = view.send(backend, call.clone()).await?;
+            // It certainly has not carried out what it does not know.
+            if response.error_code() != Some(code::METHOD_NOT_FOUND) {
+                self.tasks.note(&call.context, backend, &response).await;
+                return Ok(response);
+            }
+        }
+        Err(unknown)
+    }
+
+    /// Asks backends in turn for a resource that none of them lists. The first result counts; if
+    /// there is none, the resource is not found, unless a backend could not even be asked. One that
+    /// takes longer than a list may is still waited for, but the next is asked meanwhile.
+    pub(super) async fn first_that_has(
+        &self,
+        view: &View,
+        uri: &str,
+        call: Call,
+    ) -> Result<(BackendId, Response), RpcError> {
+        let (mut not_asked, mut refusal) = (None, None);
+        let mut left = view.backends().peekable();
+        let mut asked = FuturesUnordered::new();
+        loop {
+            if let Some(next) = left.next() {
+                asked.push(self.read_if_capable(view, next, call.clone()));
+            }
+            let patience = if left.peek().is_some() { view.limits().timeout } else { Duration::MAX };
+            match timeout(patience, asked.next()).await {
+                Ok(Some(Some((backend, Ok(response))))) if !response.is_error() => return Ok((backend, response)),
+                Ok(Some(Some((backend, Ok(response))))) => drop(refusal.get_or_insert((backend, response))),
+                Ok(Some(Some((_, Err(error))))) => drop(not_asked.get_or_insert(error)),
+                Ok(Some(None)) | Err(_) => {}
+                Ok(None) => break,
+            }
+        }
+        match (not_asked, refusal) {
+            (Some(error), _) => Err(error),
+            (None, Some(refusal)) => Ok(refusal),
+            (None, None) if call.method != Method::ReadResource => {
+                Err(fault::invalid_params(format!("nothing is served at {uri}")))
+            }
+            (None, None) => Err(fault::unknown_resource(uri)),
+        }
+    }
+
+    /// Sends a read to a backend if it has resources, or skills, at all.
+    async fn read_if_capable(
+        &self,
+        view: &View,
+        backend: &Member,
+        call: Call,
+    ) -> Option<(BackendId, Result<Response, RpcError>)> {
+        let capabilities = view.briefly(view.capabilities(backend.id)).await.ok()?;
+        let is_capable = match call.method {
+            Method::GetSkill => ListKind::Skills.is_offered_by(&capabilities),
+            Method::ReadDirectory => extensions::reads_directories(&capabilities),
+            _ => capabilities.get("resources").is_some(),
+        };
+        if !is_capable {
+            return None;
+        }
+        let answer = self.ask(backend, call).await;
+        Some((backend.id, answer.map_err(|error| fault::no_answer(backend.name(), &error))))
+    }
+}
+
+/// Sends to every backend with the capability; succeeds if any of them does.
+pub(super) async fn send_to_all_with(view: &View, capability: &str, call: &Call) -> Result<Response, RpcError> {
+    let answers = join_all(view.ids().map(|backend| async move {
+        match view.has_capability(backend, capability).await {
+            true => {
+                let answer = view.briefly(view.request(backend, call.clone())).await;
+                Some(answer.map_err(|error| fault::no_answer(view.name(backend), &error)))
+            }
+            false => None,
+        }
+    }))
+    .await;
+    let is_done = |answer: &Result<Response, RpcError>| answer.as_ref().is_ok_and(|answer| !answer.is_error());
+    let (done, mut failed): (Vec<_>, Vec<_>) = answers.into_iter().flatten().partition(is_done);
+    if !done.is_empty() {
+        call.context.trace.partial_failures(failed.len());
+        return Ok(Response::from_result(&Json::empty_object()));
+    }
+    let first_error = (!failed.is_empty()).then(|| failed.swap_remove(0));
+    first_error.unwrap_or_else(|| Err(fault::unknown_method(call.method.as_str())))
+}

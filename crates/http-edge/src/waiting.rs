@@ -1,0 +1,185 @@
+//! Connections that have been accepted and wait for another to end. They are told apart by peer, so that those of one
+//! peer delay no other's, which they would in the backlog of the socket.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The connections that wait.
+#[derive(Debug)]
+pub(crate) struct WaitingConnections<T> {
+    /// In the order of their arrival.
+    all: Vec<WaitingConnection<T>>,
+    limit: usize,
+}
+
+#[derive(Debug)]
+struct WaitingConnection<T> {
+    stream: T,
+    peer: IpAddr,
+    since: Instant,
+    prospect: Prospect,
+}
+
+/// What has been done for a connection that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Prospect {
+    Unknown,
+    /// Another ends for it.
+    Promised,
+    /// Nothing could be ended for it.
+    InVain,
+}
+
+impl<T> WaitingConnections<T> {
+    /// At most `limit`, at least one.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { all: Vec::new(), limit: limit.max(1) }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// How many of `peer` wait.
+    pub(crate) fn count(&self, peer: IpAddr) -> usize {
+        self.all.iter().filter(|one| one.peer == peer).count()
+    }
+
+    /// Adds a connection. If there are too many then, returns the newest of the peer that has most.
+    pub(crate) fn push(&mut self, stream: T, peer: IpAddr) -> Option<T> {
+        let prospect = if self.is_in_vain(peer) { Prospect::InVain } else { Prospect::Unknown };
+        self.all.push(WaitingConnection { stream, peer, since: Instant::now(), prospect });
+        if self.all.len() <= self.limit {
+            return None;
+        }
+        let noisiest = self.all.iter().enumerate().max_by_key(|(at, one)| (self.count(one.peer), *at))?.0;
+        Some(self.all.remove(noisiest).stream)
+    }
+
+    /// Takes the connection whose turn it is: that has waited longest, of the peer that has fewest in `open`.
+    pub(crate) fn next(&mut self, open: impl Fn(IpAddr) -> usize) -> Option<(T, IpAddr)> {
+        self.next_of(open, |_| true)
+    }
+
+    /// Takes the next of those for which nothing could be ended.
+    pub(crate) fn next_in_vain(&mut self, open: impl Fn(IpAddr) -> usize) -> Option<(T, IpAddr)> {
+        self.next_of(open, |prospect| prospect == Prospect::InVain)
+    }
+
+    fn next_of(&mut self, open: impl Fn(IpAddr) -> usize, is_meant: impl Fn(Prospect) -> bool) -> Option<(T, IpAddr)> {
+        let meant = self.all.iter().enumerate().filter(|(_, one)| is_meant(one.prospect));
+        let at = meant.min_by_key(|(at, one)| (open(one.peer), *at))?.0;
+        let WaitingConnection { stream, peer, .. } = self.all.remove(at);
+        Some((stream, peer))
+    }
+
+    /// Whether another connection ends for this peer, which a further one waits for, or nothing could be ended for it, or
+    /// none of its connections waits.
+    pub(crate) fn is_settled(&self, peer: IpAddr) -> bool {
+        let mut own = self.all.iter().filter(|one| one.peer == peer).peekable();
+        own.peek().is_none() || own.any(|one| one.prospect != Prospect::Unknown)
+    }
+
+    /// Whether nothing could be ended for this peer when that was last tried.
+    fn is_in_vain(&self, peer: IpAddr) -> bool {
+        self.all.iter().any(|one| one.peer == peer && one.prospect == Prospect::InVain)
+    }
+
+    /// Notes whether another connection ends for this peer.
+    pub(crate) fn note(&mut self, peer: IpAddr, is_ending: bool) {
+        let mut own = self.all.iter_mut().filter(|one| one.peer == peer);
+        if is_ending {
+            own.next().into_iter().for_each(|one| one.prospect = Prospect::Promised);
+        } else {
+            own.for_each(|one| one.prospect = Prospect::InVain);
+        }
+    }
+
+    /// What has been done for the connections is to be done anew.
+    pub(crate) fn reset(&mut self) {
+        self.all.iter_mut().for_each(|one| one.prospect = Prospect::Unknown);
+    }
+
+    /// The peers of those that wait, each once, the one that has waited longest first.
+    pub(crate) fn peers(&self) -> Vec<IpAddr> {
+        let mut peers = Vec::new();
+        for one in &self.all {
+            if !peers.contains(&one.peer) {
+                peers.push(one.peer);
+            }
+        }
+        peers
+    }
+
+    /// Removes those that have waited for `longest`; returns how many.
+    pub(crate) fn expire(&mut self, longest: Duration) -> usize {
+        let before = self.all.len();
+        self.all.retain(|one| one.since.elapsed() < longest);
+        before - self.all.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(last: u8) -> IpAddr {
+        [10, 0, 0, last].into()
+    }
+
+    fn waiting(limit: usize, each: &[(u32, u8)]) -> (WaitingConnections<u32>, Vec<u32>) {
+        let mut waiting = WaitingConnections::new(limit);
+        let lost = each.iter().filter_map(|(stream, of)| waiting.push(*stream, peer(*of))).collect();
+        (waiting, lost)
+    }
+
+    #[test]
+    fn peer_with_most_waiting_connections_loses_its_newest() {
+        let (waiting, lost) = waiting(3, &[(1, 1), (2, 1), (3, 1), (4, 1), (5, 2), (6, 3), (7, 4)]);
+        assert_eq!(lost, [4, 3, 2, 7]);
+        assert_eq!([1, 2, 3, 4].map(|of| waiting.count(peer(of))), [1, 1, 1, 0]);
+    }
+
+    #[test]
+    fn peer_with_fewest_open_connections_is_next() {
+        let (mut waiting, _) = waiting(9, &[(1, 1), (2, 2), (3, 1), (4, 3)]);
+        let open = |of: IpAddr| if of == peer(1) { 5 } else { 0 };
+        let order: Vec<_> = std::iter::from_fn(|| waiting.next(open)).map(|(stream, _)| stream).collect();
+        assert_eq!(order, [2, 4, 1, 3]);
+    }
+
+    #[test]
+    fn attempt_in_vain_counts_for_all_of_a_peer() {
+        let (mut waiting, _) = waiting(9, &[(1, 1), (2, 2)]);
+        waiting.note(peer(1), false);
+        waiting.push(3, peer(1));
+        assert_eq!([1, 2].map(|of| waiting.is_in_vain(peer(of))), [true, false]);
+        assert_eq!(waiting.peers(), [peer(1), peer(2)]);
+        assert_eq!(waiting.next_in_vain(|_| 0), Some((1, peer(1))));
+        waiting.reset();
+        assert!(!waiting.is_in_vain(peer(1)));
+    }
+
+    #[test]
+    fn one_connection_at_a_time_ends_for_a_peer() {
+        let (mut waiting, _) = waiting(9, &[(1, 1), (2, 2), (3, 1)]);
+        let settled = |waiting: &WaitingConnections<u32>| [1, 2, 3].map(|of| waiting.is_settled(peer(of)));
+        assert_eq!(settled(&waiting), [false, false, true]);
+        waiting.note(peer(1), true);
+        assert_eq!(settled(&waiting), [true, false, true]);
+        assert_eq!(waiting.next_in_vain(|_| 0), None);
+        assert_eq!(waiting.next(|_| 0), Some((1, peer(1))));
+        assert_eq!(settled(&waiting), [false, false, true]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connection_does_not_wait_for_ever() {
+        let (mut waiting, _) = waiting(9, &[(1, 1)]);
+        tokio::time::advance(Duration::from_secs(5)).await;
+        waiting.push(2, peer(1));
+        assert_eq!((waiting.expire(Duration::from_secs(5)), waiting.count(peer(1))), (1, 1));
+        assert!(!waiting.is_empty());
+    }
+}
