@@ -11,6 +11,7 @@ use fanlight_canonical::{
 use fanlight_http_pool::{PoolSettings, TcpProbes};
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Notification, Response};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -133,6 +134,7 @@ impl Backend {
             timeouts,
             sse_first,
             own_info: identity.to_json(),
+            connections_made: watch::Sender::default(),
             shutdown: shutdown.clone(),
         };
         let pool = SessionPool::start(connect, sessions, catalogue, registry, known);

@@ -56,8 +56,8 @@ pub trait BackendClient: Send + Sync + 'static {
     /// The state of the backend, without waiting for anything.
     fn status(&self) -> BackendStatus;
 
-    /// Waits until Fanlight's own connection to it has been made later than `since`; returns when the last was. What was read
-    /// before may have changed, since the server may be another process.
+    /// Waits until Fanlight's own connection to it, or while that rests a client's, has been made later than `since`; returns
+    /// when the last was. What was read before may have changed, since the server may be another process.
     fn connection_made(&self, since: Option<Instant>) -> Pin<Box<dyn Future<Output = Instant> + Send + '_>> {
         let _ = since;
         Box::pin(std::future::pending())

@@ -39,8 +39,6 @@ pub(crate) struct State {
     pub(crate) revision: Option<Revision>,
     /// What the server said of itself last.
     pub(crate) description: Option<ServerDescription>,
-    /// When the last connection was made.
-    pub(crate) connected: Option<Instant>,
     /// Whether an attempt to connect has ended, well or badly.
     pub(crate) attempted: bool,
     /// How many attempts have begun.
@@ -99,7 +97,17 @@ pub(crate) struct ConnectSettings {
     pub(crate) sse_first: bool,
     /// Fanlight's own `Implementation` object.
     pub(crate) own_info: Json,
+    pub(crate) connections_made: watch::Sender<ConnectionsMade>,
     pub(crate) shutdown: CancellationToken,
+}
+
+/// When the last connections to a backend were made.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ConnectionsMade {
+    /// The base connection.
+    pub(crate) base: Option<Instant>,
+    /// A client's.
+    pub(crate) of_client: Option<Instant>,
 }
 
 impl ConnectSettings {
@@ -333,11 +341,16 @@ impl Supervisor {
     async fn watch(&self, connection: &Arc<Connection>) -> Loss {
         let (era, revision) = (connection.era(), connection.revision());
         self.log(&format_args!("backend is connected: {era}, {revision}"));
+        // Before it can be used: what is read on it is newer.
+        let now = Some(Instant::now());
+        self.settings.connections_made.send_modify(|made| match self.for_client {
+            None => made.base = now,
+            Some(_) => made.of_client = now,
+        });
         let phase = Phase::Ready(Arc::clone(connection));
         self.state.send_modify(|state| {
             let (attempts, description) = (state.attempts, Some(connection.description()));
-            let connected = Some(Instant::now());
-            *state = State { phase, revision: Some(revision), description, connected, attempted: true, attempts };
+            *state = State { phase, revision: Some(revision), description, attempted: true, attempts };
         });
         self.set_up(true);
         // Requests that came earlier have a connection.

@@ -24,7 +24,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::connection::supervised::{InUse, SupervisedConnection};
-use crate::connection::supervisor::{ConnectSettings, ForClient, Phase, State, Supervisor, Target};
+use crate::connection::supervisor::{ConnectSettings, ConnectionsMade, ForClient, Phase, State, Supervisor, Target};
 use crate::connection::{Connection, Loss};
 use crate::handshake::Known;
 use crate::health::Health;
@@ -139,15 +139,21 @@ impl SessionPool {
         Some(KnownServer { revision: state.revision?, description: state.description.clone()? })
     }
 
-    /// Waits until the base connection has been made later than `since`; returns when the last was.
+    /// Waits until the base connection, or while that rests a client's, has been made later than `since`; returns when the
+    /// last was.
     pub(crate) async fn connection_made(&self, since: Option<Instant>) -> Instant {
-        let mut state = self.base.state.clone();
-        let is_later = |state: &State| state.connected.is_some_and(|made| since.is_none_or(|since| since < made));
-        let made = state.wait_for(is_later).await.ok().and_then(|state| state.connected);
-        match made {
-            Some(made) => made,
-            // The backend has ended.
-            None => std::future::pending().await,
+        let mut made = self.settings.connections_made.subscribe();
+        let last = |made: &ConnectionsMade| {
+            let rests = matches!(self.base.state.borrow().phase, Phase::Idle);
+            made.base.max(made.of_client.filter(|_| rests)).filter(|made| since.is_none_or(|since| since < *made))
+        };
+        loop {
+            let found = last(&made.borrow_and_update());
+            if let Some(found) = found {
+                return found;
+            }
+            // The sender lives as long as the pool.
+            let _ = made.changed().await;
         }
     }
 

@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use fanlight_backend::{Backend, BackendSettings, KnownServer};
 use fanlight_config::Config;
-use fanlight_gateway::catalogue::{KeptList, ListKind, ListStore};
+use fanlight_gateway::catalogue::ListKind;
+use fanlight_gateway::{KeptList, ListStore};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;

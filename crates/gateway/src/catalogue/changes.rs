@@ -58,8 +58,7 @@ impl Catalogue {
         });
     }
 
-    /// Reads a backend's part again that was read before its connection of `made` and whose changes are not announced: it
-    /// may differ, since the server may be another process.
+    /// Reads a backend's part again that was read before its connection of `made`: it may differ, since the server may be another process.
     pub(super) async fn compare(self: &Arc<Self>, topology: &Arc<Topology>, backend: BackendId, made: Instant) {
         let is_older = self.with(|state| {
             let part = state.parts.get_mut(&backend).filter(|part| part.is_older_than_connection(made));

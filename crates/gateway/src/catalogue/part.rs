@@ -84,11 +84,10 @@ impl Part {
         self.readings == 0 && self.announced == 0
     }
 
-    /// Whether the list was read before its backend's connection of `made`, and no announcement tells whether it has
-    /// changed since.
+    /// Whether the list was read before its backend's connection of `made`.
     pub(super) fn is_older_than_connection(&self, made: Instant) -> bool {
         let is_older = self.loaded.as_ref().is_some_and(|loaded| loaded.received < made);
-        is_older && !self.announces && self.running.is_none()
+        is_older && self.running.is_none()
     }
 
     /// Whether the loaded list is known to be outdated or not whole.

@@ -9,9 +9,10 @@ use futures_util::FutureExt as _;
 use tokio::time::{Instant, sleep_until};
 use tracing::warn;
 
-use super::kept::{KeptList, KeptPages, ListStore, covers};
+use super::kept::{KeptPages, covers};
 use super::part::{Loaded, Running};
 use super::{Catalogue, ListKind, load, rests};
+use crate::list_store::{KeptList, ListStore};
 use crate::topology::{BackendId, ListLimits, Topology};
 
 impl Catalogue {

@@ -233,7 +233,7 @@ impl ListWatcher {
         }
     }
 
-    /// Has the lists of one backend read again after each of its connections, where it announces no changes.
+    /// Has the lists of one backend read again after each of its connections.
     async fn keep_comparing(self: Arc<Self>, backend: BackendId, client: Arc<dyn BackendClient>) {
         let mut last = None;
         loop {

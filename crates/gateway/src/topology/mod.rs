@@ -29,7 +29,7 @@ pub use settings::{BackendEntry, ByteLimits, ListLimits, ToolFilter};
 use tokio::sync::Notify;
 pub(crate) use view::View;
 
-use crate::catalogue::ListStore;
+use crate::list_store::ListStore;
 
 /// Identifies a backend while this process runs. A backend that a changed configuration keeps has the
 /// same id before and after the change.

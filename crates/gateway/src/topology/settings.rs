@@ -7,7 +7,7 @@ use fanlight_canonical::BackendClient;
 
 use super::BackendId;
 use super::rewriting::Rewriting;
-use crate::catalogue::ListStore;
+use crate::list_store::ListStore;
 
 /// One backend, its name to clients and its filter.
 pub struct BackendEntry {
