@@ -1,10 +1,12 @@
 //! Tasks of other clients, and requests that name many tasks.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use fanlight_testkit::slicer::member;
 
 use crate::harness::Gateway;
+use crate::peers::{NOISY, request_from, session_from};
 use crate::raw_client::{LegacySession, StdioClient, legacy_request, modern_request_with, post_modern};
 use crate::scripted::{Backend, Era, Reply, Transport, config};
 
@@ -23,6 +25,44 @@ async fn legacy_server() -> Backend {
     server.on("tasks/result", Reply::result(r#"{"content":[]}"#));
     server.on("tasks/list", Reply::result(format!(r#"{{"tasks":[{{{STATE}}}]}}"#)));
     server
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_of_one_address_do_not_make_those_of_others_forgotten() {
+    for several in [false, true] {
+        let (server, other) = (legacy_server().await, Backend::start(Era::Legacy, Transport::Http).await);
+        let made = AtomicUsize::new(0);
+        server.on(
+            "tools/call",
+            Reply::compute(move |_| {
+                let id = made.fetch_add(1, Ordering::Relaxed) + 1;
+                format!(r#"{{"task":{{{}}}}}"#, STATE.replace("secret-1", &format!("secret-{id}")))
+            }),
+        );
+        let mut entries = vec![server.entry("a")];
+        entries.extend(several.then(|| other.entry("b")));
+        let text = format!(r#"{{"mcpServers":{{{}}},"limits":{{"tasks":8}}}}"#, entries.join(","));
+        let gateway = Gateway::start(&text).await;
+        let tool = if several { "a__t" } else { "t" };
+        let call = legacy_request("1", "tools/call", &format!(r#""name":"{tool}","task":{{}}"#));
+        let ann = LegacySession::open(gateway.mcp).await;
+        let own = ann.post(&call).await.messages().await.1;
+        assert_eq!(member(&own, "result.task.taskId"), Some(r#""secret-1""#), "{own}");
+        let eve = session_from(NOISY, gateway.mcp).await;
+        for _ in 0..40 {
+            let made = request_from(NOISY, gateway.mcp, "POST /mcp", &eve, &call).await;
+            assert!(made.contains("secret-"), "{made}");
+        }
+        // Not known to be another's any more, the task would be read.
+        for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
+            let request = legacy_request("1", method, r#""taskId":"secret-1""#);
+            let answer = request_from(NOISY, gateway.mcp, "POST /mcp", &eve, &request).await;
+            assert!(answer.contains("-32602"), "{method}: {answer}");
+            assert!(server.received(method).is_empty(), "{method}");
+        }
+        let own = ann.post(&legacy_request("1", "tasks/get", r#""taskId":"secret-1""#)).await.messages().await.1;
+        assert_eq!(member(&own, "result.status"), Some(r#""working""#), "{own}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,7 +7,7 @@ use crate::raw_client::{
     Connection, INITIALIZED, JSON_HEADERS, NEWEST_LEGACY, Response, StdioClient, initialize, legacy_request,
     modern_headers, modern_request,
 };
-use crate::scripted::{Backend, Era, Transport};
+use crate::scripted::{Backend, Era, Reply, Transport};
 
 const ENDPOINTS: &str = r#""endpoints":{"/mcp":{},"/mcp/readers":{"servers":["a"],"tools":{"allow":["a__read"]},"instructions":"Read only."},"/mcp/b":{"servers":["b"]}}"#;
 
@@ -164,4 +164,55 @@ async fn changed_endpoints_take_effect_at_once() {
     assert_eq!(post(&gateway, "/mcp/readers", &headers, &list).await.status, 404);
     // Not to be had back by a path that shows more.
     assert_eq!(post(&gateway, "/mcp", &headers, &list).await.status, 404);
+}
+
+/// Ten endpoints over ten servers keep the entries and their answers once for each time that they are shown, and nothing
+/// else of that size.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn endpoints_cost_the_memory_of_what_they_show() {
+    const SERVERS: usize = 10;
+    const TOOLS: usize = 50;
+    let mut servers = Vec::new();
+    for _ in 0..SERVERS {
+        servers.push(Backend::start(Era::Modern, Transport::Http).await);
+    }
+    let description = "d".repeat(4 << 10);
+    let tool = |number| {
+        format!(r#"{{"name":"tool_{number}","description":"{description}","inputSchema":{{"type":"object"}}}}"#)
+    };
+    let tools = format!(r#""tools":[{}]"#, (0..TOOLS).map(tool).collect::<Vec<_>>().join(","));
+    for server in &servers {
+        server.on("tools/list", Reply::result(Era::Modern.cacheable(&tools)));
+    }
+    let entries: Vec<_> =
+        servers.iter().enumerate().map(|(number, server)| server.entry(&format!("s{number}"))).collect();
+    let shown = u64::try_from(SERVERS * tools.len()).unwrap();
+    let views = |count: usize| {
+        let views = (0..count).map(|number| format!(r#""/mcp/{number}":{{"servers":["s{number}"]}}"#));
+        let all = std::iter::once(r#""/mcp":{}"#.to_owned()).chain(views);
+        format!(r#""endpoints":{{{}}}"#, all.collect::<Vec<_>>().join(","))
+    };
+    let mut taken = Vec::new();
+    for count in [0, SERVERS] {
+        let gateway = Gateway::start(&format!(
+            r#"{{{},"limits":{{"pageSize":1000,"workers":1}},"mcpServers":{{{}}}}}"#,
+            views(count),
+            entries.join(",")
+        ))
+        .await;
+        let path = |number: usize| if number < count { format!("/mcp/{number}") } else { "/mcp".to_owned() };
+        // More than once: what is read again is the same.
+        for number in (0..=count).chain(0..=count) {
+            let list = modern(&gateway, &path(number), "tools/list", "").await;
+            assert_eq!(names(&list).len(), if number < count { TOOLS } else { SERVERS * TOOLS }, "{number}");
+        }
+        // As many requests in both cases, so that connections and spans count for both.
+        for _ in count..2 * SERVERS {
+            modern(&gateway, "/mcp", "server/discover", "").await;
+        }
+        taken.push(gateway.memory());
+    }
+    let [one, ten] = taken[..] else { panic!("{taken:?}") };
+    let more = ten.saturating_sub(one);
+    assert!(more < 2 * shown, "{one} bytes for one, {more} more for ten, which show {shown} once more");
 }

@@ -4,11 +4,10 @@ import { get, text } from "./api.js";
 import { badge, empty, fill, h } from "./dom.js";
 import { clock, plural } from "./format.js";
 import { element, member, view } from "./json.js";
+import { interval } from "./live.js";
 import { runner } from "./runner.js";
 
 const KINDS = [["tools", "Tools"], ["resources", "Resources"], ["resourceTemplates", "Templates"], ["prompts", "Prompts"]];
-/** How long the lists are used before they are requested again. */
-const FRESH = 5000;
 /** Most entries that are shown without a search. */
 const MOST = 500;
 
@@ -87,7 +86,7 @@ const latest = { endpoint: undefined, at: 0, raw: "" };
 
 /** The lists that an endpoint shows, requested once while the page is used. */
 async function known(endpoint, signal) {
-  if (latest.endpoint !== endpoint || Date.now() - latest.at > FRESH) {
+  if (latest.endpoint !== endpoint || Date.now() - latest.at > interval("listsMs", 5000)) {
     const query = endpoint === "" ? "" : `?${new URLSearchParams({ endpoint })}`;
     const raw = await text(`/api/catalogue${query}`, signal);
     Object.assign(latest, { endpoint, at: Date.now(), raw });

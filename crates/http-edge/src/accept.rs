@@ -15,10 +15,12 @@ use crate::limit::{ConcurrencyLimit, Permit};
 use crate::usage::ConnectionUse;
 use crate::waiting::WaitingConnections;
 
-/// The pause after an error that concerns the listener.
+/// The pause after an error that concerns the listener. No option: such errors are a shortage of the system, which a
+/// shorter pause makes worse.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
-/// How often connections are looked for that may end for those that wait.
+/// How often connections are looked for that may end for those that wait. No option: it is the accuracy of a wait that
+/// `timeouts` bound.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Peers for which that is done at once: each takes a look at all connections.

@@ -312,7 +312,8 @@ impl Response {
     }
 
     fn originate(key: &str, body: &Json, is_error: bool) -> Self {
-        let mut object = ObjectBuilder::new();
+        const ENVELOPE: usize = br#""jsonrpc":"2.0","id":null,"":"#.len();
+        let mut object = ObjectBuilder::with_capacity(ENVELOPE + key.len() + body.bytes().len());
         object.string("jsonrpc", "2.0").member("id", &Json::null()).member(key, body);
         let text = object.finish();
         let end = text.bytes().len() - 1;

@@ -24,10 +24,10 @@ pub(crate) use self::call_permit::{CallPermit, Reacquiring};
 /// Bounds the requests of one client.
 const CLIENT: Share = Share { for_each_free: 7, kept: [(4, 1), (8, 2)] };
 /// Bounds the requests of one owner.
-const OWNER: Share = Share { for_each_free: 15, kept: [(8, 1), (8, 1)] };
+pub(crate) const OWNER: Share = Share { for_each_free: 15, kept: [(8, 1), (8, 1)] };
 
 /// How many of something one may take.
-struct Share {
+pub(crate) struct Share {
     /// As many for each that stays free.
     for_each_free: usize,
     /// With so many in all, so many are kept for others.
@@ -36,7 +36,7 @@ struct Share {
 
 impl Share {
     /// Whether one more may be taken where one has taken so many, so many are `free`, and there are so many in `all`.
-    fn allows(&self, taken: usize, free: usize, all: usize) -> bool {
+    pub(crate) fn allows(&self, taken: usize, free: usize, all: usize) -> bool {
         let kept = self.kept.iter().filter(|(of, _)| all >= *of).map(|(_, kept)| *kept).max().unwrap_or(0);
         taken == 0 || (free > kept && taken < self.for_each_free.saturating_mul(free))
     }

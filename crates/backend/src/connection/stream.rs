@@ -15,9 +15,9 @@ use tokio::time::timeout;
 use super::Connection;
 use crate::request::deadline::{CallProgress, PausableDeadline};
 
-/// How long the first call waits. Some servers send not even the head of the stream before the first message.
-const OPENING: Duration = Duration::from_secs(2);
-/// How long it waits at a server that is known for that.
+/// How long the first call of a session waits at a server that did not open the stream in time before. Some servers send not
+/// even the head of the stream before the first message. No option: it is what a server that opens the stream needs on a
+/// slow network, and a server that opens it late has shown that it does so whatever the wait.
 const LATE_OPENING: Duration = Duration::from_millis(100);
 
 /// The stream outside of calls, and the calls that a request on it may belong to.
@@ -54,7 +54,11 @@ impl OutsideStream {
     ) -> RunningGuard<'_> {
         if !*self.is_settled.borrow() {
             let is_late = &connection.context.stream_is_late;
-            let limit = if is_late.load(Ordering::Relaxed) { LATE_OPENING } else { OPENING };
+            let opening = connection.context.timeouts.stream_opening;
+            let limit = match is_late.load(Ordering::Relaxed) {
+                true => LATE_OPENING.min(opening),
+                false => opening,
+            };
             let mut settled = self.is_settled.subscribe();
             // The sender lives as long as `self`.
             let settled = settled.wait_for(|is_settled| *is_settled);

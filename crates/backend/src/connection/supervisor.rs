@@ -28,9 +28,6 @@ use crate::transport::http::{HttpEndpoint, HttpTransport};
 use crate::transport::stdio::{self, ProcessSettings};
 use fanlight_canonical::BackendError;
 
-/// A process that ran this long did not fail at its start.
-const STABLE: Duration = Duration::from_secs(5);
-
 /// How a backend is doing.
 #[derive(Clone, Default)]
 pub(crate) struct State {
@@ -201,7 +198,8 @@ impl Supervisor {
                     if loss == Loss::EraDoubt {
                         remembered = given;
                     }
-                    let is_stable = !connection.is_channel() || connection.age() >= STABLE;
+                    let is_stable =
+                        !connection.is_channel() || connection.age() >= self.settings.timeouts.stable_connection;
                     if is_stable {
                         backoff.reset();
                         (early_ends, failures) = (0, 0);

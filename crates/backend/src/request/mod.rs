@@ -159,7 +159,8 @@ pub(crate) fn span_outcome(outcome: &Result<Reply, BackendError>) -> Result<&Res
     }
 }
 
-/// The most messages that a server may send at once.
+/// The most messages that a server may send at once. No option: `limits.message` bounds the bytes, and no real batch
+/// comes near.
 const MOST_IN_BATCH: usize = 10_000;
 
 /// The messages in one frame. 2025-03-26 alone lets a server send several at once.

@@ -23,7 +23,8 @@ use crate::request::trace::server_request_answered;
 use crate::request::{pong_text, refusal_text};
 use fanlight_canonical::ServerRequest;
 
-/// Notifications of the client that name one request and wait to be sent to the server.
+/// Notifications of the client that name one request and wait to be sent to the server. No option: they are the
+/// progress of an answer, of which later ones count.
 const NOTICES: usize = 16;
 
 /// Why a request is not answered whose call was cancelled or has failed.

@@ -39,7 +39,8 @@ use fanlight_canonical::{BackendError, Call, CallContext, Listen, Listening, Pee
 use legacy_era::{Finding, LegacyEra, Refusal};
 use sharing::Sharing;
 
-/// Bounds of the interval between looks for idle connections, which is a quarter of their allowed idle time.
+/// Bounds of the interval between looks for idle connections, which is a quarter of their allowed idle time. No option:
+/// it follows from `timeouts.backendSessionIdle`.
 const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(60));
 
 pub(crate) struct SessionPool {
@@ -572,5 +573,5 @@ fn open(
         patience: settings.timeouts.connect,
     };
     tasks.spawn(worker.run());
-    SupervisedConnection::new(state, wanted, end, declared, peer)
+    SupervisedConnection::new(state, wanted, end, declared, peer, settings.timeouts.connect_on_call)
 }

@@ -8,7 +8,8 @@ use tokio::sync::mpsc;
 
 use super::{Origin, SubscriptionRegistry, TaskProgress};
 
-/// Capacity for server requests and cancellations that wait to be handled.
+/// Capacity for server requests and cancellations that wait to be handled. No option: `limits.serverRequests` bounds
+/// those that a client has open.
 const QUEUE: usize = 32;
 
 /// What a server requests outside of calls.

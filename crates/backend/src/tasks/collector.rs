@@ -5,7 +5,6 @@
 //! take to answer a server request.
 
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 
 use fanlight_canonical::{
     BackendError, Call, CallContext, MessageReceiver, ServerMessage, ServerMessages, ServerRequest,
@@ -13,17 +12,15 @@ use fanlight_canonical::{
 use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{CallProgress, TaskId, Translator, task_params};
+use super::{CallProgress, TaskId, Translator, WaitPermit, task_params};
 use crate::request::declared::Declared;
 
 /// Messages of a task that wait to be collected.
 const QUEUE: usize = 16;
-/// How long the answer to a `tasks/get` waits for the first server request.
-const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
 /// Collects the server requests of one task until it is dropped.
 #[derive(Debug)]
@@ -59,7 +56,7 @@ impl Translator {
         client: &CallContext,
     ) -> Result<Json, BackendError> {
         let collector = self.collector(task, origin, client)?;
-        Ok(timeout(FIRST_REQUEST, collector.first()).await.unwrap_or_else(|_| Json::empty_object()))
+        Ok(timeout(self.inner.timeouts().task_input, collector.first()).await.unwrap_or_else(|_| Json::empty_object()))
     }
 
     fn collector(
@@ -75,13 +72,13 @@ impl Translator {
         {
             return Ok(collector);
         }
-        let permit = self.permit()?;
+        let permit = self.permit(&client.peer)?;
         let state = State { open: Vec::new(), declared: declared(), used: Instant::now(), ended: false };
         let end = self.shutdown.child_token();
         let (state, _) = watch::channel(state);
         let collector = Arc::new(InputCollector { state: state.clone(), _end: end.clone().drop_guard() });
         let lifetime = self.inner.timeouts().question;
-        self.collectors.insert(task.key(client), Arc::clone(&collector), task.name.len(), lifetime);
+        self.collectors.insert(task.key(client), Arc::clone(&collector), &client.peer, task.name.len(), lifetime);
         let (messages, receiver) = ServerMessages::channel(QUEUE);
         let (context, params) = (Arc::clone(origin), Some(task_params(&task.json)));
         let call = Call { method: Method::TaskResult, params, context, messages };
@@ -95,7 +92,7 @@ impl Translator {
         mut messages: MessageReceiver,
         state: watch::Sender<State>,
         end: CancellationToken,
-        _permit: OwnedSemaphorePermit,
+        _permit: WaitPermit,
     ) {
         let progress = CallProgress::default();
         let mut exchange = self.inner.exchange_unlimited(&call, &progress);

@@ -26,7 +26,7 @@ impl Translator {
         let Some(created) = response.result().and_then(|result| created_to_extension(&result)) else {
             return Ok(response);
         };
-        self.record_owner(&call.context.caller, &created, created.get("ttlMs"), true);
+        self.record_owner(&call.context.caller, &call.context.peer, &created, created.get("ttlMs"), true);
         self.record_origin(&call.context, &created);
         Ok(response.with_body(&created))
     }
@@ -160,7 +160,7 @@ impl Translator {
         let info = origin.client_info.as_ref().map_or(0, |info| info.bytes().len());
         let bytes = id.len() + origin.capabilities.bytes().len() + info;
         let key = (client.caller.holder().clone(), id);
-        self.origins.insert(key, Arc::new(origin), bytes, self.lifetime(created.get("ttlMs")));
+        self.origins.insert(key, Arc::new(origin), &client.peer, bytes, self.lifetime(created.get("ttlMs")));
     }
 }
 

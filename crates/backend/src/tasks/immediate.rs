@@ -46,7 +46,7 @@ impl Translator {
         });
         let bytes = result.bytes().len() + task.id.len();
         let key = (call.context.caller.holder().clone(), task.id.clone());
-        if !self.immediate.insert(key, Arc::clone(&task), bytes, task.ttl) {
+        if !self.immediate.insert(key, Arc::clone(&task), &call.context.peer, bytes, task.ttl) {
             return None;
         }
         let mut created = ObjectBuilder::new();

@@ -28,19 +28,19 @@ mod requested_client;
 mod table;
 mod translate;
 mod wait;
+mod wait_limit;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fanlight_canonical::{
-    BackendClient, BackendError, BackendStatus, Call, CallContext, Caller, Listen, Listening, Pending, ProcessOutput,
-    ServerMessages, SessionKey, TaskDialect,
+    BackendClient, BackendError, BackendStatus, Call, CallContext, Caller, Listen, Listening, Peer, Pending,
+    ProcessOutput, ServerMessages, SessionKey, TaskDialect,
 };
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Json, Method, Notification, Response, RpcError, code};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -55,8 +55,10 @@ pub(crate) use inner::InnerClient;
 use notifications::TaskNotifications;
 use owners::TaskOwners;
 use table::{Table, TaskKey};
+use wait_limit::{WaitLimit, WaitPermit};
 
-/// State of a task besides its result, in bytes: a client's capabilities above all.
+/// State of a task besides its result, in bytes: a client's capabilities above all. No option: `limits.tasks` is the
+/// one for users; this turns it into bytes.
 const MAX_TASK_STATE: usize = 32 << 10;
 /// The message for a task of another client: the specification's example for one that does not exist (2025-11-25
 /// basic/utilities/tasks, Protocol Errors).
@@ -71,8 +73,7 @@ struct Translator {
     /// All clients share one session at the server, whatever its era.
     shared: bool,
     /// One permit for each wait for a task.
-    waits: Arc<Semaphore>,
-    max_waits: usize,
+    waits: WaitLimit,
     /// Largest kept capabilities of a client, in bytes.
     max_description: usize,
     /// Inputs that one task may ask for.
@@ -103,7 +104,7 @@ impl TaskTranslation {
         tasks: TaskTracker,
         shutdown: CancellationToken,
     ) -> Self {
-        let limit = limits.tasks.clamp(1, Semaphore::MAX_PERMITS);
+        let limit = limits.tasks.max(1);
         let bytes = limit.saturating_mul(MAX_TASK_STATE);
         let owners: Arc<dyn TaskOwners> = Arc::new(owners::InMemory::new(limit));
         let followed = Arc::new(FollowedTasks::new(limit));
@@ -112,8 +113,7 @@ impl TaskTranslation {
         let translator = Arc::new(Translator {
             inner,
             shared,
-            waits: Arc::new(Semaphore::new(limit)),
-            max_waits: limit,
+            waits: WaitLimit::new(limit),
             max_description: limits.client_description,
             task_inputs: limits.task_inputs,
             owners,
@@ -267,7 +267,7 @@ impl Translator {
     fn record_created(self: &Arc<Self>, client: &Arc<CallContext>, task: Option<&Json>, server: TaskDialect) {
         if let Some(task) = task {
             let ttl = task.get(if server == TaskDialect::Requested { "ttl" } else { "ttlMs" });
-            self.record_owner(&client.caller, task, ttl, true);
+            self.record_owner(&client.caller, &client.peer, task, ttl, true);
             // In a session of its own the client is notified without being followed.
             if server == TaskDialect::Extension || self.shared {
                 self.follow(client, task);
@@ -276,9 +276,9 @@ impl Translator {
     }
 
     /// Records that a caller has made or asked for a task.
-    fn record_owner(&self, owner: &Caller, task: &Json, ttl: Option<Json>, is_maker: bool) {
+    fn record_owner(&self, owner: &Caller, peer: &Peer, task: &Json, ttl: Option<Json>, is_maker: bool) {
         if let Some(id) = task.get("taskId").as_ref().and_then(Json::as_str) {
-            self.owners.add(&id, owner, is_maker, self.lifetime(ttl));
+            self.owners.add(&id, owner, peer, is_maker, self.lifetime(ttl));
         }
     }
 
@@ -299,10 +299,9 @@ impl Translator {
         self.ask(method, params, context, &ServerMessages::discard()).await
     }
 
-    /// A permit to wait for a task.
-    fn permit(&self) -> Result<OwnedSemaphorePermit, BackendError> {
-        let busy = |_| BackendError::Busy { limit: self.max_waits };
-        Arc::clone(&self.waits).try_acquire_owned().map_err(busy)
+    /// A permit to wait for a task, for a client of `peer`.
+    fn permit(&self, peer: &Peer) -> Result<WaitPermit, BackendError> {
+        self.waits.acquire(peer).ok_or(BackendError::Busy { limit: self.waits.limit() })
     }
 
     /// Waits for a task. That may take longer than a call, whose deadline is paused. The task's `ttl` is

@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fanlight_canonical::Caller;
+use fanlight_canonical::{Caller, Peer};
 
 use super::MAX_TASK_STATE;
 use super::table::Table;
 
-/// Owners of tasks with the same id that are recorded.
+/// Owners of tasks with the same id that are recorded. No option: only made-up ids are those of many tasks.
 const MAX_OWNERS: usize = 16;
 
 /// The owners of tasks. A task that another client has made ([`Caller::owns_what_is_of`]) is treated as one that does
@@ -17,8 +17,8 @@ const MAX_OWNERS: usize = 16;
 /// No method waits: an implementation that replicas share answers from the owners that it has seen.
 pub(crate) trait TaskOwners: Send + Sync {
     /// Records that a task was made for `owner`, or that `owner` has asked for a task whose maker is
-    /// not known.
-    fn add(&self, task: &str, owner: &Caller, is_maker: bool, lifetime: Duration);
+    /// not known. It takes a share of `peer`.
+    fn add(&self, task: &str, owner: &Caller, peer: &Peer, is_maker: bool, lifetime: Duration);
 
     /// Whether a task was made for another client, and none of the same id for this one.
     fn is_foreign(&self, task: &str, caller: &Caller) -> bool;
@@ -51,7 +51,7 @@ impl InMemory {
 }
 
 impl TaskOwners for InMemory {
-    fn add(&self, task: &str, owner: &Caller, is_maker: bool, lifetime: Duration) {
+    fn add(&self, task: &str, owner: &Caller, peer: &Peer, is_maker: bool, lifetime: Duration) {
         let new = || Owner { caller: owner.clone(), is_maker, number: self.next.fetch_add(1, Ordering::Relaxed) };
         let is_recorded = self.owners.change(&task.to_owned(), |owners| {
             let is_full = owners.len() >= MAX_OWNERS;
@@ -63,7 +63,7 @@ impl TaskOwners for InMemory {
             true
         });
         if !is_recorded {
-            self.owners.insert(task.to_owned(), vec![new()], task.len(), lifetime);
+            self.owners.insert(task.to_owned(), vec![new()], peer, task.len(), lifetime);
         }
     }
 
@@ -102,11 +102,11 @@ mod tests {
     async fn task_of_an_unauthenticated_client_is_foreign_to_other_sessions() {
         let owners = InMemory::new(8);
         let of = |session| Caller::session_of(Principal::anonymous(), SessionKey(session));
-        owners.add("t", &of(1), true, Duration::from_secs(9));
+        owners.add("t", &of(1), &Peer::Local, true, Duration::from_secs(9));
         assert!(owners.is_foreign("t", &of(2)) && owners.is_foreign("t", &Caller::request_of(Principal::anonymous())));
         assert!(!owners.is_foreign("t", &of(1)));
         // Asking for it does not make it theirs.
-        owners.add("t", &of(2), false, Duration::from_secs(9));
+        owners.add("t", &of(2), &Peer::Local, false, Duration::from_secs(9));
         assert!(owners.is_foreign("t", &of(2)) && !owners.is_foreign("t", &of(1)));
     }
 
@@ -116,7 +116,7 @@ mod tests {
         let [ann, bob, eve] =
             ["ann", "bob", "eve"].map(|name| Caller::session_of(Principal::named("issuer", name), SessionKey::fresh()));
         let is_foreign = |task, caller: &Caller| owners.is_foreign(task, caller);
-        let add = |task, caller, is_maker| owners.add(task, caller, is_maker, Duration::from_secs(9));
+        let add = |task, caller, is_maker| owners.add(task, caller, &Peer::Local, is_maker, Duration::from_secs(9));
         add("asked", &ann, false);
         assert!(!is_foreign("asked", &bob) && !is_foreign("unknown", &bob));
         add("made", &ann, true);

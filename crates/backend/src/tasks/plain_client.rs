@@ -29,11 +29,11 @@ impl Translator {
         if let Some(response) = self.call_without_task(call, progress).await? {
             return Ok(response);
         }
-        let _permit = self.permit()?;
+        let _permit = self.permit(&call.context.peer)?;
         let response = self.inner.exchange(&as_task(call), progress).await?;
         let Some(task) = response.result().and_then(|result| result.get("task")) else { return Ok(response) };
         let Some(id) = task.get("taskId").filter(|id| id.as_str().is_some()) else { return Ok(response) };
-        self.record_owner(&unlisted(call), &task, task.get("ttl"), true);
+        self.record_owner(&unlisted(call), &call.context.peer, &task, task.get("ttl"), true);
         let (context, messages) = (Arc::new(without_progress(&call.context)), &call.messages);
         let mut cancel = CancelOnDrop { translator: Arc::clone(self), context, id: id.clone(), armed: true };
         let token = Some(progress.id.load(Ordering::Relaxed));
@@ -47,17 +47,17 @@ impl Translator {
         let mut response = self.inner.exchange(call, progress).await?;
         let mut permit = None;
         if requires_extension(&response) {
-            permit = Some(self.permit()?);
+            permit = Some(self.permit(&call.context.peer)?);
             let context = Arc::new(with_extension(&call.context));
             response = self.inner.exchange(&Call { context, ..call.clone() }, progress).await?;
         }
         let Some(task) = response.result() else { return Ok(response) };
         let Some(id) = created(&task) else { return Ok(response) };
-        self.record_owner(&unlisted(call), &task, task.get("ttlMs"), true);
+        self.record_owner(&unlisted(call), &call.context.peer, &task, task.get("ttlMs"), true);
         let context = Arc::new(without_progress(&with_extension(&call.context)));
         let (translator, armed) = (Arc::clone(self), true);
         let mut cancel = CancelOnDrop { translator, context: Arc::clone(&context), id: id.clone(), armed };
-        let permit = permit.map_or_else(|| self.permit(), Ok);
+        let permit = permit.map_or_else(|| self.permit(&call.context.peer), Ok);
         let _permit = permit.map_err(|error| BackendError::Malformed {
             reason: format!("a task that was not requested, and that cannot be awaited: {error}"),
         })?;

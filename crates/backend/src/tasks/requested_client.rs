@@ -18,7 +18,7 @@ use super::{
     refusal, task_params, with_extension, without_progress,
 };
 
-/// Tasks on one page of a list.
+/// Tasks on one page of a list. No option: the server chooses the size of pages, and clients read all of them.
 const PAGE: usize = 20;
 /// A modern server acknowledges a cancellation before it takes effect, but a legacy client is to get
 /// the cancelled task. How often the task is read for that, and the delay between.
@@ -51,7 +51,7 @@ impl Translator {
         }
         let Some(created) = self.keep(call, &result) else { return Ok(response) };
         if let Some(task) = created.result().and_then(|result| result.get("task")) {
-            self.record_owner(&call.context.caller, &task, None, true);
+            self.record_owner(&call.context.caller, &call.context.peer, &task, None, true);
         }
         Ok(created)
     }
@@ -82,7 +82,7 @@ impl Translator {
                 Ok(response.with_body(&task_to_legacy(&state)))
             }
             Method::TaskResult => {
-                let _permit = self.permit()?;
+                let _permit = self.permit(&call.context.peer)?;
                 let context = Arc::new(without_progress(&with_extension(&call.context)));
                 let (messages, id) = (&call.messages, &task.json);
                 let wait = ExtensionWait { translator: self, context: &context, messages, id, names_task: true };
@@ -98,7 +98,7 @@ impl Translator {
     }
 
     fn record_asked(&self, client: &CallContext, task: &Json) {
-        self.record_owner(&client.caller, task, task.get("ttlMs"), false);
+        self.record_owner(&client.caller, &client.peer, task, task.get("ttlMs"), false);
     }
 
     async fn cancel_requested(&self, call: &Call, id: &Json) -> Result<Response, BackendError> {

@@ -1,11 +1,12 @@
-//! A table that is bounded in number and size and whose entries expire.
+//! A table that is bounded in number and size and whose entries expire. Peers share it: the one that has most loses
+//! first.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fanlight_canonical::Holder;
+use fanlight_canonical::{Holder, Peer};
 use tokio::time::Instant;
 
 /// A task of one principal at one endpoint. Servers may give the same id to tasks of different clients.
@@ -20,11 +21,21 @@ pub(super) struct Table<K, V> {
 
 struct Entries<K, V> {
     by_key: HashMap<K, Entry<V>>,
+    total: Amount,
+    /// Of those that have any.
+    of_peers: HashMap<Peer, Amount>,
+}
+
+/// How much there is of something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Amount {
+    entries: usize,
     bytes: usize,
 }
 
 struct Entry<V> {
     value: V,
+    peer: Peer,
     bytes: usize,
     lifetime: Duration,
     expires: Instant,
@@ -33,26 +44,30 @@ struct Entry<V> {
 impl<K: Clone + Eq + Hash, V: Clone> Table<K, V> {
     /// A table of at most `max_entries` entries, which take at most `max_bytes` bytes.
     pub(super) fn new(max_entries: usize, max_bytes: usize) -> Self {
-        Self { max_entries, max_bytes, entries: Mutex::new(Entries { by_key: HashMap::new(), bytes: 0 }) }
+        let entries = Entries { by_key: HashMap::new(), total: Amount::default(), of_peers: HashMap::new() };
+        Self { max_entries, max_bytes, entries: Mutex::new(entries) }
     }
 
-    /// Inserts a value that takes `bytes` bytes with its key, for `lifetime`. If the table is full, the entries that
-    /// expire first are removed; returns false if that does not suffice.
-    pub(super) fn insert(&self, key: K, value: V, bytes: usize, lifetime: Duration) -> bool {
+    /// Inserts a value of `peer` that takes `bytes` bytes with its key, for `lifetime`. If the table is full, the entries
+    /// that expire first are removed, of the peer that has most: never of one that has less than `peer`. Returns false if
+    /// that does not suffice.
+    pub(super) fn insert(&self, key: K, value: V, peer: &Peer, bytes: usize, lifetime: Duration) -> bool {
         if bytes > self.max_bytes || self.max_entries == 0 {
             return false;
         }
         let mut entries = self.lock();
         entries.remove_expired();
         entries.remove(&key);
-        while entries.by_key.len() >= self.max_entries || entries.bytes.saturating_add(bytes) > self.max_bytes {
-            let first = entries.by_key.iter().min_by_key(|(_, entry)| entry.expires).map(|(key, _)| key.clone());
-            let Some(first) = first else { return false };
+        loop {
+            let is_full = entries.total.entries >= self.max_entries;
+            if !is_full && entries.total.bytes.saturating_add(bytes) <= self.max_bytes {
+                break;
+            }
+            let Some(first) = entries.first_to_lose(peer, is_full) else { return false };
             entries.remove(&first);
         }
-        entries.bytes += bytes;
         let expires = Instant::now() + lifetime;
-        entries.by_key.insert(key, Entry { value, bytes, lifetime, expires });
+        entries.add(key, Entry { value, peer: peer.clone(), bytes, lifetime, expires });
         true
     }
 
@@ -103,20 +118,45 @@ impl<V> Entry<V> {
     }
 }
 
-impl<K: Eq + Hash, V> Entries<K, V> {
+impl<K: Clone + Eq + Hash, V> Entries<K, V> {
+    /// The entry that expires first of the peer that has most; of several, of the newcomer.
+    fn first_to_lose(&self, newcomer: &Peer, is_full: bool) -> Option<K> {
+        let rank =
+            |peer: &Peer, amount: &Amount| (if is_full { amount.entries } else { amount.bytes }, peer == newcomer);
+        let (noisiest, _) = self.of_peers.iter().max_by_key(|(peer, amount)| rank(peer, amount))?;
+        let own = self.by_key.iter().filter(|(_, entry)| entry.peer == *noisiest);
+        own.min_by_key(|(_, entry)| entry.expires).map(|(key, _)| key.clone())
+    }
+
+    fn add(&mut self, key: K, entry: Entry<V>) {
+        let of_peer = self.of_peers.entry(entry.peer.clone()).or_default();
+        for amount in [of_peer, &mut self.total] {
+            amount.entries += 1;
+            amount.bytes += entry.bytes;
+        }
+        self.by_key.insert(key, entry);
+    }
+
     fn remove_expired(&mut self) {
-        let mut freed = 0;
-        self.by_key.retain(|_, entry| {
-            freed += if entry.is_live() { 0 } else { entry.bytes };
-            entry.is_live()
-        });
-        self.bytes -= freed;
+        let expired: Vec<_> =
+            self.by_key.iter().filter(|(_, entry)| !entry.is_live()).map(|(key, _)| key.clone()).collect();
+        for key in expired {
+            self.remove(&key);
+        }
     }
 
     fn remove(&mut self, key: &K) -> Option<V> {
-        let entry = self.by_key.remove(key)?;
-        self.bytes -= entry.bytes;
-        Some(entry.value)
+        let Entry { value, peer, bytes, .. } = self.by_key.remove(key)?;
+        if let Some(of_peer) = self.of_peers.get_mut(&peer) {
+            for amount in [&mut *of_peer, &mut self.total] {
+                amount.entries -= 1;
+                amount.bytes -= bytes;
+            }
+            if of_peer.entries == 0 {
+                self.of_peers.remove(&peer);
+            }
+        }
+        Some(value)
     }
 }
 
@@ -136,31 +176,54 @@ mod tests {
     async fn table_is_bounded_in_number_and_size() {
         let table = Table::new(2, 100);
         let get = |id| table.get(&key(id));
-        assert!(table.insert(key("a"), 1, 40, 3 * SECOND));
-        assert!(table.insert(key("b"), 2, 40, 2 * SECOND));
+        assert!(table.insert(key("a"), 1, &Peer::Local, 40, 3 * SECOND));
+        assert!(table.insert(key("b"), 2, &Peer::Local, 40, 2 * SECOND));
         // The entry that expires first is removed.
-        assert!(table.insert(key("c"), 3, 40, SECOND));
+        assert!(table.insert(key("c"), 3, &Peer::Local, 40, SECOND));
         assert_eq!((get("a"), get("b"), get("c")), (Some(1), None, Some(3)));
-        assert!(table.insert(key("d"), 4, 90, SECOND));
+        assert!(table.insert(key("d"), 4, &Peer::Local, 90, SECOND));
         assert_eq!((get("a"), get("c"), get("d")), (None, None, Some(4)));
-        assert!(!table.insert(key("e"), 5, 101, SECOND));
+        assert!(!table.insert(key("e"), 5, &Peer::Local, 101, SECOND));
         assert_eq!(table.all(), [(key("d"), 4)]);
-        assert!(table.insert(key("d"), 7, 100, SECOND));
+        assert!(table.insert(key("d"), 7, &Peer::Local, 100, SECOND));
         assert_eq!(table.remove(&key("d")), Some(7));
-        assert!(table.insert(key("f"), 8, 100, SECOND));
+        assert!(table.insert(key("f"), 8, &Peer::Local, 100, SECOND));
     }
 
     #[tokio::test(start_paused = true)]
     async fn entries_expire_unless_touched() {
         let table = Table::new(9, 99);
-        table.insert(key("a"), 1, 50, 2 * SECOND);
-        table.insert(key("b"), 2, 49, 2 * SECOND);
+        table.insert(key("a"), 1, &Peer::Local, 50, 2 * SECOND);
+        table.insert(key("b"), 2, &Peer::Local, 49, 2 * SECOND);
         advance(SECOND).await;
         assert_eq!((table.get(&key("a")), table.touch(&key("b"))), (Some(1), Some(2)));
         advance(SECOND).await;
         assert_eq!((table.get(&key("a")), table.get(&key("b"))), (None, Some(2)));
-        assert!(table.insert(key("c"), 3, 50, SECOND));
+        assert!(table.insert(key("c"), 3, &Peer::Local, 50, SECOND));
         advance(2 * SECOND).await;
         assert!(table.all().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn peer_with_most_loses_first() {
+        let peer = |last| Peer::Address([10, 0, 0, last].into());
+        let table = Table::new(4, 100);
+        let insert = |id, of, bytes| table.insert(key(id), 0, &peer(of), bytes, SECOND);
+        let kept = || {
+            let mut kept: Vec<_> = table.all().into_iter().map(|(key, _)| key).collect();
+            kept.sort();
+            kept.concat()
+        };
+        assert!(insert("a", 1, 10) && insert("b", 2, 10) && insert("c", 2, 10));
+        advance(SECOND / 2).await;
+        assert!(insert("d", 2, 10) && insert("e", 2, 10) && insert("f", 2, 10));
+        assert!(kept().starts_with('a') && kept().len() == 4, "{}", kept());
+        assert!(insert("g", 3, 10) && insert("h", 3, 10) && kept().contains('a'), "{}", kept());
+        // By bytes, where those are what is short.
+        assert!(table.remove(&key("g")).is_some() && insert("i", 2, 60));
+        assert!(insert("j", 1, 30) && !kept().contains('i') && kept().contains('a'), "{}", kept());
+        advance(SECOND).await;
+        assert!(insert("k", 1, 100));
+        assert_eq!(table.lock().of_peers.len(), 1);
     }
 }

@@ -41,7 +41,8 @@ impl FanlightConfig {
         }
         let is_rewriting = kind == Kind::FanlightRewriting;
         if is_rewriting {
-            text += "endpoints:\n  /mcp: {}\n";
+            // Has a filter that hides nothing, so that as much is listed and called as without.
+            text += "endpoints:\n  /mcp: { tools: { deny: [\"hidden_*\"] } }\n";
             for number in 1..10 {
                 let _ =
                     writeln!(text, "  /mcp/{number}: {{ servers: [s{number}], tools: {{ deny: [\"*filler_00*\"] }} }}");

@@ -17,7 +17,8 @@ use super::memory::ReservedBytes;
 use super::needs::{ListReading, Needs};
 use crate::merge::Contribution;
 
-/// A reading that takes this long and fails is one that requests should not wait for.
+/// A reading that takes this long and fails is one that requests should not wait for. No option: lists of such a server
+/// are served from before and read in the background, whatever this is.
 const SLOW: Duration = Duration::from_millis(500);
 
 /// A backend's list as it was read.
@@ -129,7 +130,13 @@ impl Part {
                 is_new
             }
             Some(Loaded { contribution: last, needs, .. }) => {
-                is_other(&last) || last.is_stale || last.results != loaded.contribution.results || needs != loaded.needs
+                let is_new = is_other(&last) || last.is_stale || needs != loaded.needs;
+                let is_same_list = last.results == loaded.contribution.results;
+                if is_same_list {
+                    // The text that the newest snapshot has, so that it is not kept twice.
+                    loaded.contribution.results = last.results;
+                }
+                is_new || !is_same_list
             }
             None => true,
         };

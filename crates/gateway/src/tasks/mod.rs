@@ -21,12 +21,13 @@ use memchr::memmem;
 use tokio::time::timeout;
 
 pub use self::owners::TaskLimits;
-use self::owners::{Evidence, MemoryOwners, TaskKey, TaskOwners};
+use self::owners::{Evidence, Learnt, MemoryOwners, TaskKey, TaskOwners};
 use crate::cursor::CursorSeal;
 use crate::fault;
 use crate::topology::{BackendId, Filtered, View};
 
-/// Tasks of one request whose owners are asked for at the same time.
+/// Tasks of one request whose owners are asked for at the same time. No option: `limits.unknownTasks` is the bound for
+/// users; this only orders the requests.
 const ASKED_AT_ONCE: usize = 16;
 
 /// The tasks of all backends.
@@ -84,7 +85,8 @@ impl Tasks {
 
     async fn learn(&self, context: &CallContext, state: &Json, backend: BackendId, evidence: Evidence) {
         if let Some((task, kept_for)) = owners::id_and_time(state, &self.limits) {
-            self.owners.learn(TaskKey::new(&context.caller, &task), backend, kept_for, evidence).await;
+            let learnt = Learnt { backend, peer: context.peer.clone(), kept_for, evidence };
+            self.owners.learn(TaskKey::new(&context.caller, &task), learnt).await;
         }
     }
 

@@ -1,15 +1,15 @@
 //! Which backend each task belongs to, as far as that is known.
 //!
-//! Bounded; an entry also expires some time after its task may. Forgetting costs no more than asking
-//! the backends again.
+//! Bounded, and shared among peers: the one that has most loses first. An entry also expires some time after its task
+//! may. Forgetting costs no more than asking the backends again.
 
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fanlight_canonical::{Caller, Holder, SessionKey};
+use fanlight_canonical::{Caller, Holder, Peer, SessionKey, Shares};
 use fanlight_protocol::Json;
 use futures_util::future::{BoxFuture, FutureExt as _, ready};
-use quick_cache::unsync::Cache;
 use tokio::time::Instant;
 
 use crate::topology::BackendId;
@@ -28,7 +28,7 @@ pub struct TaskLimits {
     pub longest: Duration,
 }
 
-/// Longer ids are not remembered, in bytes.
+/// Longer ids are not remembered, in bytes. No option: no real id comes near, and a longer one is looked up.
 const LONGEST_ID: usize = 1024;
 
 /// How an owner became known.
@@ -59,53 +59,112 @@ impl TaskKey {
 pub(super) trait TaskOwners: Send + Sync {
     /// The backend that has this task, if it is known.
     fn find(&self, task: &TaskKey) -> BoxFuture<'_, Option<BackendId>>;
-    /// Remembers the backend for as long as `kept_for`.
-    fn learn(&self, task: TaskKey, owner: BackendId, kept_for: Duration, evidence: Evidence) -> BoxFuture<'_, ()>;
+    /// Remembers the backend for as long as it says.
+    fn learn(&self, task: TaskKey, learnt: Learnt) -> BoxFuture<'_, ()>;
     /// Forgets the backend of this task.
     fn forget(&self, task: &TaskKey) -> BoxFuture<'_, ()>;
 }
 
+/// What has become known of a task.
+#[derive(Clone, Debug)]
+pub(super) struct Learnt {
+    pub(super) backend: BackendId,
+    /// Whose share of the limit it takes.
+    pub(super) peer: Peer,
+    pub(super) kept_for: Duration,
+    pub(super) evidence: Evidence,
+}
+
 /// The owners that this process knows.
-pub(super) struct MemoryOwners(Mutex<Cache<TaskKey, Owner>>);
+pub(super) struct MemoryOwners {
+    table: Mutex<Table>,
+    limit: usize,
+}
+
+#[derive(Default)]
+struct Table {
+    owners: HashMap<TaskKey, Owner>,
+    /// Rises with each use of an entry.
+    uses: u64,
+}
 
 #[derive(Clone, Debug)]
 struct Owner {
     backend: BackendId,
+    peer: Peer,
     until: Instant,
+    /// When it was used last, as a number of [`Table::uses`].
+    used: u64,
 }
 
 impl MemoryOwners {
     /// Remembers the owners of at most `limit` tasks.
     pub(super) fn new(limit: usize) -> Self {
-        Self(Mutex::new(Cache::new(limit.max(1))))
+        Self { table: Mutex::default(), limit: limit.max(1) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Cache<TaskKey, Owner>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        // Nothing that can panic runs under this lock.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    /// Removes what has expired, else what has been unused longest of the peer that has most: some at once, so that a
+    /// flood of new tasks does not search the whole table for each.
+    fn make_space(&mut self, limit: usize, newcomer: &Peer) {
+        let now = Instant::now();
+        self.owners.retain(|_, owner| owner.until > now);
+        if self.owners.len() < limit {
+            return;
+        }
+        let shares = Shares::count(self.owners.values().map(|owner| &owner.peer), newcomer);
+        let rank = |peer: &Peer| (shares.of(peer), peer == newcomer);
+        let Some(noisiest) = self.owners.values().map(|owner| &owner.peer).max_by_key(|peer| rank(peer)) else {
+            return;
+        };
+        let surplus = shares.of(noisiest).saturating_sub(shares.of(newcomer)).clamp(1, (limit / 64).max(1));
+        let of_noisiest = self.owners.iter().filter(|(_, owner)| owner.peer == *noisiest);
+        let mut of_noisiest: Vec<_> = of_noisiest.map(|(task, owner)| (owner.used, task.clone())).collect();
+        of_noisiest.sort_unstable_by_key(|(used, _)| *used);
+        for (_, task) in of_noisiest.into_iter().take(surplus) {
+            self.owners.remove(&task);
+        }
     }
 }
 
 impl TaskOwners for MemoryOwners {
     fn find(&self, task: &TaskKey) -> BoxFuture<'_, Option<BackendId>> {
         let mut table = self.lock();
-        let owner = table.get(task).filter(|owner| owner.until > Instant::now()).map(|owner| owner.backend);
-        if owner.is_none() {
-            table.remove(task);
+        table.uses += 1;
+        let used = table.uses;
+        let found = table.owners.get_mut(task).filter(|owner| owner.until > Instant::now()).map(|owner| {
+            owner.used = used;
+            owner.backend
+        });
+        if found.is_none() {
+            table.owners.remove(task);
         }
-        ready(owner).boxed()
+        ready(found).boxed()
     }
 
-    fn learn(&self, task: TaskKey, owner: BackendId, kept_for: Duration, evidence: Evidence) -> BoxFuture<'_, ()> {
+    fn learn(&self, task: TaskKey, learnt: Learnt) -> BoxFuture<'_, ()> {
+        let Learnt { backend, peer, kept_for, evidence } = learnt;
         let (mut table, now) = (self.lock(), Instant::now());
-        let known = table.peek(&task).filter(|known| known.until > now);
-        if evidence == Evidence::Created || known.is_none_or(|known| known.backend == owner) {
-            table.insert(task, Owner { backend: owner, until: now + kept_for });
+        let known = table.owners.get(&task).filter(|known| known.until > now);
+        if evidence == Evidence::Created || known.is_none_or(|known| known.backend == backend) {
+            if table.owners.len() >= self.limit && !table.owners.contains_key(&task) {
+                table.make_space(self.limit, &peer);
+            }
+            table.uses += 1;
+            let used = table.uses;
+            table.owners.insert(task, Owner { backend, peer, until: now + kept_for, used });
         }
         ready(()).boxed()
     }
 
     fn forget(&self, task: &TaskKey) -> BoxFuture<'_, ()> {
-        self.lock().remove(task);
+        self.lock().owners.remove(task);
         ready(()).boxed()
     }
 }
@@ -137,6 +196,10 @@ mod tests {
         Caller::session_of(Principal::anonymous(), SessionKey(1))
     }
 
+    async fn learn(owners: &MemoryOwners, task: TaskKey, backend: BackendId, kept_for: Duration, evidence: Evidence) {
+        owners.learn(task, Learnt { backend, peer: Peer::Local, kept_for, evidence }).await;
+    }
+
     fn key(task: &str) -> TaskKey {
         TaskKey::new(&session(), task)
     }
@@ -161,23 +224,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn owner_is_forgotten_after_its_time() {
         let (owners, backend) = (MemoryOwners::new(10), BackendId::fresh());
-        owners.learn(key("t"), backend, GRACE, Evidence::Created).await;
+        learn(&owners, key("t"), backend, GRACE, Evidence::Created).await;
         tokio::time::advance(GRACE - Duration::from_millis(1)).await;
         assert_eq!(owners.find(&key("t")).await, Some(backend));
         tokio::time::advance(Duration::from_millis(1)).await;
         assert_eq!(owners.find(&key("t")).await, None);
-        assert!(owners.lock().is_empty());
+        assert!(owners.lock().owners.is_empty());
     }
 
     #[tokio::test]
     async fn owner_that_made_the_task_replaces_one_that_was_seen() {
         let owners = MemoryOwners::new(10);
         let [one, two] = [BackendId::fresh(), BackendId::fresh()];
-        owners.learn(key("t"), one, ENDLESS, Evidence::Seen).await;
-        owners.learn(key("t"), two, ENDLESS, Evidence::Seen).await;
+        learn(&owners, key("t"), one, ENDLESS, Evidence::Seen).await;
+        learn(&owners, key("t"), two, ENDLESS, Evidence::Seen).await;
         assert_eq!(owners.find(&key("t")).await, Some(one), "the first that was seen stays");
-        owners.learn(key("t"), two, ENDLESS, Evidence::Created).await;
-        owners.learn(key("t"), one, ENDLESS, Evidence::Seen).await;
+        learn(&owners, key("t"), two, ENDLESS, Evidence::Created).await;
+        learn(&owners, key("t"), one, ENDLESS, Evidence::Seen).await;
         assert_eq!(owners.find(&key("t")).await, Some(two));
         owners.forget(&key("t")).await;
         assert_eq!(owners.find(&key("t")).await, None);
@@ -189,8 +252,8 @@ mod tests {
         let [ann, bob] = ["ann", "bob"].map(|name| Principal::named("issuer", name));
         let in_session = |principal: &Principal, session| Caller::session_of(principal.clone(), SessionKey(session));
         let without = |principal: &Principal| Caller::request_of(principal.clone());
-        owners.learn(TaskKey::new(&in_session(&ann, 1), "t"), backend, ENDLESS, Evidence::Created).await;
-        owners.learn(TaskKey::new(&without(&ann), "u"), backend, ENDLESS, Evidence::Created).await;
+        learn(&owners, TaskKey::new(&in_session(&ann, 1), "t"), backend, ENDLESS, Evidence::Created).await;
+        learn(&owners, TaskKey::new(&without(&ann), "u"), backend, ENDLESS, Evidence::Created).await;
         for (caller, task, known) in [
             (in_session(&ann, 1), "t", true),
             (in_session(&ann, 2), "t", false),
@@ -207,11 +270,30 @@ mod tests {
     #[tokio::test]
     async fn unused_owners_are_forgotten_first() {
         let (owners, backend) = (MemoryOwners::new(20), BackendId::fresh());
-        owners.learn(key("used"), backend, ENDLESS, Evidence::Created).await;
+        learn(&owners, key("used"), backend, ENDLESS, Evidence::Created).await;
         for n in 0..100 {
             assert!(owners.find(&key("used")).await.is_some(), "after {n} others");
-            owners.learn(key(&n.to_string()), backend, ENDLESS, Evidence::Created).await;
+            learn(&owners, key(&n.to_string()), backend, ENDLESS, Evidence::Created).await;
         }
-        assert!(owners.lock().len() <= 20);
+        assert!(owners.lock().owners.len() <= 20);
+    }
+
+    #[tokio::test]
+    async fn peer_with_most_tasks_loses_first() {
+        let (owners, backend) = (MemoryOwners::new(8), BackendId::fresh());
+        let learn = async |task: &str, last: u8| {
+            let peer = Peer::Address([10, 0, 0, last].into());
+            let learnt = Learnt { backend, peer, kept_for: ENDLESS, evidence: Evidence::Created };
+            owners.learn(key(task), learnt).await;
+        };
+        learn("quiet", 1).await;
+        for n in 0..100 {
+            learn(&n.to_string(), 2).await;
+        }
+        learn("new", 3).await;
+        for (task, known) in [("quiet", true), ("new", true), ("99", true), ("0", false)] {
+            assert_eq!(owners.find(&key(task)).await.is_some(), known, "{task}");
+        }
+        assert_eq!(owners.lock().owners.len(), 8);
     }
 }

@@ -29,6 +29,15 @@ impl ObjectBuilder {
         Self(vec![b'{'])
     }
 
+    /// An object without members, with a capacity of `bytes` bytes of text besides the braces. What is kept for long does
+    /// not take more memory than its text then.
+    #[must_use]
+    pub fn with_capacity(bytes: usize) -> Self {
+        let mut out = Vec::with_capacity(bytes + 2);
+        out.push(b'{');
+        Self(out)
+    }
+
     /// Whether nothing has been added yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -62,9 +62,9 @@ impl Channel {
     pub(crate) fn new(writer: impl MessageWriter + 'static, context: TransportContext) -> Self {
         let end = CancellationToken::new();
         let shared = Arc::new(Shared {
+            liveness: Liveness::new(context.health.most_timeouts()),
             context,
             pending: PendingCalls::default(),
-            liveness: Liveness::default(),
             writer: Box::new(writer),
             revision: OnceLock::new(),
             end: end.clone(),

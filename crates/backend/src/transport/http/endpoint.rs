@@ -23,7 +23,7 @@ use crate::log::excerpt;
 use crate::settings::{Identity, Secret, origin_of};
 use fanlight_canonical::BackendError;
 
-/// The most detached tasks at the same time.
+/// The most detached tasks at the same time. No option: these are cancellations and replies that nothing waits for.
 const MAX_DETACHED: usize = 64;
 
 pub(crate) struct HttpEndpoint {

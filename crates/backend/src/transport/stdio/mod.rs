@@ -25,7 +25,8 @@ use crate::settings::{ProcessPolicy, Secret};
 use crate::transport::channel::Channel;
 use fanlight_canonical::BackendError;
 
-/// Messages that wait to be written at most; senders wait while there are so many.
+/// Messages that wait to be written at most; senders wait while there are so many. No option: waiting for this queue is
+/// part of the time of a call, as waiting for the pipe is.
 const OUTGOING: usize = 256;
 
 /// How a process is started.
