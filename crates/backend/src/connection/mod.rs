@@ -44,7 +44,7 @@ use tools::MirroredMembers;
 
 /// A connection in use.
 pub(crate) struct Connection {
-    context: TransportContext,
+    context: Arc<TransportContext>,
     transport: Transport,
     dialect: Dialect,
     description: Json,
@@ -122,7 +122,7 @@ impl Failure {
 }
 
 impl Connection {
-    pub(crate) fn new(context: TransportContext, agreed: Agreed, reprobed: bool) -> Self {
+    pub(crate) fn new(context: Arc<TransportContext>, agreed: Agreed, reprobed: bool) -> Self {
         let Agreed { transport, dialect, description } = agreed;
         let capabilities = ServerDescription::from(description.clone()).capabilities();
         let tasks = capabilities.as_ref().and_then(|capabilities| dialect.tasks(capabilities));

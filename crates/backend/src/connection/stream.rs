@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fanlight_canonical::ServerMessages;
-use tokio::sync::watch;
+use tokio::sync::SetOnce;
 use tokio::time::timeout;
 
 use super::Connection;
@@ -23,7 +23,7 @@ const LATE_OPENING: Duration = Duration::from_millis(100);
 /// The stream outside of calls, and the calls that a request on it may belong to.
 pub(super) struct OutsideStream {
     /// It is open, or known not to be.
-    is_settled: watch::Sender<bool>,
+    is_settled: SetOnce<()>,
     calls: Mutex<Vec<RunningCall>>,
     numbers: AtomicU64,
 }
@@ -42,7 +42,7 @@ pub(super) struct RunningGuard<'a> {
 
 impl OutsideStream {
     pub(super) fn new() -> Self {
-        Self { is_settled: watch::Sender::new(false), calls: Mutex::default(), numbers: AtomicU64::new(0) }
+        Self { is_settled: SetOnce::new(), calls: Mutex::default(), numbers: AtomicU64::new(0) }
     }
 
     /// Enters a call once the stream is settled.
@@ -52,25 +52,27 @@ impl OutsideStream {
         messages: &ServerMessages,
         progress: &CallProgress,
     ) -> RunningGuard<'_> {
-        if !*self.is_settled.borrow() {
+        if !self.is_settled.initialized() {
             let is_late = &connection.context.stream_is_late;
             let opening = connection.context.timeouts.stream_opening;
             let limit = match is_late.load(Ordering::Relaxed) {
                 true => LATE_OPENING.min(opening),
                 false => opening,
             };
-            let mut settled = self.is_settled.subscribe();
-            // The sender lives as long as `self`.
-            let settled = settled.wait_for(|is_settled| *is_settled);
-            if timeout(limit, settled).await.is_err() {
+            if timeout(limit, self.is_settled.wait()).await.is_err() {
                 is_late.store(true, Ordering::Relaxed);
-                self.is_settled.send_replace(true);
+                self.settle();
             }
         }
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let (messages, deadline) = (messages.clone(), Arc::clone(&progress.deadline));
         self.calls().push(RunningCall { number, messages, deadline });
         RunningGuard { stream: self, number }
+    }
+
+    fn settle(&self) {
+        // An error means that it is settled already.
+        let _ = self.is_settled.set(());
     }
 
     fn calls(&self) -> MutexGuard<'_, Vec<RunningCall>> {
@@ -93,7 +95,7 @@ impl Connection {
     /// The stream outside of calls is open, or is known not to be.
     pub(crate) fn stream_is_settled(&self) {
         if let Some(stream) = &self.outside {
-            stream.is_settled.send_replace(true);
+            stream.settle();
         }
     }
 

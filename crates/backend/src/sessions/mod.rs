@@ -549,11 +549,10 @@ fn open(
     let (wanted, end) = (Arc::new(Notify::new()), settings.shutdown.child_token());
     let (outlet, requests) = UnsolicitedSender::new(Arc::clone(registry), origin.clone());
     let declared = Arc::new(declared);
-    let context =
-        TransportContext { declared: Arc::clone(&declared), outlet, end: end.clone(), ..settings.context.clone() };
+    let context = TransportContext::new(Arc::clone(&settings.context), Arc::clone(&declared), outlet, end.clone());
     let tasks = &settings.context.tasks;
     let supervisor = Supervisor {
-        context: context.clone(),
+        context: Arc::clone(&context),
         settings: Arc::clone(settings),
         for_client,
         asked_by: asked_by.clone(),

@@ -39,14 +39,14 @@ const REST: (usize, Duration) = (64 << 10, Duration::from_millis(250));
 /// The HTTP transport to one server, with its revision and session.
 pub(crate) struct HttpTransport {
     endpoint: Arc<HttpEndpoint>,
-    context: TransportContext,
+    context: Arc<TransportContext>,
     headers: MessageHeaders,
     /// The revision agreed on.
     revision: Option<Revision>,
 }
 
 impl HttpTransport {
-    pub(crate) fn new(endpoint: Arc<HttpEndpoint>, context: TransportContext) -> Self {
+    pub(crate) fn new(endpoint: Arc<HttpEndpoint>, context: Arc<TransportContext>) -> Self {
         let headers = MessageHeaders::new(&endpoint.headers);
         Self { endpoint, context, headers, revision: None }
     }

@@ -115,7 +115,8 @@ impl HttpTransport {
             }
             while let Some(event) = stream.next_event()? {
                 reading.refused = None;
-                if let Some(answer) = self.take_event(event, request, reading).await? {
+                // Boxed, since it is large and the wait for the next event may last.
+                if let Some(answer) = Box::pin(self.take_event(event, request, reading)).await? {
                     return Ok(Some(answer));
                 }
             }

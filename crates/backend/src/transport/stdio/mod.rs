@@ -46,7 +46,7 @@ pub(crate) struct ProcessSettings {
 /// Starts a process, which ends with the channel to it. `number` is set to that of the process in the log.
 pub(crate) fn start(
     settings: &ProcessSettings,
-    context: TransportContext,
+    context: Arc<TransportContext>,
     number: &AtomicU64,
 ) -> Result<Channel, BackendError> {
     let spawned = child::spawn(settings)?;
