@@ -28,6 +28,7 @@ mod faults;
 mod fidelity;
 mod health;
 mod http_rules;
+mod kept_lists;
 mod layers;
 mod listening;
 mod log_backpressure;
