@@ -16,7 +16,7 @@ use crate::usage::ConnectionUse;
 use crate::waiting::WaitingConnections;
 
 /// The pause after an error that concerns the listener.
-const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How often connections are looked for that may end for those that wait.
 const RETRY: Duration = Duration::from_millis(100);

@@ -317,12 +317,14 @@ impl Supervisor {
     }
 
     /// Opens a transport; `process` is set to the number of its process.
-    fn open(&self, process: &AtomicU64) -> Result<Transport, BackendError> {
+    async fn open(&self, process: &AtomicU64) -> Result<Transport, BackendError> {
         match &self.settings.target {
             Target::Http(endpoint) => {
                 Ok(Transport::Http(Box::new(HttpTransport::new(Arc::clone(endpoint), self.context.clone()))))
             }
-            Target::Stdio(settings) => Ok(Transport::Stdio(stdio::start(settings, self.context.clone(), process)?)),
+            Target::Stdio(settings) => {
+                Ok(Transport::Stdio(stdio::start(settings, self.context.clone(), process).await?))
+            }
             Target::Unusable(error) => Err(error.clone()),
         }
     }
