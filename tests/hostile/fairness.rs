@@ -15,6 +15,7 @@ use crate::scripted::{Backend, Era, Fault, Gate, Reply, Transport};
 use crate::target::{Bounds, Target};
 
 const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
 const FEW: &str = r#""limits":{"concurrency":4}"#;
 const CAN_BE_ASKED: &str = r#"{"roots":{}}"#;
 const ASK: &str = r#"{"jsonrpc":"2.0","id":"ask-{call}","method":"roots/list"}"#;
@@ -131,17 +132,20 @@ async fn suspended_calls_hold_no_permits_and_wait_for_one_to_continue() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_of_one_address_leave_processes_to_others() {
+/// A legacy server over stdio, which has a process for each request of a client that can be asked.
+async fn asking_process() -> Backend {
     let backend = Backend::start(Era::Legacy, Transport::Stdio).await;
     backend.offers_tools(&["t", "ask", "hang"]);
     backend.on("tools/call", Reply::result(r#"{"content":[]}"#));
     backend.on_target("tools/call", "ask", Reply::conclude(|_, _| r#"{"content":[]}"#.to_owned()).asking(&[ASK]));
     backend.on_target("tools/call", "hang", Reply::fault(Fault::Hang));
-    // Each request of a client that can be asked has a process to itself.
-    let target = Target::of(backend, r#""limits":{"processes":4}"#).await;
+    backend
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn suspended_calls_of_one_address_leave_processes_to_others() {
+    let target = Target::of(asking_process().await, r#""limits":{"processes":4}"#).await;
     let gateway = target.gateway.mcp;
-    let other = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
     let ask = modern_request_with(CAN_BE_ASKED, "1", "tools/call", r#""name":"ask""#, "");
     let mut suspended = 0;
     for _ in 0..8 {
@@ -150,18 +154,23 @@ async fn calls_of_one_address_leave_processes_to_others() {
     }
     assert!(suspended >= 3, "{suspended}");
     for _ in 0..2 {
-        let answer = suspend(gateway, other).await.resume(gateway, other).await.messages().await.1;
+        let answer = suspend(gateway, OTHER).await.resume(gateway, OTHER).await.messages().await.1;
         assert!(member(&answer, "result.content").is_some(), "{answer}");
     }
-    // Calls that run end last, and only for a client without any process.
+    target.withstood(Bounds { processor: Duration::from_secs(10), ..Bounds::SMALL }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn running_calls_of_one_address_leave_processes_to_others() {
+    let target = Target::of(asking_process().await, r#""limits":{"processes":4}"#).await;
+    let gateway = target.gateway.mcp;
     let hang = modern_request_with(CAN_BE_ASKED, "1", "tools/call", r#""name":"hang""#, "");
     let mut hanging = Vec::new();
     for _ in 0..8 {
         hanging.push(send_from(ATTACKER, gateway, &hang).await);
     }
-    target.backend.wait_for_target("tools/call", "hang", 2).await;
-    let third = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 4));
-    let answer = suspend(gateway, third).await.resume(gateway, third).await.messages().await.1;
+    target.backend.wait_for_target("tools/call", "hang", 4).await;
+    let answer = suspend(gateway, OTHER).await.resume(gateway, OTHER).await.messages().await.1;
     assert!(member(&answer, "result.content").is_some(), "{answer}");
     target.withstood(Bounds { processor: Duration::from_secs(10), ..Bounds::SMALL }).await;
     drop(hanging);
