@@ -169,7 +169,7 @@ async fn running_calls_of_one_address_leave_processes_to_others() {
     for _ in 0..8 {
         hanging.push(send_from(ATTACKER, gateway, &hang).await);
     }
-    target.backend.wait_for_target("tools/call", "hang", 4).await;
+    target.backend.wait_for_target("tools/call", "hang", 3).await;
     let answer = suspend(gateway, OTHER).await.resume(gateway, OTHER).await.messages().await.1;
     assert!(member(&answer, "result.content").is_some(), "{answer}");
     target.withstood(Bounds { processor: Duration::from_secs(10), ..Bounds::SMALL }).await;
