@@ -35,6 +35,7 @@ mod missing_capability;
 mod modern_requests;
 mod module_cycles;
 mod observe;
+mod options;
 mod overriding;
 mod paging;
 mod processes;

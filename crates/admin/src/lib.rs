@@ -33,7 +33,7 @@ pub use settings::AdminSettings;
 use router::{Admin, health_router, router};
 
 /// Connections beyond `limits.adminConnections`, on which only health is told: an orchestrator that gets no answer
-/// restarts the gateway.
+/// restarts the gateway. No option: orchestrators ask one at a time.
 const HEALTH_CONNECTIONS: usize = 8;
 
 /// Connections that wait for another to end.

@@ -51,7 +51,7 @@ impl Admin {
         Self {
             guard: Guard::new(&hosts, Origins::Own),
             token: settings.token.as_deref().map(Token::new),
-            latest: Arc::new(Latest::new(Arc::clone(&subject), started)),
+            latest: Arc::new(Latest::new(Arc::clone(&subject), &settings, started)),
             followers: Arc::new(Semaphore::new(settings.max_followers.clamp(1, Semaphore::MAX_PERMITS))),
             subject,
             settings,

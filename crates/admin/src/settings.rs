@@ -28,6 +28,12 @@ pub struct AdminSettings {
     pub write_timeout: Duration,
     /// How long a stream of events may be silent before a comment is sent.
     pub keep_alive: Duration,
+    /// Between two checks for changes that event streams show.
+    pub event_interval: Duration,
+    /// Between two requests of the page for what no event shows, while it shows that.
+    pub page_refresh: Duration,
+    /// For how long the page uses the lists of the catalogue.
+    pub page_lists: Duration,
     /// Time for running requests at shutdown.
     pub drain: Duration,
 }
@@ -47,6 +53,9 @@ impl Default for AdminSettings {
             body_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(75),
             keep_alive: Duration::from_secs(25),
+            event_interval: Duration::from_secs(1),
+            page_refresh: Duration::from_secs(2),
+            page_lists: Duration::from_secs(5),
             drain: Duration::from_secs(1),
         }
     }

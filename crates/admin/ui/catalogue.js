@@ -4,11 +4,10 @@ import { text } from "./api.js";
 import { badge, empty, fill, h } from "./dom.js";
 import { plural } from "./format.js";
 import { element, member, view } from "./json.js";
+import { interval } from "./live.js";
 import { runner } from "./runner.js";
 
 const KINDS = [["tools", "Tools"], ["resources", "Resources"], ["resourceTemplates", "Templates"], ["prompts", "Prompts"]];
-/** How long the lists are used before they are requested again. */
-const FRESH = 5000;
 /** Most entries that are shown without a search. */
 const MOST = 500;
 
@@ -49,7 +48,7 @@ const latest = { at: 0, raw: "" };
 
 /** The lists, requested once while the page is used. */
 async function known(signal) {
-  if (Date.now() - latest.at > FRESH) {
+  if (Date.now() - latest.at > interval("listsMs", 5000)) {
     latest.raw = await text("/api/catalogue", signal);
     latest.at = Date.now();
   }

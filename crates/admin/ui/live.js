@@ -17,6 +17,27 @@ export function on(name, callback, signal) {
   if (latest.has(name)) callback(latest.get(name));
 }
 
+/**
+ * Calls back again and again until `signal` aborts, while the page is visible: as often as the server says. What the callback
+ * throws is a lost connection, which the state at the top shows.
+ */
+export function repeat(callback, signal) {
+  let timer;
+  const next = () => {
+    timer = setTimeout(async () => {
+      if (!document.hidden) await callback().catch(() => {});
+      if (!signal.aborted) next();
+    }, interval("refreshMs", 2000));
+  };
+  signal.addEventListener("abort", () => clearTimeout(timer));
+  next();
+}
+
+/** An interval that the server names in the overview, in milliseconds. */
+export function interval(name, otherwise) {
+  return latest.get("overview")?.page?.[name] ?? otherwise;
+}
+
 /** Opens the stream, unless it is open. */
 export async function follow() {
   if (running) return;

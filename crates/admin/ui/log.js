@@ -3,8 +3,7 @@
 import { get } from "./api.js";
 import { empty, fill, h } from "./dom.js";
 import { clock, plural } from "./format.js";
-
-const EVERY = 2000;
+import { repeat } from "./live.js";
 
 export async function log(main, { rest, signal }) {
   const name = rest[0] ?? "";
@@ -16,18 +15,12 @@ export async function log(main, { rest, signal }) {
     h("p", { class: "lead" }, "What its processes wrote to standard error, and to standard output besides messages."),
     content);
   fill(content, page(now));
-  const timer = setInterval(async () => {
-    if (document.hidden) return;
-    try {
-      const next = await get(path, {}, signal);
-      // Without a change nothing is rendered, so that a selection stays.
-      if (JSON.stringify(next) !== JSON.stringify(now)) fill(content, page(next));
-      now = next;
-    } catch {
-      // The state at the top shows the lost connection.
-    }
-  }, EVERY);
-  signal.addEventListener("abort", () => clearInterval(timer));
+  repeat(async () => {
+    const next = await get(path, {}, signal);
+    // Without a change nothing is rendered, so that a selection stays.
+    if (JSON.stringify(next) !== JSON.stringify(now)) fill(content, page(next));
+    now = next;
+  }, signal);
 }
 
 function page(now) {

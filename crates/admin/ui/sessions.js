@@ -3,26 +3,19 @@
 import { ask, get } from "./api.js";
 import { empty, fill, h, table } from "./dom.js";
 import { count, duration, plural } from "./format.js";
-
-const EVERY = 2000;
+import { repeat } from "./live.js";
 
 export async function sessions(main, { signal }) {
   const content = h("div", null);
   let now = await get("/api/sessions", {}, signal);
   fill(main, h("h1", null, "Sessions"), content);
   fill(content, page(now));
-  const timer = setInterval(async () => {
-    if (document.hidden) return;
-    try {
-      const next = await get("/api/sessions", {}, signal);
-      // Without a change nothing is rendered, so that focus and selection stay.
-      if (JSON.stringify(stable(next)) !== JSON.stringify(stable(now))) fill(content, page(next));
-      now = next;
-    } catch {
-      // The state at the top shows the lost connection.
-    }
-  }, EVERY);
-  signal.addEventListener("abort", () => clearInterval(timer));
+  repeat(async () => {
+    const next = await get("/api/sessions", {}, signal);
+    // Without a change nothing is rendered, so that focus and selection stay.
+    if (JSON.stringify(stable(next)) !== JSON.stringify(stable(now))) fill(content, page(next));
+    now = next;
+  }, signal);
 }
 
 /** The answer without values that always change. */

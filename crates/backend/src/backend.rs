@@ -1,7 +1,7 @@
 //! A backend as the core sees it: the composition of its parts, and its life.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::time::Duration;
 
 use fanlight_canonical::{
@@ -18,12 +18,11 @@ use crate::connection::supervisor::{ConnectSettings, Target};
 use crate::direct::DirectClient;
 use crate::health::Health;
 use crate::process_log::ProcessLog;
-use crate::request::TransportContext;
-use crate::request::declared::Declared;
+use crate::request::BackendContext;
 use crate::sessions::SessionPool;
 use crate::sessions::dispatcher::Dispatcher;
 use crate::settings::{BackendSettings, Secret, SessionPolicy, TransportSettings};
-use crate::subscriptions::{Origin, RegistrySettings, SubscriptionRegistry, UnsolicitedSender};
+use crate::subscriptions::{RegistrySettings, SubscriptionRegistry};
 use crate::tasks::TaskTranslation;
 use crate::transport::http::HttpEndpoint;
 use crate::transport::stdio::ProcessSettings;
@@ -82,15 +81,12 @@ impl Backend {
             shutdown: shutdown.clone(),
         };
         let registry = SubscriptionRegistry::new(Arc::clone(&name), registry);
-        let context = TransportContext {
+        let context = BackendContext {
             name: Arc::clone(&name),
             limits,
             timeouts,
-            declared: Arc::new(Declared::nothing()),
-            outlet: UnsolicitedSender::new(Arc::clone(&registry), Origin::Base).0,
-            stream_is_late: Arc::default(),
-            end: shutdown.clone(),
-            ids: Arc::new(AtomicI64::new(1)),
+            stream_is_late: AtomicBool::new(false),
+            ids: AtomicI64::new(1),
             health: Arc::new(Health::new(health)),
             process_log: Arc::new(ProcessLog::new(limits.process_log_kept)),
             tasks: tasks.clone(),
@@ -118,7 +114,7 @@ impl Backend {
             TransportSettings::Sse { url, headers } => ("sse", http(&url, &headers)),
         };
         let connect = ConnectSettings {
-            context,
+            context: Arc::new(context),
             target,
             choice: era,
             timeouts,

@@ -53,6 +53,11 @@ impl Health {
         }
     }
 
+    /// So many calls in a row that time out are doubtful.
+    pub(crate) fn most_timeouts(&self) -> usize {
+        self.policy.timeouts
+    }
+
     /// How long a check may take.
     pub(crate) fn check_timeout(&self) -> Duration {
         self.policy.timeout

@@ -10,9 +10,11 @@ use tokio::time::timeout;
 
 /// What a line counts besides its text.
 const LINE_BYTES: usize = 64;
-/// Lines of a failed process that its error repeats, and characters of each.
+/// Lines of a failed process that its error repeats, and characters of each. No option: the whole log can be read, and
+/// `limits.processLogKept` bounds it.
 const REPEATED: (usize, usize) = (4, 200);
-/// How long the rest of what a process wrote is waited for.
+/// How long the rest of what a process wrote is waited for. No option: it delays only the error of a failed start,
+/// which has its own time-out.
 const REST: Duration = Duration::from_millis(300);
 
 /// The lines of all processes of one server.

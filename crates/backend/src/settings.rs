@@ -163,7 +163,7 @@ pub enum SessionPolicy {
 pub struct Timeouts {
     /// A whole attempt to connect: start of the process, probe and handshake.
     pub connect: Duration,
-    /// PendingCall for the answer that tells the era; within `connect`.
+    /// Waiting for the answer that tells the era; within `connect`.
     pub probe: Duration,
     /// A whole call, with waiting for a connection and a permit. Does not run while the
     /// server waits for an answer of the client.
@@ -194,7 +194,24 @@ pub struct Timeouts {
     pub list_settle: Duration,
     /// Pauses before the event stream of a call is taken up again, where the server names none.
     pub resume: RetryDelays,
-    /// Opening the GET stream of a legacy server, before subscriptions are made without it.
+    /// Bounds of the `retry` of the server's event streams.
+    pub server_retry: RetryDelays,
+    /// A connection that lasts this long did not fail at its start.
+    pub stable_connection: Duration,
+    /// How long a verdict on the era is taken as fresh: a request that the server rejects meanwhile is rejected for its own
+    /// sake.
+    pub era_recheck: Duration,
+    /// A call's wait for an attempt to connect, where the last one failed; within `connect`.
+    pub connect_on_call: Duration,
+    /// A call's wait until the resources that clients listen to are subscribed to on its process.
+    pub subscribe_on_call: Duration,
+    /// The next message of a modern server whose request was refused.
+    pub refused_request: Duration,
+    /// The result of a task that has ended, before it is requested again; doubles each time.
+    pub task_result: Duration,
+    /// The first request to the client of a task that needs input.
+    pub task_input: Duration,
+    /// Opening the GET stream of a legacy server, before calls are sent and subscriptions are made without it.
     pub stream_opening: Duration,
     /// Delivering a client's answer to the server that asked for it.
     pub delivery: Duration,
@@ -208,7 +225,7 @@ pub struct Timeouts {
     pub tcp_unacknowledged: Duration,
 }
 
-/// Intervals between polls of one task.
+/// Polling of one task: the intervals, and the failures that are tolerated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PollIntervals {
     /// Where the server suggests none.
@@ -217,6 +234,8 @@ pub struct PollIntervals {
     pub shortest: Duration,
     /// The greatest.
     pub longest: Duration,
+    /// Tolerated failures in a row.
+    pub failures: usize,
 }
 
 /// Pauses between attempts, which double from the shortest to the longest.
@@ -253,6 +272,10 @@ pub struct Limits {
     pub open_server_requests: usize,
     /// Inputs that one task may ask for while a call waits for it.
     pub task_inputs: usize,
+    /// Attempts in a row to take up the broken event stream of a call that bring nothing at all.
+    pub stream_attempts: usize,
+    /// Pages that are read of a tool list for the sake of calls.
+    pub list_pages: usize,
     /// Bytes of memory that are kept for a moment for the next long bodies, by all backends together.
     pub spare_bytes: usize,
     /// Tasks remembered for translation between the two ways of speaking of them, and as many

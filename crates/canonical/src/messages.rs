@@ -111,12 +111,19 @@ impl ServerMessages {
         self.sender.as_ref().is_some_and(|sender| !sender.is_closed())
     }
 
-    /// Sends a message, waiting while the channel is full. For transports on which waiting delays no
+    /// Sends a message at once, or waits while the channel is full. For transports on which waiting delays no
     /// other call.
-    pub async fn send(&self, message: ServerMessage) {
-        if let Some((sender, message)) = self.prepare(message) {
+    pub fn send(&self, message: ServerMessage) -> impl Future<Output = ()> + Send {
+        // Boxed if it has to wait: it is part of the futures of all calls.
+        let waiting = self.prepare(message).and_then(|(sender, message)| match sender.try_send(message) {
+            Err(TrySendError::Full(message)) => Some(Box::pin(sender.send(message))),
             // An error means that the client has gone, and its call is about to be cancelled.
-            let _ = sender.send(message).await;
+            Ok(()) | Err(TrySendError::Closed(_)) => None,
+        });
+        async move {
+            if let Some(waiting) = waiting {
+                let _ = waiting.await;
+            }
         }
     }
 

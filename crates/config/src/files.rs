@@ -20,7 +20,7 @@ use crate::syntax::source::{Source, Syntax};
 use crate::syntax::tree::{Node, Value};
 use crate::{Loaded, MAX_FILE_SIZE, syntax, units};
 
-/// Most files of one configuration.
+/// Most files of one configuration. No option: it holds before options are known.
 const MAX_FILES: usize = 256;
 /// Options of a further file.
 const OF_FURTHER_FILES: [&str; 3] = ["mcpServers", "servers", "$schema"];

@@ -42,7 +42,7 @@ pub use output::schema::schema;
 pub use report::problem::{ConfigErrors, Problem, Severity};
 pub use syntax::source::Position;
 
-/// Size of the largest config file, in bytes.
+/// Size of the largest config file, in bytes. No option: it holds before options are known.
 pub const MAX_FILE_SIZE: usize = 1 << 20;
 
 /// A config file that can be used.

@@ -135,6 +135,9 @@ pub(crate) fn settings(config: &Config) -> AdminSettings {
         body_timeout: config.timeouts.body,
         write_timeout: config.timeouts.idle_connection,
         keep_alive: config.timeouts.keep_alive,
+        event_interval: config.timeouts.admin_events,
+        page_refresh: config.timeouts.admin_refresh,
+        page_lists: config.timeouts.admin_lists,
         drain: config.timeouts.admin_drain,
     }
 }

@@ -33,6 +33,10 @@ use failure::Failure;
 use log::Log;
 use out::say;
 
+/// Gives memory back to the system soon after a peak; that of the C library keeps it (docs/performance.md).
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     if let Some(end) = guard::run() {
         return end;

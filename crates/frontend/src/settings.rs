@@ -96,6 +96,12 @@ pub struct FrontendSettings {
     pub idle_connection: Duration,
     /// How long a client may take nothing of what it is sent, or much less than a kibibyte a second.
     pub write_timeout: Duration,
+    /// Bytes a second: a client that takes as many is not one that takes nothing.
+    pub write_rate: u32,
+    /// How long a client may take to answer a ping on an HTTP/2 connection.
+    pub http2_ping: Duration,
+    /// How long the errors of what did not finish within `drain` may take to reach their clients.
+    pub last_answers: Duration,
     /// How long a session may have no request.
     pub session_idle: Duration,
     /// Time to finish what is in flight after shutdown was asked for.
@@ -123,9 +129,6 @@ pub struct FrontendSettings {
     /// What the trace context of clients is worth.
     pub trust_inbound: TrustInbound,
 }
-
-/// How long the errors of what did not finish in time may take to reach their clients.
-pub(crate) const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 impl FrontendSettings {
     /// Most listen-only streams. A quarter of the connections is reserved for requests: listening clients wait for
@@ -177,6 +180,9 @@ impl Default for FrontendSettings {
             body_timeout: Duration::from_secs(30),
             idle_connection: Duration::from_secs(75),
             write_timeout: Duration::from_secs(60),
+            write_rate: 1 << 10,
+            http2_ping: Duration::from_secs(20),
+            last_answers: Duration::from_secs(1),
             session_idle: Duration::from_secs(30 * 60),
             drain: Duration::from_secs(10),
             give_up: CancellationToken::new(),

@@ -12,7 +12,8 @@ use fanlight_protocol::meta;
 
 /// The extensions whose methods are routed, or that have none.
 const KNOWN: [&str; 3] = [meta::TASKS_EXTENSION, meta::UI_EXTENSION, meta::SKILLS_EXTENSION];
-/// Strings of one request's parameters that are looked up, at most, and the longest in bytes.
+/// Strings of one request's parameters that are looked up, at most, and the longest in bytes. No option: they are
+/// looked up for methods that Fanlight does not know, which name one or two things.
 const NAMES: usize = 32;
 const LONGEST_NAME: usize = 2 << 10;
 

@@ -21,7 +21,7 @@ use crate::topology::{CurrentTopology, Topology, View};
 use crate::uris::HandedOut;
 use crate::{fault, listening};
 
-/// Listeners that are set up again at the same time.
+/// Listeners that are set up again at the same time. No option: it spares servers, and others wait their turn.
 const AT_ONCE: usize = 64;
 
 /// The listeners, and what is needed to set them up.

@@ -6,11 +6,11 @@
 //! server's names in. If that request is not known, it is dropped: at a server the names would be those of another.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fanlight_canonical::CallContext;
 use fanlight_protocol::{Json, Notification};
 use futures_util::future::join_all;
-use tokio::sync::Semaphore;
 use tracing::debug;
 
 use crate::catalogue::ListWatcher;
@@ -19,8 +19,6 @@ use crate::tasks::Tasks;
 use crate::topology::{Member, View};
 use crate::uris::HandedOut;
 
-/// Notifications that are being passed on at one time, at most.
-const AT_ONCE: usize = 64;
 /// Names of members whose values belong to one hop.
 const OF_ONE_HOP: [&str; 2] = ["requestId", "progressToken"];
 
@@ -30,13 +28,32 @@ pub(crate) struct Notices {
     lists: Arc<ListWatcher>,
     handed_out: Arc<HandedOut>,
     tasks: Arc<Tasks>,
-    permits: Arc<Semaphore>,
+    /// How many notifications are on their way.
+    under_way: Arc<AtomicUsize>,
+}
+
+/// Counts a notification as being on its way until this is dropped.
+struct UnderWay(Arc<AtomicUsize>);
+
+impl UnderWay {
+    /// `None` if `most` are on their way already.
+    fn begin(count: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
+        let more = |running: usize| (running < most).then_some(running + 1);
+        count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Self(Arc::clone(count)))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Notices {
     pub(crate) fn new(lists: &Arc<ListWatcher>, handed_out: &Arc<HandedOut>, tasks: &Arc<Tasks>) -> Self {
         let (lists, handed_out, tasks) = (Arc::clone(lists), Arc::clone(handed_out), Arc::clone(tasks));
-        Self { lists, handed_out, tasks, permits: Arc::new(Semaphore::new(AT_ONCE)) }
+        Self { lists, handed_out, tasks, under_way: Arc::default() }
     }
 
     /// Passes a notification on in the background, unless too many are under way.
@@ -44,13 +61,13 @@ impl Notices {
         if view.has_filters() {
             return debug!(method = %notification.method, "notification of a client dropped: unknown, at an endpoint with filters");
         }
-        let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
+        let Some(under_way) = UnderWay::begin(&self.under_way, view.limits().client_notifications) else {
             return debug!(method = %notification.method, "notification of a client dropped: too many at once");
         };
         let notices = self.clone();
         self.lists.spawn(async move {
             notices.deliver(&view, notification, &context).await;
-            drop(permit);
+            drop(under_way);
         });
     }
 
@@ -86,5 +103,19 @@ impl Notices {
                 debug!(method = %notification.method, error = error.message, "notification of a client dropped");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notifications_under_way_are_bounded() {
+        let count = Arc::default();
+        let running: Vec<_> = (0..5).map_while(|_| UnderWay::begin(&count, 2)).collect();
+        assert_eq!(running.len(), 2);
+        drop(running);
+        assert!(UnderWay::begin(&count, 1).is_some() && UnderWay::begin(&count, 0).is_none());
     }
 }

@@ -15,14 +15,17 @@ use crate::limit::{ConcurrencyLimit, Permit};
 use crate::usage::ConnectionUse;
 use crate::waiting::WaitingConnections;
 
-/// The pause after an error that concerns the listener.
+/// The pause after an error that concerns the listener. No option: such errors are a shortage of the system, which a
+/// shorter pause makes worse, and a longer one makes clients wait after it.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often connections are looked for that may end for those that wait.
+/// How often connections are looked for that may end for those that wait. No option: it is the accuracy of a wait that
+/// `timeouts` bound.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// How long connections are left in the backlog of the socket while as many wait as may. Once one has waited for longer,
-/// they are accepted all the same, since those of other peers may be behind those of one that has most.
+/// they are accepted all the same, since those of other peers may be behind those of one that has most. No option: the
+/// limits decide who waits at all.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Peers for which that is done at once: each takes a look at all connections.

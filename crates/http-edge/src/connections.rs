@@ -25,7 +25,8 @@ use tokio::time::Instant;
 /// The part of the connections that is ended at once, so that a flood of new ones does not search for each.
 const AT_ONCE: usize = 256;
 
-/// A connection that has been idle for less has just been used.
+/// A connection that has been idle for less has just been used. No option: it only chooses among connections that end
+/// for others.
 const JUST_USED: Duration = Duration::from_secs(1);
 
 /// An open connection, as far as it may be ended for another.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-/// How often the log reports that a limit is reached: clients can cause that at will.
+/// How often the log reports that a limit is reached: clients can cause that at will. No option: the metrics count
+/// each.
 const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Counts against a [`ConcurrencyLimit`] until it is dropped.

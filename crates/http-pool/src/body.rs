@@ -28,8 +28,8 @@ const MIN_DIRECT: u64 = 64 << 10;
 
 /// The body of a response, with the connection that it comes on.
 pub struct ResponseBody {
-    /// Dropped before `connection`, which then knows that nobody reads the rest.
-    incoming: Incoming,
+    /// Dropped before `connection`, which then knows that nobody reads the rest. `None` if the body was withheld from hyper.
+    incoming: Option<Incoming>,
     version: Version,
     reading: Reading,
     connection: CheckedOut,
@@ -82,6 +82,7 @@ impl ResponseBody {
             }
             _ => Reading::ByHyper,
         };
+        let incoming = matches!(reading, Reading::ByHyper).then_some(incoming);
         let body = Self { incoming, version: head.version, reading, connection: checked_out };
         Response::from_parts(head, body)
     }
@@ -91,7 +92,7 @@ impl ResponseBody {
     pub fn length(&self) -> Option<u64> {
         match &self.reading {
             Reading::Withheld { body, .. } => body.length(),
-            Reading::ByHyper | Reading::Directly(_) | Reading::Ended => self.incoming.size_hint().exact(),
+            Reading::ByHyper | Reading::Directly(_) | Reading::Ended => self.incoming.as_ref()?.size_hint().exact(),
         }
     }
 
@@ -108,11 +109,13 @@ impl ResponseBody {
             }
             return Poll::Ready(Ok(next));
         }
-        let (Reading::ByHyper, Some(connection)) = (&self.reading, &mut self.connection.connection) else {
+        let (Reading::ByHyper, Some(incoming), Some(connection)) =
+            (&self.reading, &mut self.incoming, &mut self.connection.connection)
+        else {
             return Poll::Ready(Ok(None));
         };
         loop {
-            let frame = ready!(connection.poll_frame(&mut self.incoming, cx)).transpose().map_err(Error::Connection)?;
+            let frame = ready!(connection.poll_frame(incoming, cx)).transpose().map_err(Error::Connection)?;
             match frame.map(Frame::into_data) {
                 Some(Ok(data)) => return Poll::Ready(Ok(Some(data))),
                 Some(Err(_trailers)) => {}
@@ -158,12 +161,16 @@ impl ResponseBody {
     /// if hyper is to go on reading.
     fn leave_hyper(&mut self, headers: &HeaderMap, buffer: &mut BodyBuffer) -> Result<Option<usize>, Error> {
         let left = self.length().filter(|left| *left >= MIN_DIRECT).and_then(|left| usize::try_from(left).ok());
-        let (Some(left), Some(connection)) = (left, &mut self.connection.connection) else { return Ok(None) };
+        let (Some(left), Some(incoming), Some(connection)) =
+            (left, &mut self.incoming, &mut self.connection.connection)
+        else {
+            return Ok(None);
+        };
         // The rest of a request that is still being written would be lost with hyper's connection.
         if !connection.has_sent_all() {
             return Ok(None);
         }
-        let decoded = match Pin::new(&mut self.incoming).poll_frame(&mut Context::from_waker(Waker::noop())) {
+        let decoded = match Pin::new(incoming).poll_frame(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Some(frame)) => frame.map_err(Error::Connection)?.into_data().unwrap_or_default(),
             Poll::Ready(None) | Poll::Pending => Bytes::new(),
         };

@@ -12,7 +12,7 @@ use tower_service::Service as _;
 use crate::TcpProbes;
 use crate::connection::Connection;
 
-/// Probes that may fail.
+/// Probes that may fail. No option: with `timeouts.tcpProbe` the time until a connection is closed can be chosen.
 const PROBES: u32 = 3;
 
 /// Makes connections within a time that includes the look-up of the address.

@@ -18,9 +18,10 @@ use crate::connection::Connection;
 use crate::connector::{ConnectError, Connector};
 
 /// Idle connections that are kept for the whole idle timeout. Each takes some 25 KiB, so that more of them are closed soon
-/// after a burst of requests.
+/// after a burst of requests. No option: those beyond are closed when a burst has passed, and opened by the next.
 const KEPT: usize = 16;
-/// How often those beyond are closed that have not been used since the last time.
+/// How often those beyond are closed that have not been used since the last time. No option: those that a burst needed
+/// are opened again by the next.
 const SURPLUS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long to wait before another attempt to connect when the process has as many files open as it may.

@@ -15,7 +15,8 @@ use crate::names::{BACKEND_NAME, CACHE_HIT, ERROR_TYPE};
 use crate::ring::attribute;
 use crate::worker;
 
-/// Most spans that wait for their top span.
+/// Most spans that wait for their top span. No option: such spans are shown by themselves, as if their top span had
+/// ended.
 const MOST_WAITING: usize = 4096;
 
 /// Assembles traces and writes them to `out`.

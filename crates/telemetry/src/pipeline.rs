@@ -17,9 +17,11 @@ use crate::ring::Ring;
 use crate::settings::BatchSettings;
 use crate::worker::Worker;
 
-/// How long a writer may take for its queue at shutdown, at least.
+/// How long a writer may take for its queue at shutdown, at least. No option: less loses what has been recorded, for no
+/// gain.
 const LAST_WRITE: Duration = Duration::from_millis(200);
-/// How long delivery may take when the pipeline is dropped without a shutdown.
+/// How long delivery may take when the pipeline is dropped without a shutdown. No option: the program always shuts
+/// down, which `timeouts.flush` bounds.
 const UNASKED: Duration = Duration::from_secs(5);
 
 /// Delivers ended spans.

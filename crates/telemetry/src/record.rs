@@ -23,7 +23,8 @@ use crate::rewritten::Rewritten;
 use crate::stored::{SessionId, StoredId, truncated};
 use crate::subject::Subject;
 
-/// Most events of a span; further ones are only counted.
+/// Most events of a span; further ones are only counted. No option: `limits.traceBytes` bounds the memory; this keeps
+/// one span from taking it all.
 const MOST_EVENTS: usize = 32;
 /// Longest error message that is recorded, in characters.
 const LONGEST_MESSAGE: usize = 256;

@@ -8,7 +8,8 @@ use smol_str::SmolStr;
 use crate::message::Id;
 use crate::subject::{Subject, Target};
 
-/// Longest value of an attribute that a peer chooses, in characters.
+/// Longest value of an attribute that a peer chooses, in characters. No option: collectors cut long values as well, and
+/// what is to be seen whole is recorded content, which has one.
 pub(crate) const LONGEST_VALUE: usize = 512;
 /// How many bytes of the digest of a session's id are shown.
 const SHOWN_SESSION: usize = 8;

@@ -28,11 +28,10 @@ use crate::reply::Refusal;
 use crate::router::Admin;
 use crate::values::array;
 
-/// How often the overview is checked for changes.
-const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// How long traces are collected before they are sent: a trace has several spans.
+/// How long traces are collected before they are sent: a trace has several spans. No option: a person does not notice it, and
+/// less would send most traces several times.
 const COLLECT: Duration = Duration::from_millis(200);
-/// Most traces in one event.
+/// Most traces in one event. No option: the event `missed` has a client query the rest.
 const MOST_TRACES: usize = 100;
 
 /// The stream of events.
@@ -69,7 +68,7 @@ struct Follower {
 
 impl Follower {
     fn new(admin: &Admin, permit: OwnedSemaphorePermit) -> Self {
-        let mut check = interval(CHECK_INTERVAL);
+        let mut check = interval(admin.settings.event_interval);
         check.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let ring = admin.subject.telemetry.ring().cloned();
         Self {

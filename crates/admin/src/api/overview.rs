@@ -10,13 +10,12 @@ use fanlight_telemetry::metrics::GIVEN_UP;
 use fanlight_telemetry::names::BACKEND_NAME;
 use fanlight_telemetry::ring::{Query, Trace, attribute, failure};
 
-use crate::Subject;
 use crate::ready::{is_ready, state};
-use crate::values::{count, flag, moment, number, optional};
+use crate::values::{count, flag, millis, moment, number, optional};
+use crate::{AdminSettings, Subject};
 
-/// How long an overview is shared by event streams.
-const FRESH: Duration = Duration::from_millis(900);
-/// How many failed traces are searched for the last error of each backend.
+/// How many failed traces are searched for the last error of each backend. No option: what is older than so many
+/// failures is not the last.
 const FAILED: usize = 100;
 
 /// The overview, made once for all event streams.
@@ -24,19 +23,27 @@ pub(crate) struct Latest {
     subject: Arc<Subject>,
     started: SystemTime,
     began: Instant,
+    /// How long an overview is shared by event streams.
+    fresh: Duration,
+    /// What the page needs to know: its intervals.
+    page: Json,
     made: Mutex<Option<(Instant, Json)>>,
 }
 
 impl Latest {
-    pub(crate) fn new(subject: Arc<Subject>, started: SystemTime) -> Self {
-        Self { subject, started, began: Instant::now(), made: Mutex::default() }
+    pub(crate) fn new(subject: Arc<Subject>, settings: &AdminSettings, started: SystemTime) -> Self {
+        let mut page = ObjectBuilder::new();
+        page.member("refreshMs", &millis(settings.page_refresh)).member("listsMs", &millis(settings.page_lists));
+        // Each of their checks is to find a new one, though timers are late.
+        let fresh = settings.event_interval * 9 / 10;
+        Self { subject, started, began: Instant::now(), fresh, page: page.finish(), made: Mutex::default() }
     }
 
-    /// An overview at most a second old, without values that always change.
+    /// An overview not older than the interval of event streams, without values that always change.
     pub(crate) fn get(&self) -> Json {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         match &*made {
-            Some((at, json)) if at.elapsed() < FRESH => json.clone(),
+            Some((at, json)) if at.elapsed() < self.fresh => json.clone(),
             _ => {
                 let json = self.make();
                 *made = Some((Instant::now(), json.clone()));
@@ -78,6 +85,7 @@ impl Latest {
             let (traces, bytes) = ring.size();
             object.integer("traces", count(traces)).integer("traceBytes", count(bytes));
         }
+        object.member("page", &self.page);
         object.member("backends", &backends.finish());
         object.finish()
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fanlight_protocol::{Json, Method};
 
-use super::{Connection, FRESH};
+use super::Connection;
 use crate::request::trace::{SentMessage, params_with};
 use crate::request::{ActiveRequest, OutgoingRequest, Reply};
 use crate::transport::http::HttpTransport;
@@ -56,6 +56,6 @@ impl Connection {
 
     /// Whether the server has had time to forget the session.
     pub(crate) fn is_seasoned(&self) -> bool {
-        self.since.elapsed() >= FRESH
+        self.since.elapsed() >= self.context.timeouts.stable_connection
     }
 }

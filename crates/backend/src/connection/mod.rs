@@ -42,13 +42,9 @@ use stream::OutsideStream;
 use tool_table::ToolTable;
 use tools::MirroredMembers;
 
-/// How long an era verdict is taken as fresh: a server that rejects a request so soon after it was
-/// probed means the request.
-const FRESH: Duration = Duration::from_secs(5);
-
 /// A connection in use.
 pub(crate) struct Connection {
-    context: TransportContext,
+    context: Arc<TransportContext>,
     transport: Transport,
     dialect: Dialect,
     description: Json,
@@ -126,7 +122,7 @@ impl Failure {
 }
 
 impl Connection {
-    pub(crate) fn new(context: TransportContext, agreed: Agreed, reprobed: bool) -> Self {
+    pub(crate) fn new(context: Arc<TransportContext>, agreed: Agreed, reprobed: bool) -> Self {
         let Agreed { transport, dialect, description } = agreed;
         let capabilities = ServerDescription::from(description.clone()).capabilities();
         let tasks = capabilities.as_ref().and_then(|capabilities| dialect.tasks(capabilities));
@@ -190,7 +186,8 @@ impl Connection {
                 None => None,
             };
             if let Some(resources) = &self.resources {
-                Box::pin(resources.reach(self.context.outlet.generation())).await;
+                Box::pin(resources.reach(self.context.outlet.generation(), self.context.timeouts.subscribe_on_call))
+                    .await;
             }
             if let Some(level) = self.log_level_to_raise(call) {
                 Box::pin(self.raise_log_level(level, &call.context.trace)).await;
@@ -356,6 +353,11 @@ impl Connection {
     /// The bytes of the longest list that is read.
     pub(crate) fn largest_list(&self) -> usize {
         self.context.limits.list_bytes
+    }
+
+    /// How many pages of a list may be read.
+    pub(crate) fn most_pages(&self) -> usize {
+        self.context.limits.list_pages
     }
 
     /// The bounds on time.

@@ -9,7 +9,7 @@
 use fanlight_protocol::{Era, Method};
 use fanlight_telemetry::Parent;
 
-use super::{Connection, FRESH, Failure, Loss};
+use super::{Connection, Failure, Loss};
 use crate::request::Reply;
 use fanlight_canonical::{BackendError, Call};
 
@@ -50,7 +50,7 @@ impl Connection {
     /// Whether the era has been confirmed just now. A server that then rejects a request means the request, and is not
     /// probed again and again for the sake of it.
     pub(super) fn is_confirmed(&self) -> bool {
-        self.reprobed && self.since.elapsed() < FRESH
+        self.reprobed && self.since.elapsed() < self.context.timeouts.era_recheck
     }
 
     /// Whether the server rejects requests that every server of its era has to answer.

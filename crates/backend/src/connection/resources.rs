@@ -10,9 +10,6 @@ use tokio::time::timeout;
 
 use super::Connection;
 
-/// How long a call waits. A server that takes longer to answer to a subscription is not waited for again.
-const PATIENCE: Duration = Duration::from_secs(2);
-
 /// Up to which demand the resources are subscribed to.
 pub(super) struct SubscribedResources(watch::Sender<u64>);
 
@@ -21,15 +18,15 @@ impl SubscribedResources {
         Self(watch::Sender::new(0))
     }
 
-    /// Waits until the demand of `generation` is met.
-    pub(super) async fn reach(&self, generation: u64) {
+    /// Waits until the demand of `generation` is met. A server that takes longer than `patience` is not waited for again.
+    pub(super) async fn reach(&self, generation: u64, patience: Duration) {
         let is_met = |met: &u64| *met >= generation;
         if is_met(&self.0.borrow()) {
             return;
         }
         let mut met = self.0.subscribe();
         // The sender lives as long as `self`.
-        if timeout(PATIENCE, met.wait_for(is_met)).await.is_err() {
+        if timeout(patience, met.wait_for(is_met)).await.is_err() {
             self.0.send_replace(u64::MAX);
         }
     }

@@ -9,21 +9,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fanlight_canonical::ServerMessages;
-use tokio::sync::watch;
+use tokio::sync::SetOnce;
 use tokio::time::timeout;
 
 use super::Connection;
 use crate::request::deadline::{CallProgress, PausableDeadline};
 
-/// How long the first call waits. Some servers send not even the head of the stream before the first message.
-const OPENING: Duration = Duration::from_secs(2);
-/// How long it waits at a server that is known for that.
+/// How long the first call of a session waits at a server that did not open the stream in time before. Some servers send not
+/// even the head of the stream before the first message. No option: it is what a server that opens the stream needs on a
+/// slow network, and a server that opens it late has shown that it does so whatever the wait.
 const LATE_OPENING: Duration = Duration::from_millis(100);
 
 /// The stream outside of calls, and the calls that a request on it may belong to.
 pub(super) struct OutsideStream {
     /// It is open, or known not to be.
-    is_settled: watch::Sender<bool>,
+    is_settled: SetOnce<()>,
     calls: Mutex<Vec<RunningCall>>,
     numbers: AtomicU64,
 }
@@ -42,7 +42,7 @@ pub(super) struct RunningGuard<'a> {
 
 impl OutsideStream {
     pub(super) fn new() -> Self {
-        Self { is_settled: watch::Sender::new(false), calls: Mutex::default(), numbers: AtomicU64::new(0) }
+        Self { is_settled: SetOnce::new(), calls: Mutex::default(), numbers: AtomicU64::new(0) }
     }
 
     /// Enters a call once the stream is settled.
@@ -52,21 +52,27 @@ impl OutsideStream {
         messages: &ServerMessages,
         progress: &CallProgress,
     ) -> RunningGuard<'_> {
-        if !*self.is_settled.borrow() {
+        if !self.is_settled.initialized() {
             let is_late = &connection.context.stream_is_late;
-            let limit = if is_late.load(Ordering::Relaxed) { LATE_OPENING } else { OPENING };
-            let mut settled = self.is_settled.subscribe();
-            // The sender lives as long as `self`.
-            let settled = settled.wait_for(|is_settled| *is_settled);
-            if timeout(limit, settled).await.is_err() {
+            let opening = connection.context.timeouts.stream_opening;
+            let limit = match is_late.load(Ordering::Relaxed) {
+                true => LATE_OPENING.min(opening),
+                false => opening,
+            };
+            if timeout(limit, self.is_settled.wait()).await.is_err() {
                 is_late.store(true, Ordering::Relaxed);
-                self.is_settled.send_replace(true);
+                self.settle();
             }
         }
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let (messages, deadline) = (messages.clone(), Arc::clone(&progress.deadline));
         self.calls().push(RunningCall { number, messages, deadline });
         RunningGuard { stream: self, number }
+    }
+
+    fn settle(&self) {
+        // An error means that it is settled already.
+        let _ = self.is_settled.set(());
     }
 
     fn calls(&self) -> MutexGuard<'_, Vec<RunningCall>> {
@@ -89,7 +95,7 @@ impl Connection {
     /// The stream outside of calls is open, or is known not to be.
     pub(crate) fn stream_is_settled(&self) {
         if let Some(stream) = &self.outside {
-            stream.is_settled.send_replace(true);
+            stream.settle();
         }
     }
 

@@ -13,11 +13,6 @@ use crate::request::declared::Declared;
 use fanlight_canonical::{BackendError, Peer};
 use fanlight_protocol::result::ServerDescription;
 
-/// How long a call waits for an attempt to connect to a server that could not be connected to before.
-const ATTEMPT: Duration = Duration::from_secs(1);
-/// How long after the beginning of such an attempt other calls wait for it.
-const JOINED: Duration = Duration::from_millis(250);
-
 /// A supervised connection.
 pub(crate) struct SupervisedConnection {
     pub(crate) state: watch::Receiver<State>,
@@ -27,6 +22,8 @@ pub(crate) struct SupervisedConnection {
     declared: Arc<Declared>,
     /// Whose share of the limit of connections it takes.
     peer: Peer,
+    /// How long a call waits for an attempt to connect, where the last one failed.
+    connect_on_call: Duration,
     usage: Mutex<Usage>,
 }
 
@@ -48,9 +45,10 @@ impl SupervisedConnection {
         end: CancellationToken,
         declared: Arc<Declared>,
         peer: Peer,
+        connect_on_call: Duration,
     ) -> Arc<Self> {
         let usage = Mutex::new(Usage { users: 0, has_task: false, since: Instant::now() });
-        Arc::new(Self { state, wanted, end, declared, peer, usage })
+        Arc::new(Self { state, wanted, end, declared, peer, connect_on_call, usage })
     }
 
     pub(crate) fn take(self: &Arc<Self>) -> InUse {
@@ -135,7 +133,7 @@ impl SupervisedConnection {
     /// The connection, once there is one; the reason, once there is none. If the last attempt failed, this waits only a
     /// moment for the next, so that a server that is down does not hold up calls.
     pub(crate) async fn ready(&self, limit: Duration) -> Result<Arc<Connection>, BackendError> {
-        let mut patience = ATTEMPT;
+        let mut patience = self.connect_on_call;
         let (attempts, failure) = {
             let state = self.state.borrow();
             match (&state.phase, state.verdict()) {
@@ -145,7 +143,7 @@ impl SupervisedConnection {
                 (_, Some(verdict)) => return verdict,
                 // Others than the request that has this attempt made wait for no longer than one that succeeds takes.
                 (Phase::Connecting { after: Some(error), since }, None) => {
-                    patience = JOINED.saturating_sub(since.elapsed());
+                    patience = (patience / 4).saturating_sub(since.elapsed());
                     if patience.is_zero() {
                         return Err(error.clone());
                     }

@@ -4,6 +4,8 @@
 //! connection is kept up at all times, that of a client only while it is used.
 
 use std::fmt;
+use std::future::pending;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -19,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connection::{Connection, Loss};
 use crate::handshake::{Handshake, Known};
-use crate::request::TransportContext;
+use crate::request::{BackendContext, TransportContext};
 use crate::settings::{EraChoice, ProcessPolicy, Timeouts};
 use crate::subscriptions::SubscriptionRegistry;
 use crate::transport::Transport;
@@ -27,9 +29,6 @@ use crate::transport::backoff::Backoff;
 use crate::transport::http::{HttpEndpoint, HttpTransport};
 use crate::transport::stdio::{self, ProcessSettings};
 use fanlight_canonical::BackendError;
-
-/// A process that ran this long did not fail at its start.
-const STABLE: Duration = Duration::from_secs(5);
 
 /// How a backend is doing.
 #[derive(Clone, Default)]
@@ -89,7 +88,7 @@ pub(crate) enum Target {
 
 /// How all connections of one backend are made.
 pub(crate) struct ConnectSettings {
-    pub(crate) context: TransportContext,
+    pub(crate) context: Arc<BackendContext>,
     pub(crate) target: Target,
     pub(crate) choice: EraChoice,
     pub(crate) timeouts: Timeouts,
@@ -111,7 +110,7 @@ impl ConnectSettings {
 }
 
 pub(crate) struct Supervisor {
-    pub(crate) context: TransportContext,
+    pub(crate) context: Arc<TransportContext>,
     pub(crate) settings: Arc<ConnectSettings>,
     /// The connection is a client's, not the base one.
     pub(crate) for_client: Option<ForClient>,
@@ -137,14 +136,19 @@ pub(crate) struct ForClient {
 }
 
 impl Supervisor {
-    /// Keeps the connection until the shutdown.
-    pub(crate) async fn run(self) {
-        let shutdown = self.shutdown.clone();
-        shutdown.run_until_cancelled(self.keep_connected()).await;
-        let last = self.state.send_replace(State { phase: Phase::Stopped, attempted: true, ..State::default() });
-        if let Phase::Ready(connection) = last.phase {
-            // Boxed, as all that is large and seldom: there is such a task for each session.
-            Box::pin(connection.close()).await;
+    /// Keeps the connection until the shutdown. There is such a task for each session and each suspended call, so what is
+    /// large and rare is boxed.
+    pub(crate) fn run(self) -> impl Future<Output = ()> + Send {
+        async move {
+            {
+                // `run_until_cancelled` would hold the future twice.
+                let mut kept = pin!(self.keep_connected());
+                tokio::select! { biased; () = self.shutdown.cancelled() => {} () = kept.as_mut() => {} }
+            }
+            let last = self.state.send_replace(State { phase: Phase::Stopped, attempted: true, ..State::default() });
+            if let Phase::Ready(connection) = last.phase {
+                Box::pin(connection.close()).await;
+            }
         }
     }
 
@@ -191,7 +195,8 @@ impl Supervisor {
                     if loss == Loss::EraDoubt {
                         remembered = given;
                     }
-                    let is_stable = !connection.is_channel() || connection.age() >= STABLE;
+                    let is_stable =
+                        !connection.is_channel() || connection.age() >= self.settings.timeouts.stable_connection;
                     if is_stable {
                         backoff.reset();
                         (early_ends, failures) = (0, 0);
@@ -305,7 +310,7 @@ impl Supervisor {
         });
         let agreed = agreed.map_err(BackendError::while_connecting)?;
         let reprobed = last_loss == Some(Loss::EraDoubt);
-        Ok(Arc::new(Connection::new(self.context.clone(), agreed, reprobed)))
+        Ok(Arc::new(Connection::new(Arc::clone(&self.context), agreed, reprobed)))
     }
 
     /// An error with what the process of this number wrote last, if there was one: mostly that says why.
@@ -320,10 +325,10 @@ impl Supervisor {
     async fn open(&self, process: &AtomicU64) -> Result<Transport, BackendError> {
         match &self.settings.target {
             Target::Http(endpoint) => {
-                Ok(Transport::Http(Box::new(HttpTransport::new(Arc::clone(endpoint), self.context.clone()))))
+                Ok(Transport::Http(Box::new(HttpTransport::new(Arc::clone(endpoint), Arc::clone(&self.context)))))
             }
             Target::Stdio(settings) => {
-                Ok(Transport::Stdio(stdio::start(settings, self.context.clone(), process).await?))
+                Ok(Transport::Stdio(stdio::start(settings, Arc::clone(&self.context), process).await?))
             }
             Target::Unusable(error) => Err(error.clone()),
         }
@@ -346,14 +351,12 @@ impl Supervisor {
         }
         // Doubts of the handshake have been resolved.
         let _ = connection.doubted().now_or_never();
+        let mut base = self.for_client.is_none().then(|| Box::pin(self.watch_base(connection)));
         let loss = loop {
             tokio::select! {
                 loss = connection.lost() => break loss,
                 () = connection.doubted() => Box::pin(connection.prove(self.settings.timeouts.ping)).await,
-                () = self.context.health.check_is_due(), if self.for_client.is_none() => {
-                    Box::pin(connection.prove(self.context.health.check_timeout())).await;
-                }
-                () = self.retire_when_unused(connection) => {}
+                Some(()) = OptionFuture::from(base.as_mut().map(Pin::as_mut)) => {}
             }
         };
         self.set_up(loss == Loss::Unused);
@@ -370,11 +373,23 @@ impl Supervisor {
         loss
     }
 
+    /// Checks the base connection when that is due, and gives it up when it is unused; without end.
+    async fn watch_base(&self, connection: &Connection) {
+        let checks = async {
+            loop {
+                self.context.health.check_is_due().await;
+                connection.prove(self.context.health.check_timeout()).await;
+            }
+        };
+        tokio::join!(checks, self.retire_when_unused(connection));
+        pending::<()>().await;
+    }
+
     /// Ends the base connection once nothing has used it for as long as the settings say.
     async fn retire_when_unused(&self, connection: &Connection) {
-        match self.settings.process().and_then(|policy| policy.idle).filter(|_| self.for_client.is_none()) {
+        match self.settings.process().and_then(|policy| policy.idle) {
             Some(idle) => connection.retire_when_unused(idle, || self.registry.needs_more_than_lists()).await,
-            None => std::future::pending().await,
+            None => pending().await,
         }
     }
 

@@ -16,7 +16,8 @@ use foldhash::fast::RandomState;
 use crate::log::excerpt;
 use crate::request::dialect::MirroredParam;
 
-/// The most tools remembered; the table is cleared if a server has more.
+/// The most tools remembered; the table is cleared if a server has more. No option: beyond, the parameters to mirror
+/// are read again; `limits.listBytes` bounds the bytes.
 const CAPACITY: usize = 100_000;
 /// Tools warned of at most.
 const WARNINGS: usize = 100;

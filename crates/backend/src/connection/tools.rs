@@ -11,9 +11,6 @@ use crate::connection::tool_table::ToolTable;
 use crate::request::dialect::{MirroredParam, named};
 use fanlight_canonical::{Call, TaskDialect};
 
-/// Pages of the tool list that are read for the sake of one call.
-const LIST_PAGES: usize = 100;
-
 /// The members of a call's request that headers repeat.
 pub(super) struct MirroredMembers {
     /// What it is about.
@@ -82,7 +79,7 @@ impl Connection {
     async fn load_tools(&self) -> bool {
         let Some(table) = &self.tools else { return false };
         let (mut cursor, mut left): (Option<Json>, _) = (None, self.context.limits.list_bytes);
-        for _ in 0..LIST_PAGES {
+        for _ in 0..self.context.limits.list_pages {
             let params = cursor.as_ref().map(|cursor| {
                 let mut params = ObjectBuilder::new();
                 params.member("cursor", cursor);

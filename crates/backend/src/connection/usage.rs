@@ -9,7 +9,8 @@ use tokio::time::{Instant, sleep};
 
 use super::{Connection, Loss};
 
-/// Bounds of the interval between looks at whether a process is unused, which is an eighth of its allowed idle time.
+/// Bounds of the interval between looks at whether a process is unused, which is an eighth of its allowed idle time. No
+/// option: it follows from `idle`.
 const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(30));
 
 impl Connection {

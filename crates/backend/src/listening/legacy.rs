@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use fanlight_canonical::{Caller, Principal};
 use fanlight_protocol::{Json, Method};
 use futures_util::StreamExt as _;
+use futures_util::future::OptionFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -210,7 +211,11 @@ pub(super) async fn keep_of_request(registry: &SubscriptionRegistry, connection:
     let is_needed = |_: &u64| asks || (tasks && registry.any_task(principal));
     let settled = || connection.stream_is_settled();
     let stream = keep_stream(connection, registry.watch(), is_needed, |_| settled(), |_| settled());
-    tokio::join!(stream, resources::keep(registry, connection, principal));
+    // Boxed, since there is one for each suspended call, and over HTTP it is nothing.
+    let subscribing = connection.subscribes_for_clients();
+    let subscribed =
+        OptionFuture::from(subscribing.then(|| Box::pin(resources::keep(registry, connection, principal))));
+    tokio::join!(stream, subscribed);
 }
 
 /// A session's own connection to a legacy server.

@@ -15,7 +15,8 @@ use crate::log::excerpt;
 use crate::subscriptions::{Filter, Origin, SubscriptionRegistry};
 use crate::transport::backoff::Backoff;
 
-/// Delay before a subscription is replaced by a smaller one.
+/// Delay before a subscription is replaced by a smaller one. No option: until then updates arrive that no client wants,
+/// which are dropped.
 const SHRINK_DELAY: Duration = Duration::from_secs(1);
 
 /// The common subscription of one connection.

@@ -15,7 +15,8 @@ use futures_util::StreamExt as _;
 use crate::connection::Connection;
 use crate::subscriptions::SubscriptionRegistry;
 
-/// Subscriptions that are made at the same time.
+/// Subscriptions that are made at the same time. No option: it spares a server that has just been connected, and the
+/// order of the rest does not show.
 pub(super) const CONCURRENT: usize = 8;
 
 type Request<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;

@@ -11,14 +11,13 @@ use bytes::Bytes;
 use fanlight_canonical::{Caller, ServerMessage};
 use fanlight_protocol::Request;
 use fanlight_telemetry::ServerSpan;
-use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use crate::connection::Connection;
 use crate::request::deadline::{PausableDeadline, Pause};
 use crate::request::server_request::{OpenServerRequests, PendingServerRequest, ServerRequestLimits, cannot_ask_text};
-use crate::subscriptions::{SubscriptionRegistry, UnsolicitedRequest};
+use crate::subscriptions::{SubscriptionRegistry, UnsolicitedRequest, UnsolicitedRequests};
 
 /// Forwards the server requests of a connection that one client has to itself.
 pub(super) struct ServerRequests<'a> {
@@ -32,19 +31,18 @@ pub(super) struct ServerRequests<'a> {
 
 impl ServerRequests<'_> {
     /// Forwards requests and answers, without end.
-    pub(super) async fn forward(self, requests: &mut mpsc::Receiver<Box<UnsolicitedRequest>>) {
+    pub(super) async fn forward(self, requests: &mut UnsolicitedRequests) {
         let (mut open, deadline) = (OpenServerRequests::default(), Arc::<PausableDeadline>::default());
         loop {
             tokio::select! {
                 biased;
                 reply = open.next() => self.send(reply.text, reply.pause),
-                request = requests.recv() => match request.map(|request| *request) {
-                    Some(UnsolicitedRequest::Request(request)) => match self.ask(&request, &deadline) {
+                request = requests.next() => match request {
+                    UnsolicitedRequest::Request(request) => match self.ask(&request, &deadline) {
                         Ok(pending) => open.add(pending),
                         Err(text) => self.send(text, None),
                     },
-                    Some(UnsolicitedRequest::Cancelled(id)) => open.cancel(&id),
-                    None => std::future::pending().await,
+                    UnsolicitedRequest::Cancelled(id) => open.cancel(&id),
                 }
             }
         }

@@ -14,7 +14,8 @@ use crate::subscriptions::{Filter, without_subscription_id};
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{CallContext, MessageReceiver, ServerMessage, ServerMessages};
 
-/// Capacity for messages from the transport. They are passed on without waiting.
+/// Capacity for messages from the transport. They are passed on without waiting. No option: `limits.notifications`
+/// bounds what waits for a client; this only bridges the hand-over.
 const QUEUE: usize = 256;
 
 type Exchange = Pin<Box<dyn Future<Output = Result<Reply, BackendError>> + Send>>;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_protocol::Era;
-use tokio::sync::{Notify, mpsc, watch};
+use futures_util::future::join;
+use tokio::sync::{Notify, watch};
 
 use super::legacy;
 use super::modern::SharedSubscription;
@@ -12,49 +13,51 @@ use super::server_requests::ServerRequests;
 use crate::connection::Connection;
 use crate::connection::supervisor::{Phase, State};
 use crate::request::TransportContext;
-use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedRequest};
+use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedRequests};
 
 /// Keeps up the subscriptions of one supervised connection: of the base connection for all listeners,
 /// of a session's own connection for that session.
 pub(crate) struct ListeningWorker {
     pub(crate) registry: Arc<SubscriptionRegistry>,
     pub(crate) origin: Origin,
-    pub(crate) context: TransportContext,
+    pub(crate) context: Arc<TransportContext>,
     pub(crate) state: watch::Receiver<State>,
     /// Requests a connection.
     pub(crate) wanted: Arc<Notify>,
-    pub(crate) requests: mpsc::Receiver<Box<UnsolicitedRequest>>,
+    pub(crate) requests: UnsolicitedRequests,
     /// Longest wait for a server to acknowledge a subscription.
     pub(crate) patience: Duration,
 }
 
 impl ListeningWorker {
-    /// Runs until the supervised connection ends for good.
-    pub(crate) async fn run(mut self) {
-        // A session may have had another connection before, which was closed for others.
-        let mut is_repeated = match &self.origin {
-            Origin::Session(session) => !self.registry.recorded().of(session).is_empty(),
-            Origin::Base | Origin::Pooled(_) | Origin::Request(_) => false,
-        };
-        let mut state = self.state.clone();
-        while let Some(connection) = connected(&mut state, || self.reconnect(is_repeated)).await {
-            let end = stopped(self.state.clone());
-            tokio::select! {
-                _ = connection.lost() => {}
-                () = end => {}
-                () = self.keep(&connection, is_repeated) => {}
+    /// Runs until the supervised connection ends for good. There is such a task for each session and each suspended call.
+    pub(crate) fn run(mut self) -> impl Future<Output = ()> + Send {
+        async move {
+            // A session may have had another connection before, which was closed for others.
+            let mut is_repeated = match &self.origin {
+                Origin::Session(session) => !self.registry.recorded().of(session).is_empty(),
+                Origin::Base | Origin::Pooled(_) | Origin::Request(_) => false,
+            };
+            let mut state = self.state.clone();
+            while let Some(connection) = connected(&mut state, || self.reconnect(is_repeated)).await {
+                let end = stopped(self.state.clone());
+                tokio::select! {
+                    _ = connection.lost() => {}
+                    () = end => {}
+                    () = self.keep(&connection, is_repeated) => {}
+                }
+                is_repeated = true;
+                if let Origin::Session(session) = &self.origin {
+                    self.registry.set_own_stream(session, false);
+                }
+                // The server that has sent these requests is gone.
+                self.requests.clear();
             }
-            is_repeated = true;
-            if let Origin::Session(session) = &self.origin {
-                self.registry.set_own_stream(session, false);
+            match &self.origin {
+                Origin::Base => self.registry.close(),
+                Origin::Session(session) => self.registry.connection_ended(session),
+                Origin::Pooled(_) | Origin::Request(_) => {}
             }
-            // The server that has sent these requests is gone.
-            while self.requests.try_recv().is_ok() {}
-        }
-        match &self.origin {
-            Origin::Base => self.registry.close(),
-            Origin::Session(session) => self.registry.connection_ended(session),
-            Origin::Pooled(_) | Origin::Request(_) => {}
         }
     }
 
@@ -69,7 +72,7 @@ impl ListeningWorker {
     }
 
     /// Keeps up the subscriptions on one connection, without end. Each kind is boxed, since there is such a task for each
-    /// session, and the kinds differ in size.
+    /// session, and the kinds differ in size. `tokio::join!` in a block of its own would hold their futures twice.
     async fn keep(&mut self, connection: &Arc<Connection>, is_repeated: bool) {
         let Self { registry, origin, context, patience, requests, .. } = self;
         match (&*origin, connection.era()) {
@@ -94,7 +97,7 @@ impl ListeningWorker {
                 };
                 let own = legacy::Own { registry, connection, session, is_repeated };
                 let (forwarding, listening) = (server_requests.forward(requests), own.keep());
-                Box::pin(async { tokio::join!(forwarding, listening) }).await;
+                Box::pin(join(forwarding, listening)).await;
             }
             (Origin::Pooled(principal), Era::Legacy) => {
                 Box::pin(legacy::keep_pooled(registry, connection, principal)).await;
@@ -104,7 +107,7 @@ impl ListeningWorker {
                 let server_requests = ServerRequests { registry, connection, session: None, limits, tasks };
                 let forwarding = server_requests.forward(requests);
                 let listening = legacy::keep_of_request(registry, connection, principal);
-                Box::pin(async { tokio::join!(forwarding, listening) }).await;
+                Box::pin(join(forwarding, listening)).await;
             }
             (Origin::Session(_) | Origin::Pooled(_) | Origin::Request(_), Era::Modern) => {}
         }

@@ -30,22 +30,27 @@ use crate::settings::{Limits, Timeouts};
 use crate::subscriptions::UnsolicitedSender;
 use fanlight_canonical::{BackendError, CallContext, ServerMessages};
 
-/// What the transports of one backend share, except `declared` and `outlet`.
-#[derive(Clone)]
+/// What one connection of a backend needs to know. One value serves all parts of the connection: there is a connection for
+/// each session and for each suspended call.
 pub(crate) struct TransportContext {
-    pub(crate) name: Arc<str>,
-    pub(crate) limits: Limits,
-    pub(crate) timeouts: Timeouts,
+    backend: Arc<BackendContext>,
     /// What is declared to a legacy server.
     pub(crate) declared: Arc<Declared>,
     /// Takes what the server sends outside of calls.
     pub(crate) outlet: UnsolicitedSender,
-    /// The server is known to open its stream outside of calls late.
-    pub(crate) stream_is_late: Arc<AtomicBool>,
-    /// Request ids are never used twice, so that progress tokens stay unique across reconnects.
-    pub(crate) ids: Arc<AtomicI64>,
     /// Cancelled when the connection is given up for good.
     pub(crate) end: CancellationToken,
+}
+
+/// What all connections of one backend share.
+pub(crate) struct BackendContext {
+    pub(crate) name: Arc<str>,
+    pub(crate) limits: Limits,
+    pub(crate) timeouts: Timeouts,
+    /// The server is known to open its stream outside of calls late.
+    pub(crate) stream_is_late: AtomicBool,
+    /// Request ids are never used twice, so that progress tokens stay unique across reconnects.
+    pub(crate) ids: AtomicI64,
     /// Whether it still answers.
     pub(crate) health: Arc<Health>,
     /// What its processes write besides messages.
@@ -58,16 +63,37 @@ pub(crate) struct TransportContext {
     pub(crate) root: Parent,
 }
 
+impl std::ops::Deref for TransportContext {
+    type Target = BackendContext;
+
+    fn deref(&self) -> &BackendContext {
+        &self.backend
+    }
+}
+
 impl TransportContext {
+    /// The context of a connection that declares this.
+    pub(crate) fn new(
+        backend: Arc<BackendContext>,
+        declared: Arc<Declared>,
+        outlet: UnsolicitedSender,
+        end: CancellationToken,
+    ) -> Arc<Self> {
+        Arc::new(Self { backend, declared, outlet, end })
+    }
+
     /// Bounds on the requests of the server during one call.
     pub(crate) fn server_request_limits(&self) -> ServerRequestLimits {
         ServerRequestLimits {
             answer: self.timeouts.question,
             open: self.limits.open_server_requests,
             number: self.limits.server_requests,
+            notices: !self.outlet.is_of_one_request(),
         }
     }
+}
 
+impl BackendContext {
     pub(crate) fn next_id(&self) -> i64 {
         self.ids.fetch_add(1, Ordering::Relaxed)
     }
@@ -159,7 +185,8 @@ pub(crate) fn span_outcome(outcome: &Result<Reply, BackendError>) -> Result<&Res
     }
 }
 
-/// The most messages that a server may send at once.
+/// The most messages that a server may send at once. No option: `limits.message` bounds the bytes, and no real batch
+/// comes near.
 const MOST_IN_BATCH: usize = 10_000;
 
 /// The messages in one frame. 2025-03-26 alone lets a server send several at once.

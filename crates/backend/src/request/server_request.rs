@@ -23,7 +23,8 @@ use crate::request::trace::server_request_answered;
 use crate::request::{pong_text, refusal_text};
 use fanlight_canonical::ServerRequest;
 
-/// Notifications of the client that name one request and wait to be sent to the server.
+/// Notifications of the client that name one request and wait to be sent to the server. No option: they are the
+/// progress of an answer, of which later ones count.
 const NOTICES: usize = 16;
 
 /// Why a request is not answered whose call was cancelled or has failed.
@@ -75,6 +76,8 @@ pub(crate) struct ServerRequestLimits {
     pub(crate) open: usize,
     /// Requests in one call.
     pub(crate) number: usize,
+    /// Whether the client can send notifications that name the request: only one with a session can.
+    pub(crate) notices: bool,
 }
 
 /// A request of the server that was sent to the client. It pauses the call's deadline.
@@ -84,7 +87,7 @@ pub(crate) struct PendingServerRequest {
     token: Option<Json>,
     answer: oneshot::Receiver<Response>,
     /// What the client sends that names the request.
-    notices: mpsc::Receiver<Box<Notification>>,
+    notices: Option<mpsc::Receiver<Box<Notification>>>,
     limit: Duration,
     deadline: Instant,
     pause: Pause,
@@ -100,20 +103,20 @@ impl PendingServerRequest {
         limits: ServerRequestLimits,
         span: ServerSpan,
     ) -> Result<(Self, ServerRequest), Bytes> {
-        let ServerRequestLimits { answer: limit, open, number } = limits;
+        let ServerRequestLimits { answer: limit, open, number, .. } = limits;
         let too_many = || {
             let why = format!("at most {open} requests at once, and {number} in all, are allowed in one call");
             cannot_ask_text(&request.id, &why)
         };
         let pause = call_deadline.pause(PauseLimits { open, ever: number }).ok_or_else(too_many)?;
         let (sender, answer) = oneshot::channel();
-        let (notices_sender, notices) = mpsc::channel(NOTICES);
+        let (notices_sender, notices) = limits.notices.then(|| mpsc::channel(NOTICES)).unzip();
         let token = request.params.as_ref().and_then(|params| params.get("_meta")?.get(meta::PROGRESS_TOKEN));
         let deadline = Instant::now() + limit;
         let (method, params, trace) = (request.method.clone(), request.params.clone(), span.parent());
         let span = Some(Box::new((span, method.clone())));
         let pending = Self { id: request.id.clone(), token, answer, notices, limit, deadline, pause, span };
-        Ok((pending, ServerRequest { method, params, trace, answer: sender, notices: Some(notices_sender), deadline }))
+        Ok((pending, ServerRequest { method, params, trace, answer: sender, notices: notices_sender, deadline }))
     }
 
     /// The latest time for the client's answer.
@@ -145,6 +148,8 @@ pub(crate) struct ServerRequestReply {
 impl OpenServerRequests {
     pub(crate) fn add(&mut self, request: PendingServerRequest) {
         let deadline = Box::pin(sleep_until(request.deadline));
+        // Mostly there is one, and it may be open for long.
+        self.open.reserve_exact(1);
         self.open.push(Open { request, deadline });
     }
 
@@ -206,7 +211,8 @@ impl OpenServerRequests {
 
 impl PendingServerRequest {
     fn poll_notice(&mut self, context: &mut Context<'_>) -> Option<Bytes> {
-        while let Poll::Ready(Some(notification)) = self.notices.poll_recv(context) {
+        let notices = self.notices.as_mut()?;
+        while let Poll::Ready(Some(notification)) = notices.poll_recv(context) {
             let names_token = notification.params().is_some_and(|params| params.peek("progressToken").is_some());
             let renamed = notification.with_param("requestId", &self.id);
             match &self.token {
@@ -260,7 +266,7 @@ mod tests {
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(600);
-    const LIMITS: ServerRequestLimits = ServerRequestLimits { answer: LIMIT, open: 16, number: 100 };
+    const LIMITS: ServerRequestLimits = ServerRequestLimits { answer: LIMIT, open: 16, number: 100, notices: true };
 
     fn request(id: &str) -> Request {
         let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"roots/list","params":{{"x":1.0}}}}"#);

@@ -39,7 +39,8 @@ use fanlight_canonical::{BackendError, Call, CallContext, Listen, Listening, Pee
 use legacy_era::{Finding, LegacyEra, Refusal};
 use sharing::Sharing;
 
-/// Bounds of the interval between looks for idle connections, which is a quarter of their allowed idle time.
+/// Bounds of the interval between looks for idle connections, which is a quarter of their allowed idle time. No option:
+/// it follows from `timeouts.backendSessionIdle`.
 const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(60));
 
 pub(crate) struct SessionPool {
@@ -514,11 +515,10 @@ fn open(
     let (wanted, end) = (Arc::new(Notify::new()), settings.shutdown.child_token());
     let (outlet, requests) = UnsolicitedSender::new(Arc::clone(registry), origin.clone());
     let declared = Arc::new(declared);
-    let context =
-        TransportContext { declared: Arc::clone(&declared), outlet, end: end.clone(), ..settings.context.clone() };
+    let context = TransportContext::new(Arc::clone(&settings.context), Arc::clone(&declared), outlet, end.clone());
     let tasks = &settings.context.tasks;
     let supervisor = Supervisor {
-        context: context.clone(),
+        context: Arc::clone(&context),
         settings: Arc::clone(settings),
         for_client,
         asked_by: asked_by.clone(),
@@ -538,5 +538,5 @@ fn open(
         patience: settings.timeouts.connect,
     };
     tasks.spawn(worker.run());
-    SupervisedConnection::new(state, wanted, end, declared, peer)
+    SupervisedConnection::new(state, wanted, end, declared, peer, settings.timeouts.connect_on_call)
 }

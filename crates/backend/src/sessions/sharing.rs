@@ -20,8 +20,6 @@ use crate::settings::SessionPolicy;
 
 /// Capabilities that depend on no session.
 const STATELESS: [&str; 4] = ["tools", "prompts", "resources", "completions"];
-/// Pages of the tool list that are read at most.
-const PAGES: usize = 100;
 /// Characters of a text of the server in a reason.
 const SHOWN: usize = 60;
 
@@ -111,7 +109,7 @@ async fn judge(connection: &Connection) -> Result<(), String> {
         return Ok(());
     }
     let (mut cursor, mut left): (Option<Json>, _) = (None, connection.largest_list());
-    for _ in 0..PAGES {
+    for _ in 0..connection.most_pages() {
         let params = cursor.as_ref().map(|cursor| {
             let mut params = ObjectBuilder::new();
             params.member("cursor", cursor);

@@ -32,7 +32,7 @@ pub(crate) use notifications::{subscription_id, without_subscription_id};
 pub(crate) use recorded::SessionSubscriptions;
 pub(crate) use state::Verdict;
 pub(crate) use task_progress::{ExpectedTask, TaskProgress, WaitGuard};
-pub(crate) use unsolicited::{UnsolicitedRequest, UnsolicitedSender};
+pub(crate) use unsolicited::{UnsolicitedRequest, UnsolicitedRequests, UnsolicitedSender};
 
 use crate::log::Throttle;
 use coalescing::{Admission, Announcement, Coalescing};

@@ -11,7 +11,8 @@ use tokio::sync::watch;
 use super::filter::{Filter, Lists};
 use super::listener::{ListenRequest, Listener, ListenerId, Session};
 
-/// Largest `params` of a subscription, in bytes, that are kept to be sent again.
+/// Largest `params` of a subscription, in bytes, that are kept to be sent again. No option: of larger ones the URI
+/// alone is sent again, which is what counts.
 const MAX_KEPT_PARAMS: usize = 16 << 10;
 
 #[derive(Default)]

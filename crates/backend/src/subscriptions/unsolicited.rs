@@ -1,14 +1,16 @@
 //! Takes from a connection what its server sends outside of calls.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fanlight_canonical::{Caller, ServerMessages};
 use fanlight_protocol::{Json, Method, Notification, Request};
-use tokio::sync::mpsc;
+use tokio::sync::Notify;
 
 use super::{Origin, SubscriptionRegistry, TaskProgress};
 
-/// Capacity for server requests and cancellations that wait to be handled.
+/// Capacity for server requests and cancellations that wait to be handled. No option: `limits.serverRequests` bounds
+/// those that a client has open.
 const QUEUE: usize = 32;
 
 /// What a server requests outside of calls.
@@ -24,18 +26,26 @@ pub(crate) enum UnsolicitedRequest {
 pub(crate) struct UnsolicitedSender {
     registry: Arc<SubscriptionRegistry>,
     origin: Origin,
-    requests: mpsc::Sender<Box<UnsolicitedRequest>>,
+    requests: Arc<RequestQueue>,
+}
+
+/// The server requests of one connection, taken one by one.
+pub(crate) struct UnsolicitedRequests(Arc<RequestQueue>);
+
+/// A queue that is nearly always empty. There is one for each session and each suspended call, and a channel has memory for
+/// all that can wait.
+#[derive(Default)]
+struct RequestQueue {
+    waiting: Mutex<VecDeque<UnsolicitedRequest>>,
+    /// Notified of each new one. Only [`UnsolicitedRequests::next`] waits for it.
+    added: Notify,
 }
 
 impl UnsolicitedSender {
     /// The sender of a connection, and the receiver of its server requests.
-    pub(crate) fn new(
-        registry: Arc<SubscriptionRegistry>,
-        origin: Origin,
-    ) -> (Self, mpsc::Receiver<Box<UnsolicitedRequest>>) {
-        // Boxed, since a channel has memory for all that can wait, and there is one for each session.
-        let (requests, receiver) = mpsc::channel(QUEUE);
-        (Self { registry, origin, requests }, receiver)
+    pub(crate) fn new(registry: Arc<SubscriptionRegistry>, origin: Origin) -> (Self, UnsolicitedRequests) {
+        let requests = Arc::<RequestQueue>::default();
+        (Self { registry, origin, requests: Arc::clone(&requests) }, UnsolicitedRequests(requests))
     }
 
     /// Passes a notification on to every listener that it is for.
@@ -54,6 +64,11 @@ impl UnsolicitedSender {
     /// Whether it is of a connection of clients without a session.
     pub(crate) fn is_of_requests(&self) -> bool {
         matches!(self.origin, Origin::Pooled(_) | Origin::Request(_))
+    }
+
+    /// Whether it is of the connection of a single request of a client without a session.
+    pub(crate) fn is_of_one_request(&self) -> bool {
+        matches!(self.origin, Origin::Request(_))
     }
 
     /// Grows with every change of what listeners want.
@@ -89,7 +104,80 @@ impl UnsolicitedSender {
 
     /// Only a connection that one client has to itself says which client a request is for.
     fn send(&self, request: impl FnOnce() -> UnsolicitedRequest) -> bool {
-        matches!(self.origin, Origin::Session(_) | Origin::Request(_))
-            && self.requests.try_send(Box::new(request())).is_ok()
+        matches!(self.origin, Origin::Session(_) | Origin::Request(_)) && self.requests.add(request)
+    }
+}
+
+impl UnsolicitedRequests {
+    /// Waits for the next one. Can be dropped and called again.
+    pub(crate) async fn next(&mut self) -> UnsolicitedRequest {
+        loop {
+            let first = self.0.waiting().pop_front();
+            match first {
+                Some(first) => return first,
+                // What is added from here on leaves a permit.
+                None => self.0.added.notified().await,
+            }
+        }
+    }
+
+    /// Drops those that wait.
+    pub(crate) fn clear(&mut self) {
+        self.0.waiting().clear();
+    }
+}
+
+impl RequestQueue {
+    /// Adds a request; false if there are too many.
+    fn add(&self, request: impl FnOnce() -> UnsolicitedRequest) -> bool {
+        let mut waiting = self.waiting();
+        if waiting.len() >= QUEUE {
+            return false;
+        }
+        waiting.push_back(request());
+        drop(waiting);
+        self.added.notify_one();
+        true
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<UnsolicitedRequest>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(number: usize) -> impl FnOnce() -> UnsolicitedRequest {
+        move || UnsolicitedRequest::Cancelled(Json::integer(i64::try_from(number).unwrap()))
+    }
+
+    fn number(request: &UnsolicitedRequest) -> String {
+        match request {
+            UnsolicitedRequest::Cancelled(id) => id.as_text().to_owned(),
+            UnsolicitedRequest::Request(_) => panic!("{request:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn requests_are_taken_in_order_and_bounded_in_number() {
+        let queue = Arc::<RequestQueue>::default();
+        let mut requests = UnsolicitedRequests(Arc::clone(&queue));
+        let taking = tokio::spawn(async move {
+            let first = number(&requests.next().await);
+            (first, requests)
+        });
+        tokio::task::yield_now().await;
+        assert!(queue.add(request(7)));
+        let (first, mut requests) = taking.await.unwrap();
+        assert_eq!(first, "7");
+        assert!((0..QUEUE).all(|next| queue.add(request(next))) && !queue.add(request(QUEUE)));
+        for next in 0..3 {
+            assert_eq!(number(&requests.next().await), next.to_string());
+        }
+        requests.clear();
+        assert!(queue.add(request(9)));
+        assert_eq!(number(&requests.next().await), "9");
     }
 }

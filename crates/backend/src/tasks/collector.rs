@@ -5,7 +5,6 @@
 //! take to answer a server request.
 
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 
 use fanlight_canonical::{
     BackendError, Call, CallContext, MessageReceiver, ServerMessage, ServerMessages, ServerRequest,
@@ -22,8 +21,6 @@ use crate::request::declared::Declared;
 
 /// Messages of a task that wait to be collected.
 const QUEUE: usize = 16;
-/// How long the answer to a `tasks/get` waits for the first server request.
-const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
 /// Collects the server requests of one task until it is dropped.
 #[derive(Debug)]
@@ -59,7 +56,7 @@ impl Translator {
         client: &CallContext,
     ) -> Result<Json, BackendError> {
         let collector = self.collector(task, origin, client)?;
-        Ok(timeout(FIRST_REQUEST, collector.first()).await.unwrap_or_else(|_| Json::empty_object()))
+        Ok(timeout(self.inner.timeouts().task_input, collector.first()).await.unwrap_or_else(|_| Json::empty_object()))
     }
 
     fn collector(

@@ -57,7 +57,8 @@ use owners::TaskOwners;
 use table::{Table, TaskKey};
 use wait_limit::{WaitLimit, WaitPermit};
 
-/// State of a task besides its result, in bytes: a client's capabilities above all.
+/// State of a task besides its result, in bytes: a client's capabilities above all. No option: `limits.tasks` is the
+/// one for users; this turns it into bytes.
 const MAX_TASK_STATE: usize = 32 << 10;
 /// The message for a task of another client: the specification's example for one that does not exist (2025-11-25
 /// basic/utilities/tasks, Protocol Errors).

@@ -24,9 +24,10 @@ use crate::log::Throttle;
 
 /// Capacity for statuses that wait to be translated.
 const QUEUE: usize = 256;
-/// Statuses that are translated at the same time.
+/// Statuses that are translated at the same time. No option: further ones wait their turn.
 const CONCURRENT: usize = 16;
-/// Longest time for one; after that the client is not notified.
+/// Longest time for one; after that the client is not notified. No option: a client that polls, as it should, loses
+/// nothing.
 const MAX_TRANSLATION: Duration = Duration::from_secs(30);
 
 /// Translates the notifications about tasks for all listeners of a backend.

@@ -8,7 +8,7 @@ use fanlight_canonical::{Caller, Peer};
 use super::MAX_TASK_STATE;
 use super::table::Table;
 
-/// Owners of tasks with the same id that are recorded.
+/// Owners of tasks with the same id that are recorded. No option: only made-up ids are those of many tasks.
 const MAX_OWNERS: usize = 16;
 
 /// The owners of tasks. A task that another client has made ([`Caller::owns_what_is_of`]) is treated as one that does

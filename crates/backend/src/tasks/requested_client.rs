@@ -18,7 +18,7 @@ use super::{
     refusal, task_params, with_extension, without_progress,
 };
 
-/// Tasks on one page of a list.
+/// Tasks on one page of a list. No option: the server chooses the size of pages, and clients read all of them.
 const PAGE: usize = 20;
 /// A modern server acknowledges a cancellation before it takes effect, but a legacy client is to get
 /// the cancelled task. How often the task is read for that, and the delay between.

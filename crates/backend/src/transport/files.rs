@@ -11,7 +11,7 @@ use fanlight_http_pool::is_out_of_files;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// How long to wait before the next attempt.
+/// How long to wait before the next attempt. No option: the timeouts of calls and of connecting bound the whole wait.
 const RETRY: Duration = Duration::from_millis(50);
 
 /// Counts the attempts that failed. Of the process, as the limit of files is.

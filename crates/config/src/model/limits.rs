@@ -42,6 +42,9 @@ options! {
         /// Bytes that are kept, for each stdio backend, of what its processes write to standard error, and to standard
         /// output besides messages; each line counts 64 bytes more. 0 for none.
         "processLogKept" => process_log_kept: usize = 256 * KIB, size(0, GIB);
+        /// Bytes that a client has to take a second, on average, so as not to count as one that takes nothing
+        /// (`timeouts.write`).
+        "writeRate" => write_rate: usize = KIB, size(1, GIB);
         /// Bytes of the head of one HTTP request.
         "header" => header: usize = 64 * KIB, size(KIB, MIB);
         /// Levels of nesting in one JSON message.
@@ -86,6 +89,9 @@ options! {
         "taskInputs" => task_inputs: usize = 256, count(1, 10_000);
         /// How often a modern backend may ask for input in one call of a legacy client.
         "inputRounds" => input_rounds: usize = 8, count(1, 1000);
+        /// Attempts in a row to take up the broken event stream of a call at a legacy backend that bring nothing at all; then
+        /// the call fails.
+        "streamAttempts" => stream_attempts: usize = 5, count(1, 1000);
         /// Suspended calls: calls of modern clients that wait for the input that a legacy backend requested.
         "suspendedCalls" was "parkedCalls" => suspended_calls: usize = 1000, count(1, 1_000_000);
         /// Suspended calls of one peer. 0 for no such bound: when all of `suspendedCalls` are taken, a new one ends one of
@@ -97,6 +103,16 @@ options! {
         /// Tasks of unknown owners that servers are asked for because of one `subscriptions/listen`; others that it
         /// names are left out.
         "unknownTasks" => unknown_tasks: usize = 16, count(0, 10_000);
+        /// Polls of one task that may fail in a row while a call waits for the task's end.
+        "taskPollFailures" => task_poll_failures: usize = 14, count(1, 10_000);
+        /// Notifications of clients, of kinds that Fanlight does not know, that are on their way to backends at the same
+        /// time; further ones are dropped.
+        "clientNotifications" => client_notifications: usize = 64, count(1, 100_000);
+        /// Extensions of clients, besides those that Fanlight knows, that are declared to backends when merged lists are
+        /// read. Each new one has the lists read again.
+        "clientExtensions" => client_extensions: usize = 32, count(0, 10_000);
+        /// URIs in one result whose backend is remembered, where several backends may have them; further ones get aliases.
+        "resultUris" => result_uris: usize = 256, count(0, 100_000);
         /// URIs in results whose backend is remembered, for all clients together; also clients whose apps (`ui://`
         /// resources) are remembered.
         "handedOutUris" => handed_out_uris: usize = 10_000, count(1, 1_000_000);
@@ -193,6 +209,12 @@ options! {
         "clientAnswer" was "question" => client_answer: Duration = seconds(600), TIME;
         /// Waiting for the end of a task, and remembering a task that no client asks for.
         "task" => task: Duration = seconds(3600), LONG_TIME;
+        /// The result of a legacy backend's task once the task has ended, before it is requested again. Doubles with each
+        /// request.
+        "taskResult" => task_result: Duration = seconds(30), TIME;
+        /// The first request to the client of a legacy backend's task that needs input, before the answer to a client's
+        /// `tasks/get` goes out without one.
+        "taskInput" => task_input: Duration = seconds(1), TIME;
         /// Between two polls of a task, where the backend suggests no interval.
         "taskPoll" => task_poll: Duration = seconds(1), TIME;
         /// The shortest interval that a backend may suggest.
@@ -215,19 +237,31 @@ options! {
         "refusedBody" => refused_body: Duration = seconds(5), time(Duration::ZERO, seconds(86_400));
         /// A legacy session without a request.
         "sessionIdle" => session_idle: Duration = seconds(30 * 60), LONG_TIME;
+        /// Files of the configuration without a further change, before they are read again. A series of changes is
+        /// collected for at most ten times as long.
+        "configSettle" => config_settle: Duration = Duration::from_millis(200), TIME;
         /// Finishing running requests on shutdown.
         "drain" => drain: Duration = seconds(10), time(Duration::ZERO, seconds(86_400));
+        /// Delivering the errors of requests that were not finished within `drain`.
+        "lastAnswers" => last_answers: Duration = seconds(1), time(Duration::ZERO, seconds(3600));
         /// A client connection without a request.
         "idleConnection" => idle_connection: Duration = seconds(75), TIME;
-        /// A client that takes nothing of what it is sent, or much less than a kibibyte a second.
+        /// A client that takes nothing of what it is sent, or much less than `limits.writeRate`.
         "write" => write: Duration = seconds(60), TIME;
         /// A call without an answer, before its event stream begins.
         "stream" => stream: Duration = seconds(5), TIME;
-        /// An event stream without an event, before a comment keeps it alive.
+        /// An event stream without an event, before a comment keeps it alive; also an HTTP/2 connection of a client, before it
+        /// is pinged.
         "keepAlive" => keep_alive: Duration = seconds(25), TIME;
+        /// A client's answer to a ping on its HTTP/2 connection; then that is closed.
+        "http2Ping" => http2_ping: Duration = seconds(20), TIME;
         /// The `retry` of event streams: when a client that has lost its stream is to come for the rest, where the backend
         /// names no time.
         "sseRetry" => sse_retry: Duration = seconds(1), TIME;
+        /// The shortest `retry` of a backend's event stream that is followed; a shorter one counts as this.
+        "sseRetryMin" => sse_retry_min: Duration = Duration::from_millis(100), TIME;
+        /// The longest `retry` of a backend's event stream that is followed.
+        "sseRetryMax" => sse_retry_max: Duration = seconds(60), TIME;
         /// Waiting for another request of a legacy backend after each, so that a modern client gets them together.
         "collectRequests" => collect_requests: Duration = Duration::from_millis(20), time(Duration::ZERO, seconds(60));
         /// A broken event stream of a legacy session that no client resumes.
@@ -243,6 +277,15 @@ options! {
         "reconnect" => reconnect: Duration = Duration::from_millis(500), TIME;
         /// The longest of these pauses.
         "reconnectMax" => reconnect_max: Duration = seconds(30), TIME;
+        /// A connection to a backend that lasts this long has not failed at its start: after its end, the pauses begin with the
+        /// shortest again, and earlier failures to start do not count any more.
+        "stableConnection" => stable_connection: Duration = seconds(5), TIME;
+        /// After a backend's era was found out again because it had rejected a request: a request that it rejects within
+        /// this time is rejected for its own sake.
+        "eraRecheck" => era_recheck: Duration = seconds(5), TIME;
+        /// A call's wait for an attempt to connect to a backend that could not be connected to before. Calls that find an
+        /// attempt under way wait until a quarter of it has passed since it began.
+        "connectOnCall" => connect_on_call: Duration = seconds(1), TIME;
         /// Pause after a failed attempt to connect to a backend, before a call has the next one made.
         "reconnectOnCall" => reconnect_on_call: Duration = seconds(1), TIME;
         /// The same pause for a stdio backend that has failed to start `startAttempts` times in a row, for which no attempt is
@@ -253,8 +296,14 @@ options! {
         "backendResume" => backend_resume: Duration = seconds(1), TIME;
         /// The longest of these pauses.
         "backendResumeMax" => backend_resume_max: Duration = seconds(30), TIME;
-        /// Opening the GET stream of a legacy backend, before subscriptions are made without it.
+        /// Opening the GET stream of a legacy backend, before the first call is sent, and subscriptions are made, without it.
         "streamOpening" => stream_opening: Duration = seconds(2), TIME;
+        /// Subscribing, on a process of a legacy stdio backend that serves a call, to the resources that clients listen to,
+        /// before the call is sent without.
+        "subscribeOnCall" => subscribe_on_call: Duration = seconds(2), TIME;
+        /// The next message of a modern backend that has sent a request, which it must not, and got an error for it; then
+        /// the call fails.
+        "refusedRequest" => refused_request: Duration = seconds(2), TIME;
         /// Delivering a client's answer to the backend that asked for it.
         "delivery" => delivery: Duration = seconds(30), TIME;
         /// A message of Fanlight's own that prepares or follows a call, such as a cancellation.
@@ -286,6 +335,12 @@ options! {
         "flush" => flush: Duration = seconds(3), time(Duration::ZERO, seconds(86_400));
         /// Finishing running requests of operators on shutdown.
         "adminDrain" => admin_drain: Duration = seconds(1), time(Duration::ZERO, seconds(86_400));
+        /// Between two checks for changes that `/api/events`, and with it the page, shows.
+        "adminEvents" => admin_events: Duration = seconds(1), TIME;
+        /// Between two requests of the page for sessions, and for the log of a server, while it shows them.
+        "adminRefresh" => admin_refresh: Duration = seconds(2), time(Duration::from_millis(100), seconds(86_400));
+        /// For how long the page uses the lists of the catalogue before it requests them again.
+        "adminLists" => admin_lists: Duration = seconds(5), TIME;
         /// Writing the last log lines on shutdown, where the reader of standard error is slow.
         "logFlush" => log_flush: Duration = Duration::from_millis(500), time(Duration::ZERO, seconds(3600));
     }

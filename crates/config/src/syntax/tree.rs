@@ -2,7 +2,7 @@
 
 use super::source::Span;
 
-/// Levels of nesting of a config file. Fanlight's own format needs six.
+/// Levels of nesting of a config file. Fanlight's own format needs six. No option: it holds before options are known.
 pub(crate) const MAX_DEPTH: usize = 64;
 
 /// One value and its span.

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 
 /// The environment variable with the token; other users can see a command line.
 const TOKEN: &str = "FANLIGHT_ADMIN_TOKEN";
-/// Time limit for an answer.
+/// Time limit for an answer. No option: the listener answers from memory.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Most bytes of an answer.
 const LONGEST: usize = 256 * 1024 * 1024;

@@ -27,7 +27,7 @@ use crate::wiring::Assembly;
 pub(crate) use outcome::{Outcome, State, Trigger};
 pub(crate) use watch::Watch;
 
-/// Requests for changes that wait for the running one.
+/// Requests for changes that wait for the running one. No option: requests beyond these wait.
 const WAITING: usize = 16;
 
 /// Reads the configuration as at the start: the same files, the same options of the command line.
@@ -150,7 +150,7 @@ impl Keeper {
                 () = end.cancelled() => break,
                 Some(()) = hangups.recv() => Request::Reload(Trigger::Signal, None),
                 Some(request) = requests.recv() => request,
-                () = Watch::changed(&mut self.watch) => Request::Reload(Trigger::Files, None),
+                () = Watch::changed(&mut self.watch, self.config.timeouts.config_settle) => Request::Reload(Trigger::Files, None),
                 else => break,
             };
             end.run_until_cancelled(self.carry_out(request)).await;

@@ -11,8 +11,10 @@ const LIVE: [&str; 5] = ["allowedOrigins", "allowedHosts", "endpoints", "include
 /// Sections whose options are looked at one by one.
 const SECTIONS: [&str; 2] = ["limits", "timeouts"];
 /// Options of `limits` that only lists and servers use.
-const LIVE_LIMITS: [&str; 15] = [
+const LIVE_LIMITS: [&str; 23] = [
     "backendSessions",
+    "clientExtensions",
+    "clientNotifications",
     "invalidOutput",
     "listBytes",
     "listEntries",
@@ -22,22 +24,32 @@ const LIVE_LIMITS: [&str; 15] = [
     "callServerRequests",
     "pageSize",
     "processLog",
+    "processLogKept",
     "processes",
     "recordedContent",
+    "resultUris",
     "spareBytes",
+    "streamAttempts",
     "taskInputs",
+    "taskPollFailures",
     "taskResults",
+    "unknownTasks",
+    "uri",
 ];
 /// Options of `timeouts` that only lists and servers use.
-const LIVE_TIMEOUTS: [&str; 29] = [
+const LIVE_TIMEOUTS: [&str; 39] = [
     "backendIdleConnection",
     "backendResume",
     "backendResumeMax",
     "backendSessionIdle",
     "call",
     "callTotal",
+    "configSettle",
     "connect",
+    "connectOnCall",
     "delivery",
+    "eraRecheck",
+    "failedRetry",
     "list",
     "listSettle",
     "listUnannounced",
@@ -48,17 +60,23 @@ const LIVE_TIMEOUTS: [&str; 29] = [
     "reconnect",
     "reconnectMax",
     "reconnectOnCall",
+    "refusedRequest",
     "sessionEnd",
+    "sseRetryMax",
+    "sseRetryMin",
+    "stableConnection",
     "staleLists",
     "streamOpening",
+    "subscribeOnCall",
     "task",
+    "taskInput",
     "taskPoll",
     "taskPollMax",
     "taskPollMin",
+    "taskResult",
     "tcpProbe",
     "tcpUnacknowledged",
     "unknownName",
-    "adminDrain",
 ];
 
 /// The changed options that take effect after a restart, such as `limits.workers`.

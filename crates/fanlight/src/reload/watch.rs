@@ -15,10 +15,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
 
-/// Without a change for this long, the files are complete.
-const QUIET: Duration = Duration::from_millis(200);
-/// The longest that a series of changes is collected for.
-const LONGEST: Duration = Duration::from_secs(2);
+/// The longest that a series of changes is collected for, in times of `timeouts.configSettle`.
+const LONGEST: u32 = 10;
 
 /// Watches the files of the configuration.
 pub(crate) struct Watch {
@@ -69,14 +67,15 @@ impl Watch {
     }
 
     /// Waits until a file has another content; for ever if nothing is watched.
-    pub(crate) async fn changed(watch: &mut Option<Self>) {
+    /// `settle`: without a change for this long, the files are complete.
+    pub(crate) async fn changed(watch: &mut Option<Self>, settle: Duration) {
         let Some(watch) = watch else { return std::future::pending().await };
         loop {
             watch.touched.notified().await;
-            let latest = Instant::now() + LONGEST;
+            let latest = Instant::now() + settle * LONGEST;
             // In a folder that others write to all the time, it never becomes quiet.
             while Instant::now() < latest
-                && timeout_at(latest.min(Instant::now() + QUIET), watch.touched.notified()).await.is_ok()
+                && timeout_at(latest.min(Instant::now() + settle), watch.touched.notified()).await.is_ok()
             {}
             if watch.take_changes() {
                 return;

@@ -16,7 +16,8 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::connection::Connection;
 use crate::trace::Ending;
 
-/// The number of messages that wait to be taken by the client.
+/// The number of messages that wait to be taken by the client. No option: who sends waits, so that it bounds memory and
+/// loses nothing.
 pub(crate) const QUEUE: usize = 16;
 
 /// A message to the client, and the span that ends when it has been sent.

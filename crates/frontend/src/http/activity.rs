@@ -12,10 +12,8 @@ use std::time::Duration;
 use fanlight_http_edge::{Usage, UsageKind};
 use tokio::time::{Instant, sleep};
 
-/// Bytes a second: a client that reads as many never counts as stuck.
-const SLOWEST: u32 = 1 << 10;
-
-/// A client that has taken nothing of an answer for so long, or next to nothing, holds its connection for nothing.
+/// A client that has taken nothing of an answer for so long, or next to nothing, holds its connection for nothing. No option:
+/// it counts only while the connection is needed for others.
 const NOT_TAKEN: Duration = Duration::from_secs(1);
 
 /// The recorded activity of one connection.
@@ -24,6 +22,8 @@ pub(crate) struct Activity {
     header_timeout: Duration,
     idle_timeout: Duration,
     write_timeout: Duration,
+    /// Bytes a second: a client that reads as many never counts as stuck.
+    write_rate: u32,
     state: Mutex<State>,
 }
 
@@ -46,8 +46,8 @@ struct State {
     since: Instant,
     /// Since when the client has taken nothing of what is being written.
     blocked_since: Option<Instant>,
-    /// For how long the client had taken nothing when it last took something, less what that was worth at [`SLOWEST`]
-    /// and the time for which nothing was waiting to be taken.
+    /// For how long the client had taken nothing when it last took something, less what that was worth at
+    /// `write_rate` and the time for which nothing was waiting to be taken.
     arrears: Duration,
     /// When the client last took something after it had taken nothing.
     unblocked: Instant,
@@ -84,7 +84,8 @@ pub(crate) enum Expired {
 
 impl Activity {
     /// The activity of a connection that has just been accepted: its first head is awaited.
-    pub(crate) fn new(header_timeout: Duration, idle_timeout: Duration, write_timeout: Duration) -> Arc<Self> {
+    pub(crate) fn new(header_timeout: Duration, idle_timeout: Duration, write: (Duration, u32)) -> Arc<Self> {
+        let (write_timeout, write_rate) = write;
         let now = Instant::now();
         let state = State {
             requests: 0,
@@ -101,7 +102,13 @@ impl Activity {
             unsent: HashMap::new(),
             next_piece: 0,
         };
-        Arc::new(Self { header_timeout, idle_timeout, write_timeout, state: Mutex::new(state) })
+        Arc::new(Self {
+            header_timeout,
+            idle_timeout,
+            write_timeout,
+            write_rate: write_rate.max(1),
+            state: Mutex::new(state),
+        })
     }
 
     /// Records that a request has arrived. It ends when the result is dropped.
@@ -152,7 +159,7 @@ impl Activity {
             (Some(_), None) | (None, Some(_)) => {}
             (Some(taken), Some(since)) => {
                 let now = Instant::now();
-                let worth = Duration::from_secs(u64::try_from(taken).unwrap_or(u64::MAX)) / SLOWEST;
+                let worth = Duration::from_secs(u64::try_from(taken).unwrap_or(u64::MAX)) / self.write_rate;
                 state.arrears = (state.arrears + (now - since)).saturating_sub(worth);
                 (state.blocked_since, state.unblocked) = (None, now);
             }
@@ -299,10 +306,11 @@ mod tests {
     const HEAD: Duration = Duration::from_secs(10);
     const IDLE: Duration = Duration::from_secs(75);
     const WRITE: Duration = Duration::from_secs(60);
+    const RATE: u32 = 1 << 10;
 
     #[tokio::test(start_paused = true)]
     async fn new_connection_expires_after_head_timeout() {
-        let activity = Activity::new(HEAD, IDLE, WRITE);
+        let activity = Activity::new(HEAD, IDLE, (WRITE, RATE));
         let start = Instant::now();
         assert_eq!(activity.expired(Duration::ZERO).await, Expired::Stuck);
         assert_eq!(start.elapsed(), HEAD);
@@ -310,7 +318,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn idle_connection_expires_after_idle_timeout() {
-        let activity = Activity::new(HEAD, IDLE, WRITE);
+        let activity = Activity::new(HEAD, IDLE, (WRITE, RATE));
         drop(activity.begin_request(false));
         let start = Instant::now();
         assert_eq!(activity.expired(Duration::ZERO).await, Expired::Idle);
@@ -319,7 +327,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn dripping_head_counts_from_its_first_byte() {
-        let activity = Activity::new(HEAD, IDLE, WRITE);
+        let activity = Activity::new(HEAD, IDLE, (WRITE, RATE));
         drop(activity.begin_request(false));
         activity.record_read();
         tokio::time::advance(HEAD / 2).await;
@@ -331,7 +339,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn active_request_keeps_the_connection_open() {
-        let activity = Activity::new(HEAD, IDLE, WRITE);
+        let activity = Activity::new(HEAD, IDLE, (WRITE, RATE));
         let request = activity.begin_request(false);
         assert!(tokio::time::timeout(IDLE * 100, activity.expired(Duration::ZERO)).await.is_err());
         drop(request);
@@ -340,7 +348,7 @@ mod tests {
 
     /// A client takes so many bytes each second; returns for how long it is served.
     async fn served(bytes: usize) -> Duration {
-        let activity = Activity::new(HEAD, IDLE, WRITE);
+        let activity = Activity::new(HEAD, IDLE, (WRITE, RATE));
         let _request = activity.begin_request(true);
         activity.record_write(None);
         let start = Instant::now();
@@ -374,7 +382,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn arrears_are_forgotten_while_nothing_waits_to_be_taken() {
-        let activity = Activity::new(HEAD, IDLE, WRITE);
+        let activity = Activity::new(HEAD, IDLE, (WRITE, RATE));
         let _request = activity.begin_request(true);
         for _ in 0..20 {
             activity.record_write(None);
@@ -387,7 +395,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn connection_with_a_piece_that_is_never_sent_is_stuck() {
-        let activity = Activity::new(HEAD, IDLE, WRITE);
+        let activity = Activity::new(HEAD, IDLE, (WRITE, RATE));
         let _request = activity.begin_request(true);
         let piece = activity.begin_piece();
         let start = Instant::now();
@@ -403,7 +411,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn usage_is_that_of_the_most_valuable_request() {
-        let activity = Activity::new(HEAD, IDLE, WRITE);
+        let activity = Activity::new(HEAD, IDLE, (WRITE, RATE));
         assert_eq!(kind(&activity), UsageKind::Unused);
         let slow = activity.begin_request(true);
         assert_eq!(kind(&activity), UsageKind::Works);
@@ -427,7 +435,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn answer_that_is_not_taken_makes_the_connection_wait_for_its_client() {
-        let activity = Activity::new(HEAD, IDLE, WRITE);
+        let activity = Activity::new(HEAD, IDLE, (WRITE, RATE));
         let request = activity.begin_request(true);
         activity.record_write(None);
         assert_eq!(kind(&activity), UsageKind::Works);

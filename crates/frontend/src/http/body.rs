@@ -211,7 +211,7 @@ mod tests {
     const TIME: Duration = Duration::from_secs(30);
 
     fn request() -> ActiveRequest {
-        Activity::new(TIME, TIME, TIME).begin_request(false)
+        Activity::new(TIME, TIME, (TIME, 1024)).begin_request(false)
     }
 
     async fn read<B: Body<Data = Bytes> + Unpin>(

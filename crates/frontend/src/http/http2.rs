@@ -19,8 +19,6 @@ use crate::settings::FrontendSettings;
 
 /// Most bytes that are given to hyper at once, and that wait within hyper for one stream.
 pub(crate) const PIECE: usize = 64 << 10;
-/// How long a client may take to answer a ping.
-const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) fn builder(settings: &FrontendSettings, streams: StreamExecutor) -> http2::Builder<StreamExecutor> {
     let mut builder = http2::Builder::new(streams);
@@ -30,7 +28,7 @@ pub(crate) fn builder(settings: &FrontendSettings, streams: StreamExecutor) -> h
         .max_header_list_size(u32::try_from(settings.max_header).unwrap_or(u32::MAX))
         .max_send_buf_size(2 * PIECE)
         .keep_alive_interval(settings.keep_alive)
-        .keep_alive_timeout(PING_TIMEOUT);
+        .keep_alive_timeout(settings.http2_ping);
     builder
 }
 

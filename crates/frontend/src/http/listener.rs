@@ -14,9 +14,10 @@ use super::connection::Connection;
 use super::serve::Serve;
 use super::workers::Workers;
 use crate::error::FrontendError;
-use crate::settings::{FrontendSettings, LAST_ANSWERS};
+use crate::settings::FrontendSettings;
 
-/// How often [`Serve::clean_up`] is called.
+/// How often [`Serve::clean_up`] is called. No option: time-outs are accurate to this, which is much less than any of
+/// them.
 const CLEAN_UP_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Serves until `shutdown`, then lets requests finish for [`FrontendSettings::drain`], then has the core answer the rest
@@ -34,7 +35,11 @@ pub(crate) async fn serve<S: Serve>(
     let begin = |stream: TcpStream, admission: Admission| {
         let (cut, activity) = (
             cut.child_token(),
-            Activity::new(settings.header_timeout, settings.idle_connection, settings.write_timeout),
+            Activity::new(
+                settings.header_timeout,
+                settings.idle_connection,
+                (settings.write_timeout, settings.write_rate),
+            ),
         );
         let open = OpenConnection { activity: Arc::clone(&activity), cut: cut.clone() };
         let admitted = admission.enter(Arc::new(open));
@@ -81,7 +86,7 @@ pub(crate) async fn serve<S: Serve>(
         tracing::warn!(connections = connections.len(), "ending requests that did not finish in time");
         settings.give_up.cancel();
         // Clients that do not take even these errors are disconnected.
-        let _ = timeout(LAST_ANSWERS, finished()).await;
+        let _ = timeout(settings.last_answers, finished()).await;
     }
     cut.cancel();
     connections.wait().await;

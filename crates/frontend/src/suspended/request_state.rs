@@ -13,13 +13,14 @@ use fanlight_protocol::{Json, Method};
 
 use crate::eras::input::{INPUT_RESPONSES, REQUEST_STATE};
 
-/// The longest state, in bytes.
+/// The longest state, in bytes. No option: no state that Fanlight makes is longer.
 const LONGEST: usize = 32 << 10;
 const PURPOSE: &[u8] = b"requestState 3";
 /// The first byte is the kind of state.
 const SUSPENDED: u8 = 0;
 const URL_ELICITATION: u8 = 1;
-/// The largest error in a state, in bytes.
+/// The largest error in a state, in bytes. No option: a client has to send the state back, and a larger error goes out
+/// without one.
 pub(super) const LARGEST_ERROR: usize = 16 << 10;
 
 /// The digest of the request that a state belongs to.

@@ -93,6 +93,8 @@ impl SuspendedCall {
             let _ = request.answer.send(Response::from_error(&error));
         } else if self.requests.len() < limit {
             self.asked += 1;
+            // Mostly there is one, and it may be open for long.
+            self.requests.reserve_exact(1);
             self.requests.push(OpenRequest { key: format!("input-{}", self.asked), request });
         } else {
             tracing::warn!(limit, "server request refused: too many open requests in one call");

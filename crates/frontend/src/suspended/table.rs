@@ -119,12 +119,8 @@ impl SuspendedCalls {
         // The request is answered, and cannot be cancelled any more.
         call.running.set_cancellation(None);
         let (limit, max_requests) = (self.settings.notification_buffer, self.max_server_requests());
-        let keep = keep(call, resumed, deadline, self.cut.clone(), (limit, max_requests));
         let counted = CountGuard::suspended(&self.settings.telemetry);
-        let keep = async move {
-            let _counted = counted;
-            keep.await;
-        };
+        let keep = keep(call, resumed, deadline, self.cut.clone(), (limit, max_requests), counted);
         self.tasks.spawn_on(keep, &self.runtime);
         Ok(response)
     }
@@ -205,22 +201,28 @@ impl SuspendedCalls {
 }
 
 /// Keeps a call until it is resumed, its time is over or everything ends.
-async fn keep(
+fn keep(
     mut call: Box<SuspendedCall>,
     resumed: oneshot::Receiver<oneshot::Sender<Box<SuspendedCall>>>,
     deadline: Instant,
     cut: CancellationToken,
     (limit, max_requests): (usize, usize),
-) {
-    tokio::select! {
-        biased;
-        hand_over = resumed => if let Ok(hand_over) = hand_over {
-            // An error means that the client has disconnected, which cancels the call.
-            let _ = hand_over.send(call);
-        },
-        () = cut.cancelled() => {}
-        () = sleep_until(deadline) => tracing::debug!("suspended call cancelled: its client brought no input in time"),
-        () = poll_fn(|cx| call.poll_suspended(limit, max_requests, cx)) => {}
+    counted: CountGuard,
+) -> impl Future<Output = ()> + Send {
+    async move {
+        tokio::select! {
+            biased;
+            hand_over = resumed => if let Ok(hand_over) = hand_over {
+                // An error means that the client has disconnected, which cancels the call.
+                let _ = hand_over.send(call);
+            },
+            () = cut.cancelled() => {}
+            () = sleep_until(deadline) => {
+                tracing::debug!("suspended call cancelled: its client brought no input in time");
+            }
+            () = poll_fn(|cx| call.poll_suspended(limit, max_requests, cx)) => {}
+        }
+        drop(counted);
     }
 }
 

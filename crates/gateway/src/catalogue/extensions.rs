@@ -10,9 +10,7 @@ use fanlight_canonical::CallContext;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{ObjectBuilder, union};
 
-/// Extensions of clients that are declared, at most. Each new one has all lists read again.
-const MOST: usize = 32;
-/// The longest identifier, in bytes.
+/// The longest identifier, in bytes. No option: identifiers are names of domains with a word.
 const LONGEST: usize = 128;
 
 /// The capabilities that are declared.
@@ -38,8 +36,9 @@ impl ListCapabilities {
     }
 
     /// Adds the extensions of a client with these capabilities; says whether any is new. Settings are left out: those
-    /// of one client are no other's business.
-    pub(super) fn add(&self, client: &Json) -> bool {
+    /// of one client are no other's business. At most `most` extensions of clients are declared, since each new one has all
+    /// lists read again.
+    pub(super) fn add(&self, client: &Json, most: usize) -> bool {
         let Some(extensions) = client.get("extensions").filter(Json::is_object) else { return false };
         let mut declared = self.lock();
         let known = declared.capabilities.get("extensions").unwrap_or_else(Json::empty_object);
@@ -47,7 +46,7 @@ impl ListCapabilities {
         for member in extensions.members() {
             let Some(id) = member.name(&extensions).filter(|id| is_identifier(id)) else { continue };
             let is_declared = extensions.at(member.value).is_some_and(|settings| settings.is_object());
-            if is_declared && known.peek(&id).is_none() && declared.of_clients.len() < MOST {
+            if is_declared && known.peek(&id).is_none() && declared.of_clients.len() < most {
                 new.member(&id, &Json::empty_object());
                 declared.of_clients.insert(id);
             }
@@ -87,11 +86,11 @@ mod tests {
             r#"{"extensions":{"io.modelcontextprotocol/ui":{}}}"#,
             r#"{"extensions":{"plain":{},"x/null":null,"x/ y":{}}}"#,
         ] {
-            assert!(!all.add(&Json::literal(nothing)), "{nothing}");
+            assert!(!all.add(&Json::literal(nothing), 32), "{nothing}");
         }
         assert_eq!(all.current(), before);
         let client = Json::literal(r#"{"extensions":{"com.example/x":{"secret":1}}}"#);
-        assert!(all.add(&client) && !all.add(&client));
+        assert!(all.add(&client, 32) && !all.add(&client, 32));
         let extensions = all.current().get("extensions").unwrap();
         assert_eq!(extensions.get("com.example/x").unwrap().as_text(), "{}");
         assert!(extensions.get("io.modelcontextprotocol/tasks").is_some());
@@ -102,9 +101,9 @@ mod tests {
         let all = ListCapabilities::default();
         let news = (0..1000).filter(|n| {
             let text = format!(r#"{{"extensions":{{"x/{n}":{{}},"y/{}":{{}}}}}}"#, "y".repeat(LONGEST));
-            all.add(&Json::parse(text.into(), 8).unwrap())
+            all.add(&Json::parse(text.into(), 8).unwrap(), 32)
         });
-        assert_eq!(news.count(), MOST);
+        assert_eq!(news.count(), 32);
         assert!(all.current().bytes().len() < 2000);
     }
 }

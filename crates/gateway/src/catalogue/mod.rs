@@ -142,10 +142,10 @@ impl Catalogues {
     }
 
     /// A client with these capabilities asks for a list: if it has an extension that was not declared to servers yet,
-    /// they may have listed less than they have.
-    pub(crate) fn declare_extensions(&self, client: &Json) {
+    /// they may have listed less than they have. At most `most` are declared.
+    pub(crate) fn declare_extensions(&self, client: &Json, most: usize) {
         let [tools, ..] = &self.0;
-        if tools.capabilities.add(client) {
+        if tools.capabilities.add(client, most) {
             self.0.iter().for_each(|catalogue| catalogue.read_with_more());
         }
     }

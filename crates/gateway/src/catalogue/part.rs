@@ -17,7 +17,8 @@ use super::memory::ReservedBytes;
 use super::needs::{ListReading, Needs};
 use crate::merge::Contribution;
 
-/// A reading that takes this long and fails is one that requests should not wait for.
+/// A reading that takes this long and fails is one that requests should not wait for. No option: lists of such a server
+/// are served from before and read in the background, whatever this is.
 const SLOW: Duration = Duration::from_millis(500);
 
 /// A backend's list as it was read.

@@ -18,7 +18,7 @@ use crate::topology::{Filtered, View};
 impl Gateway {
     pub(super) async fn list(&self, view: &View, kind: ListKind, call: &Call) -> Result<Response, RpcError> {
         self.lists.begin();
-        self.lists.catalogues.declare_extensions(&call.context.capabilities);
+        self.lists.catalogues.declare_extensions(&call.context.capabilities, view.limits().client_extensions);
         let catalogue = self.lists.catalogues.of(kind);
         let (trace, holder) = (&call.context.trace, call.context.caller.holder());
         let cursor = call.params.as_ref().and_then(|params| params.get("cursor")).filter(|cursor| !cursor.is_null());

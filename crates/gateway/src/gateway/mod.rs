@@ -224,7 +224,8 @@ impl Core for Gateway {
             if view.has_filters() { Call { messages: shown_messages(&view, &call.messages), ..call } } else { call };
         let answer = match view.transparent() {
             Some(only) => self.pass(&view, only, call).await,
-            None => self.route(&view, call).await,
+            // Boxed to keep the future of a call small where there is one backend.
+            None => Box::pin(self.route(&view, call)).await,
         };
         match (answer, subscription) {
             (Ok(response), Some(request)) if !response.is_error() => {

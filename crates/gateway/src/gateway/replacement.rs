@@ -10,7 +10,8 @@ use tracing::debug;
 use super::Gateway;
 use crate::topology::{BackendEntry, EndpointSettings, ListLimits, NamingPolicy, Topology};
 
-/// Subscriptions of sessions that are made again at the same time.
+/// Subscriptions of sessions that are made again at the same time. No option: it spares servers, and a reload is
+/// complete once all are made.
 const SUBSCRIBING_AT_ONCE: usize = 32;
 
 impl Gateway {

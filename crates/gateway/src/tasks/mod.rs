@@ -26,7 +26,8 @@ use crate::cursor::CursorSeal;
 use crate::fault;
 use crate::topology::{BackendId, Filtered, View};
 
-/// Tasks of one request whose owners are asked for at the same time.
+/// Tasks of one request whose owners are asked for at the same time. No option: `limits.unknownTasks` is the bound for
+/// users; this only orders the requests.
 const ASKED_AT_ONCE: usize = 16;
 
 /// The tasks of all backends.

@@ -371,6 +371,9 @@ pub(super) fn limits(page_size: usize) -> ListLimits {
         listen_retry: (Duration::from_secs(1), Duration::from_secs(60)),
         bytes: ByteLimits { one: 1 << 20, all: 4 << 20 },
         stale: Duration::from_secs(600),
+        client_notifications: 4,
+        client_extensions: 32,
+        result_uris: 256,
     }
 }
 

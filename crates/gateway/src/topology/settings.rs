@@ -36,7 +36,7 @@ pub struct ByteLimits {
     pub all: usize,
 }
 
-/// Bounds for reading the lists of backends.
+/// Bounds for reading the lists of backends, and for what is decided by them.
 #[derive(Clone, Copy, Debug)]
 pub struct ListLimits {
     /// How long one backend may take for one list, all pages together.
@@ -67,4 +67,10 @@ pub struct ListLimits {
     pub bytes: ByteLimits,
     /// How long the last whole list of a backend is served after its list could not be read again.
     pub stale: Duration,
+    /// Notifications of clients, of unknown kinds, that are on their way to backends at the same time.
+    pub client_notifications: usize,
+    /// Extensions of clients that are declared when lists are read.
+    pub client_extensions: usize,
+    /// URIs in one result whose backend is remembered.
+    pub result_uris: usize,
 }

@@ -13,9 +13,11 @@ use tokio::time::Instant;
 
 use crate::topology::BackendId;
 
-/// Longer URIs are not remembered, in bytes.
+/// Longer URIs are not remembered, in bytes. No option: with `limits.handedOutUris` it bounds memory, and a longer one
+/// gets an alias.
 const LONGEST: usize = 2 << 10;
-/// Backends whose apps one client has open, at most.
+/// Backends whose apps one client has open, at most. No option: with `limits.handedOutUris` it bounds memory, and no
+/// client shows so many apps.
 const ORIGINS: usize = 32;
 
 /// The URIs that backends have handed out.

@@ -12,9 +12,6 @@ use super::{Claims, HandedOut};
 use crate::catalogue::ListWatcher;
 use crate::topology::{Member, View};
 
-/// URIs of one answer that are remembered, at most. Further ones get aliases, which need no memory.
-const REMEMBERED: usize = 256;
-
 /// The resource that a request was for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
@@ -52,7 +49,8 @@ impl Renaming<'_> {
             let all = uris.iter().map(|(_, uri)| uri.as_str());
             let claims = Claims::read(self.view.topology(), self.lists, all, &self.context.trace).await;
             for (_, uri) in uris.iter().filter(|(_, uri)| !is_asked(uri)) {
-                let remembers = names.len() < REMEMBERED;
+                // Further ones get aliases, which need no memory.
+                let remembers = names.len() < self.view.limits().result_uris;
                 let name = || if self.needs_alias(&claims, uri, remembers) { alias(uri) } else { None };
                 names.entry(uri).or_insert_with(name);
             }

@@ -40,5 +40,5 @@ fn names_in(list: &Json) -> Vec<String> {
     names.filter_map(|name| name.as_str().map(Cow::into_owned)).collect()
 }
 
-/// Most names that are read from one page.
+/// Most names that are read from one page. No option: `limits.metricNames` bounds the names that metrics tell apart.
 const MOST: usize = 1000;

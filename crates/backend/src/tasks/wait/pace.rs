@@ -8,10 +8,9 @@ use tokio::time::sleep;
 
 use crate::settings::PollIntervals;
 
-/// The delay after the first failure in a row; it doubles up to the longest interval.
+/// The delay after the first failure in a row; it doubles up to the longest interval. No option: where it matters for how
+/// long, the longest interval and the number of tolerated failures decide.
 const FIRST_DELAY: Duration = Duration::from_millis(250);
-/// Tolerated failures in a row: between two and four minutes of them.
-const MAX_FAILURES: u32 = 14;
 
 /// The pace of polling one task.
 #[derive(Debug)]
@@ -40,7 +39,7 @@ impl Pace {
     /// `pollIntervalMs`.
     pub(super) fn follow(&mut self, suggestion: Option<&Json>) {
         self.failures = 0;
-        let PollIntervals { usual, shortest, longest } = self.bounds;
+        let PollIntervals { usual, shortest, longest, .. } = self.bounds;
         let within = |given: Duration| given.min(longest).max(shortest);
         self.interval = suggestion.and_then(milliseconds).map_or(usual, within);
     }
@@ -68,7 +67,7 @@ impl Pace {
     /// Counts a failure; false if it is final.
     fn tolerates(&mut self, error: &BackendError) -> bool {
         self.failures += 1;
-        self.failures <= MAX_FAILURES && is_transient(error)
+        usize::try_from(self.failures).is_ok_and(|failures| failures <= self.bounds.failures) && is_transient(error)
     }
 
     /// Waits until the next poll: never sooner than suggested, and with jitter, so that polls that began
@@ -114,6 +113,7 @@ mod tests {
         usual: Duration::from_secs(1),
         shortest: Duration::from_millis(50),
         longest: Duration::from_secs(30),
+        failures: 14,
     };
 
     #[test]

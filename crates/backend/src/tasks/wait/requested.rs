@@ -2,7 +2,6 @@
 //! and progress arrive on it. Meanwhile the task is polled, since a stream may be lost unnoticed.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use fanlight_canonical::{BackendError, Call, CallContext, ServerMessages};
 use fanlight_protocol::{Json, Method, Response, code};
@@ -13,10 +12,6 @@ use super::pace::{Pace, Step, is_transient};
 use crate::request::deadline::CallProgress;
 use crate::tasks::translate::Status;
 use crate::tasks::{Translator, task_params, without_progress};
-
-/// How long the result may take after the task's end before it is requested again. Doubles each time,
-/// since a large result may take long.
-const RESULT_DELAY: Duration = Duration::from_secs(30);
 
 /// One wait for a task of a legacy server.
 pub(in crate::tasks) struct RequestedWait<'a> {
@@ -72,7 +67,8 @@ impl RequestedWait<'_> {
     async fn poll(&self, task: &Json, polled: &Polled) -> Result<Response, BackendError> {
         let mut pace = Pace::new(self.translator.inner.timeouts().task_polls);
         pace.follow(task.get("pollInterval").as_ref());
-        let mut delay = RESULT_DELAY;
+        // Doubles each time, since a large result may take long.
+        let mut delay = self.translator.inner.timeouts().task_result;
         let context = Arc::new(without_progress(self.context));
         loop {
             pace.wait().await;

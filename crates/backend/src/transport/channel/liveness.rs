@@ -4,27 +4,36 @@
 //! which the supervisor of the connection sends when it is in doubt.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use fanlight_canonical::BackendError;
 use tokio::sync::Notify;
 
-/// So many requests in a row that timed out are doubtful even where other messages arrive.
-const TIMEOUTS: u32 = 3;
-
 /// The signs of life on a channel.
-#[derive(Default)]
 pub(crate) struct Liveness {
+    /// So many requests in a row that timed out are doubtful even where other messages arrive.
+    most_timeouts: usize,
     /// Messages received.
     received: AtomicU64,
     /// Requests that have timed out since the last answer.
-    timeouts: AtomicU32,
+    timeouts: AtomicUsize,
     doubted: Notify,
     /// Why the channel was given up.
     given_up: OnceLock<BackendError>,
 }
 
 impl Liveness {
+    /// Nothing has happened yet; so many time-outs in a row are doubtful.
+    pub(crate) fn new(most_timeouts: usize) -> Self {
+        Self {
+            most_timeouts,
+            received: AtomicU64::new(0),
+            timeouts: AtomicUsize::new(0),
+            doubted: Notify::new(),
+            given_up: OnceLock::new(),
+        }
+    }
+
     /// How many messages have been received.
     pub(super) fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
@@ -43,7 +52,7 @@ impl Liveness {
     /// A request has timed out that was sent when so many messages had been received.
     pub(super) fn timeout(&self, received: u64) {
         let timeouts = self.timeouts.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        if received == self.received() || timeouts >= TIMEOUTS {
+        if received == self.received() || timeouts >= self.most_timeouts {
             self.doubted.notify_one();
         }
     }
@@ -76,7 +85,7 @@ mod tests {
 
     #[test]
     fn timeout_without_a_sign_of_life_is_doubtful() {
-        let liveness = Liveness::default();
+        let liveness = Liveness::new(3);
         let sent = liveness.received();
         assert!(!is_doubted(&liveness));
         liveness.timeout(sent);
@@ -86,7 +95,7 @@ mod tests {
 
     #[test]
     fn timeouts_beside_other_messages_are_doubtful_in_a_row_only() {
-        let liveness = Liveness::default();
+        let liveness = Liveness::new(3);
         let timeout = || {
             let sent = liveness.received();
             liveness.message();

@@ -33,7 +33,7 @@ pub(crate) struct Channel {
 
 /// The state that a channel shares with its reader and its writer.
 pub(crate) struct Shared {
-    pub(crate) context: TransportContext,
+    pub(crate) context: Arc<TransportContext>,
     pending: PendingCalls,
     pub(crate) liveness: Liveness,
     writer: Box<dyn MessageWriter>,
@@ -59,12 +59,12 @@ struct Warnings {
 impl Channel {
     /// A channel on which `writer` sends. The transport reads with a [`Reader`] until [`Shared::end`] is cancelled, and
     /// then calls [`Shared::close`].
-    pub(crate) fn new(writer: impl MessageWriter + 'static, context: TransportContext) -> Self {
+    pub(crate) fn new(writer: impl MessageWriter + 'static, context: Arc<TransportContext>) -> Self {
         let end = CancellationToken::new();
         let shared = Arc::new(Shared {
+            liveness: Liveness::new(context.health.most_timeouts()),
             context,
             pending: PendingCalls::default(),
-            liveness: Liveness::default(),
             writer: Box::new(writer),
             revision: OnceLock::new(),
             end: end.clone(),

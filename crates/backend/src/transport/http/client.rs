@@ -44,7 +44,8 @@ pub(super) struct ReplaceableClient {
     built: Mutex<Instant>,
 }
 
-/// The least time between two replacements of a client.
+/// The least time between two replacements of a client. No option: it bounds processor time, and a call that meets it
+/// fails as one on a silent connection does.
 const REPLACEMENT: Duration = Duration::from_secs(1);
 
 /// A URL that requests are sent to.

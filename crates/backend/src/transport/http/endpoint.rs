@@ -23,7 +23,7 @@ use crate::log::excerpt;
 use crate::settings::{Identity, Secret, origin_of};
 use fanlight_canonical::BackendError;
 
-/// The most detached tasks at the same time.
+/// The most detached tasks at the same time. No option: these are cancellations and replies that nothing waits for.
 const MAX_DETACHED: usize = 64;
 
 pub(crate) struct HttpEndpoint {
@@ -31,7 +31,7 @@ pub(crate) struct HttpEndpoint {
     /// Without user information.
     pub(super) target: Arc<Target>,
     /// What every request carries.
-    pub(super) headers: HeaderMap,
+    pub(super) headers: Arc<HeaderMap>,
     /// Scheme, host and port: all that errors show of the URL.
     origin: String,
     /// For warnings that a server can provoke.
@@ -71,7 +71,7 @@ impl HttpEndpoint {
         Ok(Self {
             client,
             target: Arc::new(target),
-            headers,
+            headers: Arc::new(headers),
             origin,
             warnings: Throttle::default(),
             aside: Arc::new(Semaphore::new(MAX_DETACHED)),

@@ -12,11 +12,10 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use super::HttpTransport;
 use super::client::{HttpError, HttpResponse};
 use crate::request::TransportContext;
+use crate::settings::RetryDelays;
 use fanlight_canonical::BackendError;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-/// Bounds of the delay that a server may ask for.
-const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(60));
 
 /// A stream that is being read.
 pub(super) struct EventStream {
@@ -70,13 +69,13 @@ impl EventStream {
         self.received
     }
 
-    /// Moves a position to where this stream is.
-    pub(super) fn advance(&self, position: &mut Position) {
+    /// Moves a position to where this stream is. The delay that the server asks for is kept within `bounds`.
+    pub(super) fn advance(&self, position: &mut Position, bounds: RetryDelays) {
         if let Some(id) = self.events.last_event_id() {
             position.last_event = HeaderValue::from_bytes(id).ok();
         }
         if let Some(millis) = self.events.retry_millis() {
-            position.retry = Some(Duration::from_millis(millis).clamp(RETRY.0, RETRY.1));
+            position.retry = Some(Duration::from_millis(millis).min(bounds.longest).max(bounds.shortest));
         }
     }
 

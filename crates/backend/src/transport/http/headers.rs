@@ -1,5 +1,7 @@
 //! The headers of the messages of one transport.
 
+use std::sync::Arc;
+
 use fanlight_protocol::{Era, Revision, header};
 use fanlight_telemetry::Propagation;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -11,16 +13,19 @@ const METHOD: HeaderName = HeaderName::from_static(header::METHOD);
 const NAME: HeaderName = HeaderName::from_static(header::NAME);
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static(header::SESSION_ID);
 
-/// The headers that all messages have.
+/// The headers that all messages have. There is a transport for each session and each suspended call, so they share what
+/// the endpoint has.
 #[derive(Clone)]
 pub(super) struct MessageHeaders {
-    base: HeaderMap,
+    base: Arc<HeaderMap>,
+    /// Of a legacy server that wants it.
+    revision: Option<Revision>,
     session: Option<HeaderValue>,
 }
 
 impl MessageHeaders {
-    pub(super) fn new(base: &HeaderMap) -> Self {
-        Self { base: base.clone(), session: None }
+    pub(super) fn new(base: &Arc<HeaderMap>) -> Self {
+        Self { base: Arc::clone(base), revision: None, session: None }
     }
 
     /// Sets what the handshake agreed on. `MCP-Protocol-Version` exists since 2025-06-18; in the modern era it belongs to
@@ -29,14 +34,11 @@ impl MessageHeaders {
         if revision.era() == Era::Modern {
             return;
         }
-        if revision >= Revision::V2025_06_18 {
-            self.base.insert(PROTOCOL_VERSION, HeaderValue::from_static(revision.as_str()));
-        }
-        if let Some(mut session) = session {
+        self.revision = (revision >= Revision::V2025_06_18).then_some(revision);
+        self.session = session.map(|mut session| {
             session.set_sensitive(true);
-            self.base.insert(SESSION_ID, session.clone());
-            self.session = Some(session);
-        }
+            session
+        });
     }
 
     /// The session that the server assigned.
@@ -46,12 +48,19 @@ impl MessageHeaders {
 
     /// The headers of a message that belongs to no request.
     pub(super) fn of_message(&self) -> HeaderMap {
-        self.base.clone()
+        let mut headers = HeaderMap::clone(&self.base);
+        if let Some(revision) = self.revision {
+            insert(&mut headers, PROTOCOL_VERSION, HeaderValue::from_static(revision.as_str()));
+        }
+        if let Some(session) = &self.session {
+            insert(&mut headers, SESSION_ID, session.clone());
+        }
+        headers
     }
 
     /// The headers of a request, with what they repeat of it and with its trace context.
     pub(super) fn of_request(&self, mirror: Option<Mirror>, propagation: &Propagation) -> HeaderMap {
-        let mut headers = self.base.clone();
+        let mut headers = self.of_message();
         if let Some(Mirror { revision, method, name, params }) = mirror {
             insert(&mut headers, PROTOCOL_VERSION, HeaderValue::from_static(revision));
             insert(&mut headers, METHOD, method);
@@ -92,7 +101,7 @@ mod tests {
 
     fn agreed(adopted: Option<Revision>) -> MessageHeaders {
         let every = HeaderMap::from_iter([(http::header::ACCEPT, HeaderValue::from_static("*/*"))]);
-        let mut headers = MessageHeaders::new(&every);
+        let mut headers = MessageHeaders::new(&Arc::new(every));
         if let Some(revision) = adopted {
             headers.adopt(revision, Some(HeaderValue::from_static("s")));
         }

@@ -32,20 +32,21 @@ use crate::request::server_request::ServerRequestReply;
 use crate::request::{ActiveRequest, OutgoingRequest, Reply, TransportContext, cancelled_text};
 use fanlight_canonical::BackendError;
 
-/// Bounds of what is read of a stream after its answer, so that its connection can be used again.
+/// Bounds of what is read of a stream after its answer, so that its connection can be used again. No option: the answer
+/// is passed on before.
 const REST: (usize, Duration) = (64 << 10, Duration::from_millis(250));
 
 /// The HTTP transport to one server, with its revision and session.
 pub(crate) struct HttpTransport {
     endpoint: Arc<HttpEndpoint>,
-    context: TransportContext,
+    context: Arc<TransportContext>,
     headers: MessageHeaders,
     /// The revision agreed on.
     revision: Option<Revision>,
 }
 
 impl HttpTransport {
-    pub(crate) fn new(endpoint: Arc<HttpEndpoint>, context: TransportContext) -> Self {
+    pub(crate) fn new(endpoint: Arc<HttpEndpoint>, context: Arc<TransportContext>) -> Self {
         let headers = MessageHeaders::new(&endpoint.headers);
         Self { endpoint, context, headers, revision: None }
     }

@@ -1,8 +1,6 @@
 //! The stream of notifications and requests that a legacy server sends outside of calls (2025-11-25
 //! basic/transports, Listening for Messages from the Server).
 
-use std::time::Duration;
-
 use fanlight_protocol::sse::Event;
 use fanlight_protocol::{Message, Notification, Request};
 use tokio::time::{Instant, sleep, timeout};
@@ -12,9 +10,6 @@ use super::event_stream::{EventStream, Opened, Position};
 use crate::request::messages;
 use crate::request::server_request::{ImmediateReply, cancelled_id, cannot_ask_text, reply_immediately};
 use crate::transport::backoff::Backoff;
-
-/// A stream that lasted this long did not fail at its start.
-const STABLE: Duration = Duration::from_secs(5);
 
 /// The state of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +70,7 @@ impl HttpTransport {
                     return StreamUnavailable::NoStream;
                 }
             }
-            if began.elapsed() >= STABLE {
+            if began.elapsed() >= self.context.timeouts.stable_connection {
                 backoff.reset();
             }
             let delay = backoff.next_delay();
@@ -97,7 +92,7 @@ impl HttpTransport {
                     }
                 }
             }
-            stream.advance(position);
+            stream.advance(position, self.context.timeouts.server_retry);
             if !matches!(more, Ok(true)) {
                 return;
             }

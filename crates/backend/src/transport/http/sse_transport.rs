@@ -46,8 +46,8 @@ impl HttpTransport {
         let url = message_url(self.endpoint.target.url(), &first.data)?;
         let unnamed = || BackendError::Malformed { reason: "its \"endpoint\" event names no URI".into() };
         let target = Arc::new(Target::new(url).ok_or_else(unnamed)?);
-        let poster = MessagePoster { endpoint: Arc::clone(&self.endpoint), target, context: self.context.clone() };
-        let channel = Channel::new(poster, self.context.clone());
+        let poster = MessagePoster { endpoint: Arc::clone(&self.endpoint), target, context: Arc::clone(&self.context) };
+        let channel = Channel::new(poster, Arc::clone(&self.context));
         let shared = Arc::clone(channel.shared());
         self.context.tasks.spawn(async move {
             let ended = shared.end.run_until_cancelled(read(*stream, &shared)).await;
@@ -112,13 +112,13 @@ async fn read(mut stream: EventStream, shared: &Shared) -> BackendError {
 struct MessagePoster {
     endpoint: Arc<HttpEndpoint>,
     target: Arc<Target>,
-    context: TransportContext,
+    context: Arc<TransportContext>,
 }
 
 impl MessagePoster {
     /// Sends a message. The response says only whether the server accepts it; an answer arrives on the stream.
     fn post(&self, text: Bytes, revision: Option<Revision>, propagation: Option<&Propagation>) -> SendFuture {
-        let mut headers = self.endpoint.headers.clone();
+        let mut headers = http::HeaderMap::clone(&self.endpoint.headers);
         if let Some(revision) = revision.filter(|revision| *revision >= Revision::V2025_06_18) {
             headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(revision.as_str()));
         }

@@ -26,20 +26,14 @@ use crate::settings::RetryDelays;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::ServerMessage;
 
-/// Attempts in a row that bring nothing at all; then the stream is given up.
-const FUTILE: u32 = 5;
-
-/// How long a modern server may be silent after a request of its own was refused. It must not send any, and some wait for
-/// the answer for ever.
-const AFTER_REFUSAL: Duration = Duration::from_secs(2);
-
 /// What is known while the events of one call are read, over all its streams.
 struct Reading<'a> {
     transport: &'a HttpTransport,
     requests: OpenServerRequests,
     /// Why an event was skipped. If there never is an answer, it may have been that.
     skipped: Option<String>,
-    /// Set once a modern server has sent a request: the call fails unless something arrives before.
+    /// Set once a modern server has sent a request: the call fails unless something arrives before. It must not send any, and
+    /// some wait for the answer for ever.
     refused: Option<Instant>,
 }
 
@@ -84,7 +78,7 @@ impl HttpTransport {
                     }
                     return Ok(Reply::Answer { response, session });
                 }
-                stream.advance(&mut position);
+                stream.advance(&mut position, self.context.timeouts.server_retry);
                 futile = if stream.has_received() { 0 } else { futile + 1 };
                 // Boxed, since it is large and most streams do not break off.
                 stream = Box::pin(self.resume(&position, request, &mut reading, &mut futile)).await?;
@@ -121,7 +115,8 @@ impl HttpTransport {
             }
             while let Some(event) = stream.next_event()? {
                 reading.refused = None;
-                if let Some(answer) = self.take_event(event, request, reading).await? {
+                // Boxed, since it is large and the wait for the next event may last.
+                if let Some(answer) = Box::pin(self.take_event(event, request, reading)).await? {
                     return Ok(Some(answer));
                 }
             }
@@ -136,7 +131,7 @@ impl HttpTransport {
         position: &Position,
         request: &ActiveRequest<'_>,
         reading: &mut Reading<'_>,
-        futile: &mut u32,
+        futile: &mut usize,
     ) -> Result<EventStream, BackendError> {
         let Some(last_event) = position.last_event.as_ref().filter(|_| !self.is_modern()) else {
             return Err(reading.ended());
@@ -144,7 +139,7 @@ impl HttpTransport {
         let RetryDelays { shortest, longest } = self.context.timeouts.resume;
         let mut retry = position.retry;
         loop {
-            if *futile >= FUTILE {
+            if *futile >= self.context.limits.stream_attempts {
                 return Err(reading.ended());
             }
             let _ = request.messages.try_send(ServerMessage::Pause { retry });
@@ -210,7 +205,7 @@ impl HttpTransport {
                 },
                 Message::Request(asked) if self.is_modern() => {
                     let waits = self.refuse_request(&asked);
-                    reading.refused = waits.then(|| Instant::now() + AFTER_REFUSAL);
+                    reading.refused = waits.then(|| Instant::now() + self.context.timeouts.refused_request);
                 }
                 Message::Request(asked) => {
                     Box::pin(self.take_request(&asked, request, &mut reading.requests)).await;

@@ -25,7 +25,8 @@ use crate::settings::{ProcessPolicy, Secret};
 use crate::transport::channel::Channel;
 use fanlight_canonical::BackendError;
 
-/// Messages that wait to be written at most; senders wait while there are so many.
+/// Messages that wait to be written at most; senders wait while there are so many. No option: waiting for this queue is
+/// part of the time of a call, as waiting for the pipe is.
 const OUTGOING: usize = 256;
 
 /// How a process is started.
@@ -45,7 +46,7 @@ pub(crate) struct ProcessSettings {
 /// Starts a process, which ends with the channel to it. `number` is set to that of the process in the log.
 pub(crate) async fn start(
     settings: &ProcessSettings,
-    context: TransportContext,
+    context: Arc<TransportContext>,
     number: &AtomicU64,
 ) -> Result<Channel, BackendError> {
     let spawned = child::spawn(settings).await?;

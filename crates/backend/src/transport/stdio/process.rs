@@ -15,7 +15,8 @@ use crate::process_log::ProcessLogWriter;
 use crate::transport::channel::Shared;
 use fanlight_canonical::BackendError;
 
-/// How long after one of them the other is waited for: the end of the output, and the exit.
+/// How long after one of them the other is waited for: the end of the output, and the exit. No option: it bounds only
+/// what follows the end of either.
 const ALIGNMENT: Duration = Duration::from_millis(500);
 
 /// Runs the tasks of a process. They end with the process, which ends when it is asked to.

@@ -46,7 +46,7 @@ fn connection<A>(answer: A, shutdown: &CancellationToken) -> Connection<Endpoint
             idle_connection: IDLE,
             ..FrontendSettings::default()
         }),
-        activity: Activity::new(HEAD, IDLE, IDLE),
+        activity: Activity::new(HEAD, IDLE, (IDLE, 1024)),
         shutdown: shutdown.clone(),
         cut: CancellationToken::new(),
     }
@@ -204,7 +204,7 @@ async fn listen_only_stream_is_sent_between_the_responses_that_hyper_sends() {
     let connection = Connection {
         endpoint: Arc::new(Mixed(AtomicUsize::new(0))),
         settings: Arc::default(),
-        activity: Activity::new(HEAD, IDLE, IDLE),
+        activity: Activity::new(HEAD, IDLE, (IDLE, 1024)),
         shutdown: CancellationToken::new(),
         cut: CancellationToken::new(),
     };

@@ -128,7 +128,10 @@ mod tests {
     use super::*;
 
     fn tracked<S>(inner: S) -> TrackedIo<S> {
-        TrackedIo::new(inner, Activity::new(Duration::from_secs(10), Duration::from_secs(75), Duration::from_secs(60)))
+        TrackedIo::new(
+            inner,
+            Activity::new(Duration::from_secs(10), Duration::from_secs(75), (Duration::from_secs(60), 1024)),
+        )
     }
 
     #[tokio::test]

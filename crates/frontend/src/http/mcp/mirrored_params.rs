@@ -10,7 +10,7 @@ use memchr::memmem;
 
 use super::headers::refuse;
 
-/// Tools remembered at most.
+/// Tools remembered at most. No option: of others the definition is looked up again.
 const CAPACITY: usize = 1024;
 
 /// What tools mirror, by name.
