@@ -10,6 +10,9 @@
     reason = "a panic is how a test fails; clippy.toml allows it only inside test functions, not in their tools"
 )]
 
+#[macro_use]
+mod combinations;
+
 mod admin;
 mod aggregate;
 mod batches;
@@ -25,6 +28,7 @@ mod faults;
 mod fidelity;
 mod health;
 mod http_rules;
+mod kept_lists;
 mod layers;
 mod listening;
 mod log_backpressure;

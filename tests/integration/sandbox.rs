@@ -185,3 +185,49 @@ async fn server_in_a_sandbox_is_called_and_ended_like_any_other() {
         assert_gone(pid).await;
     }
 }
+
+#[tokio::test]
+async fn server_is_refused_on_a_kernel_without_landlock() {
+    for is_disabled in [false, true] {
+        for landlock in [json!({}), json!({ "read": [], "write": ["/"] }), json!({ "connect": [] })] {
+            let folder = TempFile::folder();
+            let entry = |sandbox: Value| {
+                json!({
+                    "command": "sh", "args": ["-c", "echo started >> \"$F/$0\"; exec sleep 1000", "mark"], "startAttempts": 1,
+                    "env": { "F": folder.path() }, "sandbox": sandbox,
+                })
+            };
+            // Other limits do not make up for it, and a server without it is not concerned.
+            let mut unconfined = entry(json!({ "files": 64 }));
+            unconfined["args"][2] = json!("other");
+            let confined = entry(json!({ "landlock": landlock, "files": 64 }));
+            let config = json!({
+                "mcpServers": { "confined": confined, "unconfined": unconfined }, "timeouts": { "processStop": "1s", "connect": "5s" },
+            });
+            let gateway = Gateway::start_without_landlock(&config.to_string(), is_disabled).await;
+            let error = within("the refusal", async {
+                loop {
+                    let server = get(&gateway, "/api/overview").await["backends"][0].take();
+                    if let Some(error) = server["error"].as_str() {
+                        return error.to_owned();
+                    }
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            })
+            .await;
+            assert!(error.contains("sandbox.landlock") && error.contains("Linux 6.2"), "{landlock}: {error}");
+            within("the other server", async {
+                while !folder.path().join("other").exists() {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            })
+            .await;
+            // Calls do not have it started with less either.
+            let body = modern_request("1", "tools/call", r#""name":"confined__t""#, "");
+            let answer = post_modern(gateway.mcp, &body).await.messages().await.1;
+            assert!(answer.contains("\"error\"") && !answer.contains("landlock"), "{answer}");
+            assert!(!folder.path().join("mark").exists(), "{is_disabled} {landlock}");
+            assert!(gateway.terminate().await.success());
+        }
+    }
+}

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use crate::faults::{assert_gone, backend};
 use crate::harness::{Gateway, TempFile, fanlight, within};
 use crate::raw_client::{
-    Connection, LegacySession, NEWEST_LEGACY, legacy_request, listen, modern_request, post_modern,
+    Connection, LegacySession, NEWEST_LEGACY, legacy_request, listen, modern_request, modern_request_with, post_modern,
 };
-use crate::scripted::{Backend, Era, Gate, Reply, Transport};
+use crate::scripted::{Backend, Era, Gate, Reply, Task, Transport};
 
 const TOKEN: &str = "0123456789abcdef-s3cret";
 
@@ -18,14 +18,14 @@ fn script(script: &str) -> Value {
     json!({ "mcpServers": { "only": { "command": "sh", "args": ["-c", script] } }, "timeouts": { "processStop": "1s" } })
 }
 
-async fn get(gateway: &Gateway, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
+pub(crate) async fn get(gateway: &Gateway, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
     let mut connection = Connection::open(gateway.admin).await;
     connection.request("GET", path, headers, b"").await;
     let mut response = connection.response().await;
     (response.status, response.text().await)
 }
 
-async fn api(gateway: &Gateway, path: &str) -> Value {
+pub(crate) async fn api(gateway: &Gateway, path: &str) -> Value {
     let (status, text) = get(gateway, path, &[]).await;
     assert_eq!(status, 200, "{path}: {text}");
     serde_json::from_str(&text).unwrap()
@@ -116,7 +116,7 @@ fn with(entries: &[String]) -> String {
     format!(r#"{{"mcpServers":{{{}}},"timeouts":{{"processStop":"1s","list":"5s"}}}}"#, entries.join(","))
 }
 
-async fn ask(gateway: &Gateway, method: &str, params: &str) -> String {
+pub(crate) async fn ask(gateway: &Gateway, method: &str, params: &str) -> String {
     post_modern(gateway.mcp, &modern_request("1", method, params, "")).await.messages().await.1
 }
 
@@ -262,6 +262,111 @@ async fn restart_of_an_unused_process_announces_a_list_only_if_it_differs() {
     let (rest, ended) = tokio::join!(stream.event(), pid);
     assert!(!rest.ok().flatten().unwrap_or_default().contains("list_changed"));
     assert!(ended.success());
+}
+
+/// A server of a shared process whose tool `t` runs as a task.
+async fn server_with_tasks(era: Era) -> Backend {
+    let server = backend(era, Transport::Stdio).await;
+    server.declares(match era {
+        Era::Legacy => r#"{"tools":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}}"#,
+        Era::Modern => r#"{"tools":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#,
+    });
+    let task = Task { id: "task-1", status: "working", ttl: 600_000, poll: 1000 };
+    server.on("tools/call", Reply::result(task.created(era)));
+    server.on("tasks/get", Reply::result(task.got(era, "")));
+    server
+}
+
+#[tokio::test]
+async fn process_with_an_open_task_is_not_ended_as_unused() {
+    for era in [Era::Legacy, Era::Modern] {
+        let (server, other) = (server_with_tasks(era).await, backend(Era::Modern, Transport::Stdio).await);
+        let entries = [
+            server.entry_with("used", r#""idle":"20ms","session":"shared""#),
+            other.entry_with("other", r#""idle":"500ms""#),
+        ];
+        let gateway = Gateway::start(&with(&entries)).await;
+        let session = LegacySession::open(gateway.mcp).await;
+        let ask_for = async |id: &str, method: &str, params: &str| match era {
+            Era::Legacy => session.post(&legacy_request(id, method, params)).await.messages().await.1,
+            Era::Modern => {
+                let knows = r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
+                let body = modern_request_with(knows, id, method, params, "");
+                post_modern(gateway.mcp, &body).await.messages().await.1
+            }
+        };
+        let params = match era {
+            Era::Legacy => r#""name":"used__t","task":{"ttl":600000}"#,
+            Era::Modern => r#""name":"used__t""#,
+        };
+        let made = ask_for("2", "tools/call", params).await;
+        assert!(made.contains("task-1"), "{era:?}: {made}");
+        assert!(ask(&gateway, "tools/call", r#""name":"other__t""#).await.contains("\"result\""));
+        // The other, which is unused for much longer, shows that there was time enough.
+        within("an idle server", async {
+            while api(&gateway, "/api/overview").await["backends"][1]["state"] != "idle" {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await;
+        assert_eq!(api(&gateway, "/api/overview").await["backends"][0]["state"], "ready", "{era:?}");
+        let process = server.received("tools/call")[0].process;
+        let got = ask_for("3", "tasks/get", r#""taskId":"task-1""#).await;
+        assert!(got.contains("working"), "{era:?}: {got}");
+        assert_eq!(server.received("tasks/get").last().unwrap().process, process, "{era:?}");
+        assert!(gateway.terminate().await.success());
+    }
+}
+
+#[tokio::test]
+async fn list_without_announcements_is_compared_when_an_unused_process_is_started_again() {
+    for era in [Era::Legacy, Era::Modern] {
+        for is_alone in [true, false] {
+            let (server, other) = (backend(era, Transport::Stdio).await, backend(Era::Modern, Transport::Http).await);
+            server.declares(r#"{"tools":{},"prompts":{}}"#);
+            server.on("prompts/list", server.list("prompts", r#"{"name":"p"}"#));
+            let mut entries = vec![server.entry_with("only", r#""idle":"300ms""#)];
+            entries.extend((!is_alone).then(|| other.entry("other")));
+            let gateway = Gateway::start(&with(&entries)).await;
+            for method in ["tools/list", "prompts/list"] {
+                assert!(ask(&gateway, method, "").await.contains("\"result\""));
+            }
+            let session = LegacySession::open(gateway.mcp).await;
+            let mut of_session = session.stream(None).await;
+            let mut stream = listen(gateway.mcp, "9", r#"{"toolsListChanged":true,"promptsListChanged":true}"#).await;
+            assert!(stream.event().await.unwrap().unwrap().contains("acknowledged"));
+            let tool = if is_alone { r#""name":"t""# } else { r#""name":"only__t""# };
+            let cycle = async || {
+                server_when(&gateway, |server| server["state"] == "idle").await;
+                for pid in server.started() {
+                    assert_gone(pid).await;
+                }
+                let lists = server.received("tools/list").len();
+                assert!(ask(&gateway, "tools/call", tool).await.contains("\"result\""));
+                // No client asks for the list.
+                server.wait_for("tools/list", lists + 1).await;
+            };
+            cycle().await;
+            server_when(&gateway, |server| server["state"] == "idle").await;
+            for pid in server.started() {
+                assert_gone(pid).await;
+            }
+            server.offers_tools(&["t", "new"]);
+            cycle().await;
+            for stream in [&mut stream, &mut of_session] {
+                let changed = within("the change", stream.event()).await.unwrap().unwrap();
+                assert!(changed.contains("notifications/tools/list_changed"), "{era:?} {is_alone}: {changed}");
+            }
+            assert!(ask(&gateway, "tools/list", "").await.contains("new"));
+            // The next message is the end: nothing else has changed.
+            let end = gateway.terminate();
+            let (rest, of_session, ended) = tokio::join!(stream.event(), of_session.event(), end);
+            for rest in [rest, of_session] {
+                assert!(!rest.ok().flatten().unwrap_or_default().contains("list_changed"));
+            }
+            assert!(ended.success());
+        }
+    }
 }
 
 #[tokio::test]

@@ -6,8 +6,8 @@ import { argumentForm, FieldError } from "./form.js";
 import { duration } from "./format.js";
 import { member, view } from "./json.js";
 
-/** The form for an entry, or null if there is nothing to call. */
-export function runner(one, kind, signal) {
+/** The form for an entry of an endpoint, or null if there is nothing to call. */
+export function runner(one, kind, { endpoint, signal }) {
   const form = fieldsFor(one, kind);
   if (!form || typeof one.key !== "string") return null;
   const result = h("div", { class: "result", role: "status" });
@@ -18,7 +18,7 @@ export function runner(one, kind, signal) {
     problem.hidden = true;
     button.disabled = true;
     try {
-      const body = requestFor(one, kind, form);
+      const body = requestFor(one, kind, form, endpoint);
       fill(result, h("p", { class: "note" }, "Waiting for the response…"));
       const raw = await post("/api/call", body, signal);
       fill(result, shown(raw));
@@ -49,14 +49,15 @@ function fieldsFor(one, kind) {
 }
 
 /** The text of the request. Arguments are texts of their own, so that numbers stay as they were typed. */
-function requestFor(one, kind, form) {
+function requestFor(one, kind, form, endpoint) {
   const given = form.read();
   const key = JSON.stringify(one.key);
+  const through = endpoint === "" ? "" : `"endpoint":${JSON.stringify(endpoint)},`;
   switch (kind) {
-    case "tools": return `{"method":"tools/call","params":{"name":${key},"arguments":${given}}}`;
-    case "prompts": return `{"method":"prompts/get","params":{"name":${key},"arguments":${given}}}`;
-    case "resources": return `{"method":"resources/read","params":{"uri":${key}}}`;
-    default: return `{"method":"resources/read","params":${given}}`;
+    case "tools": return `{${through}"method":"tools/call","params":{"name":${key},"arguments":${given}}}`;
+    case "prompts": return `{${through}"method":"prompts/get","params":{"name":${key},"arguments":${given}}}`;
+    case "resources": return `{${through}"method":"resources/read","params":{"uri":${key}}}`;
+    default: return `{${through}"method":"resources/read","params":${given}}`;
   }
 }
 

@@ -1,5 +1,6 @@
 //! A backend as the core sees it: the composition of its parts, and its life.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::time::Duration;
@@ -10,7 +11,8 @@ use fanlight_canonical::{
 use fanlight_http_pool::{PoolSettings, TcpProbes};
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Notification, Response};
-use tokio::time::timeout;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -21,7 +23,7 @@ use crate::process_log::ProcessLog;
 use crate::request::BackendContext;
 use crate::sessions::SessionPool;
 use crate::sessions::dispatcher::Dispatcher;
-use crate::settings::{BackendSettings, Secret, SessionPolicy, TransportSettings};
+use crate::settings::{BackendSettings, KnownServer, Secret, SessionPolicy, TransportSettings};
 use crate::subscriptions::{RegistrySettings, SubscriptionRegistry};
 use crate::tasks::TaskTranslation;
 use crate::transport::http::HttpEndpoint;
@@ -34,6 +36,7 @@ const STOP_STEPS: u32 = 6;
 /// One MCP server, kept connected.
 pub struct Backend {
     client: TaskTranslation,
+    pool: Arc<SessionPool>,
     life: BackendLife,
 }
 
@@ -53,6 +56,13 @@ impl Backend {
     /// Needs a tokio runtime around it.
     #[must_use]
     pub fn start(settings: BackendSettings, shutdown: CancellationToken) -> Arc<Self> {
+        Self::resume(settings, None, shutdown)
+    }
+
+    /// [`Backend::start`] with what is `known` of the server from an earlier run, which is taken for true until there is a
+    /// connection.
+    #[must_use]
+    pub fn resume(settings: BackendSettings, known: Option<KnownServer>, shutdown: CancellationToken) -> Arc<Self> {
         let BackendSettings {
             name,
             transport,
@@ -120,20 +130,28 @@ impl Backend {
             timeouts,
             sse_first,
             own_info: identity.to_json(),
+            connections_made: watch::Sender::default(),
             shutdown: shutdown.clone(),
         };
-        let pool = SessionPool::start(connect, sessions, catalogue, registry);
+        let pool = SessionPool::start(connect, sessions, catalogue, registry, known);
         let caller = Dispatcher::new(Arc::clone(&pool), timeouts, limits.concurrency);
-        let inner = Arc::new(DirectClient { name, transport, pool, caller, shutdown: shutdown.clone() });
+        let inner =
+            Arc::new(DirectClient { name, transport, pool: Arc::clone(&pool), caller, shutdown: shutdown.clone() });
         let client = TaskTranslation::around(inner, shared, &limits, tasks.clone(), shutdown.clone());
         let life = BackendLife { name: life_name, process_stop: timeouts.process_stop, shutdown, tasks };
-        Arc::new(Self { client, life })
+        Arc::new(Self { client, pool, life })
     }
 
     /// Ends the connection and the child process, and waits for that, for a few seconds at most.
     /// Requests fail from now on.
     pub async fn stop(&self) {
         self.life.stop().await;
+    }
+
+    /// What is known of the server, for a later run.
+    #[must_use]
+    pub fn known(&self) -> Option<KnownServer> {
+        self.pool.known()
     }
 
     /// What ends it without keeping it.
@@ -206,6 +224,10 @@ impl BackendClient for Backend {
 
     fn status(&self) -> BackendStatus {
         self.client.status()
+    }
+
+    fn connection_made(&self, since: Option<Instant>) -> Pin<Box<dyn Future<Output = Instant> + Send + '_>> {
+        Box::pin(self.pool.connection_made(since))
     }
 
     fn session_choice(&self) -> Pending<'_, Option<String>> {

@@ -37,6 +37,6 @@ mod transport;
 pub use backend::{Backend, BackendLife};
 pub use fanlight_http_pool::worker;
 pub use settings::{
-    BackendSettings, EraChoice, HealthPolicy, Identity, Landlock, Limits, PollIntervals, ProcessPolicy, RetryDelays,
-    Sandbox, Secret, SessionPolicy, TelemetrySettings, Timeouts, TransportSettings,
+    BackendSettings, EraChoice, HealthPolicy, Identity, KnownServer, Landlock, Limits, PollIntervals, ProcessPolicy,
+    RetryDelays, Sandbox, Secret, SessionPolicy, TelemetrySettings, Timeouts, TransportSettings,
 };

@@ -6,8 +6,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use fanlight_protocol::Json;
 use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::result::{ResultView as _, ServerDescription};
+use fanlight_protocol::{Json, Revision};
 pub(crate) use fanlight_settings::origin_of;
 pub use fanlight_settings::{Landlock, Sandbox, Secret, Transport as TransportSettings};
 use fanlight_telemetry::{BackendInfo, BackendTelemetry, ContentPolicy, Endpoint, Telemetry, TraceContextPolicy};
@@ -74,6 +75,21 @@ impl BackendSettings {
     }
 }
 
+/// What is known of a server from an earlier run of Fanlight.
+#[derive(Clone, Debug)]
+pub struct KnownServer {
+    /// The revision that was agreed on.
+    pub revision: Revision,
+    /// What the server said of itself.
+    pub description: ServerDescription,
+}
+
+impl PartialEq for KnownServer {
+    fn eq(&self, other: &Self) -> bool {
+        self.revision == other.revision && self.description.json() == other.description.json()
+    }
+}
+
 /// What is recorded of a backend.
 #[derive(Clone, Debug)]
 #[cfg_attr(any(test, feature = "test-support"), derive(Default))]
@@ -115,6 +131,9 @@ pub struct ProcessPolicy {
     pub sandbox: Sandbox,
     /// Whether the first process is started by the first request, and not at once.
     pub starts_on_demand: bool,
+    /// Whether its lists outlast Fanlight, so that while they are known it is not started for them. The first process is
+    /// then started by the first request that needs it.
+    pub keeps_lists: bool,
     /// How long Fanlight's own process is unused before it is ended; `None` for never.
     pub idle: Option<Duration>,
     /// Attempts to start it that fail in a row, before only a request has it tried again; 0 for no bound.

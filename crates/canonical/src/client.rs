@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Notification, Response};
+use tokio::time::Instant;
 
 use crate::call::{Call, CallContext};
 use crate::caller::SessionKey;
@@ -54,6 +55,13 @@ pub trait BackendClient: Send + Sync + 'static {
 
     /// The state of the backend, without waiting for anything.
     fn status(&self) -> BackendStatus;
+
+    /// Waits until Fanlight's own connection to it, or while that rests a client's, has been made later than `since`; returns
+    /// when the last was. What was read before may have changed, since the server may be another process.
+    fn connection_made(&self, since: Option<Instant>) -> Pin<Box<dyn Future<Output = Instant> + Send + '_>> {
+        let _ = since;
+        Box::pin(std::future::pending())
+    }
 
     /// How client sessions are served, and why, for operators; `None` where that is configured, or does not matter.
     fn session_choice(&self) -> Pending<'_, Option<String>> {

@@ -41,6 +41,12 @@ impl Interest {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+
+    /// Whether it is about nothing but changes of lists, and what the server sends to the session.
+    #[must_use]
+    pub fn is_about_lists_and_session(&self) -> bool {
+        self.uris.is_empty() && self.tasks.is_empty() && self.unknown.is_none()
+    }
 }
 
 /// A request to receive what a server sends outside of calls.

@@ -9,6 +9,7 @@ mod failure;
 mod files;
 mod guard;
 mod inspect;
+mod list_state;
 mod log;
 mod memory;
 mod observe;

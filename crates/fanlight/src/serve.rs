@@ -16,6 +16,7 @@ use tracing::{info, warn};
 use crate::cli::{CommonArgs, ReloadArgs, RunArgs, StdioArgs};
 use crate::endpoints;
 use crate::failure::Failure;
+use crate::list_state::ListState;
 use crate::log::Log;
 use crate::reload::{Control, Keeper, Keeping, Source, Start, Unusable, Watch};
 use crate::service_manager::{self, Sockets};
@@ -60,7 +61,8 @@ async fn http_until(
     // Backends outlive the listener, so that running calls can finish.
     let backends_end = CancellationToken::new();
     let (telemetry, guard) = telemetry::start(&loaded.config, &args.trace, log)?;
-    let assembly = Assembly::start(&loaded.config, &telemetry, &backends_end)?;
+    let lists = ListState::open(&loaded.config)?;
+    let assembly = Assembly::start(&loaded.config, &telemetry, &backends_end, lists)?;
     let workers = Workers::start(loaded.config.limits.workers)?;
     let settings = frontend_settings(&loaded.config, &telemetry, &backends_end);
     let settings = Arc::new(FrontendSettings { workers: workers.runtimes(), ..settings });
@@ -109,7 +111,8 @@ async fn stdio_until(
     }
     let backends_end = CancellationToken::new();
     let (telemetry, guard) = telemetry::start(&loaded.config, &args.trace, log)?;
-    let assembly = Assembly::start(&loaded.config, &telemetry, &backends_end)?;
+    let lists = ListState::open(&loaded.config)?;
+    let assembly = Assembly::start(&loaded.config, &telemetry, &backends_end, lists)?;
     let path = args.endpoint.as_deref().unwrap_or(&loaded.config.path);
     let endpoint = match endpoints::find(&assembly.gateway, path) {
         Ok(endpoint) => endpoint,

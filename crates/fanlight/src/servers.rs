@@ -7,13 +7,14 @@ use std::time::Duration;
 use fanlight_backend::{Backend, BackendLife, BackendSettings};
 use fanlight_canonical::BackendClient;
 use fanlight_config::{Config, Server};
-use fanlight_gateway::{BackendEntry, BackendId, Rewriting, ToolFilter};
+use fanlight_gateway::{BackendEntry, BackendId, ListStore, Rewriting, ToolFilter};
 use fanlight_telemetry::Telemetry;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::info;
 
+use crate::list_state::{ListState, ServerLists};
 use crate::rewriting::rewriting;
 use crate::wiring::backend_settings;
 
@@ -21,6 +22,8 @@ use crate::wiring::backend_settings;
 pub(crate) struct Servers {
     telemetry: Telemetry,
     shutdown: CancellationToken,
+    /// Keeps lists beyond the end of the process.
+    lists: Option<ListState>,
     /// In configuration order.
     running: Vec<Running>,
     /// Those that are no longer configured, until their calls have ended.
@@ -38,6 +41,7 @@ struct Running {
     tools: fanlight_config::ToolFilter,
     permits_tool: Option<ToolFilter>,
     rewriting: Rewriting,
+    lists: Option<Arc<ServerLists>>,
 }
 
 /// The servers of a changed configuration, not yet in force.
@@ -57,10 +61,11 @@ pub(crate) struct Difference {
 }
 
 impl Servers {
-    pub(crate) fn new(telemetry: &Telemetry, shutdown: &CancellationToken) -> Self {
+    pub(crate) fn new(telemetry: &Telemetry, shutdown: &CancellationToken, lists: Option<ListState>) -> Self {
         Self {
             telemetry: telemetry.clone(),
             shutdown: shutdown.clone(),
+            lists,
             running: Vec::new(),
             draining: TaskTracker::new(),
             end: CancellationToken::new(),
@@ -79,7 +84,8 @@ impl Servers {
     }
 
     fn next(&self, config: &Config, server: &Server, restarted: Option<&str>, difference: &mut Difference) -> Running {
-        let settings = backend_settings(config, server, &self.telemetry);
+        let mut settings = backend_settings(config, server, &self.telemetry);
+        settings.processes.keeps_lists &= self.lists.is_some();
         let known = self.running.iter().find(|running| running.settings.name == server.name);
         let tools = server.tools.clone();
         let permits_tool = match known {
@@ -95,9 +101,15 @@ impl Servers {
             }
             _ => {
                 if known.is_some() { &mut difference.changed } else { &mut difference.added }.push(name);
+                // Who has a server restarted wants a new process.
+                let is_new = restarted == Some(&server.name);
+                let keeping = self.lists.as_ref().filter(|_| settings.processes.keeps_lists);
+                let lists = keeping.map(|lists| lists.of(&settings, is_new));
+                let known = lists.as_ref().and_then(|lists| lists.known());
                 let settings = Arc::new(settings);
-                let backend = Backend::start((*settings).clone(), self.shutdown.clone());
-                Running { settings, id: BackendId::fresh(), backend, prefix, tools, permits_tool, rewriting }
+                let backend = Backend::resume((*settings).clone(), known, self.shutdown.clone());
+                lists.iter().for_each(|lists| lists.attach(&backend));
+                Running { settings, id: BackendId::fresh(), backend, prefix, tools, permits_tool, rewriting, lists }
             }
         }
     }
@@ -130,6 +142,9 @@ impl Servers {
         self.draining.close();
         self.draining.wait().await;
         stopping.join_all().await;
+        if let Some(lists) = &self.lists {
+            lists.stop().await;
+        }
     }
 }
 
@@ -151,6 +166,7 @@ impl Change {
             prefix: running.prefix.clone(),
             permits_tool: running.permits_tool.clone(),
             rewriting: running.rewriting.clone(),
+            store: running.lists.clone().map(|lists| lists as Arc<dyn ListStore>),
         };
         self.next.iter().map(entry).collect()
     }

@@ -24,6 +24,7 @@ use crate::demo;
 use crate::endpoints::Endpoints;
 use crate::failure::Failure;
 use crate::guard;
+use crate::list_state::ListState;
 use crate::memory;
 use crate::reload::Unusable;
 use crate::rewriting::naming_policy;
@@ -81,9 +82,14 @@ pub(crate) struct Assembly {
 }
 
 impl Assembly {
-    /// Starts every enabled backend without waiting for connections.
-    pub(crate) fn start(config: &Config, telemetry: &Telemetry, shutdown: &CancellationToken) -> Result<Self, Failure> {
-        let mut servers = Servers::new(telemetry, shutdown);
+    /// Starts every enabled backend without waiting for connections. `lists` keeps their lists beyond the end of the process.
+    pub(crate) fn start(
+        config: &Config,
+        telemetry: &Telemetry,
+        shutdown: &CancellationToken,
+        lists: Option<ListState>,
+    ) -> Result<Self, Failure> {
+        let mut servers = Servers::new(telemetry, shutdown, lists);
         let change = servers.prepare(config, None);
         let endpoints = Endpoints::new(config);
         let settings = GatewaySettings {
@@ -182,6 +188,7 @@ pub(crate) fn backend_settings(
             guard: guard::program(),
             sandbox: server.sandbox.sandbox(),
             starts_on_demand: server.start == Some(StartChoice::Lazy),
+            keeps_lists: is_process && server.start != Some(StartChoice::Eager),
             idle: server.idle,
             max_failures: server.start_attempts,
         },

@@ -13,6 +13,8 @@ pub mod cursor;
 mod extensions;
 pub mod fault;
 mod gateway;
+mod list_kind;
+mod list_store;
 mod listeners;
 mod listening;
 pub mod merge;
@@ -25,6 +27,7 @@ mod uri_places;
 mod uris;
 
 pub use gateway::{Gateway, GatewaySettings};
+pub use list_store::{KeptList, ListStore};
 pub use reads::CacheLimits;
 pub use tasks::TaskLimits;
 pub use topology::{

@@ -89,6 +89,15 @@ impl Gateway {
         Self::running(command, config).await
     }
 
+    /// [`Self::start`] on a kernel without Landlock, or one where it is `disabled`.
+    pub async fn start_without_landlock(config_text: &str, is_disabled: bool) -> Self {
+        let config = TempFile::new("yaml", config_text);
+        let mut command = Command::new(programs::without_landlock());
+        command.kill_on_drop(true).arg(if is_disabled { "disabled" } else { "unknown" }).arg(programs::fanlight());
+        command.args(["run", "--config"]).arg(config.path());
+        Self::running(command, config).await
+    }
+
     /// Starts it without subcommand and configuration, in an empty folder: the embedded demo.
     pub async fn demo() -> Self {
         let folder = TempFile::folder();

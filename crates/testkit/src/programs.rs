@@ -24,6 +24,12 @@ pub fn scripted_stdio() -> &'static Path {
     &BINARY
 }
 
+/// A program that becomes another, on a kernel without Landlock.
+pub fn without_landlock() -> &'static Path {
+    static BINARY: LazyLock<PathBuf> = LazyLock::new(|| own("without-landlock"));
+    &BINARY
+}
+
 fn own(name: &str) -> PathBuf {
     built("fanlight-testkit", name, &[crates().join("testkit/src")])
 }

@@ -14,25 +14,46 @@ const PATIENCE = 20_000;
 export const BINARY = process.env.FANLIGHT_BIN
   ?? path.join(process.env.CARGO_TARGET_DIR ?? path.join(ROOT, "target"), "debug", "fanlight");
 
-/** Fanlight on free ports: with the embedded demo, or, with a token, with one demo server from a configuration. */
-export async function start(token = undefined) {
+/** A demo server as an entry of `mcpServers`. */
+export const demoServer = (era) => ({ command: BINARY, args: ["demo-server", era] });
+
+/** Fanlight on free ports, with the embedded demo or with this configuration. */
+export async function start(config = undefined) {
   const folder = mkdtempSync(path.join(tmpdir(), "fanlight-browser-"));
-  if (token) {
-    const servers = { workshop: { command: BINARY, args: ["demo-server", "modern"] } };
-    writeFileSync(path.join(folder, "fanlight.yaml"), JSON.stringify({ admin: { token }, mcpServers: servers }));
-  }
-  const child = spawn(BINARY, ["run", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"], { cwd: folder, stdio: ["ignore", "pipe", "inherit"] });
-  const ended = new Promise((resolve) => child.once("exit", resolve));
-  const stop = async () => {
-    child.kill("SIGTERM");
-    await ended;
-    rmSync(folder, { recursive: true, force: true });
+  if (config) writeFileSync(path.join(folder, "fanlight.yaml"), JSON.stringify(config));
+  const run = async () => {
+    const child = spawn(BINARY, ["run", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"], { cwd: folder, stdio: ["ignore", "pipe", "inherit"] });
+    const ended = new Promise((resolve) => child.once("exit", resolve));
+    const end = async () => {
+      child.kill("SIGTERM");
+      await ended;
+    };
+    try {
+      return { ...await addresses(child), end };
+    } catch (error) {
+      await end();
+      throw error;
+    }
   };
+  const remove = () => rmSync(folder, { recursive: true, force: true });
   try {
-    const { mcp, admin } = await addresses(child);
-    return { mcp, admin, stop };
+    let { end, ...found } = await run();
+    const fanlight = {
+      ...found,
+      /** Ends it and starts it anew, in the same folder. */
+      restart: async () => {
+        await end();
+        ({ end, ...found } = await run());
+        Object.assign(fanlight, found);
+      },
+      stop: async () => {
+        await end();
+        remove();
+      },
+    };
+    return fanlight;
   } catch (error) {
-    await stop();
+    remove();
     throw error;
   }
 }

@@ -3,9 +3,10 @@
 import { chromium } from "playwright-core";
 
 import { findChromium } from "./chromium.mjs";
-import { start } from "./fanlight.mjs";
+import { demoServer, start } from "./fanlight.mjs";
 import { open } from "./page.mjs";
 import { checks, login } from "./checks.mjs";
+import { endpointChecks, keptLists } from "./endpoints.mjs";
 import { screenshots } from "./screenshots.mjs";
 
 const TOKEN = "a-token-of-the-browser-test";
@@ -40,7 +41,23 @@ try {
   } finally {
     await demo.stop();
   }
-  const locked = await start(TOKEN);
+  const endpoints = {
+    "/mcp": {},
+    "/mcp/readers": { servers: ["library"], tools: { allow: ["library__search_*"] }, prompts: { deny: ["*"] } },
+    "/mcp/none": { servers: [] },
+  };
+  const mcpServers = { library: demoServer("legacy"), workshop: demoServer("modern") };
+  const several = await start({ endpoints, mcpServers, stateDir: "state" });
+  try {
+    for (const scheme of ["light", "dark"]) {
+      for (const [name, run] of Object.entries(endpointChecks)) await check(name, scheme, several, run);
+    }
+    await several.restart();
+    await check("lists from the folder of the state say when they were read", "light", several, keptLists);
+  } finally {
+    await several.stop();
+  }
+  const locked = await start({ admin: { token: TOKEN }, mcpServers: { workshop: demoServer("modern") } });
   try {
     await check("the token is requested and kept", "light", locked, (page) => login(page, TOKEN));
   } finally {

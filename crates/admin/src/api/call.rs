@@ -6,7 +6,7 @@ use std::time::Instant;
 use axum::body::Body;
 use axum::extract::State;
 use bytes::Bytes;
-use fanlight_canonical::{Call, CallContext, Caller, Core as _, Principal};
+use fanlight_canonical::{Call, CallContext, Caller, Core as _, Endpoint, Holder, Principal};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method};
 use fanlight_telemetry::{Arrival, Carriers, Moment, Network, Parent};
@@ -15,6 +15,7 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use tokio::time::timeout;
 
 use super::Answer;
+use super::endpoints::endpoint_at;
 use super::refusals::Refusals;
 use crate::Subject;
 use crate::access::require_json;
@@ -28,12 +29,13 @@ pub(super) async fn answer(State(admin): State<Arc<Admin>>, headers: HeaderMap, 
     require_json(&headers)?;
     let text = read(body, &admin.settings).await?;
     let received = Moment::now();
-    let (method, params) = parse(text, admin.settings.nesting)?;
-    Ok(json(call(&admin.subject, received, method, params).await))
+    let Request { method, params, endpoint } = parse(text, admin.settings.nesting)?;
+    let endpoint = endpoint_at(&admin.subject.gateway, endpoint.as_deref())?;
+    Ok(json(call(&admin.subject, received, (method, params), endpoint).await))
 }
 
 /// The result or error of the call, byte for byte, with its trace.
-async fn call(subject: &Subject, received: Moment, method: Method, params: Json) -> Json {
+async fn call(subject: &Subject, received: Moment, (method, params): (Method, Json), endpoint: Endpoint) -> Json {
     let began = Instant::now();
     let about = fanlight_telemetry::Subject::of(&method, Some(&params));
     let meta = params.get("_meta");
@@ -47,7 +49,7 @@ async fn call(subject: &Subject, received: Moment, method: Method, params: Json)
     span.set_network(Network::Http { version: "1.1", client: None });
     let trace = span.parent().ids().map(|ids| ids.trace_id.to_string());
     let (messages, mut refusals) = Refusals::during(span.parent());
-    let context = context(subject, span.parent());
+    let context = context(subject, endpoint, span.parent());
     let call = Call { method: method.clone(), params: Some(params), context, messages };
     let response = span.parent().scope(refusals.until(subject.gateway.handle(call))).await;
     // Ended before the answer is sent, which names the trace: a reader of the answer can read the trace.
@@ -64,13 +66,13 @@ async fn call(subject: &Subject, received: Moment, method: Method, params: Json)
     answer.finish()
 }
 
-/// The context of a client that declares no capabilities.
-fn context(subject: &Subject, trace: Parent) -> Arc<CallContext> {
+/// The context of a client of `endpoint` that declares no capabilities.
+fn context(subject: &Subject, endpoint: Endpoint, trace: Parent) -> Arc<CallContext> {
     let mut info = ObjectBuilder::new();
     info.string("name", "fanlight-admin").string("version", subject.version);
     let internal = CallContext::internal();
     Arc::new(CallContext {
-        caller: Caller::request_of(Principal::operator()),
+        caller: Caller::request_of(Holder::new(Principal::operator(), endpoint)),
         client_info: Some(info.finish()),
         trace,
         ..(*internal).clone()
@@ -91,7 +93,15 @@ async fn read(body: Body, settings: &AdminSettings) -> Result<Bytes, Refusal> {
     }
 }
 
-fn parse(text: Bytes, nesting: usize) -> Result<(Method, Json), Refusal> {
+/// What a body asks for.
+struct Request {
+    method: Method,
+    params: Json,
+    /// The path of the endpoint that it goes through; `None` for one that shows everything.
+    endpoint: Option<String>,
+}
+
+fn parse(text: Bytes, nesting: usize) -> Result<Request, Refusal> {
     let bad = Refusal::bad_request;
     let body = Json::parse(text, nesting).map_err(|error| bad(format!("the body is no JSON: {error}")))?;
     let method = body.get("method").as_ref().and_then(Json::as_str).map(|name| Method::from_name(&name));
@@ -102,7 +112,14 @@ fn parse(text: Bytes, nesting: usize) -> Result<(Method, Json), Refusal> {
     };
     let params = body.get("params").filter(|params| params.get(key).is_some_and(|named| named.as_str().is_some()));
     let params = params.ok_or_else(|| bad(format!("`params` must be an object with a string `{key}`")))?;
-    Ok((method, params))
+    let endpoint = match body.get("endpoint") {
+        None => None,
+        Some(path) => {
+            let path = path.as_str().ok_or_else(|| bad("`endpoint` must be the path of an endpoint".to_owned()))?;
+            Some(path.into_owned())
+        }
+    };
+    Ok(Request { method, params, endpoint })
 }
 
 #[cfg(test)]
@@ -120,6 +137,7 @@ mod tests {
             "[]",
             "{}",
             r#"{"method":"tools/list","params":{"name":"a"}}"#,
+            r#"{"method":"tools/call","params":{"name":"a"},"endpoint":7}"#,
             r#"{"method":"tools/call"}"#,
             r#"{"method":"tools/call","params":[]}"#,
             r#"{"method":"tools/call","params":{"name":7}}"#,

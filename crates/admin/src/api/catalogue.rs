@@ -1,18 +1,20 @@
 //! `/api/catalogue`: the merged lists, and the backend of each entry.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use axum::extract::State;
-use fanlight_canonical::{Core as _, Endpoint};
 use fanlight_gateway::catalogue::{ListKind, ListView};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use futures_util::future::join_all;
 
+use super::endpoints::endpoint_at;
 use super::{Answer, Query};
 use crate::reply::{Refusal, json};
 use crate::router::Admin;
-use crate::values::optional;
+use crate::values::{moment, optional};
 
 /// All lists, or the one that the query names.
 pub(super) async fn answer(State(admin): State<Arc<Admin>>, query: Query) -> Answer {
@@ -23,23 +25,20 @@ pub(super) async fn answer(State(admin): State<Arc<Admin>>, query: Query) -> Ans
     if kinds.is_empty() {
         return Err(Refusal::bad_request("`kind` must be tools, resources, resourceTemplates, prompts or skills"));
     }
-    let endpoint = match query.get("endpoint") {
-        None => Endpoint::Everything,
-        Some(path) => {
-            gateway.endpoint(&path).ok_or_else(|| Refusal::bad_request("`endpoint` is the path of no endpoint"))?
-        }
-    };
-    let endpoint = &endpoint;
-    let lists = kinds.into_iter().map(|kind| async move { (kind, gateway.listed(kind, endpoint).await) });
+    let endpoint = &endpoint_at(gateway, query.get("endpoint").as_deref())?;
+    let lists = kinds.into_iter().map(|kind| async move {
+        let list = gateway.listed(kind, endpoint).await;
+        (kind, list, gateway.kept_lists(kind))
+    });
     let lists = join_all(lists).await;
     let mut answer = ObjectBuilder::new();
-    for (kind, snapshot) in lists {
-        answer.member(kind.member(), &list(&snapshot));
+    for (kind, snapshot, kept) in lists {
+        answer.member(kind.member(), &list(&snapshot, &kept));
     }
     Ok(json(answer.finish()))
 }
 
-fn list(snapshot: &ListView) -> Json {
+fn list(snapshot: &ListView, kept: &HashMap<String, SystemTime>) -> Json {
     let (mut entries, mut collisions, mut backends) =
         (ArrayBuilder::default(), ArrayBuilder::default(), ArrayBuilder::default());
     for entry in snapshot.entries() {
@@ -63,6 +62,10 @@ fn list(snapshot: &ListView) -> Json {
         optional(&mut object, "reason", contribution.reason.as_deref());
         if contribution.is_stale {
             object.member("stale", &Json::literal("true"));
+        }
+        // From an earlier run of Fanlight, when the server was asked last.
+        if let Some(read) = kept.get(&contribution.backend) {
+            object.member("asOfMs", &moment(*read));
         }
         backends.push(&object.finish());
     }

@@ -3,15 +3,23 @@
 use std::sync::Arc;
 
 use axum::extract::State;
+use fanlight_canonical::{Core as _, Endpoint};
+use fanlight_gateway::Gateway;
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::ObjectBuilder;
 use futures_util::future::join_all;
 
 use super::Answer;
-use crate::reply::json;
+use crate::reply::{Refusal, json};
 use crate::router::Admin;
 use crate::values::{array, count};
+
+/// The endpoint at this path; without one, what shows everything.
+pub(super) fn endpoint_at(gateway: &Gateway, path: Option<&str>) -> Result<Endpoint, Refusal> {
+    let Some(path) = path else { return Ok(Endpoint::Everything) };
+    gateway.endpoint(path).ok_or_else(|| Refusal::bad_request("`endpoint` is the path of no endpoint"))
+}
 
 /// All endpoints in configuration order. Lists are read once for all of them.
 pub(super) async fn answer(State(admin): State<Arc<Admin>>) -> Answer {

@@ -178,6 +178,7 @@ impl Scene {
             prefix: None,
             permits_tool: None,
             rewriting: fanlight_gateway::Rewriting::default(),
+            store: None,
         });
         let gateway = Gateway::new(GatewaySettings {
             endpoints: EndpointSettings { default_path: "/mcp".into(), endpoints: Vec::new() },

@@ -96,7 +96,17 @@ pub(crate) struct ConnectSettings {
     pub(crate) sse_first: bool,
     /// Fanlight's own `Implementation` object.
     pub(crate) own_info: Json,
+    pub(crate) connections_made: watch::Sender<ConnectionsMade>,
     pub(crate) shutdown: CancellationToken,
+}
+
+/// When the last connections to a backend were made.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ConnectionsMade {
+    /// The base connection.
+    pub(crate) base: Option<Instant>,
+    /// A client's.
+    pub(crate) of_client: Option<Instant>,
 }
 
 impl ConnectSettings {
@@ -163,7 +173,7 @@ impl Supervisor {
         let (mut was_started, mut was_connected) = (false, false);
         let (mut failure, mut is_demanded) = (None, false);
         let process = self.settings.process();
-        let mut rests = process.is_some_and(|policy| policy.starts_on_demand);
+        let mut rests = matches!(self.state.borrow().phase, Phase::Idle) && self.for_client.is_none();
         let (mut failures, most) = (0_usize, process.map_or(0, |policy| policy.max_failures));
         loop {
             let rested = std::mem::take(&mut rests);
@@ -338,6 +348,12 @@ impl Supervisor {
     async fn watch(&self, connection: &Arc<Connection>) -> Loss {
         let (era, revision) = (connection.era(), connection.revision());
         self.log(&format_args!("backend is connected: {era}, {revision}"));
+        // Before it can be used: what is read on it is newer.
+        let now = Some(Instant::now());
+        self.settings.connections_made.send_modify(|made| match self.for_client {
+            None => made.base = now,
+            Some(_) => made.of_client = now,
+        });
         let phase = Phase::Ready(Arc::clone(connection));
         self.state.send_modify(|state| {
             let (attempts, description) = (state.attempts, Some(connection.description()));

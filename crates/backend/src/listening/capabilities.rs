@@ -1,5 +1,7 @@
 //! The capabilities of a server that listening depends on.
 
+use fanlight_protocol::result::ServerDescription;
+
 use crate::connection::Connection;
 use crate::subscriptions::Lists;
 
@@ -14,7 +16,11 @@ pub(super) struct Notifies {
 
 impl Notifies {
     pub(super) fn of(connection: &Connection) -> Self {
-        let Some(capabilities) = connection.description().capabilities() else { return Self::default() };
+        Self::declared_by(&connection.description())
+    }
+
+    pub(super) fn declared_by(description: &ServerDescription) -> Self {
+        let Some(capabilities) = description.capabilities() else { return Self::default() };
         let declares = |feature: &str, option: &str| {
             capabilities.get(feature).and_then(|feature| feature.get(option)).is_some_and(|value| value.is_true())
         };

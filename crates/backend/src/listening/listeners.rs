@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use fanlight_canonical::{BackendError, Interest, Listen, Listening};
 use fanlight_protocol::Era;
+use fanlight_protocol::result::ServerDescription;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::timeout;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
+use super::capabilities::Notifies;
 use super::dedicated::DedicatedSubscription;
 use crate::connection::Connection;
 use crate::connection::supervisor::State;
-use crate::subscriptions::SubscriptionRegistry;
+use crate::subscriptions::{Lists, SubscriptionRegistry};
 
 /// Adds listeners of one backend.
 pub(crate) struct Listeners {
@@ -80,6 +82,16 @@ impl Listeners {
         };
         registration.reduce_to(&honoured);
         Ok(Listening::new(honoured, registration))
+    }
+
+    /// Adds a listener that is interested in changes of lists, and its session, while the server's process rests. It
+    /// receives from the next connection on; until then the server can send nothing.
+    pub(crate) fn add_at_rest(&self, listen: Listen, description: &ServerDescription) -> Listening {
+        let session = listen.interest.session;
+        let declared = Notifies::declared_by(description).lists;
+        let Lists { tools, prompts, resources } = declared.and(Lists::of(&listen.interest));
+        let honoured = Interest { tools, prompts, resources, session, ..Interest::default() };
+        Listening::new(honoured, self.registry.add(listen))
     }
 
     async fn add_dedicated(&self, listen: Listen, permit: OwnedSemaphorePermit) -> Result<Listening, BackendError> {

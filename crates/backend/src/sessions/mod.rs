@@ -21,9 +21,10 @@ use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Method, Response};
 use fanlight_telemetry::Parent;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use crate::connection::supervised::{InUse, SupervisedConnection};
-use crate::connection::supervisor::{ConnectSettings, ForClient, Phase, State, Supervisor, Target};
+use crate::connection::supervisor::{ConnectSettings, ConnectionsMade, ForClient, Phase, State, Supervisor, Target};
 use crate::connection::{Connection, Loss};
 use crate::handshake::Known;
 use crate::health::Health;
@@ -31,7 +32,7 @@ use crate::listening::{self, Listeners, ListeningWorker};
 use crate::process_log::ProcessLog;
 use crate::request::TransportContext;
 use crate::request::declared::Declared;
-use crate::settings::{EraChoice, Limits, SessionPolicy};
+use crate::settings::{EraChoice, KnownServer, Limits, SessionPolicy};
 use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedSender};
 use crate::transport::files;
 use clients::{ClientConnections, Owner};
@@ -83,18 +84,25 @@ impl Drop for Release {
 
 impl SessionPool {
     /// Begins to make the base connection, in the background.
-    /// `catalogue`: lists are read on it for clients of all kinds.
+    /// `catalogue`: lists are read on it for clients of all kinds. `known`: from an earlier run.
     pub(crate) fn start(
         settings: ConnectSettings,
         policy: SessionPolicy,
         catalogue: bool,
         registry: Arc<SubscriptionRegistry>,
+        known: Option<KnownServer>,
     ) -> Arc<Self> {
         let settings = Arc::new(settings);
         // Where clients share it, all that is declared is what all of them can be asked.
         let catalogue = catalogue && policy != SessionPolicy::Shared;
         let declared = if catalogue { Declared::for_lists() } else { Declared::nothing() };
-        let base = open(&settings, &registry, Origin::Base, declared, None, &settings.context.root);
+        let policy_of_process = settings.process();
+        let keeps_lists = policy_of_process.is_some_and(|process| process.keeps_lists);
+        let known = known.filter(|_| keeps_lists);
+        let rests = known.is_some() || policy_of_process.is_some_and(|process| process.starts_on_demand);
+        let (revision, description) = known.map(|known| (known.revision, known.description)).unzip();
+        let first = State { phase: first_phase(rests), revision, description, ..State::default() };
+        let base = open(&settings, &registry, Origin::Base, declared, (None, first), &settings.context.root);
         let (limits, tasks) = (settings.context.limits, settings.context.tasks.clone());
         let (nesting, patience) = (limits.nesting, settings.timeouts.connect);
         let listeners =
@@ -122,7 +130,33 @@ impl SessionPool {
 
     /// Whether the base connection's process may be ended while nothing uses it, or is started on demand only.
     pub(crate) fn may_rest(&self) -> bool {
-        self.settings.process().is_some_and(|policy| policy.idle.is_some() || policy.starts_on_demand)
+        self.settings
+            .process()
+            .is_some_and(|policy| policy.idle.is_some() || policy.starts_on_demand || policy.keeps_lists)
+    }
+
+    /// What is known of the server, for a later run.
+    pub(crate) fn known(&self) -> Option<KnownServer> {
+        let state = self.base.state.borrow();
+        Some(KnownServer { revision: state.revision?, description: state.description.clone()? })
+    }
+
+    /// Waits until the base connection, or while that rests a client's, has been made later than `since`; returns when the
+    /// last was.
+    pub(crate) async fn connection_made(&self, since: Option<Instant>) -> Instant {
+        let mut made = self.settings.connections_made.subscribe();
+        let last = |made: &ConnectionsMade| {
+            let rests = matches!(self.base.state.borrow().phase, Phase::Idle);
+            made.base.max(made.of_client.filter(|_| rests)).filter(|made| since.is_none_or(|since| since < *made))
+        };
+        loop {
+            let found = last(&made.borrow_and_update());
+            if let Some(found) = found {
+                return found;
+            }
+            // The sender lives as long as the pool.
+            let _ = made.changed().await;
+        }
     }
 
     /// The server's description of itself, from memory while its process rests. A server that is down is not waited for,
@@ -246,6 +280,11 @@ impl SessionPool {
 
     /// Begins to listen for a client.
     pub(crate) async fn listen(&self, listen: Listen) -> Result<Listening, BackendError> {
+        if listen.interest.is_about_lists_and_session()
+            && let Some(Ok(description)) = self.base.at_rest()
+        {
+            return Ok(self.listeners.add_at_rest(listen, &description));
+        }
         let ready = self.base.ready(self.settings.timeouts.connect);
         if listen.interest.session && listen.interest.unknown.is_none() {
             return self.listeners.add_of_session(listen, ready).await;
@@ -435,7 +474,8 @@ impl SessionPool {
         let is_proven = matches!(self.legacy_era.finding(base), Some(Finding::Served(_)));
         let for_client = ForClient { known, reprobed: base.is_reprobed(), is_second_era, is_proven };
         let declared = Declared::by(client, is_named, self.largest_description());
-        let for_client = Some((for_client, client.peer.clone()));
+        let first = State { phase: first_phase(true), ..State::default() };
+        let for_client = (Some((for_client, client.peer.clone())), first);
         let supervised = open(&self.settings, &self.registry, origin, declared, for_client, &client.trace);
         let taken = supervised.take();
         connections.insert(owner, supervised);
@@ -500,18 +540,21 @@ impl Lease {
     }
 }
 
+/// The phase that a supervised connection begins with.
+fn first_phase(rests: bool) -> Phase {
+    if rests { Phase::Idle } else { Phase::Connecting { after: None, since: Instant::now() } }
+}
+
 fn open(
     settings: &Arc<ConnectSettings>,
     registry: &Arc<SubscriptionRegistry>,
     origin: Origin,
     declared: Declared,
-    for_client: Option<(ForClient, Peer)>,
+    (for_client, first): (Option<(ForClient, Peer)>, State),
     asked_by: &Parent,
 ) -> Arc<SupervisedConnection> {
     let (for_client, peer) = for_client.map_or((None, Peer::Local), |(client, peer)| (Some(client), peer));
-    let rests = for_client.is_some() || settings.process().is_some_and(|policy| policy.starts_on_demand);
-    let phase = if rests { Phase::Idle } else { Phase::Connecting { after: None, since: tokio::time::Instant::now() } };
-    let (sender, state) = watch::channel(State { phase, ..State::default() });
+    let (sender, state) = watch::channel(first);
     let (wanted, end) = (Arc::new(Notify::new()), settings.shutdown.child_token());
     let (outlet, requests) = UnsolicitedSender::new(Arc::clone(registry), origin.clone());
     let declared = Arc::new(declared);

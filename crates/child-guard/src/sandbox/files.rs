@@ -20,8 +20,9 @@ const DEVICES: [&str; 5] = ["/dev/full", "/dev/null", "/dev/random", "/dev/urand
 /// Restricts this process and its descendants, for good.
 pub(super) fn restrict(landlock: &Landlock) -> io::Result<()> {
     let status = rules(landlock).and_then(RulesetCreated::restrict_self).map_err(|error| {
-        let needs = "it needs Linux 6.2, and 6.7 for TCP ports, with Landlock switched on";
-        option("landlock", format!("{error}; {needs}"))
+        let needs =
+            "the system cannot enforce it: it needs Linux 6.2, and 6.7 for TCP ports, with Landlock switched on";
+        option("landlock", format!("{needs} ({error})"))
     })?;
     match status.ruleset {
         RulesetStatus::FullyEnforced => Ok(()),

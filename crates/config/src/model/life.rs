@@ -124,7 +124,7 @@ const USER: Parsed<String> = Parsed {
     show: |user| json!(user),
 };
 
-const FOLDER: Parsed<String> = Parsed {
+pub(crate) const FOLDER: Parsed<String> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {
         if text.value.is_empty() || text.value.contains('\0') {

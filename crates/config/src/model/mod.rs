@@ -13,9 +13,10 @@ pub(crate) mod values;
 use std::net::SocketAddr;
 
 use crate::definition::Form;
-use crate::option::kind::{Each, Flag, Nested, OrOff};
+use crate::option::kind::{Each, Flag, Maybe, Nested, OrOff};
 use crate::option::{Options, options};
 use endpoint::{Endpoint, Endpoints};
+use life::FOLDER;
 use limits::{Limits, Timeouts};
 use operators::{Admin, Telemetry};
 use rewriting::Naming;
@@ -59,6 +60,10 @@ options! {
         /// Further files with servers, relative to the folder of this one; `*` stands for any text in a name. They have
         /// `mcpServers` and no other options; a server may be in one file only.
         "include" => include: Vec<String> = Vec::new(), Each(PATTERN), example "# [conf.d/*.yaml]";
+        /// The folder in which the last lists of servers with a process are kept, with what the server says of itself, so that
+        /// after a restart of Fanlight these servers are not started before they are used, unless their `start` is `eager`.
+        /// Relative to the folder of this file; made with mode 0700 if there is none. Default: lists are not kept.
+        "stateDir" => state_dir: Option<String> = None, Maybe(FOLDER), example "# /var/lib/fanlight";
         /// What is recorded of requests, and where it is sent.
         "telemetry" => telemetry: Telemetry = Telemetry::defaults(), Nested::<Telemetry>::KIND;
         /// Bounds on size and number.

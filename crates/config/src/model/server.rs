@@ -51,7 +51,7 @@ options! {
         /// TMPDIR, TZ, LANG and LC_*; a `*` at the end stands for any text, and `*` alone for all variables.
         "inheritEnv" => inherit_env: Vec<String> = Vec::new(), Each(VARIABLE), example "[HTTPS_PROXY, NO_PROXY]";
         /// When its process is started: `eager` with Fanlight; `lazy` by the first request that needs it. Default: with
-        /// Fanlight, since its lists are not known before. In either case it is started again after it has ended.
+        /// Fanlight, unless its lists are known from `stateDir`. In either case it is started again after it has ended.
         "start" => start: Option<StartChoice> = None, Maybe(START), example "# lazy";
         /// How long its process is unused before it is ended: without a call, a subscription to a resource, or a task. Its
         /// lists stay, and the next call starts it again. Processes of client sessions end by

@@ -21,6 +21,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, root: &Node, folder: &Path, has_furt
     let mut config: Config = fields.read(reader);
     let admin = fields.get("admin").map(|entry| &entry.value);
     config.admin.is_default = admin.is_none_or(|admin| admin.field("listen").is_none());
+    config.state_dir.iter_mut().for_each(|path| *path = folder.join(&*path).display().to_string());
     check_addresses(reader, &config, &fields, admin);
     check_paths(reader, &mut config, &fields);
     let has_further = has_further || !config.include.is_empty();

@@ -63,7 +63,9 @@ async fn observed<T>(
     command: impl AsyncFnOnce(&Assembly) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let end = CancellationToken::new();
-    let assembly = Assembly::start(config, telemetry, &end)?;
+    // Commands show what servers have now, and keep nothing.
+    let config = &Config { state_dir: None, ..config.clone() };
+    let assembly = Assembly::start(config, telemetry, &end, None)?;
     let interrupted = async {
         // Without a signal handler the default action ends the process anyway.
         match tokio::signal::ctrl_c().await {

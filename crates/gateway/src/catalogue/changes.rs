@@ -1,10 +1,14 @@
 //! Changes of a list at its backends: noted when announced, and read again.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use fanlight_canonical::Parent;
 use tokio::time::Instant;
 
+use super::kept::covers;
+use super::part::Part;
 use super::{Catalogue, rests};
 use crate::topology::{BackendId, Topology, View};
 
@@ -22,9 +26,14 @@ impl Catalogue {
 
     /// Notes that servers may list more from now on, since more is declared to them.
     pub(super) fn read_with_more(&self) {
+        let declared = self.capabilities.current();
+        let was_read_with_it =
+            |part: &Part| part.loaded.as_ref().is_some_and(|loaded| covers(&loaded.declared, &declared));
         self.with(|state| {
             state.suspect = true;
-            state.parts.values_mut().for_each(|part| part.announced += 1);
+            // A list that was kept in an earlier run may have been read with as much.
+            let others = state.parts.values_mut().filter(|part| part.running.is_some() || !was_read_with_it(part));
+            others.for_each(|part| part.announced += 1);
         });
     }
 
@@ -47,6 +56,28 @@ impl Catalogue {
             part.announced += 1;
             part.changes += 1;
         });
+    }
+
+    /// Reads a backend's part again that was read before its connection of `made`: it may differ, since the server may be another process.
+    pub(super) async fn compare(self: &Arc<Self>, topology: &Arc<Topology>, backend: BackendId, made: Instant) {
+        let is_older = self.with(|state| {
+            let part = state.parts.get_mut(&backend).filter(|part| part.is_older_than_connection(made));
+            let Some(part) = part else { return false };
+            part.announced += 1;
+            part.changes += 1;
+            true
+        });
+        if is_older {
+            self.update(topology, backend).await;
+        }
+    }
+
+    /// The backends whose part was read in an earlier run of Fanlight, and when.
+    pub(crate) fn kept_since(&self) -> HashMap<BackendId, SystemTime> {
+        self.with(|state| {
+            let kept = |(backend, part): (&BackendId, &Part)| Some((*backend, part.loaded.as_ref()?.kept_since?));
+            state.parts.iter().filter_map(kept).collect()
+        })
     }
 
     /// Backends that announce changes, but whose lists have outlived their `ttlMs`. They are served,

@@ -56,6 +56,7 @@ pub(super) async fn one(
         names_uris,
         read: received,
         reserved,
+        kept_since: None,
         declared,
         changes: 0,
         needs: Needs::default(),

@@ -11,7 +11,7 @@ mod background;
 mod changes;
 mod describe;
 mod extensions;
-mod kind;
+mod kept;
 mod load;
 mod memory;
 mod merging;
@@ -38,8 +38,6 @@ use fanlight_protocol::Json;
 use tokio::time::Instant;
 
 pub(crate) use describe::{all as describe_all, as_shown, only as describe_only};
-pub(crate) use kind::Change;
-pub use kind::ListKind;
 pub(crate) use load::{answered, cut_off};
 pub(crate) use serving::Served;
 pub use shown::Collision;
@@ -50,6 +48,8 @@ pub use view::ListView;
 pub(crate) use view::PageOf;
 pub(crate) use watch::{ListWatcher, updated_uri};
 
+pub(crate) use crate::list_kind::Change;
+pub use crate::list_kind::ListKind;
 use crate::topology::{BackendId, CurrentTopology, Topology};
 use announce::Announcer;
 pub(crate) use announce::Registration;

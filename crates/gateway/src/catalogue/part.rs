@@ -4,7 +4,7 @@
 //! `cacheScope: "private"` is Fanlight's own. Once clients are principals, a private part belongs
 //! to one of them and must not be served to another.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::future::{BoxFuture, Shared};
 use tokio::time::Instant;
@@ -35,6 +35,8 @@ pub(crate) struct Loaded {
     pub(crate) read: Instant,
     /// The memory of the results.
     pub(crate) reserved: ReservedBytes,
+    /// When the results were read, if that was in an earlier run of Fanlight.
+    pub(crate) kept_since: Option<SystemTime>,
     /// The capabilities that the results were read with.
     pub(crate) declared: Json,
     /// How many changes the backend had announced before that.
@@ -78,6 +80,17 @@ impl Part {
         !self.is_behind() && (self.announces || !self.has_expired(now))
     }
 
+    /// Whether nothing is known of the list: it has neither been read, nor has a change of it been announced.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.readings == 0 && self.announced == 0
+    }
+
+    /// Whether the list was read before its backend's connection of `made`.
+    pub(super) fn is_older_than_connection(&self, made: Instant) -> bool {
+        let is_older = self.loaded.as_ref().is_some_and(|loaded| loaded.received < made);
+        is_older && self.running.is_none()
+    }
+
     /// Whether the loaded list is known to be outdated or not whole.
     pub(super) fn is_behind(&self) -> bool {
         let ok = self.loaded.as_ref().is_some_and(|loaded| loaded.contribution.outcome == Outcome::Ok);
@@ -113,6 +126,7 @@ impl Part {
                 loaded.expires = None;
                 (loaded.read, loaded.reserved) = (last.read, last.reserved);
                 (loaded.declared, loaded.changes) = (last.declared, last.changes);
+                loaded.kept_since = last.kept_since;
                 is_new
             }
             Some(Loaded { contribution: last, needs, .. }) => {

@@ -1,13 +1,18 @@
 //! Reading one backend's part of a list, once for all requests that wait for it.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use fanlight_canonical::{BackendClient, CallContext, Parent};
+use fanlight_canonical::{BackendClient, CallContext, Outcome, Parent};
+use fanlight_protocol::Json;
 use futures_util::FutureExt as _;
 use tokio::time::{Instant, sleep_until};
+use tracing::warn;
 
-use super::part::Running;
-use super::{Catalogue, load};
+use super::kept::{KeptPages, covers};
+use super::part::{Loaded, Running};
+use super::{Catalogue, ListKind, load, rests};
+use crate::list_store::{KeptList, ListStore};
 use crate::topology::{BackendId, ListLimits, Topology};
 
 impl Catalogue {
@@ -26,11 +31,14 @@ impl Catalogue {
         for _ in 0..2 {
             let (reflects, done) = self.with(|state| {
                 let part = state.part(backend);
-                let number = part.readings + 1;
+                let (number, is_untouched) = (part.readings + 1, part.is_untouched());
                 let running = part.running.get_or_insert_with(|| {
                     (part.readings, began) = (number, true);
-                    let begun = Begun { backend, number, reflects: part.announced, changes: part.changes };
-                    self.begin_reading(begun, Arc::clone(&member.client), topology.limits, trace.clone())
+                    let (reflects, changes) = (part.announced, part.changes);
+                    let may_use_kept = is_untouched && rests(topology, backend);
+                    let begun = Begun { backend, number, reflects, changes, may_use_kept };
+                    let source = Source { client: Arc::clone(&member.client), store: member.store.clone() };
+                    self.begin_reading(begun, source, topology.limits, trace.clone())
                 });
                 (running.reflects, running.done.clone())
             });
@@ -74,24 +82,22 @@ impl Catalogue {
 
     /// Reads in a task, so that the reading survives the request that began it. Bounded by the time a
     /// list may take.
-    fn begin_reading(
-        self: &Arc<Self>,
-        begun: Begun,
-        client: Arc<dyn BackendClient>,
-        limits: ListLimits,
-        trace: Parent,
-    ) -> Running {
-        let Begun { backend, number, reflects, changes } = begun;
+    fn begin_reading(self: &Arc<Self>, begun: Begun, source: Source, limits: ListLimits, trace: Parent) -> Running {
+        let Begun { backend, number, reflects, changes, may_use_kept } = begun;
         let (reader, catalogue) = (Arc::clone(self), Arc::clone(self));
         let reading = trace.clone().scope(async move {
             let began = Instant::now();
-            let context = CallContext::for_lists_with(reader.capabilities.current(), &trace);
-            let mut loaded = load::one(reader.kind, client.as_ref(), &limits, reader.memory.reserve(), context).await;
+            let kept = if may_use_kept { reader.load_kept(&source, &limits, &trace).await } else { None };
+            let mut loaded = match kept {
+                Some(kept) => kept,
+                None => reader.load(source.client.as_ref(), &limits, reader.capabilities.current(), &trace).await,
+            };
             let expires = reader.with(|state| {
                 state.last_read = Some(Instant::now());
                 let part = state.part(backend);
                 let was_announced = part.reflects < reflects;
                 part.learn_needs(reader.kind, &mut loaded, changes);
+                source.keep(reader.kind, &loaded);
                 let is_new = part.store(loaded, reflects, limits.stale, began.elapsed());
                 let expires = part.expire(limits.stale);
                 state.version += u64::from(is_new);
@@ -113,6 +119,51 @@ impl Catalogue {
     }
 }
 
+impl Catalogue {
+    async fn load(&self, client: &dyn BackendClient, limits: &ListLimits, declared: Json, trace: &Parent) -> Loaded {
+        let context = CallContext::for_lists_with(declared, trace);
+        load::one(self.kind, client, limits, self.memory.reserve(), context).await
+    }
+
+    /// The list as it was kept in an earlier run, if that can be used.
+    async fn load_kept(&self, source: &Source, limits: &ListLimits, trace: &Parent) -> Option<Loaded> {
+        let KeptList { pages, declared, read } = source.store.as_ref()?.kept(self.kind)?;
+        if !covers(&declared, &self.capabilities.current()) {
+            return None;
+        }
+        let kept = KeptPages { backend: Arc::clone(&source.client), pages };
+        let loaded = self.load(&kept, limits, declared, trace).await;
+        if loaded.contribution.outcome != Outcome::Ok {
+            let (backend, list, reason) = (source.client.name(), self.kind.member(), &loaded.contribution.reason);
+            warn!(backend, list, reason, "kept list ignored: it is not usable");
+            return None;
+        }
+        // What is left of the time that the server gave it for is unknown.
+        Some(Loaded { kept_since: Some(read), expires: None, ..loaded })
+    }
+}
+
+/// Where a list is read, and kept.
+struct Source {
+    client: Arc<dyn BackendClient>,
+    store: Option<Arc<dyn ListStore>>,
+}
+
+impl Source {
+    /// Keeps a list that the backend itself gave. One of which some clients see less is not kept, since it is not known later
+    /// which.
+    fn keep(&self, kind: ListKind, loaded: &Loaded) {
+        let Some(store) = self.store.as_ref().filter(|_| loaded.kept_since.is_none()) else { return };
+        let Loaded { contribution, declared, needs, .. } = loaded;
+        if contribution.outcome != Outcome::Ok {
+            return;
+        }
+        let list =
+            || KeptList { pages: contribution.results.clone(), declared: declared.clone(), read: SystemTime::now() };
+        store.keep(kind, needs.is_empty().then(list));
+    }
+}
+
 /// A reading as it began.
 struct Begun {
     backend: BackendId,
@@ -121,4 +172,6 @@ struct Begun {
     reflects: u64,
     /// How many of them were the server's own.
     changes: u64,
+    /// Whether a list of an earlier run may be used instead.
+    may_use_kept: bool,
 }

@@ -20,7 +20,7 @@ use tracing::debug;
 
 use super::announce::Announcer;
 use super::background::Background;
-use super::{Catalogues, Change, ListKind, ListView};
+use super::{Catalogues, Change, ListKind, ListView, rests};
 use crate::reads::Reads;
 use crate::topology::{BackendId, CurrentTopology, Topology, View};
 
@@ -176,7 +176,11 @@ impl ListWatcher {
             listened.entry(backend.id).or_insert_with(|| {
                 let end = CancellationToken::new();
                 let listen = Arc::clone(self).keep_listening(backend.id, Arc::clone(&backend.client));
-                listening.push(end.clone().run_until_cancelled_owned(listen).boxed());
+                let compare = Arc::clone(self).keep_comparing(backend.id, Arc::clone(&backend.client));
+                let both = async {
+                    tokio::join!(listen, compare);
+                };
+                listening.push(end.clone().run_until_cancelled_owned(both).boxed());
                 end.drop_guard()
             });
         }
@@ -195,6 +199,10 @@ impl ListWatcher {
 
     /// Listens to one backend until it answers that it announces nothing.
     async fn keep_listening(self: Arc<Self>, backend: BackendId, client: Arc<dyn BackendClient>) {
+        // It is not started for this.
+        if rests(&self.topology(), backend) {
+            client.connection_made(None).await;
+        }
         let (least, most) = self.topology().limits.listen_retry;
         let mut pause = least;
         loop {
@@ -222,6 +230,17 @@ impl ListWatcher {
             }
             sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
             pause = (pause * 2).min(most);
+        }
+    }
+
+    /// Has the lists of one backend read again after each of its connections.
+    async fn keep_comparing(self: Arc<Self>, backend: BackendId, client: Arc<dyn BackendClient>) {
+        let mut last = None;
+        loop {
+            let made = client.connection_made(last).await;
+            last = Some(made);
+            let topology = self.topology();
+            join_all(ListKind::ALL.map(|kind| self.catalogues.of(kind).compare(&topology, backend, made))).await;
         }
     }
 

@@ -1,8 +1,12 @@
 //! What operators see of the backends and endpoints.
 
+use std::collections::HashMap;
+use std::time::SystemTime;
+
 use fanlight_canonical::{BackendStatus, Endpoint, ProcessOutput};
 
 use super::Gateway;
+use crate::catalogue::ListKind;
 
 impl Gateway {
     /// All endpoints with their paths, in configuration order.
@@ -22,6 +26,14 @@ impl Gateway {
     pub fn status(&self) -> Vec<(String, BackendStatus)> {
         let topology = self.topology.load();
         topology.backends().iter().map(|backend| (backend.name().to_owned(), backend.client.status())).collect()
+    }
+
+    /// The backends whose list was read in an earlier run of Fanlight and not yet in this one, and when it was.
+    #[must_use]
+    pub fn kept_lists(&self, kind: ListKind) -> HashMap<String, SystemTime> {
+        let topology = self.topology.load();
+        let kept = self.lists.catalogues.of(kind).kept_since();
+        kept.into_iter().map(|(backend, read)| (topology.name(backend).to_owned(), read)).collect()
     }
 
     /// What the processes of the backend called `name` have written besides messages; `None` if there is no such backend.

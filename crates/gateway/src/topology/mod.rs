@@ -29,6 +29,8 @@ pub use settings::{BackendEntry, ByteLimits, ListLimits, ToolFilter};
 use tokio::sync::Notify;
 pub(crate) use view::View;
 
+use crate::list_store::ListStore;
+
 /// Identifies a backend while this process runs. A backend that a changed configuration keeps has the
 /// same id before and after the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,6 +59,7 @@ pub(crate) struct Topology {
 pub(crate) struct Member {
     pub(crate) id: BackendId,
     pub(crate) client: Arc<dyn BackendClient>,
+    pub(crate) store: Option<Arc<dyn ListStore>>,
     pub(crate) naming: Naming,
     pub(crate) rewritings: ToolRewritings,
     permits_tool: Option<ToolFilter>,
@@ -84,14 +87,14 @@ impl Topology {
         let named: Vec<_> = entries.iter().map(|entry| (entry.client.name(), entry.prefix.as_deref())).collect();
         let namings = namings(&named, policy);
         let member = |(entry, naming): (BackendEntry, Naming)| {
-            let BackendEntry { id, client, permits_tool, rewriting, .. } = entry;
+            let BackendEntry { id, client, permits_tool, rewriting, store, .. } = entry;
             let naming = naming.with_renames(&rewriting.renames);
             let rewritings = ToolRewritings::new(&rewriting);
             let is_unchanged = permits_tool.is_none() && naming.is_identity() && rewritings.is_empty();
             // Lists that are to be served while it rests have to be kept here.
             let is_transparent = is_unchanged && !client.may_rest();
             let has_listed_tools_only = permits_tool.is_some() || naming.renames_any() || rewritings.guard_arguments();
-            Member { id, client, naming, rewritings, permits_tool, is_transparent, has_listed_tools_only }
+            Member { id, client, store, naming, rewritings, permits_tool, is_transparent, has_listed_tools_only }
         };
         let backends: Vec<_> = entries.into_iter().zip(namings).map(member).collect();
         let positions = backends.iter().enumerate().map(|(position, backend)| (backend.id, position)).collect();

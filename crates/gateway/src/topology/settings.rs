@@ -7,6 +7,7 @@ use fanlight_canonical::BackendClient;
 
 use super::BackendId;
 use super::rewriting::Rewriting;
+use crate::list_store::ListStore;
 
 /// One backend, its name to clients and its filter.
 pub struct BackendEntry {
@@ -21,6 +22,8 @@ pub struct BackendEntry {
     pub permits_tool: Option<ToolFilter>,
     /// What is changed of its tools and prompts.
     pub rewriting: Rewriting,
+    /// Keeps its lists beyond the end of the process.
+    pub store: Option<Arc<dyn ListStore>>,
 }
 
 /// Says whether a tool, by its original name, exists for clients. A replaced topology takes a filter as unchanged if it

@@ -1,0 +1,125 @@
+//! What a server is, as a keyed digest: lists of a server that was defined differently are not its lists.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use aws_lc_rs::hmac::{self, Context, Key};
+use fanlight_backend::{
+    BackendSettings, EraChoice, Landlock, ProcessPolicy, Sandbox, SessionPolicy, TransportSettings,
+};
+
+/// A digest of a server's name and definition with all values put in. Since the key is secret, it tells nothing of the
+/// secrets among them.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Definition(pub(super) Vec<u8>);
+
+impl Definition {
+    pub(super) fn of(settings: &BackendSettings, key: &Key) -> Self {
+        let mut digest = Digest(Context::with_key(key));
+        digest.text("definition of a server").text(&settings.name);
+        digest.transport(&settings.transport);
+        digest.text(match settings.era {
+            EraChoice::Auto => "auto",
+            EraChoice::Legacy => "legacy",
+            EraChoice::Modern => "modern",
+        });
+        // What the server is told of clients when its lists are read depends on it.
+        digest.text(match settings.sessions {
+            SessionPolicy::PerClient => "per-client",
+            SessionPolicy::Auto => "auto",
+            SessionPolicy::Shared => "shared",
+        });
+        let ProcessPolicy { inherit_env, sandbox, .. } = &settings.processes;
+        digest.list(inherit_env, |digest, name| digest.text(name));
+        digest.sandbox(sandbox);
+        Self(digest.0.sign().as_ref().to_vec())
+    }
+
+    /// The digest as hexadecimal digits.
+    pub(super) fn text(&self) -> String {
+        super::file::hex(&self.0)
+    }
+}
+
+/// A digest of values, each with its length before it, so that no two lists of values are alike.
+struct Digest(Context);
+
+impl Digest {
+    fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.number(bytes.len() as u64);
+        self.0.update(bytes);
+        self
+    }
+
+    fn text(&mut self, text: &str) -> &mut Self {
+        self.bytes(text.as_bytes())
+    }
+
+    fn number(&mut self, number: u64) -> &mut Self {
+        self.0.update(&number.to_be_bytes());
+        self
+    }
+
+    fn list<T>(&mut self, all: &[T], each: impl for<'a> Fn(&'a mut Self, &T) -> &'a mut Self) -> &mut Self {
+        self.number(all.len() as u64);
+        for one in all {
+            each(self, one);
+        }
+        self
+    }
+
+    fn optional<T>(&mut self, value: Option<T>, some: impl for<'a> Fn(&'a mut Self, T) -> &'a mut Self) -> &mut Self {
+        match value {
+            Some(value) => {
+                self.number(1);
+                some(self, value)
+            }
+            None => self.number(0),
+        }
+    }
+
+    fn path(&mut self, path: &Path) -> &mut Self {
+        self.bytes(path.as_os_str().as_bytes())
+    }
+
+    fn transport(&mut self, transport: &TransportSettings) {
+        match transport {
+            TransportSettings::Stdio { command, args, env, cwd } => {
+                self.text("stdio").text(command).list(args, |digest, argument| digest.text(argument));
+                // Variables are a set.
+                let mut env: Vec<_> = env.iter().collect();
+                env.sort_by(|(one, _), (other, _)| one.cmp(other));
+                self.list(&env, |digest, (name, value)| digest.text(name).text(value.expose()));
+                self.optional(cwd.as_deref(), Self::path);
+            }
+            TransportSettings::Http { url, headers } | TransportSettings::Sse { url, headers } => {
+                self.text("http").text(url);
+                self.list(headers, |digest, (name, value)| digest.text(name).text(value.expose()));
+            }
+        }
+    }
+
+    fn sandbox(&mut self, sandbox: &Sandbox) {
+        let Sandbox { landlock, memory, processes, files, user } = sandbox;
+        self.optional(landlock.as_ref(), |digest, Landlock { read, write, connect, bind }| {
+            for paths in [read, write] {
+                digest.list(paths, |digest, path| digest.path(path));
+            }
+            for ports in [connect, bind] {
+                digest.optional(ports.as_ref(), |digest, ports| {
+                    digest.list(ports, |digest, port| digest.number((*port).into()))
+                });
+            }
+            digest
+        });
+        for amount in [memory, processes, files] {
+            self.optional(*amount, Self::number);
+        }
+        self.optional(user.as_deref(), Self::text);
+    }
+}
+
+/// Whether `tag` is that of `parts`.
+pub(super) fn verifies(key: &Key, parts: &[&[u8]], tag: &[u8]) -> bool {
+    hmac::verify(key, &parts.concat(), tag).is_ok()
+}

@@ -1,0 +1,145 @@
+//! The folder of `stateDir`: Fanlight's user alone can reach what is in it.
+
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use aws_lc_rs::hmac::{HMAC_SHA256, Key};
+use aws_lc_rs::rand;
+use rustix::fs::OFlags;
+use tempfile::NamedTempFile;
+use tracing::warn;
+
+/// The file with the key of authentication codes.
+const KEY: &str = "key";
+const KEY_BYTES: usize = 32;
+/// Permissions of others than the owner.
+const OTHERS: u32 = 0o077;
+/// What names of files begin with that are being written.
+const UNFINISHED: &str = ".unfinished-";
+/// After this time such a file was left behind by a process that has ended.
+const LEFT_BEHIND: Duration = Duration::from_secs(3600);
+
+/// An open folder.
+pub(super) struct Folder {
+    path: PathBuf,
+    key: Key,
+}
+
+impl Folder {
+    /// Makes the folder if there is none, and checks that no other user can reach it. A text says what is wrong.
+    pub(super) fn open(path: &Path) -> Result<Self, String> {
+        let shown = path.display();
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+            .map_err(|error| format!("cannot make the folder {shown}: {error}"))?;
+        let metadata = fs::metadata(path).map_err(|error| format!("cannot look at {shown}: {error}"))?;
+        check(&metadata).map_err(|problem| {
+            format!("the folder {shown} {problem}; make it Fanlight's user's own, for example by `chmod 700 {shown}`")
+        })?;
+        remove_unfinished(path);
+        let key = Self::key_in(path).map_err(|error| format!("cannot use the key in {shown}: {error}"))?;
+        Ok(Self { path: path.to_owned(), key: Key::new(HMAC_SHA256, &key) })
+    }
+
+    /// The key of authentication codes.
+    pub(super) fn key(&self) -> &Key {
+        &self.key
+    }
+
+    fn key_in(path: &Path) -> Result<Vec<u8>, String> {
+        let is_key = |key: &Vec<u8>| key.len() == KEY_BYTES;
+        match read(&path.join(KEY), KEY_BYTES) {
+            Ok(Some(key)) if is_key(&key) => return Ok(key),
+            Ok(None) => {}
+            Ok(Some(_)) => replace_key(path, "it is too short")?,
+            Err(problem) => replace_key(path, &problem)?,
+        }
+        let mut key = vec![0; KEY_BYTES];
+        rand::fill(&mut key).map_err(|_| "the system has no random numbers".to_owned())?;
+        let made = unfinished(path, &key).and_then(|file| Ok(file.persist_noclobber(path.join(KEY))?));
+        match made {
+            Ok(_) => Ok(key),
+            // Another process was first.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                read(&path.join(KEY), KEY_BYTES)?.filter(is_key).ok_or_else(|| "it has just been replaced".to_owned())
+            }
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// A file of at most `longest` bytes that this user alone can reach; `None` if there is none. A text says why another is
+    /// not read.
+    pub(super) fn read(&self, name: &str, longest: usize) -> Result<Option<Vec<u8>>, String> {
+        read(&self.path.join(name), longest)
+    }
+
+    /// Replaces a file as a whole.
+    pub(super) fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        unfinished(&self.path, bytes)?.persist(self.path.join(name))?;
+        Ok(())
+    }
+}
+
+/// Removes a key that cannot be used. What was written with it is then ignored.
+fn replace_key(folder: &Path, why: &str) -> Result<(), String> {
+    warn!(folder = %folder.display(), why, "key in stateDir replaced: lists that were kept are lost");
+    fs::remove_file(folder.join(KEY)).map_err(|error| error.to_string())
+}
+
+fn read(path: &Path, longest: usize) -> Result<Option<Vec<u8>>, String> {
+    // Neither a link nor a pipe is followed or waited for.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file: File = match opened {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("it cannot be opened: {error}")),
+    };
+    let metadata = file.metadata().map_err(|error| error.to_string())?;
+    if !metadata.is_file() {
+        return Err("it is not a file".to_owned());
+    }
+    check(&metadata).map_err(|problem| format!("it {problem}"))?;
+    let limit = u64::try_from(longest).unwrap_or(u64::MAX);
+    let mut bytes = Vec::new();
+    file.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    if bytes.len() > longest {
+        return Err(format!("it has more than {longest} bytes"));
+    }
+    Ok(Some(bytes))
+}
+
+/// Whether this user alone can reach something; if not, why.
+fn check(metadata: &Metadata) -> Result<(), String> {
+    if metadata.uid() != rustix::process::geteuid().as_raw() {
+        return Err(format!("belongs to user {}", metadata.uid()));
+    }
+    match metadata.mode() & OTHERS {
+        0 => Ok(()),
+        _ => Err(format!("is open to other users (mode {:o})", metadata.mode() & 0o7777)),
+    }
+}
+
+/// A file with these bytes, of mode 0600, that still has to get its name.
+fn unfinished(folder: &Path, bytes: &[u8]) -> io::Result<NamedTempFile> {
+    let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(folder)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_data()?;
+    Ok(file)
+}
+
+/// Removes files that ended processes have not finished.
+fn remove_unfinished(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_unfinished = entry.file_name().to_str().is_some_and(|name| name.starts_with(UNFINISHED));
+        let age = entry.metadata().and_then(|metadata| metadata.modified()).ok().and_then(|at| at.elapsed().ok());
+        if is_unfinished && age.is_some_and(|age| age > LEFT_BEHIND) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}

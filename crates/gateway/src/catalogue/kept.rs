@@ -1,0 +1,90 @@
+//! Lists of a backend that outlast the process, so that the backend need not be started for them.
+//!
+//! A kept list is read as if the backend answered with its pages: by the same code, with the same checks and bounds. It is used
+//! once at most, before anything else is known of the list, while the backend rests. When the backend has been connected, its own
+//! list is read and takes its place (`watch`).
+
+use std::sync::Arc;
+
+use fanlight_canonical::{BackendClient, BackendError, BackendStatus, Call, Listen, Listening, Pending, SessionKey};
+use fanlight_protocol::Response;
+use fanlight_protocol::json::{Json, Kind};
+use fanlight_protocol::result::ServerDescription;
+
+/// Whether a list that was read with the capabilities `declared` need not be read again for `wanted`: no extension is
+/// missing, and nothing else differs.
+pub(super) fn covers(declared: &Json, wanted: &Json) -> bool {
+    let is_covered = |member: &str, value: &Json| match (member, declared.get(member)) {
+        ("extensions", Some(declared)) => {
+            value.members().all(|one| one.name(value).is_some_and(|id| declared.get(&id).is_some()))
+        }
+        (_, declared) => declared.as_ref() == Some(value),
+    };
+    declared.members().count() == wanted.members().count()
+        && wanted.members().all(|member| {
+            member.name(wanted).is_some_and(|name| is_covered(&name, &wanted.slice(member.value.clone())))
+        })
+}
+
+/// A backend as it was when its list was kept: it describes itself, and answers requests for the list.
+pub(super) struct KeptPages {
+    pub(super) backend: Arc<dyn BackendClient>,
+    pub(super) pages: Vec<Json>,
+}
+
+impl KeptPages {
+    /// The page that follows the one that ended with `cursor`.
+    fn page(&self, cursor: Option<&Json>) -> Option<&Json> {
+        let Some(cursor) = cursor else { return self.pages.first() };
+        let ends_with_it =
+            |page: &Json| page.get("nextCursor").filter(|next| next.kind() == Kind::String).as_ref() == Some(cursor);
+        let position = self.pages.iter().position(ends_with_it)?;
+        self.pages.get(position + 1)
+    }
+}
+
+impl BackendClient for KeptPages {
+    fn name(&self) -> &str {
+        self.backend.name()
+    }
+
+    fn describe(&self) -> Pending<'_, ServerDescription> {
+        self.backend.describe()
+    }
+
+    fn request(&self, call: Call) -> Pending<'_, Response> {
+        let cursor = call.params.as_ref().and_then(|params| params.get("cursor"));
+        let page = self.page(cursor.as_ref()).map(Response::from_result);
+        let page = page.ok_or_else(|| BackendError::Malformed { reason: "the kept list lacks a page".to_owned() });
+        Box::pin(std::future::ready(page))
+    }
+
+    fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
+        self.backend.listen(listen)
+    }
+
+    fn end_session(&self, session: SessionKey) {
+        self.backend.end_session(session);
+    }
+
+    fn status(&self) -> BackendStatus {
+        self.backend.status()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn list_read_with_more_extensions_covers_one_with_fewer() {
+        let json = |text: &'static str| Json::literal(text);
+        let few = json(r#"{"roots":{},"extensions":{"a/a":{}}}"#);
+        let more = json(r#"{"roots":{},"extensions":{"b/b":{},"a/a":{}}}"#);
+        assert!(covers(&few, &few) && covers(&more, &few) && !covers(&few, &more));
+        assert!(!covers(&json(r#"{"extensions":{"a/a":{}}}"#), &few));
+        assert!(!covers(&json(r#"{"roots":{},"sampling":{},"extensions":{"a/a":{}}}"#), &few));
+        assert!(!covers(&json(r#"{"roots":{"x":1},"extensions":{"a/a":{}}}"#), &few));
+        assert!(!covers(&json("7"), &few));
+    }
+}
