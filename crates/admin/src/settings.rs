@@ -165,7 +165,7 @@ impl InForce {
 fn accept_limits(settings: &AdminSettings) -> AcceptLimits {
     AcceptLimits {
         connections: settings.max_connections,
-        waiting: WAITING_CONNECTIONS,
+        waiting: WAITING_CONNECTIONS.min(settings.max_connections.div_ceil(2)),
         longest_wait: settings.header_timeout,
         reserve: HEALTH_CONNECTIONS,
         per_peer: 0,

@@ -32,7 +32,8 @@ pub(crate) fn fitting(connections: usize, files: Option<u64>) -> usize {
     connections.min(files.saturating_sub(files.div_ceil(4).max(RESERVED)).max(1))
 }
 
-/// Lowers the limit of client connections to the [`fitting`] one.
+/// Lowers the limit of client connections to the [`fitting`] one. Of the rest, connections that wait and those of
+/// operators get a part.
 pub(crate) fn fit(limits: &mut Limits, files: Option<u64>) {
     let most = fitting(limits.connections, files);
     if limits.connections > most {
@@ -45,6 +46,9 @@ pub(crate) fn fit(limits: &mut Limits, files: Option<u64>) {
         );
         limits.connections = most;
     }
+    let rest = files.saturating_sub(most);
+    limits.waiting_connections = limits.waiting_connections.min(rest / 8).max(1);
+    limits.admin_connections = limits.admin_connections.min(rest / 4).max(1);
 }
 
 #[cfg(test)]
@@ -70,6 +74,9 @@ mod tests {
         assert_eq!(fitted(16_384, Some(4000)), 3000);
         assert_eq!(fitted(16_384, None), 16_384);
         assert_eq!(fitted(16_384, Some(0)), 1);
+        let mut few = Limits::default();
+        fit(&mut few, Some(64));
+        assert_eq!((few.connections, few.waiting_connections, few.admin_connections), (32, 4, 8));
         assert_eq!(Limits { connections: fitted(16_384, Some(ENOUGH)), ..Limits::default() }, Limits::default());
     }
 }

@@ -94,7 +94,7 @@ impl LiveLimits {
 fn accept_limits(settings: &FrontendSettings) -> AcceptLimits {
     AcceptLimits {
         connections: settings.max_connections,
-        waiting: settings.max_waiting_connections.min(settings.max_connections.div_ceil(2)),
+        waiting: settings.max_waiting_connections,
         longest_wait: settings.idle_connection,
         reserve: 0,
         per_peer: settings.max_peer_connections,
