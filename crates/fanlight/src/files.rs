@@ -25,30 +25,29 @@ pub(crate) fn raise() -> Option<u64> {
 /// Files that clients leave at least: the process itself has some twenty.
 const RESERVED: usize = 32;
 
-/// The limit of client connections, lowered to three quarters of `files`, so that clients always leave some for
-/// connections to backends.
-pub(crate) fn fitting(connections: usize, files: Option<u64>) -> usize {
-    let Some(files) = files.and_then(|files| usize::try_from(files).ok()) else { return connections };
-    connections.min(files.saturating_sub(files.div_ceil(4).max(RESERVED)).max(1))
-}
-
-/// Lowers the limit of client connections to the [`fitting`] one. Of the rest, connections that wait and those of
-/// operators get a part.
-pub(crate) fn fit(limits: &mut Limits, files: Option<u64>) {
-    let most = fitting(limits.connections, files);
-    if limits.connections > most {
-        info!(
-            files,
-            connections = most,
-            "limits.connections ({}) lowered to fit the limit of open files; to keep it, raise the hard limit \
-             (LimitNOFILE, ulimit -Hn)",
-            limits.connections
-        );
-        limits.connections = most;
-    }
+/// Lowers the limit of client connections to three quarters of `files`, so that clients always leave some for connections to
+/// backends. Of the rest, connections that wait and those of operators get a part.
+pub(crate) fn lower(limits: &mut Limits, files: Option<u64>) {
+    let Some(files) = files.and_then(|files| usize::try_from(files).ok()) else { return };
+    let most = files.saturating_sub(files.div_ceil(4).max(RESERVED)).max(1);
+    limits.connections = limits.connections.min(most);
     let rest = files.saturating_sub(most);
     limits.waiting_connections = limits.waiting_connections.min(rest / 8).max(1);
     limits.admin_connections = limits.admin_connections.min(rest / 4).max(1);
+}
+
+/// Lowers limits as [`lower`] does, and logs it.
+pub(crate) fn fit(limits: &mut Limits, files: Option<u64>) {
+    let configured = limits.connections;
+    lower(limits, files);
+    if limits.connections < configured {
+        info!(
+            files,
+            connections = limits.connections,
+            "limits.connections ({configured}) lowered to fit the limit of open files; to keep it, raise the hard limit \
+             (LimitNOFILE, ulimit -Hn)"
+        );
+    }
 }
 
 #[cfg(test)]

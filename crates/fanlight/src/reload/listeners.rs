@@ -192,7 +192,9 @@ impl Listeners {
             None => self.operators.address(),
             Some(socket) => socket.as_ref().and_then(|socket| socket.local_address().ok()),
         };
-        self.admin.replace(admin::settings(config, address));
+        let mut fitted = config.clone();
+        files::lower(&mut fitted.limits, self.files);
+        self.admin.replace(admin::settings(&fitted, address));
         if let Some(socket) = operators {
             moved.push(take(&self.operators, socket).await);
         }
@@ -210,7 +212,7 @@ impl Listeners {
     pub(crate) fn in_force(&self, config: &mut Config) {
         config.listen = self.address().unwrap_or(config.listen);
         config.admin.listen = self.operators.address();
-        config.limits.connections = files::fitting(config.limits.connections, self.files);
+        files::lower(&mut config.limits, self.files);
     }
 
     fn frontend_settings(&self, config: &Config) -> FrontendSettings {
