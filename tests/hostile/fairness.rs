@@ -1,6 +1,7 @@
 //! Clients that take all the permits of a server: by calls that hang, and by calls that are suspended.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use fanlight_testkit::slicer::{member, plain_string};
 use tokio::task::JoinSet;
@@ -14,6 +15,7 @@ use crate::scripted::{Backend, Era, Fault, Gate, Reply, Transport};
 use crate::target::{Bounds, Target};
 
 const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
 const FEW: &str = r#""limits":{"concurrency":4}"#;
 const CAN_BE_ASKED: &str = r#"{"roots":{}}"#;
 const ASK: &str = r#"{"jsonrpc":"2.0","id":"ask-{call}","method":"roots/list"}"#;
@@ -128,6 +130,50 @@ async fn suspended_calls_hold_no_permits_and_wait_for_one_to_continue() {
             assert!(member(&answer, "result.content").is_some(), "{answer}");
         }
     }
+}
+
+/// A legacy server over stdio, which has a process for each request of a client that can be asked.
+async fn asking_process() -> Backend {
+    let backend = Backend::start(Era::Legacy, Transport::Stdio).await;
+    backend.offers_tools(&["t", "ask", "hang"]);
+    backend.on("tools/call", Reply::result(r#"{"content":[]}"#));
+    backend.on_target("tools/call", "ask", Reply::conclude(|_, _| r#"{"content":[]}"#.to_owned()).asking(&[ASK]));
+    backend.on_target("tools/call", "hang", Reply::fault(Fault::Hang));
+    backend
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn suspended_calls_of_one_address_leave_processes_to_others() {
+    let target = Target::of(asking_process().await, r#""limits":{"processes":4}"#).await;
+    let gateway = target.gateway.mcp;
+    let ask = modern_request_with(CAN_BE_ASKED, "1", "tools/call", r#""name":"ask""#, "");
+    let mut suspended = 0;
+    for _ in 0..8 {
+        let text = send_from(ATTACKER, gateway, &ask).await.response().await.messages().await.1;
+        suspended += usize::from(member(&text, "result.resultType") == Some(r#""input_required""#));
+    }
+    assert!(suspended >= 3, "{suspended}");
+    for _ in 0..2 {
+        let answer = suspend(gateway, OTHER).await.resume(gateway, OTHER).await.messages().await.1;
+        assert!(member(&answer, "result.content").is_some(), "{answer}");
+    }
+    target.withstood(Bounds { processor: Duration::from_secs(10), ..Bounds::SMALL }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn running_calls_of_one_address_leave_processes_to_others() {
+    let target = Target::of(asking_process().await, r#""limits":{"processes":4}"#).await;
+    let gateway = target.gateway.mcp;
+    let hang = modern_request_with(CAN_BE_ASKED, "1", "tools/call", r#""name":"hang""#, "");
+    let mut hanging = Vec::new();
+    for _ in 0..8 {
+        hanging.push(send_from(ATTACKER, gateway, &hang).await);
+    }
+    target.backend.wait_for_target("tools/call", "hang", 3).await;
+    let answer = suspend(gateway, OTHER).await.resume(gateway, OTHER).await.messages().await.1;
+    assert!(member(&answer, "result.content").is_some(), "{answer}");
+    target.withstood(Bounds { processor: Duration::from_secs(10), ..Bounds::SMALL }).await;
+    drop(hanging);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

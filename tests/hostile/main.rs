@@ -18,6 +18,7 @@ mod busy_peers;
 mod bystander;
 mod endpoints;
 mod fairness;
+mod few_files;
 mod filters;
 mod framing;
 mod http1;

@@ -10,6 +10,9 @@
     reason = "a panic is how a test fails; clippy.toml allows it only inside test functions, not in their tools"
 )]
 
+#[macro_use]
+mod combinations;
+
 mod admin;
 mod aggregate;
 mod batches;

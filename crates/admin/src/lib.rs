@@ -71,7 +71,7 @@ pub async fn serve_admin(
     let (address, drain) = (listener.local_addr()?, settings.drain);
     let connections = AcceptLimits {
         connections: settings.max_connections,
-        waiting: WAITING_CONNECTIONS,
+        waiting: WAITING_CONNECTIONS.min(settings.max_connections.div_ceil(2)),
         longest_wait: settings.header_timeout,
         reserve: HEALTH_CONNECTIONS,
         per_peer: 0,

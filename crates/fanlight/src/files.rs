@@ -26,7 +26,7 @@ pub(crate) fn raise() -> Option<u64> {
 const RESERVED: usize = 32;
 
 /// Lowers the limit of client connections to three quarters of `files`, so that clients always leave
-/// some for connections to backends.
+/// some for connections to backends. Of the rest, connections that wait and those of operators get a part.
 pub(crate) fn fit(limits: &mut Limits, files: Option<u64>) {
     let Some(files) = files.and_then(|files| usize::try_from(files).ok()) else { return };
     let most = files.saturating_sub(files.div_ceil(4).max(RESERVED)).max(1);
@@ -40,6 +40,9 @@ pub(crate) fn fit(limits: &mut Limits, files: Option<u64>) {
         );
         limits.connections = most;
     }
+    let rest = files.saturating_sub(most);
+    limits.waiting_connections = limits.waiting_connections.min(rest / 8).max(1);
+    limits.admin_connections = limits.admin_connections.min(rest / 4).max(1);
 }
 
 #[cfg(test)]
@@ -65,6 +68,9 @@ mod tests {
         assert_eq!(fitted(16_384, Some(4000)), 3000);
         assert_eq!(fitted(16_384, None), 16_384);
         assert_eq!(fitted(16_384, Some(0)), 1);
+        let mut few = Limits::default();
+        fit(&mut few, Some(64));
+        assert_eq!((few.connections, few.waiting_connections, few.admin_connections), (32, 4, 8));
         assert_eq!(Limits { connections: fitted(16_384, Some(ENOUGH)), ..Limits::default() }, Limits::default());
     }
 }

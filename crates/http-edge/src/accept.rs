@@ -16,12 +16,17 @@ use crate::usage::ConnectionUse;
 use crate::waiting::WaitingConnections;
 
 /// The pause after an error that concerns the listener. No option: such errors are a shortage of the system, which a
-/// shorter pause makes worse.
-const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+/// shorter pause makes worse, and a longer one makes clients wait after it.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How often connections are looked for that may end for those that wait. No option: it is the accuracy of a wait that
 /// `timeouts` bound.
 const RETRY: Duration = Duration::from_millis(100);
+
+/// How long connections are left in the backlog of the socket while as many wait as may. Once one has waited for longer,
+/// they are accepted all the same, since those of other peers may be behind those of one that has most. No option: the
+/// limits decide who waits at all.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Peers for which that is done at once: each takes a look at all connections.
 const AT_ONCE: usize = 8;
@@ -135,6 +140,8 @@ impl<B: FnMut(TcpStream, Admission)> Admitting<B> {
         let mut paused_until = None;
         loop {
             let is_waiting = !self.waiting.is_empty();
+            // Looked at again with the next tick.
+            let is_full = self.waiting.is_full() && self.waiting.longest_wait() < PATIENCE;
             tokio::select! {
                 biased;
                 Some(permit) = self.limit.acquire(), if is_waiting => self.begin_next(permit),
@@ -142,7 +149,7 @@ impl<B: FnMut(TcpStream, Admission)> Admitting<B> {
                 () = sleep_until(paused_until.unwrap_or_else(Instant::now)), if paused_until.is_some() => {
                     paused_until = None;
                 }
-                accepted = listener.accept(), if paused_until.is_none() => match accepted {
+                accepted = listener.accept(), if paused_until.is_none() && !is_full => match accepted {
                     Ok((stream, address)) => self.arrive(stream, peer_of(address.ip())),
                     Err(error) if concerns_one_connection(&error) => {
                         tracing::debug!(%error, "a connection ended before it was accepted");

@@ -3,7 +3,8 @@
 //! One peer may take every connection as long as no other wants one: behind a reverse proxy all clients are one peer.
 //! When all are taken, the new connection ends another, in this order:
 //!
-//! 1. An idle one, of the new connection's own peer or of one above its share, which is an equal part of all.
+//! 1. An idle one of a peer above its share, which is an equal part of all, or of the new connection's own peer, if it has
+//!    not just been used or accepted.
 //! 2. One that waits for its client, or on which its client only listens, of a peer above its share.
 //! 3. An idle one of another peer that has more than the newcomer, unless it has just been used: a client that is about
 //!    to use it again would take its end for a failure.
@@ -135,13 +136,15 @@ impl Table {
         let several = (limit / AT_ONCE).max(1);
         let waits_for_client = |usage: &Usage| matches!(usage.kind, UsageKind::WaitsForClient | UsageKind::Listens);
         let is_unused = |usage: &Usage| is_idle(usage) && usage.since.elapsed() >= JUST_USED;
+        // A request may be about to be read from one that has just been accepted: those of a peer do not end each other.
         let idle_of_noisy = others().filter(|(is_own, all)| *is_own || all.len() > share);
-        any(idle_of_noisy.map(|(_, all)| first(all, is_idle, several)))
-            .or_else(|| any(noisy().map(|all| first(all, waits_for_client, 1))))
-            .or_else(|| any(others().map(|(_, all)| first(all, is_unused, several))))
-            .or_else(|| if own == 0 { any(noisy().map(newest_at_work)) } else { None })
-            .or_else(|| any(others().map(|(_, all)| first(all, is_idle, several))))
-            .unwrap_or_default()
+        any(idle_of_noisy
+            .map(|(is_own, all)| first(all, |usage| is_unused(usage) || !is_own && is_idle(usage), several)))
+        .or_else(|| any(noisy().map(|all| first(all, waits_for_client, 1))))
+        .or_else(|| any(others().map(|(_, all)| first(all, is_unused, several))))
+        .or_else(|| if own == 0 { any(noisy().map(newest_at_work)) } else { None })
+        .or_else(|| any(others().filter(|(is_own, _)| !is_own).map(|(_, all)| first(all, is_idle, several))))
+        .unwrap_or_default()
     }
 }
 

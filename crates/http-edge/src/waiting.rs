@@ -42,6 +42,15 @@ impl<T> WaitingConnections<T> {
         self.all.is_empty()
     }
 
+    pub(crate) fn is_full(&self) -> bool {
+        self.all.len() >= self.limit
+    }
+
+    /// For how long the first has waited.
+    pub(crate) fn longest_wait(&self) -> Duration {
+        self.all.first().map_or(Duration::ZERO, |first| first.since.elapsed())
+    }
+
     /// How many of `peer` wait.
     pub(crate) fn count(&self, peer: IpAddr) -> usize {
         self.all.iter().filter(|one| one.peer == peer).count()
@@ -179,6 +188,7 @@ mod tests {
         let (mut waiting, _) = waiting(9, &[(1, 1)]);
         tokio::time::advance(Duration::from_secs(5)).await;
         waiting.push(2, peer(1));
+        assert_eq!(waiting.longest_wait(), Duration::from_secs(5));
         assert_eq!((waiting.expire(Duration::from_secs(5)), waiting.count(peer(1))), (1, 1));
         assert!(!waiting.is_empty());
     }

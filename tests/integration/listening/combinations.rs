@@ -108,21 +108,4 @@ macro_rules! combinations {
     };
 }
 
-combinations! {
-    modern_http_to_modern_http: Modern over Http to Modern over Http;
-    modern_http_to_modern_stdio: Modern over Http to Modern over Stdio;
-    modern_http_to_legacy_http: Modern over Http to Legacy over Http;
-    modern_http_to_legacy_stdio: Modern over Http to Legacy over Stdio;
-    modern_stdio_to_modern_http: Modern over Stdio to Modern over Http;
-    modern_stdio_to_modern_stdio: Modern over Stdio to Modern over Stdio;
-    modern_stdio_to_legacy_http: Modern over Stdio to Legacy over Http;
-    modern_stdio_to_legacy_stdio: Modern over Stdio to Legacy over Stdio;
-    legacy_http_to_modern_http: Legacy over Http to Modern over Http;
-    legacy_http_to_modern_stdio: Legacy over Http to Modern over Stdio;
-    legacy_http_to_legacy_http: Legacy over Http to Legacy over Http;
-    legacy_http_to_legacy_stdio: Legacy over Http to Legacy over Stdio;
-    legacy_stdio_to_modern_http: Legacy over Stdio to Modern over Http;
-    legacy_stdio_to_modern_stdio: Legacy over Stdio to Modern over Stdio;
-    legacy_stdio_to_legacy_http: Legacy over Stdio to Legacy over Http;
-    legacy_stdio_to_legacy_stdio: Legacy over Stdio to Legacy over Stdio;
-}
+for_all_combinations!(combinations);

@@ -16,7 +16,7 @@ use crate::scripted::{Era, Transport, config};
 /// Where a client learns that the list of tools has changed.
 enum Changes {
     /// Of a modern client: its subscription.
-    Subscribed(Subscription),
+    Subscribed(Box<Subscription>),
     /// Of a legacy client: its handler. How many of them have been seen.
     Handler(usize),
 }
@@ -29,7 +29,7 @@ impl Changes {
         let filter = SubscriptionFilter::builder().tools_list_changed().build();
         let subscription = within("the subscription", client.listen(filter)).await.unwrap();
         assert_eq!(subscription.acknowledged().tools_list_changed, Some(true));
-        Self::Subscribed(subscription)
+        Self::Subscribed(Box::new(subscription))
     }
 
     /// Waits for one more.

@@ -121,24 +121,7 @@ macro_rules! combinations {
     };
 }
 
-combinations! {
-    relayed_http_to_http: Legacy over Http to Legacy over Http;
-    relayed_http_to_stdio: Legacy over Http to Legacy over Stdio;
-    relayed_stdio_to_http: Legacy over Stdio to Legacy over Http;
-    relayed_stdio_to_stdio: Legacy over Stdio to Legacy over Stdio;
-    input_rounds_http_to_http: Legacy over Http to Modern over Http;
-    input_rounds_http_to_stdio: Legacy over Http to Modern over Stdio;
-    input_rounds_stdio_to_http: Legacy over Stdio to Modern over Http;
-    input_rounds_stdio_to_stdio: Legacy over Stdio to Modern over Stdio;
-    suspended_http_to_http: Modern over Http to Legacy over Http;
-    suspended_http_to_stdio: Modern over Http to Legacy over Stdio;
-    suspended_stdio_to_http: Modern over Stdio to Legacy over Http;
-    suspended_stdio_to_stdio: Modern over Stdio to Legacy over Stdio;
-    passed_http_to_http: Modern over Http to Modern over Http;
-    passed_http_to_stdio: Modern over Http to Modern over Stdio;
-    passed_stdio_to_http: Modern over Stdio to Modern over Http;
-    passed_stdio_to_stdio: Modern over Stdio to Modern over Stdio;
-}
+for_all_combinations!(combinations);
 
 /// A client never gets a server request for a capability that it has not declared; a legacy server gets the error of
 /// its revision.

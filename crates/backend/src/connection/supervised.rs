@@ -31,7 +31,7 @@ struct Usage {
     users: usize,
     /// The server has a task that was made on it.
     has_task: bool,
-    /// When the last user left.
+    /// When the first user came, or the last one left.
     since: Instant,
 }
 
@@ -52,7 +52,12 @@ impl SupervisedConnection {
     }
 
     pub(crate) fn take(self: &Arc<Self>) -> InUse {
-        self.usage().users += 1;
+        let mut usage = self.usage();
+        if usage.users == 0 {
+            usage.since = Instant::now();
+        }
+        usage.users += 1;
+        drop(usage);
         InUse(Arc::clone(self))
     }
 
@@ -64,6 +69,11 @@ impl SupervisedConnection {
     pub(crate) fn idle(&self) -> Option<Duration> {
         let usage = self.usage();
         (usage.users == 0).then(|| usage.since.elapsed())
+    }
+
+    /// Since when it has been in use, or unused.
+    pub(crate) fn since(&self) -> Instant {
+        self.usage().since
     }
 
     /// Whether the server has sent a request for the client on it.

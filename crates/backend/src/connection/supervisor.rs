@@ -332,13 +332,13 @@ impl Supervisor {
     }
 
     /// Opens a transport; `process` is set to the number of its process.
-    fn open(&self, process: &AtomicU64) -> Result<Transport, BackendError> {
+    async fn open(&self, process: &AtomicU64) -> Result<Transport, BackendError> {
         match &self.settings.target {
             Target::Http(endpoint) => {
                 Ok(Transport::Http(Box::new(HttpTransport::new(Arc::clone(endpoint), Arc::clone(&self.context)))))
             }
             Target::Stdio(settings) => {
-                Ok(Transport::Stdio(stdio::start(settings, Arc::clone(&self.context), process)?))
+                Ok(Transport::Stdio(stdio::start(settings, Arc::clone(&self.context), process).await?))
             }
             Target::Unusable(error) => Err(error.clone()),
         }

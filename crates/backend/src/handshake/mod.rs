@@ -69,8 +69,11 @@ struct Opened {
 impl Handshake<'_> {
     /// Opens a transport with `open`, which may be called again should the server not survive the probe,
     /// and agrees on a revision. The caller bounds the time.
-    pub(crate) async fn run(&self, open: impl Fn() -> Result<Transport, BackendError>) -> Result<Agreed, BackendError> {
-        let transport = open()?;
+    pub(crate) async fn run<O>(&self, open: impl Fn() -> O) -> Result<Agreed, BackendError>
+    where
+        O: Future<Output = Result<Transport, BackendError>>,
+    {
+        let transport = open().await?;
         if self.is_second_era {
             let opened = self.initialize(&transport, Revision::NEWEST_LEGACY).await.map_err(Refusal::into_error)?;
             return self.finish(transport, opened).await;
@@ -98,17 +101,16 @@ impl Handshake<'_> {
         }
     }
 
-    async fn detect(
-        &self,
-        transport: Transport,
-        open: impl Fn() -> Result<Transport, BackendError>,
-    ) -> Result<Agreed, BackendError> {
+    async fn detect<O>(&self, transport: Transport, open: impl Fn() -> O) -> Result<Agreed, BackendError>
+    where
+        O: Future<Output = Result<Transport, BackendError>>,
+    {
         match self.probe(&transport).await {
             Ok(Probed::Agreed(opened)) => self.finish(transport, opened).await,
             Ok(Probed::Crashed(revision)) => {
                 // Some legacy servers exit on a request before `initialize`.
                 drop(transport);
-                let transport = open()?;
+                let transport = open().await?;
                 let opened = self.initialize(&transport, revision).await.map_err(Refusal::into_error)?;
                 self.finish(transport, opened).await
             }

@@ -1,5 +1,6 @@
 //! The connections of clients to one backend, by the clients that may use them.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,8 +77,9 @@ impl ClientConnections {
     }
 
     /// Ends a connection for one of `newcomer` if there are `limit` already: of the peer that has most, though never of
-    /// one that has fewer than the newcomer, the one that has been idle longest. Not counted are as many as `of_requests`
-    /// that each belong to one running or suspended request, of which there are limits of their own.
+    /// one that has fewer than the newcomer, the one that has been idle longest; if none is idle, one in use of a peer that
+    /// has more even afterwards. Not counted are as many as `of_requests` that each belong to one running or suspended
+    /// request, of which there are limits of their own.
     pub(super) fn make_room(
         &mut self,
         owner: &Owner,
@@ -99,8 +101,8 @@ impl ClientConnections {
                 return Ok(());
             }
         }
-        let owner = self.longest_idle(newcomer).ok_or(BackendError::TooManySessions { limit })?;
-        self.end(&owner);
+        let owner = self.longest_idle(newcomer).or_else(|| self.needed_least(newcomer));
+        self.end(&owner.ok_or(BackendError::TooManySessions { limit })?);
         Ok(())
     }
 
@@ -123,6 +125,28 @@ impl ClientConnections {
             shares.may_lose(peer).then(|| ((shares.of(peer), idle), owner))
         });
         idle.max_by_key(|(rank, _)| *rank).map(|(_, owner)| owner.clone())
+    }
+
+    /// Of the connections in use, the one to end for another: the one that has waited longest of those on which the server
+    /// has asked its client something, or else, for a peer that has none at all, the one that was taken into use last.
+    fn needed_least(&self, newcomer: &Peer) -> Option<Owner> {
+        let shares = Shares::count(self.owned.values().map(|connection| connection.peer()), newcomer);
+        let candidates = || {
+            let in_use = self.owned.iter().filter(|(_, connection)| connection.idle().is_none());
+            in_use.filter(|(_, connection)| shares.has_more_even_afterwards(connection.peer()))
+        };
+        let asked = candidates().filter(|(_, connection)| connection.has_asked());
+        let asked = asked.min_by_key(|(_, it)| (Reverse(shares.of(it.peer())), it.since()));
+        let is_first = shares.of(newcomer) == 0;
+        let newest = || candidates().filter(|_| is_first).max_by_key(|(_, it)| (shares.of(it.peer()), it.since()));
+        asked.or_else(newest).map(|(owner, _)| owner.clone())
+    }
+
+    /// Ends the spare connections.
+    pub(super) fn end_spares(&mut self) {
+        for spare in self.spare.drain().flat_map(|(_, spares)| spares) {
+            spare.end();
+        }
     }
 
     pub(super) fn insert(&mut self, owner: Owner, connection: Arc<SupervisedConnection>) {

@@ -34,6 +34,7 @@ use crate::request::TransportContext;
 use crate::request::declared::Declared;
 use crate::settings::{EraChoice, KnownServer, Limits, SessionPolicy};
 use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedSender};
+use crate::transport::files;
 use clients::{ClientConnections, Owner};
 use fanlight_canonical::{BackendError, Call, CallContext, Listen, Listening, Peer, Principal, SessionKey};
 use legacy_era::{Finding, LegacyEra, Refusal};
@@ -489,8 +490,16 @@ impl SessionPool {
     async fn sweep(&self) {
         let bound = self.settings.timeouts.session_idle;
         let unused = self.settings.process().and_then(|policy| policy.idle).unwrap_or(bound).min(bound);
+        let mut shortages = files::shortages();
         loop {
-            tokio::time::sleep((unused / 4).clamp(LOOK.0, LOOK.1)).await;
+            tokio::select! {
+                () = tokio::time::sleep((unused / 4).clamp(LOOK.0, LOOK.1)) => {}
+                // The sender lasts as long as the process.
+                Ok(()) = shortages.changed() => {
+                    self.connections().end_spares();
+                    continue;
+                }
+            }
             self.connections().sweep((bound, unused), |owner| match owner {
                 // A listening client needs its connection.
                 Owner::Session(session) => self.registry.is_listening(session),

@@ -2,6 +2,7 @@
 
 pub(crate) mod backoff;
 pub(crate) mod channel;
+pub(crate) mod files;
 pub(crate) mod http;
 pub(crate) mod stdio;
 

@@ -54,7 +54,8 @@ options! {
         /// Open client connections. Lowered to three quarters of the files that the process may open.
         "connections" => connections: usize = 16_384, count(1, 1_000_000);
         /// Client connections that have been accepted and wait for another to end, where all of `connections` are taken.
-        /// Of more, the newest of the peer that has most is closed. No more than half of `connections`.
+        /// Further ones stay in the backlog of the socket for some seconds; then the newest of the peer that has most are
+        /// closed for them. Lowered to fit the files that the process may open.
         "waitingConnections" => waiting_connections: usize = 128, count(1, 4096);
         /// Open connections of one peer: a client address, of IPv6 a network of 64 bits. Behind a reverse proxy all clients
         /// are one peer. 0 for no such bound: when all of `connections` are taken, the peer that has most loses one.

@@ -153,7 +153,8 @@ impl Keeper {
                 () = Watch::changed(&mut self.watch, self.config.timeouts.config_settle) => Request::Reload(Trigger::Files, None),
                 else => break,
             };
-            end.run_until_cancelled(self.carry_out(request)).await;
+            // Boxed: the future is large, and waits most of the time.
+            Box::pin(end.run_until_cancelled(self.carry_out(request))).await;
         }
         self.assembly
     }

@@ -64,7 +64,7 @@ pub(crate) async fn serve<S: Serve>(
     };
     let limits = AcceptLimits {
         connections: settings.max_connections,
-        waiting: settings.max_waiting_connections.min(settings.max_connections.div_ceil(2)),
+        waiting: settings.max_waiting_connections,
         longest_wait: settings.idle_connection,
         reserve: 0,
         per_peer: settings.max_peer_connections,

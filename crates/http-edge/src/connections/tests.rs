@@ -86,7 +86,7 @@ fn peer_with_fewer_connections_loses_none() {
 
 #[test]
 fn peer_above_its_share_loses_connections_up_to_its_share() {
-    let noisy = [(1, Works, 5), (1, WaitsForClient, 1), (1, Listens, 9), (1, WaitsForClient, 2), (1, Idle, 0)];
+    let noisy = [(1, Works, 5), (1, WaitsForClient, 1), (1, Listens, 9), (1, WaitsForClient, 2), (1, Idle, 1)];
     let quiet = [(2, Listens, 99), (2, Idle, 99)];
     let each = [&noisy[..], &quiet[..]].concat();
     // Idle, then what waits for the client longest, as long as the other has fewer even afterwards.

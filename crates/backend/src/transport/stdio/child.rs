@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout};
 use super::ProcessSettings;
 use super::environment::environment;
 use crate::log::excerpt;
+use crate::transport::files::with_files;
 use fanlight_canonical::BackendError;
 
 /// The interval for polling whether the remaining processes of a group have ended.
@@ -49,17 +50,19 @@ enum Extent {
     Guarded,
 }
 
-/// Starts the process. Errors name the command, but neither its arguments nor its environment.
-pub(super) fn spawn(settings: &ProcessSettings) -> Result<Spawned, BackendError> {
+/// Starts the process; waits while there are no files for its pipes, for which the caller bounds the time. Errors name the
+/// command, but neither its arguments nor its environment.
+pub(super) async fn spawn(settings: &ProcessSettings) -> Result<Spawned, BackendError> {
     let env = environment(std::env::vars_os(), &settings.policy, &settings.env);
-    let spawned = match &settings.policy.guard {
-        Some(guard) => spawn_guarded(settings, env, guard),
+    let spawned = with_files(|| match &settings.policy.guard {
+        Some(guard) => spawn_guarded(settings, env.clone(), guard),
         // Never without what the sandbox was to restrict.
         None if !settings.policy.sandbox.is_empty() => {
             Err(io::Error::new(io::ErrorKind::Unsupported, "this system has no sandbox for it"))
         }
-        None => spawn_group(settings, env),
-    };
+        None => spawn_group(settings, env.clone()),
+    })
+    .await;
     let (mut process, order) = spawned.map_err(|error| unreachable(settings, &reason(&error, settings)))?;
     let child = &mut process.child;
     let pipes = (child.stdin().take(), child.stdout().take(), child.stderr().take());

@@ -44,12 +44,12 @@ pub(crate) struct ProcessSettings {
 }
 
 /// Starts a process, which ends with the channel to it. `number` is set to that of the process in the log.
-pub(crate) fn start(
+pub(crate) async fn start(
     settings: &ProcessSettings,
     context: Arc<TransportContext>,
     number: &AtomicU64,
 ) -> Result<Channel, BackendError> {
-    let spawned = child::spawn(settings)?;
+    let spawned = child::spawn(settings).await?;
     let log = ProcessLog::process(&context.process_log);
     number.store(log.number(), Ordering::Relaxed);
     let (outgoing, queue) = mpsc::channel(OUTGOING);

@@ -1,0 +1,26 @@
+//! All combinations of a client's era and transport with a server's.
+
+/// Gives the macro `$tests` all combinations, each as `name: era over transport to era over transport;`, the client's
+/// first.
+macro_rules! for_all_combinations {
+    ($tests:ident) => {
+        $tests! {
+            modern_http_to_modern_http: Modern over Http to Modern over Http;
+            modern_http_to_modern_stdio: Modern over Http to Modern over Stdio;
+            modern_http_to_legacy_http: Modern over Http to Legacy over Http;
+            modern_http_to_legacy_stdio: Modern over Http to Legacy over Stdio;
+            modern_stdio_to_modern_http: Modern over Stdio to Modern over Http;
+            modern_stdio_to_modern_stdio: Modern over Stdio to Modern over Stdio;
+            modern_stdio_to_legacy_http: Modern over Stdio to Legacy over Http;
+            modern_stdio_to_legacy_stdio: Modern over Stdio to Legacy over Stdio;
+            legacy_http_to_modern_http: Legacy over Http to Modern over Http;
+            legacy_http_to_modern_stdio: Legacy over Http to Modern over Stdio;
+            legacy_http_to_legacy_http: Legacy over Http to Legacy over Http;
+            legacy_http_to_legacy_stdio: Legacy over Http to Legacy over Stdio;
+            legacy_stdio_to_modern_http: Legacy over Stdio to Modern over Http;
+            legacy_stdio_to_modern_stdio: Legacy over Stdio to Modern over Stdio;
+            legacy_stdio_to_legacy_http: Legacy over Stdio to Legacy over Http;
+            legacy_stdio_to_legacy_stdio: Legacy over Stdio to Legacy over Stdio;
+        }
+    };
+}
