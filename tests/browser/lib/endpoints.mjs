@@ -9,6 +9,7 @@ const count = (page, list) => page.locator(`.tabs a:has-text("${list}") .count`)
 export const endpointChecks = {
   "the catalogue can be seen as each endpoint shows it": async ({ page, goTo, accessible }) => {
     await goTo("catalogue/tools");
+    await page.locator(".entries .name").first().waitFor();
     const everything = await names(page);
     assert.ok(everything.some((name) => name.startsWith("workshop__")) && everything.includes("library__search_books"));
     await accessible();
