@@ -1,7 +1,7 @@
 //! The core: one catalogue of many backends, names, routing, fan-out and merge.
 //!
 //! A request arrives in canonical form ([`fanlight_canonical::Call`]) and is answered by a
-//! [`fanlight_protocol::Response`]; [`Gateway::handle`] is the whole life of a request. Each policy
+//! [`fanlight_protocol::Response`]; [`handle`](fanlight_canonical::Core::handle) is the whole life of a request. Each policy
 //! has one module: [`naming`](Naming), [`merge`] (`_meta` and hints), [`cursor`], [`fault`] (errors),
 //! `tasks` (which backend has a task), `uris` (which backend has a resource).
 //!

@@ -1,4 +1,4 @@
-//! The life of a request in the core, in one function: [`Gateway::handle`].
+//! The life of a request in the core, in one function: [`Core::handle`].
 
 mod answers;
 mod lists;
