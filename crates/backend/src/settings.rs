@@ -295,6 +295,8 @@ pub struct Limits {
     pub stream_attempts: usize,
     /// Pages that are read of a tool list for the sake of calls.
     pub list_pages: usize,
+    /// Entries that are read of a tool list for the sake of calls.
+    pub list_entries: usize,
     /// Bytes of memory that are kept for a moment for the next long bodies, by all backends together.
     pub spare_bytes: usize,
     /// Tasks remembered for translation between the two ways of speaking of them, and as many

@@ -270,6 +270,7 @@ pub(crate) fn backend_settings(
             task_inputs: config.limits.task_inputs,
             stream_attempts: config.limits.stream_attempts,
             list_pages: config.limits.list_pages,
+            list_entries: config.limits.list_entries,
             mirrored_params: config.limits.mirrored_params,
             server_requests: config.limits.call_server_requests,
             list_bytes: config.limits.list_bytes,

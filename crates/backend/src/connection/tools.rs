@@ -78,19 +78,25 @@ impl Connection {
     /// Reads the tool list to its end; says whether that was possible.
     async fn load_tools(&self) -> bool {
         let Some(table) = &self.tools else { return false };
-        let (mut cursor, mut left): (Option<Json>, _) = (None, self.context.limits.list_bytes);
-        for _ in 0..self.context.limits.list_pages {
+        let limits = &self.context.limits;
+        let (mut cursor, mut bytes_left, mut entries_left) = (None::<Json>, limits.list_bytes, limits.list_entries);
+        for _ in 0..limits.list_pages {
             let params = cursor.as_ref().map(|cursor| {
                 let mut params = ObjectBuilder::new();
                 params.member("cursor", cursor);
                 params.finish()
             });
             let Some(response) = self.ask(&Method::ListTools, params.as_ref()).await else { return false };
-            let Some(rest) = left.checked_sub(response.body().bytes().len()) else {
-                tracing::warn!(backend = &*self.context.name, "tool list not read to its end: it has too many bytes");
+            let entries = response.result().and_then(|list| list.get("tools")).map_or(0, |all| all.elements().count());
+            let left = bytes_left.checked_sub(response.body().bytes().len()).zip(entries_left.checked_sub(entries));
+            let Some(left) = left else {
+                tracing::warn!(
+                    backend = &*self.context.name,
+                    "tool list not read to its end: it has more entries or bytes than limits.listEntries or limits.listBytes"
+                );
                 return true;
             };
-            left = rest;
+            (bytes_left, entries_left) = left;
             let Some(page) = table.observe(&self.context.name, response).view::<ListToolsResult>() else {
                 return false;
             };

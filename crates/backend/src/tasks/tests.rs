@@ -112,6 +112,7 @@ async fn legacy_status_is_translated_if_nothing_has_to_be_inlined() {
         task_inputs: 1,
         stream_attempts: 5,
         list_pages: 100,
+        list_entries: 10_000,
         nesting: 8,
         tasks: 1,
         task_bytes: 1024,

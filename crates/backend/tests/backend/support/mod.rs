@@ -93,6 +93,7 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
             task_inputs: 256,
             stream_attempts: 5,
             list_pages: 100,
+            list_entries: 10_000,
             nesting: 64,
             tasks: 8,
             task_bytes: 1 << 20,
