@@ -25,7 +25,7 @@ use crate::load::events::Progress;
 use crate::load::request::Message;
 use crate::scenario::lists::stats;
 use crate::scenario::tracing;
-use crate::system::{Bench, Cores, Fakes, FanlightConfig, Kind, System};
+use crate::system::{Bench, Cores, FILTERED, Fakes, FanlightConfig, Kind, System};
 
 const VALGRIND: &str = "/usr/bin/valgrind";
 const TOOLS: usize = 50;
@@ -211,7 +211,10 @@ impl Work {
         let prefix = if setup.kind.backends() > 1 { "s0__" } else { "" };
         let message = match self.what {
             What::Call(tool) => Message::call(setup.era, &format!("{prefix}{}", tool.name()), tool),
-            What::List => Message::list(setup.era, None, TOOLS * setup.kind.backends()),
+            What::List => {
+                let list = Message::list(setup.era, None, TOOLS * setup.kind.backends());
+                if setup.kind == Kind::FanlightRewriting { list.to(FILTERED) } else { list }
+            }
             // Paced, since otherwise the number of events that arrive together would be random.
             What::Events => {
                 let tool = format!("{prefix}{}", Tool::Progress.name());

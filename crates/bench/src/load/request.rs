@@ -64,7 +64,7 @@ impl Exchange {
     pub(crate) fn post(message: &Message, session: Option<&str>) -> Self {
         let session = session.map(|session| ("mcp-session-id", session));
         let mirrored = message.mirrored.iter().map(|(name, value)| (*name, value.as_str()));
-        let head = head("POST", "/mcp", message.era, message.text.len(), mirrored.chain(session));
+        let head = head("POST", message.path, message.era, message.text.len(), mirrored.chain(session));
         let id_at = head.len() + BEFORE_ID.len();
         let mut text = head.into_bytes();
         text.extend_from_slice(&message.text);
@@ -127,6 +127,8 @@ pub(crate) fn shown(bytes: &[u8]) -> String {
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     era: Era,
+    /// The path that it is sent to over HTTP.
+    path: &'static str,
     text: Vec<u8>,
     /// Headers that repeat parts of it.
     mirrored: Vec<(&'static str, String)>,
@@ -165,6 +167,11 @@ impl Message {
         Self::new(Era::Legacy, "initialize", None, &params, "", Expected::Anything)
     }
 
+    /// The message, to be sent to another endpoint.
+    pub(crate) fn to(self, path: &'static str) -> Self {
+        Self { path, ..self }
+    }
+
     fn new(era: Era, method: &str, name: Option<&str>, params: &str, meta: &str, expected: Expected) -> Self {
         let mut mirrored = Vec::new();
         let mut keys: Vec<String> = Some(meta.to_owned()).filter(|meta| !meta.is_empty()).into_iter().collect();
@@ -182,7 +189,7 @@ impl Message {
         let id = String::from_utf8_lossy(id.as_bytes()).into_owned();
         let before = String::from_utf8_lossy(BEFORE_ID);
         let text = format!(r#"{before}{id},"method":"{method}","params":{{{params}{comma}{meta}}}}}"#);
-        Self { era, text: text.into_bytes(), mirrored, expected }
+        Self { era, path: "/mcp", text: text.into_bytes(), mirrored, expected }
     }
 }
 

@@ -19,6 +19,8 @@ pub(crate) struct FanlightConfig {
 }
 
 /// What is changed of a server's tools: calls of `text_200` get two arguments, and both of its argument names are checked.
+/// The endpoint of [`Kind::FanlightRewriting`] that has a filter and shows all servers.
+pub(crate) const FILTERED: &str = "/mcp/filtered";
 const REWRITING: &str = ", rename: { filler_010: other }, override: { text_200: { description: Changed. } }, \
     arguments: { text_200: { owner: { value: acme }, page: { default: 1 }, debug: { hidden: true } } }";
 
@@ -41,9 +43,9 @@ impl FanlightConfig {
         }
         let is_rewriting = kind == Kind::FanlightRewriting;
         if is_rewriting {
-            // Has a filter that hides nothing, so that as much is listed and called as without.
-            text += "endpoints:\n  /mcp: { tools: { deny: [\"hidden_*\"] } }\n";
-            for number in 1..10 {
+            // With a filter that hides nothing, so that as much is listed as without.
+            let _ = writeln!(text, "endpoints:\n  /mcp: {{}}\n  {FILTERED}: {{ tools: {{ deny: [\"hidden_*\"] }} }}");
+            for number in 1..9 {
                 let _ =
                     writeln!(text, "  /mcp/{number}: {{ servers: [s{number}], tools: {{ deny: [\"*filler_00*\"] }} }}");
             }

@@ -13,7 +13,7 @@ use serde::Serialize;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
-pub(crate) use fanlight::FanlightConfig;
+pub(crate) use fanlight::{FILTERED, FanlightConfig};
 pub(crate) use process::{Cores, Process};
 
 use crate::era::Era;
