@@ -34,6 +34,8 @@ const TRACING_COST: f64 = 1.10;
 
 /// How many times more a call, or a list, takes with endpoints and changed tools than without: the goal.
 const REWRITING_COST: f64 = 1.03;
+/// How much more such a ratio may be: so much it differs between machines and runs.
+const VARIATION: f64 = 0.01;
 
 /// How often each of two kinds of Fanlight is counted where the difference is small.
 const COUNTS: usize = 3;
@@ -89,7 +91,7 @@ const SETUPS: [Setup; 3] = [
 /// The same call with each kind of Fanlight; only the ratios count.
 const COMPARED: &[Work] = &[call("call, 200 B", Tool::Text(200), 400)];
 /// So much that start and stop, which vary by more than what is looked for, hardly matter.
-const COMPARED_CLOSELY: &[Work] = &[call("call, 200 B", Tool::Text(200), 2000), Work { more: 500, ..LIST }];
+const COMPARED_CLOSELY: &[Work] = &[call("call, 200 B", Tool::Text(200), 2000), Work { more: 2000, ..LIST }];
 
 /// So many that it hardly matters how often a page is rendered anew, which is once a second.
 const LIST: Work = Work { name: "list of 500 tools", what: What::List, always: 2, more: 200 };
@@ -163,7 +165,7 @@ async fn check_rewriting(bench: &Bench) -> Result<()> {
     for (name, without) in without {
         let ratio = with.get(name).map_or(f64::INFINITY, |with| with / without);
         println!("endpoints and changed tools: {:+.1}% instructions per {name}", (ratio - 1.0) * 100.0);
-        if ratio > REWRITING_COST {
+        if ratio > REWRITING_COST + VARIATION {
             over.push(name.as_str());
         }
     }

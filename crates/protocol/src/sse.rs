@@ -130,18 +130,24 @@ impl EventDecoder {
         self.data.is_some() || self.read < self.buffer.len()
     }
 
+    /// Only the first bytes of the stream can be one, however they are cut.
     fn skip_byte_order_mark(&mut self) {
-        if self.at_start && self.buffer.len() >= 3 {
+        const MARK: &[u8] = b"\xef\xbb\xbf";
+        if !self.at_start {
+            return;
+        }
+        if self.buffer.starts_with(MARK) {
+            self.buffer.advance(MARK.len());
             self.at_start = false;
-            if self.buffer.starts_with(b"\xef\xbb\xbf") {
-                self.buffer.advance(3);
-            }
+        } else if !MARK.starts_with(&self.buffer) {
+            self.at_start = false;
         }
     }
 
     /// The range of the next line, without its line break.
     fn next_line(&mut self) -> Option<Range<usize>> {
-        if self.at_start && self.buffer.len() < 3 && b"\xef\xbb\xbf".starts_with(&self.buffer) {
+        // It may still begin with a byte order mark.
+        if self.at_start {
             return None;
         }
         if self.after_cr && self.read < self.buffer.len() {
@@ -330,6 +336,15 @@ mod tests {
     fn line_break_may_span_chunks() {
         assert_eq!(data(&decode(&[b"data: a\r", b"\n\r", b"\ndata: b\n\n"])), [b"a".as_slice(), b"b"]);
         assert_eq!(data(&decode(&[b"\xef", b"\xbb", b"\xbfdata: a\n\n"])), [b"a".as_slice()]);
+    }
+
+    #[test]
+    fn byte_order_mark_is_skipped_at_the_start_alone() {
+        let stream = b"\n\xef\xbb\xbfdata: a\n\ndata: b\n\n";
+        let in_bytes: Vec<&[u8]> = stream.chunks(1).collect();
+        for chunks in [vec![stream.as_slice()], in_bytes] {
+            assert_eq!(data(&decode(&chunks)), [b"b".as_slice()], "a field of an unknown name");
+        }
     }
 
     #[test]
