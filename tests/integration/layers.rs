@@ -107,14 +107,24 @@ fn backend_reaches_neither_gateway_nor_frontend() {
 }
 
 #[test]
+fn identity_reaches_canonical_alone_and_does_no_io() {
+    assert_layer("fanlight-identity", CORE, &["hyper", "reqwest", "axum"]);
+}
+
+#[test]
+fn authentication_reaches_identity_and_no_edge() {
+    assert_layer("fanlight-auth", &[CORE, &["fanlight-identity"]].concat(), &["axum"]);
+}
+
+#[test]
 fn frontend_reaches_neither_gateway_nor_backend() {
-    let ours = [CORE, &["fanlight-http-edge"]].concat();
+    let ours = [CORE, &["fanlight-http-edge", "fanlight-identity"]].concat();
     assert_layer("fanlight-frontend", &ours, &["reqwest", "process-wrap"]);
 }
 
 #[test]
 fn admin_reaches_only_the_core_telemetry_and_http_edge() {
-    let ours = [CORE, &["fanlight-gateway", "fanlight-http-edge"]].concat();
+    let ours = [CORE, &["fanlight-gateway", "fanlight-http-edge", "fanlight-identity"]].concat();
     assert_layer("fanlight-admin", &ours, &["reqwest", "process-wrap"]);
 }
 

@@ -11,8 +11,9 @@ use fanlight_backend::{
 };
 use fanlight_canonical::Endpoint;
 use fanlight_config::{Config, Loaded, StartChoice, TrustChoice};
-use fanlight_frontend::{ByteBudget, FrontendSettings, Identify, LiveGuard};
+use fanlight_frontend::{ByteBudget, FrontendSettings, LiveGuard};
 use fanlight_gateway::{ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits, TaskLimits};
+use fanlight_identity::Open;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::seal::Keys;
 use fanlight_telemetry::{ContentPolicy, Telemetry, TraceContextPolicy, TrustInbound};
@@ -313,7 +314,7 @@ pub(crate) fn frontend_settings(
         max_concurrent: config.limits.concurrency,
         nesting: config.limits.nesting,
         workers: Vec::new(),
-        identify: Identify::default(),
+        authenticate: Arc::new(Open::default()),
         max_connections: config.limits.connections,
         max_waiting_connections: config.limits.waiting_connections,
         max_peer_connections: config.limits.peer_connections,

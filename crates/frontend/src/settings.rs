@@ -1,15 +1,16 @@
 //! The limits and names that an operator can set for the client side.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::Endpoint;
 use fanlight_http_edge::LiveGuard;
+use fanlight_identity::{Authenticate, Open};
 use fanlight_protocol::seal::Keys;
 use fanlight_telemetry::{Telemetry, TrustInbound};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use crate::facts::Identify;
 use crate::memory::ByteBudget;
 
 /// How clients are served. Sizes are in bytes.
@@ -124,8 +125,8 @@ pub struct FrontendSettings {
     pub collect_requests: Duration,
     /// Pauses before a backend that refused to send notifications is asked again: the first, and the longest.
     pub listen_retry: (Duration, Duration),
-    /// Who a client is.
-    pub identify: Identify,
+    /// Tells who a client over HTTP is.
+    pub authenticate: Arc<dyn Authenticate>,
     /// What records requests.
     pub telemetry: Telemetry,
     /// What the trace context of clients is worth.
@@ -196,7 +197,7 @@ impl Default for FrontendSettings {
             refused_body: (Duration::from_secs(5), 64 << 20),
             collect_requests: Duration::from_millis(20),
             listen_retry: (Duration::from_secs(1), Duration::from_secs(60)),
-            identify: Identify::default(),
+            authenticate: Arc::new(Open::default()),
             telemetry: Telemetry::off(),
             trust_inbound: TrustInbound::Trust,
         }

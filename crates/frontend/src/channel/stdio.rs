@@ -146,10 +146,8 @@ async fn take_line<C: Core>(connection: &Arc<Connection<C>>, line: Result<Line, 
     let taken = match line {
         Ok(Line::Whole(text)) => {
             let (received, trace_context) = (Moment::now(), Headers::default());
-            let facts = TransportFacts { received, network: Network::Stdio, trace_context, headers: None };
-            connection
-                .take(&connection.ingress.identify(facts, connection.ingress.settings.endpoint.clone()), text)
-                .await
+            let facts = TransportFacts { received, network: Network::Stdio, trace_context };
+            connection.take(&connection.ingress.local(facts), text).await
         }
         Ok(Line::TooLong { head, tail, len }) => {
             let limit = connection.ingress.settings.max_line;

@@ -1,6 +1,7 @@
 //! A request that has arrived, but for its body.
 
 use fanlight_canonical::Peer;
+use fanlight_identity::ConnectionFacts;
 use fanlight_telemetry::{Headers, Moment, Network};
 use http::request::Parts;
 
@@ -8,14 +9,13 @@ use super::activity::ActiveRequest;
 use super::events::listeners::{ListenOnlyStreams, StreamPermit};
 use super::fields::{Field, Fields};
 use super::reply::Refusal;
-use super::serve::Addresses;
 use crate::facts::TransportFacts;
 
 /// A request, but for its body.
 pub(super) struct Arrived<'a> {
     pub(super) head: &'a Parts,
     pub(super) fields: Fields<'a>,
-    pub(super) addresses: Addresses,
+    pub(super) connection: &'a ConnectionFacts,
     pub(super) received: Moment,
     /// It, as a request of its connection.
     pub(super) active: &'a ActiveRequest,
@@ -25,9 +25,9 @@ impl<'a> Arrived<'a> {
     /// What is known of the messages in its body.
     pub(super) fn facts(&self) -> TransportFacts<'a> {
         let version = if self.head.version == http::Version::HTTP_2 { "2" } else { "1.1" };
-        let network = Network::Http { version, client: self.addresses.peer };
+        let network = Network::Http { version, client: self.connection.peer };
         let trace_context = trace_context(&self.fields);
-        TransportFacts { received: self.received, network, trace_context, headers: Some(&self.head.headers) }
+        TransportFacts { received: self.received, network, trace_context }
     }
 }
 

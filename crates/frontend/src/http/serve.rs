@@ -1,31 +1,22 @@
 //! What a listener needs of the endpoint behind it.
 
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use fanlight_identity::ConnectionFacts;
 use http::{Request, Response};
 use hyper::body::Incoming;
 
 use super::activity::ActiveRequest;
 use super::reply::ReplyBody;
 
-/// The addresses of a connection, as far as they are known.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Addresses {
-    /// The address at which it arrived.
-    pub(crate) local: Option<IpAddr>,
-    /// The other end's.
-    pub(crate) peer: Option<SocketAddr>,
-}
-
 /// What answers the requests of a listener.
 pub(crate) trait Serve: Send + Sync + 'static {
-    /// Answers one request, which arrived on a connection with these addresses and is `active` there. The future is
+    /// Answers one request, which arrived on this connection and is `active` there. The future is
     /// dropped when the connection ends.
     fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
-        addresses: Addresses,
+        connection: Arc<ConnectionFacts>,
         active: &ActiveRequest,
     ) -> impl Future<Output = Response<ReplyBody>> + Send;
 

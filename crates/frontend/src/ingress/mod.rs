@@ -12,10 +12,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fanlight_canonical::{Core, Endpoint, Holder, Peer};
+use fanlight_identity::{ConnectionFacts, Credentials, Denial, Identity};
 use fanlight_protocol::message::Sender;
 use fanlight_protocol::{Era, Json, Message, MessageError, Request, Response, Revision};
 use fanlight_protocol::{RpcError, code};
 use fanlight_telemetry::{ServerSpan, TrustInbound, without_trace_context};
+use http::HeaderMap;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
@@ -37,6 +39,8 @@ pub(crate) struct Ingress<C> {
     pub(crate) settings: Arc<FrontendSettings>,
     pub(crate) suspended_calls: Arc<SuspendedCalls>,
     pub(crate) subscriptions: Subscriptions,
+    /// The identity of clients that are not authenticated.
+    nobody: Arc<Identity>,
 }
 
 /// The sender of a message.
@@ -44,6 +48,8 @@ pub(crate) struct Ingress<C> {
 pub(crate) struct Origin<'a> {
     /// Every handle in the message must belong to this principal at this endpoint.
     pub(crate) holder: Holder,
+    /// The identity that has shown the principal.
+    pub(crate) identity: Arc<Identity>,
     pub(crate) facts: TransportFacts<'a>,
 }
 
@@ -145,12 +151,29 @@ impl<C: Core> Ingress<C> {
             suspended_calls: SuspendedCalls::new(settings, cut)?,
             subscriptions: Subscriptions::new(settings.max_subscriptions, settings.notification_buffer),
             settings: Arc::clone(settings),
+            nobody: Arc::new(Identity::anonymous()),
         })
     }
 
-    /// Identifies the sender of a message that came to `endpoint`. Every [`Origin`] is made here, once for each message.
-    pub(crate) fn identify<'a>(&self, facts: TransportFacts<'a>, endpoint: Endpoint) -> Origin<'a> {
-        Origin { holder: Holder::new(self.settings.identify.principal(&facts), endpoint), facts }
+    /// Identifies the sender of the messages of an HTTP request that came to `endpoint`. Every [`Origin`] is made here or by
+    /// [`Self::local`], once for each request.
+    pub(crate) async fn identify<'a>(
+        &self,
+        facts: TransportFacts<'a>,
+        endpoint: Endpoint,
+        (headers, connection): (&HeaderMap, &ConnectionFacts),
+    ) -> Result<Origin<'a>, Denial> {
+        let path = endpoint.path().map_or(self.settings.path.as_str(), |path| path);
+        let credentials = Credentials { headers, connection, endpoint: path };
+        let identity = self.settings.authenticate.authenticate(&credentials).outcome().await?;
+        Ok(Origin { holder: Holder::new(identity.principal.clone(), endpoint), identity, facts })
+    }
+
+    /// The sender of a message on standard input: the process that has started this one, which is not authenticated
+    /// (2026-07-28 basic/authorization, Protocol Requirements).
+    pub(crate) fn local<'a>(&self, facts: TransportFacts<'a>) -> Origin<'a> {
+        let identity = Arc::clone(&self.nobody);
+        Origin { holder: Holder::new(identity.principal.clone(), self.settings.endpoint.clone()), identity, facts }
     }
 
     /// Takes what a transport has received: a message, or a batch where the session's revision has them.

@@ -1,10 +1,10 @@
 //! Two principals: whatever belongs to one does not exist for the other.
-//!
-//! The principal of a message is the value of its `X-Principal` header.
+
+use std::sync::Arc;
 
 use fanlight_canonical::{Listen, Principal};
-use fanlight_frontend::{FrontendSettings, Identify};
-use http::HeaderMap;
+use fanlight_frontend::FrontendSettings;
+use fanlight_identity::{Authenticate, Authentication, Credentials, Identity};
 
 use crate::client::{Client, Server, legacy_call, modern_headers, modern_request};
 use crate::core::Happened;
@@ -20,9 +20,18 @@ fn named(name: &str) -> Principal {
 }
 
 async fn server() -> Server {
-    let of_headers = |headers: Option<&HeaderMap>| named(headers.unwrap()["x-principal"].to_str().unwrap());
-    let identify = Identify::by(move |facts| of_headers(facts.headers()));
-    Server::with(FrontendSettings { identify, ..FrontendSettings::default() }).await
+    Server::with(FrontendSettings { authenticate: Arc::new(ByHeader), ..FrontendSettings::default() }).await
+}
+
+/// The principal of a request is the value of its `X-Principal` header.
+#[derive(Debug)]
+struct ByHeader;
+
+impl Authenticate for ByHeader {
+    fn authenticate<'a>(&'a self, credentials: &Credentials<'a>) -> Authentication<'a> {
+        let principal = named(credentials.headers["x-principal"].to_str().unwrap());
+        Authentication::Ready(Ok(Arc::new(Identity { principal, ..Identity::anonymous() })))
+    }
 }
 
 /// Opens a session of `principal`.

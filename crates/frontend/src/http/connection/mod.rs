@@ -10,6 +10,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
+use fanlight_identity::ConnectionFacts;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -27,7 +28,7 @@ use super::activity::{ActiveRequest, Activity};
 use super::http2::{self, StreamExecutor};
 use super::limits::ConnectionLimits;
 use super::reply::ReplyBody;
-use super::serve::{Addresses, Serve};
+use super::serve::Serve;
 
 /// What a client sends first that knows the server to speak HTTP/2 (RFC 9113, 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -49,11 +50,11 @@ impl<S: Serve> Connection<S> {
         // Responses are small and complete; waiting to fill a segment only delays them.
         let _ = stream.set_nodelay(true);
         let local = stream.local_addr().ok().map(|address| address.ip());
-        let addresses = Addresses { local, peer: stream.peer_addr().ok() };
-        self.serve_io(stream, addresses).await;
+        let facts = ConnectionFacts { local, peer: stream.peer_addr().ok(), ..ConnectionFacts::default() };
+        self.serve_io(stream, Arc::new(facts)).await;
     }
 
-    async fn serve_io<I>(self, stream: I, addresses: Addresses)
+    async fn serve_io<I>(self, stream: I, facts: Arc<ConnectionFacts>)
     where
         I: AsyncRead + AsyncWrite + Send + Unpin,
     {
@@ -67,8 +68,8 @@ impl<S: Serve> Connection<S> {
         };
         match is_http2 {
             // Boxed, since it is the rarer kind and the larger.
-            Ok(true) => Box::pin(self.serve_http2(stream, addresses, &activity, &mut ending)).await,
-            Ok(false) => self.serve_http1(stream, addresses, &activity, &mut ending).await,
+            Ok(true) => Box::pin(self.serve_http2(stream, facts, &activity, &mut ending)).await,
+            Ok(false) => self.serve_http1(stream, facts, &activity, &mut ending).await,
             Err(_) => {}
         }
     }
@@ -76,14 +77,16 @@ impl<S: Serve> Connection<S> {
     async fn serve_http1<I>(
         &self,
         mut stream: TrackedIo<I>,
-        addresses: Addresses,
+        facts: Arc<ConnectionFacts>,
         activity: &Arc<Activity>,
         ending: &mut Ending<'_>,
     ) where
         I: AsyncRead + AsyncWrite + Send + Unpin,
     {
         // Boxed, so that a listen-only stream holds no memory for hyper's connection.
-        while let Some((taken, response)) = Box::pin(self.serve_by_hyper(stream, addresses, activity, ending)).await {
+        while let Some((taken, response)) =
+            Box::pin(self.serve_by_hyper(stream, Arc::clone(&facts), activity, ending)).await
+        {
             match listen_only(taken, *response, ending).await {
                 Some(reusable) => stream = reusable,
                 None => return,
@@ -96,7 +99,7 @@ impl<S: Serve> Connection<S> {
     async fn serve_by_hyper<I>(
         &self,
         stream: TrackedIo<I>,
-        addresses: Addresses,
+        facts: Arc<ConnectionFacts>,
         activity: &Arc<Activity>,
         ending: &mut Ending<'_>,
     ) -> Option<(TrackedIo<I>, Box<Response<ReplyBody>>)>
@@ -107,9 +110,9 @@ impl<S: Serve> Connection<S> {
         let bypassing = Mutex::new(None);
         let service = service_fn(|request| {
             let active = activity.begin_request(false);
-            let bypassing = &bypassing;
+            let (bypassing, facts) = (&bypassing, Arc::clone(&facts));
             async move {
-                let response = self.answer(request, addresses, active).await;
+                let response = self.answer(request, facts, active).await;
                 if !response.body().bypasses_hyper() {
                     return Ok::<_, Infallible>(response);
                 }
@@ -154,7 +157,7 @@ impl<S: Serve> Connection<S> {
     async fn serve_http2<I>(
         &self,
         stream: TrackedIo<I>,
-        addresses: Addresses,
+        facts: Arc<ConnectionFacts>,
         activity: &Arc<Activity>,
         ending: &mut Ending<'_>,
     ) where
@@ -165,7 +168,7 @@ impl<S: Serve> Connection<S> {
             let writes = streams.begin(activity);
             // Boxed, since hyper keeps this future's memory until the response body ends, and a request needs much
             // more than a stream does.
-            let answer = Box::pin(self.answer(request, addresses, activity.begin_request(true)));
+            let answer = Box::pin(self.answer(request, Arc::clone(&facts), activity.begin_request(true)));
             async move {
                 let mut response = answer.await;
                 response.body_mut().track_writes(writes);
@@ -200,12 +203,12 @@ impl<S: Serve> Connection<S> {
     fn answer(
         &self,
         request: Request<Incoming>,
-        addresses: Addresses,
+        facts: Arc<ConnectionFacts>,
         active: ActiveRequest,
     ) -> impl Future<Output = Response<ReplyBody>> + use<S> {
         let endpoint = Arc::clone(&self.endpoint);
         async move {
-            let mut response = endpoint.answer(request, addresses, &active).await;
+            let mut response = endpoint.answer(request, facts, &active).await;
             yield_to_other_tasks().await;
             response.body_mut().hold_active(active);
             response

@@ -30,7 +30,7 @@ where
     async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
-        _: Addresses,
+        _: Arc<ConnectionFacts>,
         _: &ActiveRequest,
     ) -> Response<ReplyBody> {
         let number = 1 + self.requests.fetch_add(1, Ordering::Relaxed);
@@ -79,7 +79,7 @@ async fn requests_are_answered_in_order_however_their_bytes_arrive() {
         }
         if number == 2 { StatusCode::ACCEPTED } else { StatusCode::NO_CONTENT }
     };
-    let served = connection(answer, &CancellationToken::new()).serve_io(server, Addresses::default());
+    let served = connection(answer, &CancellationToken::new()).serve_io(server, Arc::default());
     let ask = async {
         client.write_all(b"POST / HTTP/1.1\r\ncontent-length: 2\r\n\r\nab").await.unwrap();
         assert_eq!(status(&mut client).await, "204");
@@ -118,7 +118,7 @@ async fn request_is_dropped_when_its_client_disconnects() {
             }
         }
     };
-    let served = connection(answer, &CancellationToken::new()).serve_io(server, Addresses::default());
+    let served = connection(answer, &CancellationToken::new()).serve_io(server, Arc::default());
     let leave = async {
         client.write_all(POST).await.unwrap();
         begun.notified().await;
@@ -145,7 +145,7 @@ async fn connection_ends_on_shutdown_once_its_request_is_answered() {
                 }
             }
         };
-        let served = connection(answer, &shutdown).serve_io(server, Addresses::default());
+        let served = connection(answer, &shutdown).serve_io(server, Arc::default());
         let ask = async {
             if is_busy {
                 client.write_all(POST).await.unwrap();
@@ -171,7 +171,7 @@ async fn connection_that_was_just_accepted_is_served_its_first_request_after_shu
     {
         let (mut client, server) = duplex(1 << 10);
         let shutdown = CancellationToken::new();
-        let served = connection(|_| async { StatusCode::NO_CONTENT }, &shutdown).serve_io(server, Addresses::default());
+        let served = connection(|_| async { StatusCode::NO_CONTENT }, &shutdown).serve_io(server, Arc::default());
         let ask = async {
             tokio::time::sleep(age).await;
             shutdown.cancel();
@@ -190,7 +190,7 @@ async fn connection_that_was_just_accepted_is_served_its_first_request_after_shu
 async fn head_timeout_counts_from_the_first_byte_of_a_head() {
     let (mut client, server) = duplex(1 << 10);
     let answer = |_| async { StatusCode::NO_CONTENT };
-    let served = connection(answer, &CancellationToken::new()).serve_io(server, Addresses::default());
+    let served = connection(answer, &CancellationToken::new()).serve_io(server, Arc::default());
     let drip = async {
         client.write_all(POST).await.unwrap();
         assert_eq!(status(&mut client).await, "204");
@@ -211,7 +211,7 @@ impl Serve for Mixed {
     async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
-        _: Addresses,
+        _: Arc<ConnectionFacts>,
         _: &ActiveRequest,
     ) -> Response<ReplyBody> {
         // The response does not wait for the body.
@@ -236,7 +236,7 @@ async fn listen_only_stream_is_sent_between_the_responses_that_hyper_sends() {
         limits: Arc::new(limits()),
         cut: CancellationToken::new(),
     };
-    let served = connection.serve_io(server, Addresses::default());
+    let served = connection.serve_io(server, Arc::default());
     let ask = async {
         // The first response blocks before its request has been read to the end. Then the second request is read while
         // part of that response is still in hyper's buffer.

@@ -10,6 +10,7 @@ mod mirrored_params;
 use std::sync::Arc;
 
 use fanlight_canonical::{Core, Endpoint as McpEndpoint, Holder, Peer};
+use fanlight_identity::{ConnectionFacts, Denial};
 use fanlight_protocol::{RpcError, code};
 use fanlight_telemetry::Moment;
 use fanlight_telemetry::clients::{Clients, ClientsView, Counts};
@@ -28,7 +29,7 @@ use super::fields::Fields;
 use super::body::BodyLimits;
 use super::limits::LiveLimits;
 use super::reply::{self, Refusal, Reply, ReplyBody};
-use super::serve::{Addresses, Serve};
+use super::serve::Serve;
 use super::sse_transport::SseTransport;
 use super::{body, cors, negotiate};
 use crate::call::DetachedCalls;
@@ -57,7 +58,7 @@ impl<C: Core> Serve for Endpoint<C> {
     fn answer(
         self: Arc<Self>,
         request: http::Request<Incoming>,
-        addresses: Addresses,
+        connection: Arc<ConnectionFacts>,
         active: &ActiveRequest,
     ) -> impl Future<Output = Response<ReplyBody>> + Send {
         let received = Moment::now();
@@ -65,33 +66,52 @@ impl<C: Core> Serve for Endpoint<C> {
         let (head, mut body) = request.into_parts();
         async move {
             let guard = self.settings.guard.load();
-            let admitted = guard.check_host(&head.uri, &head.headers, addresses.local);
+            let admitted = guard.check_host(&head.uri, &head.headers, connection.local);
             let admitted = admitted.and_then(|()| guard.check_origin(&head.uri, &head.headers));
             let web_origin = admitted.as_ref().ok().copied().flatten().cloned();
             let mut response = match admitted {
                 Ok(_) => {
-                    let arrived =
-                        Arrived { head: &head, fields: Fields::of(&head.headers), addresses, received, active };
+                    let arrived = Arrived {
+                        head: &head,
+                        fields: Fields::of(&head.headers),
+                        connection: &connection,
+                        received,
+                        active,
+                    };
                     // The HTTP+SSE transport serves the default endpoint.
                     let at = self.ingress.core.endpoint(head.uri.path());
                     let is_served = at.is_some();
-                    let origin = self.ingress.identify(arrived.facts(), at.unwrap_or(McpEndpoint::Default));
-                    // Here, since each future within another is copied on its way into that.
-                    let reply = if let Some(name) = arrived.fields.ambiguous() {
-                        Err(Refusal::invalid(StatusCode::BAD_REQUEST, format!("{name} is there more than once")))
-                    } else if !is_served {
-                        Box::pin(self.elsewhere(&arrived, &origin, &mut body)).await
-                    } else if head.method == http::Method::POST {
-                        self.post(&arrived, &origin, &mut body).await
-                    } else {
-                        Box::pin(self.other_method(&arrived, &origin)).await
+                    let shown = (&head.headers, &*connection);
+                    let identified = match arrived.fields.ambiguous() {
+                        Some(name) => {
+                            let message = format!("{name} is there more than once");
+                            Err(Refusal::invalid(StatusCode::BAD_REQUEST, message))
+                        }
+                        None => {
+                            let endpoint = at.unwrap_or(McpEndpoint::Default);
+                            let identified = self.ingress.identify(arrived.facts(), endpoint, shown).await;
+                            identified.map_err(|denial| denied(&denial))
+                        }
                     };
-                    let mut response = reply.unwrap_or_else(|refusal| refusal.into_response());
-                    if response.body_mut().count_memory(&self.settings.answer_memory, &origin).is_err() {
-                        response = answer_without_memory(response.body(), &origin.peer()).into_response();
+                    match identified {
+                        Err(refusal) => refusal.into_response(),
+                        Ok(origin) => {
+                            // Here, since each future within another is copied on its way into that.
+                            let reply = if !is_served {
+                                Box::pin(self.elsewhere(&arrived, &origin, &mut body)).await
+                            } else if head.method == http::Method::POST {
+                                self.post(&arrived, &origin, &mut body).await
+                            } else {
+                                Box::pin(self.other_method(&arrived, &origin)).await
+                            };
+                            let mut response = reply.unwrap_or_else(|refusal| refusal.into_response());
+                            if response.body_mut().count_memory(&self.settings.answer_memory, &origin).is_err() {
+                                response = answer_without_memory(response.body(), &origin.peer()).into_response();
+                            }
+                            response.body_mut().count(self.settings.telemetry.metrics());
+                            response
+                        }
                     }
-                    response.body_mut().count(self.settings.telemetry.metrics());
-                    response
                 }
                 Err(rejection) => Box::<Refusal>::from(rejection).into_response(),
             };
@@ -212,6 +232,18 @@ impl<C: Core> Endpoint<C> {
     async fn session(&self, fields: &Fields<'_>, holder: &Holder) -> Result<ActiveSession, Box<ingress::Refusal>> {
         self.sessions.enter(session_id(fields)?, holder).await.ok_or_else(unknown_session)
     }
+}
+
+/// The refusal of a request without an identity.
+fn denied(denial: &Denial) -> Box<Refusal> {
+    let status = match denial {
+        Denial::Missing | Denial::Invalid(_) => StatusCode::UNAUTHORIZED,
+        Denial::Malformed(_) => StatusCode::BAD_REQUEST,
+        Denial::Forbidden(_) => StatusCode::FORBIDDEN,
+        Denial::Throttled { .. } => StatusCode::TOO_MANY_REQUESTS,
+        Denial::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    Refusal::invalid(status, denial.to_string())
 }
 
 /// Refuses to hold an answer. The memory of a client's requests does not bound that of their answers.
