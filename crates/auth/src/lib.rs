@@ -1,5 +1,13 @@
 //! Authentication of clients. [`Authenticator`] asks the configured methods in a fixed order; each method is a module.
 
 mod authenticator;
+mod bearer;
+mod certificate;
+mod keys;
+mod proxy;
+mod settings;
+mod socket;
 
 pub use authenticator::Authenticator;
+pub use keys::{KEY_PREFIX, NewKey, digest as key_digest};
+pub use settings::{CertificateName, CertificateSettings, Grant, KeySettings, ProxySettings, Settings, SocketSettings};
