@@ -1,5 +1,6 @@
 //! The methods that are configured, asked in a fixed order.
 
+use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -8,9 +9,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bearer::Bearer;
 use crate::certificate::Certificates;
+use crate::keys::Keys;
 use crate::proxy::Proxy;
 use crate::settings::Settings;
 use crate::socket::SocketUsers;
+
+/// One way in which bearer credentials show who clients are.
+pub(crate) trait BearerMethod: Send + Sync + fmt::Debug {
+    /// The identity behind `bearer`, which `credentials` show.
+    fn authenticate<'a>(self: Arc<Self>, bearer: Bearer<'a>, credentials: &Credentials<'a>) -> Authentication<'a>;
+}
 
 /// Tells who clients are, as the configuration in force says. The default denies every request.
 #[derive(Debug, Default)]
@@ -29,7 +37,10 @@ enum Policy {
 /// and no other method is asked.
 #[derive(Debug, Default)]
 struct Methods {
-    bearer: Option<Arc<Bearer>>,
+    /// For bearer credentials that are keys.
+    keys: Option<Arc<Keys>>,
+    /// For all other bearer credentials.
+    tokens: Option<Arc<dyn BearerMethod>>,
     certificates: Option<Arc<Certificates>>,
     proxy: Option<Arc<Proxy>>,
     socket: Option<Arc<SocketUsers>>,
@@ -85,7 +96,8 @@ impl Policy {
 impl Methods {
     fn after(&self, settings: &Settings) -> Self {
         Self {
-            bearer: Bearer::after(self.bearer.as_ref(), settings),
+            keys: Keys::after(self.keys.as_deref(), settings.keys.as_deref()).map(Arc::new),
+            tokens: None,
             certificates: Certificates::after(self.certificates.as_ref(), settings.certificates.as_ref()),
             proxy: Proxy::after(self.proxy.as_ref(), settings.proxy.as_ref()),
             socket: SocketUsers::after(self.socket.as_ref(), settings.socket.as_ref()),
@@ -93,8 +105,8 @@ impl Methods {
     }
 
     fn revoke_except(&self, new: &Self) {
-        if let Some(bearer) = &self.bearer {
-            bearer.revoke_except(new.bearer.as_deref());
+        if let Some(keys) = &self.keys {
+            keys.revoke_except(new.keys.as_deref());
         }
         revoke_unless_same(self.certificates.as_ref(), new.certificates.as_ref(), |old| &old.revoked);
         revoke_unless_same(self.proxy.as_ref(), new.proxy.as_ref(), |old| &old.revoked);
@@ -102,14 +114,35 @@ impl Methods {
     }
 
     fn authenticate<'a>(&self, credentials: &Credentials<'a>) -> Option<Authentication<'a>> {
-        let bearer = self.bearer.as_ref().and_then(|bearer| Arc::clone(bearer).authenticate(credentials));
         let others = || {
             let certificate = self.certificates.as_ref().and_then(|all| all.identity(credentials));
             let proxy = || self.proxy.as_ref().and_then(|proxy| proxy.identity(credentials));
             let socket = || self.socket.as_ref().and_then(|users| users.identity(credentials));
             certificate.or_else(proxy).or_else(socket).map(Authentication::Ready)
         };
-        bearer.or_else(others)
+        self.bearer(credentials).or_else(others)
+    }
+
+    /// The identity that `Authorization` shows; `None` if it is absent. Where neither keys nor tokens are configured, it is
+    /// not read: a proxy in front may have its own use for it.
+    fn bearer<'a>(&self, credentials: &Credentials<'a>) -> Option<Authentication<'a>> {
+        if self.keys.is_none() && self.tokens.is_none() {
+            return None;
+        }
+        let bearer = match Bearer::shown_in(credentials.headers) {
+            Ok(bearer) => bearer?,
+            Err(denial) => return Some(Authentication::Ready(Err(denial))),
+        };
+        let unknown =
+            || Authentication::Ready(Err(Denial::Invalid("credentials of this kind are not accepted".into())));
+        Some(match bearer.is_key() {
+            true => {
+                self.keys.as_ref().map_or_else(unknown, |keys| Authentication::Ready(keys.identity(bearer.expose())))
+            }
+            false => {
+                self.tokens.as_ref().map_or_else(unknown, |tokens| Arc::clone(tokens).authenticate(bearer, credentials))
+            }
+        })
     }
 }
 
@@ -166,7 +199,7 @@ mod tests {
     ) -> Result<Arc<Identity>, Denial> {
         let fields = headers.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_str(value).unwrap()));
         let headers: HeaderMap = fields.collect();
-        let credentials = Credentials { headers: &headers, connection, endpoint: "/mcp" };
+        let credentials = Credentials { headers: &headers, connection, client: None, endpoint: "/mcp" };
         match authenticator.authenticate(&credentials) {
             Authentication::Ready(outcome) => outcome,
             Authentication::Pending(_) => panic!("no issuer has to be asked"),
@@ -214,6 +247,14 @@ mod tests {
         for wrong in ["Bearer nonsense", "Bearer fanlight_x", "Bearer", "Bearer ", "Basic YTpi", ""] {
             assert!(source(&[("authorization", wrong), ("x-forwarded-user", "ann")]).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn authorization_is_not_read_where_neither_keys_nor_tokens_are_configured() {
+        let authenticator = Authenticator::new(Some(&proxy_and_socket()));
+        let local = ConnectionFacts { socket: Some(SocketPeer { user: 7, group: 8 }), ..ConnectionFacts::default() };
+        let identity = outcome(&authenticator, &[("authorization", "Basic YTpi")], &local).unwrap();
+        assert_eq!(identity.source, Source::Socket);
     }
 
     #[test]

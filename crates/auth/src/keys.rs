@@ -14,10 +14,9 @@ use fanlight_canonical::Principal;
 use fanlight_identity::{Denial, Identity, Scopes, Source, Validity};
 use tokio_util::sync::CancellationToken;
 
+use crate::bearer::KEY_PREFIX;
 use crate::settings::{KeySettings, texts};
 
-/// What every key begins with, so that people and scanners for secrets recognise it.
-pub const KEY_PREFIX: &str = "fanlight_";
 /// The issuer of the principals of keys. It is no URL, as issuers of tokens are.
 const ISSUER: &str = "fanlight:key";
 /// Random characters of a key: 62^43 is more than 2^256.
@@ -96,7 +95,7 @@ pub(crate) struct Keys(HashMap<[u8; 32], Arc<Identity>>);
 
 impl Keys {
     /// What follows `current` with these entries. An entry that has not changed keeps its identity.
-    pub(crate) fn after(current: Option<&Self>, entries: &[KeySettings]) -> Self {
+    pub(crate) fn after(current: Option<&Self>, entries: Option<&[KeySettings]>) -> Option<Self> {
         let identity = |entry: &KeySettings| {
             let earlier = current.and_then(|keys| keys.0.get(&entry.digest));
             let new = identity(entry, CancellationToken::new());
@@ -109,7 +108,7 @@ impl Keys {
                 _ => Arc::new(new),
             }
         };
-        Self(entries.iter().map(|entry| (entry.digest, identity(entry))).collect())
+        Some(Self(entries?.iter().map(|entry| (entry.digest, identity(entry))).collect()))
     }
 
     /// Revokes the identities of entries that `new` does not have, or not with as much.
@@ -186,6 +185,10 @@ mod tests {
         KeySettings { name: name.to_owned(), digest: digest(key.text()), expires: None, grant, endpoints: None }
     }
 
+    fn keys_after(current: Option<&Keys>, entries: &[KeySettings]) -> Keys {
+        Keys::after(current, Some(entries)).unwrap()
+    }
+
     fn key() -> NewKey {
         NewKey::make().unwrap()
     }
@@ -202,7 +205,7 @@ mod tests {
     #[test]
     fn mistyped_key_is_told_from_an_unknown_one() {
         let (known, unknown) = (key(), key());
-        let keys = Keys::after(None, &[entry("ci", &known)]);
+        let keys = keys_after(None, &[entry("ci", &known)]);
         assert_eq!(&*keys.identity(known.text()).unwrap().name, "ci");
         let denial = |text: &str| keys.identity(text).unwrap_err().to_string();
         assert!(denial(unknown.text()).contains("unknown"));
@@ -234,15 +237,15 @@ mod tests {
         let key = key();
         let now = SystemTime::now();
         let expiring = |expires| vec![KeySettings { expires: Some(expires), ..entry("ci", &key) }];
-        assert!(Keys::after(None, &expiring(now + Duration::from_secs(60))).identity(key.text()).is_ok());
-        let denial = Keys::after(None, &expiring(now)).identity(key.text()).unwrap_err();
+        assert!(keys_after(None, &expiring(now + Duration::from_secs(60))).identity(key.text()).is_ok());
+        let denial = keys_after(None, &expiring(now)).identity(key.text()).unwrap_err();
         assert_eq!(denial, Denial::Invalid("this key has expired".into()));
     }
 
     #[test]
     fn keys_of_one_name_are_one_principal() {
         let (old, new) = (key(), key());
-        let keys = Keys::after(None, &[entry("ci", &old), entry("ci", &new)]);
+        let keys = keys_after(None, &[entry("ci", &old), entry("ci", &new)]);
         let principal = |key: &NewKey| keys.identity(key.text()).unwrap().principal.clone();
         assert_eq!(principal(&old), principal(&new));
         assert_eq!(principal(&old), Principal::named("fanlight:key", "ci"));
@@ -251,9 +254,9 @@ mod tests {
     #[test]
     fn unchanged_entry_keeps_its_identity() {
         let (ci, dev) = (key(), key());
-        let before = Keys::after(None, &[entry("ci", &ci), entry("dev", &dev)]);
+        let before = keys_after(None, &[entry("ci", &ci), entry("dev", &dev)]);
         let (kept, gone) = (before.identity(ci.text()).unwrap(), before.identity(dev.text()).unwrap());
-        let after = Keys::after(Some(&before), &[entry("ci", &ci)]);
+        let after = keys_after(Some(&before), &[entry("ci", &ci)]);
         before.revoke_except(Some(&after));
         assert!(Arc::ptr_eq(&kept, &after.identity(ci.text()).unwrap()));
         assert!(!kept.validity.revoked.is_cancelled() && gone.validity.revoked.is_cancelled());
@@ -273,9 +276,9 @@ mod tests {
             KeySettings { endpoints: Some(vec![]), ..base.clone() },
         ];
         for changed in less {
-            let before = Keys::after(None, std::slice::from_ref(&base));
+            let before = keys_after(None, std::slice::from_ref(&base));
             let old = before.identity(ci.text()).unwrap();
-            let after = Keys::after(Some(&before), std::slice::from_ref(&changed));
+            let after = keys_after(Some(&before), std::slice::from_ref(&changed));
             before.revoke_except(Some(&after));
             assert!(old.validity.revoked.is_cancelled(), "{changed:?}");
             assert!(!after.identity(ci.text()).unwrap().validity.revoked.is_cancelled(), "{changed:?}");
@@ -285,10 +288,10 @@ mod tests {
     #[test]
     fn entry_that_is_changed_to_more_is_revoked_with_the_last_of_it() {
         let ci = key();
-        let before = Keys::after(None, &[entry("ci", &ci)]);
+        let before = keys_after(None, &[entry("ci", &ci)]);
         let old = before.identity(ci.text()).unwrap();
         let all = Grant { groups: vec!["agents".to_owned(), "admins".to_owned()], scopes: None };
-        let after = Keys::after(Some(&before), &[KeySettings { grant: all, ..entry("ci", &ci) }]);
+        let after = keys_after(Some(&before), &[KeySettings { grant: all, ..entry("ci", &ci) }]);
         before.revoke_except(Some(&after));
         let new = after.identity(ci.text()).unwrap();
         assert!(!Arc::ptr_eq(&old, &new) && !old.validity.revoked.is_cancelled());

@@ -9,5 +9,5 @@ mod settings;
 mod socket;
 
 pub use authenticator::Authenticator;
-pub use keys::{KEY_PREFIX, NewKey, digest as key_digest};
+pub use keys::{NewKey, digest as key_digest};
 pub use settings::{CertificateName, CertificateSettings, Grant, KeySettings, ProxySettings, Settings, SocketSettings};

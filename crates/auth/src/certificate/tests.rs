@@ -87,7 +87,12 @@ fn connection_without_a_certificate_shows_nothing() {
     let headers = HeaderMap::new();
     let shown = |certificate: Option<Vec<u8>>| {
         let connection = ConnectionFacts { certificate: certificate.map(Arc::from), ..ConnectionFacts::default() };
-        certificates.identity(&Credentials { headers: &headers, connection: &connection, endpoint: "/mcp" })
+        certificates.identity(&Credentials {
+            headers: &headers,
+            connection: &connection,
+            client: None,
+            endpoint: "/mcp",
+        })
     };
     assert!(shown(None).is_none());
     assert!(matches!(shown(Some(Vec::new())), Some(Err(Denial::Invalid(_)))));

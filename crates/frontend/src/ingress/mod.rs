@@ -164,7 +164,7 @@ impl<C: Core> Ingress<C> {
         (headers, connection): (&HeaderMap, &ConnectionFacts),
     ) -> Result<Origin<'a>, Denial> {
         let path = endpoint.path().map_or(self.settings.path.as_str(), |path| path);
-        let credentials = Credentials { headers, connection, endpoint: path };
+        let credentials = Credentials { headers, connection, client: facts.peer_address(), endpoint: path };
         let identity = self.settings.authenticate.authenticate(&credentials).outcome().await?;
         Ok(Origin { holder: Holder::new(identity.principal.clone(), endpoint), identity, facts })
     }
