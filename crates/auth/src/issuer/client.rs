@@ -155,7 +155,8 @@ mod tests {
         assert!(may_ask("http://127.0.0.1:1/a", "http://localhost:2/keys"));
         assert!(may_ask("http://[::1]:1", "https://id.example.com/keys"));
         assert!(may_ask("https://id.example.com", "https://keys.example.com/keys"));
-        for url in ["http://127.0.0.1/keys", "http://id.example.com/keys", "file:///etc/passwd", "data:,{}", "keys", ""] {
+        for url in ["http://127.0.0.1/keys", "http://id.example.com/keys", "file:///etc/passwd", "data:,{}", "keys", ""]
+        {
             assert!(!may_ask("https://id.example.com", url), "{url}");
         }
         assert!(!may_ask("http://127.0.0.1", "http://127.0.0.1.example.com/keys"));

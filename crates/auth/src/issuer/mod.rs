@@ -53,9 +53,7 @@ impl Issuer {
                 let introspection = Introspection::new(issuer, introspection.clone(), &limits, client);
                 Verification::Introspection(Arc::new(introspection))
             }
-            None => {
-                Verification::Signature(Arc::new(KeyStore::new(issuer, settings.jwks_uri.clone(), limits, client)))
-            }
+            None => Verification::Signature(Arc::new(KeyStore::new(issuer, settings.jwks_uri.clone(), limits, client))),
         };
         let basis = Basis { public_url: all.public_url.clone(), limits };
         Self { settings: settings.clone(), verification, revoked: CancellationToken::new(), basis }

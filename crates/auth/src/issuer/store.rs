@@ -101,15 +101,15 @@ impl KeyStore {
     /// The running attempt to read the keys, or else a new one; `None` if the last has begun less than `interval` ago.
     fn read_after(self: &Arc<Self>, interval: Duration) -> Option<Attempt> {
         let mut reading = self.reading();
-        if let Some(running) = reading.running.as_ref().filter(|attempt| attempt.peek().is_none()) {
+        if let Some(running) = &reading.running {
             return Some(running.clone());
         }
         if reading.began.is_some_and(|began| began.elapsed() < interval) {
             return None;
         }
-        let store = Arc::clone(self);
+        let ending = Ending(Arc::clone(self));
         // A task of its own: clients that leave do not end it.
-        let task = tokio::spawn(async move { store.read().await });
+        let task = tokio::spawn(async move { ending.0.read().await });
         let attempt = task.map(|_| ()).boxed().shared();
         reading.began = Some(Instant::now());
         reading.running = Some(attempt.clone());
@@ -145,5 +145,15 @@ impl KeyStore {
 
     fn reading(&self) -> MutexGuard<'_, Reading> {
         self.reading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends the running attempt when it is dropped: with the task, however that ends.
+struct Ending(Arc<KeyStore>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let ended = self.0.reading().running.take();
+        drop(ended);
     }
 }

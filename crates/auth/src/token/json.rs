@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn base64url_has_one_form() {
-        assert_eq!(base64url("eyJ9-_").as_deref(), Some(&[0x7b, 0x22, 0x7d, 0xfb][..]));
+        assert_eq!(base64url("eyJ9-w").as_deref(), Some(&[0x7b, 0x22, 0x7d, 0xfb][..]));
         for text in ["YQ==", "YR", "Y", "YQ\n", "Y Q", "YWJ+", "YWJ/", "YQ.", "ÿ"] {
             assert_eq!(base64url(text), None, "{text:?}");
         }

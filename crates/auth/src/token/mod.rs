@@ -23,7 +23,6 @@ use self::jwt::{Header, Jwt};
 use self::memory::{Memory, TokenHash, Verified, not_bound, wrong_signature};
 pub use self::settings::{ClaimPaths, IntrospectionSettings, IssuerSettings, OAuthLimits, OAuthSettings};
 use self::throttle::{Charge, Throttle};
-use crate::authenticator::BearerMethod;
 use crate::bearer::Bearer;
 use crate::issuer::{Introspection, Issuer, KeySet, KeyStore, Lookup, Verification};
 
@@ -48,35 +47,39 @@ struct Shown<'a> {
 }
 
 impl Tokens {
-    /// Accepts the tokens that `settings` describe.
-    pub(crate) fn new(settings: OAuthSettings) -> Self {
-        let issuers = Issuer::all(&settings, &[]);
-        let memory = Arc::new(Memory::new(settings.limits.tokens));
-        let throttle = Arc::new(Throttle::new(settings.limits.failures));
-        Self { settings, issuers, memory, throttle }
+    /// What follows `before` with other settings, and keeps what is known of issuers that have not changed; `None` without
+    /// settings.
+    pub(crate) fn after(before: Option<&Arc<Self>>, settings: Option<&OAuthSettings>) -> Option<Arc<Self>> {
+        let settings = settings?.clone();
+        let same = before.filter(|before| before.settings.limits == settings.limits);
+        let memory =
+            same.map_or_else(|| Arc::new(Memory::new(settings.limits.tokens)), |same| Arc::clone(&same.memory));
+        let throttle =
+            same.map_or_else(|| Arc::new(Throttle::new(settings.limits.failures)), |same| Arc::clone(&same.throttle));
+        let issuers = Issuer::all(&settings, before.map_or(&[], |before| &before.issuers));
+        Some(Arc::new(Self { settings, issuers, memory, throttle }))
     }
 
-    /// Accepts the tokens that `settings` describe, and keeps what is known of issuers that have not changed.
-    pub(crate) fn successor(&self, settings: OAuthSettings) -> Self {
-        let issuers = Issuer::all(&settings, &self.issuers);
-        let is_equal = settings.limits == self.settings.limits;
-        let memory = match is_equal {
-            true => Arc::clone(&self.memory),
-            false => Arc::new(Memory::new(settings.limits.tokens)),
-        };
-        let throttle = match is_equal {
-            true => Arc::clone(&self.throttle),
-            false => Arc::new(Throttle::new(settings.limits.failures)),
-        };
-        Self { settings, issuers, memory, throttle }
-    }
-
-    /// Ends the identities that `successor` does not accept.
-    pub(crate) fn revoke_for(&self, successor: Option<&Self>) {
-        let stays = |issuer: &Arc<Issuer>| {
-            successor.is_some_and(|successor| successor.issuers.iter().any(|other| Arc::ptr_eq(other, issuer)))
-        };
+    /// Revokes the identities that `new` does not accept.
+    pub(crate) fn revoke_except(&self, new: Option<&Self>) {
+        let stays =
+            |issuer: &Arc<Issuer>| new.is_some_and(|new| new.issuers.iter().any(|other| Arc::ptr_eq(other, issuer)));
         self.issuers.iter().filter(|issuer| !stays(issuer)).for_each(|issuer| issuer.revoked.cancel());
+    }
+
+    /// The identity behind `bearer`, which `credentials` show.
+    pub(crate) fn authenticate<'a>(
+        self: Arc<Self>,
+        bearer: Bearer<'a>,
+        credentials: &Credentials<'a>,
+    ) -> Authentication<'a> {
+        let hash = TokenHash::of(bearer.expose(), credentials.endpoint);
+        let certificate = credentials.connection.certificate.as_deref();
+        if let Some(known) = self.memory.recall(&hash, certificate, SystemTime::now()) {
+            return Authentication::Ready(known);
+        }
+        let peer = Peer::of(&Principal::anonymous(), credentials.client);
+        self.verify(Shown { bearer, hash, endpoint: credentials.endpoint, certificate }, peer)
     }
 
     /// Verifies a token that is not remembered.
@@ -224,10 +227,10 @@ impl Tokens {
 
     /// Checks claims that are not verified yet, and returns when they expire.
     fn check(&self, claims: &Json, issuer: &Issuer, endpoint: &str) -> Result<Option<SystemTime>, Denial> {
-        let identifier = self.settings.public_url.as_ref().map(|url| format!("{}{endpoint}", url.trim_end_matches('/')));
+        let identifier =
+            self.settings.public_url.as_ref().map(|url| format!("{}{endpoint}", url.trim_end_matches('/')));
         let leeway = self.settings.limits.leeway;
-        let rules =
-            Rules { issuer: &issuer.settings, endpoint: identifier.as_deref(), leeway, now: SystemTime::now() };
+        let rules = Rules { issuer: &issuer.settings, endpoint: identifier.as_deref(), leeway, now: SystemTime::now() };
         claims::check(claims, &rules)
     }
 
@@ -242,24 +245,12 @@ impl Tokens {
         let binding: Binding = claims::binding(claims)?;
         let validity = Validity { expires, revoked: issuer.revoked.clone() };
         let identity = Arc::new(claims::identity(claims, &issuer.settings, validity)?);
+        if issuer.revoked.is_cancelled() {
+            // The configuration has changed meanwhile.
+            return Err(Denial::Unavailable("the issuers of tokens have changed; try again".into()));
+        }
         self.memory.remember(shown.hash, Verified { identity: Arc::clone(&identity), binding, until });
         if binding.is_met_by(shown.certificate) { Ok(identity) } else { Err(not_bound()) }
-    }
-}
-
-impl BearerMethod for Tokens {
-    fn authenticate<'a>(self: Arc<Self>, bearer: Bearer<'a>, credentials: &Credentials<'a>) -> Authentication<'a> {
-        let hash = TokenHash::of(bearer.expose(), credentials.endpoint);
-        let certificate = credentials.connection.certificate.as_deref();
-        if let Some(known) = self.memory.recall(&hash, certificate, SystemTime::now()) {
-            return Authentication::Ready(known);
-        }
-        let peer = Peer::of(&Principal::anonymous(), credentials.client);
-        self.verify(Shown { bearer, hash, endpoint: credentials.endpoint, certificate }, peer)
-    }
-
-    fn revoke_all(&self) {
-        self.revoke_for(None);
     }
 }
 

@@ -1,5 +1,6 @@
 //! The configuration: the types that the rest of Fanlight reads, each with the definitions of its options.
 
+pub(crate) mod auth;
 pub(crate) mod endpoint;
 pub(crate) mod life;
 pub(crate) mod limits;
@@ -15,6 +16,7 @@ use std::net::SocketAddr;
 use crate::definition::Form;
 use crate::option::kind::{Each, Flag, Maybe, Nested, OrOff};
 use crate::option::{Options, options};
+use auth::{AuthChoice, AuthKind};
 use endpoint::{Endpoint, Endpoints};
 use life::FOLDER;
 use limits::{Limits, Timeouts};
@@ -22,7 +24,7 @@ use operators::{Admin, Telemetry};
 use rewriting::Naming;
 use secret::SealKey;
 use server::Server;
-use values::{ADDRESS, HOST, KEY, ORIGIN, PATH, PATTERN, loopback};
+use values::{ADDRESS, HOST, KEY, ORIGIN, PATH, PATTERN, PUBLIC_URL, loopback};
 
 options! {
     /// The configuration of one Fanlight process.
@@ -31,6 +33,11 @@ options! {
     options {
         /// Address and port for clients over HTTP.
         "listen" => listen: SocketAddr = loopback(8080), ADDRESS, example "${FANLIGHT_LISTEN:-127.0.0.1:8080}";
+        /// The URL under which clients reach `listen`: scheme, host and, if needed, port, such as `https://mcp.example.com`.
+        /// What is said of the endpoints is made from it, and never from what a request says. Its host is one of
+        /// `allowedHosts`, its pages are the listener's own. Default: the listen address where that is a loopback address,
+        /// else none.
+        "publicUrl" => public_url: Option<String> = None, Maybe(PUBLIC_URL), example "# https://mcp.example.com";
         /// Whether other processes may listen at `listen` and `admin.listen` at the same time (`SO_REUSEPORT`), so that a
         /// new process can take over from an old one.
         "reusePort" => reuse_port: bool = false, Flag;
@@ -50,6 +57,9 @@ options! {
         /// Values of `Host` that are answered, such as `mcp.example.com` (any port) or `mcp.example.com:8080`; `*` for any.
         /// Default: loopback names and the listen address.
         "allowedHosts" => allowed_hosts: Vec<String> = Vec::new(), Each(HOST), example "[localhost, 127.0.0.1, mcp.example.com]";
+        /// Whether clients over HTTP are authenticated: `none`, or how. Without it they are not, and `listen` may be an address
+        /// of this machine alone.
+        "auth" => auth: AuthChoice = AuthChoice::Unset, AuthKind;
         /// How the names of tools and prompts are made.
         "naming" => naming: Naming = Naming::defaults(), Nested::<Naming>::KIND;
         /// Secret keys that seal what clients carry, list cursors and `requestState`: 32 bytes each, as base64 or 64
