@@ -11,7 +11,7 @@ use fanlight_backend::{
 };
 use fanlight_canonical::Endpoint;
 use fanlight_config::{Config, Loaded, StartChoice, TrustChoice};
-use fanlight_frontend::{ByteBudget, FrontendSettings, LiveGuard};
+use fanlight_frontend::{ByteBudget, FrontendSettings, LiveGuard, LiveProtection};
 use fanlight_gateway::{ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits, TaskLimits};
 use fanlight_identity::Open;
 use fanlight_protocol::json::ObjectBuilder;
@@ -315,6 +315,7 @@ pub(crate) fn frontend_settings(
         nesting: config.limits.nesting,
         workers: Vec::new(),
         authenticate: Arc::new(Open::default()),
+        protection: LiveProtection::default(),
         max_connections: config.limits.connections,
         max_waiting_connections: config.limits.waiting_connections,
         max_peer_connections: config.limits.peer_connections,

@@ -13,6 +13,7 @@ mod http;
 mod ingress;
 mod insight;
 mod memory;
+mod protection;
 mod random_id;
 mod session;
 mod settings;
@@ -26,4 +27,5 @@ pub use fanlight_http_edge::{ListeningSocket, LiveGuard, SocketReceiver, SocketS
 pub use http::{LiveLimits, LiveListener, serve_http, serve_http_observed};
 pub use insight::Insight;
 pub use memory::ByteBudget;
+pub use protection::{LiveProtection, ProtectionSettings, ScopeSettings, ToolNames, ToolScopes};
 pub use settings::FrontendSettings;
