@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use fanlight_canonical::Endpoint;
 use fanlight_http_edge::LiveGuard;
+#[cfg(any(test, feature = "test-support"))]
+use fanlight_http_edge::{Guard, Origins};
 use fanlight_identity::{Authenticate, Open};
 use fanlight_protocol::seal::Keys;
 use fanlight_telemetry::{Telemetry, TrustInbound};
@@ -24,7 +26,8 @@ pub struct FrontendSettings {
     /// Where the deprecated HTTP+SSE transport of 2024-11-05 is served, such as `/sse`; clients POST
     /// to `message` below it. Not served if absent.
     pub sse_path: Option<String>,
-    /// The values of `Host` and `Origin` that are answered; may change while clients are served.
+    /// The values of `Host` and `Origin` that are answered, and the URL under which clients reach the listener
+    /// ([`Guard::public_url`](fanlight_http_edge::Guard::public_url)); may change while clients are served.
     pub guard: LiveGuard,
     /// The keys that seal `requestState`; made at random if there are none, so that states then end
     /// with the process.
@@ -151,7 +154,7 @@ impl Default for FrontendSettings {
             path: "/mcp".into(),
             endpoint: Endpoint::Default,
             sse_path: Some("/sse".into()),
-            guard: LiveGuard::listed(&[], &["http://localhost:3000".into()]),
+            guard: LiveGuard::new(Guard::new(&[], Origins::Listed(vec!["http://localhost:3000".into()]))),
             keys: Keys::default(),
             max_body: 16 << 20,
             request_memory: ByteBudget::new(1 << 30),

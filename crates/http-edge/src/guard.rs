@@ -10,6 +10,10 @@ use http::header::{HOST, ORIGIN};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 
+pub use self::public_url::PublicUrl;
+
+mod public_url;
+
 const ANY: &str = "*";
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
@@ -19,6 +23,7 @@ pub struct Guard {
     any_host: bool,
     hosts: Vec<HostPort>,
     origins: Origins,
+    public_url: Option<PublicUrl>,
 }
 
 /// Which origins a listener serves. A request without `Origin` comes from no web page and is served, unless
@@ -38,15 +43,15 @@ pub enum Origins {
 pub struct LiveGuard(Arc<ArcSwap<Guard>>);
 
 impl LiveGuard {
-    /// Serves `hosts` and the listed `origins`, as [`Guard::new`] does.
+    /// Serves what `guard` does.
     #[must_use]
-    pub fn listed(hosts: &[String], origins: &[String]) -> Self {
-        Self(Arc::new(ArcSwap::from_pointee(Guard::new(hosts, Origins::Listed(origins.to_vec())))))
+    pub fn new(guard: Guard) -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(guard)))
     }
 
-    /// Serves these from the next request on.
-    pub fn replace(&self, hosts: &[String], origins: &[String]) {
-        self.0.store(Arc::new(Guard::new(hosts, Origins::Listed(origins.to_vec()))));
+    /// Serves the hosts and origins of this one from the next request on.
+    pub fn replace(&self, guard: Guard) {
+        self.0.store(Arc::new(guard));
     }
 
     /// What is served now.
@@ -96,7 +101,21 @@ impl Guard {
             Origins::Listed(listed) => Origins::Listed(listed.iter().map(|origin| normalized(origin)).collect()),
         };
         let any_host = hosts.iter().any(|host| host == ANY);
-        Self { any_host, hosts: hosts.iter().filter_map(|host| HostPort::parse(host)).collect(), origins }
+        let hosts = hosts.iter().filter_map(|host| HostPort::parse(host)).collect();
+        Self { any_host, hosts, origins, public_url: None }
+    }
+
+    /// Serves also requests to this host, at any port, and pages of this origin.
+    #[must_use]
+    pub fn with_public_url(mut self, url: Option<PublicUrl>) -> Self {
+        self.public_url = url;
+        self
+    }
+
+    /// The URL under which clients reach the listener, if it is known.
+    #[must_use]
+    pub fn public_url(&self) -> Option<&PublicUrl> {
+        self.public_url.as_ref()
     }
 
     /// Checks the host that a request names: by the authority of its target (`:authority` in HTTP/2), by `Host`, or by
@@ -138,7 +157,8 @@ impl Guard {
                 };
                 let page = normalized(origin);
                 let is_listed = || listed.iter().any(|one| *one == page || matches_loopback(one, &page));
-                let is_served = is_any() || is_listed() || is_own_loopback_page(&page, target, headers);
+                let is_public = || self.public_url.as_ref().is_some_and(|url| url.as_str() == page);
+                let is_served = is_any() || is_listed() || is_public() || is_own_loopback_page(&page, target, headers);
                 if is_served { Ok(Some(value)) } else { Err(refused) }
             }
         }
@@ -149,6 +169,7 @@ impl Guard {
             || named.host.is_loopback()
             || local.is_some_and(|local| named.host == Host::Address(local.to_canonical()))
             || self.hosts.iter().any(|host| host.host == named.host && (host.port.is_none() || host.port == named.port))
+            || self.public_url.as_ref().is_some_and(|url| url.host == named.host)
     }
 }
 

@@ -17,7 +17,7 @@ pub use accept::{
 };
 pub use connection::{Http1Limits, serve_http1};
 pub use connections::{Endable, Usage, UsageKind, peer_of};
-pub use guard::{Guard, LiveGuard, Origins, Rejection};
+pub use guard::{Guard, LiveGuard, Origins, PublicUrl, Rejection};
 pub use limit::{ConcurrencyLimit, Permit, WarningLimit};
 pub use socket::{ListeningSocket, SocketReceiver, SocketSender, sockets};
 pub use usage::ConnectionUse;

@@ -37,6 +37,9 @@ pub struct Credentials<'a> {
     pub headers: &'a HeaderMap,
     /// Its connection.
     pub connection: &'a ConnectionFacts,
+    /// The address whose share of limits it takes: that of the connection's other end, or the one that a trusted proxy has
+    /// forwarded; of IPv6 a network. `None` on a Unix socket.
+    pub client: Option<IpAddr>,
     /// The path of the endpoint that it came to, such as `/mcp`.
     pub endpoint: &'a str,
 }
@@ -46,6 +49,7 @@ impl fmt::Debug for Credentials<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials")
             .field("connection", self.connection)
+            .field("client", &self.client)
             .field("endpoint", &self.endpoint)
             .finish_non_exhaustive()
     }

@@ -136,6 +136,22 @@ async fn status_of(address: SocketAddr, request: &str) -> u16 {
 }
 
 #[tokio::test]
+async fn public_url_names_the_host_and_the_endpoint() {
+    let only = server(Era::Modern, Transport::Http, "only").await;
+    let (entries, listen) = ([only.entry("only")], free().to_string());
+    let gateway = Gateway::start_at_configured_addresses(&at(&listen, ANY, "", &entries)).await;
+    let page = "Host: mcp.example.com\r\nOrigin: https://mcp.example.com";
+    let status = async || status_of(gateway.mcp, &format!("GET /nothing HTTP/1.1\r\n{page}\r\n\r\n")).await;
+    assert_eq!(status().await, 403);
+    assert!(admin(&gateway, "/api/overview").await.contains(&format!("http://{}/mcp", gateway.mcp)));
+    let report = reload(&gateway, &at(&listen, ANY, r#""publicUrl":"https://mcp.example.com/","#, &entries)).await;
+    assert!(report.contains(r#""needsRestart": []"#), "{report}");
+    assert_eq!(status().await, 404);
+    let overview = admin(&gateway, "/api/overview").await;
+    assert!(overview.contains(r#""https://mcp.example.com/mcp""#), "{overview}");
+}
+
+#[tokio::test]
 async fn listeners_exchange_their_addresses() {
     let only = server(Era::Modern, Transport::Http, "only").await;
     let entries = [only.entry("only")];

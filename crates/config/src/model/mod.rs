@@ -22,7 +22,7 @@ use operators::{Admin, Telemetry};
 use rewriting::Naming;
 use secret::SealKey;
 use server::Server;
-use values::{ADDRESS, HOST, KEY, ORIGIN, PATH, PATTERN, loopback};
+use values::{ADDRESS, HOST, KEY, ORIGIN, PATH, PATTERN, PUBLIC_URL, loopback};
 
 options! {
     /// The configuration of one Fanlight process.
@@ -31,6 +31,11 @@ options! {
     options {
         /// Address and port for clients over HTTP.
         "listen" => listen: SocketAddr = loopback(8080), ADDRESS, example "${FANLIGHT_LISTEN:-127.0.0.1:8080}";
+        /// The URL under which clients reach `listen`: scheme, host and, if needed, port, such as `https://mcp.example.com`.
+        /// What is said of the endpoints is made from it, and never from what a request says. Its host is one of
+        /// `allowedHosts`, its pages are the listener's own. Default: the listen address where that is a loopback address,
+        /// else none.
+        "publicUrl" => public_url: Option<String> = None, Maybe(PUBLIC_URL), example "# https://mcp.example.com";
         /// Whether other processes may listen at `listen` and `admin.listen` at the same time (`SO_REUSEPORT`), so that a
         /// new process can take over from an old one.
         "reusePort" => reuse_port: bool = false, Flag;

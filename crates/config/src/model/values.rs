@@ -88,6 +88,24 @@ pub(crate) const HOST: Parsed<String> = Parsed {
     show: |host| json!(host),
 };
 
+/// The URL of a listener without a path: `scheme://host[:port]` in lower case, without a default port.
+pub(crate) const PUBLIC_URL: Parsed<String> = Parsed {
+    visible: Visible::Authority,
+    parse: |reader, text| {
+        // The origin of such a URL is all of it.
+        let is_url = |url: &String| (url.starts_with("http://") || url.starts_with("https://")) && !url.ends_with(":*");
+        let url = origin(&text.value).filter(is_url);
+        if url.is_none() {
+            let help = "write scheme and host, and a port if clients need it, such as `https://mcp.example.com`: no path, \
+                        query or user name";
+            // It may hold a password where none belongs.
+            reader.error(text.span, "this is not the URL of a listener", help);
+        }
+        url
+    },
+    show: |url| json!(url),
+};
+
 /// A key of 32 bytes.
 pub(crate) const KEY: Parsed<SealKey> = Parsed {
     visible: Visible::Nothing,

@@ -161,6 +161,12 @@ fn malformed_addresses_origins_hosts_and_keys_are_reported() {
         (with_server("allowedOrigins: ['https://e.com/x']"), "1:18 `https://e.com/x` is not an origin"),
         (with_server("allowedHosts: ['https://e.com']"), "1:16 `https://e.com` is not a host"),
         (with_server("allowedHosts: ['e.com:']"), "1:16 `e.com:` is not a host"),
+        (with_server("publicUrl: mcp.example.com"), "1:12 this is not the URL of a listener"),
+        (with_server("publicUrl: 'https://e.com/mcp'"), "1:12 this is not the URL of a listener"),
+        (with_server("publicUrl: 'https://ann:secret@e.com'"), "1:12 this is not the URL of a listener"),
+        (with_server("publicUrl: 'ws://e.com'"), "1:12 this is not the URL of a listener"),
+        (with_server("publicUrl: 'https://e.com/?a'"), "1:12 this is not the URL of a listener"),
+        (with_server("publicUrl: 'http://localhost:*'"), "1:12 this is not the URL of a listener"),
         (with_server("keys: [short]"), "1:8 this is not a key of 32 bytes"),
     ] {
         assert_eq!(errors(&text), [message], "{text}");

@@ -160,8 +160,10 @@ fn sse_transport_is_recognised_and_switched_off() {
 fn origins_and_hosts_have_one_form() {
     let config = good(&with_server(
         "allowedOrigins: ['HTTPS://App.Example.com:443/', 'http://h:81', 'vscode-webview://abc', '*']
-allowedHosts: [MCP.example.com, 'h:81', '[::1]:8080', '*']",
+allowedHosts: [MCP.example.com, 'h:81', '[::1]:8080', '*']
+publicUrl: HTTPS://MCP.example.com:443/",
     ));
+    assert_eq!(config.public_url.as_deref(), Some("https://mcp.example.com"));
     assert_eq!(config.allowed_origins, ["https://app.example.com", "http://h:81", "vscode-webview://abc", "*"]);
     assert_eq!(config.allowed_hosts, ["mcp.example.com", "h:81", "[::1]:8080", "*"]);
 }

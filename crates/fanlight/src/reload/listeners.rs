@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::Unusable;
-use crate::wiring::frontend_settings;
+use crate::wiring::{client_guard, frontend_settings};
 use crate::{admin, files};
 
 /// The listeners for clients and operators.
@@ -100,6 +100,13 @@ impl Listeners {
         self.clients.as_ref().and_then(Listener::address)
     }
 
+    /// The URL of clients, up to the path of their endpoint.
+    pub(crate) fn url(&self) -> Option<String> {
+        let address = self.address()?;
+        let public = self.guard.load().public_url().map(ToString::to_string);
+        Some(public.unwrap_or_else(|| format!("http://{address}")))
+    }
+
     /// Binds the addresses of `config` that are new.
     pub(crate) fn prepare(&self, config: &Config) -> Result<Change, Unusable> {
         let clients = self.clients.as_ref().and_then(|clients| clients.next_address(Some(config.listen)));
@@ -171,7 +178,11 @@ impl Listeners {
     pub(crate) async fn commit(&mut self, change: Change, config: &Config) -> Vec<Moved> {
         let Change { clients, operators } = change;
         let mut moved = Vec::new();
-        self.guard.replace(&config.allowed_hosts, &config.allowed_origins);
+        let address = match &clients {
+            Step::Keep => self.address(),
+            Step::Take(socket) => socket.as_ref().and_then(|socket| socket.local_address().ok()),
+        };
+        self.guard.replace(client_guard(config, address.unwrap_or(config.listen)));
         if let Some(limits) = &self.limits {
             limits.replace(&self.frontend_settings(config));
         }

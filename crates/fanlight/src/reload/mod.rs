@@ -298,8 +298,8 @@ impl Keeper {
 
 /// Where clients connect.
 fn endpoint(listeners: &Listeners, config: &Config) -> Arc<str> {
-    match listeners.address() {
-        Some(address) => format!("http://{address}{}", config.shown_path()).into(),
+    match listeners.url() {
+        Some(url) => format!("{url}{}", config.shown_path()).into(),
         None => "stdio".into(),
     }
 }

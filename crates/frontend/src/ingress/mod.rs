@@ -178,7 +178,8 @@ impl<C: Core> Ingress<C> {
         destination: &Destination<'_>,
         (headers, connection): (&HeaderMap, &ConnectionFacts),
     ) -> Result<Origin<'a>, Denial> {
-        let credentials = Credentials { headers, connection, endpoint: destination.resource };
+        let (client, endpoint) = (facts.peer_address(), destination.resource);
+        let credentials = Credentials { headers, connection, client, endpoint };
         let identity = self.settings.authenticate.authenticate(&credentials).outcome().await?;
         if !identity.may_use(destination.path) {
             return Err(Denial::Forbidden("this client may not use this endpoint".into()));

@@ -176,3 +176,17 @@ proptest! {
         let _ = normalized(&text);
     }
 }
+
+#[test]
+fn public_url_names_a_host_and_an_origin() {
+    let guard = guard(&[], &[]).with_public_url(PublicUrl::parse("https://mcp.example.com"));
+    for host in ["mcp.example.com", "MCP.example.com:8443"] {
+        assert_eq!(check(&guard, "/mcp", &[("host", host)]), Ok(None), "{host}");
+    }
+    assert_eq!(check(&guard, "/mcp", &[("host", "x.example.com")]), Err(403));
+    let of_page = |origin| check(&guard, "/mcp", &[("host", "mcp.example.com"), ("origin", origin)]);
+    assert!(of_page("https://mcp.example.com").is_ok() && of_page("https://mcp.example.com:443").is_ok());
+    for foreign in ["http://mcp.example.com", "https://mcp.example.com:8443", "https://example.com", "null"] {
+        assert_eq!(of_page(foreign), Err(403), "{foreign}");
+    }
+}

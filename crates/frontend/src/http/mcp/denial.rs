@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::Core;
-use fanlight_identity::Denial;
+use fanlight_identity::{Denial, resource_url};
 use fanlight_protocol::{Json, Method as McpMethod, RpcError, code, partial};
 use http::header::{EXPECT, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, Response, StatusCode};
@@ -20,7 +20,7 @@ use super::super::reply::{Refusal, ReplyBody};
 use super::super::{body, page};
 use super::Endpoint;
 use crate::ingress::Destination;
-use crate::protection::{Operation, Protection, ScopePolicy};
+use crate::protection::{Operation, ScopePolicy};
 
 /// The most bytes of a body in which the id of a denied request is looked for.
 const ID_WITHIN: usize = 4 << 10;
@@ -37,16 +37,15 @@ impl<C: Core> Endpoint<C> {
         tracing::debug!(reason = %denial, "request denied");
         let status = status(denial);
         let mut response = if page::is_wanted(arrived.head) && status.is_client_error() {
-            let protection = self.settings.protection.load();
-            let url = protection.url_of(destination.resource);
+            let (protection, guard) = (self.settings.protection.load(), self.settings.guard.load());
+            let url = guard.public_url().map(|url| resource_url(url.as_str(), destination.resource));
             page::of_denied(status, denial, url.as_deref(), protection.authorization_servers())
         } else {
             let id = self.id_of_denied(arrived, body).await;
             Refusal::new(status, error(denial)).of_request(id).into_response()
         };
-        let protection = self.settings.protection.load();
         let headers = response.headers_mut();
-        if let Some(challenge) = challenge(denial, &protection, arrived, destination) {
+        if let Some(challenge) = self.challenge(denial, arrived, destination) {
             headers.insert(WWW_AUTHENTICATE, challenge);
         }
         if let Denial::Throttled { retry_after } = denial {
@@ -83,12 +82,40 @@ impl<C: Core> Endpoint<C> {
     /// The response to a request that is refused, with the challenge for one that needs further scopes.
     pub(super) fn refused(&self, refusal: Box<Refusal>, destination: &Destination<'_>) -> Response<ReplyBody> {
         let Some(required) = refusal.required_scopes() else { return refusal.into_response() };
-        let metadata = self.settings.protection.load().metadata_url(destination.resource);
+        let metadata = self.metadata_url(destination);
         let error = Some(("insufficient_scope", refusal.message()));
         let challenge = Challenge { error, scopes: required, metadata: metadata.as_deref() }.to_value();
         let mut response = refusal.into_response();
         response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
         response
+    }
+
+    fn metadata_url(&self, destination: &Destination<'_>) -> Option<String> {
+        let guard = self.settings.guard.load();
+        self.settings.protection.load().metadata_url(guard.public_url(), destination.resource)
+    }
+
+    fn challenge(
+        &self,
+        denial: &Denial,
+        arrived: &Arrived<'_>,
+        destination: &Destination<'_>,
+    ) -> Option<HeaderValue> {
+        let (description, metadata) = (denial.to_string(), self.metadata_url(destination));
+        let scopes = match denial {
+            // Keys have their scopes from the start.
+            Denial::Missing | Denial::Invalid(_) if metadata.is_some() => {
+                wanted_scopes(self.settings.protection.load().scopes_at(destination.path), arrived)
+            }
+            _ => Vec::new(),
+        };
+        let error = match denial {
+            Denial::Missing => None,
+            Denial::Invalid(_) => Some(("invalid_token", description.as_str())),
+            Denial::Malformed(_) => Some(("invalid_request", description.as_str())),
+            Denial::Forbidden(_) | Denial::Throttled { .. } | Denial::Unavailable(_) => return None,
+        };
+        Some(Challenge { error, scopes: &scopes, metadata: metadata.as_deref() }.to_value())
     }
 }
 
@@ -110,30 +137,6 @@ fn error(denial: &Denial) -> RpcError {
         Denial::Unavailable(_) => code::INTERNAL,
     };
     RpcError::new(code, denial.to_string())
-}
-
-fn challenge(
-    denial: &Denial,
-    protection: &Protection,
-    arrived: &Arrived<'_>,
-    destination: &Destination<'_>,
-) -> Option<HeaderValue> {
-    let description = denial.to_string();
-    let metadata = protection.metadata_url(destination.resource);
-    let scopes = match denial {
-        // Keys have their scopes from the start.
-        Denial::Missing | Denial::Invalid(_) if metadata.is_some() => {
-            wanted_scopes(protection.scopes_at(destination.path), arrived)
-        }
-        _ => Vec::new(),
-    };
-    let error = match denial {
-        Denial::Missing => None,
-        Denial::Invalid(_) => Some(("invalid_token", description.as_str())),
-        Denial::Malformed(_) => Some(("invalid_request", description.as_str())),
-        Denial::Forbidden(_) | Denial::Throttled { .. } | Denial::Unavailable(_) => return None,
-    };
-    Some(Challenge { error, scopes: &scopes, metadata: metadata.as_deref() }.to_value())
 }
 
 /// The scopes that a client is to ask for: those of its operation, if its headers name that, else those for the usual

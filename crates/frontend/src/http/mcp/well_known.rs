@@ -4,6 +4,7 @@
 //! Source: RFC 9728, 2 and 3; 2026-07-28 basic/authorization/authorization-server-discovery.
 
 use fanlight_canonical::Core;
+use fanlight_identity::resource_url;
 use fanlight_protocol::json::{ArrayBuilder, Chunks, ObjectBuilder};
 use fanlight_protocol::{Json, RpcError, code};
 use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
@@ -39,11 +40,10 @@ impl<C: Core> Endpoint<C> {
         let protection = self.settings.protection.load();
         let suffix = head.uri.path().strip_prefix(WELL_KNOWN);
         let suffix = suffix.filter(|suffix| suffix.is_empty() || suffix.starts_with('/'));
-        let found = suffix.and_then(|suffix| {
-            protection.resource_paths(suffix).find_map(|path| {
-                let (resource, endpoint) = self.resource_at(path)?;
-                document(&protection, &resource, &endpoint)
-            })
+        let guard = self.settings.guard.load();
+        let resource = suffix.and_then(|path| self.resource_at(path));
+        let found = resource.zip(guard.public_url()).and_then(|((resource, endpoint), public_url)| {
+            document(&protection, &resource_url(public_url.as_str(), &resource), &endpoint)
         });
         let Some(document) = found else {
             let error = RpcError::new(code::INVALID_REQUEST, "nothing is served here");
@@ -77,24 +77,26 @@ impl<C: Core> Endpoint<C> {
     }
 }
 
-/// The metadata of the resource at a path; `None` if it has none.
-fn document(protection: &Protection, resource: &str, endpoint: &str) -> Option<Json> {
+/// The metadata of the resource at `url`, which is that of the endpoint at the path `endpoint`; `None` if it has none.
+fn document(protection: &Protection, url: &str, endpoint: &str) -> Option<Json> {
     let servers = protection.authorization_servers();
-    let url = protection.url_of(resource).filter(|_| !servers.is_empty())?;
+    if servers.is_empty() {
+        return None;
+    }
     let list = |items: &mut dyn Iterator<Item = &str>| {
         let mut list = ArrayBuilder::default();
         items.for_each(|item| list.push(&Json::string(item)));
         list.finish()
     };
     let mut document = ObjectBuilder::new();
-    document.string("resource", &url);
+    document.string("resource", url);
     document.member("authorization_servers", &list(&mut servers.iter().map(String::as_str)));
     let scopes = joined(&protection.scopes_at(endpoint).usual());
     if !scopes.is_empty() {
         document.member("scopes_supported", &list(&mut scopes.split(' ')));
     }
     document.member("bearer_methods_supported", &list(&mut std::iter::once("header")));
-    let name = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
+    let name = url.split_once("://").map_or(url, |(_, rest)| rest);
     document.string("resource_name", &format!("MCP server {name}"));
     Some(document.finish())
 }

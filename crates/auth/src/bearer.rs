@@ -1,0 +1,131 @@
+//! Bearer credentials: what `Authorization: Bearer …` shows (RFC 6750, 2.1). Tokens are read from this field alone, never
+//! from a URL or a body (2026-07-28 basic/authorization, Token Requirements).
+
+use std::fmt;
+
+use fanlight_identity::Denial;
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+
+/// Longer credentials are not looked at. Access tokens have a few kilobytes at most, and each is hashed or decoded.
+pub(crate) const MAX_LENGTH: usize = 16 << 10;
+
+/// What keys that `fanlight keys new` prints begin with. Other bearer credentials are access tokens.
+pub(crate) const KEY_PREFIX: &str = "fanlight_";
+
+/// The credentials of one request: a `token68` (RFC 9110, 11.2) of at most [`MAX_LENGTH`] bytes, otherwise unverified.
+#[derive(Clone, Copy)]
+pub(crate) struct Bearer<'a>(&'a str);
+
+impl<'a> Bearer<'a> {
+    /// The credentials that a request shows; `None` if it has no `Authorization`.
+    ///
+    /// # Errors
+    ///
+    /// If it has several, or one of another scheme or form.
+    pub(crate) fn shown_in(headers: &'a HeaderMap) -> Result<Option<Self>, Denial> {
+        let mut fields = headers.get_all(AUTHORIZATION).iter();
+        let Some(field) = fields.next() else { return Ok(None) };
+        if fields.next().is_some() {
+            return Err(Denial::Malformed("there is more than one Authorization header".into()));
+        }
+        let is_malformed = || Denial::Malformed("the Authorization header is malformed".into());
+        let field = field.to_str().map_err(|_| is_malformed())?;
+        let (scheme, credentials) = field.split_once(' ').unwrap_or((field, ""));
+        if !scheme.eq_ignore_ascii_case("bearer") {
+            // Another scheme is answered as no credentials are (RFC 6750, 3.1).
+            return Err(Denial::Missing);
+        }
+        let token = credentials.trim_start_matches(' ');
+        if token.len() > MAX_LENGTH {
+            return Err(Denial::Invalid("the token is too long".into()));
+        }
+        if is_token68(token) { Ok(Some(Self(token))) } else { Err(is_malformed()) }
+    }
+
+    /// Whether these are a key rather than an access token.
+    pub(crate) fn is_key(self) -> bool {
+        self.0.starts_with(KEY_PREFIX)
+    }
+
+    /// The credentials themselves: a secret.
+    #[allow(dead_code, reason = "read by the methods")]
+    pub(crate) fn expose(self) -> &'a str {
+        self.0
+    }
+}
+
+impl fmt::Debug for Bearer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+fn is_token68(text: &str) -> bool {
+    let characters = text.trim_end_matches('=');
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/".contains(&byte);
+    !characters.is_empty() && characters.bytes().all(is_allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn shown(fields: &[&[u8]]) -> Result<Option<String>, Denial> {
+        let mut headers = HeaderMap::new();
+        for field in fields {
+            headers.append(AUTHORIZATION, HeaderValue::from_bytes(field).unwrap());
+        }
+        Ok(Bearer::shown_in(&headers)?.map(|bearer| bearer.expose().to_owned()))
+    }
+
+    #[test]
+    fn credentials_are_those_of_the_only_bearer_field() {
+        assert_eq!(shown(&[]), Ok(None));
+        assert_eq!(shown(&[b"Bearer abc.DEF-_~+/09=="]), Ok(Some("abc.DEF-_~+/09==".to_owned())));
+        assert_eq!(shown(&[b"bEARER   x"]), Ok(Some("x".to_owned())));
+    }
+
+    #[test]
+    fn malformed_fields_are_refused() {
+        let malformed: &[&[&[u8]]] = &[
+            &[b"Bearer a", b"Bearer a"],
+            &[b"Bearer a", b"Basic b"],
+            &[b"Bearer"],
+            &[b"Bearer "],
+            &[b"Bearer =="],
+            &[b"Bearer a b"],
+            &[b"Bearer a,Bearer b"],
+            &[b"Bearer a=b"],
+            &[b"Bearer \"a\""],
+            &[b"Bearer a\t"],
+            &[b"Bearer \xffa"],
+            &[b"\xff"],
+        ];
+        for fields in malformed {
+            assert!(matches!(shown(fields), Err(Denial::Malformed(_))), "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn other_schemes_show_nothing() {
+        for field in ["Basic YTpi", "DPoP abc", "Bearerx abc", "Bearer\tabc", "", "abc", "Negotiate"] {
+            assert_eq!(shown(&[field.as_bytes()]), Err(Denial::Missing), "{field:?}");
+        }
+    }
+
+    #[test]
+    fn long_credentials_are_invalid() {
+        let token = |length| format!("Bearer {}", "x".repeat(length));
+        assert!(shown(&[token(MAX_LENGTH).as_bytes()]).is_ok());
+        assert!(matches!(shown(&[token(MAX_LENGTH + 1).as_bytes()]), Err(Denial::Invalid(_))));
+    }
+
+    #[test]
+    fn credentials_are_not_printed() {
+        let headers = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_static("Bearer secret"))]);
+        assert_eq!(format!("{:?}", Bearer::shown_in(&headers)), "Ok(Some(***))");
+    }
+}
