@@ -99,7 +99,10 @@ mod tests {
              resource_metadata=\"https://a.example/.well-known/oauth-protected-resource/mcp\""
         );
         assert_eq!(Challenge::default().to_value(), "Bearer");
-        assert_eq!(Challenge { scopes: &scopes, ..Challenge::default() }.to_value(), "Bearer scope=\"mcp:read mcp:call\"");
+        assert_eq!(
+            Challenge { scopes: &scopes, ..Challenge::default() }.to_value(),
+            "Bearer scope=\"mcp:read mcp:call\""
+        );
     }
 
     #[test]

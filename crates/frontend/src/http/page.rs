@@ -17,9 +17,8 @@ const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; f
 pub(super) fn is_wanted(head: &Parts) -> bool {
     let accepted = head.headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let mut ranges = accepted.flat_map(|value| value.split(','));
-    let is_html = |range: &str| {
-        range.split(';').next().is_some_and(|essence| essence.trim().eq_ignore_ascii_case("text/html"))
-    };
+    let is_html =
+        |range: &str| range.split(';').next().is_some_and(|essence| essence.trim().eq_ignore_ascii_case("text/html"));
     matches!(head.method, Method::GET | Method::HEAD) && ranges.any(is_html)
 }
 

@@ -53,7 +53,8 @@ impl<C: Core> Ingress<C> {
         let protection = Arc::clone(&self.settings.protection.load());
         let endpoint = origin.holder.endpoint();
         let policy = protection.scopes_at(endpoint.path().map_or(self.settings.path.as_str(), |path| path));
-        let check = |operation| policy.check(&origin.identity.scopes, operation).map_err(|required| insufficient(&required));
+        let check =
+            |operation| policy.check(&origin.identity.scopes, operation).map_err(|required| insufficient(&required));
         match method {
             Method::CallTool if policy.depends_on_tools() => match self.tool_names(params, endpoint, trace).await {
                 Some([given, listed]) => check(Operation::Tool(&[&given, &listed])),
@@ -67,7 +68,7 @@ impl<C: Core> Ingress<C> {
     /// The name of the tool as the client gives it, and as lists have it: the client may use its server's own. `None` if
     /// no list has it, so that only its server knows which tool it is.
     async fn tool_names(&self, params: &Params, endpoint: &Endpoint, trace: &Parent) -> Option<[String; 2]> {
-        let given = params.name().as_ref().and_then(Value::as_str)?.into_owned();
+        let given = params.name().and_then(Value::as_str)?.into_owned();
         let tool = self.core.tool(&given, endpoint, trace).await?;
         let listed = tool.get("name")?.as_str()?.into_owned();
         Some([given, listed])

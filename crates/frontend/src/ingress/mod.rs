@@ -16,7 +16,7 @@ use fanlight_canonical::{Core, Endpoint, Holder, Peer};
 use fanlight_identity::{ConnectionFacts, Credentials, Denial, Identity};
 use fanlight_protocol::message::Sender;
 use fanlight_protocol::{Era, Json, Message, MessageError, Request, Response, Revision};
-use fanlight_protocol::RpcError;
+use fanlight_protocol::{RpcError, code};
 use fanlight_telemetry::{ServerSpan, TrustInbound, without_trace_context};
 use http::HeaderMap;
 use tokio::sync::OwnedSemaphorePermit;

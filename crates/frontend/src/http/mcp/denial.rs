@@ -95,12 +95,7 @@ impl<C: Core> Endpoint<C> {
         self.settings.protection.load().metadata_url(guard.public_url(), destination.resource)
     }
 
-    fn challenge(
-        &self,
-        denial: &Denial,
-        arrived: &Arrived<'_>,
-        destination: &Destination<'_>,
-    ) -> Option<HeaderValue> {
+    fn challenge(&self, denial: &Denial, arrived: &Arrived<'_>, destination: &Destination<'_>) -> Option<HeaderValue> {
         let (description, metadata) = (denial.to_string(), self.metadata_url(destination));
         let scopes = match denial {
             // Keys have their scopes from the start.

@@ -94,7 +94,9 @@ impl<C: Core> Serve for Endpoint<C> {
                             Ok(origin) => Ok(origin),
                             Err(denial) => Err(Box::pin(self.deny(&denial, &arrived, &destination, &mut body)).await),
                         },
-                        Some(name) => Err(Box::pin(self.refuse_ambiguous(name, &arrived, &destination, &mut body)).await),
+                        Some(name) => {
+                            Err(Box::pin(self.refuse_ambiguous(name, &arrived, &destination, &mut body)).await)
+                        }
                     };
                     match identified {
                         Err(response) => response,

@@ -85,7 +85,9 @@ fn document(protection: &Protection, url: &str, endpoint: &str) -> Option<Json> 
     }
     let list = |items: &mut dyn Iterator<Item = &str>| {
         let mut list = ArrayBuilder::default();
-        items.for_each(|item| list.push(&Json::string(item)));
+        for item in items {
+            list.push(&Json::string(item));
+        }
         list.finish()
     };
     let mut document = ObjectBuilder::new();
