@@ -4,49 +4,123 @@ use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use fanlight_identity::{Authenticate, Authentication, Credentials, Denial};
+use fanlight_identity::{Authenticate, Authentication, Credentials, Denial, Identity};
+use tokio_util::sync::CancellationToken;
 
 use crate::bearer::Bearer;
+use crate::certificate::Certificates;
+use crate::keys::Keys;
+use crate::proxy::Proxy;
+use crate::settings::Settings;
+use crate::socket::SocketUsers;
 
 /// One way in which bearer credentials show who clients are.
 pub(crate) trait BearerMethod: Send + Sync + fmt::Debug {
     /// The identity behind `bearer`, which `credentials` show.
     fn authenticate<'a>(self: Arc<Self>, bearer: Bearer<'a>, credentials: &Credentials<'a>) -> Authentication<'a>;
-
-    /// Ends the identities that it has shown and its successor does not accept.
-    #[allow(dead_code, reason = "called with the first reload of methods")]
-    fn revoke_all(&self);
 }
 
-/// One way in which clients show who they are, other than by bearer credentials.
-pub(crate) trait Method: Send + Sync + fmt::Debug {
-    /// The identity that a request shows in this way; `None` if it shows none in this way. What is shown and not accepted
-    /// is denied: another method is not asked then.
-    fn authenticate<'a>(self: Arc<Self>, credentials: &Credentials<'a>) -> Option<Authentication<'a>>;
-
-    /// Ends the identities that it has shown and its successor does not accept.
-    #[allow(dead_code, reason = "called with the first reload of methods")]
-    fn revoke_all(&self);
-}
-
-/// The methods in force.
+/// Tells who clients are, as the configuration in force says. The default denies every request.
 #[derive(Debug, Default)]
-pub(crate) struct Methods {
+pub struct Authenticator {
+    policy: ArcSwap<Policy>,
+}
+
+#[derive(Debug)]
+enum Policy {
+    /// Clients are not authenticated: all of them are this one.
+    Open(Arc<Identity>),
+    Methods(Methods),
+}
+
+/// The methods in force. The first that a request shows something for decides: what is shown and not accepted is denied,
+/// and no other method is asked.
+#[derive(Debug, Default)]
+struct Methods {
     /// For bearer credentials that are keys.
-    keys: Option<Arc<dyn BearerMethod>>,
+    keys: Option<Arc<Keys>>,
     /// For all other bearer credentials.
     tokens: Option<Arc<dyn BearerMethod>>,
-    /// Asked in this order where no bearer credentials are shown.
-    others: Vec<Arc<dyn Method>>,
+    certificates: Option<Arc<Certificates>>,
+    proxy: Option<Arc<Proxy>>,
+    socket: Option<Arc<SocketUsers>>,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self::Methods(Methods::default())
+    }
+}
+
+impl Authenticator {
+    /// One with these methods; without settings, clients are not authenticated.
+    #[must_use]
+    pub fn new(settings: Option<&Settings>) -> Self {
+        Self { policy: ArcSwap::from_pointee(Policy::after(&Policy::default(), settings)) }
+    }
+
+    /// Puts other settings in force, and revokes the identities that they do not accept any more. What has not changed keeps
+    /// what it knows. Only one task may call this.
+    pub fn replace(&self, settings: Option<&Settings>) {
+        let new = Arc::new(Policy::after(&self.policy.load(), settings));
+        let old = self.policy.swap(Arc::clone(&new));
+        // After the exchange: a client that is thrown out and returns at once is answered by the new settings.
+        old.revoke_except(&new);
+    }
+}
+
+impl Policy {
+    /// What follows this with other settings.
+    fn after(&self, settings: Option<&Settings>) -> Self {
+        let none = Methods::default();
+        match (self, settings) {
+            (Self::Open(everyone), None) => Self::Open(Arc::clone(everyone)),
+            (Self::Methods(_), None) => Self::Open(Arc::new(Identity::anonymous())),
+            (Self::Open(_), Some(settings)) => Self::Methods(none.after(settings)),
+            (Self::Methods(methods), Some(settings)) => Self::Methods(methods.after(settings)),
+        }
+    }
+
+    /// Revokes the identities that `new` does not accept.
+    fn revoke_except(&self, new: &Self) {
+        let none = Methods::default();
+        match (self, new) {
+            (Self::Open(_), Self::Open(_)) => {}
+            (Self::Open(everyone), Self::Methods(_)) => everyone.validity.revoked.cancel(),
+            (Self::Methods(old), Self::Open(_)) => old.revoke_except(&none),
+            (Self::Methods(old), Self::Methods(new)) => old.revoke_except(new),
+        }
+    }
 }
 
 impl Methods {
-    fn authenticate<'a>(&self, credentials: &Credentials<'a>) -> Authentication<'a> {
-        let shown = match self.bearer(credentials) {
-            Some(shown) => Some(shown),
-            None => self.others.iter().find_map(|method| Arc::clone(method).authenticate(credentials)),
+    fn after(&self, settings: &Settings) -> Self {
+        Self {
+            keys: Keys::after(self.keys.as_deref(), settings.keys.as_deref()).map(Arc::new),
+            tokens: None,
+            certificates: Certificates::after(self.certificates.as_ref(), settings.certificates.as_ref()),
+            proxy: Proxy::after(self.proxy.as_ref(), settings.proxy.as_ref()),
+            socket: SocketUsers::after(self.socket.as_ref(), settings.socket.as_ref()),
+        }
+    }
+
+    fn revoke_except(&self, new: &Self) {
+        if let Some(keys) = &self.keys {
+            keys.revoke_except(new.keys.as_deref());
+        }
+        revoke_unless_same(self.certificates.as_ref(), new.certificates.as_ref(), |old| &old.revoked);
+        revoke_unless_same(self.proxy.as_ref(), new.proxy.as_ref(), |old| &old.revoked);
+        revoke_unless_same(self.socket.as_ref(), new.socket.as_ref(), |old| &old.revoked);
+    }
+
+    fn authenticate<'a>(&self, credentials: &Credentials<'a>) -> Option<Authentication<'a>> {
+        let others = || {
+            let certificate = self.certificates.as_ref().and_then(|all| all.identity(credentials));
+            let proxy = || self.proxy.as_ref().and_then(|proxy| proxy.identity(credentials));
+            let socket = || self.socket.as_ref().and_then(|users| users.identity(credentials));
+            certificate.or_else(proxy).or_else(socket).map(Authentication::Ready)
         };
-        shown.unwrap_or(Authentication::Ready(Err(Denial::Missing)))
+        self.bearer(credentials).or_else(others)
     }
 
     /// The identity that `Authorization` shows; `None` if it is absent. Where neither keys nor tokens are configured, it is
@@ -59,103 +133,170 @@ impl Methods {
             Ok(bearer) => bearer?,
             Err(denial) => return Some(Authentication::Ready(Err(denial))),
         };
-        let method = if bearer.is_key() { &self.keys } else { &self.tokens };
-        Some(match method {
-            Some(method) => Arc::clone(method).authenticate(bearer, credentials),
-            None => Authentication::Ready(Err(Denial::Invalid("credentials of this kind are not accepted".into()))),
+        let unknown =
+            || Authentication::Ready(Err(Denial::Invalid("credentials of this kind are not accepted".into())));
+        Some(match bearer.is_key() {
+            true => {
+                self.keys.as_ref().map_or_else(unknown, |keys| Authentication::Ready(keys.identity(bearer.expose())))
+            }
+            false => {
+                self.tokens.as_ref().map_or_else(unknown, |tokens| Arc::clone(tokens).authenticate(bearer, credentials))
+            }
         })
     }
 }
 
-/// Tells who clients are, by the methods in force. Each request that shows nothing is denied.
-#[derive(Debug, Default)]
-pub struct Authenticator {
-    methods: ArcSwap<Methods>,
-}
-
 impl Authenticate for Authenticator {
     fn authenticate<'a>(&'a self, credentials: &Credentials<'a>) -> Authentication<'a> {
-        self.methods.load().authenticate(credentials)
+        let policy = self.policy.load();
+        let methods = match &**policy {
+            Policy::Open(everyone) => return Authentication::Ready(Ok(Arc::clone(everyone))),
+            Policy::Methods(methods) => methods,
+        };
+        let endpoint = credentials.endpoint;
+        match methods.authenticate(credentials) {
+            None => Authentication::Ready(Err(Denial::Missing)),
+            Some(Authentication::Ready(outcome)) => Authentication::Ready(at_endpoint(outcome, endpoint)),
+            Some(Authentication::Pending(outcome)) => {
+                Authentication::Pending(Box::pin(async move { at_endpoint(outcome.await, endpoint) }))
+            }
+        }
+    }
+}
+
+/// Revokes what a method has shown, if it is off or has other settings now.
+fn revoke_unless_same<M>(old: Option<&Arc<M>>, new: Option<&Arc<M>>, revoked: fn(&M) -> &CancellationToken) {
+    if let Some(old) = old.filter(|old| !new.is_some_and(|new| Arc::ptr_eq(old, new))) {
+        revoked(old).cancel();
+    }
+}
+
+/// Denies a client an endpoint that its credentials are not for.
+fn at_endpoint(outcome: Result<Arc<Identity>, Denial>, endpoint: &str) -> Result<Arc<Identity>, Denial> {
+    let identity = outcome?;
+    match identity.may_use(endpoint) {
+        true => Ok(identity),
+        false => Err(Denial::Forbidden("these credentials are for other endpoints".into())),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use fanlight_identity::{ConnectionFacts, Identity};
-    use http::header::AUTHORIZATION;
+    use std::net::SocketAddr;
+
+    use fanlight_identity::{ConnectionFacts, SocketPeer, Source};
     use http::{HeaderMap, HeaderValue};
 
     use super::*;
+    use crate::keys::{self, NewKey};
+    use crate::settings::{Grant, KeySettings, ProxySettings, SocketSettings};
 
-    /// A method that accepts everything and names what has accepted it.
-    #[derive(Debug)]
-    struct Accepting(&'static str);
-
-    impl Accepting {
-        fn identity(&self) -> Authentication<'static> {
-            Authentication::Ready(Ok(Arc::new(Identity { name: Arc::from(self.0), ..Identity::anonymous() })))
+    /// What a request of these headers and this connection is.
+    fn outcome(
+        authenticator: &Authenticator,
+        headers: &[(&'static str, &str)],
+        connection: &ConnectionFacts,
+    ) -> Result<Arc<Identity>, Denial> {
+        let fields = headers.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_str(value).unwrap()));
+        let headers: HeaderMap = fields.collect();
+        let credentials = Credentials { headers: &headers, connection, client: None, endpoint: "/mcp" };
+        match authenticator.authenticate(&credentials) {
+            Authentication::Ready(outcome) => outcome,
+            Authentication::Pending(_) => panic!("no issuer has to be asked"),
         }
     }
 
-    impl BearerMethod for Accepting {
-        fn authenticate<'a>(self: Arc<Self>, _: Bearer<'a>, _: &Credentials<'a>) -> Authentication<'a> {
-            self.identity()
+    fn with_key(key: &NewKey) -> KeySettings {
+        KeySettings {
+            name: "ci".to_owned(),
+            digest: keys::digest(key.text()),
+            expires: None,
+            grant: Grant::default(),
+            endpoints: None,
         }
-
-        fn revoke_all(&self) {}
     }
 
-    impl Method for Accepting {
-        fn authenticate<'a>(self: Arc<Self>, _: &Credentials<'a>) -> Option<Authentication<'a>> {
-            Some(self.identity())
-        }
-
-        fn revoke_all(&self) {}
+    fn proxy_and_socket() -> Settings {
+        let from = vec!["10.0.0.0/8".parse().unwrap()];
+        let header = http::HeaderName::from_static("x-forwarded-user");
+        let proxy = Some(ProxySettings { header, groups: None, from, scopes: None });
+        Settings { proxy, socket: Some(SocketSettings::default()), ..Settings::default() }
     }
 
-    async fn outcome(methods: Methods, authorization: Option<&str>) -> Result<String, Denial> {
-        let mut headers = HeaderMap::new();
-        authorization.map(|field| headers.insert(AUTHORIZATION, HeaderValue::from_str(field).unwrap()));
+    #[test]
+    fn request_that_shows_nothing_is_denied() {
         let connection = ConnectionFacts::default();
-        let credentials = Credentials { headers: &headers, connection: &connection, client: None, endpoint: "/mcp" };
-        let authenticator = Authenticator { methods: ArcSwap::from_pointee(methods) };
-        authenticator.authenticate(&credentials).outcome().await.map(|identity| identity.name.to_string())
+        assert_eq!(outcome(&Authenticator::default(), &[], &connection).unwrap_err(), Denial::Missing);
+        let settings = Settings { keys: Some(Vec::new()), ..proxy_and_socket() };
+        assert_eq!(outcome(&Authenticator::new(Some(&settings)), &[], &connection).unwrap_err(), Denial::Missing);
     }
 
-    fn all() -> Methods {
-        Methods {
-            keys: Some(Arc::new(Accepting("key"))),
-            tokens: Some(Arc::new(Accepting("token"))),
-            others: vec![Arc::new(Accepting("certificate")), Arc::new(Accepting("proxy"))],
+    #[test]
+    fn first_thing_shown_decides() {
+        let key = NewKey::make().unwrap();
+        let settings = Settings { keys: Some(vec![with_key(&key)]), ..proxy_and_socket() };
+        let authenticator = Authenticator::new(Some(&settings));
+        let (peer, socket) = (SocketAddr::from(([10, 1, 2, 3], 99)), SocketPeer { user: 7, group: 8 });
+        let proxied = ConnectionFacts { peer: Some(peer), socket: Some(socket), ..ConnectionFacts::default() };
+        let good = format!("Bearer {}", key.text());
+        let source = |headers: &[_]| outcome(&authenticator, headers, &proxied).map(|identity| identity.source);
+        assert_eq!(source(&[("authorization", &good), ("x-forwarded-user", "ann")]), Ok(Source::Key));
+        assert_eq!(source(&[("x-forwarded-user", "ann")]), Ok(Source::Proxy));
+        assert_eq!(source(&[]), Ok(Source::Socket));
+        // A wrong key is not excused by what else is shown.
+        for wrong in ["Bearer nonsense", "Bearer fanlight_x", "Bearer", "Bearer ", "Basic YTpi", ""] {
+            assert!(source(&[("authorization", wrong), ("x-forwarded-user", "ann")]).is_err(), "{wrong}");
         }
     }
 
-    #[tokio::test]
-    async fn request_that_shows_nothing_is_denied() {
-        assert_eq!(outcome(Methods::default(), None).await, Err(Denial::Missing));
-        assert_eq!(outcome(Methods { others: vec![], ..all() }, None).await, Err(Denial::Missing));
+    #[test]
+    fn authorization_is_not_read_where_neither_keys_nor_tokens_are_configured() {
+        let authenticator = Authenticator::new(Some(&proxy_and_socket()));
+        let local = ConnectionFacts { socket: Some(SocketPeer { user: 7, group: 8 }), ..ConnectionFacts::default() };
+        let identity = outcome(&authenticator, &[("authorization", "Basic YTpi")], &local).unwrap();
+        assert_eq!(identity.source, Source::Socket);
     }
 
-    #[tokio::test]
-    async fn bearer_credentials_are_keys_by_their_prefix_and_else_tokens() {
-        assert_eq!(outcome(all(), Some("Bearer fanlight_x")).await.unwrap(), "key");
-        assert_eq!(outcome(all(), Some("bearer Fanlight_x")).await.unwrap(), "token");
-        assert_eq!(outcome(all(), None).await.unwrap(), "certificate");
+    #[test]
+    fn credentials_for_one_endpoint_are_refused_at_others() {
+        let key = NewKey::make().unwrap();
+        let endpoints = Some(vec!["/mcp/readers".to_owned()]);
+        let settings =
+            Settings { keys: Some(vec![KeySettings { endpoints, ..with_key(&key) }]), ..Settings::default() };
+        let authenticator = Authenticator::new(Some(&settings));
+        let header = format!("Bearer {}", key.text());
+        let outcome = outcome(&authenticator, &[("authorization", &header)], &ConnectionFacts::default());
+        assert!(matches!(outcome, Err(Denial::Forbidden(_))), "{outcome:?}");
     }
 
-    #[tokio::test]
-    async fn authorization_that_is_not_accepted_is_never_passed_over() {
-        assert_eq!(outcome(all(), Some("Basic YTpi")).await, Err(Denial::Missing));
-        assert!(matches!(outcome(all(), Some("Bearer a b")).await, Err(Denial::Malformed(_))));
-        let without_keys = Methods { keys: None, ..all() };
-        assert!(matches!(outcome(without_keys, Some("Bearer fanlight_x")).await, Err(Denial::Invalid(_))));
-        let without_tokens = Methods { tokens: None, ..all() };
-        assert!(matches!(outcome(without_tokens, Some("Bearer x")).await, Err(Denial::Invalid(_))));
+    #[test]
+    fn methods_that_are_switched_off_revoke_their_identities() {
+        let authenticator = Authenticator::new(Some(&proxy_and_socket()));
+        let peer = SocketAddr::from(([10, 1, 2, 3], 99));
+        let proxied = ConnectionFacts { peer: Some(peer), ..ConnectionFacts::default() };
+        let local = ConnectionFacts { socket: Some(SocketPeer { user: 7, group: 8 }), ..ConnectionFacts::default() };
+        let ann = outcome(&authenticator, &[("x-forwarded-user", "ann")], &proxied).unwrap();
+        let user = outcome(&authenticator, &[], &local).unwrap();
+        authenticator.replace(Some(&proxy_and_socket()));
+        assert!(!ann.validity.revoked.is_cancelled() && !user.validity.revoked.is_cancelled());
+        authenticator.replace(Some(&Settings { proxy: None, ..proxy_and_socket() }));
+        assert!(ann.validity.revoked.is_cancelled() && !user.validity.revoked.is_cancelled());
+        let less = SocketSettings { scopes: Some(vec!["mcp:read".to_owned()]) };
+        authenticator.replace(Some(&Settings { socket: Some(less), ..proxy_and_socket() }));
+        assert!(user.validity.revoked.is_cancelled());
     }
 
-    #[tokio::test]
-    async fn authorization_is_not_read_where_neither_keys_nor_tokens_are_configured() {
-        let neither = Methods { keys: None, tokens: None, ..all() };
-        assert_eq!(outcome(neither, Some("Basic YTpi")).await.unwrap(), "certificate");
+    #[test]
+    fn anonymous_clients_are_revoked_when_authentication_begins() {
+        let authenticator = Authenticator::new(None);
+        let connection = ConnectionFacts::default();
+        let everyone = outcome(&authenticator, &[], &connection).unwrap();
+        authenticator.replace(None);
+        assert!(Arc::ptr_eq(&everyone, &outcome(&authenticator, &[], &connection).unwrap()));
+        authenticator.replace(Some(&proxy_and_socket()));
+        assert!(everyone.validity.revoked.is_cancelled());
+        assert_eq!(outcome(&authenticator, &[], &connection).unwrap_err(), Denial::Missing);
+        authenticator.replace(None);
+        assert!(!outcome(&authenticator, &[], &connection).unwrap().validity.revoked.is_cancelled());
     }
 }

@@ -10,7 +10,8 @@ use http::header::AUTHORIZATION;
 /// Longer credentials are not looked at. Access tokens have a few kilobytes at most, and each is hashed or decoded.
 pub(crate) const MAX_LENGTH: usize = 16 << 10;
 
-/// What keys that `fanlight keys new` prints begin with. Other bearer credentials are access tokens.
+/// What keys that `fanlight keys new` prints begin with, so that people and scanners for secrets recognise them. Other bearer
+/// credentials are access tokens.
 pub(crate) const KEY_PREFIX: &str = "fanlight_";
 
 /// The credentials of one request: a `token68` (RFC 9110, 11.2) of at most [`MAX_LENGTH`] bytes, otherwise unverified.
@@ -49,7 +50,6 @@ impl<'a> Bearer<'a> {
     }
 
     /// The credentials themselves: a secret.
-    #[allow(dead_code, reason = "read by the methods")]
     pub(crate) fn expose(self) -> &'a str {
         self.0
     }

@@ -2,5 +2,12 @@
 
 mod authenticator;
 mod bearer;
+mod certificate;
+mod keys;
+mod proxy;
+mod settings;
+mod socket;
 
 pub use authenticator::Authenticator;
+pub use keys::{NewKey, digest as key_digest};
+pub use settings::{CertificateName, CertificateSettings, Grant, KeySettings, ProxySettings, Settings, SocketSettings};

@@ -1,0 +1,125 @@
+use fanlight_identity::ConnectionFacts;
+use http::HeaderMap;
+use proptest::prelude::*;
+use rcgen::string::Ia5String;
+use rcgen::{CertificateParams, DnType, KeyPair, SanType};
+
+use super::*;
+use crate::settings::Grant;
+
+fn uri(text: &str) -> SanType {
+    SanType::URI(Ia5String::try_from(text).unwrap())
+}
+
+fn dns(text: &str) -> SanType {
+    SanType::DnsName(Ia5String::try_from(text).unwrap())
+}
+
+/// A certificate with these names.
+fn certificate(names: Vec<SanType>, change: impl FnOnce(&mut CertificateParams)) -> Vec<u8> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.subject_alt_names = names;
+    change(&mut params);
+    params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec()
+}
+
+fn name(der: &[u8], kind: CertificateName) -> Result<String, Denial> {
+    read(der, kind, SystemTime::now()).map(|(name, _)| name)
+}
+
+#[test]
+fn certificate_names_its_principal() {
+    let id = "spiffe://example.com/ns/agents/sa/runner";
+    let both = certificate(vec![uri(id), dns("Runner.Example.COM")], |_| {});
+    assert_eq!(name(&both, CertificateName::SanUri).unwrap(), id);
+    assert_eq!(name(&both, CertificateName::SanDns).unwrap(), "runner.example.com");
+    assert!(name(&both, CertificateName::Subject).is_err());
+}
+
+#[test]
+fn certificate_with_several_or_no_names_names_nobody() {
+    let several = certificate(vec![uri("spiffe://a/x"), uri("spiffe://a/y"), dns("a"), dns("b")], |_| {});
+    let twice = certificate(vec![uri("spiffe://a/x"), uri("spiffe://a/x"), dns("a"), dns("a")], |_| {});
+    let strange = certificate(vec![uri("spiffe://a/x y"), dns("*.example.com")], |_| {});
+    let empty = certificate(vec![uri(""), dns("")], |_| {});
+    let none = certificate(Vec::new(), |_| {});
+    for der in [several, twice, strange, empty, none] {
+        for kind in [CertificateName::SanUri, CertificateName::SanDns] {
+            assert!(matches!(name(&der, kind), Err(Denial::Invalid(_))), "{kind:?}");
+        }
+    }
+    let long = certificate(vec![uri(&format!("spiffe://a/{}", "x".repeat(2048)))], |_| {});
+    assert!(name(&long, CertificateName::SanUri).is_err());
+}
+
+#[test]
+fn subject_is_written_without_ambiguity() {
+    let of = |entries: &[(DnType, &str)]| {
+        let der = certificate(Vec::new(), |params| {
+            entries.iter().for_each(|(kind, value)| params.distinguished_name.push(kind.clone(), *value));
+        });
+        name(&der, CertificateName::Subject).unwrap()
+    };
+    let plain = of(&[(DnType::OrganizationName, "Example"), (DnType::CommonName, "runner")]);
+    assert_eq!(plain, "CN=runner,O=Example");
+    // One value that looks like two.
+    assert_eq!(of(&[(DnType::CommonName, "runner,O=Example")]), "CN=runner\\,O=Example");
+    assert_eq!(of(&[(DnType::CommonName, " a+b\n ")]), "CN=\\ a\\+b\\0a\\ ");
+}
+
+#[test]
+fn certificate_counts_while_it_is_valid() {
+    let der = certificate(vec![uri("spiffe://a/x")], |params| {
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2030, 1, 1);
+    });
+    let at = |seconds| read(&der, CertificateName::SanUri, UNIX_EPOCH + Duration::from_secs(seconds));
+    let (from, until) = (1_577_836_800, 1_893_456_000);
+    assert!(at(from - 1).is_err() && at(until).is_err() && at(from).is_ok());
+    assert_eq!(at(until - 1).unwrap().1, UNIX_EPOCH + Duration::from_secs(until));
+}
+
+#[test]
+fn connection_without_a_certificate_shows_nothing() {
+    let settings = CertificateSettings { principal: CertificateName::SanUri, grant: Grant::default() };
+    let certificates = Certificates::after(None, Some(&settings)).unwrap();
+    let headers = HeaderMap::new();
+    let shown = |certificate: Option<Vec<u8>>| {
+        let connection = ConnectionFacts { certificate: certificate.map(Arc::from), ..ConnectionFacts::default() };
+        certificates.identity(&Credentials {
+            headers: &headers,
+            connection: &connection,
+            client: None,
+            endpoint: "/mcp",
+        })
+    };
+    assert!(shown(None).is_none());
+    assert!(matches!(shown(Some(Vec::new())), Some(Err(Denial::Invalid(_)))));
+    let identity = shown(Some(certificate(vec![uri("spiffe://a/x")], |_| {}))).unwrap().unwrap();
+    assert_eq!(identity.principal, Principal::named("fanlight:certificate", "spiffe://a/x"));
+}
+
+proptest! {
+    /// A changed certificate is denied or has the same name, unless a byte of the name itself was changed; it never panics.
+    #[test]
+    fn damaged_certificate_is_read_or_denied(cut in 0_usize..900, at in 0_usize..900, byte: u8) {
+        static WHOLE: std::sync::LazyLock<Vec<u8>> =
+            std::sync::LazyLock::new(|| certificate(vec![uri("spiffe://a/x"), dns("a.example")], |params| {
+                params.distinguished_name.push(DnType::CommonName, "x");
+            }));
+        let mut damaged = WHOLE.clone();
+        let at = at % damaged.len();
+        damaged[at] = byte;
+        for kind in [CertificateName::SanUri, CertificateName::SanDns, CertificateName::Subject] {
+            if let Ok(name) = name(&damaged, kind) {
+                prop_assert!(!name.is_empty() && name.len() <= MAX_NAME);
+            }
+            damaged.push(0);
+            prop_assert!(read(&damaged, kind, SystemTime::now()).is_err(), "bytes after the certificate");
+            damaged.pop();
+            let cut = &WHOLE[..cut.min(WHOLE.len() - 1)];
+            prop_assert!(read(cut, kind, SystemTime::now()).is_err());
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The header in which a reverse proxy names the user that it has authenticated.
+//!
+//! It counts only on connections from the proxy's addresses: the address of the connection itself, never one that a header
+//! names. From elsewhere the header shows nothing. The proxy must remove the header from its clients' requests: one that
+//! adds its own beside theirs makes two, which are refused. A header of a similar name, such as `X_Forwarded_User`, is
+//! another header and is not read.
+
+use std::sync::Arc;
+
+use fanlight_canonical::Principal;
+use fanlight_identity::{Credentials, Denial, Identity, Scopes, Source, Validity};
+use http::{HeaderMap, HeaderName};
+use tokio_util::sync::CancellationToken;
+
+use crate::settings::{ProxySettings, scopes};
+
+/// The issuer of these principals.
+const ISSUER: &str = "fanlight:proxy";
+/// The longest name of a user or group, in bytes.
+const MAX_NAME: usize = 1024;
+/// Most groups of a user.
+const MAX_GROUPS: usize = 256;
+
+/// Users that a proxy names.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    settings: ProxySettings,
+    scopes: Scopes,
+    /// Revokes all identities that have been shown.
+    pub(crate) revoked: CancellationToken,
+}
+
+impl Proxy {
+    /// What follows `current` with these settings.
+    pub(crate) fn after(current: Option<&Arc<Self>>, settings: Option<&ProxySettings>) -> Option<Arc<Self>> {
+        let settings = settings?;
+        if let Some(current) = current.filter(|current| current.settings == *settings) {
+            return Some(Arc::clone(current));
+        }
+        let scopes = scopes(settings.scopes.as_deref());
+        Some(Arc::new(Self { settings: settings.clone(), scopes, revoked: CancellationToken::new() }))
+    }
+
+    /// The identity that the proxy names; `None` if the connection is not the proxy's, or it names none.
+    pub(crate) fn identity(&self, credentials: &Credentials<'_>) -> Option<Result<Arc<Identity>, Denial>> {
+        let address = credentials.connection.peer?.ip();
+        let plain = address.to_canonical();
+        if !self.settings.from.iter().any(|network| network.contains(&address) || network.contains(&plain)) {
+            return None;
+        }
+        let name = match only(credentials.headers, &self.settings.header) {
+            Ok(name) => name?,
+            Err(denial) => return Some(Err(denial)),
+        };
+        Some(self.user(name, credentials.headers))
+    }
+
+    fn user(&self, name: &str, headers: &HeaderMap) -> Result<Arc<Identity>, Denial> {
+        // A proxy names a client that it has not authenticated so.
+        if name.is_empty() {
+            return Err(Denial::Missing);
+        }
+        if name.len() > MAX_NAME {
+            return Err(Denial::Malformed("the name of the user is too long".into()));
+        }
+        let groups = match &self.settings.groups {
+            Some(header) => groups(only(headers, header)?.unwrap_or_default())?,
+            None => Arc::default(),
+        };
+        Ok(Arc::new(Identity {
+            principal: Principal::named(ISSUER, name),
+            name: name.into(),
+            source: Source::Proxy,
+            groups,
+            scopes: self.scopes.clone(),
+            endpoints: None,
+            validity: Validity { expires: None, revoked: self.revoked.clone() },
+        }))
+    }
+}
+
+/// The value of the only field of this name. UTF-8 without control characters: names of people are not all ASCII.
+fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Denial> {
+    let mut fields = headers.get_all(name).iter();
+    let Some(field) = fields.next() else { return Ok(None) };
+    if fields.next().is_some() {
+        return Err(Denial::Malformed("the header with the user, or that with the groups, is there twice".into()));
+    }
+    let text = std::str::from_utf8(field.as_bytes()).ok().filter(|text| !text.chars().any(char::is_control));
+    let malformed = || Denial::Malformed("the header with the user, or that with the groups, is not text".into());
+    text.map(|text| Some(text.trim())).ok_or_else(malformed)
+}
+
+/// The groups of a list with commas.
+fn groups(list: &str) -> Result<Arc<[Arc<str>]>, Denial> {
+    let groups: Arc<[Arc<str>]> =
+        list.split(',').map(str::trim).filter(|group| !group.is_empty()).take(MAX_GROUPS + 1).map(Arc::from).collect();
+    if groups.len() > MAX_GROUPS || groups.iter().any(|group| group.len() > MAX_NAME) {
+        return Err(Denial::Malformed("the user has too many groups, or one with a name that is too long".into()));
+    }
+    Ok(groups)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, SocketAddr};
+
+    use fanlight_identity::{ConnectionFacts, SocketPeer};
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn proxy(from: &[&str]) -> Arc<Proxy> {
+        let settings = ProxySettings {
+            header: HeaderName::from_static("x-forwarded-user"),
+            groups: Some(HeaderName::from_static("x-forwarded-groups")),
+            from: from.iter().map(|network| network.parse().unwrap()).collect(),
+            scopes: None,
+        };
+        Proxy::after(None, Some(&settings)).unwrap()
+    }
+
+    /// What a request of these header fields is, on a connection from `peer`.
+    fn shown(proxy: &Proxy, peer: &str, fields: &[(&'static str, &[u8])]) -> Option<Result<Arc<Identity>, Denial>> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(*name, HeaderValue::from_bytes(value).unwrap());
+        }
+        let peer: Option<IpAddr> = peer.parse().ok();
+        let socket = peer.is_none().then_some(SocketPeer { user: 1, group: 1 });
+        let peer = peer.map(|peer| SocketAddr::from((peer, 1)));
+        let connection = ConnectionFacts { peer, socket, ..ConnectionFacts::default() };
+        proxy.identity(&Credentials { headers: &headers, connection: &connection, client: None, endpoint: "/mcp" })
+    }
+
+    #[test]
+    fn header_names_the_user_on_connections_of_the_proxy() {
+        let proxy = proxy(&["10.0.0.0/8", "fd00::/8"]);
+        let ann: (&str, &[u8]) = ("x-forwarded-user", b"ann");
+        for peer in ["10.9.9.9", "::ffff:10.9.9.9", "fd00::1"] {
+            let identity = shown(&proxy, peer, &[ann, ("x-forwarded-groups", b"dev, ops,,")]).unwrap().unwrap();
+            assert_eq!(identity.principal, Principal::named("fanlight:proxy", "ann"));
+            assert_eq!(identity.groups.iter().map(|group| &**group).collect::<Vec<_>>(), ["dev", "ops"]);
+        }
+        for peer in ["11.0.0.1", "::ffff:11.0.0.1", "::1", "127.0.0.1", "::10.0.0.1", "a Unix socket"] {
+            assert!(shown(&proxy, peer, &[ann]).is_none(), "{peer}");
+            // Not the address that a header names.
+            let claimed: (&str, &[u8]) = ("x-forwarded-for", b"10.0.0.1");
+            assert!(shown(&proxy, peer, &[ann, claimed, ("forwarded", b"for=10.0.0.1")]).is_none(), "{peer}");
+        }
+    }
+
+    #[test]
+    fn header_that_is_there_twice_is_refused() {
+        let proxy = proxy(&["10.0.0.0/8"]);
+        let denied = |fields: &[(&'static str, &[u8])]| match shown(&proxy, "10.0.0.1", fields) {
+            Some(Err(denial)) => denial,
+            other => panic!("{other:?}"),
+        };
+        let ann: (&str, &[u8]) = ("x-forwarded-user", b"ann");
+        assert!(matches!(denied(&[("x-forwarded-user", b"root"), ann]), Denial::Malformed(_)));
+        assert!(matches!(denied(&[ann, ann]), Denial::Malformed(_)));
+        let (one, other): ((&str, &[u8]), _) = (("x-forwarded-groups", b"dev"), ("x-forwarded-groups", &b"ops"[..]));
+        assert!(matches!(denied(&[ann, one, other]), Denial::Malformed(_)));
+        assert!(matches!(denied(&[("x-forwarded-user", b"\xff")]), Denial::Malformed(_)));
+        assert!(matches!(denied(&[("x-forwarded-user", b"a\tb")]), Denial::Malformed(_)));
+        assert!(matches!(denied(&[("x-forwarded-user", "a\u{85}b".as_bytes())]), Denial::Malformed(_)));
+        assert!(matches!(denied(&[("x-forwarded-user", "x".repeat(1025).as_bytes())]), Denial::Malformed(_)));
+        assert!(matches!(denied(&[ann, ("x-forwarded-groups", "g,".repeat(257).as_bytes())]), Denial::Malformed(_)));
+        assert_eq!(denied(&[("x-forwarded-user", b"")]), Denial::Missing);
+    }
+
+    #[test]
+    fn headers_of_similar_names_are_not_read() {
+        let proxy = proxy(&["10.0.0.0/8"]);
+        for name in ["x_forwarded_user", "x-forwarded_user", "x-forwarded-user-", "xforwardeduser"] {
+            assert!(shown(&proxy, "10.0.0.1", &[(name, b"root")]).is_none(), "{name}");
+            let both: [(&str, &[u8]); 2] = [(name, b"root"), ("x-forwarded-user", "J\u{fc}rgen".as_bytes())];
+            let identity = shown(&proxy, "10.0.0.1", &both).unwrap().unwrap();
+            assert_eq!(&*identity.name, "J\u{fc}rgen");
+        }
+    }
+
+    #[test]
+    fn user_without_groups_has_none() {
+        let proxy = proxy(&["10.0.0.0/8"]);
+        let identity = shown(&proxy, "10.0.0.1", &[("x-forwarded-user", b"ann, O=Example")]).unwrap().unwrap();
+        assert!(identity.groups.is_empty());
+        assert_eq!(&*identity.name, "ann, O=Example");
+    }
+}

@@ -1,0 +1,74 @@
+//! Users of this machine: the operating system says which user has opened a connection to a Unix socket.
+
+use std::sync::Arc;
+
+use fanlight_canonical::Principal;
+use fanlight_identity::{Credentials, Denial, Identity, Scopes, Source, Validity};
+use tokio_util::sync::CancellationToken;
+
+use crate::settings::{SocketSettings, scopes};
+
+/// The issuer of these principals.
+const ISSUER: &str = "fanlight:socket";
+
+/// Users of this machine.
+#[derive(Debug)]
+pub(crate) struct SocketUsers {
+    settings: SocketSettings,
+    scopes: Scopes,
+    /// Revokes all identities that have been shown.
+    pub(crate) revoked: CancellationToken,
+}
+
+impl SocketUsers {
+    /// What follows `current` with these settings.
+    pub(crate) fn after(current: Option<&Arc<Self>>, settings: Option<&SocketSettings>) -> Option<Arc<Self>> {
+        let settings = settings?;
+        if let Some(current) = current.filter(|current| current.settings == *settings) {
+            return Some(Arc::clone(current));
+        }
+        let scopes = scopes(settings.scopes.as_deref());
+        Some(Arc::new(Self { settings: settings.clone(), scopes, revoked: CancellationToken::new() }))
+    }
+
+    /// The user at the other end; `None` if the connection is not one to a Unix socket.
+    pub(crate) fn identity(&self, credentials: &Credentials<'_>) -> Option<Result<Arc<Identity>, Denial>> {
+        let peer = credentials.connection.socket?;
+        let name = format!("uid:{}", peer.user);
+        Some(Ok(Arc::new(Identity {
+            principal: Principal::named(ISSUER, &name),
+            name: name.into(),
+            source: Source::Socket,
+            groups: Arc::default(),
+            scopes: self.scopes.clone(),
+            endpoints: None,
+            validity: Validity { expires: None, revoked: self.revoked.clone() },
+        })))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use fanlight_identity::{ConnectionFacts, SocketPeer};
+    use http::HeaderMap;
+
+    use super::*;
+
+    #[test]
+    fn user_of_a_unix_socket_is_the_principal() {
+        let users = SocketUsers::after(None, Some(&SocketSettings::default())).unwrap();
+        let headers = HeaderMap::new();
+        let shown = |connection: &ConnectionFacts| {
+            users.identity(&Credentials { headers: &headers, connection, client: None, endpoint: "/mcp" })
+        };
+        let socket =
+            |user| ConnectionFacts { socket: Some(SocketPeer { user, group: 5 }), ..ConnectionFacts::default() };
+        let root = shown(&socket(0)).unwrap().unwrap();
+        assert_eq!(root.principal, Principal::named("fanlight:socket", "uid:0"));
+        assert_ne!(root.principal, shown(&socket(1000)).unwrap().unwrap().principal);
+        let local = ConnectionFacts { peer: Some(SocketAddr::from(([127, 0, 0, 1], 1))), ..ConnectionFacts::default() };
+        assert!(shown(&local).is_none());
+    }
+}
