@@ -28,6 +28,7 @@ use crate::failure::Failure;
 use crate::guard;
 use crate::list_state::ListState;
 use crate::memory;
+use crate::protection;
 use crate::reload::Unusable;
 use crate::rewriting::naming_policy;
 use crate::servers::{Difference, Servers};
@@ -328,7 +329,7 @@ pub(crate) fn frontend_settings(
         nesting: config.limits.nesting,
         workers: Vec::new(),
         authenticate: Arc::new(Open::default()),
-        protection: LiveProtection::default(),
+        protection: LiveProtection::new(protection::settings(config)),
         max_connections: config.limits.connections,
         max_waiting_connections: config.limits.waiting_connections,
         max_peer_connections: config.limits.peer_connections,

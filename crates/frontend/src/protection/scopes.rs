@@ -15,9 +15,9 @@ pub type ToolNames = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 /// The scopes that operations need, as configured.
 #[derive(Clone, Debug, Default)]
 pub struct ScopeSettings {
-    /// What reading needs: lists, resources, prompts, completion, subscriptions, results of tasks.
+    /// What reading needs: lists, resources, prompts, completion, subscriptions.
     pub read: Vec<String>,
-    /// What everything else needs, calls of tools above all.
+    /// What everything else needs: calls of tools, their tasks, and unknown methods.
     pub call: Vec<String>,
     /// What calls of some tools need in addition.
     pub tools: Vec<ToolScopes>,
@@ -95,11 +95,10 @@ impl Operation<'_> {
             | Method::SetLogLevel
             | Method::Subscribe
             | Method::Unsubscribe
-            | Method::Listen
-            | Method::GetTask
-            | Method::TaskResult
-            | Method::ListTasks => Self::Read,
-            Method::UpdateTask | Method::CancelTask => Self::Call,
+            | Method::Listen => Self::Read,
+            Method::GetTask | Method::TaskResult | Method::ListTasks | Method::UpdateTask | Method::CancelTask => {
+                Self::Call
+            }
             // An unknown method may call tools, too. The others are no requests of clients.
             _ => Self::AnyTool,
         }
@@ -229,7 +228,8 @@ mod tests {
             (Operation::of(&Method::GetPrompt), "mcp:read"),
             (Operation::of(&Method::Complete), "mcp:read"),
             (Operation::of(&Method::Listen), "mcp:read"),
-            (Operation::of(&Method::TaskResult), "mcp:read"),
+            (Operation::of(&Method::TaskResult), "mcp:call"),
+            (Operation::of(&Method::SetLogLevel), "mcp:read"),
             (Operation::of(&Method::CancelTask), "mcp:call"),
             (Operation::of(&Method::UpdateTask), "mcp:call"),
             (Operation::of(&Method::Other("tools/callLater".into())), "mcp:call files files:delete"),
