@@ -46,13 +46,21 @@ pub(crate) enum Form {
         max: usize,
     },
     Choice(Vec<&'static str>),
+    /// A list of such words.
+    Choices(Vec<&'static str>),
     /// A list of texts.
     Texts(Visible),
+    /// A text, or a list of texts.
+    TextOrTexts(Visible),
     /// A list of texts, in which numbers and booleans stand for their text.
     Scalars,
     /// A mapping to texts, in which numbers and booleans stand for their text.
     Pairs,
     Section(&'static Section),
+    /// This word, or a section.
+    WordOr(&'static str, &'static Section),
+    /// A list of sections.
+    Sections(&'static Section),
     /// A mapping of names to sections.
     Named(&'static Section),
     /// A mapping of paths to sections, each of which may be null.

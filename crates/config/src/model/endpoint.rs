@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value as Json, json};
 
+use super::auth::scopes::ScopeRules;
 use super::tools::EntryFilter;
 use crate::definition::{Form, Visible};
 use crate::option::fields::Fields;
@@ -24,6 +25,8 @@ options! {
         "prompts" => prompts: EntryFilter = EntryFilter::default(), Nested::<EntryFilter>::KIND;
         /// The resources that it shows, with templates and skills.
         "resources" => resources: EntryFilter = EntryFilter::default(), Nested::<EntryFilter>::KIND;
+        /// The scopes that requests to it need, where they differ from `auth.scopes`.
+        "scopes" => scopes: ScopeRules = ScopeRules::defaults(), Nested::<ScopeRules>::KIND;
         /// The instructions that its clients get in place of those of the servers.
         "instructions" => instructions: Option<String> = None, Maybe(TEXT), example "Read only.";
     }

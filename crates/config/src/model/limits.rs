@@ -65,6 +65,19 @@ options! {
         /// Event streams of HTTP clients that only listen. Never more than three quarters of `connections`, so that
         /// requests find a connection.
         "streams" => streams: usize = 12_288, count(1, 1_000_000);
+        /// Verified access tokens that are remembered.
+        "tokens" => tokens: usize = 10_000, count(1, 10_000_000);
+        /// Requests a second of one peer whose credentials may be found wrong. Of further ones that show something else than
+        /// what is remembered, nothing is verified.
+        "authFailures" => auth_failures: usize = 20, count(1, 1_000_000);
+        /// Requests to issuers about tokens at the same time, of each issuer.
+        "introspections" => introspections: usize = 32, count(1, 10_000);
+        /// Bytes of an answer of an issuer: its metadata, its keys, or what it says of a token.
+        "issuerAnswer" => issuer_answer: usize = 256 * KIB, size(KIB, 64 * MIB);
+        /// Keys of one issuer that are kept.
+        "issuerKeys" => issuer_keys: usize = 100, count(1, 10_000);
+        /// Entries of the file with keys.
+        "authKeys" => auth_keys: usize = 10_000, count(1, 1_000_000);
         /// Sessions of legacy clients.
         "sessions" => sessions: usize = 10_000, count(1, 10_000_000);
         /// Sessions of one peer: a principal, or the address of clients that are not authenticated. 0 for no such bound:
@@ -198,6 +211,18 @@ options! {
         "connect" => connect: Duration = seconds(10), TIME;
         /// Waiting for the answer that tells a backend's era.
         "probe" => probe: Duration = seconds(3), TIME;
+        /// One request to an issuer of access tokens.
+        "issuer" => issuer: Duration = seconds(5), TIME;
+        /// Until the keys of an issuer are read again, in the background, while they are used.
+        "issuerKeys" => issuer_keys: Duration = seconds(15 * 60), TIME;
+        /// How long keys of an issuer that cannot be read again are used.
+        "issuerKeysStale" => issuer_keys_stale: Duration = seconds(24 * 3600), LONG_TIME;
+        /// The least time between two readings of an issuer's keys because of a token with an unknown one.
+        "unknownKey" => unknown_key: Duration = seconds(60), TIME;
+        /// How long what an issuer says of an active token is remembered, at most.
+        "introspection" => introspection: Duration = seconds(60), time(Duration::ZERO, Duration::from_secs(60));
+        /// How far clocks of issuers may differ: added to the expiry of tokens.
+        "tokenLeeway" => token_leeway: Duration = seconds(30), time(Duration::ZERO, Duration::from_secs(300));
         /// Reading one backend's part of a merged list.
         "list" => list: Duration = seconds(10), TIME;
         /// A whole call, where the server does not set its own timeout.

@@ -1,5 +1,6 @@
 //! The configuration: the types that the rest of Fanlight reads, each with the definitions of its options.
 
+pub(crate) mod auth;
 pub(crate) mod endpoint;
 pub(crate) mod life;
 pub(crate) mod limits;
@@ -15,6 +16,7 @@ use std::net::SocketAddr;
 use crate::definition::Form;
 use crate::option::kind::{Each, Flag, Maybe, Nested, OrOff};
 use crate::option::{Options, options};
+use auth::{AuthChoice, AuthKind};
 use endpoint::{Endpoint, Endpoints};
 use life::FOLDER;
 use limits::{Limits, Timeouts};
@@ -55,6 +57,9 @@ options! {
         /// Values of `Host` that are answered, such as `mcp.example.com` (any port) or `mcp.example.com:8080`; `*` for any.
         /// Default: loopback names and the listen address.
         "allowedHosts" => allowed_hosts: Vec<String> = Vec::new(), Each(HOST), example "[localhost, 127.0.0.1, mcp.example.com]";
+        /// Whether clients over HTTP are authenticated: `none`, or how. Without it they are not, and `listen` may be an address
+        /// of this machine alone.
+        "auth" => auth: AuthChoice = AuthChoice::Unset, AuthKind;
         /// How the names of tools and prompts are made.
         "naming" => naming: Naming = Naming::defaults(), Nested::<Naming>::KIND;
         /// Secret keys that seal what clients carry, list cursors and `requestState`: 32 bytes each, as base64 or 64

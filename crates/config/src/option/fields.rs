@@ -99,7 +99,11 @@ fn find_elsewhere(section: &'static Section, key: &str) -> Option<&'static Secti
         return Some(section);
     }
     section.definitions.iter().find_map(|definition| match (definition.form)() {
-        Form::Section(inner) | Form::Named(inner) | Form::Paths(inner) => find_elsewhere(inner, key),
+        Form::Section(inner)
+        | Form::WordOr(_, inner)
+        | Form::Sections(inner)
+        | Form::Named(inner)
+        | Form::Paths(inner) => find_elsewhere(inner, key),
         _ => None,
     })
 }

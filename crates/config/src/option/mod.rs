@@ -5,6 +5,7 @@ pub(crate) mod fields;
 pub(crate) mod kind;
 pub(crate) mod map;
 pub(crate) mod reader;
+pub(crate) mod several;
 mod substitute;
 
 use serde_json::{Map, Value};

@@ -28,7 +28,11 @@ fn nested(option: &Definition) -> Option<&'static Section> {
 
 fn section_in(form: Form) -> Option<&'static Section> {
     match form {
-        Form::Section(section) | Form::Named(section) | Form::Paths(section) => Some(section),
+        Form::Section(section)
+        | Form::WordOr(_, section)
+        | Form::Sections(section)
+        | Form::Named(section)
+        | Form::Paths(section) => Some(section),
         Form::Map(inner) => section_in(*inner),
         _ => None,
     }
@@ -36,7 +40,7 @@ fn section_in(form: Form) -> Option<&'static Section> {
 
 fn push_section(text: &mut String, option: Option<&Definition>, section: &Section) {
     let title = option.map_or("Top level".to_owned(), |option| match (option.form)() {
-        Form::Named(_) | Form::Paths(_) | Form::Map(_) => format!("One of `{}`", option.key),
+        Form::Sections(_) | Form::Named(_) | Form::Paths(_) | Form::Map(_) => format!("One of `{}`", option.key),
         _ => format!("`{}`", option.key),
     });
     text.push_str(&format!(
@@ -71,9 +75,15 @@ fn value(form: &Form, key: &str) -> String {
         Form::Size { min, max } => format!("size, {} to {}", format_size(*min), format_size(*max)),
         Form::Count { min, max } => format!("number, {min} to {max}"),
         Form::Choice(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
+        Form::Choices(words) => {
+            format!("list of {}", words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "))
+        }
         Form::Texts(_) | Form::Scalars => "list of texts".to_owned(),
         Form::Pairs => "names with texts".to_owned(),
         Form::Section(section) => format!("see [`{0}`](#{0})", section.name),
+        Form::TextOrTexts(_) => "text, or list of texts".to_owned(),
+        Form::WordOr(word, section) => format!("`{word}`, or see [`{key}`](#{})", section.name),
+        Form::Sections(_) => format!("list of [values](#one-of-{key})"),
         Form::Named(_) => "names with servers".to_owned(),
         Form::Paths(_) => "paths with endpoints".to_owned(),
         Form::Map(inner) => match &**inner {

@@ -16,6 +16,9 @@ const SERVERS: &str = include_str!("sample_servers.yaml");
 /// What endpoints look like.
 const ENDPOINTS: &str = include_str!("sample_endpoints.yaml");
 
+/// What `auth` looks like, commented out: nothing is listened on without what it names.
+const AUTH: &str = include_str!("sample_auth.yaml");
+
 /// A config file in YAML with every option, explained, with a line break at the end.
 pub fn sample() -> String {
     let mut text = include_str!("sample_head.yaml").to_owned();
@@ -31,6 +34,11 @@ pub fn sample() -> String {
                 text.push('\n');
                 comment(&mut text, "", option.about);
                 text.push_str(&format!("{}:\n{ENDPOINTS}", option.key));
+            }
+            Form::WordOr(..) => {
+                text.push('\n');
+                comment(&mut text, "", option.about);
+                text.push_str(AUTH);
             }
             form => write(&mut text, "", option, form),
         }

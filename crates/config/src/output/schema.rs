@@ -83,7 +83,23 @@ fn form(form: Form, definitions: &mut Map<String, Value>) -> Value {
             let booleans = words.contains(&"true").then_some(json!(true));
             any_of([json!({ "enum": words.iter().map(|word| json!(word)).chain(booleans).collect::<Vec<_>>() })])
         }
+        // A text with variables may become one of them.
+        Form::Choices(words) => {
+            let variable = json!({ "$ref": "#/$defs/variable" });
+            json!({ "type": ["array", "null"], "items": { "anyOf": [{ "enum": words }, variable] } })
+        }
         Form::Texts(_) => json!({ "type": ["array", "null"], "items": { "type": "string" } }),
+        Form::TextOrTexts(_) => {
+            json!({ "anyOf": [{ "type": ["string", "null"] }, { "type": "array", "items": { "type": "string" } }] })
+        }
+        Form::WordOr(word, section) => {
+            let reference = refer(section, definitions);
+            any_of([json!({ "const": word }), reference])
+        }
+        Form::Sections(section) => {
+            let reference = refer(section, definitions);
+            json!({ "type": ["array", "null"], "items": reference })
+        }
         Form::Scalars => json!({ "type": ["array", "null"], "items": { "$ref": "#/$defs/scalar" } }),
         Form::Pairs => json!({ "type": ["object", "null"], "additionalProperties": { "$ref": "#/$defs/scalar" } }),
         Form::Section(section) => {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::model::Config;
+use crate::model::auth::AuthChoice;
 use crate::option::Options as _;
 use crate::option::fields::Fields;
 use crate::option::reader::{Reader, suggest};
@@ -22,6 +23,9 @@ pub(crate) fn read(reader: &mut Reader<'_>, root: &Node, folder: &Path, has_furt
     let admin = fields.get("admin").map(|entry| &entry.value);
     config.admin.is_default = admin.is_none_or(|admin| admin.field("listen").is_none());
     config.state_dir.iter_mut().for_each(|path| *path = folder.join(&*path).display().to_string());
+    if let AuthChoice::Required(auth) = &mut config.auth {
+        auth.keys.iter_mut().for_each(|keys| keys.file = folder.join(&keys.file).display().to_string());
+    }
     check_addresses(reader, &config, &fields, admin);
     check_paths(reader, &mut config, &fields);
     let has_further = has_further || !config.include.is_empty();

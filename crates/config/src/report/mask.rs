@@ -53,7 +53,11 @@ fn collect(node: &Node, section: &Section, source: &Source, spans: &mut Vec<Span
 
 fn collect_option(node: &Node, form: Option<&Form>, source: &Source, spans: &mut Vec<Span>) {
     match (form, &node.value) {
-        (Some(Form::Section(section)), _) => collect(node, section, source, spans),
+        (Some(Form::WordOr(..)), Value::String(_)) => {}
+        (Some(Form::Section(section) | Form::WordOr(_, section)), _) => collect(node, section, source, spans),
+        (Some(Form::Sections(section)), Value::List(items)) => {
+            items.iter().for_each(|item| collect(item, section, source, spans));
+        }
         (Some(Form::Paths(_)), Value::Null) => {}
         (Some(Form::Named(section) | Form::Paths(section)), Value::Map(entries)) => {
             entries.iter().for_each(|entry| collect(&entry.value, section, source, spans));
@@ -72,11 +76,24 @@ fn collect_option(node: &Node, form: Option<&Form>, source: &Source, spans: &mut
 
 fn is_shown(form: &Form) -> bool {
     match form {
-        Form::Text(visible) | Form::Texts(visible) | Form::Json(_, visible) => *visible == Visible::All,
-        Form::Flag | Form::Duration { .. } | Form::Size { .. } | Form::Count { .. } | Form::Choice(_) | Form::Any => {
-            true
+        Form::Text(visible) | Form::Texts(visible) | Form::TextOrTexts(visible) | Form::Json(_, visible) => {
+            *visible == Visible::All
         }
-        Form::Scalars | Form::Pairs | Form::Section(_) | Form::Named(_) | Form::Paths(_) | Form::Map(_) => false,
+        Form::Flag
+        | Form::Duration { .. }
+        | Form::Size { .. }
+        | Form::Count { .. }
+        | Form::Choice(_)
+        | Form::Choices(_)
+        | Form::Any => true,
+        Form::Scalars
+        | Form::Pairs
+        | Form::Section(_)
+        | Form::WordOr(..)
+        | Form::Sections(_)
+        | Form::Named(_)
+        | Form::Paths(_)
+        | Form::Map(_) => false,
     }
 }
 

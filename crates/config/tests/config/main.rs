@@ -3,6 +3,7 @@
 // A test fails by panicking, in its helper functions too.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod auth;
 mod endpoints;
 mod errors;
 mod examples;

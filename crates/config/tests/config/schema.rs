@@ -6,8 +6,27 @@ use std::path::Path;
 
 use crate::examples;
 
-const SECTIONS: [&str; 10] =
-    ["top", "server", "admin", "telemetry", "limits", "timeouts", "tools", "naming", "override", "argument"];
+const SECTIONS: [&str; 19] = [
+    "top",
+    "server",
+    "admin",
+    "telemetry",
+    "limits",
+    "timeouts",
+    "tools",
+    "naming",
+    "override",
+    "argument",
+    "auth",
+    "issuer",
+    "claims",
+    "introspection",
+    "keys",
+    "certificates",
+    "proxy",
+    "socket",
+    "scopes",
+];
 
 fn validator() -> jsonschema::Validator {
     let schema: Value = serde_json::from_str(&schema()).unwrap();
@@ -32,6 +51,10 @@ fn with_field(section: &str, name: &str, value: &Value) -> Value {
         "tools" => file["mcpServers"]["a"]["tools"] = json!({ name: value }),
         "override" => file["mcpServers"]["a"]["override"] = json!({ "t": { name: value } }),
         "argument" => file["mcpServers"]["a"]["arguments"] = json!({ "t": { "a": { name: value } } }),
+        "auth" => file["auth"] = json!({ name: value }),
+        "issuer" => file["auth"]["oauth"] = json!([{ name: value }]),
+        "claims" | "introspection" => file["auth"]["oauth"] = json!([{ section: { name: value } }]),
+        "keys" | "certificates" | "proxy" | "socket" | "scopes" => file["auth"][section] = json!({ name: value }),
         section => file[section] = json!({ name: value }),
     }
     file
@@ -120,8 +143,8 @@ fn every_field_of_the_parser_is_in_the_schema() {
         // The parser lists the fields it knows when it is given one that resembles none.
         let file = with_field(section, "qqqqqqqq", &json!(1));
         let errors = parse(&file.to_string(), Path::new("f.json"), &crate::env).unwrap_err();
-        let help = errors.problems()[0].help().unwrap().to_owned();
-        let (_, names) = help.split_once(": ").unwrap();
+        let unknown = errors.problems().iter().find(|problem| problem.message().starts_with("unknown")).unwrap();
+        let (_, names) = unknown.help().unwrap().split_once(": ").unwrap();
         for name in names.split(", ") {
             let found = known.iter().any(|(s, n, _)| s == section && n == name);
             assert!(found, "{section} {name}");

@@ -1,0 +1,78 @@
+//! Ways other than OAuth in which clients show who they are.
+
+use ipnet::IpNet;
+
+use super::values::{FILE, HEADER, NETWORK, SCOPE, TEXT};
+use crate::option::kind::{Choice, Each, Maybe};
+use crate::option::options;
+use crate::option::several::OneOrMany;
+
+options! {
+    /// Keys, which clients send as `Authorization: Bearer <key>`. `fanlight keys` makes, lists and revokes them.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct KeyFile: "keys", "in `keys`";
+    options {
+        /// The file with the digests of the keys; relative to the folder of this file. A change of it takes effect at once.
+        "file" => file: String = String::new(), FILE, example "keys.yaml";
+    }
+}
+
+options! {
+    /// TLS certificates of clients, which `tls.clientCa` has signed.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Certificates: "certificates", "in `certificates`";
+    options {
+        /// What of a certificate is the principal: a URI of its subject alternative names, such as a SPIFFE ID, a DNS name
+        /// of them, or its subject. It must have exactly one.
+        "principal" => principal: CertificateName = CertificateName::SanUri, CERTIFICATE_NAME;
+        /// The groups of these clients.
+        "groups" => groups: Vec<String> = Vec::new(), Each(TEXT), example "[services]";
+        /// The scopes of these clients. Default: all.
+        "scopes" => scopes: Option<Vec<String>> = None, Maybe(OneOrMany(SCOPE)), example "[mcp:read]";
+    }
+}
+
+/// What of a certificate is the principal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CertificateName {
+    /// The URI of its subject alternative names.
+    SanUri,
+    /// The DNS name of its subject alternative names.
+    SanDns,
+    /// Its subject.
+    Subject,
+}
+
+const CERTIFICATE_NAME: Choice<CertificateName> = Choice(&[
+    ("san-uri", CertificateName::SanUri),
+    ("san-dns", CertificateName::SanDns),
+    ("subject", CertificateName::Subject),
+]);
+
+options! {
+    /// Headers in which a reverse proxy names the user that it has authenticated. They count only on connections from the
+    /// addresses in `from`, and the proxy must remove those of its clients.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Proxy: "proxy", "in `proxy`";
+    options {
+        /// The header with the name of the user.
+        "header" => header: String = String::new(), HEADER, example "X-Forwarded-User";
+        /// The header with the user's groups, separated by commas. Default: none.
+        "groups" => groups: Option<String> = None, Maybe(HEADER), example "X-Forwarded-Groups";
+        /// The addresses of the proxy, as networks.
+        "from" => from: Vec<IpNet> = Vec::new(), Each(NETWORK), example "[10.0.0.0/8]";
+        /// The scopes of these clients. Default: all.
+        "scopes" => scopes: Option<Vec<String>> = None, Maybe(OneOrMany(SCOPE)), example "[mcp:read]";
+    }
+}
+
+options! {
+    /// Users of this machine: the system says which user has opened a connection to a Unix socket. The principal is
+    /// `uid:1000`.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Socket: "socket", "in `socket`";
+    options {
+        /// The scopes of these clients. Default: all.
+        "scopes" => scopes: Option<Vec<String>> = None, Maybe(OneOrMany(SCOPE)), example "[mcp:read]";
+    }
+}

@@ -1,0 +1,139 @@
+//! How clients are authenticated, and what they may do.
+
+pub(crate) mod methods;
+pub(crate) mod oauth;
+pub(crate) mod scopes;
+mod values;
+
+use serde_json::{Value as Json, json};
+
+use crate::definition::Form;
+use crate::option::kind::{Kind, Maybe, Nested};
+use crate::option::reader::{Reader, suggest};
+use crate::option::several::Sections;
+use crate::option::{Options as _, options};
+use crate::syntax::tree::{Entry, Value};
+use methods::{Certificates, KeyFile, Proxy, Socket};
+use oauth::Issuer;
+use scopes::ScopeRules;
+
+/// The word for [`AuthChoice::Open`].
+const NONE: &str = "none";
+
+/// Whether clients are authenticated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AuthChoice {
+    /// The file does not say: they are not, and no listener is opened that other machines can reach.
+    Unset,
+    /// They are not, wherever Fanlight listens.
+    Open,
+    /// They are, in these ways.
+    Required(Box<Auth>),
+}
+
+impl AuthChoice {
+    /// How they are authenticated, if they are.
+    pub fn methods(&self) -> Option<&Auth> {
+        match self {
+            Self::Required(auth) => Some(auth),
+            Self::Unset | Self::Open => None,
+        }
+    }
+}
+
+options! {
+    /// How clients over HTTP are authenticated. What a request shows first, in the order of a key or token in
+    /// `Authorization`, a TLS certificate, the header of a proxy, the user of a Unix socket, decides; a request that shows
+    /// nothing is refused. A client over standard input and output is the process that has started Fanlight, and is not
+    /// authenticated.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Auth: "auth", "in `auth`";
+    options {
+        /// Issuers of OAuth access tokens that are accepted.
+        "oauth" => oauth: Vec<Issuer> = Vec::new(), Sections::<Issuer>::KIND;
+        /// Keys that are accepted.
+        "keys" => keys: Option<KeyFile> = None, Maybe(Nested::<KeyFile>::KIND);
+        /// TLS certificates of clients, where `tls.clientAuth` asks for them.
+        "certificates" => certificates: Option<Certificates> = None, Maybe(Nested::<Certificates>::KIND);
+        /// Headers in which a reverse proxy names the user that it has authenticated.
+        "proxy" => proxy: Option<Proxy> = None, Maybe(Nested::<Proxy>::KIND);
+        /// Users of this machine, where `listen` is a Unix socket.
+        "socket" => socket: Option<Socket> = None, Maybe(Nested::<Socket>::KIND);
+        /// The scopes that requests need.
+        "scopes" => scopes: ScopeRules = ScopeRules::defaults(), Nested::<ScopeRules>::KIND;
+    }
+}
+
+impl Default for Auth {
+    fn default() -> Self {
+        Self::defaults()
+    }
+}
+
+/// The kind of the option `auth`.
+pub(crate) struct AuthKind;
+
+impl Kind for AuthKind {
+    type Value = AuthChoice;
+
+    fn form(&self) -> Form {
+        Form::WordOr(NONE, Auth::SECTION)
+    }
+
+    fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<AuthChoice> {
+        if let Value::String(_) = &entry.value.value {
+            let text = reader.text(entry)?;
+            if text.value == NONE {
+                return Some(AuthChoice::Open);
+            }
+            let help = match suggest(&text.value, &[NONE]) {
+                Some(_) => "write `none` for no authentication".to_owned(),
+                None => {
+                    "write `none`, or a mapping with `oauth`, `keys`, `certificates`, `proxy` or `socket`".to_owned()
+                }
+            };
+            reader.error(text.span, format!("{} is not a value of `auth`", text.shown()), &help);
+            return None;
+        }
+        let auth: Auth = Nested::<Auth>::KIND.read(reader, entry)?;
+        check(reader, entry, &auth);
+        Some(AuthChoice::Required(Box::new(auth)))
+    }
+
+    fn show(&self, value: &AuthChoice) -> Json {
+        match value {
+            AuthChoice::Unset => Json::Null,
+            AuthChoice::Open => json!(NONE),
+            AuthChoice::Required(auth) => Json::Object(auth.show()),
+        }
+    }
+}
+
+/// Reports what is missing, or contradicts itself.
+fn check(reader: &mut Reader<'_>, entry: &Entry, auth: &Auth) {
+    let has_method = ["oauth", "keys", "certificates", "proxy", "socket"]
+        .into_iter()
+        .any(|method| entry.value.field(method).is_some_and(|node| !node.is_null()));
+    if !has_method {
+        let help = "add `oauth`, `keys`, `certificates`, `proxy` or `socket`, or write `auth: none`";
+        reader.error(entry.key_span, "`auth` names no way in which clients show who they are", help);
+    }
+    let mut require = |section: &str, option: &str, is_missing: bool, help: &str| {
+        let node = entry.value.field(section);
+        if let Some(node) = node.filter(|node| is_missing && !node.is_null() && node.field(option).is_none()) {
+            reader.error(node.span, format!("`{option}` is missing in `{section}`"), help);
+        }
+    };
+    let no_file = auth.keys.as_ref().is_some_and(|keys| keys.file.is_empty());
+    require(
+        "keys",
+        "file",
+        no_file,
+        "name the file, such as `file: keys.yaml`; `fanlight keys new NAME` adds a key to it",
+    );
+    let (no_header, no_from) =
+        auth.proxy.as_ref().map_or((false, false), |proxy| (proxy.header.is_empty(), proxy.from.is_empty()));
+    require("proxy", "header", no_header, "name the header, such as `header: X-Forwarded-User`");
+    require("proxy", "from", no_from, "list the addresses of the proxy, such as `from: [10.0.0.0/8]`");
+    oauth::check(reader, entry, &auth.oauth);
+}

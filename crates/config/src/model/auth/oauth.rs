@@ -1,0 +1,155 @@
+//! Issuers of OAuth access tokens.
+
+use fanlight_settings::Secret;
+
+use super::values::{CLAIM, CLIENT_SECRET, ISSUER, TEXT, URI};
+use crate::option::kind::{Choice, Kind, Maybe, Nested};
+use crate::option::map::NameMap;
+use crate::option::options;
+use crate::option::reader::Reader;
+use crate::option::several::OneOrMany;
+use crate::report::problem::quoted;
+use crate::syntax::tree::{Entry, Value};
+
+options! {
+    /// An issuer of OAuth access tokens.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Issuer: "issuer", "in an entry of `oauth`";
+    options {
+        /// Its identifier, which must be exactly `iss` of its tokens; https, or http on this machine. Its keys are found by
+        /// RFC 8414 or OpenID Connect Discovery.
+        "issuer" => issuer: String = String::new(), ISSUER, example "https://id.example.com";
+        /// Where its keys are (RFC 7517). Default: what its metadata say.
+        "jwksUri" => jwks_uri: Option<String> = None, Maybe(URI), example "https://id.example.com/keys";
+        /// What `aud` of its tokens may be. Default: the URL of the endpoint that a request came to, made of `publicUrl`
+        /// (RFC 8707).
+        "audience" => audience: Vec<String> = Vec::new(), OneOrMany(TEXT), example "[https://mcp.example.com/mcp]";
+        /// The algorithms that its tokens may be signed with. Default: all of these.
+        "algorithms" => algorithms: Vec<Algorithm> = Vec::new(), Algorithms, example "[RS256, ES256, EdDSA]";
+        /// The claims that say who a client is and what it may do.
+        "claims" => claims: Claims = Claims::defaults(), Nested::<Claims>::KIND;
+        /// Claims that its tokens must have, each with the values of which it must be, or have, one.
+        "require" => require: Vec<(String, Vec<String>)> = Vec::new(), NameMap(OneOrMany(TEXT)), example "{azp: [agent-runner]}";
+        /// Asks the issuer about each token (RFC 7662) rather than verifying a signature.
+        "introspection" => introspection: Option<Introspection> = None, Maybe(Nested::<Introspection>::KIND);
+    }
+}
+
+/// An algorithm of signatures (RFC 7518, RFC 8037).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// RSASSA-PKCS1-v1_5 with SHA-256.
+    Rs256,
+    /// RSASSA-PKCS1-v1_5 with SHA-384.
+    Rs384,
+    /// RSASSA-PKCS1-v1_5 with SHA-512.
+    Rs512,
+    /// RSASSA-PSS with SHA-256.
+    Ps256,
+    /// RSASSA-PSS with SHA-384.
+    Ps384,
+    /// RSASSA-PSS with SHA-512.
+    Ps512,
+    /// ECDSA with P-256 and SHA-256.
+    Es256,
+    /// ECDSA with P-384 and SHA-384.
+    Es384,
+    /// Ed25519.
+    EdDsa,
+}
+
+const ALGORITHM: Choice<Algorithm> = Choice(&[
+    ("RS256", Algorithm::Rs256),
+    ("RS384", Algorithm::Rs384),
+    ("RS512", Algorithm::Rs512),
+    ("PS256", Algorithm::Ps256),
+    ("PS384", Algorithm::Ps384),
+    ("PS512", Algorithm::Ps512),
+    ("ES256", Algorithm::Es256),
+    ("ES384", Algorithm::Es384),
+    ("EdDSA", Algorithm::EdDsa),
+]);
+
+/// A list of algorithms.
+struct Algorithms;
+
+impl Kind for Algorithms {
+    type Value = Vec<Algorithm>;
+
+    fn form(&self) -> crate::definition::Form {
+        crate::definition::Form::Choices(ALGORITHM.0.iter().map(|(word, _)| *word).collect())
+    }
+
+    fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<Self::Value> {
+        let texts = reader.strings(entry)?;
+        let mut algorithms = Vec::with_capacity(texts.len());
+        for text in texts {
+            match ALGORITHM.0.iter().find(|(word, _)| *word == text.value) {
+                Some((_, algorithm)) => algorithms.push(*algorithm),
+                None => {
+                    let words: Vec<&str> = ALGORITHM.0.iter().map(|(word, _)| *word).collect();
+                    reader.unknown_word(entry, &text, &words);
+                }
+            }
+        }
+        Some(algorithms)
+    }
+
+    fn show(&self, value: &Self::Value) -> serde_json::Value {
+        value.iter().map(|algorithm| ALGORITHM.show(algorithm)).collect()
+    }
+}
+
+options! {
+    /// The claims that say who a client is and what it may do: each by its name, or as a JSON Pointer such as
+    /// `/realm_access/roles`.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Claims: "claims", "in `claims` of an issuer";
+    options {
+        /// The subject, which with the issuer makes the principal.
+        "principal" => principal: String = "sub".to_owned(), CLAIM;
+        /// The groups: a text or a list of texts.
+        "groups" => groups: String = "groups".to_owned(), CLAIM;
+        /// The scopes: a list separated by spaces, or a list of texts.
+        "scopes" => scopes: String = "scope".to_owned(), CLAIM;
+    }
+}
+
+options! {
+    /// How an issuer is asked about tokens (RFC 7662).
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Introspection: "introspection", "in `introspection` of an issuer";
+    options {
+        /// The introspection endpoint. Default: what the issuer's metadata say.
+        "endpoint" => endpoint: Option<String> = None, Maybe(URI), example "https://id.example.com/introspect";
+        /// Fanlight's client identifier at the issuer.
+        "clientId" => client_id: String = String::new(), TEXT, example "fanlight";
+        /// Its secret.
+        "clientSecret" => client_secret: Option<Secret> = None, Maybe(CLIENT_SECRET), example "${INTROSPECTION_SECRET}";
+    }
+}
+
+/// Reports issuers that are incomplete, or there twice.
+pub(super) fn check(reader: &mut Reader<'_>, auth: &Entry, issuers: &[Issuer]) {
+    let Some(Value::List(nodes)) = auth.value.field("oauth").map(|node| &node.value) else { return };
+    for node in nodes {
+        if matches!(node.value, Value::Map(_)) && node.field("issuer").is_none() {
+            let help = "write the issuer's identifier, such as `issuer: https://id.example.com`";
+            reader.error(node.span, "`issuer` is missing in an entry of `oauth`", help);
+        }
+        if let Some(introspection) = node.field("introspection").filter(|node| !node.is_null()) {
+            for option in ["clientId", "clientSecret"] {
+                if introspection.field(option).is_none() {
+                    let help = "the issuer answers only to a client that it knows";
+                    reader.error(introspection.span, format!("`{option}` is missing in `introspection`"), help);
+                }
+            }
+        }
+    }
+    for (index, issuer) in issuers.iter().enumerate() {
+        if !issuer.issuer.is_empty() && issuers.iter().take(index).any(|other| other.issuer == issuer.issuer) {
+            let span = nodes.get(index).map_or(auth.key_span, |node| node.span);
+            reader.error(span, format!("the issuer {} is there twice", quoted(&issuer.issuer)), "remove one of them");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Kinds of values for one or several: a text or a list of texts, a list of mappings, a word or a mapping.
+
+use std::marker::PhantomData;
+
+use serde_json::Value as Json;
+
+use crate::definition::Form;
+use crate::option::Options;
+use crate::option::fields::Fields;
+use crate::option::kind::{Kind, Parsed};
+use crate::option::reader::Reader;
+use crate::report::problem::quoted;
+use crate::syntax::tree::{Entry, Value};
+
+/// A text, or a list of texts.
+pub(crate) struct OneOrMany<T>(pub(crate) Parsed<T>);
+
+impl<T> Kind for OneOrMany<T> {
+    type Value = Vec<T>;
+
+    fn form(&self) -> Form {
+        Form::TextOrTexts(self.0.visible)
+    }
+
+    fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<Vec<T>> {
+        let texts = match entry.value.value {
+            Value::List(_) => reader.strings(entry)?,
+            _ => vec![reader.text(entry)?],
+        };
+        Some(texts.into_iter().filter_map(|text| (self.0.parse)(reader, text)).collect())
+    }
+
+    fn show(&self, value: &Vec<T>) -> Json {
+        value.iter().map(self.0.show).collect()
+    }
+}
+
+/// A list of mappings.
+pub(crate) struct Sections<S>(PhantomData<S>);
+
+impl<S> Sections<S> {
+    pub(crate) const KIND: Self = Self(PhantomData);
+}
+
+impl<S: Options> Kind for Sections<S> {
+    type Value = Vec<S>;
+
+    fn form(&self) -> Form {
+        Form::Sections(S::SECTION)
+    }
+
+    fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<Vec<S>> {
+        let Value::List(items) = &entry.value.value else {
+            let help = "write a `-` in front of each";
+            reader.wrong_type(&quoted(&entry.key), &entry.value, "a list of mappings", help);
+            return None;
+        };
+        let what = format!("an entry of {}", quoted(&entry.key));
+        let mut read = |item| Some(Fields::open(reader, S::SECTION, &what, item)?.read(reader));
+        Some(items.iter().filter_map(&mut read).collect())
+    }
+
+    fn show(&self, value: &Vec<S>) -> Json {
+        value.iter().map(|section| Json::Object(section.show())).collect()
+    }
+}
