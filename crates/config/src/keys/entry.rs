@@ -7,7 +7,6 @@ use std::time::SystemTime;
 use super::values::{DIGEST, ENDPOINT, MOMENT, NAME};
 use crate::definition::Form;
 use crate::model::auth::values::{SCOPE, TEXT};
-use crate::option::Options as _;
 use crate::option::kind::{Each, Maybe};
 use crate::option::options;
 use crate::option::several::OneOrMany;
@@ -43,4 +42,3 @@ options! {
         "endpoints" => endpoints: Option<Vec<String>> = None, Maybe(Each(ENDPOINT));
     }
 }
-
