@@ -238,7 +238,8 @@ pub(crate) struct TraceTestArgs {
     /// The arguments as an option
     #[arg(long = "args", value_name = "JSON", conflicts_with = "arguments", requires = "tool")]
     named_arguments: Option<String>,
-    /// The endpoint of a running gateway; without one a gateway is started for the test
+    /// The endpoint of a running gateway, with the key or access token in FANLIGHT_TOKEN; without one a gateway is started
+    /// for the test
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
     #[command(flatten)]

@@ -2,6 +2,7 @@
 //! (docs/architecture.md).
 
 mod admin;
+mod auth;
 mod cli;
 mod demo;
 mod endpoints;
