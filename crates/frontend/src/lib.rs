@@ -20,6 +20,7 @@ mod settings;
 mod streams;
 mod suspended;
 mod trace;
+mod validity;
 
 pub use channel::stdio::{serve_stdio, serve_stdio_observed};
 pub use error::FrontendError;

@@ -4,10 +4,12 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_canonical::Peer;
 use fanlight_http_edge::Rejection;
+use fanlight_identity::Identity;
 use fanlight_protocol::json::Chunks;
 use fanlight_protocol::{Json, RpcError, code, partial, sse};
 use fanlight_telemetry::Metrics;
@@ -27,6 +29,7 @@ use crate::eras::fault;
 use crate::ingress::{self, Origin, Reason};
 use crate::memory::{ByteBudget, Spent};
 use crate::trace::Ending;
+use crate::validity::ValidityEnd;
 
 /// A header map of a larger capacity is not reused for the next request of a connection.
 const MAX_REUSED_HEADERS: usize = 32;
@@ -47,6 +50,8 @@ pub(crate) struct ReplyBody {
     active: Option<ActiveRequest>,
     /// Counts it against the limit of streams, if it is a listen-only stream.
     permit: Option<StreamPermit>,
+    /// Ends it with its client's credentials, if it is a listen-only stream of a client that is authenticated.
+    validity: Option<ValidityEnd>,
     /// Whether it is sent without hyper.
     bypasses_hyper: bool,
     /// The spans of the requests that it answers.
@@ -162,6 +167,7 @@ impl ReplyBody {
             stream,
             active: None,
             permit: None,
+            validity: None,
             bypasses_hyper: false,
             endings: Endings::new(),
             counters: None,
@@ -247,9 +253,10 @@ impl ReplyBody {
         self.bypasses_hyper
     }
 
-    /// Holds `permit` until the body has been sent or dropped.
-    pub(crate) fn hold_permit(&mut self, permit: StreamPermit) {
+    /// Makes it a listen-only stream of `identity`: holds `permit` until the body has been sent or dropped.
+    pub(crate) fn listen(&mut self, permit: StreamPermit, identity: &Identity) {
         self.permit = Some(permit);
+        self.validity = ValidityEnd::of(identity, Duration::ZERO);
     }
 }
 
@@ -272,6 +279,11 @@ impl Body for ReplyBody {
             // All ready pieces have been sent.
             this.endings.drain(..).for_each(|ending| ending.delivered());
             let Some(stream) = &mut this.stream else { return Poll::Ready(None) };
+            if let Some(Poll::Ready(ended)) = this.validity.as_mut().map(|validity| validity.poll(cx)) {
+                tracing::debug!(?ended, "listen-only stream ended: its credentials are not valid any more");
+                (this.stream, this.validity) = (None, None);
+                return Poll::Ready(None);
+            }
             let next = match stream.poll_next(cx) {
                 Poll::Ready(next) => next,
                 // It ends for another client.

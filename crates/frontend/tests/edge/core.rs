@@ -57,6 +57,13 @@ impl Log {
         }
     }
 
+    /// Waits until so many further calls have been dropped.
+    pub(crate) async fn dropped(&mut self, count: usize) {
+        for _ in 0..count {
+            while !matches!(self.next().await, Happened::Dropped) {}
+        }
+    }
+
     /// The next session that ends; calls that begin or end before it are passed over.
     pub(crate) async fn session_ended(&mut self) -> SessionKey {
         loop {

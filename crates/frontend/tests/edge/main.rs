@@ -22,3 +22,4 @@ mod streams;
 mod subscriptions;
 mod suspended;
 mod tasks;
+mod validity;

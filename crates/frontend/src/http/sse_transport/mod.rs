@@ -144,7 +144,7 @@ impl<C: Core> SseTransport<C> {
         let stream = SseSessionStream::new(messages, connection, entry, shutdown.clone());
         let stream = EventStream::of(Box::new(stream), (&*self.settings).into());
         let mut response = reply::events(smallvec![endpoint.into()], Some(stream));
-        response.body_mut().hold_permit(permit);
+        response.body_mut().listen(permit, &origin.identity);
         Ok(response)
     }
 
