@@ -16,6 +16,7 @@ mod log;
 mod memory;
 mod observe;
 mod out;
+mod protection;
 mod reload;
 mod rewriting;
 mod serve;

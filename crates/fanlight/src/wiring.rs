@@ -13,7 +13,7 @@ use fanlight_backend::{
 };
 use fanlight_canonical::Endpoint;
 use fanlight_config::{Config, Loaded, StartChoice, TrustChoice};
-use fanlight_frontend::{ByteBudget, FrontendSettings, Guard, LiveGuard, Origins, PublicUrl};
+use fanlight_frontend::{ByteBudget, FrontendSettings, Guard, LiveGuard, LiveProtection, Origins, PublicUrl};
 use fanlight_gateway::{ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits, TaskLimits};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::seal::Keys;
@@ -28,6 +28,7 @@ use crate::failure::Failure;
 use crate::guard;
 use crate::list_state::ListState;
 use crate::memory;
+use crate::protection;
 use crate::reload::Unusable;
 use crate::rewriting::naming_policy;
 use crate::servers::{Difference, Servers};
@@ -329,6 +330,7 @@ pub(crate) fn frontend_settings(
         workers: Vec::new(),
         // Denies everything until it is replaced.
         authenticate: Arc::new(Authenticator::default()),
+        protection: LiveProtection::new(protection::settings(config)),
         max_connections: config.limits.connections,
         max_waiting_connections: config.limits.waiting_connections,
         max_peer_connections: config.limits.peer_connections,

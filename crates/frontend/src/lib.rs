@@ -13,6 +13,7 @@ mod http;
 mod ingress;
 mod insight;
 mod memory;
+mod protection;
 mod random_id;
 mod session;
 mod settings;
@@ -28,4 +29,5 @@ pub use fanlight_http_edge::{
 pub use http::{LiveLimits, LiveListener, serve_http, serve_http_observed};
 pub use insight::Insight;
 pub use memory::ByteBudget;
+pub use protection::{LiveProtection, ProtectionSettings, ScopeSettings, ToolNames, ToolScopes};
 pub use settings::FrontendSettings;

@@ -94,6 +94,8 @@ enum Form {
     Empty,
     /// One JSON text.
     Json,
+    /// An HTML page.
+    Page,
     /// An event stream.
     Events,
 }
@@ -107,6 +109,11 @@ pub(crate) fn empty(status: StatusCode) -> Response<ReplyBody> {
 pub(crate) fn json(status: StatusCode, text: Chunks) -> Response<ReplyBody> {
     let ready = if text.len() <= ONE_PIECE { smallvec![text.into_bytes()] } else { text.into_parts().collect() };
     with_status(status, ReplyBody::of(Form::Json, ready, None))
+}
+
+/// A response with an HTML page.
+pub(crate) fn page(status: StatusCode, html: Bytes) -> Response<ReplyBody> {
+    with_status(status, ReplyBody::of(Form::Page, smallvec![html], None))
 }
 
 /// A response that is an event stream: first `events`, then those of `stream`, if there is one.
@@ -131,6 +138,7 @@ pub(crate) fn describe(response: &mut Response<ReplyBody>, mut spare: HeaderMap)
     match form {
         Form::Empty => {}
         Form::Json => drop(headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"))),
+        Form::Page => drop(headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"))),
         Form::Events => {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(sse::CONTENT_TYPE));
             headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
@@ -321,12 +329,14 @@ pub(crate) struct Refusal {
     id: Option<Json>,
     ending: Option<Box<Ending>>,
     allow: Option<&'static str>,
+    /// All scopes that the request needs, if its client lacks any.
+    required_scopes: Option<Box<[Arc<str>]>>,
 }
 
 impl Refusal {
     /// A refusal without the id of a request, since none has been read.
     pub(crate) fn new(status: StatusCode, error: RpcError) -> Box<Self> {
-        Box::new(Self { status, error, id: None, ending: None, allow: None })
+        Box::new(Self { status, error, id: None, ending: None, allow: None, required_scopes: None })
     }
 
     /// A refusal of an invalid request.
@@ -360,6 +370,16 @@ impl Refusal {
         self
     }
 
+    /// All scopes that the request needs, if it is refused since its client lacks any.
+    pub(crate) fn required_scopes(&self) -> Option<&[Arc<str>]> {
+        self.required_scopes.as_deref()
+    }
+
+    /// The text that explains it.
+    pub(crate) fn message(&self) -> &str {
+        &self.error.message
+    }
+
     /// The response to send.
     pub(crate) fn into_response(self) -> Response<ReplyBody> {
         let mut text = Chunks::default();
@@ -378,15 +398,16 @@ impl Refusal {
 
 impl From<Box<ingress::Refusal>> for Box<Refusal> {
     fn from(refusal: Box<ingress::Refusal>) -> Self {
-        let ingress::Refusal { reason, error, id, ending } = *refusal;
+        let ingress::Refusal { reason, error, id, ending, required_scopes } = *refusal;
         let status = match reason {
             Reason::Malformed if error.code == code::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
             Reason::Malformed => StatusCode::BAD_REQUEST,
             Reason::Params => StatusCode::OK,
             Reason::UnknownSession => StatusCode::NOT_FOUND,
             Reason::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Reason::Scopes => StatusCode::FORBIDDEN,
         };
-        Self::new(Refusal { status, error, id, ending, allow: None })
+        Self::new(Refusal { status, error, id, ending, allow: None, required_scopes })
     }
 }
 

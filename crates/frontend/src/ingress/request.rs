@@ -80,7 +80,8 @@ impl<C: Core> Ingress<C> {
         transport.check_headers(&self.core, request, params, origin.holder.endpoint(), span.within()).await?;
         modern::check_method(&request.method, &sender)?;
         let is_subscription = request.method == Method::Listen;
-        let permit = self.admit(transport, origin, !is_subscription)?;
+        let asked = Some((&request.method, &*params, span.within()));
+        let permit = self.admit(transport, origin, asked, !is_subscription).await?;
         let cancellation = transport.running().map(|running| running.begin(&request.id));
         let caller = Caller::request_of(origin.holder.clone());
         let kind = if is_subscription { RequestKind::Subscription } else { RequestKind::Call };
@@ -210,7 +211,8 @@ impl<C: Core> Ingress<C> {
             span.set_session(id);
         }
         let own_answer = legacy::own_answer(&request.method, params);
-        let permit = self.admit(transport, origin, own_answer.is_none())?;
+        let asked = Some((&request.method, &*params, span.within()));
+        let permit = self.admit(transport, origin, asked, own_answer.is_none()).await?;
         let stream: Responses = match (own_answer, &session) {
             (None, Some(session)) => Box::new(self.legacy_call(transport, session, parsed)),
             (answer, _) => {
@@ -280,7 +282,8 @@ impl<C: Core> Ingress<C> {
         let ParsedRequest { params, span, .. } = &mut *parsed;
         let initialize = legacy::initialize(params, self.settings.max_description)
             .map_err(|error| Refusal::new(Reason::Params, error))?;
-        let permit = self.admit(transport, origin, true)?;
+        // It needs no scopes.
+        let permit = self.permit(transport, true)?;
         let running = transport.running().cloned().unwrap_or_default();
         let limit = self.settings.max_server_requests;
         let bytes = initialize.len();

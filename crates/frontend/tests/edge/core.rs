@@ -264,7 +264,14 @@ impl Core for TestCore {
 
     async fn tool(&self, name: &str, _: &Endpoint, _: &fanlight_telemetry::Parent) -> Option<Arc<Json>> {
         const MIRRORED: &str = r#"{"name":"mirrored","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}}"#;
-        (name == "mirrored").then(|| Arc::new(Json::literal(MIRRORED)))
+        let listed = match name {
+            "mirrored" => MIRRORED,
+            "echo" => r#"{"name":"echo"}"#,
+            // By its name in lists, and by another one that is accepted.
+            "files__delete_all" | "delete_all" => r#"{"name":"files__delete_all"}"#,
+            _ => return None,
+        };
+        Some(Arc::new(Json::literal(listed)))
     }
 
     async fn listen(&self, listen: Listen) -> Result<Listening, RpcError> {

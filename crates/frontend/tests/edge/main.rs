@@ -13,6 +13,7 @@ mod http_streams;
 mod input_rounds;
 mod missing_capability;
 mod principals;
+mod protection;
 mod resume;
 mod server_requests;
 mod sse_transport;
