@@ -1,10 +1,14 @@
 //! Keys of clients: the file that has them, while a gateway runs.
 
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
-use crate::harness::{Gateway, TempFile, within};
+use fanlight_testkit::slicer::{elements, member};
+
+use crate::harness::{Gateway, TempFile, fanlight, within};
 use crate::raw_client::{modern_headers, modern_request, post};
 use crate::scripted::{Backend, Era, Transport};
 
@@ -90,6 +94,92 @@ async fn changed_file_takes_effect_at_once() {
     assert_eq!(guarded.status(Some(DEV.0)).await, 200);
     guarded.write(&format!("keys:\n{}", entry(DEV, "dev", ", expires: 2026-01-01")));
     guarded.becomes(DEV.0, 401).await;
+}
+
+/// Runs `fanlight keys` with the configuration of `folder`; returns its exit status and output.
+async fn keys(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
+    let mut command = fanlight();
+    command.arg("keys").args(arguments).arg("--config").arg(folder.join("fanlight.yaml")).stdin(Stdio::null());
+    let output = within("the command", command.output()).await.unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+#[tokio::test]
+async fn made_key_works_at_once_until_it_is_revoked() {
+    let guarded = Guarded::start("# Keys of the team.\nkeys: []\n").await;
+    let folder = guarded.folder.path();
+    fs::set_permissions(guarded.file(), fs::Permissions::from_mode(0o640)).unwrap();
+    let (code, key, shown) = keys(folder, &["new", "ci", "--groups", "agents,ops", "--expires", "90d"]).await;
+    assert!(code == 0 && shown.contains("- name: \"ci\"") && !shown.contains(key.trim()), "{shown}");
+    let key = key.trim_end();
+    assert!(key.starts_with("fanlight_") && key.len() == 58, "{key}");
+    guarded.becomes(key, 200).await;
+    let written = fs::read_to_string(guarded.file()).unwrap();
+    assert!(written.starts_with("# Keys of the team.\n") && !written.contains(key), "{written}");
+    assert_eq!(fs::metadata(guarded.file()).unwrap().permissions().mode() & 0o777, 0o640, "as it was");
+
+    let second = keys(folder, &["new", "ci", "--endpoints", "/mcp"]).await.1;
+    guarded.becomes(second.trim_end(), 200).await;
+    let (_, listed, _) = keys(folder, &["list"]).await;
+    assert!(listed.contains("agents ops") && listed.contains("never") && !listed.contains("fanlight_"), "{listed}");
+    let (_, listed, _) = keys(folder, &["list", "--json"]).await;
+    let first_digest = member(elements(&listed).unwrap()[0], "sha256").unwrap().trim_matches('"').to_owned();
+    let (code, told, _) = keys(folder, &["revoke", "ci", "--sha256", &first_digest[..10]]).await;
+    assert!(code == 0 && told.contains("1 key of ci revoked"), "{told}");
+    guarded.becomes(key, 401).await;
+    assert_eq!(guarded.status(Some(second.trim_end())).await, 200, "the key that has replaced it");
+    assert_eq!(keys(folder, &["revoke", "ci"]).await.0, 0);
+    guarded.becomes(second.trim_end(), 401).await;
+    let (code, _, why) = keys(folder, &["revoke", "ci"]).await;
+    assert!(code == 1 && why.contains("has no key with this name"), "{why}");
+    assert_eq!(fs::read_to_string(guarded.file()).unwrap(), "# Keys of the team.\nkeys: []\n");
+}
+
+#[tokio::test]
+async fn first_key_makes_the_file() {
+    let folder = TempFile::folder();
+    fs::write(
+        folder.path().join("fanlight.yaml"),
+        "auth: {keys: {file: keys.yaml}}\nmcpServers: {a: {url: 'http://h/'}}\n",
+    )
+    .unwrap();
+    let validate = async || {
+        let mut command = fanlight();
+        let output =
+            command.arg("validate").arg("--config").arg(folder.path().join("fanlight.yaml")).output().await.unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, why) = validate().await;
+    assert!(code == Some(2) && why.contains("`fanlight keys new NAME` makes a key"), "{why}");
+    assert_eq!(keys(folder.path(), &["list"]).await.0, 2);
+    assert_eq!(keys(folder.path(), &["new", "ci", "--scopes", "mcp:read", "--expires", "2099-01-01"]).await.0, 0);
+    let file = folder.path().join("keys.yaml");
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(validate().await.0, Some(0));
+    let before = fs::read_to_string(&file).unwrap();
+    for (arguments, message) in [
+        (&["new", "a b"][..], "cannot be the name of a key"),
+        (&["new", "ci", "--scopes", "a b"], "is not a scope"),
+        (&["new", "ci", "--endpoints", "mcp"], "is not the path of an endpoint"),
+        (&["new", "ci", "--expires", "tomorrow"], "is not a time at which a key can expire"),
+        (&["new", "ci", "--expires", "2001-01-01"], "would have expired already"),
+        (&["revoke", "nobody"], "has no key with this name"),
+    ] {
+        let (code, out, why) = keys(folder.path(), arguments).await;
+        assert!(code != 0 && out.is_empty() && why.contains(message), "{arguments:?}: {why}");
+    }
+    let (code, key, entry) = keys(folder.path(), &["new", "other", "--print"]).await;
+    assert!(code == 0 && key.starts_with("fanlight_") && entry.starts_with("keys:\n  - name: \"other\""), "{entry}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), before);
+}
+
+#[tokio::test]
+async fn file_that_others_can_write_is_warned_of() {
+    let guarded = Guarded::start(&format!("keys:\n{}", entry(CI, "ci", ""))).await;
+    fs::set_permissions(guarded.file(), fs::Permissions::from_mode(0o666)).unwrap();
+    assert_eq!(guarded.gateway.reload().await.0, 200);
+    guarded.gateway.log.line_with("other users of this machine can add keys").await;
 }
 
 #[tokio::test]

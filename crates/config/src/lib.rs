@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 
 pub use fanlight_settings::{Secret, Transport};
 pub use files::{ConfigFile, fingerprint, load_all};
-pub use keys::{Key, Keys, key_file, load_keys, parse_keys, with_key, without_keys};
+pub use keys::{Key, Keys, key_file, load_keys, parse_keys, parse_moment, with_key, without_keys, written_moment};
 pub use model::Config;
 pub use model::auth::methods::{CertificateName, Certificates, KeyFile, Proxy, Socket};
 pub use model::auth::oauth::{Algorithm, Claims, Introspection, Issuer};

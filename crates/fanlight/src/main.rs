@@ -10,6 +10,7 @@ mod failure;
 mod files;
 mod guard;
 mod inspect;
+mod keys;
 mod list_state;
 mod log;
 mod memory;
@@ -68,6 +69,7 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
             say!("{}", fanlight_config::schema().trim_end());
             return Ok(());
         }
+        Some(Command::Keys { command }) => return keys::keys(command, &cli.common),
         Some(Command::Status(args)) => return in_runtime(observe::status(args)),
         Some(Command::Traces(args)) => return in_runtime(observe::traces(args)),
         Some(Command::Validate { allow_missing_env }) => return inspect::validate(&cli.common, *allow_missing_env),

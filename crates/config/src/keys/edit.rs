@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 
@@ -23,7 +24,7 @@ use crate::{ConfigErrors, syntax};
 /// Every error of the text.
 pub fn with_key(text: &str, key: &Key) -> Result<Option<String>, ConfigErrors> {
     let mut expected = keys(text)?;
-    expected.push(key.clone());
+    expected.push(to_the_second(key));
     let changed = match list(text) {
         None => format!("{}keys:\n{}", complete_lines(text), key.entry("  ")),
         Some(List { entry: None, .. }) => return Ok(None),
@@ -76,6 +77,12 @@ pub fn without_keys(text: &str, is_gone: &dyn Fn(&Key) -> bool) -> Result<(Optio
 }
 
 impl Key {
+    /// The digest as hexadecimal digits.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        hexadecimal(&self.sha256)
+    }
+
     /// Its entry in the file, as lines that begin with `indent`.
     #[must_use]
     pub fn entry(&self, indent: &str) -> String {
@@ -98,6 +105,15 @@ impl Key {
 /// A list in brackets. JSON texts are YAML.
 fn flow(texts: &[String]) -> String {
     format!("[{}]", texts.iter().map(|text| json!(text).to_string()).collect::<Vec<_>>().join(", "))
+}
+
+/// A key as it is read again.
+fn to_the_second(key: &Key) -> Key {
+    let whole = |moment: SystemTime| {
+        let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
+        UNIX_EPOCH + Duration::from_secs(since.as_secs())
+    };
+    Key { expires: key.expires.map(whole), ..key.clone() }
 }
 
 fn keys(text: &str) -> Result<Vec<Key>, ConfigErrors> {

@@ -20,6 +20,7 @@ use crate::{MAX_FILE_SIZE, MAX_KEY_FILE_SIZE, syntax, units};
 
 pub use edit::{with_key, without_keys};
 use entry::{Entry, KeyList};
+pub use values::{parse_moment, written as written_moment};
 
 /// A key of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]

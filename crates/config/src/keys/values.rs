@@ -1,11 +1,12 @@
 //! Texts of the file with keys: names, digests, moments.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 
 use crate::definition::Visible;
 use crate::option::kind::Parsed;
+use crate::units::parse_duration;
 
 /// The longest name of a key, in bytes.
 const MAX_NAME: usize = 128;
@@ -43,9 +44,7 @@ pub(super) const DIGEST: Parsed<[u8; 32]> = Parsed {
 pub(super) const MOMENT: Parsed<SystemTime> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {
-        let is_day = text.value.len() == "2027-01-31".len();
-        let whole = if is_day { format!("{}T00:00:00Z", text.value) } else { text.value.clone() };
-        let moment = humantime::parse_rfc3339(&whole).ok();
+        let moment = moment(&text.value);
         if moment.is_none() {
             let help = "write a moment or a day in UTC, such as `2027-01-31T12:00:00Z` or `2027-01-31`";
             reader.error(text.span, format!("{} is not a moment", text.shown()), help);
@@ -69,8 +68,25 @@ pub(super) const ENDPOINT: Parsed<String> = Parsed {
     show: |path| json!(path),
 };
 
-/// A moment in the notation of the file.
-pub(super) fn written(moment: SystemTime) -> String {
+/// A moment or a day in UTC.
+fn moment(text: &str) -> Option<SystemTime> {
+    let is_day = text.len() == "2027-01-31".len();
+    let whole = if is_day { format!("{text}T00:00:00Z") } else { text.to_owned() };
+    humantime::parse_rfc3339(&whole).ok()
+}
+
+/// A moment or a day in UTC, such as `2027-01-31`, or how long after `now`, such as `90d`.
+#[must_use]
+pub fn parse_moment(text: &str, now: SystemTime) -> Option<SystemTime> {
+    let after = || now.checked_add(parse_duration(text).filter(|_| text.ends_with(char::is_alphabetic))?);
+    // Later than any date that can be written.
+    let last = UNIX_EPOCH.checked_add(Duration::from_secs(253_370_764_800))?;
+    moment(text).or_else(after).filter(|moment| *moment < last)
+}
+
+/// A moment in the notation of the file with keys, to the second.
+#[must_use]
+pub fn written(moment: SystemTime) -> String {
     humantime::format_rfc3339_seconds(moment).to_string()
 }
 
