@@ -29,6 +29,7 @@ mod fidelity;
 mod health;
 mod http_rules;
 mod kept_lists;
+mod keys;
 mod layers;
 mod listening;
 mod log_backpressure;

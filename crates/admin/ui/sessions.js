@@ -40,11 +40,12 @@ function page(now) {
 }
 
 function sessionTable(all) {
-  const heads = ["Session (digest)", "Client", "Revision", "Endpoint", "Transport", { text: "Running", class: "right" },
+  const heads = ["Session (digest)", "Client", "Principal", "Revision", "Endpoint", "Transport", { text: "Running", class: "right" },
     { text: "Server requests", class: "right" }, { text: "Streams", class: "right" }, { text: "Idle", class: "right" }, "Traces"];
   return table("Sessions", heads, all.map((one) => h("tr", null,
     h("th", { scope: "row", class: "mono" }, one.digest ?? "–"),
     h("td", { class: "words" }, client(one.clientInfo)),
+    h("td", { class: "words" }, one.principal ? `${one.principal} (${one.source})` : "–"),
     h("td", { class: "mono" }, one.revision ?? "–"),
     h("td", { class: "mono" }, one.endpoint ?? "default"),
     h("td", null, h("span", { class: "chip" }, one.transport)),

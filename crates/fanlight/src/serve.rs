@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use fanlight_admin::{LiveSettings, Subject, serve_admin};
+use fanlight_auth::Authenticator;
 use fanlight_config::{Config, Loaded};
 use fanlight_frontend::{
     FrontendSettings, Insight, ListeningSocket, LiveLimits, LiveListener, SocketReceiver, serve_http_observed,
@@ -24,7 +25,7 @@ use crate::reload::{Control, Keeper, Keeping, Listener, Listeners, Source, Start
 use crate::service_manager::{self, Sockets};
 use crate::wiring::{self, Assembly, frontend_settings};
 use crate::workers::Workers;
-use crate::{admin, files, reload, standard_io, telemetry, welcome};
+use crate::{admin, auth, files, reload, standard_io, telemetry, welcome};
 
 /// Serves over HTTP until a signal arrives.
 pub(crate) async fn http(loaded: Loaded, args: &RunArgs, common: &CommonArgs, log: &Log) -> Result<(), Failure> {
@@ -40,6 +41,7 @@ async fn http_until(
     shutdown: CancellationToken,
 ) -> Result<(), Failure> {
     let as_read = loaded.clone();
+    let authenticator = auth::authenticator(&loaded.config)?;
     let hangups = reload::hangups()?;
     if let Some(listen) = args.listen {
         loaded.config.listen = listen;
@@ -66,7 +68,8 @@ async fn http_until(
     let assembly = Assembly::start(&loaded.config, &telemetry, &backends_end, lists)?;
     let workers = Workers::start(loaded.config.limits.workers)?;
     let settings = frontend_settings(&loaded.config, &telemetry, &backends_end);
-    let settings = Arc::new(FrontendSettings { workers: workers.runtimes(), ..settings });
+    let authenticate = Arc::<Authenticator>::clone(&authenticator);
+    let settings = Arc::new(FrontendSettings { workers: workers.runtimes(), authenticate, ..settings });
     welcome::print(&loaded, address, operators.listener.address());
 
     let core = Arc::clone(&assembly.gateway);
@@ -75,13 +78,20 @@ async fn http_until(
         clients: Some(clients),
         operators: operators.listener,
         guard: settings.guard.clone(),
+        protection: settings.protection.clone(),
         limits: Some(Arc::clone(&limits)),
         admin: operators.live.clone(),
         files,
         telemetry: telemetry.clone(),
     };
-    let (control, keeping) =
-        keep((as_read, &loaded.config), (&args.reload, common), hangups, assembly, &telemetry, listeners);
+    let (control, keeping) = keep(
+        (as_read, &loaded.config),
+        (&args.reload, common),
+        hangups,
+        assembly,
+        &telemetry,
+        (listeners, authenticator),
+    );
     let insight = Insight::default();
     let subject = admin::subject(&control, &core, &telemetry, insight.clone(), shutdown.clone());
     let admin_listener = AdminListener::start(operators.sockets, subject, operators.live);
@@ -113,6 +123,7 @@ async fn stdio_until(
 ) -> Result<(), Failure> {
     files::raise();
     let as_read = loaded.clone();
+    let authenticator = auth::authenticator(&loaded.config)?;
     let hangups = reload::hangups()?;
     let socket = admin::listen_if_configured(&mut loaded.config, args.admin)?;
     let configured = as_read.config.admin.listen.filter(|_| !as_read.config.admin.is_default);
@@ -142,13 +153,20 @@ async fn stdio_until(
         clients: None,
         operators: operators.listener,
         guard: settings.guard.clone(),
+        protection: settings.protection.clone(),
         limits: None,
         admin: operators.live.clone(),
         files: None,
         telemetry: telemetry.clone(),
     };
-    let (control, keeping) =
-        keep((as_read, &loaded.config), (&args.reload, common), hangups, assembly, &telemetry, listeners);
+    let (control, keeping) = keep(
+        (as_read, &loaded.config),
+        (&args.reload, common),
+        hangups,
+        assembly,
+        &telemetry,
+        (listeners, authenticator),
+    );
     let insight = Insight::default();
     let subject = admin::subject(&control, &core, &telemetry, insight.clone(), shutdown.clone());
     let admin_listener = AdminListener::start(operators.sockets, subject, operators.live);
@@ -168,7 +186,7 @@ fn keep(
     hangups: Signal,
     assembly: Assembly,
     telemetry: &Telemetry,
-    listeners: Listeners,
+    (listeners, authenticator): (Listeners, Arc<Authenticator>),
 ) -> (Control, Keeping) {
     // The demo has no file.
     let is_demo = loaded.files.is_empty();
@@ -179,7 +197,7 @@ fn keep(
     });
     let watch = if args.no_watch || is_demo { None } else { Watch::new() };
     let (in_force, telemetry) = (in_force.clone(), telemetry.clone());
-    Keeper::start(Start { source, loaded, in_force, assembly, telemetry, listeners, watch, hangups })
+    Keeper::start(Start { source, loaded, in_force, assembly, telemetry, listeners, authenticator, watch, hangups })
 }
 
 /// The parts of the listener for operators.

@@ -7,6 +7,6 @@ mod denial;
 mod identity;
 
 pub use access::{Authenticate, Authentication, Open};
-pub use credentials::{ConnectionFacts, Credentials, SocketPeer};
+pub use credentials::{ConnectionFacts, Credentials, SocketPeer, resource_url};
 pub use denial::Denial;
 pub use identity::{Identity, Scopes, Source, Validity};

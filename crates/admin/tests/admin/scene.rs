@@ -102,6 +102,7 @@ impl Clients for OneSession {
             digest: "0123456789abcdef".into(),
             revision: Some("2025-11-25"),
             endpoint: None,
+            identity: None,
             transport: "http",
             client_info: None,
             running: 0,

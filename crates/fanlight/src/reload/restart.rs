@@ -7,12 +7,23 @@ use serde_json::{Map, Value};
 
 /// Options that take effect at once, beside the servers. Of others in these sections that servers use too, the servers'
 /// part takes effect at once, and the clients' part after a restart: they are named.
-const LIVE: [&str; 9] =
-    ["admin", "allowedHosts", "allowedOrigins", "endpoints", "include", "listen", "naming", "publicUrl", "reusePort"];
+const LIVE: [&str; 10] = [
+    "admin",
+    "allowedHosts",
+    "allowedOrigins",
+    "auth",
+    "endpoints",
+    "include",
+    "listen",
+    "naming",
+    "publicUrl",
+    "reusePort",
+];
 /// Sections whose options are looked at one by one.
 const SECTIONS: [&str; 2] = ["limits", "timeouts"];
 /// Options of `limits` that only listeners, lists and servers use.
-const LIVE_LIMITS: [&str; 31] = [
+const LIVE_LIMITS: [&str; 32] = [
+    "authKeys",
     "writeRate",
     "adminConnections",
     "adminFollowers",
