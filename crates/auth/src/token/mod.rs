@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use fanlight_canonical::{Peer, Principal};
-use fanlight_identity::{Authentication, Credentials, Denial, Identity, Validity};
+use fanlight_identity::{Authentication, Credentials, Denial, Identity, Validity, resource_url};
 use fanlight_protocol::Json;
 
 pub use self::algorithm::Algorithm;
@@ -227,8 +227,7 @@ impl Tokens {
 
     /// Checks claims that are not verified yet, and returns when they expire.
     fn check(&self, claims: &Json, issuer: &Issuer, endpoint: &str) -> Result<Option<SystemTime>, Denial> {
-        let identifier =
-            self.settings.public_url.as_ref().map(|url| format!("{}{endpoint}", url.trim_end_matches('/')));
+        let identifier = self.settings.public_url.as_ref().map(|url| resource_url(url, endpoint));
         let leeway = self.settings.limits.leeway;
         let rules = Rules { issuer: &issuer.settings, endpoint: identifier.as_deref(), leeway, now: SystemTime::now() };
         claims::check(claims, &rules)
