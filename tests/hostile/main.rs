@@ -21,6 +21,7 @@ mod fairness;
 mod few_files;
 mod filters;
 mod framing;
+mod handles;
 mod http1;
 mod http2;
 mod json;
