@@ -28,6 +28,7 @@ mod json;
 mod lists;
 mod member_names;
 mod memory;
+mod operators;
 mod peers;
 mod redirects;
 mod request_state;
