@@ -9,6 +9,7 @@ mod proxy;
 mod settings;
 mod socket;
 mod token;
+pub mod untrusted;
 
 pub use authenticator::Authenticator;
 pub use keys::{NewKey, digest as key_digest};
