@@ -9,7 +9,7 @@ use std::sync::Arc;
 use fanlight_admin::LiveSettings;
 use fanlight_config::Config;
 use fanlight_frontend::{
-    FrontendSettings, ListeningSocket, LiveGuard, LiveLimits, SocketReceiver, SocketSender, sockets,
+    FrontendSettings, ListeningSocket, LiveGuard, LiveLimits, LiveProtection, SocketReceiver, SocketSender, sockets,
 };
 use fanlight_telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
@@ -17,7 +17,7 @@ use tracing::{info, warn};
 
 use super::Unusable;
 use crate::wiring::{client_guard, frontend_settings};
-use crate::{admin, files};
+use crate::{admin, files, protection};
 
 /// The listeners for clients and operators.
 pub(crate) struct Listeners {
@@ -26,6 +26,8 @@ pub(crate) struct Listeners {
     pub(crate) operators: Listener,
     /// The hosts and origins that clients may name.
     pub(crate) guard: LiveGuard,
+    /// What clients need to use the endpoints.
+    pub(crate) protection: LiveProtection,
     /// The limits of clients over HTTP.
     pub(crate) limits: Option<Arc<LiveLimits>>,
     /// The settings of the admin listener.
@@ -183,6 +185,7 @@ impl Listeners {
             Step::Take(socket) => socket.as_ref().and_then(|socket| socket.local_address().ok()),
         };
         self.guard.replace(client_guard(config, address.unwrap_or(config.listen)));
+        self.protection.replace(protection::settings(config));
         if let Some(limits) = &self.limits {
             limits.replace(&self.frontend_settings(config));
         }

@@ -50,7 +50,13 @@ impl ListenCore {
             capabilities: Json::literal(r#"{"sampling":{}}"#),
         };
         let memory = ByteBudget::new(1 << 10).reserve(&peer, initialize.len()).unwrap();
-        let client = Client { holder: principal.into(), peer, initialize, _memory: memory };
+        let client = Client {
+            holder: principal.into(),
+            identity: Arc::new(fanlight_identity::Identity::anonymous()),
+            peer,
+            initialize,
+            _memory: memory,
+        };
         Session::new(client, Arc::default(), 1, self)
     }
 
