@@ -115,13 +115,13 @@ pub(super) fn sign_in(
 pub(super) async fn end(State(admin): State<Arc<Admin>>, connection: Connection, headers: HeaderMap) -> Answer {
     let now = admin.now();
     let cookies = now.cookies(&connection.0);
-    if let Shown::Value(id) = cookies.read(Purpose::Session, &headers) {
-        if let Some(session) = admin.sessions.find(id, &now.session_limits()) {
-            if let Ok(operator) = now.judge(&session.proof, SystemTime::now()) {
-                admin.audit().signed("sign-out", "page", &operator, connection.0.peer);
-            }
-            admin.sessions.end(session.key);
+    if let Shown::Value(id) = cookies.read(Purpose::Session, &headers)
+        && let Some(session) = admin.sessions.find(id, &now.session_limits())
+    {
+        if let Ok(operator) = now.judge(&session.proof, SystemTime::now()) {
+            admin.audit().signed("sign-out", "page", &operator, connection.0.peer);
         }
+        admin.sessions.end(session.key);
     }
     let mut response = json(described(&now, None));
     now.forget(Purpose::Session, &connection.0, &mut response);
