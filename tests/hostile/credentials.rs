@@ -75,18 +75,18 @@ struct Talkative {
 impl Talkative {
     async fn start(config: &str) -> Self {
         let folder = TempFile::folder();
-        let [log, traces, file] = ["log", "traces", "fanlight.yaml"].map(|name| folder.path().join(name));
+        let [log, out, traces, file] = ["log", "out", "traces", "fanlight.yaml"].map(|name| folder.path().join(name));
         fs::write(&file, config).unwrap();
         fs::write(folder.path().join("keys.yaml"), format!("keys:\n- {{name: ci, sha256: '{}'}}\n", KEY.1)).unwrap();
         let mut command = fanlight();
         command.args(["run", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log", "trace", "--trace-console"]);
         command.arg("--trace-file").arg(traces).arg("--config").arg(file);
-        command.stdin(Stdio::null()).stdout(fs::File::create(folder.path().join("out")).unwrap());
+        command.stdin(Stdio::null()).stdout(fs::File::create(&out).unwrap());
         command.stderr(fs::File::create(&log).unwrap());
         let child = command.spawn().unwrap();
         let (mcp, admin) = within("the listeners", async {
             loop {
-                let text = fs::read_to_string(&log).unwrap_or_default();
+                let text = [&log, &out].map(|file| fs::read_to_string(file).unwrap_or_default()).concat();
                 if let (Some(mcp), Some(admin)) =
                     (address(&text, "listening on http://"), address(&text, "admin on http://"))
                 {
@@ -217,9 +217,11 @@ async fn credentials_of_clients_reach_neither_servers_nor_records() {
             }
         }
     }
-    for pid in process.children(1).await {
-        found.extend(secrets_in("environment", &fs::read(format!("/proc/{pid}/environ")).unwrap()));
-    }
+    // Those of ended sessions are gone.
+    let environments: Vec<_> =
+        process.children(1).await.iter().filter_map(|pid| fs::read(format!("/proc/{pid}/environ")).ok()).collect();
+    assert!(!environments.is_empty());
+    found.extend(environments.iter().flat_map(|environment| secrets_in("environment", environment)));
     // What is written at the end belongs to it.
     let pid = rustix::process::Pid::from_raw(gateway.child.id().unwrap().cast_signed()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
