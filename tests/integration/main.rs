@@ -41,6 +41,7 @@ mod missing_capability;
 mod modern_requests;
 mod module_cycles;
 mod observe;
+mod operators;
 mod options;
 mod overriding;
 mod paging;

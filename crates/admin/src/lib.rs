@@ -6,12 +6,12 @@
 
 mod access;
 mod api;
+mod audit;
 mod operations;
 mod ready;
 mod reply;
 mod router;
 mod settings;
-mod token;
 mod ui;
 mod values;
 
@@ -21,16 +21,22 @@ use std::time::{Duration, SystemTime};
 use axum::response::IntoResponse as _;
 use fanlight_gateway::Gateway;
 use fanlight_http_edge::{SocketReceiver, accept_and_spawn, serve_http1};
+use fanlight_identity::{Authenticate, ConnectionFacts};
 use fanlight_telemetry::Telemetry;
 use fanlight_telemetry::clients::Clients;
-use http::StatusCode;
+use http::{Request, StatusCode};
+use hyper::body::Incoming;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
+pub use access::{Role, RoleRule, Roles};
+pub use audit::{Audit, AuditedAuthentication};
 pub use operations::{OperationError, Operations, Reloaded};
-pub use settings::{AdminSettings, LiveSettings};
+pub use settings::{AdminSettings, LiveSettings, SignInClient};
 
+use access::Connection;
 use reply::Refusal;
 use router::{Admin, health_router, router};
 
@@ -50,6 +56,10 @@ pub struct Subject {
     pub clients: Arc<dyn Clients>,
     /// The configuration in force, and changes of it.
     pub operations: Arc<dyn Operations>,
+    /// Tells whose identities requests show, where roles are configured.
+    pub authenticate: Arc<dyn Authenticate>,
+    /// The record of sign-ins, refusals and changes.
+    pub audit: Arc<Audit>,
     /// The version of the program.
     pub version: &'static str,
     /// Cancelled when draining begins; from then on the process is not ready.
@@ -62,11 +72,17 @@ pub async fn serve_admin(sockets: SocketReceiver, subject: Subject, live: LiveSe
     let admin = Arc::new(Admin::new(subject, live.clone(), SystemTime::now(), shutdown.clone()));
     let all = TowerToHyperService::new(router(&admin));
     let health = TowerToHyperService::new(health_router(&admin));
-    let serve = |stream, usage, is_reserve, ending: CancellationToken| {
+    let serve = |stream: TcpStream, usage, is_reserve, ending: CancellationToken| {
+        let connection = Connection(Arc::new(ConnectionFacts {
+            local: stream.local_addr().ok().map(|address| address.ip()),
+            peer: stream.peer_addr().ok(),
+            ..ConnectionFacts::default()
+        }));
         let service = if is_reserve { health.clone() } else { all.clone() };
         // The settings in force may be those of another address by then, and demand less of a client.
         let has_ended = ending.clone();
-        let service = service_fn(move |request| {
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(connection.clone());
             let answering = (!has_ended.is_cancelled()).then(|| service.call(request));
             async move {
                 match answering {

@@ -1,9 +1,10 @@
 // Sessions of clients, and suspended calls.
 
 import { ask, get } from "./api.js";
-import { empty, fill, h, table } from "./dom.js";
+import { empty, fill, h, say, table } from "./dom.js";
 import { count, duration, plural } from "./format.js";
 import { repeat } from "./live.js";
+import { mayChange } from "./sign-in.js";
 
 export async function sessions(main, { signal }) {
   const content = h("div", null);
@@ -58,10 +59,10 @@ function sessionTable(all) {
 
 /** A button that ends a session over HTTP; that of standard input and output ends with the process. */
 function end(one) {
-  if (!one.digest) return null;
+  if (!one.digest || !mayChange()) return null;
   const now = async (event) => {
     event.target.disabled = true;
-    await ask(`/api/sessions/${one.digest}/end`, { method: "POST" }).catch(() => {});
+    await ask(`/api/sessions/${one.digest}/end`, { method: "POST" }).catch((error) => say(error.message));
   };
   return [" ", h("button", { type: "button", class: "small", onclick: now, "aria-label": `End the session ${one.digest}` }, "End")];
 }

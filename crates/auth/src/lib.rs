@@ -1,13 +1,18 @@
-//! Authentication of clients. [`Authenticator`] asks the configured methods in a fixed order; each method is a module.
+//! Authentication of clients. [`Authenticator`] asks the configured methods in a fixed order; each method is a module. [`OpenIdConnect`] signs operators in.
 
 mod authenticator;
 mod bearer;
 mod certificate;
+mod issuer;
 mod keys;
 mod proxy;
 mod settings;
+mod sign_in;
 mod socket;
+mod token;
 
 pub use authenticator::Authenticator;
 pub use keys::{NewKey, digest as key_digest};
 pub use settings::{CertificateName, CertificateSettings, Grant, KeySettings, ProxySettings, Settings, SocketSettings};
+pub use sign_in::OpenIdConnect;
+pub use token::{Algorithm, ClaimPaths, IntrospectionSettings, IssuerSettings, OAuthLimits, OAuthSettings};

@@ -1,6 +1,10 @@
 //! How clients over HTTP are authenticated, as the configuration says: at the start, and after each change of it or of the
 //! files that it names.
 
+mod oauth;
+
+pub(crate) use oauth::limits;
+
 use std::sync::Arc;
 
 use fanlight_auth::{
@@ -37,11 +41,12 @@ pub(crate) fn for_one_client() -> Result<(String, Arc<Authenticator>), Failure> 
 
 /// The methods of `config`; `None` if clients are not authenticated.
 pub(crate) fn settings(config: &Config) -> Result<Option<Settings>, Unusable> {
-    config.auth.methods().map(methods).transpose()
+    config.auth.methods().map(|auth| methods(config, auth)).transpose()
 }
 
-fn methods(auth: &Auth) -> Result<Settings, Unusable> {
+fn methods(config: &Config, auth: &Auth) -> Result<Settings, Unusable> {
     Ok(Settings {
+        oauth: oauth::settings(config, &auth.oauth)?,
         keys: auth.keys.as_ref().map(|file| file.keys.iter().map(key).collect()),
         certificates: auth.certificates.as_ref().map(|certificates| CertificateSettings {
             principal: match certificates.principal {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use fanlight_admin::{LiveSettings, Subject, serve_admin};
+use fanlight_admin::{Audit, AuditedAuthentication, LiveSettings, Subject, serve_admin};
 use fanlight_auth::Authenticator;
 use fanlight_config::{Config, Loaded};
 use fanlight_frontend::{
@@ -68,7 +68,8 @@ async fn http_until(
     let assembly = Assembly::start(&loaded.config, &telemetry, &backends_end, lists)?;
     let workers = Workers::start(loaded.config.limits.workers)?;
     let settings = frontend_settings(&loaded.config, &telemetry, &backends_end);
-    let authenticate = Arc::<Authenticator>::clone(&authenticator);
+    let (known, audit) = (Arc::<Authenticator>::clone(&authenticator), Arc::new(Audit::default()));
+    let authenticate = Arc::new(AuditedAuthentication::new(Arc::<Authenticator>::clone(&known), Arc::clone(&audit)));
     let settings = Arc::new(FrontendSettings { workers: workers.runtimes(), authenticate, ..settings });
     welcome::print(&loaded, address, operators.listener.address());
 
@@ -93,7 +94,7 @@ async fn http_until(
         (listeners, authenticator),
     );
     let insight = Insight::default();
-    let subject = admin::subject(&control, &core, &telemetry, insight.clone(), shutdown.clone());
+    let subject = admin::subject(&control, &core, &telemetry, insight.clone(), (known, audit), shutdown.clone());
     let admin_listener = AdminListener::start(operators.sockets, subject, operators.live);
     let live = LiveListener { sockets: client_sockets, limits };
     service_manager::ready();
@@ -149,6 +150,7 @@ async fn stdio_until(
     let settings = FrontendSettings { endpoint, ..frontend_settings(&loaded.config, &telemetry, &backends_end) };
     let settings = Arc::new(settings);
     let core = Arc::clone(&assembly.gateway);
+    let (known, audit) = (Arc::<Authenticator>::clone(&authenticator), Arc::new(Audit::default()));
     let listeners = Listeners {
         clients: None,
         operators: operators.listener,
@@ -168,7 +170,7 @@ async fn stdio_until(
         (listeners, authenticator),
     );
     let insight = Insight::default();
-    let subject = admin::subject(&control, &core, &telemetry, insight.clone(), shutdown.clone());
+    let subject = admin::subject(&control, &core, &telemetry, insight.clone(), (known, audit), shutdown.clone());
     let admin_listener = AdminListener::start(operators.sockets, subject, operators.live);
     let served =
         serve_stdio_observed(standard_io::input(), standard_io::output(), core, settings, shutdown, &insight).await;

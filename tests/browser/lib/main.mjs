@@ -3,13 +3,15 @@
 import { chromium } from "playwright-core";
 
 import { findChromium } from "./chromium.mjs";
-import { demoServer, start } from "./fanlight.mjs";
+import { demoServer, freeAddress, start } from "./fanlight.mjs";
 import { open } from "./page.mjs";
-import { checks, login } from "./checks.mjs";
+import { checks, ended, signIn, viewer } from "./checks.mjs";
+import { signInAtIssuer, startIssuer } from "./issuer.mjs";
 import { endpointChecks, keptLists } from "./endpoints.mjs";
 import { screenshots } from "./screenshots.mjs";
 
 const TOKEN = "a-token-of-the-browser-test";
+const VIEWER = "a-token-of-viewers-of-the-browser-test";
 
 const browser = await chromium.launch({ executablePath: findChromium(), args: ["--no-sandbox"] });
 let failed = 0;
@@ -57,11 +59,32 @@ try {
   } finally {
     await several.stop();
   }
-  const locked = await start({ admin: { token: TOKEN }, mcpServers: { workshop: demoServer("modern") } });
+  const locked = await start({ admin: { token: TOKEN, viewerToken: VIEWER }, mcpServers: { workshop: demoServer("modern") } });
   try {
-    await check("the token is requested and kept", "light", locked, (page) => login(page, TOKEN));
+    for (const scheme of ["light", "dark"]) {
+      await check("operators sign in with a token, and out", scheme, locked, (page) => signIn(page, TOKEN));
+      await check("viewers have no button that they may not use", scheme, locked, (page) => viewer(page, VIEWER));
+      await check("a session that ends asks for a new sign-in", scheme, locked, (page) => ended(page, TOKEN));
+    }
   } finally {
     await locked.stop();
+  }
+  const address = await freeAddress();
+  const issuer = await startIssuer(`http://${address}/sign-in/callback`);
+  const admin = {
+    publicUrl: `http://${address}`,
+    roles: { operator: { groups: ["platform"] } },
+    signIn: { issuer: issuer.url, clientId: issuer.client.id, clientSecret: issuer.client.secret, scopes: ["profile"] },
+  };
+  const signedIn = await start({ admin, mcpServers: { workshop: demoServer("modern") } }, address);
+  try {
+    signedIn.issuer = issuer.url;
+    for (const scheme of ["light", "dark"]) {
+      await check("operators sign in at an issuer on another site", scheme, signedIn, signInAtIssuer);
+    }
+  } finally {
+    await signedIn.stop();
+    issuer.stop();
   }
 } finally {
   await browser.close();

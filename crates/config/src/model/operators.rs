@@ -1,13 +1,16 @@
 //! What operators see: the admin listener and telemetry.
 
+pub(crate) mod access;
+
 use std::net::SocketAddr;
 
 use serde_json::json;
 
 use super::values::{ADDRESS, TOKEN, loopback, url_without_secrets};
 use crate::definition::Visible;
-use crate::option::kind::{Choice, Maybe, OrOff, Parsed};
+use crate::option::kind::{Choice, Maybe, Nested, OrOff, Parsed};
 use crate::option::options;
+use access::{AdminRoles, PUBLIC_URL, SignIn};
 use fanlight_settings::Secret;
 
 options! {
@@ -18,10 +21,20 @@ options! {
         /// Address and port; null or `off` switches the admin listener off. `fanlight stdio` has one only if this is
         /// given, or `--admin`.
         "listen" => listen: Option<SocketAddr> = Some(loopback(8081)), OrOff(ADDRESS);
-        /// Secret that a request must carry as `Authorization: Bearer <token>`, of at least 16 characters; `/healthz` and
-        /// `/readyz` tell whether all is well without it. Required where `listen` is not a loopback address. Default:
-        /// none. `openssl rand -hex 32` makes one.
+        /// Secret with which operators sign in to the page, and which a request of a program carries as
+        /// `Authorization: Bearer <token>`: at least 16 characters. Its role is `operator`. `/healthz` and `/readyz` tell
+        /// whether all is well without it. Where `listen` is not a loopback address, this, `viewerToken`, `signIn` or
+        /// `roles` is required. Default: none. `openssl rand -hex 32` makes one.
         "token" => token: Option<Secret> = None, Maybe(TOKEN), example "# ${FANLIGHT_ADMIN_TOKEN}";
+        /// Another such secret, with the role `viewer`: it may look at everything, and change nothing. Default: none.
+        "viewerToken" => viewer_token: Option<Secret> = None, Maybe(TOKEN), example "# ${FANLIGHT_VIEWER_TOKEN}";
+        /// The URL at which operators open the page, where it is not `http://` and `listen`: that of a proxy with TLS. Cookies
+        /// and the redirect of `signIn` are made from it, never from a request. Its host is answered, too.
+        "publicUrl" => public_url: Option<String> = None, Maybe(PUBLIC_URL), example "# https://fanlight.example.com";
+        /// The roles of identities that `auth` or `signIn` shows. Who has neither role is refused.
+        "roles" => roles: AdminRoles = AdminRoles::default(), Nested::<AdminRoles>::KIND;
+        /// An OpenID Connect issuer at which operators sign in; `roles` says what they may do. Default: none.
+        "signIn" => sign_in: Option<SignIn> = None, Maybe(Nested::<SignIn>::KIND);
     }
     fields {
         /// Whether the file leaves the address open. `fanlight stdio` then has no admin listener.
@@ -30,9 +43,15 @@ options! {
 }
 
 impl Admin {
-    /// Whether an address may be listened on: without a token, only one that is reached from this machine alone.
+    /// Whether an address may be listened on: where nobody has to show who they are, only one that is reached from this
+    /// machine alone.
     pub fn may_listen(&self, address: SocketAddr) -> bool {
-        self.token.is_some() || address.ip().to_canonical().is_loopback()
+        !self.is_open() || address.ip().to_canonical().is_loopback()
+    }
+
+    /// Whether nothing says who may use it.
+    pub fn is_open(&self) -> bool {
+        self.token.is_none() && self.viewer_token.is_none() && self.sign_in.is_none() && self.roles.is_empty()
     }
 }
 

@@ -27,6 +27,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, root: &Node, folder: &Path, has_furt
         auth.keys.iter_mut().for_each(|keys| keys.file = folder.join(&keys.file).display().to_string());
     }
     check_addresses(reader, &config, &fields, admin);
+    check_operators(reader, &config, admin);
     check_paths(reader, &mut config, &fields);
     let has_further = has_further || !config.include.is_empty();
     read_servers(reader, &mut config, &fields, root, (folder, has_further));
@@ -115,6 +116,35 @@ fn check_paths(reader: &mut Reader<'_>, config: &mut Config, fields: &Fields<'_>
     }
 }
 
+/// Reports ways for operators to sign in that cannot work.
+fn check_operators(reader: &mut Reader<'_>, config: &Config, admin: Option<&Node>) {
+    let operators = &config.admin;
+    let of = |key| admin.and_then(|admin| admin.field(key)).filter(|node| !node.is_null());
+    if let (Some(first), Some(node)) = (&operators.token, of("viewerToken"))
+        && operators.viewer_token.as_ref() == Some(first)
+    {
+        let help = "make another one for viewers; `openssl rand -hex 32` makes a token";
+        reader.error(node.span, "`token` and `viewerToken` are the same", help);
+    }
+    let (Some(sign_in), Some(node)) = (&operators.sign_in, of("signIn")) else { return };
+    let is_missing = |key: &str| node.field(key).is_none_or(Node::is_null);
+    for (key, value) in [("issuer", &sign_in.issuer), ("clientId", &sign_in.client_id)] {
+        if value.is_none() && is_missing(key) {
+            let help = "write `issuer` and `clientId`, as the issuer has registered Fanlight";
+            reader.error(node.span, format!("`signIn` has no `{key}`"), help);
+        }
+    }
+    if operators.public_url.is_none() && of("publicUrl").is_none() {
+        let help = "write the URL at which operators open the page, such as `publicUrl: https://fanlight.example.com`; the \
+                    redirect URI is made from it";
+        reader.error(node.span, "`signIn` needs `admin.publicUrl`", help);
+    }
+    if operators.roles.is_empty() {
+        let help = "name the groups or scopes of operators, such as `roles: {operator: {groups: [platform]}}`";
+        reader.error(node.span, "`signIn` needs `admin.roles`: nobody who signs in may do anything", help);
+    }
+}
+
 /// Reports listeners that contradict each other or the rest.
 fn check_addresses(reader: &mut Reader<'_>, config: &Config, fields: &Fields<'_>, admin: Option<&Node>) {
     let span = |name| fields.get(name).map(|entry| entry.value.span);
@@ -126,11 +156,14 @@ fn check_addresses(reader: &mut Reader<'_>, config: &Config, fields: &Fields<'_>
             "give the admin listener another port, or switch it off: `listen: null` in `admin`",
         );
     }
-    // A token with an error of its own is not missing.
-    let has_token = || admin.is_some_and(|admin| admin.field("token").is_some_and(|token| !token.is_null()));
+    // An option with an error of its own is not missing.
+    let has_access = || {
+        let is_given = |key| admin.is_some_and(|admin| admin.field(key).is_some_and(|value| !value.is_null()));
+        ["token", "viewerToken", "signIn", "roles"].into_iter().any(is_given)
+    };
     if let (Some(address), Some(span)) = (config.admin.listen, span("admin"))
         && !config.admin.may_listen(address)
-        && !has_token()
+        && !has_access()
     {
         reader.error(
             span,

@@ -22,9 +22,12 @@ const LIVE: [&str; 10] = [
 /// Sections whose options are looked at one by one.
 const SECTIONS: [&str; 2] = ["limits", "timeouts"];
 /// Options of `limits` that only listeners, lists and servers use.
-const LIVE_LIMITS: [&str; 32] = [
+const LIVE_LIMITS: [&str; 35] = [
     "authKeys",
     "writeRate",
+    "adminPeerSessions",
+    "adminSessions",
+    "adminSignInFailures",
     "adminConnections",
     "adminFollowers",
     "connections",
@@ -57,8 +60,11 @@ const LIVE_LIMITS: [&str; 32] = [
     "uri",
 ];
 /// Options of `timeouts` that only listeners, lists and servers use.
-const LIVE_TIMEOUTS: [&str; 47] = [
+const LIVE_TIMEOUTS: [&str; 50] = [
     "adminLists",
+    "adminSession",
+    "adminSessionIdle",
+    "adminSignIn",
     "adminRefresh",
     "adminEvents",
     "http2Ping",
