@@ -59,6 +59,7 @@ mod sse_transport;
 mod standard_streams;
 mod streams;
 mod tasks;
+mod tokens;
 mod tracing;
 
 use fanlight_testkit::{generator, harness, raw_client, schema, scripted};
