@@ -16,6 +16,7 @@ mod batches;
 mod browser;
 mod busy_peers;
 mod bystander;
+mod credentials;
 mod endpoints;
 mod fairness;
 mod few_files;
