@@ -37,7 +37,7 @@ pub use model::auth::{Auth, AuthChoice};
 pub use model::endpoint::Endpoint;
 pub use model::life::{Health, LandlockOptions, SandboxOptions, StartChoice};
 pub use model::limits::{Limits, Timeouts};
-pub use model::operators::access::{AdminRoles, RoleRule, SignIn, SignInClaims};
+pub use model::operators::access::{AdminRoles, RoleRule, SignIn};
 pub use model::operators::{Admin, OtlpChoice, Telemetry, TrustChoice};
 pub use model::rewriting::{Argument, ArgumentOptions, Naming, NamingStyle, ToolOverride};
 pub use model::secret::SealKey;
