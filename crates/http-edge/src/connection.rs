@@ -1,6 +1,7 @@
 //! HTTP/1.1 on one connection.
 
 use std::error::Error;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,10 +10,12 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
+use crate::socket::ClientStream;
+use crate::tls::{HandshakeError, TlsServer, accept_tls};
 use crate::usage::{ConnectionUse, UsedBody};
 
 /// The smallest head limit that hyper accepts, in bytes.
@@ -29,6 +32,33 @@ pub struct Http1Limits {
     pub write_timeout: Duration,
 }
 
+/// A byte stream of any kind.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + fmt::Debug {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin + fmt::Debug> Stream for S {}
+
+/// A byte stream whose kind only its own functions know: so code that is large for each kind exists once.
+pub type BoxedStream = Box<dyn Stream>;
+
+/// A connection ready for HTTP: after the handshake, where the listener speaks TLS. Takes as long as the client does: the
+/// caller limits it.
+///
+/// # Errors
+///
+/// If the connection breaks, or the handshake fails.
+pub async fn open(stream: ClientStream, tls: Option<&TlsServer>) -> Result<BoxedStream, HandshakeError> {
+    let stream = match stream {
+        ClientStream::Unix(stream) => return Ok(Box::new(stream)),
+        ClientStream::Tcp(stream) => stream,
+    };
+    // Responses are written whole; waiting to fill a segment would only delay them.
+    let _ = stream.set_nodelay(true);
+    match tls {
+        None => Ok(Box::new(stream)),
+        Some(tls) => Ok(Box::new(accept_tls(tls, stream, |stream| stream).await?)),
+    }
+}
+
 /// Serves requests until the client closes the connection, and records them in `usage`. After `shutdown` the running
 /// request is still answered.
 ///
@@ -36,7 +66,7 @@ pub struct Http1Limits {
 ///
 /// If the connection breaks or a limit is exceeded.
 pub async fn serve_http1<S, B>(
-    stream: TcpStream,
+    stream: BoxedStream,
     service: S,
     limits: Http1Limits,
     usage: Arc<ConnectionUse>,
@@ -48,8 +78,6 @@ where
     B: Body + Unpin + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    // Responses are written whole; waiting to fill a segment would only delay them.
-    let _ = stream.set_nodelay(true);
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(limits.write_timeout));
     let service = service_fn(|request| {
