@@ -20,12 +20,13 @@ use std::time::{Duration, SystemTime};
 
 use axum::response::IntoResponse as _;
 use fanlight_gateway::Gateway;
-use fanlight_http_edge::{SocketReceiver, accept_and_spawn, serve_http1};
+use fanlight_http_edge::{SocketReceiver, accept_and_spawn, open, serve_http1};
 use fanlight_telemetry::Telemetry;
 use fanlight_telemetry::clients::Clients;
 use http::StatusCode;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::service::TowerToHyperService;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 pub use operations::{OperationError, Operations, Reloaded};
@@ -75,9 +76,16 @@ pub async fn serve_admin(sockets: SocketReceiver, subject: Subject, live: LiveSe
                 }
             }
         });
-        let serving = serve_http1(stream, service, live.load().connection_limits(), usage, ending);
+        let (limits, tls) = (live.load().connection_limits(), live.tls().load());
         async move {
-            if let Err(error) = serving.await {
+            // A handshake takes from the time for the first head.
+            let opening = timeout(limits.head_timeout, open(stream, tls.as_deref()));
+            let stream = match ending.run_until_cancelled(opening).await {
+                Some(Ok(Ok(stream))) => stream,
+                Some(Ok(Err(error))) => return tracing::debug!(%error, "TLS handshake with an operator failed"),
+                Some(Err(_)) | None => return,
+            };
+            if let Err(error) = serve_http1(stream, service, limits, usage, ending).await {
                 tracing::debug!(%error, "connection to the admin listener broke");
             }
         }

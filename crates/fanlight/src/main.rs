@@ -10,6 +10,7 @@ mod files;
 mod guard;
 mod inspect;
 mod list_state;
+mod listening;
 mod log;
 mod memory;
 mod observe;

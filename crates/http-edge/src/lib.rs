@@ -19,7 +19,7 @@ pub use accept::{
 pub use connection::{BoxedStream, Http1Limits, Stream, open, serve_http1};
 pub use connections::{ConnectionPeer, Endable, Usage, UsageKind, peer_of};
 pub use fanlight_settings::ListenAddress;
-pub use guard::{Guard, LiveGuard, Origins, PublicUrl, Rejection};
+pub use guard::{Guard, LiveGuard, Origins, PublicUrl, Rejection, TrustedProxies};
 pub use limit::{ConcurrencyLimit, Permit, WarningLimit};
 pub use socket::{BindOptions, ClientStream, ListeningSocket, SocketReceiver, SocketSender, sockets};
 pub use tls::{

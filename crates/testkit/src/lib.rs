@@ -21,5 +21,6 @@ pub mod raw_client;
 pub mod schema;
 pub mod scripted;
 pub mod slicer;
+pub mod tls;
 pub mod usage;
 pub mod wire;

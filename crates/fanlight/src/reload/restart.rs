@@ -7,8 +7,20 @@ use serde_json::{Map, Value};
 
 /// Options that take effect at once, beside the servers. Of others in these sections that servers use too, the servers'
 /// part takes effect at once, and the clients' part after a restart: they are named.
-const LIVE: [&str; 9] =
-    ["admin", "allowedHosts", "allowedOrigins", "endpoints", "include", "listen", "naming", "publicUrl", "reusePort"];
+const LIVE: [&str; 12] = [
+    "admin",
+    "allowedHosts",
+    "allowedOrigins",
+    "endpoints",
+    "include",
+    "listen",
+    "naming",
+    "publicUrl",
+    "reusePort",
+    "socketMode",
+    "tls",
+    "trustedProxies",
+];
 /// Sections whose options are looked at one by one.
 const SECTIONS: [&str; 2] = ["limits", "timeouts"];
 /// Options of `limits` that only listeners, lists and servers use.

@@ -39,7 +39,7 @@ impl ListenCore {
     }
 
     pub(crate) fn session_of(self: &Arc<Self>, principal: Principal) -> Session {
-        let peer = Peer::of(&principal, None);
+        let peer = Peer::of(&principal, None, None);
         self.session_for(principal, peer)
     }
 

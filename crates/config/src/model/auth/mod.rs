@@ -3,7 +3,7 @@
 pub(crate) mod methods;
 pub(crate) mod oauth;
 pub(crate) mod scopes;
-mod values;
+pub(crate) mod values;
 
 use serde_json::{Value as Json, json};
 

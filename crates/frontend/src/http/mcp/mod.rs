@@ -75,6 +75,7 @@ impl<C: Core> Serve for Endpoint<C> {
                         head: &head,
                         fields: Fields::of(&head.headers),
                         connection: &connection,
+                        client: connection.peer.map(|peer| guard.trusted_proxies().client(peer, &head.headers)),
                         received,
                         active,
                     };
