@@ -36,6 +36,7 @@ mod suspended_calls;
 mod target;
 mod tasks;
 mod terminal;
+mod tls;
 mod uris;
 mod web_pages;
 

@@ -30,6 +30,7 @@ mod health;
 mod http_rules;
 mod kept_lists;
 mod layers;
+mod listener_rules;
 mod listening;
 mod log_backpressure;
 mod logging;
@@ -56,6 +57,9 @@ mod sse_transport;
 mod standard_streams;
 mod streams;
 mod tasks;
+mod tls;
 mod tracing;
+mod trusted_proxies;
+mod unix_sockets;
 
 use fanlight_testkit::{generator, harness, raw_client, schema, scripted};

@@ -11,7 +11,9 @@ use fanlight_backend::{
 };
 use fanlight_canonical::Endpoint;
 use fanlight_config::{Config, Loaded, StartChoice, Tls, TrustChoice};
-use fanlight_frontend::{ByteBudget, FrontendSettings, Guard, ListenAddress, LiveGuard, Origins, PublicUrl, TrustedProxies};
+use fanlight_frontend::{
+    ByteBudget, FrontendSettings, Guard, ListenAddress, LiveGuard, Origins, PublicUrl, TrustedProxies,
+};
 use fanlight_gateway::{ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits, TaskLimits};
 use fanlight_identity::Open;
 use fanlight_protocol::json::ObjectBuilder;

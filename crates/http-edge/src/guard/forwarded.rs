@@ -127,7 +127,8 @@ fn is_token(byte: u8) -> bool {
 
 /// An address with or without a port, of IPv6 in brackets if it has one (RFC 7239, 6); no `unknown`, and no made-up name.
 fn node(text: &str) -> Option<SocketAddr> {
-    let address = || text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text).parse::<IpAddr>().ok();
+    let address =
+        || text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text).parse::<IpAddr>().ok();
     let address = text.parse::<SocketAddr>().ok().or_else(|| address().map(|address| (address, 0).into()))?;
     Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
 }
