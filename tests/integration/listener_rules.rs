@@ -41,7 +41,7 @@ async fn listener_beyond_loopback_needs_a_word_on_authentication() {
         let file = TempFile::new("yaml", &with(&format!(r#""listen":"{listen}","#), &backend));
         let mut command = fanlight();
         command.args(["run", "--admin", "off", "--config"]).arg(file.path());
-        flag.iter().for_each(|address| drop(command.args(["--listen", address])));
+        command.args(flag.iter().flat_map(|address| ["--listen", address]));
         let (code, text) = refused(command).await;
         assert_eq!(code, Some(2), "{text}");
         assert!(names_both_ways(&text), "{text}");

@@ -62,9 +62,11 @@ impl Files {
     }
 }
 
-/// A server with a tool `t` whose result has so many bytes.
+/// A server with a tool `t` whose result has so many bytes. It announces changes.
 async fn server_with_results_of(bytes: usize) -> Backend {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
+    backend.declares(r#"{"tools":{"listChanged":true}}"#);
+    backend.on(LISTEN, Reply::listening());
     backend.offers_tools(&["t"]);
     let text = format!(r#""content":[{{"type":"text","text":"{}"}}]"#, "x".repeat(bytes));
     backend.on("tools/call", Reply::result(Era::Modern.complete(&text)));
@@ -176,13 +178,13 @@ async fn long_answer_arrives_whole_at_a_slow_reader() {
 
 #[tokio::test]
 async fn renewed_certificate_is_shown_while_old_connections_go_on() {
-    let (files, backend) = (Files::new(), server_with_results_of(1).await);
+    let (files, backend, later) = (Files::new(), server_with_results_of(1).await, server_with_results_of(1).await);
     let pair = files.authority.server();
     files.renew(&pair);
     files.configure("", "", &[backend.entry("only")]);
     let gateway = files.start().await;
     let client = TlsClient::new(&files.authority);
-    let mut old = client.open(gateway.mcp).await;
+    let old = client.open(gateway.mcp).await;
     assert_eq!(answer_and_certificate(&client, gateway.mcp).await.1, pair.der());
     let request = modern_request("2", LISTEN, r#""notifications":{"toolsListChanged":true}"#, "");
     let mut stream = post_modern_on(client.open(gateway.mcp).await, &request).await;
@@ -207,10 +209,8 @@ async fn renewed_certificate_is_shown_while_old_connections_go_on() {
     files.write("server.key", &renewed.key());
     assert_eq!(gateway.reload().await.0, 200);
 
-    old = client.open(gateway.mcp).await;
-    files.configure("", "", &[backend.entry("only"), server_with_results_of(1).await.entry("other")]);
+    files.configure("", "", &[backend.entry("only"), later.entry("other")]);
     assert!(within("the change", stream.event()).await.unwrap().unwrap().contains("list_changed"));
-    drop(old);
     assert!(gateway.terminate().await.success());
 }
 
