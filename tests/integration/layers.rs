@@ -113,7 +113,7 @@ fn identity_reaches_canonical_alone_and_does_no_io() {
 
 #[test]
 fn authentication_reaches_identity_and_no_edge() {
-    assert_layer("fanlight-auth", &[CORE, &["fanlight-identity"]].concat(), &["axum"]);
+    assert_layer("fanlight-auth", &[CORE, &["fanlight-identity", "fanlight-settings"]].concat(), &["axum"]);
 }
 
 #[test]

@@ -4,14 +4,22 @@ use std::borrow::Cow;
 
 use axum::response::{IntoResponse, Response};
 use fanlight_http_edge::Rejection;
-use fanlight_protocol::Json;
 use fanlight_protocol::json::ObjectBuilder;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, REFERRER_POLICY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
+use fanlight_protocol::{Json, visible};
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, RETRY_AFTER, WWW_AUTHENTICATE,
+    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
 use http::{HeaderName, HeaderValue, StatusCode};
 
+use crate::access::{Denied, Role};
+
 /// Headers of every response, unless its handler has set them.
-const DEFAULTS: [(HeaderName, HeaderValue); 4] = [
+const DEFAULTS: [(HeaderName, HeaderValue); 6] = [
     (CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    // Nothing of this is ever within another page.
+    (CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'; base-uri 'none'")),
+    (X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
     (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
     (HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin")),
     (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
@@ -35,7 +43,7 @@ pub(crate) fn json(value: Json) -> Response {
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
     message: Cow<'static, str>,
-    header: Option<(HeaderName, &'static str)>,
+    header: Option<(HeaderName, HeaderValue)>,
 }
 
 impl Refusal {
@@ -50,15 +58,48 @@ impl Refusal {
     /// The path exists, but not for this HTTP method.
     pub(crate) fn method(allowed: &'static str) -> Self {
         let message = format!("this HTTP method is not served here; {allowed} are");
-        Self { header: Some((ALLOW, allowed)), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, message) }
+        Self {
+            header: Some((ALLOW, HeaderValue::from_static(allowed))),
+            ..Self::new(StatusCode::METHOD_NOT_ALLOWED, message)
+        }
     }
 
-    /// The token is missing or wrong.
-    pub(crate) fn unauthorized() -> Self {
-        let message =
-            "this needs the token that the configuration has as `admin.token`: `Authorization: Bearer <token>`";
-        let header = Some((WWW_AUTHENTICATE, "Bearer realm=\"fanlight\""));
-        Self { header, ..Self::new(StatusCode::UNAUTHORIZED, message) }
+    /// The request does not show an operator.
+    pub(crate) fn denied(denied: &Denied) -> Self {
+        let how = "sign in at `/ui`, or send a token as `Authorization: Bearer <token>`: that of `admin.token` or \
+                   `admin.viewerToken` of the configuration, or one whose groups or scopes `admin.roles` names";
+        let unauthorized = |text: String| {
+            let header = Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"fanlight\"")));
+            Self { header, ..Self::new(StatusCode::UNAUTHORIZED, text) }
+        };
+        match denied {
+            Denied::Missing => unauthorized(format!("this needs an operator: {how}")),
+            Denied::Invalid(text) => unauthorized(format!("{text}: {how}")),
+            Denied::SessionOver => unauthorized(format!("the session of the page has ended: {how}")),
+            Denied::Malformed(text) => Self::bad_request(format!("credentials cannot be read: {text}")),
+            Denied::NoRole(name) => {
+                let name = visible::escaped(name);
+                let text = format!(
+                    "{name} is known, and has no role here: `admin.roles` of the configuration names the groups \
+                                    and scopes of operators and viewers"
+                );
+                Self::new(StatusCode::FORBIDDEN, text)
+            }
+            Denied::Throttled(wait) => {
+                let seconds = wait.as_secs().max(1);
+                let text =
+                    format!("too many credentials from your address were not accepted; try again in {seconds} s");
+                let header = HeaderValue::try_from(seconds.to_string()).ok().map(|value| (RETRY_AFTER, value));
+                Self { header, ..Self::new(StatusCode::TOO_MANY_REQUESTS, text) }
+            }
+            Denied::Unavailable(text) => Self::new(StatusCode::SERVICE_UNAVAILABLE, text.clone()),
+        }
+    }
+
+    /// The operator's role does not include what the route needs.
+    pub(crate) fn role(needed: Role, has: Role) -> Self {
+        let text = format!("this needs the role {needed}, and yours is {has}: ask an operator, or sign in as one");
+        Self::new(StatusCode::FORBIDDEN, text)
     }
 }
 
@@ -74,7 +115,7 @@ impl IntoResponse for Refusal {
         object.string("error", &self.message);
         let mut response = (self.status, json(object.finish())).into_response();
         if let Some((name, value)) = self.header {
-            response.headers_mut().insert(name, HeaderValue::from_static(value));
+            response.headers_mut().insert(name, value);
         }
         response
     }

@@ -8,13 +8,15 @@ use axum::extract::State;
 use axum::handler::Handler;
 use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::{IntoResponse as _, Redirect, Response};
-use axum::routing::{MethodRouter, get};
+use axum::routing::{MethodRouter, get, post};
 use http::header::{CONNECTION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use tokio_util::sync::CancellationToken;
 
-use crate::access::{require_host, require_token};
+use crate::access::{Connection, Needs, Role, Sessions, Throttle, require, require_host};
 use crate::api::overview::Latest;
+use crate::api::sign_in::Attempts;
+use crate::audit::Audit;
 use crate::reply::{Refusal, json, with_default_headers};
 use crate::settings::{InForce, LiveSettings};
 use crate::{Subject, api, ready, ui};
@@ -25,34 +27,63 @@ pub(crate) struct Admin {
     pub(crate) live: LiveSettings,
     pub(crate) latest: Arc<Latest>,
     pub(crate) shutdown: CancellationToken,
+    pub(crate) sessions: Sessions,
+    pub(crate) throttle: Throttle,
+    pub(crate) attempts: Attempts,
 }
 
 impl Admin {
     pub(crate) fn new(subject: Subject, live: LiveSettings, started: SystemTime, shutdown: CancellationToken) -> Self {
         let subject = Arc::new(subject);
         let latest = Arc::new(Latest::new(Arc::clone(&subject), live.clone(), started));
-        Self { latest, subject, live, shutdown }
+        let (sessions, throttle, attempts) = (Sessions::default(), Throttle::default(), Attempts::new());
+        Self { latest, subject, live, shutdown, sessions, throttle, attempts }
     }
 
     /// The settings in force.
     pub(crate) fn now(&self) -> Arc<InForce> {
         self.live.load()
     }
+
+    pub(crate) fn audit(&self) -> &Audit {
+        &self.subject.audit
+    }
 }
 
-/// All routes.
+/// A route, and what it needs.
+pub(crate) struct Route {
+    pub(crate) path: &'static str,
+    pub(crate) needs: Needs,
+    pub(crate) serve: fn() -> MethodRouter<Arc<Admin>>,
+}
+
+/// The routes besides those of the API.
+const ROUTES: &[Route] = &[
+    Route { path: "/", needs: Needs::Nothing, serve: || read(async || Redirect::permanent("/ui")) },
+    Route { path: "/healthz", needs: Needs::Nothing, serve: || read(async || "ok") },
+    // The details need a viewer.
+    Route { path: "/readyz", needs: Needs::Nothing, serve: || read(readiness) },
+    Route { path: "/metrics", needs: Needs::Role(Role::Viewer), serve: || read(metrics) },
+    // The page has no data of its own, and asks who reads it.
+    Route { path: "/ui", needs: Needs::Nothing, serve: || read(ui::index) },
+    Route { path: "/ui/", needs: Needs::Nothing, serve: || read(ui::index) },
+    Route { path: "/ui/{file}", needs: Needs::Nothing, serve: || read(ui::file) },
+    // What the issuer adds to this address is sent to the API by the page itself.
+    Route { path: "/sign-in/callback", needs: Needs::Nothing, serve: || read(ui::callback) },
+];
+
+/// All routes with what they need.
+pub(crate) fn routes() -> impl Iterator<Item = &'static Route> {
+    ROUTES.iter().chain(api::ROUTES)
+}
+
+/// Serves all routes. A route is added to the tables, and nowhere else: what it needs is checked here.
 pub(crate) fn router(admin: &Arc<Admin>) -> Router {
-    let token = from_fn_with_state(Arc::clone(admin), require_token);
-    Router::new()
-        .route("/", read(async || Redirect::permanent("/ui")))
-        .route("/healthz", read(async || "ok"))
-        .route("/readyz", read(readiness))
-        .route("/metrics", read(metrics).layer(token.clone()))
-        // The page holds no data of its own and asks for the token.
-        .route("/ui", read(ui::index))
-        .route("/ui/", read(ui::index))
-        .route("/ui/{file}", read(ui::file))
-        .nest("/api", api::router(admin).layer(token))
+    let mut router = Router::new();
+    for Route { path, needs, serve } in routes() {
+        router = router.route(path, serve().layer(from_fn_with_state((Arc::clone(admin), *needs), require)));
+    }
+    router
         .fallback(async || {
             let message = "nothing is served here; /ui, /api/…, /metrics, /healthz and /readyz are";
             Refusal::new(StatusCode::NOT_FOUND, message)
@@ -88,15 +119,61 @@ pub(crate) fn read<H: Handler<T, Arc<Admin>>, T: 'static>(handler: H) -> MethodR
     get(handler).fallback(async || Refusal::method("GET, HEAD"))
 }
 
-/// Whether requests of clients can be served; the details need the token.
-async fn readiness(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Response {
+/// A route for `POST` alone.
+pub(crate) fn change<H: Handler<T, Arc<Admin>>, T: 'static>(handler: H) -> MethodRouter<Arc<Admin>> {
+    post(handler).fallback(async || Refusal::method("POST"))
+}
+
+/// Whether requests of clients can be served; the details need a viewer.
+async fn readiness(State(admin): State<Arc<Admin>>, connection: Connection, headers: HeaderMap) -> Response {
     let subject = &admin.subject;
     let is_ready = ready::is_ready(&subject.gateway, &subject.draining);
     let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, json(ready::report(&subject.gateway, is_ready, admin.now().is_authorized(&headers)))).into_response()
+    let is_known = admin.identify(&admin.now(), &headers, &connection.0).await.is_ok();
+    (status, json(ready::report(&subject.gateway, is_ready, is_known))).into_response()
 }
 
 async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
     let kind = "text/plain; version=0.0.4; charset=utf-8";
-    ([(CONTENT_TYPE, kind)], admin.subject.telemetry.prometheus()).into_response()
+    let mut text = admin.subject.telemetry.prometheus();
+    let now = admin.now();
+    admin.sessions.retain(|proof| now.judge(proof, SystemTime::now()).is_ok());
+    text.push_str(&admin.audit().prometheus(admin.sessions.len(&now.session_limits())));
+    ([(CONTENT_TYPE, kind)], text).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only tables of routes say what is served: a route that is added elsewhere would need nothing.
+    #[test]
+    fn routes_are_added_by_the_tables_alone() {
+        let mut folders = vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))];
+        let added = [".route", ".route_service", ".nest", ".nest_service", ".merge"].map(|name| format!("{name}("));
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+                if entry.is_dir() {
+                    folders.push(entry);
+                    continue;
+                }
+                let text = std::fs::read_to_string(&entry).unwrap();
+                let count: usize = added.iter().map(|call| text.matches(call.as_str()).count()).sum();
+                // One for the tables, two for health alone.
+                let expected = if entry.ends_with("src/router.rs") { 3 } else { 0 };
+                assert_eq!(count, expected, "{}", entry.display());
+            }
+        }
+    }
+
+    #[test]
+    fn everything_that_changes_needs_an_operator_and_all_of_the_api_an_own_page() {
+        for Route { path, needs, serve: _ } in routes() {
+            let is_public =
+                ["/", "/healthz", "/readyz", "/ui", "/ui/", "/ui/{file}", "/sign-in/callback"].contains(path);
+            assert_eq!(*needs == Needs::Nothing, is_public, "{path}");
+            let is_session = path.starts_with("/api/session") && !path.starts_with("/api/sessions");
+            assert_eq!(*needs == Needs::OwnPage, is_session, "{path}");
+        }
+    }
 }

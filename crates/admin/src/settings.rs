@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use fanlight_http_edge::{AcceptLimits, Admissions, Guard, Http1Limits, LiveTls, Origins};
-use http::HeaderMap;
+use fanlight_identity::{ConnectionFacts, SignIn, SignInSettings};
+use http::header::SET_COOKIE;
+use http::{HeaderValue, Response};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::token::Token;
+use crate::access::{Cookies, Digest, Purpose, Roles, SessionLimits};
 
 /// Connections beyond `limits.adminConnections`, on which only health is told: an orchestrator that gets no answer
 /// restarts the gateway. No option: orchestrators ask one at a time.
@@ -25,8 +27,28 @@ const WAITING_CONNECTIONS: usize = 32;
 pub struct AdminSettings {
     /// The address of the listener, if it listens.
     pub address: Option<SocketAddr>,
-    /// The token that requests need, if any.
+    /// The token of operators, if any.
     pub token: Option<String>,
+    /// The token of viewers, if any.
+    pub viewer_token: Option<String>,
+    /// The roles of identities.
+    pub roles: Roles,
+    /// The issuer at which operators sign in, if any.
+    pub sign_in: Option<SignInClient>,
+    /// The origin at which operators open the page, if it is not that of the listener.
+    pub public_url: Option<String>,
+    /// Most operators who are signed in.
+    pub max_sessions: usize,
+    /// Most of one peer.
+    pub max_peer_sessions: usize,
+    /// Most credentials of one peer that are not accepted, in a minute.
+    pub max_sign_in_failures: usize,
+    /// How long a session may be unused.
+    pub session_idle: Duration,
+    /// How long a session lasts at most.
+    pub session_lifetime: Duration,
+    /// How long a sign-in at the issuer may take.
+    pub sign_in_timeout: Duration,
     /// Hosts that are served besides loopback: `host` (any port), `host:port`, or `*`.
     pub allowed_hosts: Vec<String>,
     /// Most open connections.
@@ -63,6 +85,16 @@ impl Default for AdminSettings {
         Self {
             address: Some(([127, 0, 0, 1], 0).into()),
             token: None,
+            viewer_token: None,
+            roles: Roles::default(),
+            sign_in: None,
+            public_url: None,
+            max_sessions: 64,
+            max_peer_sessions: 16,
+            max_sign_in_failures: 10,
+            session_idle: Duration::from_secs(3600),
+            session_lifetime: Duration::from_secs(12 * 3600),
+            sign_in_timeout: Duration::from_secs(600),
             allowed_hosts: Vec::new(),
             max_connections: 128,
             max_followers: 32,
@@ -88,6 +120,24 @@ impl fmt::Debug for AdminSettings {
     }
 }
 
+/// An issuer at which operators sign in, and the client of it.
+#[derive(Clone)]
+pub struct SignInClient {
+    /// What the client was made from.
+    pub settings: SignInSettings,
+    /// The client.
+    pub client: Arc<dyn SignIn>,
+}
+
+impl PartialEq for SignInClient {
+    /// Clients of equal settings do the same.
+    fn eq(&self, other: &Self) -> bool {
+        self.settings == other.settings
+    }
+}
+
+impl Eq for SignInClient {}
+
 /// The settings of the listener, which can change while it serves.
 #[derive(Clone)]
 pub struct LiveSettings {
@@ -100,7 +150,8 @@ pub struct LiveSettings {
 pub(crate) struct InForce {
     pub(crate) settings: AdminSettings,
     pub(crate) guard: Guard,
-    token: Option<Token>,
+    pub(crate) token: Option<Digest>,
+    pub(crate) viewer_token: Option<Digest>,
     /// A permit for each stream of events that may be open.
     pub(crate) followers: Arc<Semaphore>,
     /// Cancelled when other settings are in force: streams end that were allowed by these.
@@ -145,23 +196,55 @@ impl LiveSettings {
 }
 
 impl InForce {
-    /// A listener that other machines can reach has a token, which a page of another site does not have, so it serves any
-    /// host.
+    /// A listener that other machines can reach asks who makes a request, which a page of another site cannot show, so it
+    /// serves any host.
     fn new(settings: AdminSettings) -> Self {
-        let is_remote = settings.address.is_some_and(|address| !address.ip().to_canonical().is_loopback());
-        let hosts = if is_remote { vec!["*".to_owned()] } else { settings.allowed_hosts.clone() };
+        let mut hosts = if is_local(&settings) { settings.allowed_hosts.clone() } else { vec!["*".to_owned()] };
+        let public = settings.public_url.as_ref().and_then(|url| url.split_once("://"));
+        hosts.extend(public.map(|(_, host)| host.to_owned()));
+        let digest = |token: &Option<String>| token.as_ref().map(|token| Digest::of(token.as_bytes()));
         Self {
             guard: Guard::new(&hosts, Origins::Own),
-            token: settings.token.as_deref().map(Token::new),
+            token: digest(&settings.token),
+            viewer_token: digest(&settings.viewer_token),
             followers: Arc::new(Semaphore::new(settings.max_followers.clamp(1, Semaphore::MAX_PERMITS))),
             ended: CancellationToken::new(),
             settings,
         }
     }
 
-    /// Whether a request with these headers has the token, or none is needed.
-    pub(crate) fn is_authorized(&self, headers: &HeaderMap) -> bool {
-        self.token.as_ref().is_none_or(|token| token.is_in(headers))
+    /// Whether everybody who reaches the listener may do everything: only where nothing says who may, and only other
+    /// programs of this machine reach it.
+    pub(crate) fn is_open(&self) -> bool {
+        let AdminSettings { token, viewer_token, roles, sign_in, .. } = &self.settings;
+        let is_unset = token.is_none() && viewer_token.is_none() && sign_in.is_none() && roles.is_empty();
+        is_unset && self.settings.address.is_some() && is_local(&self.settings)
+    }
+
+    /// Whether a bearer token can show who makes a request.
+    pub(crate) fn takes_tokens(&self) -> bool {
+        self.token.is_some() || self.viewer_token.is_some() || !self.settings.roles.is_empty()
+    }
+
+    /// The cookies of a connection.
+    pub(crate) fn cookies(&self, connection: &ConnectionFacts) -> Cookies {
+        let is_public_secure = self.settings.public_url.as_ref().is_some_and(|url| url.starts_with("https:"));
+        let port = self.settings.address.map_or(0, |address| address.port());
+        Cookies { is_secure: is_public_secure || connection.is_tls, port }
+    }
+
+    /// Has the response remove a cookie.
+    pub(crate) fn forget<B>(&self, purpose: Purpose, connection: &ConnectionFacts, response: &mut Response<B>) {
+        set_cookie(&self.cookies(connection).remove(purpose), response);
+    }
+
+    pub(crate) fn session_limits(&self) -> SessionLimits {
+        SessionLimits {
+            all: self.settings.max_sessions.max(1),
+            per_peer: self.settings.max_peer_sessions.max(1),
+            idle: self.settings.session_idle,
+            lifetime: self.settings.session_lifetime,
+        }
     }
 
     pub(crate) fn connection_limits(&self) -> Http1Limits {
@@ -171,6 +254,18 @@ impl InForce {
             write_timeout: self.settings.write_timeout,
         }
     }
+}
+
+/// Adds a cookie to the response.
+pub(crate) fn set_cookie<B>(cookie: &str, response: &mut Response<B>) {
+    // Its characters are those of base64 and of fixed texts.
+    if let Ok(value) = HeaderValue::from_str(cookie) {
+        response.headers_mut().append(SET_COOKIE, value);
+    }
+}
+
+fn is_local(settings: &AdminSettings) -> bool {
+    settings.address.is_none_or(|address| address.ip().to_canonical().is_loopback())
 }
 
 fn accept_limits(settings: &AdminSettings) -> AcceptLimits {

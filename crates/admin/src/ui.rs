@@ -3,7 +3,7 @@
 use axum::extract::Path;
 use axum::response::{IntoResponse as _, Response};
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
-use http::{HeaderMap, HeaderName, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::reply::Refusal;
 
@@ -30,10 +30,12 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 const ASSETS: &[Asset] = assets![
     "index.html": HTML,
+    "callback.html": HTML,
     "style.css": "text/css; charset=utf-8",
     "icon.svg": "image/svg+xml",
     "app.js": SCRIPT,
     "api.js": SCRIPT,
+    "callback.js": SCRIPT,
     "catalogue.js": SCRIPT,
     "config.js": SCRIPT,
     "dom.js": SCRIPT,
@@ -45,6 +47,7 @@ const ASSETS: &[Asset] = assets![
     "overview.js": SCRIPT,
     "runner.js": SCRIPT,
     "sessions.js": SCRIPT,
+    "sign-in.js": SCRIPT,
     "spans.js": SCRIPT,
     "trace.js": SCRIPT,
     "traces.js": SCRIPT,
@@ -53,6 +56,15 @@ const ASSETS: &[Asset] = assets![
 /// The page itself.
 pub(crate) async fn index(headers: HeaderMap) -> Result<Response, Refusal> {
     file(Path("index.html".to_owned()), headers).await
+}
+
+/// The page to which an issuer sends browsers back. It is the same for everybody.
+pub(crate) async fn callback(headers: HeaderMap) -> Result<Response, Refusal> {
+    let mut response = file(Path("callback.html".to_owned()), headers).await?;
+    // Its address has a code.
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response.headers_mut().remove(ETAG);
+    Ok(response)
 }
 
 /// One of its files.

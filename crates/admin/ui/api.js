@@ -1,6 +1,4 @@
-// Requests to /api, with the token if there is one; errors have a readable message.
-
-const TOKEN = "fanlight-token";
+// Requests to /api, which the browser sends with the cookie of the session; errors have a readable message.
 
 /** An error with a message for the page. */
 export class ApiError extends Error {
@@ -10,20 +8,11 @@ export class ApiError extends Error {
   }
 }
 
-export const token = {
-  get: () => sessionStorage.getItem(TOKEN),
-  set: (text) => sessionStorage.setItem(TOKEN, text),
-  clear: () => sessionStorage.removeItem(TOKEN),
-};
-
 /** A response, or an ApiError. */
 export async function ask(path, options = {}) {
-  const headers = new Headers(options.headers);
-  const known = token.get();
-  if (known) headers.set("authorization", `Bearer ${known}`);
   let response;
   try {
-    response = await fetch(path, { ...options, headers, credentials: "omit", cache: "no-store", redirect: "error" });
+    response = await fetch(path, { ...options, credentials: "same-origin", cache: "no-store", redirect: "error" });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ApiError(0, "Fanlight does not respond. Is it still running?");

@@ -1,6 +1,6 @@
-// The page: navigation between its parts, and the form for the token.
+// The page: navigation between its parts, and signing in.
 
-import { ApiError, get, token } from "./api.js";
+import { ApiError } from "./api.js";
 import { empty, fill, h } from "./dom.js";
 import * as live from "./live.js";
 import { catalogue } from "./catalogue.js";
@@ -8,6 +8,7 @@ import { config } from "./config.js";
 import { log } from "./log.js";
 import { overview } from "./overview.js";
 import { sessions } from "./sessions.js";
+import { signIn, whoami } from "./sign-in.js";
 import { trace } from "./trace.js";
 import { traces } from "./traces.js";
 
@@ -22,6 +23,8 @@ const PAGES = [
 const main = document.getElementById("main");
 let leaving = new AbortController();
 let shown = "";
+/** Whether somebody who may look at it uses the page. */
+let isOpen = false;
 
 /** The path segments and the query of the address. */
 function place() {
@@ -60,47 +63,48 @@ async function show() {
 }
 
 function failed(error) {
-  if (error instanceof ApiError && error.status === 401) return login(token.get() !== null);
+  if (error instanceof ApiError && error.status === 401) return locked();
   fill(main, h("h1", null, "Something went wrong"), empty(error.message), h("button", { type: "button", onclick: show }, "Try again"));
 }
 
-function login(refused) {
-  token.clear();
-  const field = h("input", { id: "token", type: "password", autocomplete: "off", required: true, "aria-describedby": "token-help" });
-  const submit = async (event) => {
-    event.preventDefault();
-    token.set(field.value);
-    await show();
-    live.follow();
-  };
-  fill(main, h("form", { class: "login card", onsubmit: submit },
-    h("h1", null, "Token"),
-    h("label", { for: "token" }, "Token of the admin listener"),
-    field,
-    h("p", { id: "token-help", class: "note" }, "The value of admin.token in the configuration. It is kept until this tab is closed."),
-    refused ? h("p", { class: "error-text", role: "alert" }, "The token is wrong.") : null,
-    h("button", { type: "submit", class: "primary" }, "Go on")));
-  field.focus();
+/** Asks again who uses the page, and for a sign-in if nobody is known. */
+async function locked(hasEnded = true) {
+  leaving.abort();
+  leaving = new AbortController();
+  try {
+    if (await whoami()) return await opened();
+  } catch (error) {
+    return fill(main, h("h1", null, "Not signed in"), empty(error.message), h("button", { type: "button", onclick: () => locked(hasEnded) }, "Try again"));
+  }
+  document.title = "Sign in – Fanlight";
+  fill(document.getElementById("pages"));
+  isOpen = false;
+  state("locked");
+  signIn(main, hasEnded, opened);
+}
+
+/** Shows the part of the address, live. */
+async function opened() {
+  isOpen = true;
+  state("waiting");
+  await show();
+  live.follow();
 }
 
 function state(now) {
-  const words = { following: "Live", waiting: "Connecting…", locked: "Locked" };
+  const words = { following: "Live", waiting: "Connecting…", locked: "Not signed in" };
   const element = document.getElementById("live");
   element.className = `live ${now}`;
   element.textContent = words[now];
 }
 
 async function begin() {
-  addEventListener("hashchange", show);
-  live.on("state", state);
-  state("waiting");
-  await show();
-  try {
-    await get("/api/overview");
-    live.follow();
-  } catch (error) {
-    if (!(error instanceof ApiError && error.status === 401)) live.follow();
-  }
+  addEventListener("hashchange", () => isOpen && show());
+  live.on("state", (now) => {
+    state(now);
+    if (now === "locked" && isOpen) locked();
+  });
+  await locked(false);
 }
 
 begin();

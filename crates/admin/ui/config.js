@@ -4,6 +4,7 @@ import { ask, text } from "./api.js";
 import { badge, fill, h, say, table } from "./dom.js";
 import { clock } from "./format.js";
 import { view } from "./json.js";
+import { mayChange, onlyOperators } from "./sign-in.js";
 
 export async function config(main, { signal }) {
   const known = await text("/api/config", signal);
@@ -26,7 +27,8 @@ export async function config(main, { signal }) {
   };
   const { reload, mcpServers } = JSON.parse(known);
   fill(state, ...reloading(reload, () => change("/api/reload")));
-  fill(servers, table("Servers", ["Server", "State", "Until a restart"],
+  const heads = mayChange() ? ["Server", "State", "Until a restart"] : ["Server", "State"];
+  fill(servers, mayChange() ? null : onlyOperators("switch and restart them, and reload"), table("Servers", heads,
     Object.entries(mcpServers).map(([name, server]) => row(name, server.enabled, change))));
 }
 
@@ -39,7 +41,7 @@ function row(name, enabled, change) {
   return h("tr", null,
     h("th", { scope: "row" }, name),
     h("td", null, enabled ? "on" : "off"),
-    h("td", null, enabled ? [button("disable", "Disable"), " ", button("restart", "Restart")] : button("enable", "Enable")));
+    mayChange() ? h("td", null, enabled ? [button("disable", "Disable"), " ", button("restart", "Restart")] : button("enable", "Enable")) : null);
 }
 
 function reloading(reload, again) {
@@ -51,7 +53,7 @@ function reloading(reload, again) {
       failed ? badge("bad", "not reloaded", "down") : badge("good", "in force", "ready"),
       ` Generation ${reload.generation}, since ${clock(reload.sinceMs)}. `,
       last ? `Read again at ${clock(last.atMs)} (${last.trigger}): ${last.result}. ` : null,
-      h("button", { type: "button", class: "small", onclick: again }, "Reload")),
+      mayChange() ? h("button", { type: "button", class: "small", onclick: again }, "Reload") : null),
     failed ? h("pre", { class: "error-text" }, last.text) : null,
     last?.needsRestart?.length ? h("p", { class: "note" }, `After a restart only: ${last.needsRestart.join(", ")}`) : null,
     switched.length ? h("p", { class: "note" }, `Switched at run time, until a restart: ${switched.join(", ")}`) : null,

@@ -5,11 +5,13 @@ import { badge, fill, h } from "./dom.js";
 import { argumentForm, FieldError } from "./form.js";
 import { duration } from "./format.js";
 import { member, view } from "./json.js";
+import { mayChange, onlyOperators } from "./sign-in.js";
 
 /** The form for an entry of an endpoint, or null if there is nothing to call. */
 export function runner(one, kind, { endpoint, signal }) {
   const form = fieldsFor(one, kind);
   if (!form || typeof one.key !== "string") return null;
+  if (!mayChange()) return onlyOperators("try it");
   const result = h("div", { class: "result", role: "status" });
   const problem = h("p", { class: "error-text", role: "alert", hidden: true });
   const button = h("button", { type: "submit", class: "primary" }, { tools: "Run", prompts: "Get" }[kind] ?? "Read");

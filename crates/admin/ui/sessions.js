@@ -1,9 +1,10 @@
 // Sessions of clients, and suspended calls.
 
 import { ask, get } from "./api.js";
-import { empty, fill, h, table } from "./dom.js";
+import { empty, fill, h, say, table } from "./dom.js";
 import { count, duration, plural } from "./format.js";
 import { repeat } from "./live.js";
+import { mayChange } from "./sign-in.js";
 
 export async function sessions(main, { signal }) {
   const content = h("div", null);
@@ -40,11 +41,12 @@ function page(now) {
 }
 
 function sessionTable(all) {
-  const heads = ["Session (digest)", "Client", "Revision", "Endpoint", "Transport", { text: "Running", class: "right" },
+  const heads = ["Session (digest)", "Client", "Principal", "Revision", "Endpoint", "Transport", { text: "Running", class: "right" },
     { text: "Server requests", class: "right" }, { text: "Streams", class: "right" }, { text: "Idle", class: "right" }, "Traces"];
   return table("Sessions", heads, all.map((one) => h("tr", null,
     h("th", { scope: "row", class: "mono" }, one.digest ?? "–"),
     h("td", { class: "words" }, client(one.clientInfo)),
+    h("td", { class: "words" }, one.principal ? `${one.principal} (${one.source})` : "–"),
     h("td", { class: "mono" }, one.revision ?? "–"),
     h("td", { class: "mono" }, one.endpoint ?? "default"),
     h("td", null, h("span", { class: "chip" }, one.transport)),
@@ -57,10 +59,10 @@ function sessionTable(all) {
 
 /** A button that ends a session over HTTP; that of standard input and output ends with the process. */
 function end(one) {
-  if (!one.digest) return null;
+  if (!one.digest || !mayChange()) return null;
   const now = async (event) => {
     event.target.disabled = true;
-    await ask(`/api/sessions/${one.digest}/end`, { method: "POST" }).catch(() => {});
+    await ask(`/api/sessions/${one.digest}/end`, { method: "POST" }).catch((error) => say(error.message));
   };
   return [" ", h("button", { type: "button", class: "small", onclick: now, "aria-label": `End the session ${one.digest}` }, "End")];
 }

@@ -1,6 +1,5 @@
 //! The methods that are configured, asked in a fixed order.
 
-use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -13,12 +12,7 @@ use crate::keys::Keys;
 use crate::proxy::Proxy;
 use crate::settings::Settings;
 use crate::socket::SocketUsers;
-
-/// One way in which bearer credentials show who clients are.
-pub(crate) trait BearerMethod: Send + Sync + fmt::Debug {
-    /// The identity behind `bearer`, which `credentials` show.
-    fn authenticate<'a>(self: Arc<Self>, bearer: Bearer<'a>, credentials: &Credentials<'a>) -> Authentication<'a>;
-}
+use crate::token::Tokens;
 
 /// Tells who clients are, as the configuration in force says. The default denies every request.
 #[derive(Debug, Default)]
@@ -40,7 +34,7 @@ struct Methods {
     /// For bearer credentials that are keys.
     keys: Option<Arc<Keys>>,
     /// For all other bearer credentials.
-    tokens: Option<Arc<dyn BearerMethod>>,
+    tokens: Option<Arc<Tokens>>,
     certificates: Option<Arc<Certificates>>,
     proxy: Option<Arc<Proxy>>,
     socket: Option<Arc<SocketUsers>>,
@@ -97,7 +91,7 @@ impl Methods {
     fn after(&self, settings: &Settings) -> Self {
         Self {
             keys: Keys::after(self.keys.as_deref(), settings.keys.as_deref()).map(Arc::new),
-            tokens: None,
+            tokens: Tokens::after(self.tokens.as_ref(), settings.oauth.as_ref()),
             certificates: Certificates::after(self.certificates.as_ref(), settings.certificates.as_ref()),
             proxy: Proxy::after(self.proxy.as_ref(), settings.proxy.as_ref()),
             socket: SocketUsers::after(self.socket.as_ref(), settings.socket.as_ref()),
@@ -107,6 +101,9 @@ impl Methods {
     fn revoke_except(&self, new: &Self) {
         if let Some(keys) = &self.keys {
             keys.revoke_except(new.keys.as_deref());
+        }
+        if let Some(tokens) = &self.tokens {
+            tokens.revoke_except(new.tokens.as_deref());
         }
         revoke_unless_same(self.certificates.as_ref(), new.certificates.as_ref(), |old| &old.revoked);
         revoke_unless_same(self.proxy.as_ref(), new.proxy.as_ref(), |old| &old.revoked);

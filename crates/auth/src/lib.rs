@@ -3,11 +3,14 @@
 mod authenticator;
 mod bearer;
 mod certificate;
+mod issuer;
 mod keys;
 mod proxy;
 mod settings;
 mod socket;
+mod token;
 
 pub use authenticator::Authenticator;
 pub use keys::{NewKey, digest as key_digest};
 pub use settings::{CertificateName, CertificateSettings, Grant, KeySettings, ProxySettings, Settings, SocketSettings};
+pub use token::{Algorithm, ClaimPaths, IntrospectionSettings, IssuerSettings, OAuthLimits, OAuthSettings};

@@ -8,9 +8,13 @@ use fanlight_identity::Scopes;
 use http::HeaderName;
 use ipnet::IpNet;
 
+use crate::token::OAuthSettings;
+
 /// The methods by which clients are authenticated; those that are `None` are off.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
+    /// OAuth access tokens.
+    pub oauth: Option<OAuthSettings>,
     /// Keys of the configured file.
     pub keys: Option<Vec<KeySettings>>,
     /// TLS client certificates.

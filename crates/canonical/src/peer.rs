@@ -22,14 +22,22 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// The peer of a request of `principal` from `address`, or from a process of `user` on this machine.
+    /// The peer of a request of `principal` from `address`.
     #[must_use]
-    pub fn of(principal: &Principal, address: Option<IpAddr>, user: Option<u32>) -> Self {
-        match (address, user) {
+    pub fn of(principal: &Principal, address: Option<IpAddr>) -> Self {
+        match address {
             _ if !principal.is_anonymous() => Self::Principal(principal.clone()),
-            (Some(address), _) => Self::Address(address),
-            (None, Some(user)) => Self::User(user),
-            (None, None) => Self::Local,
+            Some(address) => Self::Address(address),
+            None => Self::Local,
+        }
+    }
+
+    /// It, or the user of the process that is connected by a Unix socket, which has no address.
+    #[must_use]
+    pub fn or_user(self, user: Option<u32>) -> Self {
+        match (self, user) {
+            (Self::Local, Some(user)) => Self::User(user),
+            (peer, _) => peer,
         }
     }
 }
@@ -84,10 +92,10 @@ mod tests {
     fn peer_is_the_principal_or_else_the_address() {
         let address = Some([10, 0, 0, 1].into());
         let ann = Principal::named("issuer", "ann");
-        assert_eq!(Peer::of(&ann, address, Some(1)), Peer::Principal(ann));
-        assert_eq!(Peer::of(&Principal::anonymous(), address, None), Peer::Address([10, 0, 0, 1].into()));
-        assert_eq!(Peer::of(&Principal::anonymous(), None, Some(1)), Peer::User(1));
-        assert_eq!(Peer::of(&Principal::anonymous(), None, None), Peer::Local);
+        assert_eq!(Peer::of(&ann, address).or_user(Some(1)), Peer::Principal(ann));
+        assert_eq!(Peer::of(&Principal::anonymous(), address).or_user(Some(1)), Peer::Address([10, 0, 0, 1].into()));
+        assert_eq!(Peer::of(&Principal::anonymous(), None).or_user(Some(1)), Peer::User(1));
+        assert_eq!(Peer::of(&Principal::anonymous(), None), Peer::Local);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use crate::model::Config;
+use crate::model::auth::AuthChoice;
 use crate::model::listener::Tls;
 use crate::option::Options as _;
 use crate::option::fields::Fields;
@@ -19,7 +20,7 @@ use crate::report::mask::Masked;
 use crate::report::problem::{ConfigErrors, Findings, quoted};
 use crate::syntax::source::{Source, Syntax};
 use crate::syntax::tree::{Node, Value};
-use crate::{Loaded, MAX_FILE_SIZE, syntax, units};
+use crate::{Loaded, MAX_FILE_SIZE, MAX_KEY_FILE_SIZE, keys, syntax, units};
 
 /// Most files of one configuration. No option: it holds before options are known.
 const MAX_FILES: usize = 256;
@@ -45,7 +46,7 @@ pub fn fingerprint(path: &Path) -> Option<u64> {
         names.hash(&mut hasher);
         return Some(hasher.finish());
     }
-    read_bounded(path).ok().map(|bytes| hash(&bytes))
+    read_bounded(path, MAX_KEY_FILE_SIZE).ok().map(|bytes| hash(&bytes))
 }
 
 fn hash(bytes: &[u8]) -> u64 {
@@ -84,14 +85,14 @@ pub fn load_all(paths: &[PathBuf], env: &dyn Fn(&str) -> Option<String>) -> Resu
     let Some((first, further)) = paths.split_first() else {
         return Err(ConfigErrors::of_file(Path::new(""), "no config file is named".to_owned(), "name one"));
     };
-    let (text, mark) = read_text(first)?;
+    let (text, mark) = read_text(first, MAX_FILE_SIZE)?;
     let mut known = Known::default();
     let mut loaded = parse_first(&text, first, env, !further.is_empty(), &mut known)?;
     loaded.files = vec![ConfigFile { path: first.clone(), fingerprint: mark }];
     let (included, folders) = included(&loaded.config, first)?;
     let mut errors: Option<ConfigErrors> = None;
     for path in further.iter().chain(&included) {
-        let servers = read_text(path).and_then(|(text, mark)| {
+        let servers = read_text(path, MAX_FILE_SIZE).and_then(|(text, mark)| {
             loaded.files.push(ConfigFile { path: path.clone(), fingerprint: mark });
             parse_further(&text, path, env, &loaded.config, &mut known)
         });
@@ -105,6 +106,13 @@ pub fn load_all(paths: &[PathBuf], env: &dyn Fn(&str) -> Option<String>) -> Resu
                 None => errors = Some(more),
             },
         }
+    }
+    match read_keys(&mut loaded) {
+        Ok(()) => {}
+        Err(more) => match &mut errors {
+            Some(errors) => errors.extend(more),
+            None => errors = Some(more),
+        },
     }
     // Where all servers are in one file, the place is shown.
     if paths.len() > 1 || !loaded.config.include.is_empty() {
@@ -128,6 +136,19 @@ pub fn load_all(paths: &[PathBuf], env: &dyn Fn(&str) -> Option<String>) -> Resu
     let folders = folders.into_iter().map(|path| ConfigFile { fingerprint: fingerprint(&path), path });
     loaded.files.extend(folders);
     errors.map_or(Ok(loaded), Err)
+}
+
+/// Reads the file with keys, if there is one.
+fn read_keys(loaded: &mut Loaded) -> Result<(), ConfigErrors> {
+    let most = loaded.config.limits.auth_keys;
+    let AuthChoice::Required(auth) = &mut loaded.config.auth else { return Ok(()) };
+    let Some(file) = &mut auth.keys else { return Ok(()) };
+    let path = PathBuf::from(&file.file);
+    let keys = keys::load_keys(&path, most)?;
+    file.keys = keys.keys;
+    loaded.warnings.extend(keys.warnings);
+    loaded.files.push(ConfigFile { path, fingerprint: keys.fingerprint });
+    Ok(())
 }
 
 /// Reads the first file, or the only one. `has_further` says whether servers may be in others.
@@ -269,8 +290,9 @@ fn included(config: &Config, first: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>
     Ok((files, folders))
 }
 
-fn read_text(path: &Path) -> Result<(String, Option<u64>), ConfigErrors> {
-    let bytes = read_bounded(path).map_err(|error| {
+/// The text of a file of at most `most` bytes; of a larger one, one byte more than that.
+pub(crate) fn read_text(path: &Path, most: usize) -> Result<(String, Option<u64>), ConfigErrors> {
+    let bytes = read_bounded(path, most).map_err(|error| {
         let help = "check the name and the permissions of the file";
         ConfigErrors::of_file(path, format!("cannot read the file: {error}"), help)
     })?;
@@ -285,9 +307,9 @@ fn read_text(path: &Path) -> Result<(String, Option<u64>), ConfigErrors> {
 }
 
 /// The bytes of a file; of a larger file than allowed, one byte more than that.
-fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
+fn read_bounded(path: &Path, most: usize) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let most = MAX_FILE_SIZE as u64 + 1;
+    let most = most as u64 + 1;
     File::open(path)?.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

@@ -15,6 +15,7 @@
 
 mod definition;
 mod files;
+mod keys;
 mod model;
 mod option;
 mod output;
@@ -27,6 +28,7 @@ use std::path::{Path, PathBuf};
 
 pub use fanlight_settings::{ListenAddress, Secret, Transport};
 pub use files::{ConfigFile, fingerprint, load_all};
+pub use keys::{Key, Keys, key_file, load_keys, parse_keys, parse_moment, with_key, without_keys, written_moment};
 pub use model::Config;
 pub use model::auth::methods::{CertificateName, Certificates, KeyFile, Proxy, Socket};
 pub use model::auth::oauth::{Algorithm, Claims, Introspection, Issuer};
@@ -36,11 +38,12 @@ pub use model::endpoint::Endpoint;
 pub use model::life::{Health, LandlockOptions, SandboxOptions, StartChoice};
 pub use model::limits::{Limits, Timeouts};
 pub use model::listener::{ClientAuthChoice, Tls};
+pub use model::operators::access::{AdminRoles, RoleRule};
 pub use model::operators::{Admin, OtlpChoice, Telemetry, TrustChoice};
 pub use model::rewriting::{Argument, ArgumentOptions, Naming, NamingStyle, ToolOverride};
 pub use model::secret::SealKey;
 pub use model::server::{EraChoice, Server, SessionChoice};
-pub use model::tools::{EntryFilter, ToolFilter};
+pub use model::tools::{EntryFilter, ToolFilter, matches as matches_name};
 pub use output::reference::reference;
 pub use output::sample::sample;
 pub use output::schema::schema;
@@ -49,6 +52,9 @@ pub use syntax::source::Position;
 
 /// Size of the largest config file, in bytes. No option: it holds before options are known.
 pub const MAX_FILE_SIZE: usize = 1 << 20;
+
+/// Size of the largest file with keys, in bytes.
+pub const MAX_KEY_FILE_SIZE: usize = 8 << 20;
 
 /// A config file that can be used.
 #[derive(Debug, Clone)]

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fanlight_admin::{AdminSettings, OperationError, Operations, Reloaded, Subject};
+use fanlight_admin::{AdminSettings, Audit, OperationError, Operations, Reloaded, RoleRule, Roles, Subject};
 use fanlight_config::Config;
 use fanlight_frontend::{Insight, ListenAddress, ListeningSocket};
 use fanlight_gateway::Gateway;
+use fanlight_identity::Authenticate;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_telemetry::Telemetry;
@@ -73,6 +74,7 @@ pub(crate) fn subject(
     gateway: &Arc<Gateway>,
     telemetry: &Telemetry,
     insight: Insight,
+    (authenticate, audit): (Arc<dyn Authenticate>, Arc<Audit>),
     draining: CancellationToken,
 ) -> Subject {
     Subject {
@@ -80,6 +82,8 @@ pub(crate) fn subject(
         telemetry: telemetry.clone(),
         clients: Arc::new(insight),
         operations: Arc::new(control.clone()),
+        authenticate,
+        audit,
         version: env!("CARGO_PKG_VERSION"),
         draining,
     }
@@ -123,6 +127,16 @@ pub(crate) fn settings(config: &Config, address: Option<&ListenAddress>) -> Admi
     AdminSettings {
         address: address.and_then(ListenAddress::ip),
         token: config.admin.token.as_ref().map(|token| token.expose().to_owned()),
+        viewer_token: config.admin.viewer_token.as_ref().map(|token| token.expose().to_owned()),
+        roles: Roles { operator: rule(&config.admin.roles.operator), viewer: rule(&config.admin.roles.viewer) },
+        sign_in: None,
+        public_url: config.admin.public_url.clone(),
+        max_sessions: config.limits.admin_sessions,
+        max_peer_sessions: config.limits.admin_peer_sessions,
+        max_sign_in_failures: config.limits.admin_sign_in_failures,
+        session_idle: config.timeouts.admin_session_idle,
+        session_lifetime: config.timeouts.admin_session,
+        sign_in_timeout: std::time::Duration::from_secs(600),
         allowed_hosts: config.allowed_hosts.clone(),
         max_connections: config.limits.admin_connections,
         max_followers: config.limits.admin_followers,
@@ -138,6 +152,10 @@ pub(crate) fn settings(config: &Config, address: Option<&ListenAddress>) -> Admi
         page_lists: config.timeouts.admin_lists,
         drain: config.timeouts.admin_drain,
     }
+}
+
+fn rule(rule: &fanlight_config::RoleRule) -> RoleRule {
+    RoleRule { groups: rule.groups.clone(), scopes: rule.scopes.clone() }
 }
 
 /// The URL of the operators' page, where a browser can reach it.

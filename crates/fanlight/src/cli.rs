@@ -57,6 +57,11 @@ pub(crate) enum Command {
     Diff(CallArgs),
     /// Make a call with a known `traceparent` and show hop by hop whether it was carried
     TraceTest(TraceTestArgs),
+    /// Make, list and revoke keys of clients, in the file that `auth.keys` names
+    Keys {
+        #[command(subcommand)]
+        command: KeysCommand,
+    },
     /// Show the state of a running gateway and its backends; exit status 1 if it is not ready
     Status(StatusArgs),
     /// Show the last traces of a running gateway, or one of them as a waterfall
@@ -76,6 +81,61 @@ pub(crate) enum Command {
     /// Run one of the two servers of the demo
     #[command(hide = true)]
     DemoServer { era: DemoEra },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeysCommand {
+    /// Make a key, print it once on standard output, and add its digest to the file; a running gateway accepts it at once
+    New(NewKeyArgs),
+    /// Show the keys in the file
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        file: KeyFileArgs,
+    },
+    /// Remove the keys of a name; a running gateway ends what their clients have open
+    Revoke {
+        /// The name of the keys
+        name: String,
+        /// Only those whose digest begins so, as after a renewal
+        #[arg(long, value_name = "DIGITS")]
+        sha256: Option<String>,
+        #[command(flatten)]
+        file: KeyFileArgs,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NewKeyArgs {
+    /// The name of the clients with this key; further keys of the same name are for the same clients
+    pub(crate) name: String,
+    /// Groups of these clients
+    #[arg(long, value_name = "GROUP,…", value_delimiter = ',')]
+    pub(crate) groups: Vec<String>,
+    /// Scopes of these clients [default: all]
+    #[arg(long, value_name = "SCOPE,…", value_delimiter = ',')]
+    pub(crate) scopes: Vec<String>,
+    /// When the key expires: after a time such as 90d or 12h, on a day in UTC such as 2027-01-31, or never
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) expires: Option<String>,
+    /// Paths of the endpoints that it is for, such as /mcp/readers [default: all]
+    #[arg(long, value_name = "PATH,…", value_delimiter = ',')]
+    pub(crate) endpoints: Vec<String>,
+    /// Print the entry on standard error and change no file
+    #[arg(long, conflicts_with = "file")]
+    pub(crate) print: bool,
+    #[command(flatten)]
+    pub(crate) file: KeyFileArgs,
+}
+
+/// The file with keys.
+#[derive(Debug, Args)]
+pub(crate) struct KeyFileArgs {
+    /// The file with keys [default: `auth.keys.file` of the configuration]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) file: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Default, Args)]
@@ -238,7 +298,8 @@ pub(crate) struct TraceTestArgs {
     /// The arguments as an option
     #[arg(long = "args", value_name = "JSON", conflicts_with = "arguments", requires = "tool")]
     named_arguments: Option<String>,
-    /// The endpoint of a running gateway; without one a gateway is started for the test
+    /// The endpoint of a running gateway, with the key or access token in FANLIGHT_TOKEN; without one a gateway is started
+    /// for the test
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
     #[command(flatten)]

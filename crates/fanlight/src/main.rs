@@ -2,6 +2,7 @@
 //! (docs/architecture.md).
 
 mod admin;
+mod auth;
 mod cli;
 mod demo;
 mod endpoints;
@@ -9,12 +10,14 @@ mod failure;
 mod files;
 mod guard;
 mod inspect;
+mod keys;
 mod list_state;
 mod listening;
 mod log;
 mod memory;
 mod observe;
 mod out;
+mod protection;
 mod reload;
 mod rewriting;
 mod serve;
@@ -67,6 +70,7 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
             say!("{}", fanlight_config::schema().trim_end());
             return Ok(());
         }
+        Some(Command::Keys { command }) => return keys::keys(command, &cli.common),
         Some(Command::Status(args)) => return in_runtime(observe::status(args)),
         Some(Command::Traces(args)) => return in_runtime(observe::traces(args)),
         Some(Command::Validate { allow_missing_env }) => return inspect::validate(&cli.common, *allow_missing_env),

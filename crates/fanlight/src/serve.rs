@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use fanlight_admin::{LiveSettings, Subject, serve_admin};
+use fanlight_admin::{Audit, AuditedAuthentication, LiveSettings, Subject, serve_admin};
+use fanlight_auth::Authenticator;
 use fanlight_config::{Config, Loaded};
 use fanlight_frontend::{
     FrontendSettings, Insight, ListenAddress, ListeningSocket, LiveLimits, LiveListener, SocketReceiver,
@@ -23,7 +24,7 @@ use crate::reload::{Control, Keeper, Keeping, Listener, Listeners, Source, Start
 use crate::service_manager::{self, Sockets};
 use crate::wiring::{self, Assembly, frontend_settings};
 use crate::workers::Workers;
-use crate::{admin, files, listening, reload, standard_io, telemetry, welcome};
+use crate::{admin, auth, files, listening, reload, standard_io, telemetry, welcome};
 
 /// Serves over HTTP until a signal arrives.
 pub(crate) async fn http(loaded: Loaded, args: &RunArgs, common: &CommonArgs, log: &Log) -> Result<(), Failure> {
@@ -39,6 +40,7 @@ async fn http_until(
     shutdown: CancellationToken,
 ) -> Result<(), Failure> {
     let as_read = loaded.clone();
+    let authenticator = auth::authenticator(&loaded.config)?;
     let hangups = reload::hangups()?;
     if let Some(listen) = &args.listen {
         loaded.config.listen = listen.clone();
@@ -75,7 +77,9 @@ async fn http_until(
     let assembly = Assembly::start(&loaded.config, &telemetry, &backends_end, lists)?;
     let workers = Workers::start(loaded.config.limits.workers)?;
     let settings = frontend_settings(&loaded.config, &telemetry, &backends_end);
-    let settings = Arc::new(FrontendSettings { workers: workers.runtimes(), ..settings });
+    let (known, audit) = (Arc::<Authenticator>::clone(&authenticator), Arc::new(Audit::default()));
+    let authenticate = Arc::new(AuditedAuthentication::new(Arc::<Authenticator>::clone(&known), Arc::clone(&audit)));
+    let settings = Arc::new(FrontendSettings { workers: workers.runtimes(), authenticate, ..settings });
     welcome::print(&loaded, &address, operators.listener.address().as_ref());
 
     let core = Arc::clone(&assembly.gateway);
@@ -84,15 +88,22 @@ async fn http_until(
         clients: Some(clients),
         operators: operators.listener,
         guard: settings.guard.clone(),
+        protection: settings.protection.clone(),
         limits: Some(Arc::clone(&limits)),
         admin: operators.live.clone(),
         files,
         telemetry: telemetry.clone(),
     };
-    let (control, keeping) =
-        keep((as_read, &loaded.config), (&args.reload, common), hangups, assembly, &telemetry, listeners);
+    let (control, keeping) = keep(
+        (as_read, &loaded.config),
+        (&args.reload, common),
+        hangups,
+        assembly,
+        &telemetry,
+        (listeners, authenticator),
+    );
     let insight = Insight::default();
-    let subject = admin::subject(&control, &core, &telemetry, insight.clone(), shutdown.clone());
+    let subject = admin::subject(&control, &core, &telemetry, insight.clone(), (known, audit), shutdown.clone());
     let admin_listener = AdminListener::start(operators.sockets, subject, operators.live);
     let live = LiveListener { sockets: client_sockets, tls: client_tls, limits };
     service_manager::ready();
@@ -122,6 +133,7 @@ async fn stdio_until(
 ) -> Result<(), Failure> {
     files::raise();
     let as_read = loaded.clone();
+    let authenticator = auth::authenticator(&loaded.config)?;
     let hangups = reload::hangups()?;
     let socket = admin::listen_if_configured(&mut loaded.config, args.admin.clone())?;
     let configured = as_read.config.admin.listen.clone().filter(|_| !as_read.config.admin.is_default);
@@ -150,19 +162,27 @@ async fn stdio_until(
     let settings = FrontendSettings { endpoint, ..frontend_settings(&loaded.config, &telemetry, &backends_end) };
     let settings = Arc::new(settings);
     let core = Arc::clone(&assembly.gateway);
+    let (known, audit) = (Arc::<Authenticator>::clone(&authenticator), Arc::new(Audit::default()));
     let listeners = Listeners {
         clients: None,
         operators: operators.listener,
         guard: settings.guard.clone(),
+        protection: settings.protection.clone(),
         limits: None,
         admin: operators.live.clone(),
         files: None,
         telemetry: telemetry.clone(),
     };
-    let (control, keeping) =
-        keep((as_read, &loaded.config), (&args.reload, common), hangups, assembly, &telemetry, listeners);
+    let (control, keeping) = keep(
+        (as_read, &loaded.config),
+        (&args.reload, common),
+        hangups,
+        assembly,
+        &telemetry,
+        (listeners, authenticator),
+    );
     let insight = Insight::default();
-    let subject = admin::subject(&control, &core, &telemetry, insight.clone(), shutdown.clone());
+    let subject = admin::subject(&control, &core, &telemetry, insight.clone(), (known, audit), shutdown.clone());
     let admin_listener = AdminListener::start(operators.sockets, subject, operators.live);
     let served =
         serve_stdio_observed(standard_io::input(), standard_io::output(), core, settings, shutdown, &insight).await;
@@ -180,7 +200,7 @@ fn keep(
     hangups: Signal,
     assembly: Assembly,
     telemetry: &Telemetry,
-    listeners: Listeners,
+    (listeners, authenticator): (Listeners, Arc<Authenticator>),
 ) -> (Control, Keeping) {
     // The demo has no file.
     let is_demo = loaded.files.is_empty();
@@ -191,7 +211,7 @@ fn keep(
     });
     let watch = if args.no_watch || is_demo { None } else { Watch::new() };
     let (in_force, telemetry) = (in_force.clone(), telemetry.clone());
-    Keeper::start(Start { source, loaded, in_force, assembly, telemetry, listeners, watch, hangups })
+    Keeper::start(Start { source, loaded, in_force, assembly, telemetry, listeners, authenticator, watch, hangups })
 }
 
 /// The parts of the listener for operators.

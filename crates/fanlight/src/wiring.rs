@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use fanlight_auth::Authenticator;
 use fanlight_backend::{
     BackendSettings, EraChoice, HealthPolicy, Identity, PollIntervals, ProcessPolicy, RetryDelays, SessionPolicy,
     TelemetrySettings,
@@ -12,10 +13,9 @@ use fanlight_backend::{
 use fanlight_canonical::Endpoint;
 use fanlight_config::{Config, Loaded, StartChoice, Tls, TrustChoice};
 use fanlight_frontend::{
-    ByteBudget, FrontendSettings, Guard, ListenAddress, LiveGuard, Origins, PublicUrl, TrustedProxies,
+    ByteBudget, FrontendSettings, Guard, ListenAddress, LiveGuard, LiveProtection, Origins, PublicUrl, TrustedProxies,
 };
 use fanlight_gateway::{ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits, TaskLimits};
-use fanlight_identity::Open;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::seal::Keys;
 use fanlight_telemetry::{ContentPolicy, Telemetry, TraceContextPolicy, TrustInbound};
@@ -29,6 +29,7 @@ use crate::failure::Failure;
 use crate::guard;
 use crate::list_state::ListState;
 use crate::memory;
+use crate::protection;
 use crate::reload::Unusable;
 use crate::rewriting::naming_policy;
 use crate::servers::{Difference, Servers};
@@ -315,7 +316,7 @@ pub(crate) fn scheme(tls: &Option<Tls>) -> &'static str {
     if tls.is_some() { "https" } else { "http" }
 }
 
-/// The settings of the client edge, without worker threads. Calls that outlast the shutdown end with the backends.
+/// The settings of the client edge, without worker threads and authentication. Calls that outlast the shutdown end with the backends.
 pub(crate) fn frontend_settings(
     config: &Config,
     telemetry: &Telemetry,
@@ -336,7 +337,9 @@ pub(crate) fn frontend_settings(
         max_concurrent: config.limits.concurrency,
         nesting: config.limits.nesting,
         workers: Vec::new(),
-        authenticate: Arc::new(Open::default()),
+        // Denies everything until it is replaced.
+        authenticate: Arc::new(Authenticator::default()),
+        protection: LiveProtection::new(protection::settings(config)),
         max_connections: config.limits.connections,
         max_waiting_connections: config.limits.waiting_connections,
         max_peer_connections: config.limits.peer_connections,

@@ -13,12 +13,14 @@ mod http;
 mod ingress;
 mod insight;
 mod memory;
+mod protection;
 mod random_id;
 mod session;
 mod settings;
 mod streams;
 mod suspended;
 mod trace;
+mod validity;
 
 pub use channel::stdio::{serve_stdio, serve_stdio_observed};
 pub use error::FrontendError;
@@ -29,4 +31,5 @@ pub use fanlight_http_edge::{
 pub use http::{LiveLimits, LiveListener, serve_http, serve_http_observed};
 pub use insight::Insight;
 pub use memory::ByteBudget;
+pub use protection::{LiveProtection, ProtectionSettings, ScopeSettings, ToolNames, ToolScopes};
 pub use settings::FrontendSettings;

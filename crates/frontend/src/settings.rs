@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::memory::ByteBudget;
+use crate::protection::LiveProtection;
 
 /// How clients are served. Sizes are in bytes.
 #[derive(Clone, Debug)]
@@ -130,6 +131,8 @@ pub struct FrontendSettings {
     pub listen_retry: (Duration, Duration),
     /// Tells who a client over HTTP is.
     pub authenticate: Arc<dyn Authenticate>,
+    /// What clients need to use the endpoints; may change while they are served.
+    pub protection: LiveProtection,
     /// What records requests.
     pub telemetry: Telemetry,
     /// What the trace context of clients is worth.
@@ -201,6 +204,7 @@ impl Default for FrontendSettings {
             collect_requests: Duration::from_millis(20),
             listen_retry: (Duration::from_secs(1), Duration::from_secs(60)),
             authenticate: Arc::new(Open::default()),
+            protection: LiveProtection::default(),
             telemetry: Telemetry::off(),
             trust_inbound: TrustInbound::Trust,
         }

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::socket::ClientStream;
-use crate::tls::{HandshakeError, TlsServer, accept_tls};
+use crate::tls::{HandshakeError, TlsServer, accept_tls, client_certificate};
 use crate::usage::{ConnectionUse, UsedBody};
 
 /// The smallest head limit that hyper accepts, in bytes.
@@ -40,23 +41,50 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + fmt::Debug> Stream for S {}
 /// A byte stream whose kind only its own functions know: so code that is large for each kind exists once.
 pub type BoxedStream = Box<dyn Stream>;
 
-/// A connection ready for HTTP: after the handshake, where the listener speaks TLS. Takes as long as the client does: the
-/// caller limits it.
+/// A connection that is ready for HTTP, and what is known of it.
+#[derive(Debug)]
+pub struct OpenedStream {
+    /// After the handshake, where the listener speaks TLS.
+    pub stream: BoxedStream,
+    /// The address at which it arrived.
+    pub local: Option<SocketAddr>,
+    /// The address at its other end.
+    pub peer: Option<SocketAddr>,
+    /// The user and the group of the process at its other end, on a Unix socket.
+    pub socket: Option<(u32, u32)>,
+    /// The certificate that the client has shown, in DER. It has been verified.
+    pub certificate: Option<Arc<[u8]>>,
+    /// Whether it is encrypted.
+    pub is_tls: bool,
+}
+
+/// Makes a connection ready for HTTP. Takes as long as the client does: the caller limits it.
 ///
 /// # Errors
 ///
 /// If the connection breaks, or the handshake fails.
-pub async fn open(stream: ClientStream, tls: Option<&TlsServer>) -> Result<BoxedStream, HandshakeError> {
+pub async fn open(stream: ClientStream, tls: Option<&TlsServer>) -> Result<OpenedStream, HandshakeError> {
     let stream = match stream {
-        ClientStream::Unix(stream) => return Ok(Box::new(stream)),
         ClientStream::Tcp(stream) => stream,
+        ClientStream::Unix(stream) => {
+            let process = stream.peer_cred()?;
+            let socket = Some((process.uid(), process.gid()));
+            let stream = Box::new(stream);
+            return Ok(OpenedStream { stream, local: None, peer: None, socket, certificate: None, is_tls: false });
+        }
     };
     // Responses are written whole; waiting to fill a segment would only delay them.
     let _ = stream.set_nodelay(true);
-    match tls {
-        None => Ok(Box::new(stream)),
-        Some(tls) => Ok(Box::new(accept_tls(tls, stream, |stream| stream).await?)),
-    }
+    let (local, peer) = (stream.local_addr().ok(), stream.peer_addr().ok());
+    let (stream, certificate): (BoxedStream, _) = match tls {
+        None => (Box::new(stream), None),
+        Some(tls) => {
+            let stream = accept_tls(tls, stream, |stream| stream).await?;
+            let certificate = client_certificate(&stream);
+            (Box::new(stream), certificate)
+        }
+    };
+    Ok(OpenedStream { stream, local, peer, socket: None, certificate, is_tls: tls.is_some() })
 }
 
 /// Serves requests until the client closes the connection, and records them in `usage`. After `shutdown` the running

@@ -16,7 +16,7 @@ pub use accept::{
     AcceptLimits, AcceptedTogether, Admission, Admissions, AdmittedConnection, Ends, Remaining, accept,
     accept_and_spawn,
 };
-pub use connection::{BoxedStream, Http1Limits, Stream, open, serve_http1};
+pub use connection::{BoxedStream, Http1Limits, OpenedStream, Stream, open, serve_http1};
 pub use connections::{ConnectionPeer, Endable, Usage, UsageKind, peer_of};
 pub use fanlight_settings::ListenAddress;
 pub use guard::{Guard, LiveGuard, Origins, PublicUrl, Rejection, TrustedProxies};

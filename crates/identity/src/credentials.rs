@@ -54,3 +54,11 @@ impl fmt::Debug for Credentials<'_> {
             .finish_non_exhaustive()
     }
 }
+
+/// The URL of the resource at `path` of a listener that clients reach under `public_url`: what tokens for it are issued for
+/// (RFC 8707), and what its metadata name (RFC 9728). Without a slash at its end (2026-07-28 basic/authorization, Canonical
+/// Server URI).
+#[must_use]
+pub fn resource_url(public_url: &str, path: &str) -> String {
+    format!("{}{}", public_url.trim_end_matches('/'), path.trim_end_matches('/'))
+}

@@ -67,16 +67,24 @@ pub enum Source {
     Socket,
 }
 
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Source {
+    /// Its name for operators.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
             Self::Anonymous => "none",
             Self::Token => "token",
             Self::Key => "key",
             Self::Certificate => "certificate",
             Self::Proxy => "proxy",
             Self::Socket => "socket",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 

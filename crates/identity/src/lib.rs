@@ -5,8 +5,10 @@ mod access;
 mod credentials;
 mod denial;
 mod identity;
+mod sign_in;
 
 pub use access::{Authenticate, Authentication, Open};
-pub use credentials::{ConnectionFacts, Credentials, SocketPeer};
+pub use credentials::{ConnectionFacts, Credentials, SocketPeer, resource_url};
 pub use denial::Denial;
 pub use identity::{Identity, Scopes, Source, Validity};
+pub use sign_in::{Attempt, Begun, IssuerAnswer, SignIn, SignInError, SignInSettings, Signing};

@@ -34,6 +34,10 @@ pub mod code {
     /// Fanlight: a legacy server refuses the request until the user has visited URLs, and the user has not, or cannot
     /// be asked to. Modern clients get it instead of -32042, which 2026-07-28 forbids; `data` is the server's.
     pub const URLS_NOT_VISITED: i64 = -31003;
+    /// Fanlight: the client shows no credentials that are accepted, or they have come to their end.
+    pub const NOT_AUTHENTICATED: i64 = -31004;
+    /// Fanlight: the client is known, and may not do this.
+    pub const NOT_PERMITTED: i64 = -31005;
 }
 
 /// An error to answer with.

@@ -50,6 +50,9 @@ pub struct SessionView {
     pub revision: Option<&'static str>,
     /// The path of its endpoint; `None` for the default one.
     pub endpoint: Option<Arc<str>>,
+    /// The name of the principal that opened it, and what has shown that: `token`, `key`, `certificate`, `proxy` or `socket`.
+    /// `None` if the client is not authenticated.
+    pub identity: Option<(Arc<str>, &'static str)>,
     /// `http`, `sse` for the deprecated HTTP+SSE transport, or `stdio`.
     pub transport: &'static str,
     /// The `Implementation` object of the client, byte for byte.

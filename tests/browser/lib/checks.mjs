@@ -194,19 +194,73 @@ export const checks = {
   },
 };
 
-/** The page of a listener with a token. */
-export async function login({ page, goTo, accessible }, token) {
+/** The page of a listener with tokens, of which this has the role `operator`. */
+export async function signIn({ page, goTo, accessible }, token) {
   await goTo("overview");
   await accessible();
-  const field = page.getByLabel("Token of the admin listener");
+  const field = page.getByLabel("Token");
   await field.fill("not-the-token-at-all");
   await page.keyboard.press("Enter");
-  await page.getByText("The token is wrong.").waitFor();
+  await page.getByText("this token is not accepted").waitFor();
   await field.fill(token);
   await page.keyboard.press("Enter");
   await page.locator("tbody tr", { hasText: "workshop" }).waitFor();
   await page.locator(".live.following").waitFor();
   await page.reload();
   await page.locator("tbody tr", { hasText: "workshop" }).waitFor();
-  assert.equal(await page.evaluate(() => localStorage.length), 0);
+  assert.equal(await page.locator(".who").innerText().then((text) => text.replace(/\s+/g, " ")), "admin.token operator Sign out");
+  const kept = await page.evaluate(() => JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie, location.href]));
+  assert.ok(!kept.includes(token), kept);
+  assert.equal(await page.evaluate(() => document.cookie), "", "a script reads the cookie");
+  const cookies = await page.context().cookies();
+  assert.deepEqual(cookies.map(({ httpOnly, sameSite, path }) => [httpOnly, sameSite, path]), [[true, "Strict", "/"]]);
+  assert.ok(!cookies[0].value.includes(token));
+  await accessible();
+  await goTo("config");
+  await page.getByRole("button", { name: "Restart workshop" }).waitFor();
+  await page.getByRole("button", { name: "Sign out" }).click();
+  await page.getByRole("heading", { name: "Sign in" }).waitFor();
+  assert.equal(await page.locator("main").getByText("mcpServers").count(), 0, "data stays after signing out");
+  assert.deepEqual(await page.context().cookies(), []);
+}
+
+/** A viewer looks at everything, and has no button that it may not use. */
+export async function viewer({ page, goTo, accessible }, token) {
+  await goTo("config");
+  await page.getByLabel("Token").fill(token);
+  await page.keyboard.press("Enter");
+  await page.getByText("only an operator may switch and restart them").waitFor();
+  assert.equal(await page.getByRole("button", { name: /Disable|Restart|Enable|Reload/ }).count(), 0);
+  await accessible();
+  await goTo("catalogue/tools/roll_dice");
+  await page.getByText("only an operator may try it").waitFor();
+  assert.equal(await page.getByRole("button", { name: "Run" }).count(), 0);
+  for (const place of ["overview", "traces", "sessions"]) {
+    await goTo(place);
+    await page.locator(".live.following").waitFor();
+  }
+  for (const width of [1440, 390]) {
+    await page.setViewportSize({ width, height: 800 });
+    const tooWide = await page.evaluate(() => document.documentElement.scrollWidth > innerWidth);
+    assert.ok(!tooWide, `the page is wider than ${width}`);
+  }
+  await accessible();
+  const refused = await page.evaluate(() => fetch("/api/reload", { method: "POST" }).then(async (response) => [response.status, await response.text()]));
+  assert.equal(refused[0], 403);
+  assert.match(refused[1], /needs the role operator, and yours is viewer/);
+}
+
+/** A session that ends while the page is open brings the sign-in back. */
+export async function ended({ page, goTo, accessible }, token) {
+  await goTo("traces");
+  await page.getByLabel("Token").fill(token);
+  await page.keyboard.press("Enter");
+  await page.locator(".live.following").waitFor();
+  await page.evaluate(() => fetch("/api/session/end", { method: "POST" }));
+  await page.getByText("Your session has ended.").waitFor();
+  await accessible();
+  await page.getByLabel("Token").fill(token);
+  await page.keyboard.press("Enter");
+  await page.locator(".live.following").waitFor();
+  assert.match(page.url(), /#\/traces$/);
 }

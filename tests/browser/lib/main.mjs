@@ -5,11 +5,12 @@ import { chromium } from "playwright-core";
 import { findChromium } from "./chromium.mjs";
 import { demoServer, start } from "./fanlight.mjs";
 import { open } from "./page.mjs";
-import { checks, login } from "./checks.mjs";
+import { checks, ended, signIn, viewer } from "./checks.mjs";
 import { endpointChecks, keptLists } from "./endpoints.mjs";
 import { screenshots } from "./screenshots.mjs";
 
 const TOKEN = "a-token-of-the-browser-test";
+const VIEWER = "a-token-of-viewers-of-the-browser-test";
 
 const browser = await chromium.launch({ executablePath: findChromium(), args: ["--no-sandbox"] });
 let failed = 0;
@@ -57,9 +58,13 @@ try {
   } finally {
     await several.stop();
   }
-  const locked = await start({ admin: { token: TOKEN }, mcpServers: { workshop: demoServer("modern") } });
+  const locked = await start({ admin: { token: TOKEN, viewerToken: VIEWER }, mcpServers: { workshop: demoServer("modern") } });
   try {
-    await check("the token is requested and kept", "light", locked, (page) => login(page, TOKEN));
+    for (const scheme of ["light", "dark"]) {
+      await check("operators sign in with a token, and out", scheme, locked, (page) => signIn(page, TOKEN));
+      await check("viewers have no button that they may not use", scheme, locked, (page) => viewer(page, VIEWER));
+      await check("a session that ends asks for a new sign-in", scheme, locked, (page) => ended(page, TOKEN));
+    }
   } finally {
     await locked.stop();
   }

@@ -9,7 +9,7 @@ const AXE = require("axe-core").source;
 /** The timeout of every wait. */
 const PATIENCE = 15_000;
 /** Expected console errors: the browser logs one for every status of 400 and above. */
-const STATUS = /^Failed to load resource: the server responded with a status of (401|404)/;
+const STATUS = /^Failed to load resource: the server responded with a status of (401|403|404)/;
 
 /** A fresh page of `fanlight` in light or dark. */
 export async function open(browser, fanlight, scheme, viewport = { width: 1280, height: 800 }) {

@@ -10,18 +10,17 @@ use fanlight_canonical::{Call, CallContext, Caller, Core as _, Endpoint, Holder,
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method};
 use fanlight_telemetry::{Arrival, Carriers, Moment, Network, Parent};
-use http::{HeaderMap, StatusCode};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use tokio::time::timeout;
+use http::HeaderMap;
 
 use super::Answer;
+use super::body::read;
 use super::endpoints::endpoint_at;
 use super::refusals::Refusals;
 use crate::Subject;
 use crate::access::require_json;
+use crate::audit::About;
 use crate::reply::{Refusal, json};
 use crate::router::Admin;
-use crate::settings::AdminSettings;
 use crate::values::{millis, optional};
 
 /// Makes the call that the body names.
@@ -32,7 +31,17 @@ pub(super) async fn answer(State(admin): State<Arc<Admin>>, headers: HeaderMap, 
     let received = Moment::now();
     let Request { method, params, endpoint } = parse(text, now.settings.nesting)?;
     let endpoint = endpoint_at(&admin.subject.gateway, endpoint.as_deref())?;
-    Ok(json(call(&admin.subject, received, (method, params), endpoint).await))
+    let about = about(&method, &params);
+    let mut response = json(call(&admin.subject, received, (method, params), endpoint).await);
+    response.extensions_mut().insert(about);
+    Ok(response)
+}
+
+/// What is called, for the audit. What follows the path of a URI may be secret.
+fn about(method: &Method, params: &Json) -> About {
+    let named = ["name", "uri"].into_iter().find_map(|key| Some(params.get(key)?.as_str()?.into_owned()));
+    let named = named.unwrap_or_default();
+    About(format!("{} {}", method.as_str(), named.split(['?', '#']).next().unwrap_or_default()))
 }
 
 /// The result or error of the call, byte for byte, with its trace.
@@ -78,20 +87,6 @@ fn context(subject: &Subject, endpoint: Endpoint, trace: Parent) -> Arc<CallCont
         trace,
         ..(*internal).clone()
     })
-}
-
-/// The body, within the limits of size and time.
-async fn read(body: Body, settings: &AdminSettings) -> Result<Bytes, Refusal> {
-    let limit = settings.max_body;
-    match timeout(settings.body_timeout, Limited::new(body, limit).collect()).await {
-        Ok(Ok(whole)) => Ok(whole.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            let message = format!("the request body is larger than {limit} bytes, the limit here (limits.requestBody)");
-            Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message))
-        }
-        Ok(Err(_)) => Err(Refusal::bad_request("the request body is incomplete")),
-        Err(_) => Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "the request body did not arrive in time")),
-    }
 }
 
 /// What a body asks for.

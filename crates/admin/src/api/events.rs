@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use fanlight_protocol::Json;
@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::overview::Latest;
 use super::traces::summary;
+use crate::access::Operator;
 use crate::reply::Refusal;
 use crate::router::Admin;
 use crate::values::array;
@@ -35,14 +36,17 @@ const COLLECT: Duration = Duration::from_millis(200);
 const MOST_TRACES: usize = 100;
 
 /// The stream of events.
-pub(super) async fn answer(State(admin): State<Arc<Admin>>) -> Result<Response, Refusal> {
+pub(super) async fn answer(
+    State(admin): State<Arc<Admin>>,
+    Extension(operator): Extension<Operator>,
+) -> Result<Response, Refusal> {
     let now = admin.now();
     let Ok(permit) = Arc::clone(&now.followers).try_acquire_owned() else {
         let limit = now.settings.max_followers;
         let message = format!("{limit} event streams are open already, the limit here (limits.adminFollowers)");
         return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message));
     };
-    let events = unfold(Follower::new(&admin, now.ended.clone(), permit), |mut follower| async move {
+    let events = unfold(Follower::new(&admin, operator, now.ended.clone(), permit), |mut follower| async move {
         Some((iter(follower.next().await?.map(Ok::<_, Infallible>)), follower))
     });
     let keep_alive = KeepAlive::new().interval(now.settings.keep_alive).text("still here");
@@ -59,6 +63,9 @@ struct Follower {
     shutdown: CancellationToken,
     /// Cancelled when other settings are in force than those that allowed it.
     disallowed: CancellationToken,
+    /// Whose stream it is.
+    operator: Operator,
+    admin: Arc<Admin>,
     /// The overview that was sent last.
     sent: Option<Json>,
     /// Traces in which a span has ended since the last event.
@@ -70,7 +77,12 @@ struct Follower {
 }
 
 impl Follower {
-    fn new(admin: &Admin, disallowed: CancellationToken, permit: OwnedSemaphorePermit) -> Self {
+    fn new(
+        admin: &Arc<Admin>,
+        operator: Operator,
+        disallowed: CancellationToken,
+        permit: OwnedSemaphorePermit,
+    ) -> Self {
         let mut check = interval(admin.now().settings.event_interval);
         check.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let ring = admin.subject.telemetry.ring().cloned();
@@ -81,6 +93,8 @@ impl Follower {
             check,
             shutdown: admin.shutdown.clone(),
             disallowed,
+            operator,
+            admin: Arc::clone(admin),
             sent: None,
             ended: Vec::new(),
             due: None,
@@ -89,7 +103,8 @@ impl Follower {
         }
     }
 
-    /// The next events; `None` at shutdown, and when the settings have changed. The first is an overview, at once.
+    /// The next events; `None` at shutdown, when the settings have changed, and when its operator's credentials or session
+    /// have ended. The first is an overview, at once.
     async fn next(&mut self) -> Option<impl Iterator<Item = Event> + use<>> {
         loop {
             let due = self.due;
@@ -97,8 +112,12 @@ impl Follower {
                 biased;
                 () = self.shutdown.cancelled() => return None,
                 () = self.disallowed.cancelled() => return None,
+                () = self.operator.ended() => return None,
                 () = at(due) => return Some(self.traces().into_iter().flatten()),
                 _ = self.check.tick() => {
+                    if !self.admin.is_in_force(&self.operator) {
+                        return None;
+                    }
                     if let Some(event) = self.overview() {
                         return Some([Some(event), None].into_iter().flatten());
                     }

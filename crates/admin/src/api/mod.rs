@@ -1,5 +1,6 @@
 //! The JSON API (docs/api.md).
 
+mod body;
 mod call;
 mod catalogue;
 mod endpoints;
@@ -8,42 +9,64 @@ mod operations;
 pub(crate) mod overview;
 mod refusals;
 mod server_log;
+mod session;
 mod sessions;
+pub(crate) mod sign_in;
 mod traces;
 
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::{FromRequestParts, State};
-use axum::middleware::from_fn_with_state;
 use axum::response::Response;
-use axum::routing::post;
+use axum::routing::{any, get};
 use http::StatusCode;
 use http::request::Parts;
 
-use crate::access::require_own_origin;
+use crate::access::{Needs, Role};
 use crate::reply::{Refusal, json};
-use crate::router::{Admin, read};
+use crate::router::{Admin, Route, change, read};
 
-/// The routes below `/api`. Endpoints that change something, and those of one server, get their routes here.
-pub(crate) fn router(admin: &Arc<Admin>) -> Router<Arc<Admin>> {
-    Router::new()
-        .route("/overview", read(async |State(admin): State<Arc<Admin>>| json(admin.latest.with_uptime())))
-        .route("/traces", read(traces::list))
-        .route("/traces/{id}", read(traces::one))
-        .route("/catalogue", read(catalogue::answer))
-        .route("/endpoints", read(endpoints::answer))
-        .route("/sessions", read(sessions::answer))
-        .route("/config", read(async |State(admin): State<Arc<Admin>>| json(admin.subject.operations.config())))
-        .route("/servers/{name}/log", read(server_log::answer))
-        .route("/events", read(events::answer))
-        .route("/call", post(call::answer).fallback(async || Refusal::method("POST")))
-        .route("/sessions/{digest}/end", post(operations::end_session).fallback(async || Refusal::method("POST")))
-        .route("/reload", post(operations::reload).fallback(async || Refusal::method("POST")))
-        .route("/servers/{name}/{action}", post(operations::server).fallback(async || Refusal::method("POST")))
-        .fallback(async || Refusal::new(StatusCode::NOT_FOUND, "no such part of the API; docs/api.md lists them"))
-        .layer(from_fn_with_state(Arc::clone(admin), require_own_origin))
+const VIEWER: Needs = Needs::Role(Role::Viewer);
+const OPERATOR: Needs = Needs::Role(Role::Operator);
+
+/// The routes of the API, and what each needs.
+pub(crate) const ROUTES: &[Route] = &[
+    Route {
+        path: "/api/overview",
+        needs: VIEWER,
+        serve: || read(async |State(admin): State<Arc<Admin>>| json(admin.latest.with_uptime())),
+    },
+    Route { path: "/api/traces", needs: VIEWER, serve: || read(traces::list) },
+    Route { path: "/api/traces/{id}", needs: VIEWER, serve: || read(traces::one) },
+    Route { path: "/api/catalogue", needs: VIEWER, serve: || read(catalogue::answer) },
+    Route { path: "/api/endpoints", needs: VIEWER, serve: || read(endpoints::answer) },
+    Route { path: "/api/sessions", needs: VIEWER, serve: || read(sessions::answer) },
+    Route {
+        path: "/api/config",
+        needs: VIEWER,
+        serve: || read(async |State(admin): State<Arc<Admin>>| json(admin.subject.operations.config())),
+    },
+    Route { path: "/api/servers/{name}/log", needs: VIEWER, serve: || read(server_log::answer) },
+    Route { path: "/api/events", needs: VIEWER, serve: || read(events::answer) },
+    Route { path: "/api/call", needs: OPERATOR, serve: || change(call::answer) },
+    Route { path: "/api/sessions/{digest}/end", needs: OPERATOR, serve: || change(operations::end_session) },
+    Route { path: "/api/reload", needs: OPERATOR, serve: || change(operations::reload) },
+    Route { path: "/api/servers/{name}/{action}", needs: OPERATOR, serve: || change(operations::server) },
+    // Who makes a request is found out here.
+    Route {
+        path: "/api/session",
+        needs: Needs::OwnPage,
+        serve: || get(session::answer).post(session::begin).fallback(async || Refusal::method("GET, HEAD, POST")),
+    },
+    Route { path: "/api/session/end", needs: Needs::OwnPage, serve: || change(session::end) },
+    Route { path: "/api/session/issuer", needs: Needs::OwnPage, serve: || change(sign_in::begin) },
+    Route { path: "/api/session/issuer/answer", needs: Needs::OwnPage, serve: || change(sign_in::finish) },
+    Route { path: "/api/{*rest}", needs: VIEWER, serve: || any(nothing) },
+];
+
+async fn nothing() -> Refusal {
+    Refusal::new(StatusCode::NOT_FOUND, "no such part of the API; docs/api.md lists them")
 }
 
 /// The result of a handler.

@@ -38,7 +38,6 @@ pub(super) async fn end_session(State(admin): State<Arc<Admin>>, Path(digest): P
     if !admin.subject.clients.end_session(&digest) {
         return Err(Refusal::new(StatusCode::NOT_FOUND, "no HTTP session has this digest; `/api/sessions` lists them"));
     }
-    tracing::info!(session = digest, "session of a client ended by an operator");
     let mut done = ObjectBuilder::new();
     done.string("session", &digest).string("done", "end");
     Ok(json(done.finish()))

@@ -39,6 +39,9 @@ fn list(mut clients: ClientsView, query: &Query) -> Result<Json, Refusal> {
 fn session(session: &SessionView) -> Json {
     let mut object = ObjectBuilder::new();
     optional(&mut object, "endpoint", session.endpoint.as_deref());
+    let (principal, source) = session.identity.as_ref().map(|(name, source)| (&**name, *source)).unzip();
+    optional(&mut object, "principal", principal);
+    optional(&mut object, "source", source);
     optional(&mut object, "digest", Some(session.digest.as_str()).filter(|digest| !digest.is_empty()));
     object.string("transport", session.transport);
     optional(&mut object, "revision", session.revision);
@@ -68,6 +71,7 @@ mod tests {
         SessionView {
             digest: digest.into(),
             endpoint: None,
+            identity: Some(("ann".into(), "token")),
             revision: Some("2025-11-25"),
             transport: "http",
             client_info: Some(Json::literal(r#"{"name":"<b>x</b>"}"#)),
@@ -99,6 +103,10 @@ mod tests {
         let digests: Vec<_> =
             answer["sessions"].as_array().unwrap().iter().map(|one| one["digest"].as_str().unwrap()).collect();
         assert_eq!(digests, ["a", "b"]);
+        assert_eq!(
+            (&answer["sessions"][0]["principal"], &answer["sessions"][0]["source"]),
+            (&"ann".into(), &"token".into())
+        );
         assert_eq!(answer["sessions"][0]["idleMs"], serde_json::Value::Null);
         assert_eq!(answer["sessions"][1]["clientInfo"]["name"], "<b>x</b>");
         assert_eq!(answer["suspendedCalls"][0]["asked"][0], "elicitation/create");

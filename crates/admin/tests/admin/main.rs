@@ -6,6 +6,10 @@
 mod access;
 mod calls;
 mod events;
+mod issuer;
 mod operations;
+mod people;
+mod roles;
 mod scene;
+mod sign_in;
 mod traces;

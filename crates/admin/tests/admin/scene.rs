@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_admin::{AdminSettings, LiveSettings, OperationError, Operations, Reloaded, Subject, serve_admin};
+use fanlight_admin::{AdminSettings, Audit, LiveSettings, OperationError, Operations, Reloaded, Subject, serve_admin};
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, Listen, Listening, Pending, SessionKey,
 };
@@ -14,6 +14,7 @@ use fanlight_gateway::{
     BackendEntry, BackendId, ByteLimits, CacheLimits, EndpointSettings, Gateway, GatewaySettings, ListLimits,
 };
 use fanlight_http_edge::SocketReceiver;
+use fanlight_identity::{Authenticate, Open};
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Message, Response};
 use fanlight_telemetry::clients::{Clients, ClientsView, Counts, SessionView};
@@ -102,6 +103,7 @@ impl Clients for OneSession {
             digest: "0123456789abcdef".into(),
             revision: Some("2025-11-25"),
             endpoint: None,
+            identity: None,
             transport: "http",
             client_info: None,
             running: 0,
@@ -171,12 +173,22 @@ pub(crate) struct Scene {
     pub(crate) telemetry: Telemetry,
     pub(crate) draining: CancellationToken,
     pub(crate) operations: Arc<FakeOperations>,
+    pub(crate) live: LiveSettings,
     shutdown: CancellationToken,
     served: JoinHandle<()>,
 }
 
 impl Scene {
     pub(crate) async fn start(backends: Vec<Fake>, settings: AdminSettings) -> Self {
+        Self::with(backends, settings, Arc::new(Open::default())).await
+    }
+
+    /// [`Self::start`] where the methods of `auth` are these.
+    pub(crate) async fn with(
+        backends: Vec<Fake>,
+        settings: AdminSettings,
+        authenticate: Arc<dyn Authenticate>,
+    ) -> Self {
         let entries = backends.into_iter().map(|fake| BackendEntry {
             id: BackendId::fresh(),
             client: Arc::new(fake),
@@ -228,18 +240,16 @@ impl Scene {
             telemetry: telemetry.clone(),
             clients: Arc::new(OneSession),
             operations: Arc::<FakeOperations>::clone(&operations),
+            authenticate,
+            audit: Arc::new(Audit::default()),
             version: "1.2.3",
             draining: draining.clone(),
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let served = tokio::spawn(serve_admin(
-            SocketReceiver::only(listener),
-            subject,
-            LiveSettings::new(settings),
-            shutdown.clone(),
-        ));
-        Self { address, telemetry, draining, operations, shutdown, served }
+        let live = LiveSettings::new(AdminSettings { address: Some(address), ..settings });
+        let served = tokio::spawn(serve_admin(SocketReceiver::only(listener), subject, live.clone(), shutdown.clone()));
+        Self { address, telemetry, draining, operations, live, shutdown, served }
     }
 
     pub(crate) async fn client(&self) -> Client {
@@ -247,6 +257,11 @@ impl Scene {
         let (sender, connection) = handshake(TokioIo::new(stream)).await.unwrap();
         let driver = tokio::spawn(async move { drop(connection.await) });
         Client { sender, host: self.address.to_string(), driver }
+    }
+
+    /// Sends one request on a connection of its own.
+    pub(crate) async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        self.client().await.send(method, path, headers, body).await
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {

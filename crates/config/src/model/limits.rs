@@ -193,6 +193,15 @@ options! {
         "adminConnections" => admin_connections: usize = 128, count(1, 10_000);
         /// Clients that follow `/api/events` at the same time.
         "adminFollowers" => admin_followers: usize = 32, count(1, 1000);
+        /// Operators who are signed in to the page at the same time. Where all places are taken, the session of the peer with
+        /// most that was used longest ago ends.
+        "adminSessions" => admin_sessions: usize = 1024, count(1, 100_000);
+        /// Operators of one peer who are signed in to the page at the same time; further ones end its session that was used
+        /// longest ago.
+        "adminPeerSessions" => admin_peer_sessions: usize = 64, count(1, 100_000);
+        /// Credentials of operators that are not accepted, of one peer in a minute; then its further ones are refused without
+        /// a look, except those that were accepted from it before.
+        "adminSignInFailures" => admin_sign_in_failures: usize = 10, count(1, 10_000);
     }
 }
 
@@ -368,6 +377,10 @@ options! {
         "adminRefresh" => admin_refresh: Duration = seconds(2), time(Duration::from_millis(100), seconds(86_400));
         /// For how long the page uses the lists of the catalogue before it requests them again.
         "adminLists" => admin_lists: Duration = seconds(5), TIME;
+        /// For how long an operator stays signed in to the page without using it.
+        "adminSessionIdle" => admin_session_idle: Duration = seconds(3600), LONG_TIME;
+        /// For how long an operator stays signed in to the page at most.
+        "adminSession" => admin_session: Duration = seconds(12 * 3600), LONG_TIME;
         /// Writing the last log lines on shutdown, where the reader of standard error is slow.
         "logFlush" => log_flush: Duration = Duration::from_millis(500), time(Duration::ZERO, seconds(3600));
     }

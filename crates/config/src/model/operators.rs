@@ -1,5 +1,7 @@
 //! What operators see: the admin listener and telemetry.
 
+pub(crate) mod access;
+
 use fanlight_settings::{ListenAddress, Secret};
 use serde_json::json;
 
@@ -8,6 +10,7 @@ use super::values::{TOKEN, loopback, url_without_secrets};
 use crate::definition::Visible;
 use crate::option::kind::{Choice, Maybe, Nested, OrOff, Parsed};
 use crate::option::options;
+use access::{AdminRoles, PUBLIC_URL};
 
 options! {
     /// The admin listener, which serves `/healthz`, `/readyz`, `/metrics`, `/api` and `/ui`.
@@ -21,10 +24,18 @@ options! {
         "socketMode" => socket_mode: u32 = 0o660, Mode, example "\"0660\"";
         /// TLS of this listener. Default: none.
         "tls" => tls: Option<Tls> = None, Maybe(Nested::<Tls>::KIND), example "# {cert: server.pem, key: server.key}";
-        /// Secret that a request must carry as `Authorization: Bearer <token>`, of at least 16 characters; `/healthz` and
-        /// `/readyz` tell whether all is well without it. Required where `listen` is not a loopback address. Default:
-        /// none. `openssl rand -hex 32` makes one.
+        /// Secret with which operators sign in to the page, and which a request of a program carries as
+        /// `Authorization: Bearer <token>`: at least 16 characters. Its role is `operator`. `/healthz` and `/readyz` tell
+        /// whether all is well without it. Where `listen` is not a loopback address, this, `viewerToken` or `roles` is
+        /// required. Default: none. `openssl rand -hex 32` makes one.
         "token" => token: Option<Secret> = None, Maybe(TOKEN), example "# ${FANLIGHT_ADMIN_TOKEN}";
+        /// Another such secret, with the role `viewer`: it may look at everything, and change nothing. Default: none.
+        "viewerToken" => viewer_token: Option<Secret> = None, Maybe(TOKEN), example "# ${FANLIGHT_VIEWER_TOKEN}";
+        /// The URL at which operators open the page, where it is not `http://` and `listen`: that of a proxy with TLS. Cookies
+        /// are made from it, never from a request. Its host is answered, too.
+        "publicUrl" => public_url: Option<String> = None, Maybe(PUBLIC_URL), example "# https://fanlight.example.com";
+        /// The roles of identities that `auth` shows. Who has neither role is refused.
+        "roles" => roles: AdminRoles = AdminRoles::default(), Nested::<AdminRoles>::KIND;
     }
     fields {
         /// Whether the file leaves the address open. `fanlight stdio` then has no admin listener.
@@ -33,9 +44,15 @@ options! {
 }
 
 impl Admin {
-    /// Whether an address may be listened on: without a token, only one that is reached from this machine alone.
+    /// Whether an address may be listened on: where nobody has to show who they are, only one that is reached from this
+    /// machine alone.
     pub fn may_listen(&self, address: &ListenAddress) -> bool {
-        self.token.is_some() || address.is_local()
+        !self.is_open() || address.is_local()
+    }
+
+    /// Whether nothing says who may use it.
+    pub fn is_open(&self) -> bool {
+        self.token.is_none() && self.viewer_token.is_none() && self.roles.is_empty()
     }
 }
 

@@ -85,7 +85,8 @@ impl ToolFilter {
 }
 
 /// Whether a pattern with `*` matches the whole of a name. Time is at most the product of both lengths.
-fn matches(pattern: &str, name: &str) -> bool {
+#[must_use]
+pub fn matches(pattern: &str, name: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else {
         return pattern == name;
     };

@@ -31,6 +31,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, root: &Node, folder: &Path, has_furt
     }
     resolve_listeners(reader, &mut config, &fields, folder);
     check_addresses(reader, &config, &fields, admin);
+    check_operators(reader, &config, admin);
     check_paths(reader, &mut config, &fields);
     let has_further = has_further || !config.include.is_empty();
     read_servers(reader, &mut config, &fields, root, (folder, has_further));
@@ -136,6 +137,18 @@ fn check_paths(reader: &mut Reader<'_>, config: &mut Config, fields: &Fields<'_>
     }
 }
 
+/// Reports ways for operators to sign in that cannot work.
+fn check_operators(reader: &mut Reader<'_>, config: &Config, admin: Option<&Node>) {
+    let operators = &config.admin;
+    let of = |key| admin.and_then(|admin| admin.field(key)).filter(|node| !node.is_null());
+    if let (Some(first), Some(node)) = (&operators.token, of("viewerToken"))
+        && operators.viewer_token.as_ref() == Some(first)
+    {
+        let help = "make another one for viewers; `openssl rand -hex 32` makes a token";
+        reader.error(node.span, "`token` and `viewerToken` are the same", help);
+    }
+}
+
 /// Reports listeners that contradict each other or the rest.
 fn check_addresses(reader: &mut Reader<'_>, config: &Config, fields: &Fields<'_>, admin: Option<&Node>) {
     let span = |name| fields.get(name).map(|entry| entry.value.span);
@@ -148,11 +161,14 @@ fn check_addresses(reader: &mut Reader<'_>, config: &Config, fields: &Fields<'_>
             "give the admin listener another port, or switch it off: `listen: null` in `admin`",
         );
     }
-    // A token with an error of its own is not missing.
-    let has_token = || admin.is_some_and(|admin| admin.field("token").is_some_and(|token| !token.is_null()));
+    // An option with an error of its own is not missing.
+    let has_access = || {
+        let is_given = |key| admin.is_some_and(|admin| admin.field(key).is_some_and(|value| !value.is_null()));
+        ["token", "viewerToken", "roles"].into_iter().any(is_given)
+    };
     if let (Some(address), Some(span)) = (&config.admin.listen, span("admin"))
         && !config.admin.may_listen(address)
-        && !has_token()
+        && !has_access()
     {
         reader.error(
             span,

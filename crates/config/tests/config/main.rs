@@ -8,6 +8,7 @@ mod endpoints;
 mod errors;
 mod examples;
 mod files;
+mod keys;
 mod properties;
 mod rewriting;
 mod schema;

@@ -24,12 +24,19 @@ pub(super) struct Client {
     http: reqwest::Client,
     url: String,
     timeout: Duration,
+    /// What it is authenticated by, if anything.
+    token: Option<String>,
 }
 
 impl Client {
     pub(super) fn new(url: String, timeout: Duration) -> Result<Self, Failure> {
         let http = reqwest::Client::builder().no_proxy().build().map_err(other)?;
-        Ok(Self { http, url, timeout })
+        Ok(Self { http, url, timeout, token: None })
+    }
+
+    /// It with this key or access token.
+    pub(super) fn with_token(self, token: Option<String>) -> Self {
+        Self { token, ..self }
     }
 
     /// A tool call after `initialize`.
@@ -93,6 +100,9 @@ impl Client {
             .header("content-type", "application/json")
             .header("accept", "application/json, text/event-stream")
             .body(body);
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token);
+        }
         for (name, value) in headers {
             request = request.header(name, value);
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use fanlight_canonical::{BackendClient as _, Endpoint};
 use fanlight_config::Config;
-use fanlight_frontend::serve_http;
+use fanlight_frontend::{FrontendSettings, serve_http};
 use fanlight_gateway::catalogue::{Entry, ListView};
 use fanlight_protocol::param_header::{self, ParamHeader};
 use fanlight_protocol::{Era, Json, Response};
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::{Client, other};
 use super::{arguments, difference, looked_through, show, tool_call, tools, with_assembly};
+use crate::auth;
 use crate::cli::CallArgs;
 use crate::failure::Failure;
 use crate::out::say;
@@ -90,13 +91,11 @@ async fn both(
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(other)?;
     let path = args.endpoint.path().unwrap_or(&config.path);
     let url = format!("http://{}{path}", listener.local_addr().map_err(other)?);
-    let front = tokio::spawn(serve_http(
-        listener,
-        Arc::clone(&assembly.gateway),
-        Arc::new(frontend_settings(config, &fanlight_telemetry::Telemetry::off(), &CancellationToken::new())),
-        end.clone(),
-    ));
-    let client = Client::new(url, config.timeouts.call)?;
+    let (key, authenticate) = auth::for_one_client()?;
+    let settings = frontend_settings(config, &fanlight_telemetry::Telemetry::off(), &CancellationToken::new());
+    let settings = Arc::new(FrontendSettings { authenticate, ..settings });
+    let front = tokio::spawn(serve_http(listener, Arc::clone(&assembly.gateway), settings, end.clone()));
+    let client = Client::new(url, config.timeouts.call)?.with_token(Some(key));
     let through = match era {
         Era::Legacy => client.call_legacy(&args.tool, arguments).await,
         Era::Modern => {

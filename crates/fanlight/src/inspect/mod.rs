@@ -28,7 +28,7 @@ pub(crate) use call::call;
 pub(crate) use check::check;
 pub(crate) use diff::diff;
 pub(crate) use list::list;
-pub(crate) use show::{plain, table};
+pub(crate) use show::{plain, print as print_table, table};
 pub(crate) use trace_test::trace_test;
 pub(crate) use validate::validate;
 

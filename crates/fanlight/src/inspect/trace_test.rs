@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_config::Config;
-use fanlight_frontend::serve_http;
+use fanlight_frontend::{FrontendSettings, serve_http};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::param_header::{self, ParamHeader};
 use fanlight_protocol::{Json, Response};
@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::client::{Client, TraceParents, other};
 use super::hops::{Hop, Sent, judge};
 use super::{arguments, looked_through, plain, with_traced_assembly};
+use crate::auth;
 use crate::cli::{EndpointArgs, TraceTestArgs};
 use crate::failure::Failure;
 use crate::observe::spans::{self, Kind, Span};
@@ -47,7 +48,8 @@ pub(crate) async fn trace_test(config: &Config, args: &TraceTestArgs) -> Result<
             let admin = Admin::new(&args.admin)?;
             // Before the call, which would be wasted without the API.
             let omitted = omitting(&admin).await?;
-            let client = Client::new(url.clone(), config.timeouts.call)?;
+            let client =
+                Client::new(url.clone(), config.timeouts.call)?.with_token(std::env::var("FANLIGHT_TOKEN").ok());
             let mirrored = config.limits.mirrored_params;
             let answer = call(&client, args, mirrored, &arguments, &ids).await?;
             Observed { answer, trace: from_admin(&admin, &ids).await?, omitted }
@@ -108,9 +110,11 @@ async fn with_own_gateway(
         let end = CancellationToken::new();
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(other)?;
         let url = format!("http://{}{}", listener.local_addr().map_err(other)?, config.path);
-        let settings = Arc::new(frontend_settings(config, telemetry, &CancellationToken::new()));
+        let (key, authenticate) = auth::for_one_client()?;
+        let settings = frontend_settings(config, telemetry, &CancellationToken::new());
+        let settings = Arc::new(FrontendSettings { authenticate, ..settings });
         let front = tokio::spawn(serve_http(listener, Arc::clone(&assembly.gateway), settings, end.clone()));
-        let client = Client::new(url, config.timeouts.call)?;
+        let client = Client::new(url, config.timeouts.call)?.with_token(Some(key));
         let mirrored = config.limits.mirrored_params;
         let answer = call(&client, args, mirrored, arguments, ids).await;
         let trace = from_ring(telemetry, ids).await;

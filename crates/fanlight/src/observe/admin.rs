@@ -77,15 +77,18 @@ impl Admin {
         match status {
             status if status == expected => Ok(body),
             StatusCode::UNAUTHORIZED => Err(Failure::other(format!(
-                "{} requires its token, and {}; put `admin.token` of its configuration into {TOKEN}",
+                "{} requires a token, and {}; put `admin.token` of its configuration into {TOKEN}, `admin.viewerToken` to \
+                 look only, or a token that `admin.roles` gives a role",
                 self.shown(),
                 if self.token.is_some() { "this one is wrong" } else { "none was given" }
             ))),
+            StatusCode::FORBIDDEN => Err(Failure::other(format!(
+                "{} does not allow this{}; put a token with the role `operator` into {TOKEN}",
+                self.shown(),
+                reason(&body)
+            ))),
             status => {
-                let answer: Option<Value> = serde_json::from_slice(&body).ok();
-                let reason = answer.as_ref().and_then(|answer| answer.get("error")?.as_str());
-                let reason = reason.map(|text| format!(": {}", crate::inspect::plain(text, 300))).unwrap_or_default();
-                let message = format!("{} answered with status {}{reason}", self.shown(), status.as_u16());
+                let message = format!("{} answered with status {}{}", self.shown(), status.as_u16(), reason(&body));
                 Err(if status == StatusCode::NOT_FOUND { Failure::not_found(message) } else { Failure::other(message) })
             }
         }
@@ -107,4 +110,11 @@ impl Admin {
     fn unexpected(&self, what: &str) -> Failure {
         Failure::other(format!("{}: {what}; is that the admin listener of Fanlight?", self.shown()))
     }
+}
+
+/// What the listener says of a refusal, to be put behind a sentence.
+fn reason(body: &[u8]) -> String {
+    let answer: Option<Value> = serde_json::from_slice(body).ok();
+    let reason = answer.as_ref().and_then(|answer| answer.get("error")?.as_str());
+    reason.map(|text| format!(": {}", crate::inspect::plain(text, 300))).unwrap_or_default()
 }

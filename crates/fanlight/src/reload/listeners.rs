@@ -8,8 +8,8 @@ use std::sync::Arc;
 use fanlight_admin::LiveSettings;
 use fanlight_config::Config;
 use fanlight_frontend::{
-    BindOptions, FrontendSettings, ListenAddress, ListeningSocket, LiveGuard, LiveLimits, LiveTls, SocketReceiver,
-    SocketSender, sockets,
+    BindOptions, FrontendSettings, ListenAddress, ListeningSocket, LiveGuard, LiveLimits, LiveProtection, LiveTls,
+    SocketReceiver, SocketSender, sockets,
 };
 use fanlight_telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
@@ -18,7 +18,7 @@ use tracing::{info, warn};
 use super::Unusable;
 use crate::listening::{LoadedTls, TlsMarks};
 use crate::wiring::{client_guard, frontend_settings, scheme};
-use crate::{admin, files, listening};
+use crate::{admin, files, listening, protection};
 
 /// The listeners for clients and operators.
 pub(crate) struct Listeners {
@@ -27,6 +27,8 @@ pub(crate) struct Listeners {
     pub(crate) operators: Listener,
     /// The hosts and origins that clients may name.
     pub(crate) guard: LiveGuard,
+    /// What clients need to use the endpoints.
+    pub(crate) protection: LiveProtection,
     /// The limits of clients over HTTP.
     pub(crate) limits: Option<Arc<LiveLimits>>,
     /// The settings of the admin listener.
@@ -230,6 +232,7 @@ impl Listeners {
         };
         self.guard.replace(client_guard(config, address.as_ref().unwrap_or(&config.listen)));
         self.clients.iter_mut().for_each(|clients| clients.set_tls(tls_of_clients.clone()));
+        self.protection.replace(protection::settings(config));
         if let Some(limits) = &self.limits {
             limits.replace(&self.frontend_settings(config));
         }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
+use fanlight_auth::Authenticator;
 use fanlight_config::{Config, ConfigErrors, Loaded};
 use fanlight_telemetry::Telemetry;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -22,6 +23,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use crate::auth;
 use crate::failure::Failure;
 use crate::service_manager;
 use crate::wiring::Assembly;
@@ -67,6 +69,7 @@ pub(crate) struct Keeper {
     telemetry: Telemetry,
     state: Arc<ArcSwap<State>>,
     listeners: Listeners,
+    authenticator: Arc<Authenticator>,
     watch: Option<Watch>,
 }
 
@@ -98,6 +101,8 @@ pub(crate) struct Start {
     pub(crate) telemetry: Telemetry,
     /// The listeners for clients and operators.
     pub(crate) listeners: Listeners,
+    /// Tells clients apart.
+    pub(crate) authenticator: Arc<Authenticator>,
     /// Notices changed files, if they are to be watched.
     pub(crate) watch: Option<Watch>,
     /// SIGHUP, from [`hangups`].
@@ -112,7 +117,8 @@ pub(crate) fn hangups() -> Result<Signal, Failure> {
 impl Keeper {
     /// Starts to listen to signals, files and requests.
     pub(crate) fn start(start: Start) -> (Control, Keeping) {
-        let Start { source, loaded, in_force, assembly, telemetry, listeners, mut watch, hangups } = start;
+        let Start { source, loaded, in_force, assembly, telemetry, listeners, authenticator, mut watch, hangups } =
+            start;
         if let Some(watch) = &mut watch {
             watch.follow(&loaded.files);
         }
@@ -131,6 +137,7 @@ impl Keeper {
             telemetry,
             state,
             listeners,
+            authenticator,
             watch,
         };
         let end = CancellationToken::new();
@@ -180,11 +187,12 @@ impl Keeper {
         let read = tokio::task::spawn_blocking(move || source()).await;
         let read = read.unwrap_or_else(|_| Err(Unusable::Other("reading it has failed".to_owned())));
         let prepared = read.and_then(|loaded| {
+            let authentication = auth::settings(&loaded.config)?;
             let sockets = self.listeners.prepare(&loaded.config)?;
-            Ok((loaded, sockets))
+            Ok((loaded, authentication, sockets))
         });
         let outcome = match prepared {
-            Ok((loaded, sockets)) => self.take_over(loaded, sockets, trigger).await,
+            Ok((loaded, authentication, sockets)) => self.take_over(loaded, authentication, sockets, trigger).await,
             Err(unusable) => {
                 let outcome = Outcome::failed(trigger, &unusable);
                 error!(%trigger, "configuration not reloaded, the earlier one stays in force:\n{}", outcome.text());
@@ -198,7 +206,13 @@ impl Keeper {
     }
 
     /// Puts a configuration in force, whose listening sockets are open already.
-    async fn take_over(&mut self, loaded: Loaded, sockets: listeners::Change, trigger: Trigger) -> Outcome {
+    async fn take_over(
+        &mut self,
+        loaded: Loaded,
+        authentication: Option<fanlight_auth::Settings>,
+        sockets: listeners::Change,
+        trigger: Trigger,
+    ) -> Outcome {
         let needs_restart = restart::needed(&self.started.0, &loaded.config);
         for problem in &loaded.warnings {
             let line = problem.position().map(|position| position.line);
@@ -210,8 +224,16 @@ impl Keeper {
         self.switched.retain(|name, enabled| {
             self.config.servers.iter().any(|server| server.name == *name && server.enabled != *enabled)
         });
+        // Who may not come in any more does not see the new servers; who need not show anything any more comes in after the
+        // listener has left an address that others can reach.
+        if authentication.is_some() {
+            self.authenticator.replace(authentication.as_ref());
+        }
         let difference = self.put_in_force(None).await;
         let moved = self.listeners.commit(sockets, &self.config).await;
+        if authentication.is_none() {
+            self.authenticator.replace(None);
+        }
         if let Some(watch) = &mut self.watch {
             watch.follow(&loaded.files);
         }

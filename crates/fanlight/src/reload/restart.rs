@@ -7,10 +7,11 @@ use serde_json::{Map, Value};
 
 /// Options that take effect at once, beside the servers. Of others in these sections that servers use too, the servers'
 /// part takes effect at once, and the clients' part after a restart: they are named.
-const LIVE: [&str; 12] = [
+const LIVE: [&str; 13] = [
     "admin",
     "allowedHosts",
     "allowedOrigins",
+    "auth",
     "endpoints",
     "include",
     "listen",
@@ -24,8 +25,12 @@ const LIVE: [&str; 12] = [
 /// Sections whose options are looked at one by one.
 const SECTIONS: [&str; 2] = ["limits", "timeouts"];
 /// Options of `limits` that only listeners, lists and servers use.
-const LIVE_LIMITS: [&str; 31] = [
+const LIVE_LIMITS: [&str; 35] = [
+    "authKeys",
     "writeRate",
+    "adminPeerSessions",
+    "adminSessions",
+    "adminSignInFailures",
     "adminConnections",
     "adminFollowers",
     "connections",
@@ -58,8 +63,10 @@ const LIVE_LIMITS: [&str; 31] = [
     "uri",
 ];
 /// Options of `timeouts` that only listeners, lists and servers use.
-const LIVE_TIMEOUTS: [&str; 47] = [
+const LIVE_TIMEOUTS: [&str; 49] = [
     "adminLists",
+    "adminSession",
+    "adminSessionIdle",
     "adminRefresh",
     "adminEvents",
     "http2Ping",

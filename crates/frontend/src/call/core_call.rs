@@ -11,9 +11,11 @@ use std::task::{Context, Poll};
 use fanlight_canonical::{Call, CallContext, Core, MessageReceiver, ServerMessage, ServerMessages};
 use fanlight_protocol::{Json, Method, Response};
 use fanlight_telemetry::Parent;
+use tokio_util::sync::CancellationToken;
 
 use super::{DetachedCalls, ResponseItem, input_rounds};
 use crate::session::{Cancellation, SessionGuard};
+use crate::validity::{Ended, RequestValidity, request_ended};
 
 type Item = ResponseItem<ServerMessage, Response>;
 
@@ -41,6 +43,8 @@ pub(crate) struct CoreCall {
     response: Option<Box<Response>>,
     messages: Option<MessageReceiver>,
     cancellation: Option<Cancellation>,
+    /// `None` if its client is not authenticated.
+    validity: Option<Box<RequestValidity>>,
     /// Keeps the session from expiring.
     session: Option<SessionGuard>,
     detached: Option<Arc<DetachedCalls>>,
@@ -86,6 +90,7 @@ impl CoreCall {
             response: None,
             messages,
             cancellation: None,
+            validity: None,
             session: None,
             detached: None,
             context,
@@ -101,6 +106,16 @@ impl CoreCall {
     /// From now on, `cancellation` cancels the request; `None` if only dropping it does.
     pub(crate) fn set_cancellation(&mut self, cancellation: Option<Cancellation>) {
         self.cancellation = cancellation;
+    }
+
+    /// From now on, the request ends with this identity; `None` if with none.
+    pub(crate) fn set_validity(&mut self, validity: Option<Box<RequestValidity>>) {
+        self.validity = validity;
+    }
+
+    /// Has the request outlast its identity; returns the token that is cancelled when that is revoked.
+    pub(crate) fn take_revocation(&mut self) -> Option<CancellationToken> {
+        self.validity.take().map(|validity| validity.revoked().clone())
     }
 
     /// From now on, notifications are recorded on the span of the request that gets the answer.
@@ -133,6 +148,11 @@ impl CoreCall {
             self.answer = None;
             return Poll::Ready(None);
         }
+        if self.answer.is_some()
+            && let Some(Poll::Ready(ended)) = self.validity.as_mut().map(|validity| validity.poll_before(cx))
+        {
+            return Poll::Ready(Some(self.end(ended)));
+        }
         // `try_recv` registers no waker, so the answer sends without waking this task.
         if let Some(message) = self.messages.as_mut().and_then(MessageReceiver::try_recv) {
             return Poll::Ready(Some(self.message(message)));
@@ -143,7 +163,10 @@ impl CoreCall {
         let Poll::Ready(response) = answer.as_mut().poll(cx) else {
             return match self.messages.as_mut().map(|messages| messages.poll_recv(cx)) {
                 Some(Poll::Ready(Some(message))) => Poll::Ready(Some(self.message(message))),
-                _ => Poll::Pending,
+                _ => match self.validity.as_mut().map(|validity| validity.poll(cx)) {
+                    Some(Poll::Ready(ended)) => Poll::Ready(Some(self.end(ended))),
+                    _ => Poll::Pending,
+                },
             };
         };
         self.answer = None;
@@ -156,6 +179,14 @@ impl CoreCall {
             }
             None => ResponseItem::Response(response),
         }))
+    }
+
+    /// Ends the request, whose client may not use its credentials any more.
+    fn end(&mut self, ended: Ended) -> Item {
+        tracing::debug!(?ended, "running request ended: its credentials are not valid any more");
+        self.context.trace.cancel();
+        (self.answer, self.messages) = (None, None);
+        ResponseItem::Response(Response::from_error(&request_ended(ended)))
     }
 
     fn span(&self) -> &Parent {
@@ -173,7 +204,8 @@ impl CoreCall {
 impl Drop for CoreCall {
     fn drop(&mut self) {
         if let (Some(answer), Some(detached)) = (self.answer.take(), self.detached.take()) {
-            detached.finish(answer, self.cancellation.take(), self.session.take(), self.context.trace.clone());
+            let ends = (self.cancellation.take(), self.take_revocation());
+            detached.finish(answer, ends, self.session.take(), self.context.trace.clone());
         }
     }
 }

@@ -56,11 +56,12 @@ impl DetachedCalls {
         permit
     }
 
-    /// Runs a call whose client has disconnected until `answer` resolves or `cancellation` does.
+    /// Runs a call whose client has disconnected until `answer` resolves, or `cancellation` does, or its identity is
+    /// `revoked`.
     pub(super) fn finish<T>(
         &self,
         answer: impl Future<Output = T> + Send + 'static,
-        cancellation: Option<Cancellation>,
+        (cancellation, revoked): (Option<Cancellation>, Option<CancellationToken>),
         session: Option<SessionGuard>,
         trace: Parent,
     ) {
@@ -74,14 +75,18 @@ impl DetachedCalls {
         self.run(async move {
             let _until_done = (permit, session);
             let cancelled = async move {
-                match cancellation {
-                    // Before the work is dropped, whose spans then have the reason.
-                    Some(cancellation) => {
-                        cancellation.await;
-                        trace.cancel();
+                let cancelled = async {
+                    match cancellation {
+                        Some(cancellation) => cancellation.await,
+                        None => pending().await,
                     }
-                    None => pending().await,
+                };
+                match revoked {
+                    Some(revoked) => tokio::select! { () = cancelled => {} () = revoked.cancelled() => {} },
+                    None => cancelled.await,
                 }
+                // Before the work is dropped, whose spans then have the reason.
+                trace.cancel();
             };
             tokio::select! { _ = answer => {} () = cancelled => {} }
         });

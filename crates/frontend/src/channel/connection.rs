@@ -16,7 +16,7 @@ use super::sender::ClientSender;
 use super::{ChannelOptions, Outbound, RunningHook};
 use crate::call::{Answer, ResponseItem};
 use crate::error::FrontendError;
-use crate::ingress::{Ingress, Origin, Received, Refusal, RequestKind, StartedRequest, Transport};
+use crate::ingress::{Ingress, Origin, Reason, Received, Refusal, RequestKind, StartedRequest, Transport};
 use crate::session::RunningRequests;
 use crate::settings::FrontendSettings;
 use crate::streams::{ActiveSession, SessionStreams};
@@ -79,7 +79,8 @@ impl<C: Core> Connection<C> {
             Ok(Received::Ignored(refusal)) => {
                 tracing::debug!(error = refusal.error.message, "notification or response ignored");
             }
-            Err(refusal) if refusal.ending.is_some() => self.refuse(*refusal).await,
+            // A request that lacks scopes is the transport's to refuse, too, which can say how to get them.
+            Err(refusal) if refusal.ending.is_some() && refusal.reason != Reason::Scopes => self.refuse(*refusal).await,
             Err(refusal) => return Err(refusal),
         }
         Ok(())

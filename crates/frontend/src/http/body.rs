@@ -95,6 +95,25 @@ where
     collected.unwrap_or(Err(BodyError::TooSlow { limit: limits.time }))
 }
 
+/// The beginning of a body of a refused request: at most `limit` bytes, and what has arrived of it within `time`.
+pub(crate) async fn beginning<B>(body: &mut B, limit: usize, time: Duration, request: &ActiveRequest) -> Vec<u8>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    let mut text = Vec::new();
+    let _receiving = request.receive();
+    let reading = async {
+        while text.len() < limit
+            && let Ok(Some(data)) = data(body).await
+        {
+            text.extend(data.iter().take(limit - text.len()));
+        }
+    };
+    // What is there counts, also if time is over.
+    let _ = timeout(time, reading).await;
+    text
+}
+
 async fn collect<B>(body: &mut B, limits: BodyLimits<'_>) -> Result<Bytes, BodyError>
 where
     B: Body<Data = Bytes> + Unpin,

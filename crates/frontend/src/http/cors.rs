@@ -25,11 +25,11 @@ pub(crate) fn preflight(request: &HeaderMap, methods: &'static str) -> Response<
     response
 }
 
-/// Lets a page of `origin` read the response, session id included.
+/// Lets a page of `origin` read the response, with the session id and the challenge.
 pub(crate) fn expose(response: &mut Response<ReplyBody>, origin: HeaderValue) {
     let headers = response.headers_mut();
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-    headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("Mcp-Session-Id"));
+    headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("Mcp-Session-Id, WWW-Authenticate"));
     headers.append(VARY, HeaderValue::from_static("Origin"));
 }
 

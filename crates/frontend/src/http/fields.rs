@@ -4,6 +4,9 @@
 use fanlight_protocol::header;
 use http::{HeaderMap, HeaderValue};
 
+/// The field with a client's credentials, as texts name it.
+pub(crate) const AUTHORIZATION: &str = "Authorization";
+
 /// The header fields of a request that the endpoint reads.
 #[derive(Clone, Debug)]
 pub(crate) struct Fields<'a> {
@@ -82,7 +85,7 @@ impl<'a> Fields<'a> {
         let single = [
             ("Mcp-Session-Id", self.session_id),
             ("Last-Event-ID", self.last_event_id),
-            ("Authorization", self.authorization),
+            (AUTHORIZATION, self.authorization),
         ];
         single.into_iter().find(|(_, field)| matches!(field, Field::Several(_))).map(|(name, _)| name)
     }

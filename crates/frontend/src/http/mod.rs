@@ -3,6 +3,7 @@
 mod activity;
 mod arrived;
 mod body;
+mod challenge;
 mod connection;
 mod cors;
 mod events;
@@ -12,6 +13,7 @@ mod limits;
 mod listener;
 mod mcp;
 mod negotiate;
+mod page;
 mod reply;
 mod serve;
 mod sse_transport;

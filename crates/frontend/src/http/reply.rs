@@ -4,10 +4,12 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_canonical::Peer;
 use fanlight_http_edge::Rejection;
+use fanlight_identity::Identity;
 use fanlight_protocol::json::Chunks;
 use fanlight_protocol::{Json, RpcError, code, partial, sse};
 use fanlight_telemetry::Metrics;
@@ -27,6 +29,7 @@ use crate::eras::fault;
 use crate::ingress::{self, Origin, Reason};
 use crate::memory::{ByteBudget, Spent};
 use crate::trace::Ending;
+use crate::validity::ValidityEnd;
 
 /// A header map of a larger capacity is not reused for the next request of a connection.
 const MAX_REUSED_HEADERS: usize = 32;
@@ -47,6 +50,8 @@ pub(crate) struct ReplyBody {
     active: Option<ActiveRequest>,
     /// Counts it against the limit of streams, if it is a listen-only stream.
     permit: Option<StreamPermit>,
+    /// Ends it with its client's credentials, if it is a listen-only stream of a client that is authenticated.
+    validity: Option<ValidityEnd>,
     /// Whether it is sent without hyper.
     bypasses_hyper: bool,
     /// The spans of the requests that it answers.
@@ -94,6 +99,8 @@ enum Form {
     Empty,
     /// One JSON text.
     Json,
+    /// An HTML page.
+    Page,
     /// An event stream.
     Events,
 }
@@ -107,6 +114,11 @@ pub(crate) fn empty(status: StatusCode) -> Response<ReplyBody> {
 pub(crate) fn json(status: StatusCode, text: Chunks) -> Response<ReplyBody> {
     let ready = if text.len() <= ONE_PIECE { smallvec![text.into_bytes()] } else { text.into_parts().collect() };
     with_status(status, ReplyBody::of(Form::Json, ready, None))
+}
+
+/// A response with an HTML page.
+pub(crate) fn page(status: StatusCode, html: Bytes) -> Response<ReplyBody> {
+    with_status(status, ReplyBody::of(Form::Page, smallvec![html], None))
 }
 
 /// A response that is an event stream: first `events`, then those of `stream`, if there is one.
@@ -131,6 +143,7 @@ pub(crate) fn describe(response: &mut Response<ReplyBody>, mut spare: HeaderMap)
     match form {
         Form::Empty => {}
         Form::Json => drop(headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"))),
+        Form::Page => drop(headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"))),
         Form::Events => {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(sse::CONTENT_TYPE));
             headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
@@ -154,6 +167,7 @@ impl ReplyBody {
             stream,
             active: None,
             permit: None,
+            validity: None,
             bypasses_hyper: false,
             endings: Endings::new(),
             counters: None,
@@ -239,9 +253,10 @@ impl ReplyBody {
         self.bypasses_hyper
     }
 
-    /// Holds `permit` until the body has been sent or dropped.
-    pub(crate) fn hold_permit(&mut self, permit: StreamPermit) {
+    /// Makes it a listen-only stream of `identity`: holds `permit` until the body has been sent or dropped.
+    pub(crate) fn listen(&mut self, permit: StreamPermit, identity: &Identity) {
         self.permit = Some(permit);
+        self.validity = ValidityEnd::of(identity, Duration::ZERO);
     }
 }
 
@@ -264,6 +279,11 @@ impl Body for ReplyBody {
             // All ready pieces have been sent.
             this.endings.drain(..).for_each(|ending| ending.delivered());
             let Some(stream) = &mut this.stream else { return Poll::Ready(None) };
+            if let Some(Poll::Ready(ended)) = this.validity.as_mut().map(|validity| validity.poll(cx)) {
+                tracing::debug!(?ended, "listen-only stream ended: its credentials are not valid any more");
+                (this.stream, this.validity) = (None, None);
+                return Poll::Ready(None);
+            }
             let next = match stream.poll_next(cx) {
                 Poll::Ready(next) => next,
                 // It ends for another client.
@@ -321,12 +341,14 @@ pub(crate) struct Refusal {
     id: Option<Json>,
     ending: Option<Box<Ending>>,
     allow: Option<&'static str>,
+    /// All scopes that the request needs, if its client lacks any.
+    required_scopes: Option<Box<[Arc<str>]>>,
 }
 
 impl Refusal {
     /// A refusal without the id of a request, since none has been read.
     pub(crate) fn new(status: StatusCode, error: RpcError) -> Box<Self> {
-        Box::new(Self { status, error, id: None, ending: None, allow: None })
+        Box::new(Self { status, error, id: None, ending: None, allow: None, required_scopes: None })
     }
 
     /// A refusal of an invalid request.
@@ -360,6 +382,16 @@ impl Refusal {
         self
     }
 
+    /// All scopes that the request needs, if it is refused since its client lacks any.
+    pub(crate) fn required_scopes(&self) -> Option<&[Arc<str>]> {
+        self.required_scopes.as_deref()
+    }
+
+    /// The text that explains it.
+    pub(crate) fn message(&self) -> &str {
+        &self.error.message
+    }
+
     /// The response to send.
     pub(crate) fn into_response(self) -> Response<ReplyBody> {
         let mut text = Chunks::default();
@@ -378,15 +410,16 @@ impl Refusal {
 
 impl From<Box<ingress::Refusal>> for Box<Refusal> {
     fn from(refusal: Box<ingress::Refusal>) -> Self {
-        let ingress::Refusal { reason, error, id, ending } = *refusal;
+        let ingress::Refusal { reason, error, id, ending, required_scopes } = *refusal;
         let status = match reason {
             Reason::Malformed if error.code == code::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
             Reason::Malformed => StatusCode::BAD_REQUEST,
             Reason::Params => StatusCode::OK,
             Reason::UnknownSession => StatusCode::NOT_FOUND,
             Reason::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Reason::Scopes => StatusCode::FORBIDDEN,
         };
-        Self::new(Refusal { status, error, id, ending, allow: None })
+        Self::new(Refusal { status, error, id, ending, allow: None, required_scopes })
     }
 }
 

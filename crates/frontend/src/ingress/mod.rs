@@ -4,6 +4,7 @@
 //! A transport frames messages, implements [`Transport`] for what differs between transports, and sends
 //! what [`Ingress::receive`] returns.
 
+mod authorization;
 mod notification;
 mod request;
 mod transport;
@@ -56,8 +57,18 @@ pub(crate) struct Origin<'a> {
 impl Origin<'_> {
     /// Whose share of a limit the message takes.
     pub(crate) fn peer(&self) -> Peer {
-        Peer::of(self.holder.principal(), self.facts.peer_address(), self.facts.user)
+        Peer::of(self.holder.principal(), self.facts.peer_address()).or_user(self.facts.user)
     }
+}
+
+/// What an HTTP request came to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Destination<'a> {
+    pub(crate) endpoint: &'a Endpoint,
+    /// The path of the endpoint; of a request that came to none, its own.
+    pub(crate) path: &'a str,
+    /// The path of the resource that tokens have to be issued for.
+    pub(crate) resource: &'a str,
 }
 
 /// What becomes of the text that a transport has received.
@@ -102,6 +113,8 @@ pub(crate) struct Refusal {
     pub(crate) id: Option<Json>,
     /// The end of the request's span.
     pub(crate) ending: Option<Box<Ending>>,
+    /// All scopes that it needs, if its client lacks any.
+    pub(crate) required_scopes: Option<Box<[Arc<str>]>>,
 }
 
 /// Why a message is refused, as far as transports report that differently.
@@ -115,11 +128,13 @@ pub(crate) enum Reason {
     UnknownSession,
     /// Others use what it needs at the moment.
     Busy,
+    /// Its client lacks scopes that it needs.
+    Scopes,
 }
 
 impl Refusal {
     pub(crate) fn new(reason: Reason, error: RpcError) -> Box<Self> {
-        Box::new(Self { reason, error, id: None, ending: None })
+        Box::new(Self { reason, error, id: None, ending: None, required_scopes: None })
     }
 
     pub(crate) fn malformed(error: RpcError) -> Box<Self> {
@@ -155,18 +170,22 @@ impl<C: Core> Ingress<C> {
         })
     }
 
-    /// Identifies the sender of the messages of an HTTP request that came to `endpoint`. Every [`Origin`] is made here or by
-    /// [`Self::local`], once for each request.
+    /// Identifies the sender of the messages of an HTTP request. Every [`Origin`] is made here or by [`Self::local`], once for
+    /// each request.
     pub(crate) async fn identify<'a>(
         &self,
         facts: TransportFacts<'a>,
-        endpoint: Endpoint,
+        destination: &Destination<'_>,
         (headers, connection): (&HeaderMap, &ConnectionFacts),
     ) -> Result<Origin<'a>, Denial> {
-        let path = endpoint.path().map_or(self.settings.path.as_str(), |path| path);
-        let credentials = Credentials { headers, connection, client: facts.peer_address(), endpoint: path };
+        let (client, endpoint) = (facts.peer_address(), destination.resource);
+        let credentials = Credentials { headers, connection, client, endpoint };
         let identity = self.settings.authenticate.authenticate(&credentials).outcome().await?;
-        Ok(Origin { holder: Holder::new(identity.principal.clone(), endpoint), identity, facts })
+        if !identity.may_use(destination.path) {
+            return Err(Denial::Forbidden("this client may not use this endpoint".into()));
+        }
+        let holder = Holder::new(identity.principal.clone(), destination.endpoint.clone());
+        Ok(Origin { holder, identity, facts })
     }
 
     /// The sender of a message on standard input: the process that has started this one, which is not authenticated
@@ -194,23 +213,6 @@ impl<C: Core> Ingress<C> {
             Err(MessageError::Batch(text)) => Box::pin(self.batch(transport, origin, text)).await,
             Err(error) => Err(self.not_a_message(error)),
         }
-    }
-
-    /// Admits one message: called once for each, after it has been found valid. If it is a request that
-    /// `reaches_core`, the permit counts it among those of its client that run at once.
-    ///
-    /// Policy and quotas of the principal belong here.
-    fn admit<T: Transport>(
-        &self,
-        transport: &T,
-        _origin: &Origin<'_>,
-        reaches_core: bool,
-    ) -> Result<Option<OwnedSemaphorePermit>, RpcError> {
-        let Some(permits) = transport.permits().filter(|_| reaches_core) else { return Ok(None) };
-        Arc::clone(permits).try_acquire_owned().map(Some).map_err(|_| {
-            let limit = self.settings.max_concurrent;
-            RpcError::new(code::INTERNAL, format!("busy: {limit} requests are running; wait for one to finish"))
-        })
     }
 
     /// Handles each message of a batch as if it were alone (2025-03-26 basic/index, Batching). Only that
@@ -259,7 +261,7 @@ impl<C: Core> Ingress<C> {
             let message = "responses are not sent to a server of this protocol version";
             return Err(Refusal::malformed(RpcError::new(code::INVALID_REQUEST, message)));
         }
-        self.admit(transport, origin, false)?;
+        self.admit(transport, origin, None, false).await?;
         match transport.session(origin).await? {
             Some(session) => session.session.server_requests.answer(response),
             None => tracing::debug!("response of a client ignored: it has no session"),

@@ -18,6 +18,7 @@ use crate::memory::UNCOUNTED;
 use crate::session::{Cancellation, Client, Session};
 use crate::streams::{ActiveSession, SessionStreams};
 use crate::suspended::{Resumption, Retry, SuspendableCall};
+use crate::validity::RequestValidity;
 
 type Responses = Box<dyn ResponseStream<Response>>;
 
@@ -80,7 +81,8 @@ impl<C: Core> Ingress<C> {
         transport.check_headers(&self.core, request, params, origin.holder.endpoint(), span.within()).await?;
         modern::check_method(&request.method, &sender)?;
         let is_subscription = request.method == Method::Listen;
-        let permit = self.admit(transport, origin, !is_subscription)?;
+        let asked = Some((&request.method, &*params, span.within()));
+        let permit = self.admit(transport, origin, asked, !is_subscription).await?;
         let cancellation = transport.running().map(|running| running.begin(&request.id));
         let caller = Caller::request_of(origin.holder.clone());
         let kind = if is_subscription { RequestKind::Subscription } else { RequestKind::Call };
@@ -102,7 +104,7 @@ impl<C: Core> Ingress<C> {
                     sender,
                     transport.takes_messages(),
                     resumption,
-                    cancellation,
+                    (cancellation, RequestValidity::of(&origin.identity)),
                 )
             })
         };
@@ -141,7 +143,7 @@ impl<C: Core> Ingress<C> {
         sender: modern::RequestMeta,
         takes_messages: bool,
         resumption: Resumption,
-        cancellation: Option<Cancellation>,
+        (cancellation, validity): (Option<Cancellation>, Option<Box<RequestValidity>>),
     ) -> Responses {
         let ParsedRequest { request, params, span } = parsed;
         let (method, trace) = (request.method.clone(), span.parent());
@@ -159,7 +161,7 @@ impl<C: Core> Ingress<C> {
                     call,
                     sender.capabilities,
                     filter,
-                    cancellation,
+                    (cancellation, validity),
                     trace,
                     calls,
                 ));
@@ -187,6 +189,7 @@ impl<C: Core> Ingress<C> {
             CoreRequest { method: method.clone(), params: params.clone(), context, messages, input_rounds: None };
         let mut call = CoreCall::start(&self.core, core_request);
         call.set_cancellation(cancellation);
+        call.set_validity(validity);
         Box::new(SuspendableCall::new(call, (method, params), filter, suspended_calls))
     }
 
@@ -210,9 +213,10 @@ impl<C: Core> Ingress<C> {
             span.set_session(id);
         }
         let own_answer = legacy::own_answer(&request.method, params);
-        let permit = self.admit(transport, origin, own_answer.is_none())?;
+        let asked = Some((&request.method, &*params, span.within()));
+        let permit = self.admit(transport, origin, asked, own_answer.is_none()).await?;
         let stream: Responses = match (own_answer, &session) {
-            (None, Some(session)) => Box::new(self.legacy_call(transport, session, parsed)),
+            (None, Some(session)) => Box::new(self.legacy_call(transport, origin, session, parsed)),
             (answer, _) => {
                 let answer = answer.unwrap_or_else(|| Err(RpcError::new(code::INTERNAL, "no session")));
                 Box::new(Answered::new(answer.unwrap_or_else(|error| Response::from_error(&error))))
@@ -225,6 +229,7 @@ impl<C: Core> Ingress<C> {
     fn legacy_call<T: Transport>(
         &self,
         transport: &T,
+        origin: &Origin<'_>,
         session: &ActiveSession,
         parsed: &mut ParsedRequest,
     ) -> LegacyCall {
@@ -263,6 +268,7 @@ impl<C: Core> Ingress<C> {
         };
         let mut call = CoreCall::start_after(listening, &self.core, core_request);
         call.set_cancellation(Some(client.running.begin_named(&request.id, named)));
+        call.set_validity(RequestValidity::of(&origin.identity));
         call.keep_session(session.clone().into_guard());
         if let Some(detached) = transport.detached() {
             call.outlive_in(detached);
@@ -280,7 +286,8 @@ impl<C: Core> Ingress<C> {
         let ParsedRequest { params, span, .. } = &mut *parsed;
         let initialize = legacy::initialize(params, self.settings.max_description)
             .map_err(|error| Refusal::new(Reason::Params, error))?;
-        let permit = self.admit(transport, origin, true)?;
+        // It needs no scopes.
+        let permit = self.permit(transport, true)?;
         let running = transport.running().cloned().unwrap_or_default();
         let limit = self.settings.max_server_requests;
         let bytes = initialize.len();
@@ -294,7 +301,13 @@ impl<C: Core> Ingress<C> {
             );
             Refusal::new(Reason::Busy, RpcError::new(code::INTERNAL, spent.to_string()))
         })?;
-        let client = Client { holder: origin.holder.clone(), peer, initialize, _memory: memory };
+        let client = Client {
+            holder: origin.holder.clone(),
+            identity: Arc::clone(&origin.identity),
+            peer,
+            initialize,
+            _memory: memory,
+        };
         let session = Session::new(client, running, limit, &self.core);
         session.count(&self.settings.telemetry);
         let streams = SessionStreams::new(session, &self.settings);

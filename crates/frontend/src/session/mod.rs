@@ -8,6 +8,7 @@ pub(crate) mod testing;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fanlight_canonical::{CallContext, Caller, Core, Endpoint, Holder, Peer, ServerRequest, SessionKey};
+use fanlight_identity::{Identity, Source};
 use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Json, Response, Revision};
@@ -39,6 +40,8 @@ pub(crate) struct Session {
 pub(crate) struct Client {
     /// No other principal may use the session, and no other endpoint.
     pub(crate) holder: Holder,
+    /// The identity that opened it, for operators. Later requests may show newer credentials.
+    pub(crate) identity: Arc<Identity>,
     /// Whose share of a limit the session takes.
     pub(crate) peer: Peer,
     pub(crate) initialize: InitializeParams,
@@ -104,6 +107,12 @@ impl Session {
     /// The client's `Implementation` object, if it gave one.
     pub(crate) fn client_info(&self) -> Option<&Json> {
         self.client.initialize.client_info.as_ref()
+    }
+
+    /// The name of its client and what has shown it, for an operator; `None` if the client is not authenticated.
+    pub(crate) fn shown_identity(&self) -> Option<(Arc<str>, &'static str)> {
+        let Identity { name, source, .. } = &*self.client.identity;
+        (*source != Source::Anonymous).then(|| (Arc::clone(name), source.as_str()))
     }
 
     /// The level set with `logging/setLevel`, if any.

@@ -39,7 +39,7 @@ impl ListenCore {
     }
 
     pub(crate) fn session_of(self: &Arc<Self>, principal: Principal) -> Session {
-        let peer = Peer::of(&principal, None, None);
+        let peer = Peer::of(&principal, None);
         self.session_for(principal, peer)
     }
 
@@ -50,7 +50,13 @@ impl ListenCore {
             capabilities: Json::literal(r#"{"sampling":{}}"#),
         };
         let memory = ByteBudget::new(1 << 10).reserve(&peer, initialize.len()).unwrap();
-        let client = Client { holder: principal.into(), peer, initialize, _memory: memory };
+        let client = Client {
+            holder: principal.into(),
+            identity: Arc::new(fanlight_identity::Identity::anonymous()),
+            peer,
+            initialize,
+            _memory: memory,
+        };
         Session::new(client, Arc::default(), 1, self)
     }
 

@@ -230,6 +230,7 @@ impl SessionStreams {
             digest: shown_id(id),
             revision: Some(session.revision().as_str()),
             endpoint: session.endpoint().path().cloned(),
+            identity: session.shown_identity(),
             transport,
             client_info: session.client_info().cloned(),
             running: session.running.count(),

@@ -27,6 +27,7 @@ pub(crate) use self::table::{Resumption, Retry, SuspendedCalls};
 use crate::call::{CoreCall, ResponseItem, ResponseStream};
 use crate::eras::notifications::NotificationFilter;
 use crate::session::Cancellation;
+use crate::validity::RequestValidity;
 
 type Item = ResponseItem<Chunks, Response>;
 
@@ -56,17 +57,18 @@ impl SuspendableCall {
     }
 
     /// A call that is resumed by a request, which may have other capabilities, want other
-    /// notifications, be cancelled by another id, and has another span.
+    /// notifications, be cancelled by another id, have newer credentials, and has another span.
     pub(crate) fn resumed(
         mut call: Box<SuspendedCall>,
         capabilities: Json,
         filter: Option<NotificationFilter>,
-        cancellation: Option<Cancellation>,
+        (cancellation, validity): (Option<Cancellation>, Option<Box<RequestValidity>>),
         span: Parent,
         suspended_calls: Arc<SuspendedCalls>,
     ) -> Self {
         call.set_capabilities(capabilities);
         call.running.set_cancellation(cancellation);
+        call.running.set_validity(validity);
         call.running.set_answered_span(span);
         Self { call: Some(call), filter, suspended_calls: Some(suspended_calls), more: None }
     }

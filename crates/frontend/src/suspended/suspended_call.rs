@@ -219,6 +219,9 @@ impl SuspendedCall {
 fn has_failed(response: &Response) -> bool {
     match response.result() {
         Some(result) => result.get("isError").is_some_and(|is_error| is_error.is_true()),
-        None => !matches!(response.error_code(), Some(code::BACKEND_UNAVAILABLE | code::BACKEND_TIMEOUT)),
+        None => !matches!(
+            response.error_code(),
+            Some(code::BACKEND_UNAVAILABLE | code::BACKEND_TIMEOUT | code::NOT_AUTHENTICATED)
+        ),
     }
 }

@@ -5,7 +5,8 @@
 //! it is suspended until it ends, so that a state that has been used is known as such.
 
 use std::any::Any;
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,7 +17,7 @@ use fanlight_telemetry::clients::SuspendedCallView;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tokio_util::task::TaskTracker;
 
 use super::request_state::{Opened, RequestDigest, State, StateSeal, SuspendedId, request_digest};
@@ -118,9 +119,12 @@ impl SuspendedCalls {
         let response = input::input_required(asked, &state);
         // The request is answered, and cannot be cancelled any more.
         call.running.set_cancellation(None);
+        // Its client may bring newer credentials.
+        let revoked = call.running.take_revocation().map(|revoked| Box::pin(revoked.cancelled_owned()));
         let (limit, max_requests) = (self.settings.notification_buffer, self.max_server_requests());
         let counted = CountGuard::suspended(&self.settings.telemetry);
-        let keep = keep(call, resumed, deadline, self.cut.clone(), (limit, max_requests), counted);
+        let ends = (deadline, self.cut.clone(), revoked);
+        let keep = keep(call, resumed, ends, (limit, max_requests), counted);
         self.tasks.spawn_on(keep, &self.runtime);
         Ok(response)
     }
@@ -200,12 +204,11 @@ impl SuspendedCalls {
     }
 }
 
-/// Keeps a call until it is resumed, its time is over or everything ends.
+/// Keeps a call until it is resumed, its time is over, its identity is `revoked` or everything ends.
 fn keep(
     mut call: Box<SuspendedCall>,
     resumed: oneshot::Receiver<oneshot::Sender<Box<SuspendedCall>>>,
-    deadline: Instant,
-    cut: CancellationToken,
+    (deadline, cut, revoked): (Instant, CancellationToken, Option<Pin<Box<WaitForCancellationFutureOwned>>>),
     (limit, max_requests): (usize, usize),
     counted: CountGuard,
 ) -> impl Future<Output = ()> + Send {
@@ -217,6 +220,9 @@ fn keep(
                 let _ = hand_over.send(call);
             },
             () = cut.cancelled() => {}
+            () = async { match revoked { Some(revoked) => revoked.await, None => pending().await } } => {
+                tracing::debug!("suspended call cancelled: the credentials of its client have been revoked");
+            }
             () = sleep_until(deadline) => {
                 tracing::debug!("suspended call cancelled: its client brought no input in time");
             }

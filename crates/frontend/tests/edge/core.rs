@@ -57,6 +57,13 @@ impl Log {
         }
     }
 
+    /// Waits until so many further calls have been dropped.
+    pub(crate) async fn dropped(&mut self, count: usize) {
+        for _ in 0..count {
+            while !matches!(self.next().await, Happened::Dropped) {}
+        }
+    }
+
     /// The next session that ends; calls that begin or end before it are passed over.
     pub(crate) async fn session_ended(&mut self) -> SessionKey {
         loop {
@@ -264,7 +271,14 @@ impl Core for TestCore {
 
     async fn tool(&self, name: &str, _: &Endpoint, _: &fanlight_telemetry::Parent) -> Option<Arc<Json>> {
         const MIRRORED: &str = r#"{"name":"mirrored","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}}"#;
-        (name == "mirrored").then(|| Arc::new(Json::literal(MIRRORED)))
+        let listed = match name {
+            "mirrored" => MIRRORED,
+            "echo" => r#"{"name":"echo"}"#,
+            // By its name in lists, and by another one that is accepted.
+            "files__delete_all" | "delete_all" => r#"{"name":"files__delete_all"}"#,
+            _ => return None,
+        };
+        Some(Arc::new(Json::literal(listed)))
     }
 
     async fn listen(&self, listen: Listen) -> Result<Listening, RpcError> {

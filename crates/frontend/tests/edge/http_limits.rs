@@ -65,7 +65,7 @@ async fn paths_and_methods_are_served_as_documented() {
     let mut headers = modern_headers("tools/call", Some("echo"));
     headers.push(("Origin", "http://localhost:3000"));
     let response = client.post(&headers, &modern_call("1", "echo", "")).await;
-    assert_eq!(response.header("access-control-expose-headers"), Some("Mcp-Session-Id"));
+    assert_eq!(response.header("access-control-expose-headers"), Some("Mcp-Session-Id, WWW-Authenticate"));
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use ipnet::IpNet;
 
 use super::values::{FILE, HEADER, NETWORK, SCOPE, TEXT};
+use crate::keys::Key;
 use crate::option::kind::{Choice, Each, Maybe};
 use crate::option::options;
 use crate::option::several::OneOrMany;
@@ -14,6 +15,10 @@ options! {
     options {
         /// The file with the digests of the keys; relative to the folder of this file. A change of it takes effect at once.
         "file" => file: String = String::new(), FILE, example "keys.yaml";
+    }
+    fields {
+        /// The keys in that file.
+        keys: Vec<Key> = Vec::new();
     }
 }
 

@@ -54,7 +54,7 @@ fn is_safe(url: &Url) -> bool {
 }
 
 /// A text that is not empty.
-pub(super) const TEXT: Parsed<String> = Parsed {
+pub(crate) const TEXT: Parsed<String> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {
         if text.value.is_empty() {
@@ -128,7 +128,7 @@ pub(crate) const NETWORK: Parsed<IpNet> = Parsed {
 };
 
 /// A scope (RFC 6749, 3.3).
-pub(super) const SCOPE: Parsed<String> = Parsed {
+pub(crate) const SCOPE: Parsed<String> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {
         let fits = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\');

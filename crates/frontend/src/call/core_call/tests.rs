@@ -161,3 +161,24 @@ async fn detached_calls_are_bounded() {
     drop(call);
     assert_eq!(outcomes.recv().await, Some("dropped"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn call_ends_soon_after_its_credentials_expire() {
+    use std::time::{Duration, SystemTime};
+
+    use fanlight_identity::{Identity, Source, Validity};
+
+    let (core, mut outcomes) = probe(0);
+    let expires = Some(SystemTime::now() + Duration::from_secs(100));
+    let validity = Validity { expires, ..Validity::default() };
+    let identity = Arc::new(Identity { source: Source::Token, validity, ..Identity::anonymous() });
+    let mut call = start(&core);
+    call.set_validity(RequestValidity::of(&identity));
+    let begun = tokio::time::Instant::now();
+    let Some(ResponseItem::Response(response)) = call.next().await else { panic!("a response") };
+    assert_eq!(response.error_code(), Some(fanlight_protocol::code::NOT_AUTHENTICATED));
+    let elapsed = begun.elapsed().as_secs();
+    assert!((100..160).contains(&elapsed), "{elapsed}");
+    assert_eq!(outcomes.recv().await, Some("dropped"));
+    assert!(call.next().await.is_none());
+}

@@ -55,7 +55,7 @@ impl<C: Core> Endpoint<C> {
         let first = self.first(&mut call, revision, accepts).await;
         let mut response = self.response_to(call, first, (revision, session), accepts);
         if let Some(permit) = permit {
-            response.body_mut().hold_permit(permit);
+            response.body_mut().listen(permit, &origin.identity);
         }
         Ok(response)
     }

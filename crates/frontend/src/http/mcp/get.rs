@@ -50,7 +50,7 @@ impl<C: Core> Endpoint<C> {
         let stream = EventStream::read(reader, (&*self.settings).into());
         let mut response = reply::events(stream.opening(true).into_iter().collect(), Some(stream));
         if let Some(permit) = permit {
-            response.body_mut().hold_permit(permit);
+            response.body_mut().listen(permit, &origin.identity);
         }
         Ok(response)
     }

@@ -2,15 +2,17 @@
 //! the ingress.
 
 mod answer;
+mod denial;
 mod exchange;
 mod get;
 mod headers;
 mod mirrored_params;
+mod well_known;
 
 use std::sync::Arc;
 
 use fanlight_canonical::{Core, Endpoint as McpEndpoint, Holder, Peer};
-use fanlight_identity::{ConnectionFacts, Denial};
+use fanlight_identity::ConnectionFacts;
 use fanlight_protocol::{RpcError, code};
 use fanlight_telemetry::Moment;
 use fanlight_telemetry::clients::{Clients, ClientsView, Counts};
@@ -34,7 +36,7 @@ use super::sse_transport::SseTransport;
 use super::{body, cors, negotiate};
 use crate::call::DetachedCalls;
 use crate::error::FrontendError;
-use crate::ingress::{self, Ingress, Origin, Reason, Received};
+use crate::ingress::{self, Destination, Ingress, Origin, Reason, Received};
 use crate::settings::FrontendSettings;
 use crate::streams::{ActiveSession, InMemorySessions, SessionStore as _, StreamPolicy};
 use crate::trace;
@@ -65,47 +67,50 @@ impl<C: Core> Serve for Endpoint<C> {
         // Before the future, which would hold the request beside its parts.
         let (head, mut body) = request.into_parts();
         async move {
+            let path = head.uri.path();
+            // Those of an endpoint that is configured there are not public.
+            let is_public = path.starts_with(well_known::PREFIX) && self.ingress.core.endpoint(path).is_none();
             let guard = self.settings.guard.load();
             let admitted = guard.check_host(&head.uri, &head.headers, connection.local);
-            let admitted = admitted.and_then(|()| guard.check_origin(&head.uri, &head.headers));
+            let admitted = admitted.and_then(|()| match is_public {
+                true => Ok(None),
+                false => guard.check_origin(&head.uri, &head.headers),
+            });
             let web_origin = admitted.as_ref().ok().copied().flatten().cloned();
             let mut response = match admitted {
+                Err(rejection) => Box::<Refusal>::from(rejection).into_response(),
+                Ok(_) if is_public => self.well_known(&head),
                 Ok(_) => {
-                    let arrived = Arrived {
-                        head: &head,
-                        fields: Fields::of(&head.headers),
-                        connection: &connection,
-                        client: connection.peer.map(|peer| guard.trusted_proxies().client(peer, &head.headers)),
-                        received,
-                        active,
-                    };
-                    // The HTTP+SSE transport serves the default endpoint.
-                    let at = self.ingress.core.endpoint(head.uri.path());
-                    let is_served = at.is_some();
+                    let fields = Fields::of(&head.headers);
+                    let client = connection.peer.map(|peer| guard.trusted_proxies().client(peer, &head.headers));
+                    let arrived = Arrived { head: &head, fields, connection: &connection, client, received, active };
+                    let at = self.ingress.core.endpoint(path);
+                    let destination = self.destination(at.as_ref(), path);
                     let shown = (&head.headers, &*connection);
                     let identified = match arrived.fields.ambiguous() {
-                        Some(name) => {
-                            let message = format!("{name} is there more than once");
-                            Err(Refusal::invalid(StatusCode::BAD_REQUEST, message))
+                        None if head.method == http::Method::OPTIONS => {
+                            Err(Box::pin(self.preflight(&arrived, &destination, at.is_some())).await)
                         }
-                        None => {
-                            let endpoint = at.unwrap_or(McpEndpoint::Default);
-                            let identified = self.ingress.identify(arrived.facts(), endpoint, shown).await;
-                            identified.map_err(|denial| denied(&denial))
+                        None => match self.ingress.identify(arrived.facts(), &destination, shown).await {
+                            Ok(origin) => Ok(origin),
+                            Err(denial) => Err(Box::pin(self.deny(&denial, &arrived, &destination, &mut body)).await),
+                        },
+                        Some(name) => {
+                            Err(Box::pin(self.refuse_ambiguous(name, &arrived, &destination, &mut body)).await)
                         }
                     };
                     match identified {
-                        Err(refusal) => refusal.into_response(),
+                        Err(response) => response,
                         Ok(origin) => {
                             // Here, since each future within another is copied on its way into that.
-                            let reply = if !is_served {
+                            let reply = if at.is_none() {
                                 Box::pin(self.elsewhere(&arrived, &origin, &mut body)).await
                             } else if head.method == http::Method::POST {
                                 self.post(&arrived, &origin, &mut body).await
                             } else {
                                 Box::pin(self.other_method(&arrived, &origin)).await
                             };
-                            let mut response = reply.unwrap_or_else(|refusal| refusal.into_response());
+                            let mut response = reply.unwrap_or_else(|refusal| self.refused(refusal, &destination));
                             if response.body_mut().count_memory(&self.settings.answer_memory, &origin).is_err() {
                                 response = answer_without_memory(response.body(), &origin.peer()).into_response();
                             }
@@ -114,7 +119,6 @@ impl<C: Core> Serve for Endpoint<C> {
                         }
                     }
                 }
-                Err(rejection) => Box::<Refusal>::from(rejection).into_response(),
             };
             if response.body().only_listens() && connection::can_bypass_hyper(&head, &body) {
                 response.body_mut().bypass_hyper();
@@ -187,17 +191,59 @@ impl<C: Core> Endpoint<C> {
         })
     }
 
+    /// What a request at `path` came to, where the core has the endpoint `at`. The HTTP+SSE transport serves the default
+    /// one.
+    fn destination<'a>(&'a self, at: Option<&'a McpEndpoint>, path: &'a str) -> Destination<'a> {
+        let default = self.settings.path.as_str();
+        match at {
+            Some(endpoint) => {
+                let path = endpoint.path().map_or(default, |path| path);
+                Destination { endpoint, path, resource: path }
+            }
+            None => match self.sse_transport.resource_of(path) {
+                Some(resource) => Destination { endpoint: &McpEndpoint::Default, path: default, resource },
+                None => Destination { endpoint: &McpEndpoint::Default, path, resource: default },
+            },
+        }
+    }
+
+    /// Answers a preflight request, which browsers send without credentials.
+    async fn preflight(
+        &self,
+        arrived: &Arrived<'_>,
+        destination: &Destination<'_>,
+        is_endpoint: bool,
+    ) -> Response<ReplyBody> {
+        let preflight = || cors::preflight(&arrived.head.headers, METHODS);
+        if is_endpoint {
+            return preflight();
+        }
+        // At another path the answer is that of an endpoint, unless the client may know that there is none.
+        let shown = (arrived.fields.all, arrived.connection);
+        match self.ingress.identify(arrived.facts(), destination, shown).await {
+            Err(_) => preflight(),
+            Ok(_) => {
+                let preflight = self.sse_transport.preflight(arrived.head);
+                preflight.unwrap_or_else(|| self.nothing_served().into_response())
+            }
+        }
+    }
+
     /// Answers a request at another path.
     async fn elsewhere(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, body: &mut Incoming) -> Reply {
         if let Some(reply) = self.sse_transport.route(arrived, origin, body).await {
             return reply;
         }
+        Err(self.nothing_served())
+    }
+
+    fn nothing_served(&self) -> Box<Refusal> {
         let path = &self.settings.path;
         let message = match self.ingress.core.endpoint(path) {
             Some(_) => format!("nothing is served here; the MCP endpoint is {path}"),
             None => "nothing is served here".to_owned(),
         };
-        Err(Refusal::invalid(StatusCode::NOT_FOUND, message))
+        Refusal::invalid(StatusCode::NOT_FOUND, message)
     }
 
     /// Answers a request that is not a POST.
@@ -205,7 +251,6 @@ impl<C: Core> Endpoint<C> {
         match arrived.head.method {
             http::Method::GET => self.get(arrived, origin).await,
             http::Method::DELETE => self.delete(arrived, &origin.holder).await,
-            http::Method::OPTIONS => Ok(cors::preflight(&arrived.head.headers, METHODS)),
             _ => Err(Refusal::method(METHODS)),
         }
     }
@@ -233,18 +278,6 @@ impl<C: Core> Endpoint<C> {
     async fn session(&self, fields: &Fields<'_>, holder: &Holder) -> Result<ActiveSession, Box<ingress::Refusal>> {
         self.sessions.enter(session_id(fields)?, holder).await.ok_or_else(unknown_session)
     }
-}
-
-/// The refusal of a request without an identity.
-fn denied(denial: &Denial) -> Box<Refusal> {
-    let status = match denial {
-        Denial::Missing | Denial::Invalid(_) => StatusCode::UNAUTHORIZED,
-        Denial::Malformed(_) => StatusCode::BAD_REQUEST,
-        Denial::Forbidden(_) => StatusCode::FORBIDDEN,
-        Denial::Throttled { .. } => StatusCode::TOO_MANY_REQUESTS,
-        Denial::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
-    };
-    Refusal::invalid(status, denial.to_string())
 }
 
 /// Refuses to hold an answer. The memory of a client's requests does not bound that of their answers.

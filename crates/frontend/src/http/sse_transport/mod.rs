@@ -12,7 +12,8 @@ use std::sync::Arc;
 use fanlight_canonical::Core;
 use fanlight_telemetry::clients::SessionView;
 use fanlight_telemetry::metrics::Direction;
-use http::StatusCode;
+use http::request::Parts;
+use http::{Response, StatusCode};
 use hyper::body::Incoming;
 use smallvec::smallvec;
 use tokio::sync::mpsc;
@@ -24,7 +25,7 @@ use super::arrived::{Arrived, stream_permit};
 use super::body::BodyLimits;
 use super::events::stream::EventStream;
 use super::limits::LiveLimits;
-use super::reply::{self, Refusal, Reply};
+use super::reply::{self, Refusal, Reply, ReplyBody};
 use super::{body, cors, negotiate};
 use crate::channel::{ChannelOptions, Connection, QUEUE};
 use crate::ingress::Origin;
@@ -72,15 +73,27 @@ impl<C: Core> SseTransport<C> {
         let below = path.strip_prefix(base)?;
         Some(match (below, &head.method) {
             ("", &http::Method::GET) => self.open(base, arrived, origin),
-            ("", &http::Method::OPTIONS) => Ok(cors::preflight(&head.headers, STREAM_METHODS)),
             ("", _) => Err(Refusal::method(STREAM_METHODS)),
             (below, method) if below.strip_prefix('/') == Some(MESSAGE) => match *method {
                 http::Method::POST => self.take(arrived, origin, body).await,
-                http::Method::OPTIONS => Ok(cors::preflight(&head.headers, MESSAGE_METHODS)),
                 _ => Err(Refusal::method(MESSAGE_METHODS)),
             },
             _ => return None,
         })
+    }
+
+    /// Answers a preflight request, if its path is of this transport.
+    pub(super) fn preflight(&self, head: &Parts) -> Option<Response<ReplyBody>> {
+        let path = head.uri.path().trim_end_matches('/');
+        let methods = if self.resource_of(path)? == path { STREAM_METHODS } else { MESSAGE_METHODS };
+        Some(cors::preflight(&head.headers, methods))
+    }
+
+    /// The path of the transport, if `path` is one of its paths: the resource that tokens for it are issued for.
+    pub(super) fn resource_of(&self, path: &str) -> Option<&str> {
+        let base = self.settings.sse_path.as_deref()?.trim_end_matches('/');
+        let below = path.trim_end_matches('/').strip_prefix(base)?;
+        (below.is_empty() || below.strip_prefix('/') == Some(MESSAGE)).then_some(base)
     }
 
     /// The number of sessions.
@@ -131,7 +144,7 @@ impl<C: Core> SseTransport<C> {
         let stream = SseSessionStream::new(messages, connection, entry, shutdown.clone());
         let stream = EventStream::of(Box::new(stream), (&*self.settings).into());
         let mut response = reply::events(smallvec![endpoint.into()], Some(stream));
-        response.body_mut().hold_permit(permit);
+        response.body_mut().listen(permit, &origin.identity);
         Ok(response)
     }
 

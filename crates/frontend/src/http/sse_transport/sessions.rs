@@ -110,6 +110,7 @@ impl<C: Core> SseSessions<C> {
                 digest: shown_id(&id),
                 revision: None,
                 endpoint: None,
+                identity: None,
                 transport: "sse",
                 client_info: None,
                 running: 0,

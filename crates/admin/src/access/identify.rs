@@ -1,0 +1,197 @@
+//! Who makes a request.
+//!
+//! What a request shows first decides, in this order: `Authorization`, the cookie of a session, the connection. What is
+//! shown and not accepted is refused; the next is not asked then.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use fanlight_http_edge::peer_of;
+use fanlight_identity::{ConnectionFacts, Credentials, Denial, Source};
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue};
+
+use super::cookie::{Purpose, Shown};
+use super::proof::{Operator, Proof, Worthless};
+use super::token::{Authorization, Digest};
+use crate::router::Admin;
+use crate::settings::InForce;
+
+/// The endpoint that identities need where they are for certain endpoints alone. Paths of endpoints begin with a slash, so
+/// that a key for some of them is of no use here.
+const ENDPOINT: &str = "admin";
+
+/// Why a request is not served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Denied {
+    /// It shows nothing.
+    Missing,
+    /// What it shows is not well-formed.
+    Malformed(Cow<'static, str>),
+    /// What it shows is not accepted.
+    Invalid(Cow<'static, str>),
+    /// Its session has ended.
+    SessionOver,
+    /// Who makes it is known, and has no role.
+    NoRole(Arc<str>),
+    /// Too much of its peer was not accepted.
+    Throttled(Duration),
+    /// It cannot be checked at the moment.
+    Unavailable(Cow<'static, str>),
+}
+
+impl Denied {
+    /// Its name in metrics and the log.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Malformed(_) => "malformed",
+            Self::Invalid(_) => "invalid",
+            Self::SessionOver => "session_over",
+            Self::NoRole(_) => "no_role",
+            Self::Throttled(_) => "throttled",
+            Self::Unavailable(_) => "unavailable",
+        }
+    }
+}
+
+impl From<Worthless> for Denied {
+    fn from(worthless: Worthless) -> Self {
+        match worthless {
+            Worthless::Unaccepted => Self::Invalid("these credentials are not accepted".into()),
+            Worthless::NoRole(name) => Self::NoRole(name),
+        }
+    }
+}
+
+impl From<Denial> for Denied {
+    fn from(denial: Denial) -> Self {
+        match denial {
+            Denial::Missing => Self::Missing,
+            Denial::Malformed(text) => Self::Malformed(text),
+            Denial::Invalid(text) | Denial::Forbidden(text) => Self::Invalid(text),
+            Denial::Throttled { retry_after } => Self::Throttled(retry_after),
+            Denial::Unavailable(text) => Self::Unavailable(text),
+        }
+    }
+}
+
+/// The address whose share of limits a connection takes.
+pub(crate) fn peer(connection: &ConnectionFacts) -> Option<IpAddr> {
+    connection.peer.map(|peer| peer_of(peer.ip()))
+}
+
+impl Admin {
+    /// Who makes a request with these headers.
+    pub(crate) async fn identify(
+        &self,
+        now: &InForce,
+        headers: &HeaderMap,
+        connection: &ConnectionFacts,
+    ) -> Result<Operator, Denied> {
+        match Authorization::of(headers) {
+            Authorization::Bearer(token) => {
+                let proof = self.prove_token(now, token, connection).await?;
+                return Ok(now.judge(&proof, SystemTime::now())?);
+            }
+            Authorization::Other => {
+                return Err(Denied::Malformed("write one `Authorization: Bearer <token>`".into()));
+            }
+            Authorization::Absent => {}
+        }
+        match now.cookies(connection).read(Purpose::Session, headers) {
+            Shown::Value(id) => self.session(now, id),
+            Shown::Several => Err(Denied::Malformed(
+                "there are several session cookies: another page of this host has set one".into(),
+            )),
+            Shown::Nothing => self.by_connection(now, headers, connection).await,
+        }
+    }
+
+    /// Who is signed in with this session id.
+    fn session(&self, now: &InForce, id: &str) -> Result<Operator, Denied> {
+        let session = self.sessions.find(id, &now.session_limits()).ok_or(Denied::SessionOver)?;
+        match now.judge(&session.proof, SystemTime::now()) {
+            Ok(operator) => Ok(Operator { session: Some(session), ..operator }),
+            Err(Worthless::Unaccepted) => {
+                self.sessions.end(session.key);
+                Err(Denied::SessionOver)
+            }
+            Err(no_role) => Err(no_role.into()),
+        }
+    }
+
+    /// Checks a bearer token: one of this listener, or one that the methods of `auth` accept.
+    pub(crate) async fn prove_token(
+        &self,
+        now: &InForce,
+        token: &str,
+        connection: &ConnectionFacts,
+    ) -> Result<Proof, Denied> {
+        let (peer, digest) = (peer(connection), Digest::of(token.as_bytes()));
+        self.throttle.check(peer, digest, now.settings.max_sign_in_failures).map_err(Denied::Throttled)?;
+        let proof = self.check_token(now, token, digest, connection).await;
+        match &proof {
+            Ok(_) => self.throttle.accepted(peer, digest),
+            Err(Denied::Invalid(_) | Denied::Malformed(_)) => self.throttle.failed(peer),
+            Err(_) => {}
+        }
+        proof
+    }
+
+    async fn check_token(
+        &self,
+        now: &InForce,
+        token: &str,
+        digest: Digest,
+        connection: &ConnectionFacts,
+    ) -> Result<Proof, Denied> {
+        let own = Proof::Token(digest);
+        if now.judge(&own, SystemTime::now()).is_ok() {
+            return Ok(own);
+        }
+        let wrong = || Denied::Invalid("this token is not accepted".into());
+        if now.settings.roles.is_empty() {
+            return Err(wrong());
+        }
+        // Alone: what a proxy or the connection shows is not asked instead.
+        let value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| wrong())?;
+        let headers = HeaderMap::from_iter([(AUTHORIZATION, value)]);
+        self.authenticate(&headers, connection).await.map_err(|denied| match denied {
+            Denied::Missing => wrong(),
+            other => other,
+        })
+    }
+
+    /// Who the connection, or a trusted proxy, says it is.
+    async fn by_connection(
+        &self,
+        now: &InForce,
+        headers: &HeaderMap,
+        connection: &ConnectionFacts,
+    ) -> Result<Operator, Denied> {
+        if now.is_open() {
+            return Ok(Operator::unknown());
+        }
+        if now.settings.roles.is_empty() {
+            return Err(Denied::Missing);
+        }
+        let proof = self.authenticate(headers, connection).await?;
+        Ok(now.judge(&proof, SystemTime::now())?)
+    }
+
+    /// Asks the methods of `auth`.
+    async fn authenticate(&self, headers: &HeaderMap, connection: &ConnectionFacts) -> Result<Proof, Denied> {
+        let credentials = Credentials { headers, connection, client: peer(connection), endpoint: ENDPOINT };
+        let identity = self.subject.authenticate.authenticate(&credentials).outcome().await?;
+        if identity.source == Source::Anonymous {
+            return Err(Denied::Missing);
+        }
+        if !identity.may_use(ENDPOINT) {
+            return Err(Denied::NoRole(Arc::clone(&identity.name)));
+        }
+        Ok(Proof::Identity(identity))
+    }
+}

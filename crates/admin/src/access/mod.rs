@@ -1,0 +1,174 @@
+//! Access to the listener: the host that a request names, the origin of the page that sends it, who makes it, and whether
+//! that role may. What a route needs is declared at the route ([`Needs`]).
+
+mod cookie;
+mod identify;
+mod proof;
+mod role;
+mod sessions;
+mod throttle;
+mod token;
+
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use fanlight_identity::ConnectionFacts;
+use http::header::{CONTENT_TYPE, ORIGIN};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
+
+pub(crate) use cookie::{Cookies, Purpose, Shown};
+pub(crate) use identify::{Denied, peer};
+pub(crate) use proof::{Operator, Proof};
+pub use role::{Role, RoleRule, Roles};
+pub(crate) use sessions::{SessionLimits, Sessions};
+pub(crate) use throttle::Throttle;
+pub(crate) use token::Digest;
+
+use crate::audit::Change;
+use crate::reply::Refusal;
+use crate::router::Admin;
+use crate::settings::InForce;
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// What a request must have to be served at a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// Nothing: there is no data, and nothing changes.
+    Nothing,
+    /// To come from no page of another origin. Who makes it is not asked.
+    OwnPage,
+    /// That, and an operator with this role. What needs [`Role::Operator`] is a change, which is logged.
+    Role(Role),
+}
+
+/// What is known of a request's connection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Connection(pub(crate) Arc<ConnectionFacts>);
+
+impl<S: Sync> FromRequestParts<S> for Connection {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        Ok(parts.extensions.get::<Self>().cloned().unwrap_or_default())
+    }
+}
+
+/// Requires a host that this listener serves.
+pub(crate) async fn require_host(
+    State(admin): State<Arc<Admin>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Refusal> {
+    admin.now().guard.check_host(request.uri(), request.headers(), None)?;
+    Ok(next.run(request).await)
+}
+
+/// Requires what the route needs.
+pub(crate) async fn require(
+    State((admin, needs)): State<(Arc<Admin>, Needs)>,
+    connection: Connection,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Refusal> {
+    let needed = match needs {
+        Needs::Nothing => return Ok(next.run(request).await),
+        Needs::OwnPage => None,
+        Needs::Role(role) => Some(role),
+    };
+    let now = admin.now();
+    check_origin(&now, request.uri(), request.headers())?;
+    let Some(needed) = needed else { return Ok(next.run(request).await) };
+    let peer = connection.0.peer;
+    let operator = match admin.identify(&now, request.headers(), &connection.0).await {
+        Ok(operator) => operator,
+        Err(denied) => {
+            admin.audit().refused(&denied, peer);
+            return Ok(now.refusal(&denied, &connection.0));
+        }
+    };
+    if operator.session.is_some() && is_change(request.method()) {
+        require_origin_of_page(request.headers())?;
+    }
+    if operator.role < needed {
+        admin.audit().not_allowed(&operator, request.uri().path(), peer);
+        return Err(Refusal::role(needed, operator.role));
+    }
+    let change = (needed == Role::Operator && is_change(request.method())).then(|| Change::of(&request));
+    request.extensions_mut().insert(operator.clone());
+    let response = next.run(request).await;
+    if let Some(change) = change {
+        admin.audit().changed(&operator, change, &response, peer);
+    }
+    Ok(response)
+}
+
+fn is_change(method: &Method) -> bool {
+    !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+}
+
+/// Requires that no page of another origin sends the request. A page of `admin.publicUrl` is an own one, also where a proxy
+/// passes another `Host` on.
+fn check_origin(now: &InForce, target: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
+    let Err(rejection) = now.guard.check_origin(target, headers) else { return Ok(()) };
+    let only = |name: HeaderName| {
+        let mut values = headers.get_all(name).iter().map(HeaderValue::as_bytes);
+        values.next().filter(|_| values.next().is_none())
+    };
+    let is_public = now.settings.public_url.as_ref().is_some_and(|url| only(ORIGIN) == Some(url.as_bytes()));
+    let is_own_site = !headers.contains_key(SEC_FETCH_SITE) || only(SEC_FETCH_SITE) == Some(b"same-origin");
+    if is_public && is_own_site { Ok(()) } else { Err(rejection.into()) }
+}
+
+/// Requires that the browser says which page sends a change: the cookie alone would be sent by it for others, too.
+fn require_origin_of_page(headers: &HeaderMap) -> Result<(), Refusal> {
+    if headers.contains_key(ORIGIN) || headers.contains_key(SEC_FETCH_SITE) {
+        return Ok(());
+    }
+    let message = "a change with the cookie of a session needs the `Origin` of its page; programs send `Authorization`";
+    Err(Refusal::new(StatusCode::FORBIDDEN, message))
+}
+
+impl InForce {
+    /// The response to a request that is denied.
+    pub(crate) fn refusal(&self, denied: &Denied, connection: &ConnectionFacts) -> Response {
+        let mut response = Refusal::denied(denied).into_response();
+        if *denied == Denied::SessionOver {
+            self.forget(Purpose::Session, connection, &mut response);
+        }
+        response
+    }
+}
+
+/// Requires the JSON content type, which a form of another site cannot send.
+pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), Refusal> {
+    let mut values = headers.get_all(CONTENT_TYPE).iter();
+    let kind = match (values.next(), values.next()) {
+        (Some(value), None) => value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim(),
+        _ => "",
+    };
+    if kind.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    let message = "the body must be JSON: `Content-Type: application/json`";
+    Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn body_content_type_must_be_json() {
+        let is_json =
+            |kind| require_json(&HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(kind))])).is_ok();
+        assert!(is_json("application/json") && is_json("Application/JSON; charset=utf-8"));
+        for other in ["text/plain", "application/x-www-form-urlencoded", "application/jsonp", ""] {
+            assert!(!is_json(other), "{other}");
+        }
+        assert!(require_json(&HeaderMap::new()).is_err());
+    }
+}

@@ -1,0 +1,142 @@
+//! What has shown who an operator is, and what that is worth under the settings in force.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use fanlight_identity::{Identity, Validity};
+
+use super::role::Role;
+use super::sessions::SessionInForce;
+use super::token::Digest;
+use crate::router::Admin;
+use crate::settings::InForce;
+
+/// What has shown who an operator is. It is judged at each request, since settings change and identities end.
+#[derive(Clone, Debug)]
+pub(crate) enum Proof {
+    /// `admin.token` or `admin.viewerToken`, as it was then.
+    Token(Digest),
+    /// An identity by the methods of `auth`.
+    Identity(Arc<Identity>),
+    /// An identity by the issuer of `admin.signIn`, as it was configured then.
+    SignedIn { issuer: Arc<str>, client: Arc<str>, identity: Arc<Identity> },
+}
+
+impl std::fmt::Debug for Digest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Digest(***)")
+    }
+}
+
+/// Who makes a request, and in which role.
+#[derive(Clone, Debug)]
+pub(crate) struct Operator {
+    pub(crate) role: Role,
+    /// The name for people. Not unique.
+    pub(crate) name: Arc<str>,
+    /// What has shown it.
+    pub(crate) source: &'static str,
+    /// Until when that holds.
+    pub(crate) validity: Validity,
+    /// The session of the page, if it was shown by that.
+    pub(crate) session: Option<SessionInForce>,
+}
+
+/// Why a proof is worth nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Worthless {
+    /// It is not accepted any more, or was not.
+    Unaccepted,
+    /// Whom it shows has no role.
+    NoRole(Arc<str>),
+}
+
+impl Operator {
+    /// Whoever reaches a listener that asks for nothing.
+    pub(crate) fn unknown() -> Self {
+        Self {
+            role: Role::Operator,
+            name: Arc::from("not signed in"),
+            source: "none",
+            validity: Validity::default(),
+            session: None,
+        }
+    }
+}
+
+impl Operator {
+    /// Waits until its identity is revoked or its session has ended.
+    pub(crate) async fn ended(&self) {
+        let signed_out = async {
+            match &self.session {
+                Some(session) => session.ended.cancelled().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.validity.revoked.cancelled() => {}
+            () = signed_out => {}
+        }
+    }
+}
+
+impl Admin {
+    /// Whether an operator is still accepted. Its session counts as used.
+    pub(crate) fn is_in_force(&self, operator: &Operator) -> bool {
+        let limits = self.now().session_limits();
+        let has_session =
+            operator.session.as_ref().is_none_or(|session| self.sessions.touch(session.key, &limits).is_some());
+        has_session && operator.validity.holds_at(SystemTime::now())
+    }
+}
+
+impl InForce {
+    /// Who shows `proof` at `now`.
+    pub(crate) fn judge(&self, proof: &Proof, now: SystemTime) -> Result<Operator, Worthless> {
+        let (source, identity) = match proof {
+            Proof::Token(token) => return self.judge_token(*token),
+            Proof::Identity(identity) => (source_of(identity), identity),
+            Proof::SignedIn { issuer, client, identity } => {
+                let is_configured = |known: &fanlight_identity::SignInSettings| {
+                    *known.issuer == **issuer && *known.client_id == **client
+                };
+                if !self.settings.sign_in.as_ref().is_some_and(|known| is_configured(&known.settings)) {
+                    return Err(Worthless::Unaccepted);
+                }
+                ("sign-in", identity)
+            }
+        };
+        if !identity.validity.holds_at(now) {
+            return Err(Worthless::Unaccepted);
+        }
+        let role = self.settings.roles.of(identity).ok_or_else(|| Worthless::NoRole(Arc::clone(&identity.name)))?;
+        let (name, validity) = (Arc::clone(&identity.name), identity.validity.clone());
+        Ok(Operator { role, name, source, validity, session: None })
+    }
+
+    fn judge_token(&self, token: Digest) -> Result<Operator, Worthless> {
+        let known =
+            [(&self.token, Role::Operator, "admin.token"), (&self.viewer_token, Role::Viewer, "admin.viewerToken")];
+        // Both are compared, whichever it is.
+        let mut found = None;
+        for (expected, role, option) in known {
+            if expected.is_some_and(|expected| expected == token) && found.is_none() {
+                found = Some((role, option));
+            }
+        }
+        let (role, option) = found.ok_or(Worthless::Unaccepted)?;
+        Ok(Operator { role, name: Arc::from(option), source: "token", validity: Validity::default(), session: None })
+    }
+}
+
+fn source_of(identity: &Identity) -> &'static str {
+    use fanlight_identity::Source;
+    match identity.source {
+        Source::Anonymous => "none",
+        Source::Token => "access token",
+        Source::Key => "key",
+        Source::Certificate => "certificate",
+        Source::Proxy => "proxy",
+        Source::Socket => "socket",
+    }
+}

@@ -1,0 +1,215 @@
+//! Operators who are signed in to the page.
+//!
+//! The table knows digests of session ids alone. What shows who an operator is is judged at each request by the settings in
+//! force (`Proof`), so that a session ends with the token, the identity or the role it rests on.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::proof::Proof;
+use super::token::Digest;
+
+/// Bytes of a session id.
+const ID: usize = 32;
+
+/// Bounds of the sessions in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SessionLimits {
+    /// Most in all.
+    pub(crate) all: usize,
+    /// Most of one peer.
+    pub(crate) per_peer: usize,
+    /// How long one may be unused.
+    pub(crate) idle: Duration,
+    /// How long one lasts at most.
+    pub(crate) lifetime: Duration,
+}
+
+/// The sessions of operators.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    table: Mutex<HashMap<Digest, Session>>,
+}
+
+#[derive(Debug)]
+struct Session {
+    proof: Arc<Proof>,
+    peer: Option<IpAddr>,
+    began: Instant,
+    used: Instant,
+    ended: CancellationToken,
+}
+
+impl Session {
+    fn is_over(&self, limits: &SessionLimits, now: Instant) -> bool {
+        now.duration_since(self.used) >= limits.idle || now.duration_since(self.began) >= limits.lifetime
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.ended.cancel();
+    }
+}
+
+/// A session that is in force.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionInForce {
+    /// Its entry in the table.
+    pub(crate) key: Digest,
+    /// What it rests on.
+    pub(crate) proof: Arc<Proof>,
+    /// Cancelled when it ends.
+    pub(crate) ended: CancellationToken,
+}
+
+impl Sessions {
+    /// Begins a session that rests on `proof`; returns its id, which is always a new one. `None` if the system has no
+    /// random numbers.
+    pub(crate) fn begin(&self, proof: Proof, peer: Option<IpAddr>, limits: &SessionLimits) -> Option<String> {
+        let mut bytes = [0; ID];
+        getrandom::fill(&mut bytes).ok()?;
+        let id = URL_SAFE_NO_PAD.encode(bytes);
+        let now = Instant::now();
+        let session = Session { proof: Arc::new(proof), peer, began: now, used: now, ended: CancellationToken::new() };
+        let mut table = self.table();
+        table.retain(|_, session| !session.is_over(limits, now));
+        while count(&table, peer) >= limits.per_peer && remove_oldest(&mut table, peer) {}
+        while table.len() >= limits.all {
+            if !peer_with_most(&table).is_some_and(|peer| remove_oldest(&mut table, peer)) {
+                break;
+            }
+        }
+        table.insert(Digest::of(id.as_bytes()), session);
+        Some(id)
+    }
+
+    /// The session with this id, which counts as used now.
+    pub(crate) fn find(&self, id: &str, limits: &SessionLimits) -> Option<SessionInForce> {
+        self.touch(Digest::of(id.as_bytes()), limits)
+    }
+
+    /// The session of this entry, which counts as used now.
+    pub(crate) fn touch(&self, key: Digest, limits: &SessionLimits) -> Option<SessionInForce> {
+        let now = Instant::now();
+        let mut table = self.table();
+        let session = table.get_mut(&key)?;
+        if session.is_over(limits, now) {
+            table.remove(&key);
+            return None;
+        }
+        session.used = now;
+        Some(SessionInForce { key, proof: Arc::clone(&session.proof), ended: session.ended.clone() })
+    }
+
+    /// Ends a session; whether there was one.
+    pub(crate) fn end(&self, key: Digest) -> bool {
+        self.table().remove(&key).is_some()
+    }
+
+    /// Ends the sessions that rest on what is no longer accepted.
+    pub(crate) fn retain(&self, is_accepted: impl Fn(&Proof) -> bool) {
+        self.table().retain(|_, session| is_accepted(&session.proof));
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self, limits: &SessionLimits) -> usize {
+        let now = Instant::now();
+        self.table().values().filter(|session| !session.is_over(limits, now)).count()
+    }
+
+    fn table(&self) -> MutexGuard<'_, HashMap<Digest, Session>> {
+        // Nothing that can panic runs under this lock.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn count(table: &HashMap<Digest, Session>, peer: Option<IpAddr>) -> usize {
+    table.values().filter(|session| session.peer == peer).count()
+}
+
+fn peer_with_most(table: &HashMap<Digest, Session>) -> Option<Option<IpAddr>> {
+    let mut counts: HashMap<Option<IpAddr>, usize> = HashMap::new();
+    table.values().for_each(|session| *counts.entry(session.peer).or_default() += 1);
+    counts.into_iter().max_by_key(|(_, count)| *count).map(|(peer, _)| peer)
+}
+
+/// Ends the session of `peer` that was used longest ago; whether it had one.
+fn remove_oldest(table: &mut HashMap<Digest, Session>, peer: Option<IpAddr>) -> bool {
+    let of_peer = table.iter().filter(|(_, session)| session.peer == peer);
+    let oldest = of_peer.min_by_key(|(_, session)| session.used).map(|(key, _)| *key);
+    oldest.is_some_and(|key| table.remove(&key).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: SessionLimits =
+        SessionLimits { all: 4, per_peer: 3, idle: Duration::from_secs(60), lifetime: Duration::from_secs(150) };
+
+    fn proof() -> Proof {
+        Proof::Token(Digest::of(b"token"))
+    }
+
+    fn peer(last: u8) -> Option<IpAddr> {
+        Some(IpAddr::from([10, 0, 0, last]))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn session_ends_after_its_idle_time_and_after_its_lifetime() {
+        let sessions = Sessions::default();
+        let id = sessions.begin(proof(), peer(1), &LIMITS).unwrap();
+        assert_eq!(id.len(), 43);
+        for _ in 0..2 {
+            tokio::time::advance(Duration::from_secs(59)).await;
+            assert!(sessions.find(&id, &LIMITS).is_some());
+        }
+        tokio::time::advance(Duration::from_secs(32)).await;
+        assert!(sessions.find(&id, &LIMITS).is_none(), "it lasts for its lifetime at most");
+        let id = sessions.begin(proof(), peer(1), &LIMITS).unwrap();
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert!(sessions.find(&id, &LIMITS).is_none(), "it was idle");
+        assert_eq!(sessions.len(&LIMITS), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn places_are_shared_among_peers() {
+        let sessions = Sessions::default();
+        let mut ids = Vec::new();
+        for _ in 0..4 {
+            ids.push(sessions.begin(proof(), peer(1), &LIMITS).unwrap());
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        let ended = sessions.find(&ids[1], &LIMITS).unwrap().ended;
+        assert!(sessions.find(&ids[0], &LIMITS).is_none(), "the oldest of the peer made place");
+        let other = sessions.begin(proof(), peer(2), &LIMITS).unwrap();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        sessions.find(&ids[2], &LIMITS).unwrap();
+        sessions.find(&ids[3], &LIMITS).unwrap();
+        sessions.begin(proof(), peer(3), &LIMITS).unwrap();
+        assert!(sessions.find(&ids[1], &LIMITS).is_none() && ended.is_cancelled(), "that of the peer with most");
+        assert!(sessions.find(&other, &LIMITS).is_some());
+        assert_eq!(sessions.len(&LIMITS), 4);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn session_ends_when_it_is_ended_or_its_proof_is_not_accepted() {
+        let sessions = Sessions::default();
+        let id = sessions.begin(proof(), peer(1), &LIMITS).unwrap();
+        let session = sessions.find(&id, &LIMITS).unwrap();
+        assert!(sessions.end(session.key) && !sessions.end(session.key));
+        assert!(session.ended.is_cancelled() && sessions.find(&id, &LIMITS).is_none());
+        let id = sessions.begin(proof(), peer(1), &LIMITS).unwrap();
+        sessions.retain(|proof| !matches!(proof, Proof::Token(token) if *token == Digest::of(b"token")));
+        assert!(sessions.find(&id, &LIMITS).is_none());
+        assert!(sessions.find("", &LIMITS).is_none());
+    }
+}

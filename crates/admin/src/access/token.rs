@@ -1,0 +1,82 @@
+//! Secrets that requests carry, known by their digests.
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue};
+
+/// The SHA-256 digest of a secret. Digests are compared in constant time, so that timing reveals neither the secret nor
+/// its length.
+#[derive(Clone, Copy, Eq, Hash)]
+pub(crate) struct Digest([u8; SHA256_OUTPUT_LEN]);
+
+impl Digest {
+    pub(crate) fn of(secret: &[u8]) -> Self {
+        let mut out = [0; SHA256_OUTPUT_LEN];
+        out.iter_mut().zip(digest(&SHA256, secret).as_ref()).for_each(|(slot, byte)| *slot = *byte);
+        Self(out)
+    }
+}
+
+impl PartialEq for Digest {
+    fn eq(&self, other: &Self) -> bool {
+        verify_slices_are_equal(&self.0, &other.0).is_ok()
+    }
+}
+
+/// What a request has as `Authorization`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Authorization<'a> {
+    /// It has none.
+    Absent,
+    /// A bearer token (RFC 6750, 2.1).
+    Bearer(&'a str),
+    /// Another scheme, or several.
+    Other,
+}
+
+impl<'a> Authorization<'a> {
+    pub(crate) fn of(headers: &'a HeaderMap) -> Self {
+        let mut values = headers.get_all(AUTHORIZATION).iter();
+        match (values.next(), values.next()) {
+            (None, _) => Self::Absent,
+            (Some(value), None) => bearer(value).map_or(Self::Other, Self::Bearer),
+            (Some(_), Some(_)) => Self::Other,
+        }
+    }
+}
+
+fn bearer(value: &HeaderValue) -> Option<&str> {
+    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+    Some(token.trim()).filter(|token| scheme.eq_ignore_ascii_case("bearer") && !token.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bearer_token_is_the_only_authorization() {
+        let of = |values: &[&'static str], expected: Authorization<'_>| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(AUTHORIZATION, HeaderValue::from_static(value));
+            }
+            assert_eq!(Authorization::of(&headers), expected, "{values:?}");
+        };
+        of(&["Bearer 0123456789abcdef"], Authorization::Bearer("0123456789abcdef"));
+        of(&["bearer  0123456789abcdef "], Authorization::Bearer("0123456789abcdef"));
+        for other in ["Basic 0123456789abcdef", "Bearer", "Bearer ", ""] {
+            of(&[other], Authorization::Other);
+        }
+        of(&[], Authorization::Absent);
+        of(&["Bearer 0123456789abcdef", "Bearer 0123456789abcdef"], Authorization::Other);
+    }
+
+    #[test]
+    fn digests_are_equal_for_equal_secrets_alone() {
+        let token = Digest::of(b"0123456789abcdef");
+        assert!(token == Digest::of(b"0123456789abcdef"));
+        assert!(token != Digest::of(b"0123456789abcde") && token != Digest::of(b"0123456789abcdeF"));
+    }
+}

@@ -1,0 +1,128 @@
+//! `/api/session`: who uses the page, signing in with a token, and signing out.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
+use fanlight_identity::ConnectionFacts;
+use fanlight_protocol::Json;
+use fanlight_protocol::json::ObjectBuilder;
+use http::{HeaderMap, StatusCode};
+
+use super::Answer;
+use super::body::read_up_to;
+use crate::access::{Connection, Denied, Digest, Operator, Proof, Purpose, Shown, peer, require_json};
+use crate::reply::{Refusal, json};
+use crate::router::Admin;
+use crate::settings::{InForce, set_cookie};
+use crate::values::{flag, optional};
+
+/// Most bytes of a body here: a token is at most as long as the head of a request. No option: nothing else is sent.
+pub(super) const LONGEST_BODY: usize = 64 << 10;
+
+/// Levels of nesting of such a body.
+pub(super) const NESTING: usize = 4;
+
+/// Who makes the request, if it shows that, and how to sign in.
+pub(super) async fn answer(State(admin): State<Arc<Admin>>, connection: Connection, headers: HeaderMap) -> Answer {
+    let now = admin.now();
+    match admin.identify(&now, &headers, &connection.0).await {
+        Ok(operator) => Ok(json(described(&now, Some(&operator)))),
+        Err(Denied::Missing) => Ok(json(described(&now, None))),
+        // The page then offers to sign in.
+        Err(Denied::SessionOver) => {
+            let mut response = json(described(&now, None));
+            now.forget(Purpose::Session, &connection.0, &mut response);
+            Ok(response)
+        }
+        Err(denied) => {
+            admin.audit().refused(&denied, connection.0.peer);
+            Err(Refusal::denied(&denied))
+        }
+    }
+}
+
+fn described(now: &InForce, operator: Option<&Operator>) -> Json {
+    let identity = operator.map(|operator| {
+        let mut identity = ObjectBuilder::new();
+        identity.string("name", &operator.name).string("source", operator.source);
+        identity.string("role", operator.role.as_str());
+        identity.member("session", &flag(operator.session.is_some()));
+        identity.finish()
+    });
+    let mut ways = ObjectBuilder::new();
+    ways.member("token", &flag(now.takes_tokens()));
+    optional(&mut ways, "issuer", now.settings.sign_in.as_ref().map(|sign_in| sign_in.settings.issuer.as_str()));
+    let mut answer = ObjectBuilder::new();
+    answer.member("identity", &identity.unwrap_or_else(Json::null)).member("signIn", &ways.finish());
+    answer.finish()
+}
+
+/// Signs in with a token.
+pub(super) async fn begin(
+    State(admin): State<Arc<Admin>>,
+    connection: Connection,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    require_json(&headers)?;
+    let now = admin.now();
+    let body = read_up_to(LONGEST_BODY, body, &now.settings).await?;
+    let body = Json::parse(body, NESTING).map_err(|_| Refusal::bad_request("the body is no JSON"))?;
+    let token = body.get("token");
+    let token = token.as_ref().and_then(Json::as_str).ok_or_else(|| Refusal::bad_request("`token` must be a text"))?;
+    let proof = admin.prove_token(&now, token.trim(), &connection.0).await;
+    Ok(sign_in(&admin, &now, "token", proof, &headers, &connection.0))
+}
+
+/// Begins a session that rests on `proof`, if that shows an operator. An id that the browser brings is never used again:
+/// another may have put it there.
+pub(super) fn sign_in(
+    admin: &Admin,
+    now: &InForce,
+    method: &'static str,
+    proof: Result<Proof, Denied>,
+    headers: &HeaderMap,
+    connection: &ConnectionFacts,
+) -> Response {
+    let judged = proof.and_then(|proof| Ok((now.judge(&proof, SystemTime::now())?, proof)));
+    let (operator, proof) = match judged {
+        Ok(judged) => judged,
+        Err(denied) => {
+            admin.audit().sign_in_refused(method, &denied, connection.peer);
+            return Refusal::denied(&denied).into_response();
+        }
+    };
+    let cookies = now.cookies(connection);
+    if let Shown::Value(earlier) = cookies.read(Purpose::Session, headers) {
+        admin.sessions.end(Digest::of(earlier.as_bytes()));
+    }
+    admin.sessions.retain(|proof| now.judge(proof, SystemTime::now()).is_ok());
+    let Some(id) = admin.sessions.begin(proof, peer(connection), &now.session_limits()) else {
+        let message = "the system has no random numbers for a session";
+        return Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message).into_response();
+    };
+    admin.audit().signed("sign-in", method, &operator, connection.peer);
+    let mut response = json(described(now, Some(&operator)));
+    set_cookie(&cookies.set(Purpose::Session, &id, None), &mut response);
+    response
+}
+
+/// Signs out.
+pub(super) async fn end(State(admin): State<Arc<Admin>>, connection: Connection, headers: HeaderMap) -> Answer {
+    let now = admin.now();
+    let cookies = now.cookies(&connection.0);
+    if let Shown::Value(id) = cookies.read(Purpose::Session, &headers) {
+        if let Some(session) = admin.sessions.find(id, &now.session_limits()) {
+            if let Ok(operator) = now.judge(&session.proof, SystemTime::now()) {
+                admin.audit().signed("sign-out", "page", &operator, connection.0.peer);
+            }
+            admin.sessions.end(session.key);
+        }
+    }
+    let mut response = json(described(&now, None));
+    now.forget(Purpose::Session, &connection.0, &mut response);
+    Ok(response)
+}

@@ -1,0 +1,63 @@
+//! Clients of the gateway by fake credentials.
+
+use std::sync::Arc;
+
+use fanlight_admin::{AdminSettings, RoleRule, Roles};
+use fanlight_identity::{Authenticate, Authentication, Credentials, Denial, Identity, Scopes, Source};
+use http::header::AUTHORIZATION;
+
+pub(crate) const TOKEN: &str = "token-of-operators";
+pub(crate) const VIEWER: &str = "token-of-viewers";
+
+/// Accepts keys by name, and whom the header `x-user` of a proxy names.
+#[derive(Debug)]
+pub(crate) struct People;
+
+impl Authenticate for People {
+    fn authenticate<'a>(&'a self, credentials: &Credentials<'a>) -> Authentication<'a> {
+        let text = |name: &str| credentials.headers.get(name).and_then(|value| value.to_str().ok());
+        let Some(shown) = text(AUTHORIZATION.as_str()) else {
+            let named = text("x-user").map(|name| identity(name, Source::Proxy, &["ops"]));
+            return Authentication::Ready(named.map(Arc::new).ok_or(Denial::Missing));
+        };
+        let outcome = match shown.strip_prefix("Bearer ").unwrap_or_default() {
+            "key-of-ann" => Ok(identity("ann", Source::Key, &["ops"])),
+            "key-of-bob" => Ok(identity("bob", Source::Key, &["staff"])),
+            "key-of-eve" => Ok(identity("eve", Source::Key, &["others"])),
+            "key-without-scopes" => Ok(Identity { scopes: Scopes::All, ..identity("bot", Source::Key, &[]) }),
+            "key-with-scope" => {
+                Ok(Identity { scopes: Scopes::parse("admin:read"), ..identity("cat", Source::Token, &[]) })
+            }
+            "key-for-an-endpoint" => {
+                let endpoints = ["/mcp", "/api", "/admin"].map(Arc::from);
+                Ok(Identity { endpoints: Some(Arc::from(endpoints)), ..identity("dan", Source::Key, &["ops"]) })
+            }
+            _ => Err(Denial::Invalid("the key is not known".into())),
+        };
+        // As of an issuer that has to be asked.
+        Authentication::Pending(Box::pin(async { outcome.map(Arc::new) }))
+    }
+}
+
+pub(crate) fn identity(name: &str, source: Source, groups: &[&str]) -> Identity {
+    let groups = groups.iter().map(|group| Arc::from(*group)).collect();
+    Identity { name: name.into(), source, groups, scopes: Scopes::parse(""), ..Identity::anonymous() }
+}
+
+/// The group `ops` operates; the group `staff`, and the scope `admin:read`, view.
+pub(crate) fn roles() -> Roles {
+    Roles {
+        operator: RoleRule { groups: vec!["ops".into()], scopes: Vec::new() },
+        viewer: RoleRule { groups: vec!["staff".into()], scopes: vec!["admin:read".into()] },
+    }
+}
+
+/// Both tokens, and roles.
+pub(crate) fn settings() -> AdminSettings {
+    AdminSettings {
+        token: Some(TOKEN.into()),
+        viewer_token: Some(VIEWER.into()),
+        roles: roles(),
+        ..AdminSettings::default()
+    }
+}

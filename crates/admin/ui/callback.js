@@ -1,0 +1,24 @@
+// The page to which the issuer sends the browser back: it hands what the issuer has added to its address to the API.
+
+import { post } from "./api.js";
+import { empty, fill, h } from "./dom.js";
+import { PLACE } from "./sign-in.js";
+
+const main = document.getElementById("main");
+const query = new URLSearchParams(location.search);
+// The code is of use once, and stays neither in the address bar nor in the history.
+history.replaceState(null, "", location.pathname);
+
+const names = ["code", "state", "iss", "error"];
+const answer = Object.fromEntries(names.filter((name) => query.has(name)).map((name) => [name, query.get(name)]));
+try {
+  if (names.some((name) => query.getAll(name).length > 1)) throw new Error("The issuer's answer is there twice.");
+  await post("/api/session/issuer/answer", JSON.stringify(answer));
+  const place = sessionStorage.getItem(PLACE) ?? "";
+  sessionStorage.removeItem(PLACE);
+  location.replace(place.startsWith("#/") ? `/ui${place}` : "/ui");
+} catch (error) {
+  document.title = "Not signed in – Fanlight";
+  fill(main, h("h1", null, "Not signed in"), h("div", { role: "alert" }, empty(error.message)),
+    h("p", { class: "row" }, h("a", { href: "/ui" }, "Back to sign-in")));
+}

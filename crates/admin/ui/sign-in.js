@@ -1,0 +1,91 @@
+// Who uses the page: signing in, signing out, and what the role allows.
+
+import { get, post } from "./api.js";
+import { fill, h, say } from "./dom.js";
+
+/** Where the page was, for when the issuer sends the browser back. No secret: it is the part of the address after the #. */
+export const PLACE = "fanlight-place";
+
+let known = { identity: null, signIn: { token: false, issuer: null } };
+
+/** Asks who uses the page; null if nobody is signed in. */
+export async function whoami() {
+  known = await get("/api/session");
+  header();
+  return known.identity;
+}
+
+/** Whether who uses the page may change anything. */
+export const mayChange = () => known.identity?.role === "operator";
+
+/** What stands in place of a button that the role does not allow. */
+export const onlyOperators = (what) => h("p", { class: "note" }, `Your role is ${known.identity?.role ?? "unknown"}: only an operator may ${what}.`);
+
+function header() {
+  const who = document.getElementById("who");
+  const { identity } = known;
+  // Without any sign-in there is nothing to say.
+  who.hidden = identity === null || identity.source === "none";
+  if (who.hidden) return;
+  fill(who,
+    h("span", { class: "name", title: `shown by: ${identity.source}` }, identity.name), h("span", { class: "chip" }, identity.role),
+    identity.session ? h("button", { type: "button", class: "small", onclick: signOut }, "Sign out") : null);
+}
+
+async function signOut() {
+  try {
+    known = JSON.parse(await post("/api/session/end", "{}"));
+    // Nothing of what was shown stays in the page.
+    location.reload();
+  } catch (error) {
+    say(error.message);
+  }
+}
+
+/** Shows the ways to sign in; calls `done` after one has worked. */
+export function signIn(main, hasEnded, done) {
+  known.identity = null;
+  header();
+  const { token, issuer } = known.signIn;
+  const problem = h("p", { class: "error-text", role: "alert" });
+  const attempt = (run) => async (event) => {
+    event.preventDefault();
+    const button = event.submitter ?? event.target;
+    problem.textContent = "";
+    button.disabled = true;
+    try {
+      await run();
+    } catch (error) {
+      problem.textContent = error.message;
+    } finally {
+      button.disabled = false;
+    }
+  };
+  const field = h("input", { id: "token", type: "password", autocomplete: "current-password", required: true, "aria-describedby": "token-help" });
+  const withToken = attempt(async () => {
+    const given = field.value;
+    field.value = "";
+    field.focus();
+    known = JSON.parse(await post("/api/session", JSON.stringify({ token: given })));
+    header();
+    await done();
+  });
+  const atIssuer = attempt(async () => {
+    sessionStorage.setItem(PLACE, location.hash);
+    location.assign(JSON.parse(await post("/api/session/issuer", "{}")).location);
+  });
+  fill(main, h("div", { class: "login card" },
+    h("h1", null, "Sign in"),
+    hasEnded ? h("p", { class: "note" }, "Your session has ended.") : null,
+    issuer ? h("div", { class: "way" },
+      h("button", { type: "button", class: "primary", onclick: atIssuer }, "Sign in at your organization"),
+      h("p", { class: "note" }, "You are sent to ", h("span", { class: "mono" }, issuer), " and back.")) : null,
+    token ? h("form", { class: "way", onsubmit: withToken },
+      h("label", { for: "token" }, "Token"),
+      field,
+      h("p", { id: "token-help", class: "note" }, "The value of admin.token or admin.viewerToken in the configuration, or a token whose groups or scopes have a role there. The page does not keep it."),
+      h("button", { type: "submit", class: issuer ? "" : "primary" }, issuer ? "Sign in with the token" : "Sign in")) : null,
+    token || issuer ? null : h("p", null, "No way to sign in is configured: set admin.token."),
+    problem));
+  (token && !issuer ? field : main.querySelector("button"))?.focus();
+}

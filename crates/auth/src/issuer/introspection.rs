@@ -1,0 +1,170 @@
+//! Asking an issuer about a token (RFC 7662).
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use fanlight_protocol::Json;
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared, WeakShared};
+use http::HeaderValue;
+use tokio::sync::Semaphore;
+
+use super::client::{FetchError, IssuerClient};
+use super::discovery;
+use crate::token::json;
+use crate::token::memory::TokenHash;
+use crate::token::{IntrospectionSettings, OAuthLimits};
+
+/// How many requests may wait for each that runs.
+const WAITING: usize = 16;
+
+/// The least time between two attempts to read the metadata of an issuer.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What an issuer says of a token: its claims if it is active.
+pub(crate) type Answer = Result<Option<Json>, FetchError>;
+
+/// Asks one issuer about tokens; about each once at a time.
+#[derive(Debug)]
+pub(crate) struct Introspection {
+    issuer: String,
+    settings: IntrospectionSettings,
+    client: Arc<IssuerClient>,
+    timeout: Duration,
+    /// Requests that may run at the same time.
+    permits: Semaphore,
+    /// Those and requests that may wait for them.
+    places: Semaphore,
+    running: Mutex<HashMap<TokenHash, WeakShared<BoxFuture<'static, Answer>>>>,
+    /// The endpoint that the metadata name, and when they were last asked for.
+    discovered: tokio::sync::Mutex<(Option<String>, Option<Instant>)>,
+    has_failed: AtomicBool,
+}
+
+impl Introspection {
+    pub(crate) fn new(
+        issuer: String,
+        settings: IntrospectionSettings,
+        limits: &OAuthLimits,
+        client: Arc<IssuerClient>,
+    ) -> Self {
+        Self {
+            issuer,
+            settings,
+            client,
+            timeout: limits.request,
+            permits: Semaphore::new(limits.introspections),
+            places: Semaphore::new(limits.introspections.saturating_mul(WAITING).min(Semaphore::MAX_PERMITS)),
+            running: Mutex::default(),
+            discovered: tokio::sync::Mutex::default(),
+            has_failed: AtomicBool::new(false),
+        }
+    }
+
+    /// What the issuer says of the token with this hash. Those who ask at the same time share a request, which runs as long
+    /// as one of them waits for it.
+    pub(crate) fn ask(self: &Arc<Self>, token: &str, hash: TokenHash) -> Shared<BoxFuture<'static, Answer>> {
+        let mut running = self.running();
+        if let Some(request) = running.get(&hash).and_then(WeakShared::upgrade) {
+            return request;
+        }
+        let (entry, token) = (Entry(Arc::clone(self), hash), token.to_owned());
+        let request = async move { entry.0.request(&token).await }.boxed().shared();
+        if let Some(weak) = request.downgrade() {
+            running.insert(hash, weak);
+        }
+        request
+    }
+
+    async fn request(&self, token: &str) -> Answer {
+        let Ok(_place) = self.places.try_acquire() else { return Err(FetchError::Busy) };
+        let permit = tokio::time::timeout(self.timeout, self.permits.acquire()).await;
+        let Ok(Ok(_permit)) = permit else { return Err(FetchError::Busy) };
+        let answer = self.exchange(token).await;
+        let had_failed = self.has_failed.swap(answer.is_err(), Ordering::Relaxed);
+        match &answer {
+            Err(error) if !had_failed => {
+                tracing::warn!(issuer = self.issuer, %error, "an issuer cannot be asked about tokens");
+            }
+            Ok(_) if had_failed => tracing::info!(issuer = self.issuer, "an issuer can be asked about tokens again"),
+            _ => {}
+        }
+        answer
+    }
+
+    async fn exchange(&self, token: &str) -> Answer {
+        let endpoint = self.endpoint().await?;
+        let form = format!("token={}&token_type_hint=access_token", form_encoded(token));
+        let answer = self.client.post(&endpoint, self.authorization()?, form).await;
+        if matches!(answer, Err(FetchError::Status(_))) {
+            // It may have moved.
+            self.discovered.lock().await.0 = None;
+        }
+        let answer = json::object(answer?).ok_or(FetchError::Malformed)?;
+        Ok(answer.peek("active").is_some_and(|active| active.is_true()).then_some(answer))
+    }
+
+    async fn endpoint(&self) -> Result<String, FetchError> {
+        if let Some(endpoint) = &self.settings.endpoint {
+            return Ok(endpoint.clone());
+        }
+        let mut discovered = self.discovered.lock().await;
+        let (endpoint, asked) = &mut *discovered;
+        if let Some(endpoint) = endpoint {
+            return Ok(endpoint.clone());
+        }
+        if asked.is_some_and(|asked| asked.elapsed() < RETRY) {
+            return Err(FetchError::JustFailed);
+        }
+        *asked = Some(Instant::now());
+        let metadata = discovery::metadata(&self.client, &self.issuer).await?;
+        Ok(endpoint.insert(discovery::url(&metadata, "introspection_endpoint")?).clone())
+    }
+
+    /// The credentials of this server at the issuer (RFC 6749, 2.3.1).
+    fn authorization(&self) -> Result<HeaderValue, FetchError> {
+        let name = form_encoded(&self.settings.client_id);
+        let password = form_encoded(self.settings.client_secret.expose());
+        let field = format!("Basic {}", STANDARD.encode(format!("{name}:{password}")));
+        let mut value = HeaderValue::try_from(field).map_err(|_| FetchError::Malformed)?;
+        value.set_sensitive(true);
+        Ok(value)
+    }
+
+    fn running(&self) -> MutexGuard<'_, HashMap<TokenHash, WeakShared<BoxFuture<'static, Answer>>>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Removes a request from the running ones when it ends, also if all that waited for it have left.
+struct Entry(Arc<Introspection>, TokenHash);
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.0.running().remove(&self.1);
+    }
+}
+
+/// `application/x-www-form-urlencoded` (RFC 6749, appendix B).
+fn form_encoded(text: &str) -> String {
+    reqwest::Url::parse_with_params("x:", [("", text)])
+        .ok()
+        .and_then(|url| Some(url.query()?.strip_prefix('=')?.to_owned()))
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_passwords_are_form_encoded() {
+        assert_eq!(form_encoded("fanlight"), "fanlight");
+        assert_eq!(form_encoded("a b:c&d=%é+"), "a+b%3Ac%26d%3D%25%C3%A9%2B");
+        assert_eq!(form_encoded(""), "");
+    }
+}

@@ -1,0 +1,226 @@
+//! Public keys of an issuer: what is usable of a JSON Web Key Set (RFC 7517).
+
+use std::fmt;
+
+use bytes::Bytes;
+use fanlight_protocol::Json;
+use jsonwebtoken::DecodingKey;
+
+use super::client::FetchError;
+use crate::token::json;
+use crate::token::{Algorithm, KeyType};
+
+/// Bits of an RSA modulus: fewer are not safe (RFC 7518, 3.3), and more take long.
+const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
+
+/// A public key that signatures can be verified with.
+pub(crate) struct Key {
+    id: Option<String>,
+    key_type: KeyType,
+    /// The only algorithm that it is for, if it says so.
+    algorithm: Option<Algorithm>,
+    verifying: DecodingKey,
+}
+
+impl Key {
+    /// The key for the library.
+    pub(crate) fn verifying(&self) -> &DecodingKey {
+        &self.verifying
+    }
+
+    fn is_for(&self, algorithm: Algorithm) -> bool {
+        self.key_type == algorithm.key_type() && self.algorithm.is_none_or(|only| only == algorithm)
+    }
+
+    /// Reads a key; `None` if it cannot be used for what tokens are signed with. Such keys are ignored (RFC 7517, 5).
+    fn read(jwk: &Json) -> Option<Self> {
+        let says = |name: &str| jwk.peek(name).is_some();
+        // A private key that has been published is no key any more.
+        if says("d") || (says("use") && !jwk.peek("use").is_some_and(|used| used.is_str("sig"))) {
+            return None;
+        }
+        if let Some(operations) = jwk.get("key_ops")
+            && !json::texts(&operations)?.iter().any(|operation| operation == "verify")
+        {
+            return None;
+        }
+        let algorithm = match says("alg") {
+            true => Some(Algorithm::named(&json::text(jwk, "alg")?)?),
+            false => None,
+        };
+        let number = |name: &str| json::base64url(&json::text(jwk, name)?);
+        let curve = json::text(jwk, "crv");
+        let (key_type, verifying) = match (json::text(jwk, "kty")?.as_str(), curve.as_deref()) {
+            ("RSA", _) => (KeyType::Rsa, rsa(&number("n")?, &number("e")?)?),
+            ("EC", Some("P-256")) => (KeyType::P256, point(&number("x")?, &number("y")?, 32)?),
+            ("EC", Some("P-384")) => (KeyType::P384, point(&number("x")?, &number("y")?, 48)?),
+            ("OKP", Some("Ed25519")) => {
+                let public = number("x").filter(|public| public.len() == 32)?;
+                (KeyType::Ed25519, DecodingKey::from_ed_der(&public))
+            }
+            _ => return None,
+        };
+        let id = match says("kid") {
+            true => Some(json::text(jwk, "kid")?),
+            false => None,
+        };
+        let key = Self { id, key_type, algorithm, verifying };
+        key.algorithm.is_none_or(|only| only.key_type() == key_type).then_some(key)
+    }
+}
+
+fn rsa(modulus: &[u8], exponent: &[u8]) -> Option<DecodingKey> {
+    let significant = modulus.iter().position(|byte| *byte != 0).map_or(&[][..], |start| &modulus[start..]);
+    let leading = significant.first().map_or(0, |byte| byte.leading_zeros());
+    let bits = significant.len() * 8 - usize::try_from(leading).unwrap_or_default();
+    // Longer exponents make verification slow, and no issuer has them.
+    let is_usual = RSA_BITS.contains(&bits) && !exponent.is_empty() && exponent.len() <= 4;
+    is_usual.then(|| DecodingKey::from_rsa_raw_components(significant, exponent))
+}
+
+/// An uncompressed point (SEC 1, 2.3.3). Whether it is on the curve is checked with each signature.
+fn point(x: &[u8], y: &[u8], length: usize) -> Option<DecodingKey> {
+    (x.len() == length && y.len() == length).then(|| DecodingKey::from_ec_der(&[&[4], x, y].concat()))
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, key_type, algorithm, verifying: _ } = self;
+        f.debug_struct("Key").field("id", id).field("key_type", key_type).field("algorithm", algorithm).finish()
+    }
+}
+
+/// The usable keys of an issuer, at least one.
+#[derive(Debug)]
+pub(crate) struct KeySet(Vec<Key>);
+
+impl KeySet {
+    /// Reads a key set.
+    ///
+    /// # Errors
+    ///
+    /// If it is not one, has more than `max` keys, or none that can be used.
+    pub(crate) fn read(text: Bytes, max: usize) -> Result<Self, FetchError> {
+        let set = json::object(text).ok_or(FetchError::Malformed)?;
+        let keys = set.get("keys").ok_or(FetchError::Malformed)?;
+        if keys.elements().count() > max {
+            return Err(FetchError::TooManyKeys(max));
+        }
+        let usable: Vec<Key> = keys.elements().filter_map(|element| Key::read(&keys.slice(element))).collect();
+        if usable.is_empty() { Err(FetchError::NoKeys) } else { Ok(Self(usable)) }
+    }
+
+    /// The key with this identifier for `algorithm`. Without identifier, or where several keys have it, only one that is
+    /// the only one for the algorithm.
+    pub(crate) fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Option<&Key> {
+        let mut suitable =
+            self.0.iter().filter(|key| key.is_for(algorithm) && (id.is_none() || key.id.as_deref() == id));
+        let key = suitable.next()?;
+        suitable.next().is_none().then_some(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+    use super::*;
+
+    fn number(length: usize) -> String {
+        URL_SAFE_NO_PAD.encode(vec![0xc1; length])
+    }
+
+    fn usable(members: &str) -> bool {
+        KeySet::read(format!(r#"{{"keys":[{{{members}}}]}}"#).into(), 10).is_ok()
+    }
+
+    fn rsa_key(bits: usize) -> String {
+        format!(r#""kty":"RSA","e":"AQAB","n":"{}""#, number(bits / 8))
+    }
+
+    fn ec_key(curve: &str, x: usize, y: usize) -> String {
+        format!(r#""kty":"EC","crv":"{curve}","x":"{}","y":"{}""#, number(x), number(y))
+    }
+
+    #[test]
+    fn keys_of_safe_types_are_usable() {
+        for key in [rsa_key(2048), rsa_key(8192), ec_key("P-256", 32, 32), ec_key("P-384", 48, 48)] {
+            assert!(usable(&key), "{key}");
+            assert!(usable(&format!(r#"{key},"use":"sig","key_ops":["verify"],"kid":"a","x5c":[]"#)), "{key}");
+        }
+        assert!(usable(&format!(r#""kty":"OKP","crv":"Ed25519","alg":"EdDSA","x":"{}""#, number(32))));
+    }
+
+    #[test]
+    fn other_keys_are_not_used() {
+        let long_exponent = format!(r#""kty":"RSA","e":"{}","n":"{}""#, number(5), number(256));
+        let leading_zeros = format!(r#""kty":"RSA","e":"AQAB","n":"AAAA{}""#, number(252));
+        let good = ec_key("P-256", 32, 32);
+        let others = [
+            rsa_key(1024),
+            rsa_key(2040),
+            rsa_key(8200),
+            long_exponent,
+            leading_zeros,
+            ec_key("P-256", 31, 32),
+            ec_key("P-256", 48, 48),
+            ec_key("P-521", 66, 66),
+            ec_key("secp256k1", 32, 32),
+            format!(r#""kty":"OKP","crv":"Ed448","x":"{}""#, number(57)),
+            format!(r#""kty":"OKP","crv":"Ed25519","x":"{}""#, number(31)),
+            format!(r#""kty":"oct","k":"{}""#, number(32)),
+            String::new(),
+            format!(r#"{good},"d":"{}""#, number(32)),
+            format!(r#"{good},"use":"enc""#),
+            format!(r#"{good},"use":1"#),
+            format!(r#"{good},"key_ops":["encrypt"]"#),
+            format!(r#"{good},"key_ops":[]"#),
+            format!(r#"{good},"alg":"RS256""#),
+            format!(r#"{good},"alg":"ES384""#),
+            format!(r#"{good},"alg":"HS256""#),
+            format!(r#"{good},"alg":"ECDH-ES""#),
+            format!(r#"{good},"kid":1"#),
+        ];
+        for key in others {
+            assert!(!usable(&key), "{key}");
+        }
+    }
+
+    #[test]
+    fn key_sets_that_are_malformed_or_long_are_refused() {
+        let key = format!("{{{}}}", ec_key("P-256", 32, 32));
+        let many = vec![key.as_str(); 11].join(",");
+        let refused = [
+            ("[]".to_owned(), FetchError::Malformed),
+            ("{}".to_owned(), FetchError::Malformed),
+            (r#"{"keys":{}}"#.to_owned(), FetchError::NoKeys),
+            (r#"{"keys":[]}"#.to_owned(), FetchError::NoKeys),
+            (format!(r#"{{"keys":[],"keys":[{key}]}}"#), FetchError::Malformed),
+            (format!(r#"{{"keys":[{many}]}}"#), FetchError::TooManyKeys(10)),
+        ];
+        for (text, error) in refused {
+            assert_eq!(KeySet::read(text.clone().into(), 10).unwrap_err(), error, "{text}");
+        }
+        assert!(KeySet::read(format!(r#"{{"keys":[1,null,"x",[],{key}]}}"#).into(), 10).is_ok());
+    }
+
+    #[test]
+    fn key_is_found_by_identifier_and_type_where_that_is_clear() {
+        let (ec, rsa) = (ec_key("P-256", 32, 32), rsa_key(2048));
+        let keys = [
+            format!(r#"{{{ec},"kid":"a"}}"#),
+            format!(r#"{{{rsa},"kid":"a"}}"#),
+            format!(r#"{{{rsa},"kid":"b","alg":"PS256"}}"#),
+            format!(r#"{{{rsa},"kid":"c"}}"#),
+            format!(r#"{{{rsa},"kid":"c"}}"#),
+        ];
+        let set = KeySet::read(format!(r#"{{"keys":[{}]}}"#, keys.join(",")).into(), 10).unwrap();
+        let finds = |id, algorithm| set.find(id, algorithm).is_some();
+        assert!(finds(Some("a"), Algorithm::Es256) && finds(Some("a"), Algorithm::Rs256));
+        assert!(finds(Some("b"), Algorithm::Ps256) && !finds(Some("b"), Algorithm::Rs256));
+        assert!(!finds(Some("a"), Algorithm::Es384) && !finds(Some("a"), Algorithm::EdDsa));
+        assert!(!finds(Some("c"), Algorithm::Rs256) && !finds(Some("d"), Algorithm::Es256));
+        assert!(finds(None, Algorithm::Es256) && !finds(None, Algorithm::Rs256) && !finds(Some(""), Algorithm::Es256));
+    }
+}

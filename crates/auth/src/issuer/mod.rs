@@ -1,0 +1,76 @@
+//! Issuers of access tokens: their keys and what they say of tokens, over HTTP.
+
+mod client;
+mod discovery;
+mod introspection;
+mod keys;
+mod store;
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use self::client::IssuerClient;
+pub(crate) use self::introspection::Introspection;
+pub(crate) use self::keys::{Key, KeySet};
+pub(crate) use self::store::{KeyStore, Lookup};
+use crate::token::{Algorithm, IssuerSettings, OAuthLimits, OAuthSettings};
+
+/// An issuer of access tokens.
+#[derive(Debug)]
+pub(crate) struct Issuer {
+    pub(crate) settings: IssuerSettings,
+    /// How its tokens are verified.
+    pub(crate) verification: Verification,
+    /// Cancelled when it is not accepted any more.
+    pub(crate) revoked: CancellationToken,
+    /// All settings that its identities depend on.
+    basis: Basis,
+}
+
+/// How tokens of an issuer are verified.
+#[derive(Debug)]
+pub(crate) enum Verification {
+    /// By their signatures.
+    Signature(Arc<KeyStore>),
+    /// By the issuer.
+    Introspection(Arc<Introspection>),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Basis {
+    public_url: Option<String>,
+    limits: OAuthLimits,
+}
+
+impl Issuer {
+    fn new(settings: &IssuerSettings, all: &OAuthSettings) -> Self {
+        let limits = all.limits;
+        let client = Arc::new(IssuerClient::new(&settings.issuer, limits.request, limits.answer));
+        let issuer = settings.issuer.clone();
+        let verification = match &settings.introspection {
+            Some(introspection) => {
+                let introspection = Introspection::new(issuer, introspection.clone(), &limits, client);
+                Verification::Introspection(Arc::new(introspection))
+            }
+            None => Verification::Signature(Arc::new(KeyStore::new(issuer, settings.jwks_uri.clone(), limits, client))),
+        };
+        let basis = Basis { public_url: all.public_url.clone(), limits };
+        Self { settings: settings.clone(), verification, revoked: CancellationToken::new(), basis }
+    }
+
+    /// The issuers of `settings`: those of `before` that have not changed, with what they have read, and new ones.
+    pub(crate) fn all(settings: &OAuthSettings, before: &[Arc<Self>]) -> Vec<Arc<Self>> {
+        let basis = Basis { public_url: settings.public_url.clone(), limits: settings.limits };
+        let of = |issuer: &IssuerSettings| {
+            let known = before.iter().find(|known| known.settings == *issuer && known.basis == basis);
+            known.map_or_else(|| Arc::new(Self::new(issuer, settings)), Arc::clone)
+        };
+        settings.issuers.iter().map(of).collect()
+    }
+
+    /// Whether its tokens may be signed with `algorithm`.
+    pub(crate) fn accepts(&self, algorithm: Algorithm) -> bool {
+        self.settings.algorithms.is_empty() || self.settings.algorithms.contains(&algorithm)
+    }
+}

@@ -1,0 +1,159 @@
+//! The keys of one issuer: read when the first token needs them, and again when they are old or a token names another.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwapOption;
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
+
+use super::client::{FetchError, IssuerClient};
+use super::discovery;
+use super::keys::KeySet;
+use crate::token::{Algorithm, OAuthLimits};
+
+/// The least time between two attempts to read the keys of an issuer of which there are none.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The keys of one issuer.
+#[derive(Debug)]
+pub(crate) struct KeyStore {
+    issuer: String,
+    jwks_uri: Option<String>,
+    limits: OAuthLimits,
+    client: Arc<IssuerClient>,
+    current: ArcSwapOption<Fetched>,
+    reading: Mutex<Reading>,
+}
+
+/// Keys, and when they were read.
+#[derive(Debug)]
+struct Fetched {
+    keys: Arc<KeySet>,
+    at: Instant,
+}
+
+/// Ends with an attempt to read keys.
+pub(crate) type Attempt = Shared<BoxFuture<'static, ()>>;
+
+/// The attempts to read keys, of which there is one at a time.
+#[derive(Debug, Default)]
+struct Reading {
+    running: Option<Attempt>,
+    /// When the last one began.
+    began: Option<Instant>,
+    has_failed: bool,
+}
+
+/// Keys for a token.
+pub(crate) enum Lookup {
+    /// The set that has the token's key.
+    Found(Arc<KeySet>),
+    /// The issuer has no such key.
+    Unknown,
+    /// The issuer cannot be reached.
+    Unavailable,
+    /// They are being read: to be looked up once more afterwards.
+    Reading(Attempt),
+}
+
+impl KeyStore {
+    pub(crate) fn new(
+        issuer: String,
+        jwks_uri: Option<String>,
+        limits: OAuthLimits,
+        client: Arc<IssuerClient>,
+    ) -> Self {
+        let (current, reading) = (ArcSwapOption::empty(), Mutex::default());
+        Self { issuer, jwks_uri, limits, client, current, reading }
+    }
+
+    /// Keys for a token with this key identifier and algorithm. May begin to read keys; tokens whose keys are known do not
+    /// wait for that.
+    pub(crate) fn look_up(self: &Arc<Self>, id: Option<&str>, algorithm: Algorithm) -> Lookup {
+        let current = self.current.load();
+        let known = current.as_ref().filter(|known| known.at.elapsed() < self.limits.stale);
+        let Some(known) = known else {
+            return self.read_after(RETRY).map_or(Lookup::Unavailable, Lookup::Reading);
+        };
+        if known.keys.find(id, algorithm).is_none() {
+            // Anybody can name a key that does not exist: so that this makes few requests to the issuer.
+            let attempt = self.read_after(self.limits.unknown_key);
+            return attempt.map_or_else(|| self.found(id, algorithm), Lookup::Reading);
+        }
+        if known.at.elapsed() >= self.limits.refresh {
+            // An issuer that is down is asked as seldom as about unknown keys.
+            self.read_after(self.limits.unknown_key.min(self.limits.refresh));
+        }
+        Lookup::Found(Arc::clone(&known.keys))
+    }
+
+    /// Keys for a token, of those that are there.
+    pub(crate) fn found(&self, id: Option<&str>, algorithm: Algorithm) -> Lookup {
+        let current = self.current.load();
+        match current.as_ref().filter(|known| known.at.elapsed() < self.limits.stale) {
+            Some(known) if known.keys.find(id, algorithm).is_some() => Lookup::Found(Arc::clone(&known.keys)),
+            Some(_) if !self.reading().has_failed => Lookup::Unknown,
+            _ => Lookup::Unavailable,
+        }
+    }
+
+    /// The running attempt to read the keys, or else a new one; `None` if the last has begun less than `interval` ago.
+    fn read_after(self: &Arc<Self>, interval: Duration) -> Option<Attempt> {
+        let mut reading = self.reading();
+        if let Some(running) = &reading.running {
+            return Some(running.clone());
+        }
+        if reading.began.is_some_and(|began| began.elapsed() < interval) {
+            return None;
+        }
+        let ending = Ending(Arc::clone(self));
+        // A task of its own: clients that leave do not end it.
+        let task = tokio::spawn(async move { ending.0.read().await });
+        let attempt = task.map(|_| ()).boxed().shared();
+        reading.began = Some(Instant::now());
+        reading.running = Some(attempt.clone());
+        Some(attempt)
+    }
+
+    async fn read(&self) {
+        let outcome = self.fetch().await;
+        let has_failed = outcome.is_err();
+        match outcome {
+            Ok(keys) => {
+                let fetched = Fetched { keys: Arc::new(keys), at: Instant::now() };
+                self.current.store(Some(Arc::new(fetched)));
+            }
+            Err(error) => {
+                let known = self.current.load().is_some();
+                tracing::warn!(issuer = self.issuer, %error, known, "the keys of an issuer of tokens cannot be read");
+            }
+        }
+        let had_failed = std::mem::replace(&mut self.reading().has_failed, has_failed);
+        if had_failed && !has_failed {
+            tracing::info!(issuer = self.issuer, "the keys of an issuer of tokens can be read again");
+        }
+    }
+
+    async fn fetch(&self) -> Result<KeySet, FetchError> {
+        let uri = match &self.jwks_uri {
+            Some(uri) => uri.clone(),
+            None => discovery::url(&discovery::metadata(&self.client, &self.issuer).await?, "jwks_uri")?,
+        };
+        KeySet::read(self.client.get(&uri).await?, self.limits.keys)
+    }
+
+    fn reading(&self) -> MutexGuard<'_, Reading> {
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends the running attempt when it is dropped: with the task, however that ends.
+struct Ending(Arc<KeyStore>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let ended = self.0.reading().running.take();
+        drop(ended);
+    }
+}

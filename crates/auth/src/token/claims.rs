@@ -1,0 +1,177 @@
+//! What the claims of a token must be, and the identity that they describe (RFC 7519, RFC 9068).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::digest::{self, SHA256};
+use fanlight_canonical::Principal;
+use fanlight_identity::{Denial, Identity, Scopes, Source, Validity};
+use fanlight_protocol::Json;
+use fanlight_protocol::json::Kind;
+
+use super::json;
+use super::settings::{ClaimPaths, IssuerSettings};
+
+/// Names of clients have at most this many bytes.
+const MAX_NAME: usize = 1024;
+
+/// The end of the year 9999. A later time is a mistake, and would not fit everywhere.
+const LAST_SECOND: f64 = 253_402_300_799.0;
+
+/// Claims that ID tokens (OpenID Connect Core, 3.1.3.6) and security events (RFC 8417) have, and access tokens do not:
+/// where an issuer signs these with the same keys, and the configured audience is that of a client.
+const OF_OTHER_TOKENS: [&str; 3] = ["at_hash", "c_hash", "events"];
+
+/// What claims are checked against.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules<'a> {
+    /// The issuer.
+    pub(crate) issuer: &'a IssuerSettings,
+    /// The identifier of the endpoint that the token is shown to.
+    pub(crate) endpoint: Option<&'a str>,
+    /// By which clocks may differ.
+    pub(crate) leeway: Duration,
+    /// The time.
+    pub(crate) now: SystemTime,
+}
+
+/// What a token is bound to, besides its bearer (RFC 7800).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Binding {
+    /// Nothing: it is a bearer token.
+    None,
+    /// The TLS certificate with this SHA-256 hash (RFC 8705, 3.1).
+    Certificate([u8; 32]),
+}
+
+impl Binding {
+    /// Whether a token bound so may be used over a connection with this client certificate.
+    pub(crate) fn is_met_by(self, certificate: Option<&[u8]>) -> bool {
+        match self {
+            Self::None => true,
+            Self::Certificate(hash) => {
+                certificate.is_some_and(|certificate| digest::digest(&SHA256, certificate).as_ref() == hash)
+            }
+        }
+    }
+}
+
+/// Checks all but who made the claims, and returns when they expire, with the leeway; `None` if they do not say.
+///
+/// # Errors
+///
+/// If they are not those of a token that may be used now, at this endpoint.
+pub(crate) fn check(claims: &Json, rules: &Rules<'_>) -> Result<Option<SystemTime>, Denial> {
+    let expires = date(claims, "exp")?.and_then(|expires| expires.checked_add(rules.leeway));
+    if expires.is_some_and(|expires| expires <= rules.now) {
+        return Err(invalid("the token has expired"));
+    }
+    let latest = rules.now + rules.leeway;
+    for name in ["nbf", "iat"] {
+        if date(claims, name)?.is_some_and(|time| time > latest) {
+            return Err(invalid("the token is not valid yet"));
+        }
+    }
+    if !is_for(claims, rules) {
+        return Err(invalid("the token is not for this server: its audience is another"));
+    }
+    if OF_OTHER_TOKENS.iter().any(|name| claims.peek(name).is_some()) {
+        return Err(invalid("the token is not an access token"));
+    }
+    for (path, values) in &rules.issuer.require {
+        let found = json::at(claims, path).and_then(|claim| json::texts(&claim)).unwrap_or_default();
+        if !found.iter().any(|text| values.contains(text)) {
+            return Err(invalid("the token lacks a claim that this server requires"));
+        }
+    }
+    Ok(expires)
+}
+
+/// Whether one of the audiences is that of this server. The identifier of an endpoint stands for itself with and without
+/// a slash at its end.
+fn is_for(claims: &Json, rules: &Rules<'_>) -> bool {
+    let audiences = claims.get("aud").and_then(|audience| json::texts(&audience)).unwrap_or_default();
+    let configured = &rules.issuer.audience;
+    if !configured.is_empty() {
+        return audiences.iter().any(|audience| configured.contains(audience));
+    }
+    let without_slash = |url: &str| url.strip_suffix('/').unwrap_or(url).to_owned();
+    rules.endpoint.is_some_and(|endpoint| {
+        let endpoint = without_slash(endpoint);
+        audiences.iter().any(|audience| without_slash(audience) == endpoint)
+    })
+}
+
+/// What the token is bound to.
+///
+/// # Errors
+///
+/// If that cannot be checked, as for proofs of possession (RFC 9449, 7.2): then a thief could show it as well.
+pub(crate) fn binding(claims: &Json) -> Result<Binding, Denial> {
+    let Some(confirmation) = claims.get("cnf") else { return Ok(Binding::None) };
+    let hash = json::text(&confirmation, "x5t#S256").and_then(|text| json::base64url(&text));
+    match hash.and_then(|hash| hash.try_into().ok()) {
+        Some(hash) if confirmation.members().count() == 1 => Ok(Binding::Certificate(hash)),
+        _ => Err(invalid("the token is bound to a key, of which this server accepts no proof")),
+    }
+}
+
+/// The client that checked claims describe.
+///
+/// # Errors
+///
+/// If they do not describe one.
+pub(crate) fn identity(claims: &Json, issuer: &IssuerSettings, validity: Validity) -> Result<Identity, Denial> {
+    let paths = &issuer.claims;
+    let subject = json::at(claims, &paths.principal).and_then(|claim| Some(claim.as_str()?.into_owned()));
+    let subject = subject.filter(|subject| !subject.is_empty() && subject.len() <= MAX_NAME);
+    let subject = subject.ok_or_else(|| invalid("the token does not name its client"))?;
+    let groups = match json::at(claims, &paths.groups) {
+        Some(claim) if !claim.is_null() => {
+            json::texts(&claim).ok_or_else(|| invalid("the groups in the token are malformed"))?
+        }
+        _ => Vec::new(),
+    };
+    Ok(Identity {
+        principal: Principal::named(&issuer.issuer, &subject),
+        name: Arc::from(subject),
+        source: Source::Token,
+        groups: groups.into_iter().map(Arc::from).collect(),
+        scopes: scopes(claims, paths)?,
+        endpoints: None,
+        validity,
+    })
+}
+
+/// The scopes: those of a list separated by spaces (RFC 8693, 4.2), or of an array.
+fn scopes(claims: &Json, paths: &ClaimPaths) -> Result<Scopes, Denial> {
+    let mut claim = json::at(claims, &paths.scopes);
+    if claim.is_none() && paths.scopes == "scope" {
+        claim = claims.get("scp");
+    }
+    let Some(claim) = claim.filter(|claim| !claim.is_null()) else { return Ok(Scopes::parse("")) };
+    let texts = json::texts(&claim).ok_or_else(|| invalid("the scopes in the token are malformed"))?;
+    Ok(match claim.kind() {
+        Kind::String => Scopes::parse(texts.first().map_or("", String::as_str)),
+        _ => Scopes::Only(Arc::new(texts.into_iter().map(Arc::from).collect::<BTreeSet<_>>())),
+    })
+}
+
+/// A time in seconds since 1970, perhaps with a fraction (RFC 7519, 2: `NumericDate`).
+fn date(claims: &Json, name: &str) -> Result<Option<SystemTime>, Denial> {
+    let Some(claim) = claims.get(name) else { return Ok(None) };
+    let seconds: Option<f64> = (claim.kind() == Kind::Number).then(|| claim.as_text().parse().ok()).flatten();
+    let duration = seconds
+        .filter(|seconds| (0.0..=LAST_SECOND).contains(seconds))
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let time = duration.and_then(|duration| UNIX_EPOCH.checked_add(duration));
+    time.map(Some).ok_or_else(|| invalid("a time in the token is malformed"))
+}
+
+fn invalid(text: &'static str) -> Denial {
+    Denial::Invalid(text.into())
+}
+
+#[cfg(test)]
+mod tests;

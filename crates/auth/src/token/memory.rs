@@ -1,0 +1,158 @@
+//! Tokens that have been verified, and some that are wrong, by their hashes.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use aws_lc_rs::digest::{Context, SHA256};
+use fanlight_identity::{Denial, Identity};
+use quick_cache::sync::Cache;
+
+use super::claims::Binding;
+
+/// Wrong tokens that are remembered.
+const REFUSED: usize = 1024;
+
+/// How long a wrong token is: a key could yet be replaced by the one that has signed it.
+const REFUSED_FOR: Duration = Duration::from_secs(10);
+
+/// The SHA-256 hash of a token and the endpoint that it was shown to: a token for one endpoint says nothing at another.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct TokenHash([u8; 32]);
+
+impl TokenHash {
+    /// The hash of `token` at `endpoint`.
+    pub(crate) fn of(token: &str, endpoint: &str) -> Self {
+        let mut context = Context::new(&SHA256);
+        context.update(&u64::try_from(token.len()).unwrap_or(u64::MAX).to_be_bytes());
+        context.update(token.as_bytes());
+        context.update(endpoint.as_bytes());
+        let mut hash = [0; 32];
+        hash.copy_from_slice(context.finish().as_ref());
+        Self(hash)
+    }
+}
+
+impl fmt::Debug for TokenHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// A verified token.
+#[derive(Clone, Debug)]
+pub(crate) struct Verified {
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) binding: Binding,
+    /// Until when it need not be verified again.
+    pub(crate) until: SystemTime,
+}
+
+/// Tokens that have been verified, and some that are wrong. Bounded; what is used often stays longest.
+pub(crate) struct Memory {
+    verified: Cache<TokenHash, Verified>,
+    refused: Cache<TokenHash, Instant>,
+}
+
+impl Memory {
+    /// A memory for this many verified tokens.
+    pub(crate) fn new(tokens: usize) -> Self {
+        Self { verified: Cache::new(tokens), refused: Cache::new(REFUSED) }
+    }
+
+    /// What is known of a token; `None` if it is to be verified.
+    pub(crate) fn recall(
+        &self,
+        hash: &TokenHash,
+        certificate: Option<&[u8]>,
+        now: SystemTime,
+    ) -> Option<Result<Arc<Identity>, Denial>> {
+        if let Some(verified) = self.verified.get(hash) {
+            if now < verified.until && verified.identity.validity.holds_at(now) {
+                let is_met = verified.binding.is_met_by(certificate);
+                return Some(if is_met { Ok(verified.identity) } else { Err(not_bound()) });
+            }
+            self.verified.remove(hash);
+        }
+        let refused = self.refused.get(hash)?;
+        (refused.elapsed() < REFUSED_FOR).then(|| Err(wrong_signature()))
+    }
+
+    /// Remembers a verified token.
+    pub(crate) fn remember(&self, hash: TokenHash, verified: Verified) {
+        self.verified.insert(hash, verified);
+    }
+
+    /// Remembers a token whose signature is wrong.
+    pub(crate) fn refuse(&self, hash: TokenHash) {
+        self.refused.insert(hash, Instant::now());
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("tokens", &self.verified.len()).finish_non_exhaustive()
+    }
+}
+
+/// The denial of a token with a wrong signature.
+pub(crate) fn wrong_signature() -> Denial {
+    Denial::Invalid("the token's signature is wrong".into())
+}
+
+/// The denial of a token that is bound to a certificate, without that.
+pub(crate) fn not_bound() -> Denial {
+    Denial::Invalid("the token is bound to a TLS certificate that the connection does not show".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verified(until: SystemTime, binding: Binding) -> Verified {
+        Verified { identity: Arc::new(Identity::anonymous()), binding, until }
+    }
+
+    #[test]
+    fn verified_token_is_remembered_until_its_time_is_over() {
+        let (memory, hash, now) = (Memory::new(10), TokenHash::of("t", "/mcp"), SystemTime::now());
+        assert!(memory.recall(&hash, None, now).is_none());
+        memory.remember(hash, verified(now + Duration::from_secs(1), Binding::None));
+        assert!(memory.recall(&hash, None, now).unwrap().is_ok());
+        assert!(memory.recall(&TokenHash::of("t", "/mcp2"), None, now).is_none());
+        assert!(memory.recall(&TokenHash::of("t/mcp", ""), None, now).is_none());
+        assert!(memory.recall(&hash, None, now + Duration::from_secs(1)).is_none());
+    }
+
+    #[test]
+    fn revoked_identity_is_not_remembered() {
+        let (memory, hash, now) = (Memory::new(10), TokenHash::of("t", "/mcp"), SystemTime::now());
+        let verified = verified(now + Duration::from_secs(1), Binding::None);
+        let revoked = verified.identity.validity.revoked.clone();
+        memory.remember(hash, verified);
+        revoked.cancel();
+        assert!(memory.recall(&hash, None, now).is_none());
+    }
+
+    #[test]
+    fn bound_token_needs_its_certificate() {
+        let (memory, hash, now) = (Memory::new(10), TokenHash::of("t", "/mcp"), SystemTime::now());
+        let digest = aws_lc_rs::digest::digest(&SHA256, b"certificate");
+        let binding = Binding::Certificate(digest.as_ref().try_into().unwrap());
+        memory.remember(hash, verified(now + Duration::from_secs(1), binding));
+        assert!(memory.recall(&hash, Some(b"certificate"), now).unwrap().is_ok());
+        assert!(memory.recall(&hash, Some(b"other"), now).unwrap().is_err());
+        assert!(memory.recall(&hash, None, now).unwrap().is_err());
+    }
+
+    #[test]
+    fn remembered_tokens_are_bounded() {
+        let (memory, now) = (Memory::new(100), SystemTime::now());
+        for number in 0..10_000 {
+            let hash = TokenHash::of(&number.to_string(), "/mcp");
+            memory.remember(hash, verified(now + Duration::from_secs(1), Binding::None));
+            memory.refuse(hash);
+        }
+        assert!(memory.verified.len() <= 100 && memory.refused.len() <= REFUSED);
+    }
+}

@@ -1,0 +1,257 @@
+//! OAuth access tokens (RFC 6750): JSON Web Tokens, whose signatures are verified with keys of their issuers, and tokens
+//! that an issuer is asked about. Verified tokens are remembered by their hashes.
+
+mod algorithm;
+mod claims;
+pub(crate) mod json;
+mod jwt;
+pub(crate) mod memory;
+mod settings;
+mod throttle;
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use fanlight_canonical::{Peer, Principal};
+use fanlight_identity::{Authentication, Credentials, Denial, Identity, Validity, resource_url};
+use fanlight_protocol::Json;
+
+pub use self::algorithm::Algorithm;
+pub(crate) use self::algorithm::KeyType;
+use self::claims::{Binding, Rules};
+use self::jwt::{Header, Jwt};
+use self::memory::{Memory, TokenHash, Verified, not_bound, wrong_signature};
+pub use self::settings::{ClaimPaths, IntrospectionSettings, IssuerSettings, OAuthLimits, OAuthSettings};
+use self::throttle::{Charge, Throttle};
+use crate::bearer::Bearer;
+use crate::issuer::{Introspection, Issuer, KeySet, KeyStore, Lookup, Verification};
+
+/// Access tokens of the configured issuers.
+#[derive(Debug)]
+pub(crate) struct Tokens {
+    settings: OAuthSettings,
+    issuers: Vec<Arc<Issuer>>,
+    memory: Arc<Memory>,
+    throttle: Arc<Throttle>,
+}
+
+/// A token that is being verified.
+#[derive(Clone, Copy, Debug)]
+struct Shown<'a> {
+    bearer: Bearer<'a>,
+    hash: TokenHash,
+    /// The path of the endpoint that it is shown to.
+    endpoint: &'a str,
+    /// The client's TLS certificate.
+    certificate: Option<&'a [u8]>,
+}
+
+impl Tokens {
+    /// What follows `before` with other settings, and keeps what is known of issuers that have not changed; `None` without
+    /// settings.
+    pub(crate) fn after(before: Option<&Arc<Self>>, settings: Option<&OAuthSettings>) -> Option<Arc<Self>> {
+        let settings = settings?.clone();
+        let same = before.filter(|before| before.settings.limits == settings.limits);
+        let memory =
+            same.map_or_else(|| Arc::new(Memory::new(settings.limits.tokens)), |same| Arc::clone(&same.memory));
+        let throttle =
+            same.map_or_else(|| Arc::new(Throttle::new(settings.limits.failures)), |same| Arc::clone(&same.throttle));
+        let issuers = Issuer::all(&settings, before.map_or(&[], |before| &before.issuers));
+        Some(Arc::new(Self { settings, issuers, memory, throttle }))
+    }
+
+    /// Revokes the identities that `new` does not accept.
+    pub(crate) fn revoke_except(&self, new: Option<&Self>) {
+        let stays =
+            |issuer: &Arc<Issuer>| new.is_some_and(|new| new.issuers.iter().any(|other| Arc::ptr_eq(other, issuer)));
+        self.issuers.iter().filter(|issuer| !stays(issuer)).for_each(|issuer| issuer.revoked.cancel());
+    }
+
+    /// The identity behind `bearer`, which `credentials` show.
+    pub(crate) fn authenticate<'a>(
+        self: Arc<Self>,
+        bearer: Bearer<'a>,
+        credentials: &Credentials<'a>,
+    ) -> Authentication<'a> {
+        let hash = TokenHash::of(bearer.expose(), credentials.endpoint);
+        let certificate = credentials.connection.certificate.as_deref();
+        if let Some(known) = self.memory.recall(&hash, certificate, SystemTime::now()) {
+            return Authentication::Ready(known);
+        }
+        let peer = Peer::of(&Principal::anonymous(), credentials.client);
+        self.verify(Shown { bearer, hash, endpoint: credentials.endpoint, certificate }, peer)
+    }
+
+    /// Verifies a token that is not remembered.
+    fn verify<'a>(self: Arc<Self>, shown: Shown<'a>, peer: Peer) -> Authentication<'a> {
+        let charge = match self.throttle.charge(&peer) {
+            Ok(charge) => charge,
+            Err(denial) => return Authentication::Ready(Err(denial)),
+        };
+        let denied = |denial| Authentication::Ready(Err(denial));
+        let jwt = match Jwt::read(shown.bearer.expose()) {
+            Ok(jwt) => jwt,
+            Err(denial) => return denied(denial),
+        };
+        // A token without issuer is not one of those whose signatures can be verified.
+        let named = jwt.as_ref().filter(|jwt| jwt.claims.peek("iss").is_some());
+        let Some(named) = named else {
+            let is_opaque = |issuer: &&Arc<Issuer>| matches!(issuer.verification, Verification::Introspection(_));
+            let issuers: Vec<_> = self.issuers.iter().filter(is_opaque).cloned().collect();
+            return Authentication::Pending(Box::pin(self.verify_by_asking(shown, issuers, charge)));
+        };
+        let issuer = json::text(&named.claims, "iss");
+        let issuer = issuer.and_then(|name| self.issuers.iter().find(|issuer| issuer.settings.issuer == name));
+        let Some(issuer) = issuer.cloned() else {
+            return denied(Denial::Invalid("the token's issuer is not accepted".into()));
+        };
+        match &issuer.verification {
+            Verification::Introspection(_) => {
+                Authentication::Pending(Box::pin(self.verify_by_asking(shown, vec![issuer], charge)))
+            }
+            Verification::Signature(keys) => {
+                let keys = Arc::clone(keys);
+                match jwt {
+                    Some(jwt) => self.verify_by_signature(shown, jwt, issuer, keys, (charge, peer)),
+                    None => denied(Denial::Invalid("the token is malformed".into())),
+                }
+            }
+        }
+    }
+
+    /// Verifies a token of `issuer` by its signature: at once, or when the issuer's keys have been read.
+    fn verify_by_signature<'a>(
+        self: Arc<Self>,
+        shown: Shown<'a>,
+        jwt: Jwt<'a>,
+        issuer: Arc<Issuer>,
+        keys: Arc<KeyStore>,
+        (mut charge, peer): (Charge, Peer),
+    ) -> Authentication<'a> {
+        let header = match jwt.header() {
+            Ok(header) if issuer.accepts(header.algorithm) => header,
+            Ok(_) => {
+                return Authentication::Ready(Err(Denial::Invalid("the token's algorithm is not accepted".into())));
+            }
+            Err(denial) => return Authentication::Ready(Err(denial)),
+        };
+        // Before the signature, so that tokens that cannot be meant for this server have the issuer not asked for keys.
+        let expires = match self.check(&jwt.claims, &issuer, shown.endpoint) {
+            Ok(Some(expires)) => expires,
+            Ok(None) => return Authentication::Ready(Err(Denial::Invalid("the token never expires".into()))),
+            Err(denial) => return Authentication::Ready(Err(denial)),
+        };
+        let lookup = keys.look_up(header.key.as_deref(), header.algorithm);
+        if let Lookup::Reading(attempt) = lookup {
+            // Clients whose tokens may be right wait for keys, however many there are.
+            charge.refund();
+            return Authentication::Pending(Box::pin(async move {
+                attempt.await;
+                let charge = self.throttle.charge(&peer)?;
+                let lookup = keys.found(header.key.as_deref(), header.algorithm);
+                self.with_keys(&shown, &jwt, &header, (&issuer, lookup), expires, charge)
+            }));
+        }
+        Authentication::Ready(self.with_keys(&shown, &jwt, &header, (&issuer, lookup), expires, charge))
+    }
+
+    fn with_keys(
+        &self,
+        shown: &Shown<'_>,
+        jwt: &Jwt<'_>,
+        header: &Header,
+        (issuer, lookup): (&Issuer, Lookup),
+        expires: SystemTime,
+        mut charge: Charge,
+    ) -> Result<Arc<Identity>, Denial> {
+        let keys: Arc<KeySet> = match lookup {
+            Lookup::Found(keys) => keys,
+            Lookup::Unknown => return Err(Denial::Invalid("the token is signed by an unknown key".into())),
+            Lookup::Unavailable | Lookup::Reading(_) => {
+                return Err(Denial::Unavailable("the token's issuer cannot be reached; try again later".into()));
+            }
+        };
+        let key = keys.find(header.key.as_deref(), header.algorithm);
+        if !key.is_some_and(|key| jwt.is_signed_by(key, header.algorithm)) {
+            self.memory.refuse(shown.hash);
+            return Err(wrong_signature());
+        }
+        let identity = self.accept(shown, &jwt.claims, issuer, (Some(expires), expires))?;
+        charge.refund();
+        Ok(identity)
+    }
+
+    /// Verifies a token by asking `issuers` about it, one after the other.
+    async fn verify_by_asking(
+        self: Arc<Self>,
+        shown: Shown<'_>,
+        issuers: Vec<Arc<Issuer>>,
+        mut charge: Charge,
+    ) -> Result<Arc<Identity>, Denial> {
+        let mut denial = Denial::Invalid("the token is not known".into());
+        for issuer in issuers {
+            let Verification::Introspection(introspection) = &issuer.verification else { continue };
+            match self.ask(&shown, &issuer, introspection).await {
+                Ok(Some(identity)) => {
+                    charge.refund();
+                    return Ok(identity);
+                }
+                Ok(None) => {}
+                // The issuer of the token may be one that has not answered.
+                Err(unavailable @ Denial::Unavailable(_)) => denial = unavailable,
+                Err(refused) => return Err(refused),
+            }
+        }
+        Err(denial)
+    }
+
+    /// The identity behind a token by its issuer's word; `None` if that does not know the token.
+    async fn ask(
+        &self,
+        shown: &Shown<'_>,
+        issuer: &Issuer,
+        introspection: &Arc<Introspection>,
+    ) -> Result<Option<Arc<Identity>>, Denial> {
+        let answer = introspection.ask(shown.bearer.expose(), shown.hash).await;
+        let unavailable = |_| Denial::Unavailable("the token's issuer cannot be asked; try again later".into());
+        let Some(claims) = answer.map_err(unavailable)? else { return Ok(None) };
+        if claims.peek("iss").is_some_and(|name| !name.is_str(&issuer.settings.issuer)) {
+            return Err(Denial::Invalid("the token's issuer is not accepted".into()));
+        }
+        let expires = self.check(&claims, issuer, shown.endpoint)?;
+        let again = SystemTime::now() + self.settings.limits.introspection;
+        // Without an expiry nothing else ends what is open, should the token be revoked.
+        let expires = expires.unwrap_or(again);
+        self.accept(shown, &claims, issuer, (Some(expires), expires.min(again))).map(Some)
+    }
+
+    /// Checks claims that are not verified yet, and returns when they expire.
+    fn check(&self, claims: &Json, issuer: &Issuer, endpoint: &str) -> Result<Option<SystemTime>, Denial> {
+        let identifier = self.settings.public_url.as_ref().map(|url| resource_url(url, endpoint));
+        let leeway = self.settings.limits.leeway;
+        let rules = Rules { issuer: &issuer.settings, endpoint: identifier.as_deref(), leeway, now: SystemTime::now() };
+        claims::check(claims, &rules)
+    }
+
+    /// Accepts verified and checked claims, and remembers their token until a time.
+    fn accept(
+        &self,
+        shown: &Shown<'_>,
+        claims: &Json,
+        issuer: &Issuer,
+        (expires, until): (Option<SystemTime>, SystemTime),
+    ) -> Result<Arc<Identity>, Denial> {
+        let binding: Binding = claims::binding(claims)?;
+        let validity = Validity { expires, revoked: issuer.revoked.clone() };
+        let identity = Arc::new(claims::identity(claims, &issuer.settings, validity)?);
+        if issuer.revoked.is_cancelled() {
+            // The configuration has changed meanwhile.
+            return Err(Denial::Unavailable("the issuers of tokens have changed; try again".into()));
+        }
+        self.memory.remember(shown.hash, Verified { identity: Arc::clone(&identity), binding, until });
+        if binding.is_met_by(shown.certificate) { Ok(identity) } else { Err(not_bound()) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

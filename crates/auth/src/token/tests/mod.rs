@@ -1,0 +1,233 @@
+//! Tokens of issuers on loopback, against the whole method.
+
+mod attacks;
+mod introspected;
+mod key_sets;
+
+use std::time::Duration;
+
+use fanlight_identity::ConnectionFacts;
+use fanlight_testkit::issuer::{Conduct, Issuer as FakeIssuer, Place, SigningKey, seconds_from_now};
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue};
+use serde_json::{Value, json as value};
+
+use super::*;
+
+const PUBLIC_URL: &str = "https://mcp.example.com";
+const AUDIENCE: &str = "https://mcp.example.com/mcp";
+
+/// An issuer with default settings.
+fn trusted(issuer: &FakeIssuer) -> IssuerSettings {
+    IssuerSettings {
+        issuer: issuer.url().to_owned(),
+        jwks_uri: None,
+        audience: Vec::new(),
+        algorithms: Vec::new(),
+        claims: ClaimPaths::default(),
+        require: Vec::new(),
+        introspection: None,
+    }
+}
+
+fn settings(issuers: Vec<IssuerSettings>) -> OAuthSettings {
+    // Wrong tokens of the tests are verified, however fast the tests are.
+    let limits = OAuthLimits { failures: 1_000_000, ..OAuthLimits::default() };
+    OAuthSettings { issuers, public_url: Some(PUBLIC_URL.to_owned()), limits }
+}
+
+fn tokens(settings: &OAuthSettings) -> Arc<Tokens> {
+    Tokens::after(None, Some(settings)).unwrap()
+}
+
+/// Shows a token to the endpoint `/mcp` over a connection.
+async fn show_over(tokens: &Arc<Tokens>, connection: &ConnectionFacts, token: &str) -> Result<Arc<Identity>, Denial> {
+    show_to(tokens, connection, "/mcp", token).await
+}
+
+async fn show_to(
+    tokens: &Arc<Tokens>,
+    connection: &ConnectionFacts,
+    endpoint: &str,
+    token: &str,
+) -> Result<Arc<Identity>, Denial> {
+    let field = HeaderValue::try_from(format!("Bearer {token}")).unwrap();
+    let headers = HeaderMap::from_iter([(AUTHORIZATION, field)]);
+    let client = connection.peer.map(|peer| peer.ip());
+    let credentials = Credentials { headers: &headers, connection, client, endpoint };
+    let bearer = Bearer::shown_in(&headers)?.expect("a token");
+    Arc::clone(tokens).authenticate(bearer, &credentials).outcome().await
+}
+
+/// Shows a token to the endpoint `/mcp`.
+async fn show(tokens: &Arc<Tokens>, token: &str) -> Result<Arc<Identity>, Denial> {
+    show_over(tokens, &ConnectionFacts::default(), token).await
+}
+
+/// Whether a token is known without anything being asked or verified.
+fn is_remembered(tokens: &Arc<Tokens>, token: &str) -> bool {
+    tokens.memory.recall(&TokenHash::of(token, "/mcp"), None, SystemTime::now()).is_some_and(|known| known.is_ok())
+}
+
+fn is_invalid(outcome: &Result<Arc<Identity>, Denial>) -> bool {
+    matches!(outcome, Err(Denial::Invalid(_)))
+}
+
+fn is_unavailable(outcome: &Result<Arc<Identity>, Denial>) -> bool {
+    matches!(outcome, Err(Denial::Unavailable(_)))
+}
+
+#[tokio::test]
+async fn token_of_a_trusted_issuer_is_an_identity() {
+    let issuer = FakeIssuer::start().await;
+    let tokens = tokens(&settings(vec![trusted(&issuer)]));
+    let mut claims = issuer.claims("ann", AUDIENCE, "mcp:read mcp:call");
+    claims["groups"] = value!(["agents"]);
+    let token = issuer.sign(&claims);
+    let ann = show(&tokens, &token).await.unwrap();
+    assert_eq!(ann.principal, Principal::named(issuer.url(), "ann"));
+    assert_eq!((&*ann.groups[0], &ann.scopes), ("agents", &fanlight_identity::Scopes::parse("mcp:read mcp:call")));
+    let expires = SystemTime::UNIX_EPOCH + Duration::from_secs(claims["exp"].as_u64().unwrap() + 30);
+    assert_eq!(ann.validity.expires, Some(expires));
+    let again = show(&tokens, &token).await.unwrap();
+    assert!(Arc::ptr_eq(&ann, &again), "a remembered token is not verified again");
+    assert_eq!((issuer.asked(Place::Metadata), issuer.asked(Place::Keys)), (1, 1));
+}
+
+#[tokio::test]
+async fn remembered_token_is_answered_at_once() {
+    let issuer = FakeIssuer::start().await;
+    let tokens = tokens(&settings(vec![trusted(&issuer)]));
+    let token = issuer.token("ann", AUDIENCE, "");
+    show(&tokens, &token).await.unwrap();
+    let headers = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::try_from(format!("Bearer {token}")).unwrap())]);
+    let connection = ConnectionFacts::default();
+    let credentials = Credentials { headers: &headers, connection: &connection, client: None, endpoint: "/mcp" };
+    let bearer = Bearer::shown_in(&headers).unwrap().unwrap();
+    let outcome = Arc::clone(&tokens).authenticate(bearer, &credentials);
+    assert!(matches!(outcome, Authentication::Ready(Ok(_))), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn all_safe_algorithms_are_verified() {
+    let issuer = FakeIssuer::start().await;
+    let tokens = tokens(&settings(vec![trusted(&issuer)]));
+    let makers = [SigningKey::rs256, SigningKey::es256, SigningKey::es384, SigningKey::eddsa];
+    makers.into_iter().for_each(|make| issuer.add_key(make));
+    issuer.add_key(SigningKey::rs256);
+    let keys: Vec<_> = makers.iter().map(|make| Arc::new(make(&format!("{make:p}")))).collect();
+    issuer.publish(keys.clone());
+    for key in &keys {
+        let claims = issuer.claims("ann", AUDIENCE, "");
+        let header = value!({ "alg": key.algorithm(), "kid": key.id() });
+        assert!(show(&tokens, &key.sign(&header, &claims)).await.is_ok(), "{}", key.algorithm());
+    }
+    let pss = keys[0].sign(&value!({ "alg": "PS256", "kid": keys[0].id() }), &issuer.claims("ann", AUDIENCE, ""));
+    assert!(show(&tokens, &pss).await.is_ok());
+}
+
+#[tokio::test]
+async fn same_subject_of_two_issuers_is_two_principals() {
+    let (one, other) = (FakeIssuer::start().await, FakeIssuer::start_with_path("/tenant").await);
+    let tokens = tokens(&settings(vec![trusted(&one), trusted(&other)]));
+    let ann = show(&tokens, &one.token("ann", AUDIENCE, "")).await.unwrap();
+    let namesake = show(&tokens, &other.token("ann", AUDIENCE, "")).await.unwrap();
+    assert_ne!(ann.principal, namesake.principal);
+}
+
+#[tokio::test]
+async fn token_for_one_endpoint_is_refused_at_others() {
+    let issuer = FakeIssuer::start().await;
+    let tokens = tokens(&settings(vec![trusted(&issuer)]));
+    let token = issuer.token("ann", AUDIENCE, "");
+    let connection = ConnectionFacts::default();
+    assert!(show(&tokens, &token).await.is_ok());
+    assert!(is_invalid(&show_to(&tokens, &connection, "/mcp/readers", &token).await));
+    let token = issuer.token("ann", "https://mcp.example.com/mcp/readers", "");
+    assert!(is_invalid(&show(&tokens, &token).await));
+    assert!(show_to(&tokens, &connection, "/mcp/readers", &token).await.is_ok());
+}
+
+#[tokio::test]
+async fn expired_token_is_forgotten() {
+    let issuer = FakeIssuer::start().await;
+    let mut settings = settings(vec![trusted(&issuer)]);
+    settings.limits.leeway = Duration::ZERO;
+    let tokens = tokens(&settings);
+    let mut claims = issuer.claims("ann", AUDIENCE, "");
+    claims["exp"] = value!(seconds_from_now(2));
+    let token = issuer.sign(&claims);
+    let identity = show(&tokens, &token).await.unwrap();
+    let rest = identity.validity.expires.unwrap().duration_since(SystemTime::now()).unwrap_or_default();
+    tokio::time::sleep(rest + Duration::from_millis(1)).await;
+    assert!(is_invalid(&show(&tokens, &token).await));
+}
+
+#[tokio::test]
+async fn wrong_tokens_of_one_peer_are_not_verified_above_its_budget() {
+    let issuer = FakeIssuer::start().await;
+    let mut settings = settings(vec![trusted(&issuer)]);
+    settings.limits.failures = 5;
+    let tokens = tokens(&settings);
+    let from = |last| ConnectionFacts { peer: Some(([10, 0, 0, last], 1).into()), ..ConnectionFacts::default() };
+    let (attacker, other) = (from(1), from(2));
+    let good = issuer.token("ann", AUDIENCE, "");
+    show_over(&tokens, &attacker, &good).await.unwrap();
+    let mut throttled = 0;
+    for number in 0..100 {
+        let token = format!("{}{number}", issuer.token("eve", AUDIENCE, ""));
+        match show_over(&tokens, &attacker, &token).await {
+            Err(Denial::Throttled { .. }) => throttled += 1,
+            outcome => assert!(is_invalid(&outcome), "{outcome:?}"),
+        }
+    }
+    assert!(throttled > 80, "{throttled}");
+    let new = issuer.token("ann", AUDIENCE, "");
+    assert!(matches!(show_over(&tokens, &attacker, &new).await, Err(Denial::Throttled { .. })));
+    assert!(show_over(&tokens, &attacker, &good).await.is_ok(), "what is remembered passes");
+    assert!(show_over(&tokens, &other, &new).await.is_ok(), "another peer is not concerned");
+}
+
+#[tokio::test]
+async fn many_right_tokens_of_one_peer_are_not_throttled() {
+    let issuer = FakeIssuer::start().await;
+    let mut settings = settings(vec![trusted(&issuer)]);
+    settings.limits.failures = 1;
+    let tokens = tokens(&settings);
+    let all: Vec<_> = (0..100).map(|number| issuer.token(&format!("user-{number}"), AUDIENCE, "")).collect();
+    let outcomes = futures_util::future::join_all(all.iter().map(|token| show(&tokens, token))).await;
+    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+    assert_eq!(issuer.asked(Place::Keys), 1);
+}
+
+#[tokio::test]
+async fn changed_settings_keep_issuers_that_stay_and_revoke_others() {
+    let (stays, goes) = (FakeIssuer::start().await, FakeIssuer::start().await);
+    let old = tokens(&settings(vec![trusted(&stays), trusted(&goes)]));
+    let (kept, lost) = (stays.token("ann", AUDIENCE, ""), goes.token("ben", AUDIENCE, ""));
+    let (ann, ben) = (show(&old, &kept).await.unwrap(), show(&old, &lost).await.unwrap());
+    let new = Tokens::after(Some(&old), Some(&settings(vec![trusted(&stays)]))).unwrap();
+    old.revoke_except(Some(&new));
+    assert!(!ann.validity.revoked.is_cancelled() && ben.validity.revoked.is_cancelled());
+    assert!(Arc::ptr_eq(&ann, &show(&new, &kept).await.unwrap()), "what is known is kept");
+    assert!(is_invalid(&show(&new, &lost).await));
+    assert!(show(&old, &lost).await.is_err(), "also where the old settings are still in use");
+    let another = stays.token("eve", AUDIENCE, "");
+    assert!(show(&new, &another).await.is_ok());
+    assert_eq!(stays.asked(Place::Keys), 1, "its keys are kept");
+    let restricted = IssuerSettings { require: vec![("sub".to_owned(), vec!["ben".to_owned()])], ..trusted(&stays) };
+    let newer = Tokens::after(Some(&new), Some(&settings(vec![restricted]))).unwrap();
+    new.revoke_except(Some(&newer));
+    assert!(ann.validity.revoked.is_cancelled() && is_invalid(&show(&newer, &kept).await));
+}
+
+#[tokio::test]
+async fn secrets_are_not_printed() {
+    let issuer = FakeIssuer::start().await;
+    let introspection = Some(introspected::asked(&issuer));
+    let tokens = tokens(&settings(vec![trusted(&issuer), IssuerSettings { introspection, ..trusted(&issuer) }]));
+    let token = issuer.token("ann", AUDIENCE, "");
+    let identity = show(&tokens, &token).await.unwrap();
+    let printed = format!("{tokens:?} {identity:?}");
+    assert!(!printed.contains(fanlight_testkit::issuer::CLIENT.1) && !printed.contains(&token), "{printed}");
+}

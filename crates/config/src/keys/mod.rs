@@ -1,0 +1,168 @@
+//! The file with keys of clients: a name, a digest and rights for each. `fanlight keys` writes it, and people may.
+
+mod edit;
+mod entry;
+mod values;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::files::{parse_first, read_text};
+use crate::option::Options as _;
+use crate::option::fields::Fields;
+use crate::option::reader::Reader;
+use crate::report::mask::Masked;
+use crate::report::problem::{ConfigErrors, Finding, Findings, Problem, Severity, quoted};
+use crate::syntax::source::{Source, Span, Syntax};
+use crate::syntax::tree::{Node, Value};
+use crate::{MAX_FILE_SIZE, MAX_KEY_FILE_SIZE, syntax, units};
+
+pub use edit::{with_key, without_keys};
+use entry::{Entry, KeyList};
+pub use values::{parse_moment, written as written_moment};
+
+/// A key of a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    /// The name of its clients, which is their principal.
+    pub name: String,
+    /// The SHA-256 digest of the key.
+    pub sha256: [u8; 32],
+    /// The groups of its clients.
+    pub groups: Vec<String>,
+    /// Their scopes; `None` for all.
+    pub scopes: Option<Vec<String>>,
+    /// When it expires, if it does.
+    pub expires: Option<SystemTime>,
+    /// The paths of the endpoints that it is for; `None` for all.
+    pub endpoints: Option<Vec<String>>,
+}
+
+/// The keys of a file.
+#[derive(Debug, Clone, Default)]
+pub struct Keys {
+    /// In the order of the file.
+    pub keys: Vec<Key>,
+    /// What its author may want to change.
+    pub warnings: Vec<Problem>,
+    /// The [`fingerprint`](crate::fingerprint) of what was read.
+    pub(crate) fingerprint: Option<u64>,
+}
+
+/// The file with keys that the first of these config files names, and `limits.authKeys`. The config file is checked, the
+/// keys are not read.
+///
+/// # Errors
+///
+/// Every error of the config file.
+pub fn key_file(
+    paths: &[PathBuf],
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Option<(PathBuf, usize)>, ConfigErrors> {
+    let Some(first) = paths.first() else { return Ok(None) };
+    let (text, _) = read_text(first, MAX_FILE_SIZE)?;
+    let config = parse_first(&text, first, env, true, &mut ())?.config;
+    let keys = config.auth.methods().and_then(|auth| auth.keys.as_ref());
+    Ok(keys.map(|keys| (PathBuf::from(&keys.file), config.limits.auth_keys)))
+}
+
+/// Reads a file with at most `most` keys.
+///
+/// # Errors
+///
+/// Every error of the file, or the one reason why it cannot be read.
+pub fn load_keys(path: &Path, most: usize) -> Result<Keys, ConfigErrors> {
+    if !path.exists() {
+        let help = "`fanlight keys new NAME` makes a key, and the file";
+        return Err(ConfigErrors::of_file(path, "there is no such file with keys".to_owned(), help));
+    }
+    let (text, fingerprint) = read_text(path, MAX_KEY_FILE_SIZE)?;
+    if text.len() > MAX_KEY_FILE_SIZE {
+        let message = format!("the file is larger than {}", units::format_size(MAX_KEY_FILE_SIZE));
+        return Err(ConfigErrors::of_file(path, message, "is this the right file?"));
+    }
+    let mut keys = parse_keys(&text, path, most)?;
+    keys.fingerprint = fingerprint;
+    keys.warnings.extend(writable_by_others(path));
+    Ok(keys)
+}
+
+/// Checks the text of a file with at most `most` keys. `origin` is its name in messages.
+///
+/// # Errors
+///
+/// Every error of the text.
+pub fn parse_keys(text: &str, origin: &Path, most: usize) -> Result<Keys, ConfigErrors> {
+    let source = Source::new(text);
+    let mut findings = Findings::default();
+    // A file without keys, such as a new one, need not say so.
+    let is_empty = source.text().lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
+    let root = if is_empty { None } else { syntax::parse(&source, Syntax::Yaml, &mut findings) };
+    let masked = Masked::of(root.as_ref(), KeyList::SECTION, &source, Syntax::Yaml);
+    let mut reader = Reader { root: KeyList::SECTION, source: &source, env: &|_| None, findings };
+    let keys = root.as_ref().map(|root| read(&mut reader, root, most)).unwrap_or_default();
+    let warnings = reader.findings.conclude(origin, &source, &masked)?;
+    Ok(Keys { keys, warnings, fingerprint: None })
+}
+
+fn read(reader: &mut Reader<'_>, root: &Node, most: usize) -> Vec<Key> {
+    let Some(fields) = Fields::open(reader, KeyList::SECTION, "the file", root) else { return Vec::new() };
+    let Some(list) = fields.get("keys") else { return Vec::new() };
+    let Value::List(items) = &list.value.value else {
+        reader.wrong_type("`keys`", &list.value, "a list", "write a `-` in front of each key");
+        return Vec::new();
+    };
+    if items.len() > most {
+        let message = format!("the file has {} keys, and `limits.authKeys` allows {most}", items.len());
+        reader.error(list.key_span, message, "remove expired keys, or raise the limit");
+        return Vec::new();
+    }
+    let mut known: HashMap<[u8; 32], Span> = HashMap::with_capacity(items.len());
+    let mut keys = Vec::with_capacity(items.len());
+    for item in items {
+        let Some(key) = read_key(reader, item) else { continue };
+        if let Some(earlier) = known.insert(key.sha256, item.span) {
+            let finding = Finding::error(item.span, format!("the key of {} is there twice", quoted(&key.name)));
+            reader.findings.push(finding.help("keep one of the two entries").first_at(earlier));
+        }
+        keys.push(key);
+    }
+    keys
+}
+
+fn read_key(reader: &mut Reader<'_>, node: &Node) -> Option<Key> {
+    let fields = Fields::open(reader, Entry::SECTION, "an entry of `keys`", node)?;
+    let Entry { name, sha256, groups, scopes, expires, endpoints } = fields.read(reader);
+    let mut is_complete = true;
+    for option in ["name", "sha256"] {
+        if fields.get(option).is_none() {
+            let help = "`fanlight keys new NAME` writes entries";
+            reader.error(node.span, format!("`{option}` is missing in an entry of `keys`"), help);
+            is_complete = false;
+        }
+    }
+    is_complete.then_some(Key { name, sha256, groups, scopes, expires, endpoints })
+}
+
+/// Who may write the file may let clients in.
+fn writable_by_others(path: &Path) -> Option<Problem> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = std::fs::metadata(path).ok()?.permissions().mode();
+        (mode & 0o022 != 0).then(|| Problem {
+            severity: Severity::Warning,
+            file: path.to_owned(),
+            position: None,
+            message: "other users of this machine can add keys to this file".to_owned(),
+            help: Some("take their right to write it away: `chmod go-w`".to_owned()),
+            excerpt: None,
+        })
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = (path, Severity::Warning);
+        None
+    }
+}

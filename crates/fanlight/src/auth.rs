@@ -1,0 +1,83 @@
+//! How clients over HTTP are authenticated, as the configuration says: at the start, and after each change of it or of the
+//! files that it names.
+
+mod oauth;
+
+use std::sync::Arc;
+
+use fanlight_auth::{
+    Authenticator, CertificateName, CertificateSettings, Grant, KeySettings, NewKey, ProxySettings, Settings,
+    SocketSettings, key_digest,
+};
+use fanlight_config::{Auth, Config, Key, Proxy};
+use http::HeaderName;
+
+use crate::failure::Failure;
+use crate::reload::Unusable;
+use crate::wiring;
+
+/// What tells clients apart at the start.
+pub(crate) fn authenticator(config: &Config) -> Result<Arc<Authenticator>, Failure> {
+    let settings = settings(config).map_err(|unusable| wiring::failure(&unusable))?;
+    Ok(Arc::new(Authenticator::new(settings.as_ref())))
+}
+
+/// A key that has just been made, and what accepts that alone: for a gateway that serves one command, which others on this
+/// machine must not use.
+pub(crate) fn for_one_client() -> Result<(String, Arc<Authenticator>), Failure> {
+    let key = NewKey::make().ok_or_else(|| Failure::other("the system has no random numbers"))?;
+    let own = KeySettings {
+        name: "fanlight".to_owned(),
+        digest: key_digest(key.text()),
+        expires: None,
+        grant: Grant::default(),
+        endpoints: None,
+    };
+    let settings = Settings { keys: Some(vec![own]), ..Settings::default() };
+    Ok((key.text().to_owned(), Arc::new(Authenticator::new(Some(&settings)))))
+}
+
+/// The methods of `config`; `None` if clients are not authenticated.
+pub(crate) fn settings(config: &Config) -> Result<Option<Settings>, Unusable> {
+    config.auth.methods().map(|auth| methods(config, auth)).transpose()
+}
+
+fn methods(config: &Config, auth: &Auth) -> Result<Settings, Unusable> {
+    Ok(Settings {
+        oauth: oauth::settings(config, &auth.oauth)?,
+        keys: auth.keys.as_ref().map(|file| file.keys.iter().map(key).collect()),
+        certificates: auth.certificates.as_ref().map(|certificates| CertificateSettings {
+            principal: match certificates.principal {
+                fanlight_config::CertificateName::SanUri => CertificateName::SanUri,
+                fanlight_config::CertificateName::SanDns => CertificateName::SanDns,
+                fanlight_config::CertificateName::Subject => CertificateName::Subject,
+            },
+            grant: Grant { groups: certificates.groups.clone(), scopes: certificates.scopes.clone() },
+        }),
+        proxy: auth.proxy.as_ref().map(proxy).transpose()?,
+        socket: auth.socket.as_ref().map(|socket| SocketSettings { scopes: socket.scopes.clone() }),
+    })
+}
+
+fn key(key: &Key) -> KeySettings {
+    KeySettings {
+        name: key.name.clone(),
+        digest: key.sha256,
+        expires: key.expires,
+        grant: Grant { groups: key.groups.clone(), scopes: key.scopes.clone() },
+        endpoints: key.endpoints.clone(),
+    }
+}
+
+fn proxy(proxy: &Proxy) -> Result<ProxySettings, Unusable> {
+    let name = |name: &String| {
+        let wrong = |_| Unusable::Other(format!("`auth.proxy` names {name:?}, which cannot be the name of a header"));
+        HeaderName::try_from(name).map_err(wrong)
+    };
+    Ok(ProxySettings {
+        header: name(&proxy.header)?,
+        groups: proxy.groups.as_ref().map(name).transpose()?,
+        from: proxy.from.clone(),
+        scopes: proxy.scopes.clone(),
+    })
+}

@@ -1,0 +1,78 @@
+//! Which access tokens are accepted, as the configuration says.
+
+use fanlight_auth::{Algorithm, ClaimPaths, IntrospectionSettings, IssuerSettings, OAuthLimits, OAuthSettings};
+use fanlight_config::{Config, Introspection, Issuer};
+use fanlight_settings::Secret;
+
+use crate::reload::Unusable;
+
+/// The access tokens that `config` accepts from these issuers; `None` if there are none.
+pub(super) fn settings(config: &Config, issuers: &[Issuer]) -> Result<Option<OAuthSettings>, Unusable> {
+    if issuers.is_empty() {
+        return Ok(None);
+    }
+    if let Some(issuer) = issuers.iter().find(|issuer| issuer.audience.is_empty() && config.public_url.is_none()) {
+        return Err(Unusable::Other(format!(
+            "tokens of {} are for no audience: set `publicUrl` to the URL under which clients reach Fanlight, or `audience` \
+             of the issuer",
+            issuer.issuer
+        )));
+    }
+    let (limits, timeouts) = (&config.limits, &config.timeouts);
+    Ok(Some(OAuthSettings {
+        issuers: issuers.iter().map(issuer).collect(),
+        public_url: config.public_url.clone(),
+        limits: OAuthLimits {
+            tokens: limits.tokens,
+            failures: limits.auth_failures,
+            introspections: limits.introspections,
+            answer: limits.issuer_answer,
+            keys: limits.issuer_keys,
+            request: timeouts.issuer,
+            refresh: timeouts.issuer_keys,
+            stale: timeouts.issuer_keys_stale,
+            unknown_key: timeouts.unknown_key,
+            introspection: timeouts.introspection,
+            leeway: timeouts.token_leeway,
+        },
+    }))
+}
+
+fn issuer(issuer: &Issuer) -> IssuerSettings {
+    let claims = &issuer.claims;
+    IssuerSettings {
+        issuer: issuer.issuer.clone(),
+        jwks_uri: issuer.jwks_uri.clone(),
+        audience: issuer.audience.clone(),
+        algorithms: issuer.algorithms.iter().copied().map(algorithm).collect(),
+        claims: ClaimPaths {
+            principal: claims.principal.clone(),
+            groups: claims.groups.clone(),
+            scopes: claims.scopes.clone(),
+        },
+        require: issuer.require.clone(),
+        introspection: issuer.introspection.as_ref().map(introspection),
+    }
+}
+
+fn introspection(introspection: &Introspection) -> IntrospectionSettings {
+    IntrospectionSettings {
+        endpoint: introspection.endpoint.clone(),
+        client_id: introspection.client_id.clone(),
+        client_secret: introspection.client_secret.clone().unwrap_or_else(|| Secret::new("")),
+    }
+}
+
+fn algorithm(algorithm: fanlight_config::Algorithm) -> Algorithm {
+    match algorithm {
+        fanlight_config::Algorithm::Rs256 => Algorithm::Rs256,
+        fanlight_config::Algorithm::Rs384 => Algorithm::Rs384,
+        fanlight_config::Algorithm::Rs512 => Algorithm::Rs512,
+        fanlight_config::Algorithm::Ps256 => Algorithm::Ps256,
+        fanlight_config::Algorithm::Ps384 => Algorithm::Ps384,
+        fanlight_config::Algorithm::Ps512 => Algorithm::Ps512,
+        fanlight_config::Algorithm::Es256 => Algorithm::Es256,
+        fanlight_config::Algorithm::Es384 => Algorithm::Es384,
+        fanlight_config::Algorithm::EdDsa => Algorithm::EdDsa,
+    }
+}

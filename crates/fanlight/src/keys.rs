@@ -1,0 +1,215 @@
+//! `fanlight keys`: makes, lists and revokes keys of clients, in the file that `auth.keys` names. A running gateway takes the
+//! changed file up by itself.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use fanlight_auth::{NewKey, key_digest};
+use fanlight_config::{
+    Config, Key, key_file, load_keys, parse_keys, parse_moment, with_key, without_keys, written_moment,
+};
+use serde_json::json;
+
+use crate::cli::{CommonArgs, KeyFileArgs, KeysCommand, NewKeyArgs};
+use crate::failure::Failure;
+use crate::inspect::{print_table, table};
+use crate::out::{self, complain, say};
+use crate::reload::Unusable;
+use crate::wiring;
+
+/// Runs one of the commands.
+pub(crate) fn keys(command: &KeysCommand, common: &CommonArgs) -> Result<(), Failure> {
+    match command {
+        KeysCommand::New(args) => new(args, common),
+        KeysCommand::List { json, file } => list(&KeyFile::find(file, common)?, *json),
+        KeysCommand::Revoke { name, sha256, file } => revoke(&KeyFile::find(file, common)?, name, sha256.as_deref()),
+    }
+}
+
+/// Prints a key on standard output, and on standard error what becomes of it.
+fn new(args: &NewKeyArgs, common: &CommonArgs) -> Result<(), Failure> {
+    let file = if args.print { None } else { Some(KeyFile::find(&args.file, common)?) };
+    let secret = NewKey::make().ok_or_else(|| Failure::other("the system has no random numbers"))?;
+    let some = |list: &Vec<String>| (!list.is_empty()).then(|| list.clone());
+    let expires = match args.expires.as_deref() {
+        None | Some("never") => None,
+        Some(text) => Some(parse_moment(text, SystemTime::now()).ok_or_else(|| {
+            let help = "write how long it lasts, such as 90d or 12h, a day in UTC such as 2027-01-31, or never";
+            Failure::usage(format!("{text:?} is not a time at which a key can expire: {help}"))
+        })?),
+    };
+    if expires.is_some_and(|expires| expires <= SystemTime::now()) {
+        return Err(Failure::usage("the key would have expired already"));
+    }
+    let key = Key {
+        name: args.name.clone(),
+        sha256: key_digest(secret.text()),
+        groups: args.groups.clone(),
+        scopes: some(&args.scopes),
+        expires,
+        endpoints: some(&args.endpoints),
+    };
+    let entry = key.entry("  ");
+    // What a person has mistyped is found before the key exists.
+    parse_keys(&format!("keys:\n{entry}"), Path::new("the new key"), usize::MAX)
+        .map_err(|errors| Failure::usage(errors.render(false)))?;
+    let Some(file) = file else {
+        complain(&format!("keys:\n{entry}"));
+        say!("{}", secret.text());
+        return Ok(());
+    };
+    file.change(|text| {
+        let by_hand = || {
+            let shown = file.path.display();
+            Failure::other(format!("{shown} is written in another form than a list with `-`: add this to it\n{entry}"))
+        };
+        let text = with_key(text, &key).map_err(|errors| wiring::failure(&Unusable::Errors(errors)))?;
+        text.ok_or_else(by_hand)
+    })?;
+    complain(&format!(
+        "added to {}:\n{entry}the key, which is not kept and will not be shown again:\n",
+        file.path.display()
+    ));
+    say!("{}", secret.text());
+    Ok(())
+}
+
+fn list(file: &KeyFile, as_json: bool) -> Result<(), Failure> {
+    let keys = load_keys(&file.path, file.most).map_err(|errors| wiring::failure(&Unusable::Errors(errors)))?.keys;
+    let now = SystemTime::now();
+    let has_expired = |key: &Key| key.expires.is_some_and(|expires| expires <= now);
+    if as_json {
+        let entry = |key: &Key| {
+            json!({
+                "name": key.name,
+                "sha256": key.digest(),
+                "groups": key.groups,
+                "scopes": key.scopes,
+                "endpoints": key.endpoints,
+                "expires": key.expires.map(written_moment),
+                "expired": has_expired(key),
+            })
+        };
+        let keys: Vec<_> = keys.iter().map(entry).collect();
+        out::json(&format!("{:#}", json!(keys)));
+        return Ok(());
+    }
+    if keys.is_empty() {
+        say!("{}: no keys; `fanlight keys new NAME` makes one", file.path.display());
+        return Ok(());
+    }
+    let mut table = table(&["NAME", "SHA256", "GROUPS", "SCOPES", "ENDPOINTS", "EXPIRES"]);
+    let all = |list: &Option<Vec<String>>| list.as_ref().map_or_else(|| "all".to_owned(), |list| list.join(" "));
+    for key in &keys {
+        let expires = match key.expires {
+            None => "never".to_owned(),
+            Some(expires) if has_expired(key) => format!("{} (expired)", written_moment(expires)),
+            Some(expires) => written_moment(expires),
+        };
+        let digest = key.digest().chars().take(12).collect();
+        table.add_row(vec![
+            key.name.clone(),
+            digest,
+            key.groups.join(" "),
+            all(&key.scopes),
+            all(&key.endpoints),
+            expires,
+        ]);
+    }
+    print_table(&table);
+    Ok(())
+}
+
+/// Removes the keys of this name; with the beginning of a digest, only those that it fits.
+fn revoke(file: &KeyFile, name: &str, digest: Option<&str>) -> Result<(), Failure> {
+    let digest = digest.map(str::to_ascii_lowercase);
+    let is_gone = |key: &Key| key.name == name && digest.as_ref().is_none_or(|digest| key.digest().starts_with(digest));
+    let mut count = 0;
+    file.change(|text| {
+        let (text, gone) = without_keys(text, &is_gone).map_err(|errors| wiring::failure(&Unusable::Errors(errors)))?;
+        count = gone;
+        if gone == 0 {
+            let which = if digest.is_some() { "with this name and digest" } else { "with this name" };
+            return Err(Failure::not_found(format!("{} has no key {which}", file.path.display())));
+        }
+        text.ok_or_else(|| {
+            let shown = file.path.display();
+            Failure::other(format!("{shown} is written in another form than a list with `-`: remove the key from it"))
+        })
+    })?;
+    say!("{count} {} of {name} revoked in {}", if count == 1 { "key" } else { "keys" }, file.path.display());
+    Ok(())
+}
+
+/// The file with keys.
+struct KeyFile {
+    path: PathBuf,
+    /// Most keys in it.
+    most: usize,
+}
+
+impl KeyFile {
+    /// The file that the command line names, or the configuration.
+    fn find(args: &KeyFileArgs, common: &CommonArgs) -> Result<Self, Failure> {
+        if let Some(path) = &args.file {
+            return Ok(Self { path: path.clone(), most: Config::default().limits.auth_keys });
+        }
+        let env = |name: &str| std::env::var(name).ok();
+        let paths = wiring::paths(common).unwrap_or_default();
+        let found = key_file(&paths, &env).map_err(|errors| wiring::failure(&Unusable::Errors(errors)))?;
+        let (path, most) = found.ok_or_else(|| {
+            let why =
+                if paths.is_empty() { "there is no configuration" } else { "the configuration has no `auth.keys`" };
+            Failure::usage(format!(
+                "{why}: add `auth: {{keys: {{file: keys.yaml}}}}` to it, or name the file with --file"
+            ))
+        })?;
+        Ok(Self { path, most })
+    }
+
+    /// Replaces the text of the file by what `change` makes of it, as a whole or not at all. A new file can be read by its
+    /// owner alone; an existing one keeps its owner and mode.
+    fn change(&self, change: impl FnOnce(&str) -> Result<String, Failure>) -> Result<(), Failure> {
+        let cannot = |what: &str, error: std::io::Error| {
+            Failure::other(format!("cannot {what} {}: {error}", self.path.display()))
+        };
+        // The file itself where the name is that of a link to it.
+        let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        // Two commands at the same time would each lose what the other has changed.
+        let lock = File::open(folder).map_err(|error| cannot("write", error))?;
+        lock.lock().map_err(|error| cannot("lock the folder of", error))?;
+        let before = match fs::read_to_string(&path) {
+            Ok(text) => Some(text),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(cannot("read", error)),
+        };
+        let text = change(before.as_deref().unwrap_or_default())?;
+        parse_keys(&text, &self.path, self.most).map_err(|errors| wiring::failure(&Unusable::Errors(errors)))?;
+        let mut new = tempfile::NamedTempFile::new_in(folder).map_err(|error| cannot("write", error))?;
+        new.write_all(text.as_bytes()).map_err(|error| cannot("write", error))?;
+        if before.is_some() {
+            keep_owner_and_mode(&path, new.path()).map_err(|error| cannot("keep the owner of", error))?;
+        }
+        new.as_file().sync_all().map_err(|error| cannot("write", error))?;
+        new.persist(&path).map_err(|error| cannot("replace", error.error))?;
+        Ok(())
+    }
+}
+
+#[cfg(unix)]
+fn keep_owner_and_mode(old: &Path, new: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::{MetadataExt as _, chown};
+    let (old, made) = (fs::metadata(old)?, fs::metadata(new)?);
+    if (old.uid(), old.gid()) != (made.uid(), made.gid()) {
+        chown(new, Some(old.uid()), Some(old.gid()))?;
+    }
+    fs::set_permissions(new, old.permissions())
+}
+
+#[cfg(not(unix))]
+fn keep_owner_and_mode(old: &Path, new: &Path) -> std::io::Result<()> {
+    fs::set_permissions(new, fs::metadata(old)?.permissions())
+}

@@ -1,0 +1,119 @@
+//! `WWW-Authenticate`: how a client learns which credentials a request needs, and where it gets them.
+//!
+//! Source: RFC 6750, 3; RFC 9728, 5.1; 2026-07-28 basic/authorization, Error Handling.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use http::HeaderValue;
+
+/// A scope that refresh tokens need and no resource does (2026-07-28 basic/authorization, Refresh Tokens).
+const OFFLINE_ACCESS: &str = "offline_access";
+
+/// A challenge to show a bearer token.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Challenge<'a> {
+    /// What was wrong with the one that was shown, and a text that explains it.
+    pub(crate) error: Option<(&'static str, &'a str)>,
+    /// The scopes that the request needs.
+    pub(crate) scopes: &'a [Arc<str>],
+    /// Where the metadata of the resource are.
+    pub(crate) metadata: Option<&'a str>,
+}
+
+impl Challenge<'_> {
+    /// The value of the header field.
+    pub(crate) fn to_value(self) -> HeaderValue {
+        let mut text = String::from("Bearer");
+        let mut separator = " ";
+        let mut add = |name: &str, value: &str| {
+            // Writing to a string does not fail.
+            let _ = write!(text, "{separator}{name}=\"{}\"", quoted(value));
+            separator = ", ";
+        };
+        if let Some((error, description)) = self.error {
+            add("error", error);
+            add("error_description", &plain(description));
+        }
+        let scopes = joined(self.scopes);
+        if !scopes.is_empty() {
+            add("scope", &scopes);
+        }
+        if let Some(metadata) = self.metadata {
+            add("resource_metadata", metadata);
+        }
+        HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("Bearer"))
+    }
+}
+
+/// A list of scopes as OAuth writes it. What cannot be a scope (RFC 6749, 3.3) is left out.
+pub(crate) fn joined(scopes: &[Arc<str>]) -> String {
+    let is_token = |scope: &str| !scope.is_empty() && scope.bytes().all(|byte| is_plain(byte) && byte != b' ');
+    let scopes = scopes.iter().map(AsRef::as_ref).filter(|scope| is_token(scope) && *scope != OFFLINE_ACCESS);
+    scopes.collect::<Vec<_>>().join(" ")
+}
+
+/// The content of a quoted string (RFC 9110, 5.6.4), of which line breaks and the like are dropped.
+fn quoted(value: &str) -> String {
+    let mut quoted = String::with_capacity(value.len());
+    for c in value.chars().filter(|c| matches!(c, ' '..='~')) {
+        if matches!(c, '"' | '\\') {
+            quoted.push('\\');
+        }
+        quoted.push(c);
+    }
+    quoted
+}
+
+/// A text in the characters that a description may have (RFC 6750, 3).
+fn plain(text: &str) -> String {
+    let character = |c: char| match c {
+        '"' => '\'',
+        c if u8::try_from(c).is_ok_and(is_plain) => c,
+        _ => '?',
+    };
+    text.chars().map(character).collect()
+}
+
+/// `%x20-21 / %x23-5B / %x5D-7E`
+fn is_plain(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scopes(names: &[&str]) -> Vec<Arc<str>> {
+        names.iter().map(|name| Arc::from(*name)).collect()
+    }
+
+    #[test]
+    fn challenge_names_error_scopes_and_metadata() {
+        let scopes = scopes(&["mcp:read", "offline_access", "mcp:call"]);
+        let metadata = Some("https://a.example/.well-known/oauth-protected-resource/mcp");
+        let error = Some(("invalid_token", "the token has expired"));
+        assert_eq!(
+            Challenge { error, scopes: &scopes, metadata }.to_value(),
+            "Bearer error=\"invalid_token\", error_description=\"the token has expired\", scope=\"mcp:read mcp:call\", \
+             resource_metadata=\"https://a.example/.well-known/oauth-protected-resource/mcp\""
+        );
+        assert_eq!(Challenge::default().to_value(), "Bearer");
+        assert_eq!(
+            Challenge { scopes: &scopes, ..Challenge::default() }.to_value(),
+            "Bearer scope=\"mcp:read mcp:call\""
+        );
+    }
+
+    #[test]
+    fn challenge_has_no_field_of_its_values() {
+        let error = Some(("invalid_token", "a\" , error=\"none\\\r\nSet-Cookie: x é"));
+        let scopes = scopes(&["a\" x=\"", "b c", "", "d\\", "e\r\nf", "g"]);
+        let metadata = Some("https://a.example/\"\r\n\\");
+        assert_eq!(
+            Challenge { error, scopes: &scopes, metadata }.to_value(),
+            "Bearer error=\"invalid_token\", error_description=\"a' , error='none???Set-Cookie: x ?\", scope=\"g\", \
+             resource_metadata=\"https://a.example/\\\"\\\\\""
+        );
+    }
+}

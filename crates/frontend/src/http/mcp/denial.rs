@@ -1,0 +1,165 @@
+//! What a request without an identity gets, and one whose identity may not do what it asks for.
+//!
+//! Nothing here depends on whether something is served at a path: before a client is authenticated it does not learn
+//! which endpoints there are, but from their metadata where these are public.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fanlight_canonical::Core;
+use fanlight_identity::{Denial, resource_url};
+use fanlight_protocol::{Json, Method as McpMethod, RpcError, code, partial};
+use http::header::{EXPECT, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, Method, Response, StatusCode};
+use hyper::body::Incoming;
+
+use super::super::arrived::Arrived;
+use super::super::challenge::Challenge;
+use super::super::fields::{AUTHORIZATION, Field};
+use super::super::reply::{Refusal, ReplyBody};
+use super::super::{body, page};
+use super::Endpoint;
+use crate::ingress::Destination;
+use crate::protection::{Operation, ScopePolicy};
+
+/// The most bytes of a body in which the id of a denied request is looked for.
+const ID_WITHIN: usize = 4 << 10;
+
+impl<C: Core> Endpoint<C> {
+    /// Answers a request that has no identity.
+    pub(super) async fn deny(
+        &self,
+        denial: &Denial,
+        arrived: &Arrived<'_>,
+        destination: &Destination<'_>,
+        body: &mut Incoming,
+    ) -> Response<ReplyBody> {
+        tracing::debug!(reason = %denial, "request denied");
+        let status = status(denial);
+        let mut response = if page::is_wanted(arrived.head) && status.is_client_error() {
+            let (protection, guard) = (self.settings.protection.load(), self.settings.guard.load());
+            let url = guard.public_url().map(|url| resource_url(url.as_str(), destination.resource));
+            page::of_denied(status, denial, url.as_deref(), protection.authorization_servers())
+        } else {
+            let id = self.id_of_denied(arrived, body).await;
+            Refusal::new(status, error(denial)).of_request(id).into_response()
+        };
+        let headers = response.headers_mut();
+        if let Some(challenge) = self.challenge(denial, arrived, destination) {
+            headers.insert(WWW_AUTHENTICATE, challenge);
+        }
+        if let Denial::Throttled { retry_after } = denial {
+            headers.insert(RETRY_AFTER, whole_seconds(*retry_after).into());
+        }
+        response
+    }
+
+    /// Refuses a request in which the field `name` is there more than once.
+    pub(super) async fn refuse_ambiguous(
+        &self,
+        name: &str,
+        arrived: &Arrived<'_>,
+        destination: &Destination<'_>,
+        body: &mut Incoming,
+    ) -> Response<ReplyBody> {
+        let message = format!("{name} is there more than once");
+        if name == AUTHORIZATION {
+            return self.deny(&Denial::Malformed(message.into()), arrived, destination, body).await;
+        }
+        Refusal::invalid(StatusCode::BAD_REQUEST, message).into_response()
+    }
+
+    /// The id of the request in a body that is not read further than that needs.
+    async fn id_of_denied(&self, arrived: &Arrived<'_>, body: &mut Incoming) -> Option<Json> {
+        // A client that waits for "100 Continue" sends its body only if it is wanted.
+        if arrived.head.method != Method::POST || arrived.head.headers.contains_key(EXPECT) {
+            return None;
+        }
+        let time = self.settings.body_timeout.min(self.settings.refused_body.0);
+        partial::id_in_head(&body::beginning(body, ID_WITHIN, time, arrived.active).await)
+    }
+
+    /// The response to a request that is refused, with the challenge for one that needs further scopes.
+    pub(super) fn refused(&self, refusal: Box<Refusal>, destination: &Destination<'_>) -> Response<ReplyBody> {
+        let Some(required) = refusal.required_scopes() else { return refusal.into_response() };
+        let metadata = self.metadata_url(destination);
+        let error = Some(("insufficient_scope", refusal.message()));
+        let challenge = Challenge { error, scopes: required, metadata: metadata.as_deref() }.to_value();
+        let mut response = refusal.into_response();
+        response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+        response
+    }
+
+    fn metadata_url(&self, destination: &Destination<'_>) -> Option<String> {
+        let guard = self.settings.guard.load();
+        self.settings.protection.load().metadata_url(guard.public_url(), destination.resource)
+    }
+
+    fn challenge(&self, denial: &Denial, arrived: &Arrived<'_>, destination: &Destination<'_>) -> Option<HeaderValue> {
+        let (description, metadata) = (denial.to_string(), self.metadata_url(destination));
+        let scopes = match denial {
+            // Keys have their scopes from the start.
+            Denial::Missing | Denial::Invalid(_) if metadata.is_some() => {
+                wanted_scopes(self.settings.protection.load().scopes_at(destination.path), arrived)
+            }
+            _ => Vec::new(),
+        };
+        let error = match denial {
+            Denial::Missing => None,
+            Denial::Invalid(_) => Some(("invalid_token", description.as_str())),
+            Denial::Malformed(_) => Some(("invalid_request", description.as_str())),
+            Denial::Forbidden(_) | Denial::Throttled { .. } | Denial::Unavailable(_) => return None,
+        };
+        Some(Challenge { error, scopes: &scopes, metadata: metadata.as_deref() }.to_value())
+    }
+}
+
+fn status(denial: &Denial) -> StatusCode {
+    match denial {
+        Denial::Missing | Denial::Invalid(_) => StatusCode::UNAUTHORIZED,
+        Denial::Malformed(_) => StatusCode::BAD_REQUEST,
+        Denial::Forbidden(_) => StatusCode::FORBIDDEN,
+        Denial::Throttled { .. } => StatusCode::TOO_MANY_REQUESTS,
+        Denial::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+fn error(denial: &Denial) -> RpcError {
+    let code = match denial {
+        Denial::Missing | Denial::Invalid(_) | Denial::Throttled { .. } => code::NOT_AUTHENTICATED,
+        Denial::Malformed(_) => code::INVALID_REQUEST,
+        Denial::Forbidden(_) => code::NOT_PERMITTED,
+        Denial::Unavailable(_) => code::INTERNAL,
+    };
+    RpcError::new(code, denial.to_string())
+}
+
+/// The scopes that a client is to ask for: those of its operation, if its headers name that, else those for the usual
+/// work. A hint: what is enforced is decided by the body.
+fn wanted_scopes(scopes: &ScopePolicy, arrived: &Arrived<'_>) -> Vec<Arc<str>> {
+    let text = |field: Field<'_>| field.only().ok().flatten().map(|(_, text)| text.to_owned());
+    let required = match text(arrived.fields.method).map(|method| McpMethod::from_name(&method)) {
+        Some(McpMethod::CallTool) => {
+            scopes.required(Operation::Tool(&[text(arrived.fields.name).unwrap_or_default().as_str()]))
+        }
+        Some(method) => scopes.required(Operation::of(&method)),
+        None => Vec::new(),
+    };
+    if required.is_empty() { scopes.usual() } else { required }
+}
+
+/// Whole seconds, at least one.
+fn whole_seconds(time: Duration) -> u64 {
+    (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_is_never_too_early() {
+        let seconds = [0, 1, 999, 1000, 1001].map(|millis| whole_seconds(Duration::from_millis(millis)));
+        assert_eq!(seconds, [1, 1, 1, 1, 2]);
+    }
+}

@@ -1,0 +1,104 @@
+//! Protected resource metadata, by which clients find the authorization servers of an endpoint. A public document: it is
+//! served without credentials, to pages of every origin, and made from the configuration alone.
+//!
+//! Source: RFC 9728, 2 and 3; 2026-07-28 basic/authorization/authorization-server-discovery.
+
+use fanlight_canonical::Core;
+use fanlight_identity::resource_url;
+use fanlight_protocol::json::{ArrayBuilder, Chunks, ObjectBuilder};
+use fanlight_protocol::{Json, RpcError, code};
+use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderValue, Method, Response, StatusCode};
+
+use super::super::challenge::joined;
+use super::super::cors;
+use super::super::reply::{self, Refusal, ReplyBody};
+use super::Endpoint;
+use crate::protection::{Protection, WELL_KNOWN};
+
+/// The paths of documents about the host (RFC 8615), of which there is but the metadata.
+pub(super) const PREFIX: &str = "/.well-known/";
+const METHODS: &str = "GET, HEAD, OPTIONS";
+/// Short, so that clients soon notice another authorization server.
+const MAX_AGE: &str = "public, max-age=60";
+
+impl<C: Core> Endpoint<C> {
+    /// Answers a request for a document about the host.
+    pub(super) fn well_known(&self, head: &Parts) -> Response<ReplyBody> {
+        let mut response = match head.method {
+            Method::GET | Method::HEAD => self.metadata(head),
+            Method::OPTIONS => cors::preflight(&head.headers, METHODS),
+            _ => Refusal::method(METHODS).into_response(),
+        };
+        // Without it a page could not tell "not found" from a failure.
+        response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+        response
+    }
+
+    fn metadata(&self, head: &Parts) -> Response<ReplyBody> {
+        let protection = self.settings.protection.load();
+        let suffix = head.uri.path().strip_prefix(WELL_KNOWN);
+        let suffix = suffix.filter(|suffix| suffix.is_empty() || suffix.starts_with('/'));
+        let guard = self.settings.guard.load();
+        let resource = suffix.and_then(|path| self.resource_at(path));
+        let found = resource.zip(guard.public_url()).and_then(|((resource, endpoint), public_url)| {
+            document(&protection, &resource_url(public_url.as_str(), &resource), &endpoint)
+        });
+        let Some(document) = found else {
+            let error = RpcError::new(code::INVALID_REQUEST, "nothing is served here");
+            return Refusal::new(StatusCode::NOT_FOUND, error).into_response();
+        };
+        let mut text = Chunks::default();
+        text.push(document.into_bytes());
+        let (len, mut response) = (text.len(), reply::json(StatusCode::OK, text));
+        if head.method == Method::HEAD {
+            response = reply::empty(StatusCode::OK);
+            response.headers_mut().insert(CONTENT_LENGTH, len.into());
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static(MAX_AGE));
+        response
+    }
+
+    /// The paths of the resource and of the endpoint that the metadata at `path` are about: the root form is the default
+    /// endpoint's. `None` if there is none.
+    fn resource_at(&self, path: &str) -> Option<(String, String)> {
+        let default = || self.settings.path.clone();
+        let path = path.trim_end_matches('/');
+        if let Some(endpoint) = self.ingress.core.endpoint(if path.is_empty() { "/" } else { path }) {
+            let path = endpoint.path().map_or_else(default, |path| path.as_ref().to_owned());
+            return Some((path.clone(), path));
+        }
+        if let Some(base) = self.sse_transport.resource_of(path) {
+            return Some((base.to_owned(), default()));
+        }
+        path.is_empty().then(|| (default(), default()))
+    }
+}
+
+/// The metadata of the resource at `url`, which is that of the endpoint at the path `endpoint`; `None` if it has none.
+fn document(protection: &Protection, url: &str, endpoint: &str) -> Option<Json> {
+    let servers = protection.authorization_servers();
+    if servers.is_empty() {
+        return None;
+    }
+    let list = |items: &mut dyn Iterator<Item = &str>| {
+        let mut list = ArrayBuilder::default();
+        for item in items {
+            list.push(&Json::string(item));
+        }
+        list.finish()
+    };
+    let mut document = ObjectBuilder::new();
+    document.string("resource", url);
+    document.member("authorization_servers", &list(&mut servers.iter().map(String::as_str)));
+    let scopes = joined(&protection.scopes_at(endpoint).usual());
+    if !scopes.is_empty() {
+        document.member("scopes_supported", &list(&mut scopes.split(' ')));
+    }
+    document.member("bearer_methods_supported", &list(&mut std::iter::once("header")));
+    let name = url.split_once("://").map_or(url, |(_, rest)| rest);
+    document.string("resource_name", &format!("MCP server {name}"));
+    Some(document.finish())
+}

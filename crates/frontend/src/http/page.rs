@@ -1,0 +1,106 @@
+//! The page that a person sees who opens an endpoint in a browser, where it asks for credentials.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use fanlight_identity::Denial;
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
+use http::request::Parts;
+use http::{HeaderValue, Method, Response, StatusCode};
+
+use super::reply::{self, ReplyBody};
+
+/// The page has neither scripts nor styles nor forms, and no other page may frame it.
+const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// Whether a request has been made by a browser that opens a page.
+pub(super) fn is_wanted(head: &Parts) -> bool {
+    let accepted = head.headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let mut ranges = accepted.flat_map(|value| value.split(','));
+    let is_html =
+        |range: &str| range.split(';').next().is_some_and(|essence| essence.trim().eq_ignore_ascii_case("text/html"));
+    matches!(head.method, Method::GET | Method::HEAD) && ranges.any(is_html)
+}
+
+/// The page for a request that has been denied. `url` is what clients connect to, if it is known.
+pub(super) fn of_denied(
+    status: StatusCode,
+    denial: &Denial,
+    url: Option<&str>,
+    authorization_servers: &[String],
+) -> Response<ReplyBody> {
+    let mut html = String::from(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\">\n<title>MCP server</title>\n\
+         <h1>This is an MCP server</h1>\n\
+         <p>It serves programs that speak the Model Context Protocol, such as assistants and editors. There is nothing \
+         to see here in a browser.</p>\n",
+    );
+    // Writing to a string does not fail.
+    let _ = write!(html, "<p>{} {}: {}.</p>\n", status.as_u16(), reason(status), escaped(&denial.to_string()));
+    html += "<h2>How to connect</h2>\n";
+    let address = url.map_or_else(|| "the address of this page".into(), |url| format!("<code>{}</code>", escaped(url)));
+    let _ = write!(html, "<p>Add {address} to your MCP client as a remote server (Streamable HTTP).</p>\n");
+    if authorization_servers.is_empty() {
+        html += "<p>Have the client send a key that the operator has given you, as <code>Authorization: Bearer \
+                 &lt;key&gt;</code>.</p>\n";
+    } else {
+        let servers: Vec<_> =
+            authorization_servers.iter().map(|server| format!("<code>{}</code>", escaped(server))).collect();
+        let _ = write!(html, "<p>The client has you sign in at {}.</p>\n", servers.join(" or "));
+    }
+    html += "</html>\n";
+    let mut response = reply::page(status, html.into());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+fn reason(status: StatusCode) -> &'static str {
+    status.canonical_reason().unwrap_or_default()
+}
+
+/// Text for HTML, also within an attribute.
+fn escaped(text: &str) -> Cow<'_, str> {
+    if !text.contains(['&', '<', '>', '"', '\'']) {
+        return text.into();
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            c => escaped.push(c),
+        }
+    }
+    escaped.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    #[test]
+    fn page_is_for_browsers() {
+        let wanted = |method: &str, accept: &str| {
+            is_wanted(&Request::builder().method(method).header(ACCEPT, accept).body(()).unwrap().into_parts().0)
+        };
+        assert!(wanted("GET", "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"));
+        assert!(wanted("HEAD", "application/json, TEXT/HTML;q=0.5"));
+        assert!(!wanted("POST", "text/html") && !wanted("GET", "text/event-stream") && !wanted("GET", "*/*"));
+    }
+
+    #[test]
+    fn text_is_escaped() {
+        assert_eq!(escaped("<a href='x' title=\"&\">"), "&lt;a href=&#39;x&#39; title=&quot;&amp;&quot;&gt;");
+        assert_eq!(escaped("plain"), "plain");
+    }
+}

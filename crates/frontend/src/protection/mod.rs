@@ -1,0 +1,104 @@
+//! What protects the endpoints, as clients have to know it: the scopes of operations, and which authorization servers
+//! give tokens.
+
+mod scopes;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use fanlight_http_edge::PublicUrl;
+use fanlight_identity::resource_url;
+
+pub(crate) use self::scopes::{Operation, ScopePolicy};
+pub use self::scopes::{ScopeSettings, ToolNames, ToolScopes};
+
+/// The path prefix of protected resource metadata (RFC 9728, 3.1).
+pub(crate) const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
+
+/// What protects the endpoints, as configured.
+#[derive(Clone, Debug, Default)]
+pub struct ProtectionSettings {
+    /// The issuers of tokens. Without one, there is no metadata.
+    pub authorization_servers: Vec<String>,
+    /// The scopes that operations need.
+    pub scopes: ScopeSettings,
+    /// Those of endpoints that have their own, by path.
+    pub endpoints: Vec<(String, ScopeSettings)>,
+}
+
+/// What protects the endpoints.
+#[derive(Debug, Default)]
+pub(crate) struct Protection {
+    authorization_servers: Vec<String>,
+    scopes: ScopePolicy,
+    endpoints: HashMap<String, ScopePolicy>,
+}
+
+/// The protection that can be replaced while clients are served.
+#[derive(Clone, Debug, Default)]
+pub struct LiveProtection(Arc<ArcSwap<Protection>>);
+
+impl LiveProtection {
+    /// That of `settings`.
+    #[must_use]
+    pub fn new(settings: ProtectionSettings) -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(Protection::new(settings))))
+    }
+
+    /// Has `settings` take effect from the next message on.
+    pub fn replace(&self, settings: ProtectionSettings) {
+        self.0.store(Arc::new(Protection::new(settings)));
+    }
+
+    /// What is in force now.
+    pub(crate) fn load(&self) -> impl std::ops::Deref<Target = Arc<Protection>> + use<> {
+        self.0.load()
+    }
+}
+
+impl Protection {
+    fn new(settings: ProtectionSettings) -> Self {
+        let ProtectionSettings { authorization_servers, scopes, endpoints } = settings;
+        let endpoints = endpoints.iter().map(|(path, scopes)| (path.clone(), ScopePolicy::new(scopes))).collect();
+        Self { authorization_servers, scopes: ScopePolicy::new(&scopes), endpoints }
+    }
+
+    /// The scopes of the endpoint at `path`.
+    pub(crate) fn scopes_at(&self, path: &str) -> &ScopePolicy {
+        self.endpoints.get(path).unwrap_or(&self.scopes)
+    }
+
+    /// The authorization servers; empty if there is no metadata.
+    pub(crate) fn authorization_servers(&self) -> &[String] {
+        &self.authorization_servers
+    }
+
+    /// The URL of the metadata of the resource at `path` of a listener with this URL; `None` if it has none. Never made from
+    /// what a request says.
+    pub(crate) fn metadata_url(&self, public_url: Option<&PublicUrl>, path: &str) -> Option<String> {
+        let url = public_url.filter(|_| !self.authorization_servers.is_empty())?;
+        Some(resource_url(&format!("{url}{WELL_KNOWN}"), path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_is_between_the_host_and_the_path() {
+        let authorization_servers = vec!["https://id.example.com".into()];
+        let protection = Protection::new(ProtectionSettings { authorization_servers, ..ProtectionSettings::default() });
+        let url = PublicUrl::parse("https://a.example:8443/");
+        for (path, metadata) in [
+            ("/mcp", "https://a.example:8443/.well-known/oauth-protected-resource/mcp"),
+            ("/mcp/x", "https://a.example:8443/.well-known/oauth-protected-resource/mcp/x"),
+            ("/", "https://a.example:8443/.well-known/oauth-protected-resource"),
+        ] {
+            assert_eq!(protection.metadata_url(url.as_ref(), path).as_deref(), Some(metadata));
+        }
+        assert_eq!(protection.metadata_url(None, "/mcp"), None);
+        assert_eq!(Protection::default().metadata_url(url.as_ref(), "/mcp"), None);
+    }
+}

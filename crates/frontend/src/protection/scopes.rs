@@ -1,0 +1,300 @@
+//! Which scopes an operation needs, and whether those of a client suffice. The rules of one endpoint; no I/O.
+//!
+//! Source: 2026-07-28 basic/authorization, Scope Selection Strategy and Scope Challenge Handling; RFC 6749, 3.3.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use fanlight_identity::Scopes;
+use fanlight_protocol::Method;
+
+/// Whether a tool's name, as clients see it, is one that a rule is about.
+pub type ToolNames = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// The scopes that operations need, as configured.
+#[derive(Clone, Debug, Default)]
+pub struct ScopeSettings {
+    /// What reading needs: lists, resources, prompts, completion, subscriptions.
+    pub read: Vec<String>,
+    /// What everything else needs: calls of tools, their tasks, and unknown methods.
+    pub call: Vec<String>,
+    /// What calls of some tools need in addition.
+    pub tools: Vec<ToolScopes>,
+    /// The scopes that each of these scopes contains.
+    pub implies: Vec<(String, Vec<String>)>,
+}
+
+/// The scopes that calls of some tools need in addition.
+#[derive(Clone)]
+pub struct ToolScopes {
+    /// The tools.
+    pub names: ToolNames,
+    /// The scopes.
+    pub scopes: Vec<String>,
+}
+
+impl fmt::Debug for ToolScopes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ToolScopes").field("scopes", &self.scopes).finish_non_exhaustive()
+    }
+}
+
+/// The rules of an endpoint.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ScopePolicy {
+    read: Vec<Arc<str>>,
+    call: Vec<Arc<str>>,
+    tools: Vec<ToolRule>,
+    /// For each scope that others contain, all of those: directly, or through further ones.
+    contained_in: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+}
+
+#[derive(Clone)]
+struct ToolRule {
+    names: ToolNames,
+    scopes: Vec<Arc<str>>,
+}
+
+impl fmt::Debug for ToolRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ToolRule").field("scopes", &self.scopes).finish_non_exhaustive()
+    }
+}
+
+/// What a message does, as far as scopes are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation<'a> {
+    /// Nothing that needs more than an identity.
+    Free,
+    /// It reads.
+    Read,
+    /// It may change something.
+    Call,
+    /// It calls the tool that clients know by each of these names.
+    Tool(&'a [&'a str]),
+    /// It may do what any tool does: which one is not known.
+    AnyTool,
+}
+
+impl Operation<'_> {
+    /// What a request of `method` does; of a tool call, without the tool.
+    pub(crate) fn of(method: &Method) -> Self {
+        match method {
+            Method::Initialize | Method::Ping | Method::Discover => Self::Free,
+            Method::ListTools
+            | Method::ListResources
+            | Method::ListResourceTemplates
+            | Method::ReadResource
+            | Method::ReadDirectory
+            | Method::ListSkills
+            | Method::GetSkill
+            | Method::ListPrompts
+            | Method::GetPrompt
+            | Method::Complete
+            | Method::SetLogLevel
+            | Method::Subscribe
+            | Method::Unsubscribe
+            | Method::Listen => Self::Read,
+            Method::GetTask | Method::TaskResult | Method::ListTasks | Method::UpdateTask | Method::CancelTask => {
+                Self::Call
+            }
+            // An unknown method may call tools, too. The others are no requests of clients.
+            _ => Self::AnyTool,
+        }
+    }
+}
+
+impl ScopePolicy {
+    /// The rules that `settings` mean.
+    pub(crate) fn new(settings: &ScopeSettings) -> Self {
+        let shared = |scopes: &[String]| scopes.iter().map(|scope| Arc::from(scope.as_str())).collect();
+        let rule = |rule: &ToolScopes| ToolRule { names: Arc::clone(&rule.names), scopes: shared(&rule.scopes) };
+        Self {
+            read: shared(&settings.read),
+            call: shared(&settings.call),
+            tools: settings.tools.iter().map(rule).collect(),
+            contained_in: containers(&settings.implies),
+        }
+    }
+
+    /// Whether the scopes of a call depend on its tool.
+    pub(crate) fn depends_on_tools(&self) -> bool {
+        !self.tools.is_empty()
+    }
+
+    /// All scopes that `operation` needs, each once.
+    pub(crate) fn required(&self, operation: Operation<'_>) -> Vec<Arc<str>> {
+        let rules = |is_meant: &dyn Fn(&ToolRule) -> bool| {
+            let rules = self.tools.iter().filter(|rule| is_meant(rule));
+            self.call.iter().chain(rules.flat_map(|rule| &rule.scopes)).cloned().collect()
+        };
+        distinct(match operation {
+            Operation::Free => Vec::new(),
+            Operation::Read => self.read.clone(),
+            Operation::Call => self.call.clone(),
+            Operation::Tool(names) => rules(&|rule| names.iter().any(|name| (rule.names)(name))),
+            Operation::AnyTool => rules(&|_| true),
+        })
+    }
+
+    /// The scopes for the usual work with the endpoint, which clients ask for first.
+    pub(crate) fn usual(&self) -> Vec<Arc<str>> {
+        distinct(self.read.iter().chain(&self.call).cloned().collect())
+    }
+
+    /// Checks whether a client with the scopes `held` may do `operation`.
+    ///
+    /// # Errors
+    ///
+    /// All scopes that it needs, if it lacks any.
+    pub(crate) fn check(&self, held: &Scopes, operation: Operation<'_>) -> Result<(), Vec<Arc<str>>> {
+        if *held == Scopes::All {
+            return Ok(());
+        }
+        let required = self.required(operation);
+        if required.iter().all(|scope| self.has(held, scope)) { Ok(()) } else { Err(required) }
+    }
+
+    fn has(&self, held: &Scopes, scope: &str) -> bool {
+        let contained = || self.contained_in.get(scope).is_some_and(|all| all.iter().any(|one| held.contains(one)));
+        held.contains(scope) || contained()
+    }
+}
+
+/// For each scope the scopes that contain it: the transitive closure of `implies`, which may have cycles.
+fn containers(implies: &[(String, Vec<String>)]) -> BTreeMap<Arc<str>, BTreeSet<Arc<str>>> {
+    let mut all: BTreeMap<Arc<str>, BTreeSet<Arc<str>>> = BTreeMap::new();
+    for (scope, _) in implies {
+        let container: Arc<str> = Arc::from(scope.as_str());
+        let (mut seen, mut open) = (BTreeSet::from([scope.as_str()]), vec![scope.as_str()]);
+        while let Some(one) = open.pop() {
+            let contained = implies.iter().filter(|(name, _)| name == one).flat_map(|(_, contained)| contained);
+            for contained in contained.filter(|contained| seen.insert(contained)) {
+                all.entry(Arc::from(contained.as_str())).or_default().insert(Arc::clone(&container));
+                open.push(contained);
+            }
+        }
+    }
+    all
+}
+
+fn distinct(mut scopes: Vec<Arc<str>>) -> Vec<Arc<str>> {
+    let mut seen = BTreeSet::new();
+    scopes.retain(|scope| seen.insert(Arc::clone(scope)));
+    scopes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(scopes: &[&str]) -> Vec<String> {
+        scopes.iter().map(|scope| (*scope).to_owned()).collect()
+    }
+
+    fn tools(prefix: &'static str, scopes: &[&str]) -> ToolScopes {
+        ToolScopes { names: Arc::new(move |name| name.starts_with(prefix)), scopes: list(scopes) }
+    }
+
+    fn policy() -> ScopePolicy {
+        ScopePolicy::new(&ScopeSettings {
+            read: list(&["mcp:read"]),
+            call: list(&["mcp:call"]),
+            tools: vec![tools("files__", &["files"]), tools("files__delete_", &["files", "files:delete"])],
+            implies: vec![
+                ("mcp:admin".into(), list(&["mcp:call"])),
+                ("mcp:call".into(), list(&["mcp:read"])),
+                ("root".into(), list(&["mcp:admin", "files:delete", "files"])),
+                ("a".into(), list(&["b"])),
+                ("b".into(), list(&["a", "c"])),
+            ],
+        })
+    }
+
+    fn joined(scopes: &[Arc<str>]) -> String {
+        scopes.join(" ")
+    }
+
+    #[test]
+    fn operation_needs_the_scopes_of_its_method_and_tool() {
+        let policy = policy();
+        for (operation, scopes) in [
+            (Operation::of(&Method::Initialize), ""),
+            (Operation::of(&Method::Ping), ""),
+            (Operation::of(&Method::Discover), ""),
+            (Operation::of(&Method::ListTools), "mcp:read"),
+            (Operation::of(&Method::ReadResource), "mcp:read"),
+            (Operation::of(&Method::GetPrompt), "mcp:read"),
+            (Operation::of(&Method::Complete), "mcp:read"),
+            (Operation::of(&Method::Listen), "mcp:read"),
+            (Operation::of(&Method::TaskResult), "mcp:call"),
+            (Operation::of(&Method::SetLogLevel), "mcp:read"),
+            (Operation::of(&Method::CancelTask), "mcp:call"),
+            (Operation::of(&Method::UpdateTask), "mcp:call"),
+            (Operation::of(&Method::Other("tools/callLater".into())), "mcp:call files files:delete"),
+            (Operation::of(&Method::Other("things/list".into())), "mcp:call files files:delete"),
+            (Operation::of(&Method::Elicit), "mcp:call files files:delete"),
+            (Operation::Tool(&["git__log"]), "mcp:call"),
+            (Operation::Tool(&["files__read"]), "mcp:call files"),
+            (Operation::Tool(&["files__delete_all"]), "mcp:call files files:delete"),
+            (Operation::Tool(&["delete_all", "files__delete_all"]), "mcp:call files files:delete"),
+            (Operation::AnyTool, "mcp:call files files:delete"),
+        ] {
+            assert_eq!(joined(&policy.required(operation)), scopes, "{operation:?}");
+        }
+        assert_eq!(joined(&policy.usual()), "mcp:read mcp:call");
+    }
+
+    #[test]
+    fn method_of_every_known_name_is_free_only_if_it_opens_a_connection() {
+        let free: Vec<_> =
+            Method::KNOWN.iter().filter(|name| Operation::of(&Method::from_name(name)) == Operation::Free).collect();
+        assert_eq!(free, [&"initialize", &"ping", &"server/discover"]);
+        for name in Method::KNOWN.iter().filter(|name| Operation::of(&Method::from_name(name)) == Operation::Read) {
+            let method = Method::from_name(name);
+            // Those that `changes_nothing` does not know are of extensions, and read.
+            let reads = ["resources/directory/read", "skills/list", "skills/get"];
+            assert!(method.changes_nothing() || reads.contains(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn held_scopes_count_with_what_they_contain() {
+        let policy = policy();
+        let delete = Operation::Tool(&["files__delete_all"]);
+        for (held, operation, missing) in [
+            ("mcp:read", Operation::Read, None),
+            ("mcp:read", Operation::Call, Some("mcp:call")),
+            ("mcp:call", Operation::Read, None),
+            ("mcp:admin", Operation::Read, None),
+            ("", Operation::Free, None),
+            ("", Operation::Read, Some("mcp:read")),
+            ("MCP:READ", Operation::Read, Some("mcp:read")),
+            ("mcp:call files", delete, Some("mcp:call files files:delete")),
+            ("files:delete files", delete, Some("mcp:call files files:delete")),
+            ("mcp:call files files:delete", delete, None),
+            ("root", delete, None),
+            ("a", delete, Some("mcp:call files files:delete")),
+        ] {
+            let outcome = policy.check(&Scopes::parse(held), operation).err();
+            assert_eq!(outcome.as_deref().map(joined).as_deref(), missing, "{held:?} {operation:?}");
+        }
+        assert_eq!(policy.check(&Scopes::All, delete), Ok(()));
+    }
+
+    #[test]
+    fn implications_may_have_cycles() {
+        let containing = |scope: &str| policy().contained_in[scope].iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(containing("c"), ["a", "b"]);
+        assert_eq!(containing("b"), ["a"]);
+        assert_eq!(containing("mcp:read"), ["mcp:admin", "mcp:call", "root"]);
+    }
+
+    #[test]
+    fn without_rules_nothing_is_needed() {
+        let policy = ScopePolicy::default();
+        assert_eq!(policy.check(&Scopes::parse(""), Operation::AnyTool), Ok(()));
+        assert!(policy.usual().is_empty() && !policy.depends_on_tools());
+    }
+}

@@ -1,0 +1,148 @@
+//! The end of an identity while something of it lasts: its credentials expire, or are revoked.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
+
+use fanlight_identity::{Identity, Source};
+use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::{Json, RpcError, code};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+/// How long a running request may outlast the credentials that it came with. No option: a minute is the most that is
+/// promised, and timers are late.
+pub(crate) const REQUEST_GRACE: Duration = Duration::from_secs(45);
+
+/// How credentials have come to their end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Expired,
+    Revoked,
+}
+
+/// Resolves when an identity may not be used any more.
+pub(crate) struct ValidityEnd(Pin<Box<dyn Future<Output = Ended> + Send>>);
+
+impl ValidityEnd {
+    /// That of `identity`, and for its expiry this much later. `None` for a client that is not authenticated: nothing of it
+    /// ends, and nothing of it takes memory here.
+    pub(crate) fn of(identity: &Identity, grace: Duration) -> Option<Self> {
+        if identity.source == Source::Anonymous {
+            return None;
+        }
+        let revoked = identity.validity.revoked.clone().cancelled_owned();
+        let left =
+            identity.validity.expires.map(|expires| expires.duration_since(SystemTime::now()).unwrap_or_default());
+        Some(Self(match left {
+            None => Box::pin(async move {
+                revoked.await;
+                Ended::Revoked
+            }),
+            Some(left) => Box::pin(async move {
+                tokio::select! {
+                    biased;
+                    () = revoked => Ended::Revoked,
+                    () = sleep(left.saturating_add(grace)) => Ended::Expired,
+                }
+            }),
+        }))
+    }
+
+    /// Must not be polled again once it is ready.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl std::fmt::Debug for ValidityEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ValidityEnd")
+    }
+}
+
+/// The identity of a running request, which ends soon after that.
+#[derive(Debug)]
+pub(crate) struct RequestValidity {
+    identity: Arc<Identity>,
+    /// Set once the request has to wait, which most do for a short time only.
+    end: Option<ValidityEnd>,
+}
+
+impl RequestValidity {
+    /// `None` for a client that is not authenticated.
+    pub(crate) fn of(identity: &Arc<Identity>) -> Option<Box<Self>> {
+        let is_authenticated = identity.source != Source::Anonymous;
+        is_authenticated.then(|| Box::new(Self { identity: Arc::clone(identity), end: None }))
+    }
+
+    /// Ready once the request is to end, as far as that is known without waiting for it.
+    pub(crate) fn poll_before(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
+        self.end.as_mut().map_or(Poll::Pending, |end| end.poll(cx))
+    }
+
+    /// Ready once the request is to end; its task is woken then.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
+        if self.end.is_none() {
+            self.end = ValidityEnd::of(&self.identity, REQUEST_GRACE);
+        }
+        self.poll_before(cx)
+    }
+
+    /// Cancelled when the identity is revoked.
+    pub(crate) fn revoked(&self) -> &CancellationToken {
+        &self.identity.validity.revoked
+    }
+}
+
+/// The error for a request that was running when its credentials came to their end.
+pub(crate) fn request_ended(ended: Ended) -> RpcError {
+    let how = match ended {
+        Ended::Expired => "have expired",
+        Ended::Revoked => "have been revoked",
+    };
+    let mut data = ObjectBuilder::new();
+    data.member("mayHaveRun", &Json::literal("true"));
+    let message = format!("the credentials of the request {how} while it was running; it may have been carried out");
+    RpcError::new(code::NOT_AUTHENTICATED, message).with_data(data.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use fanlight_identity::Validity;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    fn identity(source: Source, left: Option<Duration>) -> Identity {
+        let validity = Validity { expires: left.map(|left| SystemTime::now() + left), ..Validity::default() };
+        Identity { source, validity, ..Identity::anonymous() }
+    }
+
+    async fn ended(identity: &Identity, grace: u64) -> Ended {
+        let mut end = ValidityEnd::of(identity, Duration::from_secs(grace)).unwrap();
+        poll_fn(|cx| end.poll(cx)).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn identity_ends_by_expiry_or_revocation() {
+        let start = Instant::now();
+        assert_eq!(ended(&identity(Source::Token, Some(Duration::from_secs(100))), 45).await, Ended::Expired);
+        assert!((144..=146).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+        let start = Instant::now();
+        assert_eq!(ended(&identity(Source::Token, Some(Duration::ZERO)), 0).await, Ended::Expired);
+        assert!(start.elapsed() < Duration::from_secs(1));
+        let key = identity(Source::Key, None);
+        key.validity.revoked.cancel();
+        assert_eq!(ended(&key, 45).await, Ended::Revoked);
+    }
+
+    #[tokio::test]
+    async fn client_without_credentials_has_no_end() {
+        let anonymous = Arc::new(identity(Source::Anonymous, None));
+        assert!(ValidityEnd::of(&anonymous, Duration::ZERO).is_none() && RequestValidity::of(&anonymous).is_none());
+    }
+}

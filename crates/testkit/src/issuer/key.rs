@@ -1,0 +1,147 @@
+//! A key of an issuer: signs tokens with any header and claims.
+
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::rsa::{self, KeySize};
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _,
+    RSA_PKCS1_SHA256, RSA_PSS_SHA256, RsaPublicKeyComponents,
+};
+use serde_json::{Value, json};
+
+/// A key of an issuer.
+pub struct SigningKey {
+    id: String,
+    pair: Pair,
+}
+
+enum Pair {
+    Rsa(rsa::KeyPair),
+    P256(EcdsaKeyPair),
+    P384(EcdsaKeyPair),
+    Ed25519(Ed25519KeyPair),
+}
+
+impl SigningKey {
+    /// A key for RS256 and PS256.
+    pub fn rs256(id: &str) -> Self {
+        Self { id: id.to_owned(), pair: Pair::Rsa(rsa::KeyPair::generate(KeySize::Rsa2048).unwrap()) }
+    }
+
+    /// A key for ES256.
+    pub fn es256(id: &str) -> Self {
+        Self { id: id.to_owned(), pair: Pair::P256(EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap()) }
+    }
+
+    /// A key for ES384.
+    pub fn es384(id: &str) -> Self {
+        Self { id: id.to_owned(), pair: Pair::P384(EcdsaKeyPair::generate(&ECDSA_P384_SHA384_FIXED_SIGNING).unwrap()) }
+    }
+
+    /// A key for EdDSA.
+    pub fn eddsa(id: &str) -> Self {
+        Self { id: id.to_owned(), pair: Pair::Ed25519(Ed25519KeyPair::generate().unwrap()) }
+    }
+
+    /// Its identifier.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The algorithm that it signs with unless the header names another.
+    pub fn algorithm(&self) -> &'static str {
+        match self.pair {
+            Pair::Rsa(_) => "RS256",
+            Pair::P256(_) => "ES256",
+            Pair::P384(_) => "ES384",
+            Pair::Ed25519(_) => "EdDSA",
+        }
+    }
+
+    /// Its public half.
+    pub fn jwk(&self) -> Value {
+        let mut jwk = match &self.pair {
+            Pair::Rsa(pair) => {
+                let public = RsaPublicKeyComponents::<Vec<u8>>::from(pair.public_key());
+                json!({ "kty": "RSA", "n": base64url(&public.n), "e": base64url(&public.e) })
+            }
+            Pair::P256(pair) | Pair::P384(pair) => {
+                let (x, y) = pair.public_key().as_ref()[1..].split_at((pair.public_key().as_ref().len() - 1) / 2);
+                let curve = if x.len() == 32 { "P-256" } else { "P-384" };
+                json!({ "kty": "EC", "crv": curve, "x": base64url(x), "y": base64url(y) })
+            }
+            Pair::Ed25519(pair) => {
+                json!({ "kty": "OKP", "crv": "Ed25519", "x": base64url(pair.public_key().as_ref()) })
+            }
+        };
+        jwk["kid"] = json!(self.id);
+        jwk["use"] = json!("sig");
+        jwk
+    }
+
+    /// A token with this header and these claims.
+    pub fn sign(&self, header: &Value, claims: &Value) -> String {
+        self.sign_text(&header.to_string(), &claims.to_string())
+    }
+
+    /// A token with this text as header and as claims, of which no other than the signature has to be right.
+    pub fn sign_text(&self, header: &str, claims: &str) -> String {
+        let message = format!("{}.{}", base64url(header.as_bytes()), base64url(claims.as_bytes()));
+        let signature = self.signature(message.as_bytes(), header.contains("\"PS256\""));
+        format!("{message}.{}", base64url(&signature))
+    }
+
+    /// The signature of `message`; by RSA keys with PSS if `is_pss`.
+    pub fn signature(&self, message: &[u8], is_pss: bool) -> Vec<u8> {
+        let random = SystemRandom::new();
+        match &self.pair {
+            Pair::Rsa(pair) => {
+                let mut signature = vec![0; pair.public_modulus_len()];
+                let encoding = if is_pss { &RSA_PSS_SHA256 } else { &RSA_PKCS1_SHA256 };
+                pair.sign(encoding, &random, message, &mut signature).unwrap();
+                signature
+            }
+            Pair::P256(pair) | Pair::P384(pair) => pair.sign(&random, message).unwrap().as_ref().to_vec(),
+            Pair::Ed25519(pair) => pair.sign(message).as_ref().to_vec(),
+        }
+    }
+}
+
+/// Base64url without padding.
+pub fn base64url(bytes: &[u8]) -> String {
+    encoded(bytes, b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+}
+
+/// Base64 with padding.
+pub(super) fn base64(bytes: &[u8]) -> String {
+    let text = encoded(bytes, b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/");
+    let padding = (4 - text.len() % 4) % 4;
+    text + &"=".repeat(padding)
+}
+
+fn encoded(bytes: &[u8], alphabet: &[u8; 64]) -> String {
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let bits = chunk.iter().enumerate().fold(0_u32, |bits, (at, byte)| bits | u32::from(*byte) << (16 - 8 * at));
+        for at in 0..=chunk.len() {
+            let index = usize::try_from(bits >> (18 - 6 * at) & 0x3f).unwrap();
+            text.push(char::from(alphabet[index]));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_encoded_as_in_rfc_4648() {
+        let cases =
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("fooba", "Zm9vYmE=")];
+        for (bytes, text) in cases {
+            assert_eq!(base64(bytes.as_bytes()), text);
+            assert_eq!(base64url(bytes.as_bytes()), text.trim_end_matches('='));
+        }
+        assert_eq!(base64url(&[0xfb, 0xff]), "-_8");
+    }
+}
