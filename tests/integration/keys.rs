@@ -9,7 +9,9 @@ use std::time::Duration;
 use fanlight_testkit::slicer::{elements, member};
 
 use crate::harness::{Gateway, TempFile, fanlight, within};
-use crate::raw_client::{modern_headers, modern_request, post};
+use crate::raw_client::{
+    Connection, JSON_HEADERS, NEWEST_LEGACY, initialize, legacy_request, modern_headers, modern_request, post,
+};
 use crate::scripted::{Backend, Era, Transport};
 
 /// A key, and its digest.
@@ -26,7 +28,7 @@ const DEV: (&str, &str) = (
 struct Guarded {
     gateway: Gateway,
     folder: TempFile,
-    _backend: Backend,
+    backend: Backend,
 }
 
 impl Guarded {
@@ -38,7 +40,7 @@ impl Guarded {
         let config = format!("auth: {{keys: {{file: keys.yaml}}}}\nmcpServers: {{{}}}\n", backend.entry("only"));
         fs::write(folder.path().join("fanlight.yaml"), config).unwrap();
         let gateway = Gateway::start_at(folder.path().join("fanlight.yaml")).await;
-        Self { gateway, folder, _backend: backend }
+        Self { gateway, folder, backend }
     }
 
     fn file(&self) -> PathBuf {
@@ -219,4 +221,122 @@ async fn authentication_can_begin_and_end_while_clients_are_served() {
     config("auth: none\n");
     assert_eq!(gateway.reload().await.0, 200);
     assert_eq!((status(&gateway, None).await, status(&gateway, Some("anything")).await), (200, 200));
+}
+
+#[tokio::test]
+async fn check_says_how_clients_are_authenticated_and_what_may_not_be_meant() {
+    let (legacy, modern) =
+        (Backend::start(Era::Legacy, Transport::Stdio).await, Backend::start(Era::Modern, Transport::Stdio).await);
+    let folder = TempFile::folder();
+    let keys = [entry(CI, "ci", ", expires: 2020-01-01, endpoints: [/nowhere]"), entry(DEV, "dev", "")];
+    fs::write(folder.path().join("keys.yaml"), format!("keys:\n{}", keys.concat())).unwrap();
+    let check = async |auth: &str| {
+        let entries = [legacy.entry_with("old", r#""session":"shared""#), modern.entry("new")].join(",");
+        fs::write(folder.path().join("fanlight.yaml"), format!("{auth}\nmcpServers: {{{entries}}}\n")).unwrap();
+        let mut command = fanlight();
+        command.arg("check").arg("--config").arg(folder.path().join("fanlight.yaml")).stdin(Stdio::null());
+        let output = within("the command", command.output()).await.unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let all = "auth:\n  keys: {file: keys.yaml}\n  oauth: [{issuer: 'https://id.example.com'}]\n  \
+               proxy: {header: X-Forwarded-User, from: [0.0.0.0/0]}\n  socket: {}";
+    let shown = check(all).await;
+    let lines = [
+        "keys.yaml: 2 keys of 2 names",
+        "with an access token of https://id.example.com",
+        "the header x-forwarded-user on connections from 0.0.0.0/0",
+        "to a Unix socket",
+        "/.well-known/oauth-protected-resource/mcp",
+    ];
+    let places: Vec<_> =
+        lines.iter().map(|line| shown.find(line).unwrap_or_else(|| panic!("{line}: {shown}"))).collect();
+    assert!(places.is_sorted(), "{shown}");
+    for warning in [
+        "warning: all clients share one session with \"old\"",
+        "warning: all clients share the process of \"new\"",
+        "warning: the key of ci expired at 2020-01-01T00:00:00Z",
+        "warning: the key of ci is for the endpoint /nowhere, which does not exist",
+        "warning: `auth.proxy.from` has 0.0.0.0/0",
+        "warning: access tokens are accepted, and `publicUrl` is no https URL",
+    ] {
+        assert!(shown.contains(warning), "{warning}: {shown}");
+    }
+    assert!(check("auth: none").await.contains("clients are not authenticated (`auth: none`)"));
+    let shown = check("").await;
+    assert!(shown.contains("clients are not authenticated: who") && !shown.contains("warning"), "{shown}");
+}
+
+/// The status of a request with these headers from this address of the machine.
+async fn status_from(gateway: &Gateway, address: &str, more: &[(&str, &str)]) -> u16 {
+    let body = modern_request("1", "tools/list", "", "");
+    let headers = modern_headers(&body);
+    let mut all: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    all.extend(JSON_HEADERS);
+    all.extend(more);
+    let mut connection = Connection::open_from(address.parse().unwrap(), gateway.mcp).await;
+    connection.request("POST", "/mcp", &all, body.as_bytes()).await;
+    connection.response().await.status
+}
+
+#[tokio::test]
+async fn header_of_a_proxy_counts_on_its_own_connections_alone() {
+    let backend = Backend::start(Era::Modern, Transport::Http).await;
+    backend.offers_tools(&["t"]);
+    let config = format!(
+        "auth: {{proxy: {{header: X-Forwarded-User, from: [127.0.0.2]}}}}\nmcpServers: {{{}}}\n",
+        backend.entry("only")
+    );
+    let gateway = Gateway::start(&config).await;
+    let (proxy, other) = ("127.0.0.2", "127.0.0.3");
+    assert_eq!(status_from(&gateway, proxy, &[("X-Forwarded-User", "ann")]).await, 200);
+    assert_eq!(status_from(&gateway, proxy, &[("x-forwarded-user", "J\u{fc}rgen")]).await, 200);
+    let claims = [("X-Forwarded-User", "ann"), ("X-Forwarded-For", "127.0.0.2"), ("Forwarded", "for=127.0.0.2")];
+    for (address, headers) in [
+        (other, &claims[..]),
+        (proxy, &[]),
+        (proxy, &[("X_Forwarded_User", "root")]),
+        (proxy, &[("X-Forwarded-User", "")]),
+        (proxy, &[("X-Forwarded-User ", "root")]),
+    ] {
+        assert!(matches!(status_from(&gateway, address, headers).await, 400 | 401), "{address} {headers:?}");
+    }
+    for twice in [["root", "ann"], ["ann", "ann"]] {
+        let headers = twice.map(|name| ("X-Forwarded-User", name));
+        assert_eq!(status_from(&gateway, proxy, &headers).await, 400, "{twice:?}");
+    }
+}
+
+#[tokio::test]
+async fn revoked_key_ends_streams_and_sessions() {
+    let guarded = Guarded::start(&format!("keys:\n{}{}", entry(CI, "ci", ""), entry(DEV, "dev", ""))).await;
+    let bearer = |key: &str| format!("Bearer {key}");
+    let listen = modern_request("1", "subscriptions/listen", r#""notifications":{"toolsListChanged":true}"#, "");
+    let (ci, dev) = (bearer(CI.0), bearer(DEV.0));
+    let open = async |authorization: &str| {
+        let headers = modern_headers(&listen);
+        let mut all: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        all.push(("Authorization", authorization));
+        let mut stream = post(guarded.gateway.mcp, &all, &listen).await;
+        assert!(stream.event().await.unwrap().unwrap().contains("acknowledged"));
+        stream
+    };
+    let (mut of_ci, mut of_dev) = (open(&ci).await, open(&dev).await);
+    let opened = post(guarded.gateway.mcp, &[("Authorization", &ci)], &initialize(NEWEST_LEGACY, "{}")).await;
+    let session = opened.header("mcp-session-id").unwrap().to_owned();
+    opened.finish().await;
+    let ping = async |authorization: &str| {
+        let headers =
+            [("Authorization", authorization), ("Mcp-Session-Id", &session), ("MCP-Protocol-Version", NEWEST_LEGACY)];
+        post(guarded.gateway.mcp, &headers, &legacy_request("1", "ping", "")).await.status
+    };
+    assert_eq!((ping(&ci).await, ping(&dev).await), (200, 404));
+    guarded.write(&format!("keys:\n{}", entry(DEV, "dev", "")));
+    // An end of the stream, regular or not.
+    within("the stream of the revoked key to end", async { while let Ok(Some(_)) = of_ci.event().await {} }).await;
+    assert_eq!((ping(&ci).await, ping(&dev).await), (401, 404));
+    // That of the other key lasts.
+    guarded.backend.offers_tools(&["t", "new"]);
+    let ended = tokio::time::timeout(Duration::from_millis(200), of_dev.event()).await;
+    assert!(ended.is_err(), "{ended:?}");
 }

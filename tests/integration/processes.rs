@@ -229,15 +229,21 @@ fn impatient(server: &Backend, script: &str, folder: &TempFile) -> String {
     text.to_string()
 }
 
+/// A gateway with this server, whose process has been stopped; that process, and the number of processes until then.
+async fn with_stopped_child(server: &Backend, folder: &TempFile) -> (Running, u32, usize) {
+    let gateway = start(&impatient(server, "", folder), |_| ()).await;
+    let stopped = server.received("tools/call")[0].process.unwrap();
+    let starts = server.children(1).await.len();
+    kill(stopped, Signal::STOP);
+    (gateway, stopped, starts)
+}
+
 #[tokio::test]
 async fn stopped_child_is_replaced_after_one_failed_call() {
     for era in [Era::Modern, Era::Legacy] {
         let server = backend(era, Transport::Stdio).await;
         let folder = TempFile::folder();
-        let mut gateway = start(&impatient(&server, "", &folder), |_| ()).await;
-        let stopped = server.received("tools/call")[0].process.unwrap();
-        let starts = server.children(1).await.len();
-        kill(stopped, Signal::STOP);
+        let (mut gateway, stopped, starts) = with_stopped_child(&server, &folder).await;
         let error = replaced(&gateway, &server, starts + 1).await;
         assert!(error.contains("did not answer within"), "{era:?}: {error}");
         assert_gone(stopped).await;
@@ -251,10 +257,7 @@ async fn child_that_reads_no_more_is_replaced_after_one_failed_call() {
     for era in [Era::Modern, Era::Legacy] {
         let server = backend(era, Transport::Stdio).await;
         let folder = TempFile::folder();
-        let mut gateway = start(&impatient(&server, "", &folder), |_| ()).await;
-        let stopped = server.received("tools/call")[0].process.unwrap();
-        let starts = server.children(1).await.len();
-        kill(stopped, Signal::STOP);
+        let (mut gateway, stopped, starts) = with_stopped_child(&server, &folder).await;
         let large = format!(r#""name":"t","arguments":{{"a":"{}"}}"#, "x".repeat(1 << 20));
         let request = modern_request("1", "tools/call", &large, "");
         let error = post_modern(gateway.mcp, &request).await.messages().await.1;

@@ -189,7 +189,6 @@ async fn process_in_use_is_not_ended_as_unused() {
     let call = async { ask(&gateway, "tools/call", r#""name":"used__t""#).await };
     let checked = async {
         gate.reached(1).await;
-        // The other, which is unused for much longer, shows that there was time enough.
         within("an idle server", async {
             while api(&gateway, "/api/overview").await["backends"][1]["state"] != "idle" {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -205,6 +204,20 @@ async fn process_in_use_is_not_ended_as_unused() {
     assert!(gateway.terminate().await.success());
 }
 
+/// Waits until the second server is idle, which is unused for much longer than the first; returns the state of the first.
+async fn state_when_the_second_is_idle(gateway: &Gateway) -> Value {
+    within("an idle server", async {
+        loop {
+            let overview = api(gateway, "/api/overview").await;
+            if overview["backends"][1]["state"] == "idle" {
+                return overview["backends"][0]["state"].clone();
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await
+}
+
 #[tokio::test]
 async fn process_whose_resource_is_listened_to_is_not_ended_as_unused() {
     for era in [Era::Legacy, Era::Modern] {
@@ -218,13 +231,8 @@ async fn process_whose_resource_is_listened_to_is_not_ended_as_unused() {
         let first = stream.event().await.unwrap().unwrap();
         assert!(first.contains("test://r"), "{first}");
         assert!(ask(&gateway, "tools/call", r#""name":"other__t""#).await.contains("\"result\""));
-        within("an idle server", async {
-            while api(&gateway, "/api/overview").await["backends"][1]["state"] != "idle" {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        })
-        .await;
-        assert_eq!(api(&gateway, "/api/overview").await["backends"][0]["state"], "ready", "{era:?}");
+        let state = state_when_the_second_is_idle(&gateway).await;
+        assert_eq!(state, "ready", "{era:?}");
         // Without the listener it is.
         drop(stream);
         server_when(&gateway, |server| server["state"] == "idle").await;
@@ -302,14 +310,8 @@ async fn process_with_an_open_task_is_not_ended_as_unused() {
         let made = ask_for("2", "tools/call", params).await;
         assert!(made.contains("task-1"), "{era:?}: {made}");
         assert!(ask(&gateway, "tools/call", r#""name":"other__t""#).await.contains("\"result\""));
-        // The other, which is unused for much longer, shows that there was time enough.
-        within("an idle server", async {
-            while api(&gateway, "/api/overview").await["backends"][1]["state"] != "idle" {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        })
-        .await;
-        assert_eq!(api(&gateway, "/api/overview").await["backends"][0]["state"], "ready", "{era:?}");
+        let state = state_when_the_second_is_idle(&gateway).await;
+        assert_eq!(state, "ready", "{era:?}");
         let process = server.received("tools/call")[0].process;
         let got = ask_for("3", "tasks/get", r#""taskId":"task-1""#).await;
         assert!(got.contains("working"), "{era:?}: {got}");

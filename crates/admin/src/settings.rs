@@ -218,7 +218,7 @@ impl InForce {
     pub(crate) fn is_open(&self) -> bool {
         let AdminSettings { token, viewer_token, roles, sign_in, .. } = &self.settings;
         let is_unset = token.is_none() && viewer_token.is_none() && sign_in.is_none() && roles.is_empty();
-        is_unset && self.settings.address.is_some() && is_local(&self.settings)
+        is_unset && is_local(&self.settings)
     }
 
     /// Whether a bearer token can show who makes a request.

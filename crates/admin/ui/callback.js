@@ -9,16 +9,19 @@ const query = new URLSearchParams(location.search);
 // The code is of use once, and stays neither in the address bar nor in the history.
 history.replaceState(null, "", location.pathname);
 
+// Where the page was when the sign-in began.
+const place = sessionStorage.getItem(PLACE) ?? "";
+sessionStorage.removeItem(PLACE);
+const page = place.startsWith("#/") ? `/ui${place}` : "/ui";
+
 const names = ["code", "state", "iss", "error"];
 const answer = Object.fromEntries(names.filter((name) => query.has(name)).map((name) => [name, query.get(name)]));
 try {
   if (names.some((name) => query.getAll(name).length > 1)) throw new Error("The issuer's answer is there twice.");
   await post("/api/session/issuer/answer", JSON.stringify(answer));
-  const place = sessionStorage.getItem(PLACE) ?? "";
-  sessionStorage.removeItem(PLACE);
-  location.replace(place.startsWith("#/") ? `/ui${place}` : "/ui");
+  location.replace(page);
 } catch (error) {
   document.title = "Not signed in – Fanlight";
   fill(main, h("h1", null, "Not signed in"), h("div", { role: "alert" }, empty(error.message)),
-    h("p", { class: "row" }, h("a", { href: "/ui" }, "Back to sign-in")));
+    h("p", { class: "row" }, h("a", { href: page }, "Back to sign-in")));
 }

@@ -1,4 +1,4 @@
-//! Authentication of clients. [`Authenticator`] asks the configured methods in a fixed order; each method is a module.
+//! Authentication of clients. [`Authenticator`] asks the configured methods in a fixed order; each method is a module. [`OpenIdConnect`] signs operators in.
 
 mod authenticator;
 mod bearer;
@@ -7,10 +7,12 @@ mod issuer;
 mod keys;
 mod proxy;
 mod settings;
+mod sign_in;
 mod socket;
 mod token;
 
 pub use authenticator::Authenticator;
 pub use keys::{NewKey, digest as key_digest};
 pub use settings::{CertificateName, CertificateSettings, Grant, KeySettings, ProxySettings, Settings, SocketSettings};
+pub use sign_in::OpenIdConnect;
 pub use token::{Algorithm, ClaimPaths, IntrospectionSettings, IssuerSettings, OAuthLimits, OAuthSettings};

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fanlight_admin::{AdminSettings, Audit, OperationError, Operations, Reloaded, RoleRule, Roles, Subject};
+use fanlight_admin::{
+    AdminSettings, Audit, OperationError, Operations, Reloaded, RoleRule, Roles, SignInClient, Subject,
+};
+use fanlight_auth::OpenIdConnect;
 use fanlight_config::Config;
 use fanlight_frontend::{Insight, ListenAddress, ListeningSocket};
 use fanlight_gateway::Gateway;
-use fanlight_identity::Authenticate;
+use fanlight_identity::{Authenticate, SignInSettings};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_telemetry::Telemetry;
@@ -15,6 +18,7 @@ use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+use crate::auth::limits;
 use crate::cli::Admin;
 use crate::failure::Failure;
 use crate::listening;
@@ -129,14 +133,14 @@ pub(crate) fn settings(config: &Config, address: Option<&ListenAddress>) -> Admi
         token: config.admin.token.as_ref().map(|token| token.expose().to_owned()),
         viewer_token: config.admin.viewer_token.as_ref().map(|token| token.expose().to_owned()),
         roles: Roles { operator: rule(&config.admin.roles.operator), viewer: rule(&config.admin.roles.viewer) },
-        sign_in: None,
+        sign_in: sign_in(config),
         public_url: config.admin.public_url.clone(),
         max_sessions: config.limits.admin_sessions,
         max_peer_sessions: config.limits.admin_peer_sessions,
         max_sign_in_failures: config.limits.admin_sign_in_failures,
         session_idle: config.timeouts.admin_session_idle,
         session_lifetime: config.timeouts.admin_session,
-        sign_in_timeout: std::time::Duration::from_secs(600),
+        sign_in_timeout: config.timeouts.admin_sign_in,
         allowed_hosts: config.allowed_hosts.clone(),
         max_connections: config.limits.admin_connections,
         max_followers: config.limits.admin_followers,
@@ -156,6 +160,26 @@ pub(crate) fn settings(config: &Config, address: Option<&ListenAddress>) -> Admi
 
 fn rule(rule: &fanlight_config::RoleRule) -> RoleRule {
     RoleRule { groups: rule.groups.clone(), scopes: rule.scopes.clone() }
+}
+
+/// The issuer at which operators sign in, and the client of it.
+fn sign_in(config: &Config) -> Option<SignInClient> {
+    let admin = &config.admin;
+    let sign_in = admin.sign_in.as_ref()?;
+    // The configuration is refused without these three.
+    let (issuer, client_id) = (sign_in.issuer.clone()?, sign_in.client_id.clone()?);
+    let settings = SignInSettings {
+        issuer,
+        client_id,
+        client_secret: sign_in.client_secret.as_ref().map(|secret| secret.expose().to_owned()),
+        redirect_uri: format!("{}/sign-in/callback", admin.public_url.as_ref()?),
+        scopes: sign_in.scopes.clone(),
+        name_claim: sign_in.claims.name.clone(),
+        groups_claim: sign_in.claims.groups.clone().unwrap_or_else(|| "groups".to_owned()),
+        scopes_claim: sign_in.claims.scopes.clone(),
+    };
+    let client = Arc::new(OpenIdConnect::new(settings.clone(), limits(config)));
+    Some(SignInClient { settings, client })
 }
 
 /// The URL of the operators' page, where a browser can reach it.

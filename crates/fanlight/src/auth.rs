@@ -3,6 +3,8 @@
 
 mod oauth;
 
+pub(crate) use oauth::limits;
+
 use std::sync::Arc;
 
 use fanlight_auth::{

@@ -206,6 +206,7 @@ export async function signIn({ page, goTo, accessible }, token) {
   await page.keyboard.press("Enter");
   await page.locator("tbody tr", { hasText: "workshop" }).waitFor();
   await page.locator(".live.following").waitFor();
+  await page.getByRole("button", { name: "Sign out" }).waitFor();
   await page.reload();
   await page.locator("tbody tr", { hasText: "workshop" }).waitFor();
   assert.equal(await page.locator(".who").innerText().then((text) => text.replace(/\s+/g, " ")), "admin.token operator Sign out");

@@ -2,6 +2,7 @@
 
 import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { createInterface } from "node:readline";
@@ -17,12 +18,21 @@ export const BINARY = process.env.FANLIGHT_BIN
 /** A demo server as an entry of `mcpServers`. */
 export const demoServer = (era) => ({ command: BINARY, args: ["demo-server", era] });
 
+/** An address that is free at the moment. */
+export async function freeAddress() {
+  const server = createServer();
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const address = `127.0.0.1:${server.address().port}`;
+  await new Promise((resolve) => server.close(resolve));
+  return address;
+}
+
 /** Fanlight on free ports, with the embedded demo or with this configuration. */
-export async function start(config = undefined) {
+export async function start(config = undefined, admin = "127.0.0.1:0") {
   const folder = mkdtempSync(path.join(tmpdir(), "fanlight-browser-"));
   if (config) writeFileSync(path.join(folder, "fanlight.yaml"), JSON.stringify(config));
   const run = async () => {
-    const child = spawn(BINARY, ["run", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"], { cwd: folder, stdio: ["ignore", "pipe", "inherit"] });
+    const child = spawn(BINARY, ["run", "--listen", "127.0.0.1:0", "--admin", admin], { cwd: folder, stdio: ["ignore", "pipe", "inherit"] });
     const ended = new Promise((resolve) => child.once("exit", resolve));
     const end = async () => {
       child.kill("SIGTERM");

@@ -3,9 +3,10 @@
 import { chromium } from "playwright-core";
 
 import { findChromium } from "./chromium.mjs";
-import { demoServer, start } from "./fanlight.mjs";
+import { demoServer, freeAddress, start } from "./fanlight.mjs";
 import { open } from "./page.mjs";
 import { checks, ended, signIn, viewer } from "./checks.mjs";
+import { signInAtIssuer, startIssuer } from "./issuer.mjs";
 import { endpointChecks, keptLists } from "./endpoints.mjs";
 import { screenshots } from "./screenshots.mjs";
 
@@ -67,6 +68,23 @@ try {
     }
   } finally {
     await locked.stop();
+  }
+  const address = await freeAddress();
+  const issuer = await startIssuer(`http://${address}/sign-in/callback`);
+  const admin = {
+    publicUrl: `http://${address}`,
+    roles: { operator: { groups: ["platform"] } },
+    signIn: { issuer: issuer.url, clientId: issuer.client.id, clientSecret: issuer.client.secret, scopes: ["profile"] },
+  };
+  const signedIn = await start({ admin, mcpServers: { workshop: demoServer("modern") } }, address);
+  try {
+    signedIn.issuer = issuer.url;
+    for (const scheme of ["light", "dark"]) {
+      await check("operators sign in at an issuer on another site", scheme, signedIn, signInAtIssuer);
+    }
+  } finally {
+    await signedIn.stop();
+    issuer.stop();
   }
 } finally {
   await browser.close();

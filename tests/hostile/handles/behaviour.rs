@@ -1,16 +1,17 @@
 //! What is not named by a handle alone: two principals do the same thing at the same time, with equal ids.
 
-use super::world::{Client, World, in_session, modern};
+use super::world::{Client, OPERATOR, World, in_session, modern};
 use crate::harness::within;
-use crate::raw_client::legacy_request;
+use crate::raw_client::{Connection, legacy_request};
 use crate::scripted::{Era, Gate, Reply};
 
 /// The kinds that the tests below try, as docs/architecture.md names them.
-pub(super) const KINDS: [&str; 6] = [
+pub(super) const KINDS: [&str; 7] = [
     "id of a running request, progress token",
     "server request",
     "subscription",
     "private result",
+    "session of an operator, digest of a client's session",
     "URI that a server has handed out",
     "session or process at a server",
 ];
@@ -178,4 +179,54 @@ async fn handed_out_uri_changes_nothing_for_others() {
     }
     let answer = world.send(Client::Ann, &read).await.1;
     assert!(answer.contains("of the second"), "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handles_of_operators_are_of_no_use_to_clients() {
+    let world = World::start().await;
+    let admin = world.gateway.admin;
+    let send = async |address, method: &str, path: &str, headers: &[(&str, &str)], body: &str| {
+        let mut connection = Connection::open(address).await;
+        connection.request(method, path, headers, body.as_bytes()).await;
+        let mut response = connection.response().await;
+        let cookie = response.header("set-cookie").map(|cookie| cookie.split(';').next().unwrap().to_owned());
+        (response.status, response.text().await, cookie)
+    };
+    let origin = format!("http://{admin}");
+    let operator = format!("Bearer {OPERATOR}");
+    let sign_in = [("Content-Type", "application/json"), ("Origin", origin.as_str())];
+    let signed = send(admin, "POST", "/api/session", &sign_in, &format!(r#"{{"token":"{OPERATOR}"}}"#)).await;
+    let cookie = signed.2.expect("a session of the page");
+    let invented = format!("{}{}", &cookie[..cookie.len() - 8], "A".repeat(8));
+    // A session of the page is none of the endpoint, whoever brings it.
+    let modern = modern("", "tools/list", "");
+    for client in [Client::Nobody, Client::Expired] {
+        let mut answers = Vec::new();
+        for cookie in [&cookie, &invented] {
+            let mut headers = modern.headers.clone();
+            headers.push(("Cookie", cookie.clone()));
+            let mut response = world.request(client, "POST", None, &headers, &modern.body).await;
+            answers.push((response.status, response.text().await));
+        }
+        assert_eq!(answers[0], answers[1], "{client:?}");
+        assert_eq!(answers[0].0, 401);
+    }
+    // What operators call a client's session is of no use with a client's key.
+    world.make(super::Kind::Session).await;
+    let shown = send(admin, "GET", "/api/sessions", &[("Authorization", &operator)], "").await.1;
+    let digest = shown.split(r#""digest":"#).nth(1).expect(&shown).trim_start_matches([' ', '"']);
+    let digest = digest.split('"').next().unwrap();
+    for key in [Client::Ann, Client::Bob].map(|client| format!("Bearer {}", client.key().unwrap())) {
+        for address in [admin, world.gateway.mcp] {
+            let end = async |digest: &str| {
+                let path = format!("/api/sessions/{digest}/end");
+                send(address, "POST", &path, &[("Authorization", &key), ("Content-Type", "application/json")], "").await
+            };
+            let (real, other) = (end(digest).await, end("0123456789ab").await);
+            assert_eq!((real.0, real.1.replace(digest, "")), (other.0, other.1.replace("0123456789ab", "")));
+            assert!(matches!(real.0, 401 | 404), "{real:?}");
+        }
+    }
+    let path = format!("/api/sessions/{digest}/end");
+    assert_eq!(send(admin, "POST", &path, &[("Authorization", &operator)], "").await.0, 200);
 }

@@ -26,6 +26,9 @@ const EXPIRED: (&str, &str) = (
     "f13749afc55278cffc8e92d9c3ba5041d2be4d803dd7c5d82a57f207d44223df",
 );
 
+/// The token of operators.
+pub(super) const OPERATOR: &str = "0123456789abcdef-operator";
+
 /// What the clients of the modern era declare.
 const CAPABILITIES: &str = r#"{"roots":{},"elicitation":{"url":{}},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
 const LEGACY_TASKS: &str = r#""tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}"#;
@@ -112,7 +115,7 @@ impl World {
             [entry(ANN, "ann", ""), entry(BOB, "bob", ""), entry(EXPIRED, "ann", ", expires: 2020-01-01")].concat();
         fs::write(folder.path().join("keys.yaml"), format!("keys:\n{keys}")).unwrap();
         let config = format!(
-            "auth: {{keys: {{file: keys.yaml}}}}\nendpoints: {{/mcp: {{}}, /mcp/other: {{}}}}\nlimits: {{pageSize: 2}}\nmcpServers: {{{},{}}}\n",
+            "auth: {{keys: {{file: keys.yaml}}}}\nadmin: {{token: {OPERATOR}}}\nendpoints: {{/mcp: {{}}, /mcp/other: {{}}}}\nlimits: {{pageSize: 2}}\nmcpServers: {{{},{}}}\n",
             legacy.entry("legacy"),
             modern.entry("modern"),
         );

@@ -96,16 +96,19 @@ async fn socket_of_the_service_manager_is_served() {
     drop(socket);
 }
 
+/// The command that listens at this address for clients alone.
+fn listening(address: &str, config: &TempFile) -> Command {
+    let mut command = fanlight();
+    command.args(["run", "--admin", "off", "--listen", address, "--config"]).arg(config.path());
+    command
+}
+
 #[tokio::test]
 async fn two_processes_listen_at_one_address() {
     let only = server(Era::Modern, Transport::Http, "only").await;
     let text = format!(r#"{},"reusePort":true}}"#, config(&[only.entry("only")]).strip_suffix('}').unwrap());
     let file = TempFile::new("yaml", &text);
-    let command = |listen: &str| {
-        let mut command = fanlight();
-        command.args(["run", "--admin", "off", "--listen", listen, "--config"]).arg(file.path());
-        command
-    };
+    let command = |listen: &str| listening(listen, &file);
     let mut first = start(command("127.0.0.1:0"));
     let mcp = first.log.address("listening on http://", "/mcp").await;
     assert!(calls_succeed(mcp).await);
@@ -164,11 +167,7 @@ async fn processes_at_one_address_hand_over_without_a_lost_call() {
     let only = server(Era::Modern, Transport::Http, "only").await;
     let text = format!(r#"{},"reusePort":true}}"#, config(&[only.entry("only")]).strip_suffix('}').unwrap());
     let file = TempFile::new("yaml", &text);
-    let command = |listen: &str| {
-        let mut command = fanlight();
-        command.args(["run", "--admin", "off", "--listen", listen, "--config"]).arg(file.path());
-        command
-    };
+    let command = |listen: &str| listening(listen, &file);
     let mut current = start(command("127.0.0.1:0"));
     let mcp = current.log.address("listening on http://", "/mcp").await;
     let clients = Clients::start(mcp);

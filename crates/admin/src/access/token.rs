@@ -1,5 +1,7 @@
 //! Secrets that requests carry, known by their digests.
 
+use std::hash::{Hash, Hasher};
+
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use http::header::AUTHORIZATION;
@@ -7,8 +9,14 @@ use http::{HeaderMap, HeaderValue};
 
 /// The SHA-256 digest of a secret. Digests are compared in constant time, so that timing reveals neither the secret nor
 /// its length.
-#[derive(Clone, Copy, Eq, Hash)]
+#[derive(Clone, Copy, Eq)]
 pub(crate) struct Digest([u8; SHA256_OUTPUT_LEN]);
+
+impl Hash for Digest {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
 
 impl Digest {
     pub(crate) fn of(secret: &[u8]) -> Self {

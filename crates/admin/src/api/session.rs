@@ -29,7 +29,7 @@ pub(super) const NESTING: usize = 4;
 pub(super) async fn answer(State(admin): State<Arc<Admin>>, connection: Connection, headers: HeaderMap) -> Answer {
     let now = admin.now();
     match admin.identify(&now, &headers, &connection.0).await {
-        Ok(operator) => Ok(json(described(&now, Some(&operator)))),
+        Ok(operator) => Ok(json(described(&now, Some((&operator, operator.session.is_some()))))),
         Err(Denied::Missing) => Ok(json(described(&now, None))),
         // The page then offers to sign in.
         Err(Denied::SessionOver) => {
@@ -44,12 +44,13 @@ pub(super) async fn answer(State(admin): State<Arc<Admin>>, connection: Connecti
     }
 }
 
-fn described(now: &InForce, operator: Option<&Operator>) -> Json {
-    let identity = operator.map(|operator| {
+/// Who it is, with whether that is shown by a session, and how to sign in.
+fn described(now: &InForce, operator: Option<(&Operator, bool)>) -> Json {
+    let identity = operator.map(|(operator, has_session)| {
         let mut identity = ObjectBuilder::new();
         identity.string("name", &operator.name).string("source", operator.source);
         identity.string("role", operator.role.as_str());
-        identity.member("session", &flag(operator.session.is_some()));
+        identity.member("session", &flag(has_session));
         identity.finish()
     });
     let mut ways = ObjectBuilder::new();
@@ -105,7 +106,7 @@ pub(super) fn sign_in(
         return Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message).into_response();
     };
     admin.audit().signed("sign-in", method, &operator, connection.peer);
-    let mut response = json(described(now, Some(&operator)));
+    let mut response = json(described(now, Some((&operator, true))));
     set_cookie(&cookies.set(Purpose::Session, &id, None), &mut response);
     response
 }
@@ -114,13 +115,13 @@ pub(super) fn sign_in(
 pub(super) async fn end(State(admin): State<Arc<Admin>>, connection: Connection, headers: HeaderMap) -> Answer {
     let now = admin.now();
     let cookies = now.cookies(&connection.0);
-    if let Shown::Value(id) = cookies.read(Purpose::Session, &headers) {
-        if let Some(session) = admin.sessions.find(id, &now.session_limits()) {
-            if let Ok(operator) = now.judge(&session.proof, SystemTime::now()) {
-                admin.audit().signed("sign-out", "page", &operator, connection.0.peer);
-            }
-            admin.sessions.end(session.key);
+    if let Shown::Value(id) = cookies.read(Purpose::Session, &headers)
+        && let Some(session) = admin.sessions.find(id, &now.session_limits())
+    {
+        if let Ok(operator) = now.judge(&session.proof, SystemTime::now()) {
+            admin.audit().signed("sign-out", "page", &operator, connection.0.peer);
         }
+        admin.sessions.end(session.key);
     }
     let mut response = json(described(&now, None));
     now.forget(Purpose::Session, &connection.0, &mut response);

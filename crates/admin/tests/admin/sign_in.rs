@@ -52,6 +52,7 @@ async fn session_is_begun_with_a_token_and_ended_by_signing_out() {
         let set = answer.headers["set-cookie"].to_str().unwrap();
         assert!(set.ends_with("; Path=/; HttpOnly; SameSite=Strict"), "{set}");
         assert!(!set.contains(token) && !answer.text.contains(token));
+        assert!(answer.text.contains(&format!(r#""role":"{role}","session":true"#)), "{}", answer.text);
         let cookie = cookie(&answer.headers);
         let who = scene.send(Method::GET, "/api/session", &[("cookie", &cookie)], "").await;
         assert!(who.text.contains(&format!(r#""name":"{name}""#)), "{}", who.text);

@@ -66,10 +66,27 @@ impl IssuerClient {
         self.send(client.get(url)).await
     }
 
-    /// Sends a form with the credentials of a client, and reads the answer.
-    pub(crate) async fn post(&self, url: &str, authorization: HeaderValue, form: String) -> Result<Bytes, FetchError> {
+    /// A URL that may be used, by this client and by browsers.
+    ///
+    /// # Errors
+    ///
+    /// If it may not.
+    pub(crate) fn permitted(&self, url: &str) -> Result<Url, FetchError> {
+        self.client_for(url).map(|(_, url)| url)
+    }
+
+    /// Sends a form with the credentials of a client, if there are any, and reads the answer.
+    pub(crate) async fn post(
+        &self,
+        url: &str,
+        authorization: Option<HeaderValue>,
+        form: String,
+    ) -> Result<Bytes, FetchError> {
         let (client, url) = self.client_for(url)?;
-        let request = client.post(url).header(AUTHORIZATION, authorization);
+        let mut request = client.post(url);
+        if let Some(authorization) = authorization {
+            request = request.header(AUTHORIZATION, authorization);
+        }
         self.send(request.header(CONTENT_TYPE, "application/x-www-form-urlencoded").body(form)).await
     }
 

@@ -99,7 +99,7 @@ impl Introspection {
     async fn exchange(&self, token: &str) -> Answer {
         let endpoint = self.endpoint().await?;
         let form = format!("token={}&token_type_hint=access_token", form_encoded(token));
-        let answer = self.client.post(&endpoint, self.authorization()?, form).await;
+        let answer = self.client.post(&endpoint, Some(self.authorization()?), form).await;
         if matches!(answer, Err(FetchError::Status(_))) {
             // It may have moved.
             self.discovered.lock().await.0 = None;

@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn key_sets_that_are_malformed_or_long_are_refused() {
         let key = format!("{{{}}}", ec_key("P-256", 32, 32));
-        let many = vec![key.as_str(); 11].join(",");
+        let many = [key.as_str(); 11].join(",");
         let refused = [
             ("[]".to_owned(), FetchError::Malformed),
             ("{}".to_owned(), FetchError::Malformed),

@@ -1,7 +1,7 @@
 //! Issuers of access tokens: their keys and what they say of tokens, over HTTP.
 
 mod client;
-mod discovery;
+pub(crate) mod discovery;
 mod introspection;
 mod keys;
 mod store;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use self::client::IssuerClient;
+pub(crate) use self::client::{FetchError, IssuerClient};
 pub(crate) use self::introspection::Introspection;
 pub(crate) use self::keys::{Key, KeySet};
 pub(crate) use self::store::{KeyStore, Lookup};

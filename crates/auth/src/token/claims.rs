@@ -159,7 +159,7 @@ fn scopes(claims: &Json, paths: &ClaimPaths) -> Result<Scopes, Denial> {
 }
 
 /// A time in seconds since 1970, perhaps with a fraction (RFC 7519, 2: `NumericDate`).
-fn date(claims: &Json, name: &str) -> Result<Option<SystemTime>, Denial> {
+pub(crate) fn date(claims: &Json, name: &str) -> Result<Option<SystemTime>, Denial> {
     let Some(claim) = claims.get(name) else { return Ok(None) };
     let seconds: Option<f64> = (claim.kind() == Kind::Number).then(|| claim.as_text().parse().ok()).flatten();
     let duration = seconds

@@ -76,7 +76,7 @@ impl<'a> Jwt<'a> {
         let algorithm = json::text(header, "alg").and_then(|name| Algorithm::named(&name));
         let algorithm = algorithm.ok_or_else(|| Denial::Invalid("the token's algorithm is not accepted".into()))?;
         let key = json::text(header, "kid");
-        if header.peek("kid").is_some() && !key.as_ref().is_some_and(|key| key.len() <= MAX_KEY_ID) {
+        if header.peek("kid").is_some() && key.as_ref().is_none_or(|key| key.len() > MAX_KEY_ID) {
             return Err(malformed());
         }
         Ok(Header { algorithm, key })

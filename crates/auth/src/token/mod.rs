@@ -18,8 +18,10 @@ use fanlight_protocol::Json;
 
 pub use self::algorithm::Algorithm;
 pub(crate) use self::algorithm::KeyType;
+pub(crate) use self::claims::date as claim_date;
 use self::claims::{Binding, Rules};
-use self::jwt::{Header, Jwt};
+use self::jwt::Header;
+pub(crate) use self::jwt::Jwt;
 use self::memory::{Memory, TokenHash, Verified, not_bound, wrong_signature};
 pub use self::settings::{ClaimPaths, IntrospectionSettings, IssuerSettings, OAuthLimits, OAuthSettings};
 use self::throttle::{Charge, Throttle};

@@ -381,6 +381,8 @@ options! {
         "adminSessionIdle" => admin_session_idle: Duration = seconds(3600), LONG_TIME;
         /// For how long an operator stays signed in to the page at most.
         "adminSession" => admin_session: Duration = seconds(12 * 3600), LONG_TIME;
+        /// For how long an operator may take to sign in at the issuer of `admin.signIn`.
+        "adminSignIn" => admin_sign_in: Duration = seconds(600), time(seconds(10), seconds(86_400));
         /// Writing the last log lines on shutdown, where the reader of standard error is slow.
         "logFlush" => log_flush: Duration = Duration::from_millis(500), time(Duration::ZERO, seconds(3600));
     }

@@ -10,7 +10,7 @@ use super::values::{TOKEN, loopback, url_without_secrets};
 use crate::definition::Visible;
 use crate::option::kind::{Choice, Maybe, Nested, OrOff, Parsed};
 use crate::option::options;
-use access::{AdminRoles, PUBLIC_URL};
+use access::{AdminRoles, PUBLIC_URL, SignIn};
 
 options! {
     /// The admin listener, which serves `/healthz`, `/readyz`, `/metrics`, `/api` and `/ui`.
@@ -26,16 +26,18 @@ options! {
         "tls" => tls: Option<Tls> = None, Maybe(Nested::<Tls>::KIND), example "# {cert: server.pem, key: server.key}";
         /// Secret with which operators sign in to the page, and which a request of a program carries as
         /// `Authorization: Bearer <token>`: at least 16 characters. Its role is `operator`. `/healthz` and `/readyz` tell
-        /// whether all is well without it. Where `listen` is not a loopback address, this, `viewerToken` or `roles` is
-        /// required. Default: none. `openssl rand -hex 32` makes one.
+        /// whether all is well without it. Where `listen` is not a loopback address, this, `viewerToken`, `signIn` or
+        /// `roles` is required. Default: none. `openssl rand -hex 32` makes one.
         "token" => token: Option<Secret> = None, Maybe(TOKEN), example "# ${FANLIGHT_ADMIN_TOKEN}";
         /// Another such secret, with the role `viewer`: it may look at everything, and change nothing. Default: none.
         "viewerToken" => viewer_token: Option<Secret> = None, Maybe(TOKEN), example "# ${FANLIGHT_VIEWER_TOKEN}";
         /// The URL at which operators open the page, where it is not `http://` and `listen`: that of a proxy with TLS. Cookies
-        /// are made from it, never from a request. Its host is answered, too.
+        /// and the redirect of `signIn` are made from it, never from a request. Its host is answered, too.
         "publicUrl" => public_url: Option<String> = None, Maybe(PUBLIC_URL), example "# https://fanlight.example.com";
-        /// The roles of identities that `auth` shows. Who has neither role is refused.
+        /// The roles of identities that `auth` or `signIn` shows. Who has neither role is refused.
         "roles" => roles: AdminRoles = AdminRoles::default(), Nested::<AdminRoles>::KIND;
+        /// An OpenID Connect issuer at which operators sign in; `roles` says what they may do. Default: none.
+        "signIn" => sign_in: Option<SignIn> = None, Maybe(Nested::<SignIn>::KIND);
     }
     fields {
         /// Whether the file leaves the address open. `fanlight stdio` then has no admin listener.
@@ -52,7 +54,7 @@ impl Admin {
 
     /// Whether nothing says who may use it.
     pub fn is_open(&self) -> bool {
-        self.token.is_none() && self.viewer_token.is_none() && self.roles.is_empty()
+        self.token.is_none() && self.viewer_token.is_none() && self.sign_in.is_none() && self.roles.is_empty()
     }
 }
 

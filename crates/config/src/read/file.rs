@@ -147,6 +147,23 @@ fn check_operators(reader: &mut Reader<'_>, config: &Config, admin: Option<&Node
         let help = "make another one for viewers; `openssl rand -hex 32` makes a token";
         reader.error(node.span, "`token` and `viewerToken` are the same", help);
     }
+    let (Some(sign_in), Some(node)) = (&operators.sign_in, of("signIn")) else { return };
+    let is_missing = |key: &str| node.field(key).is_none_or(Node::is_null);
+    for (key, value) in [("issuer", &sign_in.issuer), ("clientId", &sign_in.client_id)] {
+        if value.is_none() && is_missing(key) {
+            let help = "write `issuer` and `clientId`, as the issuer has registered Fanlight";
+            reader.error(node.span, format!("`signIn` has no `{key}`"), help);
+        }
+    }
+    if operators.public_url.is_none() && of("publicUrl").is_none() {
+        let help = "write the URL at which operators open the page, such as `publicUrl: https://fanlight.example.com`; the \
+                    redirect URI is made from it";
+        reader.error(node.span, "`signIn` needs `admin.publicUrl`", help);
+    }
+    if operators.roles.is_empty() {
+        let help = "name the groups or scopes of operators, such as `roles: {operator: {groups: [platform]}}`";
+        reader.error(node.span, "`signIn` needs `admin.roles`: nobody who signs in may do anything", help);
+    }
 }
 
 /// Reports listeners that contradict each other or the rest.
@@ -164,7 +181,7 @@ fn check_addresses(reader: &mut Reader<'_>, config: &Config, fields: &Fields<'_>
     // An option with an error of its own is not missing.
     let has_access = || {
         let is_given = |key| admin.is_some_and(|admin| admin.field(key).is_some_and(|value| !value.is_null()));
-        ["token", "viewerToken", "roles"].into_iter().any(is_given)
+        ["token", "viewerToken", "signIn", "roles"].into_iter().any(is_given)
     };
     if let (Some(address), Some(span)) = (&config.admin.listen, span("admin"))
         && !config.admin.may_listen(address)

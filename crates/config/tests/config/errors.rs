@@ -86,7 +86,7 @@ fn unknown_field_has_a_hint_at_what_was_meant() {
         (server("command: run\n<<: {}"), "YAML 1.2 has no merge keys: repeat the fields"),
         (
             with_server("admin: {xyzzy: 1}"),
-            "the fields known in `admin`: listen, socketMode, tls, token, viewerToken, publicUrl, roles",
+            "the fields known in `admin`: listen, socketMode, tls, token, viewerToken, publicUrl, roles, signIn",
         ),
     ] {
         assert_eq!(help_of(&text), help, "{text}");

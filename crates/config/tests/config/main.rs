@@ -9,6 +9,7 @@ mod errors;
 mod examples;
 mod files;
 mod keys;
+mod operators;
 mod properties;
 mod rewriting;
 mod schema;

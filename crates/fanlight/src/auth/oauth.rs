@@ -18,24 +18,29 @@ pub(super) fn settings(config: &Config, issuers: &[Issuer]) -> Result<Option<OAu
             issuer.issuer
         )));
     }
-    let (limits, timeouts) = (&config.limits, &config.timeouts);
     Ok(Some(OAuthSettings {
         issuers: issuers.iter().map(issuer).collect(),
         public_url: config.public_url.clone(),
-        limits: OAuthLimits {
-            tokens: limits.tokens,
-            failures: limits.auth_failures,
-            introspections: limits.introspections,
-            answer: limits.issuer_answer,
-            keys: limits.issuer_keys,
-            request: timeouts.issuer,
-            refresh: timeouts.issuer_keys,
-            stale: timeouts.issuer_keys_stale,
-            unknown_key: timeouts.unknown_key,
-            introspection: timeouts.introspection,
-            leeway: timeouts.token_leeway,
-        },
+        limits: limits(config),
     }))
+}
+
+/// Bounds on what is asked of issuers, and on what is kept of their answers.
+pub(crate) fn limits(config: &Config) -> OAuthLimits {
+    let (limits, timeouts) = (&config.limits, &config.timeouts);
+    OAuthLimits {
+        tokens: limits.tokens,
+        failures: limits.auth_failures,
+        introspections: limits.introspections,
+        answer: limits.issuer_answer,
+        keys: limits.issuer_keys,
+        request: timeouts.issuer,
+        refresh: timeouts.issuer_keys,
+        stale: timeouts.issuer_keys_stale,
+        unknown_key: timeouts.unknown_key,
+        introspection: timeouts.introspection,
+        leeway: timeouts.token_leeway,
+    }
 }
 
 fn issuer(issuer: &Issuer) -> IssuerSettings {

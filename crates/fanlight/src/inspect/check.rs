@@ -1,17 +1,18 @@
 //! `fanlight check`: checks the configuration, that every backend answers, and that clients accept the merged names.
 
 use std::collections::BTreeSet;
+use std::time::SystemTime;
 
 use comfy_table::ColumnConstraint;
 use fanlight_canonical::{BackendClient, CallContext, Caller, Endpoint, Principal, SessionKey};
-use fanlight_config::Loaded;
+use fanlight_config::{Config, Loaded};
 use fanlight_gateway::BackendId;
 use fanlight_gateway::catalogue::{ListKind, ListView, UnknownName};
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
 use fanlight_protocol::{Era, Json};
 
 use super::list::incomplete;
-use super::{show, with_assembly};
+use super::{authentication, show, with_assembly};
 use crate::failure::Failure;
 use crate::out::say;
 use crate::wiring::Assembly;
@@ -25,8 +26,11 @@ pub(crate) async fn check(loaded: &Loaded) -> Result<(), Failure> {
     for server in loaded.config.servers.iter().filter(|server| !server.enabled) {
         say!("note: server {:?} is not enabled", server.name);
     }
+    say!("{}", authentication::describe(&loaded.config).join("\n"));
+    authentication::warnings(&loaded.config, SystemTime::now()).iter().for_each(|warning| say!("warning: {warning}"));
     say!("");
-    let errors = with_assembly(&loaded.config, async |assembly| Ok(inspect(assembly).await)).await?;
+    let config = &loaded.config;
+    let errors = with_assembly(config, async |assembly| Ok(inspect(assembly, config).await)).await?;
     match errors {
         0 => Ok(()),
         1 => Err(Failure::other("1 problem found")),
@@ -35,7 +39,7 @@ pub(crate) async fn check(loaded: &Loaded) -> Result<(), Failure> {
 }
 
 /// Prints the state of every backend and problems of the merged lists; returns the number of errors.
-async fn inspect(assembly: &Assembly) -> usize {
+async fn inspect(assembly: &Assembly, config: &Config) -> usize {
     let mut lists = Vec::new();
     for kind in ListKind::ALL {
         lists.push(assembly.gateway.catalogue(kind, &Endpoint::Everything).await);
@@ -46,7 +50,7 @@ async fn inspect(assembly: &Assembly) -> usize {
     table.column_iter_mut().skip(1).for_each(|column| {
         column.set_constraint(ColumnConstraint::ContentWidth);
     });
-    let mut described = Vec::new();
+    let (mut described, mut shared) = (Vec::new(), Vec::new());
     for (id, backend) in assembly.servers.backends() {
         let status = backend.status();
         let mut eras = match (status.era, status.revision) {
@@ -57,6 +61,9 @@ async fn inspect(assembly: &Assembly) -> usize {
             && let Some(revision) = legacy_revision(&**backend).await
         {
             eras.push_str(&format!(", {} {revision}", Era::Legacy));
+        }
+        if status.era == Some(Era::Modern) && status.transport == "stdio" {
+            shared.extend(authentication::about_shared_process(config, backend.name()));
         }
         let mut row = vec![backend.name().to_owned(), status.transport.to_owned(), eras];
         match backend.describe().await {
@@ -86,6 +93,7 @@ async fn inspect(assembly: &Assembly) -> usize {
     for list in &lists {
         warnings(list).for_each(|warning| say!("warning: {warning}"));
     }
+    shared.iter().for_each(|warning| say!("warning: {warning}"));
     unknown_names(&lists).iter().for_each(|warning| say!("warning: {warning}"));
     for list in &lists {
         rewritten(list).for_each(|line| say!("as configured: {line}"));

@@ -1,6 +1,7 @@
 //! The commands that start backends and a gateway for one inspection: `check`, `list`, `call`,
 //! `diff`, `trace-test`.
 
+mod authentication;
 mod call;
 mod check;
 mod client;

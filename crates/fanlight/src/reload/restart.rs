@@ -63,10 +63,11 @@ const LIVE_LIMITS: [&str; 35] = [
     "uri",
 ];
 /// Options of `timeouts` that only listeners, lists and servers use.
-const LIVE_TIMEOUTS: [&str; 49] = [
+const LIVE_TIMEOUTS: [&str; 50] = [
     "adminLists",
     "adminSession",
     "adminSessionIdle",
+    "adminSignIn",
     "adminRefresh",
     "adminEvents",
     "http2Ping",

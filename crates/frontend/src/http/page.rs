@@ -37,17 +37,17 @@ pub(super) fn of_denied(
          to see here in a browser.</p>\n",
     );
     // Writing to a string does not fail.
-    let _ = write!(html, "<p>{} {}: {}.</p>\n", status.as_u16(), reason(status), escaped(&denial.to_string()));
+    let _ = writeln!(html, "<p>{} {}: {}.</p>", status.as_u16(), reason(status), escaped(&denial.to_string()));
     html += "<h2>How to connect</h2>\n";
     let address = url.map_or_else(|| "the address of this page".into(), |url| format!("<code>{}</code>", escaped(url)));
-    let _ = write!(html, "<p>Add {address} to your MCP client as a remote server (Streamable HTTP).</p>\n");
+    let _ = writeln!(html, "<p>Add {address} to your MCP client as a remote server (Streamable HTTP).</p>");
     if authorization_servers.is_empty() {
         html += "<p>Have the client send a key that the operator has given you, as <code>Authorization: Bearer \
                  &lt;key&gt;</code>.</p>\n";
     } else {
         let servers: Vec<_> =
             authorization_servers.iter().map(|server| format!("<code>{}</code>", escaped(server))).collect();
-        let _ = write!(html, "<p>The client has you sign in at {}.</p>\n", servers.join(" or "));
+        let _ = writeln!(html, "<p>The client has you sign in at {}.</p>", servers.join(" or "));
     }
     html += "</html>\n";
     let mut response = reply::page(status, html.into());

@@ -150,7 +150,7 @@ async fn issuer_that_is_down_harms_its_own_tokens_alone() {
     assert!(down.asked(Place::Metadata) <= asked + 2, "it is asked once a second at most");
     down.conduct_all(&Conduct::Good);
     let recovered = async {
-        while !show(&tokens, &down.token("ann", AUDIENCE, "")).await.is_ok() {
+        while show(&tokens, &down.token("ann", AUDIENCE, "")).await.is_err() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };

@@ -1,15 +1,17 @@
-//! Who may use the admin listener.
+//! Who may use the admin listener: roles, and sign-in with an OpenID Connect issuer.
 
+use fanlight_settings::Secret;
 use serde_json::json;
 use url::{Host, Url};
 
 use crate::definition::Visible;
-use crate::option::kind::{Each, Nested, Parsed};
+use crate::model::values::HIDDEN;
+use crate::option::kind::{Each, Maybe, Nested, Parsed};
 use crate::option::options;
 use crate::option::reader::{Reader, Text};
 
 options! {
-    /// The roles of identities that `auth` shows. Who has neither role is refused.
+    /// The roles of identities that `auth` or `admin.signIn` shows. Who has neither role is refused.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct AdminRoles: "roles", "in `roles` of `admin`";
     options {
@@ -32,6 +34,39 @@ options! {
     }
 }
 
+options! {
+    /// An OpenID Connect issuer at which operators sign in (authorization code flow with PKCE). Its client has the redirect
+    /// URI `/sign-in/callback` below `admin.publicUrl`.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct SignIn: "signIn", "in `signIn` of `admin`";
+    options {
+        /// The issuer's identifier: its URL as in its discovery document.
+        "issuer" => issuer: Option<String> = None, Maybe(ISSUER), example "# https://id.example.com";
+        /// The identifier of the client that is registered for Fanlight.
+        "clientId" => client_id: Option<String> = None, Maybe(NAME), example "# fanlight-admin";
+        /// The client's secret. Default: none, for a public client.
+        "clientSecret" => client_secret: Option<Secret> = None, Maybe(CLIENT_SECRET), example "# ${FANLIGHT_CLIENT_SECRET}";
+        /// The scopes that are requested. Default: `openid`, which is requested in any case.
+        "scopes" => scopes: Vec<String> = Vec::new(), Each(SCOPE), example "# [openid, profile, groups]";
+        /// The claims of the ID token that are read.
+        "claims" => claims: SignInClaims = SignInClaims::default(), Nested::<SignInClaims>::KIND;
+    }
+}
+
+options! {
+    /// The claims of the ID token that are read: names of its members. The subject is always `sub`.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct SignInClaims: "signInClaims", "in `claims` of `signIn`";
+    options {
+        /// The name that the page and the log show. Default: `preferred_username`, else `email`, else `sub`.
+        "name" => name: Option<String> = None, Maybe(NAME), example "# preferred_username";
+        /// A list of groups, or a text with one, for `admin.roles`. Default: `groups`.
+        "groups" => groups: Option<String> = None, Maybe(NAME), example "# groups";
+        /// Scopes, as a text or a list, for `admin.roles`. Default: none are read.
+        "scopes" => scopes: Option<String> = None, Maybe(NAME), example "# scope";
+    }
+}
+
 impl Default for AdminRoles {
     fn default() -> Self {
         <Self as crate::option::Options>::defaults()
@@ -39,6 +74,12 @@ impl Default for AdminRoles {
 }
 
 impl Default for RoleRule {
+    fn default() -> Self {
+        <Self as crate::option::Options>::defaults()
+    }
+}
+
+impl Default for SignInClaims {
     fn default() -> Self {
         <Self as crate::option::Options>::defaults()
     }
@@ -71,6 +112,50 @@ const SCOPE: Parsed<String> = Parsed {
         or_error(is_scope.then(|| text.value.clone()), reader, &text, "is not a scope", help)
     },
     show: |scope| json!(scope),
+};
+
+const NAME: Parsed<String> = Parsed {
+    visible: Visible::All,
+    parse: |reader, text| {
+        let is_name = !text.value.is_empty() && !text.value.chars().any(char::is_control);
+        or_error(
+            is_name.then(|| text.value.clone()),
+            reader,
+            &text,
+            "is empty, or has a control character",
+            "write a name",
+        )
+    },
+    show: |name| json!(name),
+};
+
+const CLIENT_SECRET: Parsed<Secret> = Parsed {
+    visible: Visible::Nothing,
+    parse: |reader, text| {
+        if !text.value.is_empty() && !text.value.chars().any(char::is_control) {
+            return Some(Secret::new(text.value));
+        }
+        reader.error(
+            text.span,
+            "this is not the secret of a client",
+            "write it as the issuer shows it, without line breaks",
+        );
+        None
+    },
+    show: |_| json!(HIDDEN),
+};
+
+/// Compared with what the issuer says byte for byte, and therefore kept as written.
+const ISSUER: Parsed<String> = Parsed {
+    visible: Visible::All,
+    parse: |reader, text| {
+        let is_plain = text.value.bytes().all(|byte| byte.is_ascii_graphic());
+        let url = protected_url(&text.value).filter(|url| is_plain && url.query().is_none());
+        let help = "write its URL without a query, such as `https://id.example.com`; only an issuer on this machine may have \
+                    http";
+        or_error(url.map(|_| text.value.clone()), reader, &text, "is not the URL of an issuer", help)
+    },
+    show: |issuer| json!(issuer),
 };
 
 /// The origin at which operators open the page.

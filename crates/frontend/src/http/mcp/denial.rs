@@ -80,7 +80,7 @@ impl<C: Core> Endpoint<C> {
     }
 
     /// The response to a request that is refused, with the challenge for one that needs further scopes.
-    pub(super) fn refused(&self, refusal: Box<Refusal>, destination: &Destination<'_>) -> Response<ReplyBody> {
+    pub(super) fn refused(&self, refusal: Refusal, destination: &Destination<'_>) -> Response<ReplyBody> {
         let Some(required) = refusal.required_scopes() else { return refusal.into_response() };
         let metadata = self.metadata_url(destination);
         let error = Some(("insufficient_scope", refusal.message()));

@@ -110,7 +110,7 @@ impl<C: Core> Serve for Endpoint<C> {
                             } else {
                                 Box::pin(self.other_method(&arrived, &origin)).await
                             };
-                            let mut response = reply.unwrap_or_else(|refusal| self.refused(refusal, &destination));
+                            let mut response = reply.unwrap_or_else(|refusal| self.refused(*refusal, &destination));
                             if response.body_mut().count_memory(&self.settings.answer_memory, &origin).is_err() {
                                 response = answer_without_memory(response.body(), &origin.peer()).into_response();
                             }

@@ -1,0 +1,131 @@
+//! The ID token: who has signed in (OpenID Connect Core 1.0, 3.1.3.7).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use fanlight_canonical::Principal;
+use fanlight_identity::{Denial, Identity, Scopes, SignInError, SignInSettings, Source, Validity};
+use fanlight_protocol::Json;
+use fanlight_protocol::json::Kind;
+
+use super::refused;
+use crate::issuer::{KeySet, KeyStore, Lookup};
+use crate::token::{Jwt, claim_date, json};
+
+/// The longest ID token that is read.
+const LONGEST: usize = 64 << 10;
+
+/// The longest name or subject.
+const LONGEST_NAME: usize = 1024;
+
+/// What an ID token must be.
+#[derive(Clone, Copy)]
+pub(super) struct Expected<'a> {
+    pub(super) settings: &'a SignInSettings,
+    pub(super) nonce: &'a str,
+    /// By which clocks may differ.
+    pub(super) leeway: Duration,
+    pub(super) now: SystemTime,
+}
+
+/// Who an ID token says has signed in.
+pub(super) async fn verify(
+    token: &str,
+    keys: &Arc<KeyStore>,
+    expected: &Expected<'_>,
+) -> Result<Identity, SignInError> {
+    let malformed = || refused("the issuer's ID token is malformed");
+    if token.len() > LONGEST {
+        return Err(malformed());
+    }
+    let jwt = Jwt::read(token).map_err(denied)?.ok_or_else(malformed)?;
+    let header = jwt.header().map_err(denied)?;
+    let (id, algorithm) = (header.key.as_deref(), header.algorithm);
+    let lookup = match keys.look_up(id, algorithm) {
+        Lookup::Reading(attempt) => {
+            attempt.await;
+            keys.found(id, algorithm)
+        }
+        other => other,
+    };
+    let set: Arc<KeySet> = match lookup {
+        Lookup::Found(set) => set,
+        Lookup::Unknown => return Err(refused("the issuer's ID token is signed by an unknown key")),
+        Lookup::Unavailable | Lookup::Reading(_) => {
+            return Err(SignInError::Unavailable("the issuer's keys cannot be read: try again later".into()));
+        }
+    };
+    if !set.find(id, algorithm).is_some_and(|key| jwt.is_signed_by(key, algorithm)) {
+        return Err(refused("the signature of the issuer's ID token is wrong"));
+    }
+    check(&jwt.claims, expected)?;
+    identity(&jwt.claims, expected.settings)
+}
+
+/// Checks all claims but those that say who it is.
+fn check(claims: &Json, expected: &Expected<'_>) -> Result<(), SignInError> {
+    let Expected { settings, nonce, leeway, now } = *expected;
+    let is = |name: &str, text: &str| claims.peek(name).is_some_and(|claim| claim.is_str(text));
+    if !is("iss", &settings.issuer) {
+        return Err(refused("the ID token is of another issuer"));
+    }
+    let audiences = claims.get("aud").and_then(|claim| json::texts(&claim)).unwrap_or_default();
+    let is_for_others = audiences.iter().any(|audience| *audience != settings.client_id);
+    let has_other_party = claims.peek("azp").is_some() && !is("azp", &settings.client_id);
+    if !audiences.contains(&settings.client_id) || has_other_party || (is_for_others && claims.peek("azp").is_none()) {
+        return Err(refused("the ID token is for another client"));
+    }
+    let shown = json::text(claims, "nonce").unwrap_or_default();
+    if verify_slices_are_equal(shown.as_bytes(), nonce.as_bytes()).is_err() {
+        return Err(refused("the ID token is of another sign-in"));
+    }
+    let date = |name| claim_date(claims, name).map_err(denied);
+    let is_past = |time: SystemTime| time.checked_add(leeway).is_some_and(|time| time <= now);
+    if !date("exp")?.is_some_and(|expires| !is_past(expires)) {
+        return Err(refused("the ID token has expired, or never does"));
+    }
+    let is_ahead = |time: SystemTime| time > now + leeway;
+    if date("iat")?.is_none_or(is_ahead) || date("nbf")?.is_some_and(is_ahead) {
+        return Err(refused("the ID token is not valid yet: are both clocks right?"));
+    }
+    Ok(())
+}
+
+/// Who the checked claims describe. What they say holds for the session, which the configuration bounds.
+fn identity(claims: &Json, settings: &SignInSettings) -> Result<Identity, SignInError> {
+    let text = |path: &str| {
+        let value = json::at(claims, path).and_then(|claim| Some(claim.as_str()?.into_owned()));
+        value.filter(|text| !text.is_empty() && text.len() <= LONGEST_NAME)
+    };
+    let subject = json::text(claims, "sub").filter(|subject| !subject.is_empty() && subject.len() <= LONGEST_NAME);
+    let subject = subject.ok_or_else(|| refused("the ID token does not say who has signed in"))?;
+    let name = match &settings.name_claim {
+        Some(path) => text(path),
+        None => text("preferred_username").or_else(|| text("email")),
+    };
+    let list = |path: &str, separated: bool| -> Result<Vec<String>, SignInError> {
+        let Some(claim) = json::at(claims, path).filter(|claim| !claim.is_null()) else { return Ok(Vec::new()) };
+        let texts = json::texts(&claim).ok_or_else(|| refused("the groups or scopes in the ID token are malformed"))?;
+        let is_one = separated && claim.kind() == Kind::String;
+        let split =
+            |text: &String| text.split(' ').filter(|part| !part.is_empty()).map(str::to_owned).collect::<Vec<_>>();
+        Ok(if is_one { texts.iter().flat_map(split).collect() } else { texts })
+    };
+    let groups = list(&settings.groups_claim, false)?;
+    let scopes = settings.scopes_claim.as_deref().map(|path| list(path, true)).transpose()?.unwrap_or_default();
+    Ok(Identity {
+        principal: Principal::named(&settings.issuer, &subject),
+        name: Arc::from(name.unwrap_or(subject)),
+        source: Source::Token,
+        groups: groups.into_iter().map(Arc::from).collect(),
+        scopes: Scopes::Only(Arc::new(scopes.into_iter().map(Arc::from).collect::<BTreeSet<_>>())),
+        endpoints: None,
+        validity: Validity::default(),
+    })
+}
+
+fn denied(denial: Denial) -> SignInError {
+    SignInError::Refused(format!("the issuer's ID token is not accepted: {denial}").into())
+}
