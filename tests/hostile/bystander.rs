@@ -30,11 +30,12 @@ pub(crate) struct Bystander {
 }
 
 impl Bystander {
-    /// Connects, and waits for the first responses.
-    pub(crate) async fn start(gateway: SocketAddr) -> Self {
+    /// Connects, with an access token if there is one, and waits for the first responses.
+    pub(crate) async fn start(gateway: SocketAddr, token: Option<&str>) -> Self {
+        let authorization = token.map(|token| format!("Bearer {token}"));
         let (recorded, calls) = watch::channel(Calls::default());
         let (stop, stopped) = watch::channel(false);
-        let task = tokio::spawn(keep_calling(gateway, recorded, stopped));
+        let task = tokio::spawn(keep_calling(gateway, authorization, recorded, stopped));
         let mut bystander = Self { calls, stop, task };
         bystander.calls_on(5).await;
         bystander
@@ -55,11 +56,17 @@ impl Bystander {
     }
 }
 
-async fn keep_calling(gateway: SocketAddr, recorded: watch::Sender<Calls>, stopped: watch::Receiver<bool>) {
+async fn keep_calling(
+    gateway: SocketAddr,
+    authorization: Option<String>,
+    recorded: watch::Sender<Calls>,
+    stopped: watch::Receiver<bool>,
+) {
     let body = modern_request("1", "tools/call", r#""name":"t""#, "");
     let own_headers = modern_headers(&body);
     let own_headers = own_headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    let headers: Vec<(&str, &str)> = JSON_HEADERS.into_iter().chain(own_headers).collect();
+    let authorization = authorization.as_deref().map(|field| ("Authorization", field));
+    let headers: Vec<(&str, &str)> = JSON_HEADERS.into_iter().chain(own_headers).chain(authorization).collect();
     let mut connection = Connection::open(gateway).await;
     let mut pace = tokio::time::interval(PACE);
     pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

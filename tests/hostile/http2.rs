@@ -1,6 +1,6 @@
 //! Floods of HTTP/2 frames that cost their sender little (CVE-2019-9511 to 9518, CVE-2023-44487, CVE-2024-27316).
 
-mod frames;
+pub(crate) mod frames;
 
 use std::time::Duration;
 

@@ -16,6 +16,7 @@ mod batches;
 mod browser;
 mod busy_peers;
 mod bystander;
+mod credentials;
 mod endpoints;
 mod fairness;
 mod few_files;
@@ -39,6 +40,7 @@ mod target;
 mod tasks;
 mod terminal;
 mod tls;
+mod tokens;
 mod uris;
 mod web_pages;
 

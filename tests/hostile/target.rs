@@ -70,7 +70,14 @@ impl Target {
     pub(crate) async fn beside(entry: &str) -> Self {
         let backend = well_behaved().await;
         let config = config(&[backend.entry_with("good", r#""prefix":"""#).as_str(), entry]);
-        Self::configured(backend, &config, &[]).await
+        Self::configured(backend, &config, &[], None).await
+    }
+
+    /// With more members of the configuration, and a second client that has an access token.
+    pub(crate) async fn authenticated(options: &str, token: &str) -> Self {
+        let backend = well_behaved().await;
+        let config = format!(r#"{{"mcpServers":{{{}}},{options}}}"#, backend.entry("only"));
+        Self::configured(backend, &config, &[], Some(token)).await
     }
 
     /// In front of this server, which has a tool `t`.
@@ -82,12 +89,12 @@ impl Target {
     pub(crate) async fn with_arguments(backend: Backend, options: &str, more: &[&str]) -> Self {
         let comma = if options.is_empty() { "" } else { "," };
         let config = format!(r#"{{"mcpServers":{{{}}}{comma}{options}}}"#, backend.entry("only"));
-        Self::configured(backend, &config, more).await
+        Self::configured(backend, &config, more, None).await
     }
 
-    async fn configured(backend: Backend, config: &str, more: &[&str]) -> Self {
+    async fn configured(backend: Backend, config: &str, more: &[&str], token: Option<&str>) -> Self {
         let gateway = Gateway::start_with(config, more).await;
-        let bystander = Bystander::start(gateway.mcp).await;
+        let bystander = Bystander::start(gateway.mcp, token).await;
         let (memory, processor) = (usage::resident_memory(gateway.pid()), usage::processor_time(gateway.pid()));
         let waited = waited(&gateway);
         Self { gateway, backend, bystander, memory, processor, waited, started: Instant::now() }

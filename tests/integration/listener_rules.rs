@@ -115,7 +115,7 @@ async fn reload_does_not_open_what_a_start_would_not() {
 #[tokio::test]
 async fn issuers_need_a_public_url_beyond_loopback() {
     let backend = server().await;
-    let auth = r#""auth":{"oauth":[{"issuer":"https://id.example.com"}]},"#;
+    let auth = r#""auth":{"oauth":[{"issuer":"https://id.example.com","audience":["https://mcp.example.com/mcp"]}]},"#;
     for listen in ["0.0.0.0:0", "unix:s.sock"] {
         let file = TempFile::new("yaml", &with(&format!(r#""listen":"{listen}",{auth}"#), &backend));
         let mut command = fanlight();

@@ -15,6 +15,7 @@ mod combinations;
 
 mod admin;
 mod aggregate;
+mod authorization;
 mod batches;
 mod cancellation;
 mod cli;
@@ -60,6 +61,7 @@ mod standard_streams;
 mod streams;
 mod tasks;
 mod tls;
+mod tokens;
 mod tracing;
 mod trusted_proxies;
 mod unix_sockets;

@@ -10,6 +10,7 @@ mod settings;
 mod sign_in;
 mod socket;
 mod token;
+pub mod untrusted;
 
 pub use authenticator::Authenticator;
 pub use keys::{NewKey, digest as key_digest};

@@ -38,7 +38,7 @@ pub use model::endpoint::Endpoint;
 pub use model::life::{Health, LandlockOptions, SandboxOptions, StartChoice};
 pub use model::limits::{Limits, Timeouts};
 pub use model::listener::{ClientAuthChoice, Tls};
-pub use model::operators::access::{AdminRoles, RoleRule, SignIn, SignInClaims};
+pub use model::operators::access::{AdminRoles, RoleRule, SignIn};
 pub use model::operators::{Admin, OtlpChoice, Telemetry, TrustChoice};
 pub use model::rewriting::{Argument, ArgumentOptions, Naming, NamingStyle, ToolOverride};
 pub use model::secret::SealKey;

@@ -174,9 +174,9 @@ fn sign_in(config: &Config) -> Option<SignInClient> {
         client_secret: sign_in.client_secret.as_ref().map(|secret| secret.expose().to_owned()),
         redirect_uri: format!("{}/sign-in/callback", admin.public_url.as_ref()?),
         scopes: sign_in.scopes.clone(),
-        name_claim: sign_in.claims.name.clone(),
-        groups_claim: sign_in.claims.groups.clone().unwrap_or_else(|| "groups".to_owned()),
-        scopes_claim: sign_in.claims.scopes.clone(),
+        name_claim: sign_in.name_claim.clone(),
+        groups_claim: sign_in.groups_claim.clone().unwrap_or_else(|| "groups".to_owned()),
+        scopes_claim: sign_in.scopes_claim.clone(),
     };
     let client = Arc::new(OpenIdConnect::new(settings.clone(), limits(config)));
     Some(SignInClient { settings, client })

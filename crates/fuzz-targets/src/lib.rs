@@ -25,6 +25,7 @@ mod param_header;
 mod partial;
 mod seal;
 mod sse;
+mod token;
 mod trace_context;
 mod uri_template;
 
@@ -45,6 +46,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("partial", partial::check),
     ("seal", seal::check),
     ("sse", sse::check),
+    ("token", token::check),
     ("trace_context", trace_context::check),
     ("uri_template", uri_template::check),
 ];

@@ -2,7 +2,7 @@
 //! that an issuer is asked about. Verified tokens are remembered by their hashes.
 
 mod algorithm;
-mod claims;
+pub(crate) mod claims;
 pub(crate) mod json;
 mod jwt;
 pub(crate) mod memory;
@@ -15,6 +15,7 @@ use std::time::SystemTime;
 use fanlight_canonical::{Peer, Principal};
 use fanlight_identity::{Authentication, Credentials, Denial, Identity, Validity, resource_url};
 use fanlight_protocol::Json;
+use tokio::sync::Semaphore;
 
 pub use self::algorithm::Algorithm;
 pub(crate) use self::algorithm::KeyType;
@@ -35,7 +36,12 @@ pub(crate) struct Tokens {
     issuers: Vec<Arc<Issuer>>,
     memory: Arc<Memory>,
     throttle: Arc<Throttle>,
+    /// Permits of requests that wait for keys.
+    waiting: Arc<Semaphore>,
 }
+
+/// Requests that may wait for keys at the same time, of all issuers: they hold their tokens in memory.
+const WAITING: usize = 4096;
 
 /// A token that is being verified.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +65,8 @@ impl Tokens {
         let throttle =
             same.map_or_else(|| Arc::new(Throttle::new(settings.limits.failures)), |same| Arc::clone(&same.throttle));
         let issuers = Issuer::all(&settings, before.map_or(&[], |before| &before.issuers));
-        Some(Arc::new(Self { settings, issuers, memory, throttle }))
+        let waiting = before.map_or_else(|| Arc::new(Semaphore::new(WAITING)), |before| Arc::clone(&before.waiting));
+        Some(Arc::new(Self { settings, issuers, memory, throttle, waiting }))
     }
 
     /// Revokes the identities that `new` does not accept.
@@ -145,10 +152,14 @@ impl Tokens {
         };
         let lookup = keys.look_up(header.key.as_deref(), header.algorithm);
         if let Lookup::Reading(attempt) = lookup {
-            // Clients whose tokens may be right wait for keys, however many there are.
+            // The token may be right: the clients of a whole company may wait at one address.
             charge.refund();
+            let Ok(place) = Arc::clone(&self.waiting).try_acquire_owned() else {
+                return Authentication::Ready(Err(unavailable()));
+            };
             return Authentication::Pending(Box::pin(async move {
                 attempt.await;
+                drop(place);
                 let charge = self.throttle.charge(&peer)?;
                 let lookup = keys.found(header.key.as_deref(), header.algorithm);
                 self.with_keys(&shown, &jwt, &header, (&issuer, lookup), expires, charge)
@@ -170,7 +181,9 @@ impl Tokens {
             Lookup::Found(keys) => keys,
             Lookup::Unknown => return Err(Denial::Invalid("the token is signed by an unknown key".into())),
             Lookup::Unavailable | Lookup::Reading(_) => {
-                return Err(Denial::Unavailable("the token's issuer cannot be reached; try again later".into()));
+                // It may be right. Clients of other issuers behind the same address are not to suffer for this one.
+                charge.refund();
+                return Err(unavailable());
             }
         };
         let key = keys.find(header.key.as_deref(), header.algorithm);
@@ -204,6 +217,9 @@ impl Tokens {
                 Err(refused) => return Err(refused),
             }
         }
+        if matches!(denial, Denial::Unavailable(_)) {
+            charge.refund();
+        }
         Err(denial)
     }
 
@@ -215,8 +231,7 @@ impl Tokens {
         introspection: &Arc<Introspection>,
     ) -> Result<Option<Arc<Identity>>, Denial> {
         let answer = introspection.ask(shown.bearer.expose(), shown.hash).await;
-        let unavailable = |_| Denial::Unavailable("the token's issuer cannot be asked; try again later".into());
-        let Some(claims) = answer.map_err(unavailable)? else { return Ok(None) };
+        let Some(claims) = answer.map_err(|_| unavailable())? else { return Ok(None) };
         if claims.peek("iss").is_some_and(|name| !name.is_str(&issuer.settings.issuer)) {
             return Err(Denial::Invalid("the token's issuer is not accepted".into()));
         }
@@ -253,6 +268,10 @@ impl Tokens {
         self.memory.remember(shown.hash, Verified { identity: Arc::clone(&identity), binding, until });
         if binding.is_met_by(shown.certificate) { Ok(identity) } else { Err(not_bound()) }
     }
+}
+
+fn unavailable() -> Denial {
+    Denial::Unavailable("the token's issuer cannot be reached; try again later".into())
 }
 
 #[cfg(test)]

@@ -201,6 +201,40 @@ async fn many_right_tokens_of_one_peer_are_not_throttled() {
 }
 
 #[tokio::test]
+async fn tokens_of_an_issuer_that_is_down_are_not_counted_as_wrong() {
+    let (up, down) = (FakeIssuer::start().await, FakeIssuer::start().await);
+    down.conduct_all(&Conduct::Down);
+    let introspection = Some(introspected::asked(&down));
+    for settings_of in [trusted(&down), IssuerSettings { introspection, ..trusted(&down) }] {
+        let mut settings = settings(vec![trusted(&up), settings_of]);
+        settings.limits.failures = 1;
+        let tokens = tokens(&settings);
+        for _ in 0..10 {
+            assert!(is_unavailable(&show(&tokens, &down.token("ann", AUDIENCE, "")).await));
+        }
+        assert!(show(&tokens, &up.token("ann", AUDIENCE, "")).await.is_ok());
+    }
+}
+
+#[tokio::test]
+async fn requests_that_wait_for_keys_are_bounded() {
+    let issuer = FakeIssuer::start().await;
+    issuer.conduct(Place::Metadata, Conduct::Slow);
+    let tokens = tokens(&settings(vec![trusted(&issuer)]));
+    let token = issuer.token("ann", AUDIENCE, "");
+    let all = futures_util::future::join_all((0..WAITING + 10).map(|_| show(&tokens, &token)));
+    let released = async {
+        while issuer.asked(Place::Metadata) == 0 {
+            tokio::task::yield_now().await;
+        }
+        issuer.conduct(Place::Metadata, Conduct::Good);
+    };
+    let (outcomes, ()) = tokio::join!(all, released);
+    assert_eq!(outcomes.iter().filter(|outcome| is_unavailable(outcome)).count(), 10);
+    assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), WAITING);
+}
+
+#[tokio::test]
 async fn changed_settings_keep_issuers_that_stay_and_revoke_others() {
     let (stays, goes) = (FakeIssuer::start().await, FakeIssuer::start().await);
     let old = tokens(&settings(vec![trusted(&stays), trusted(&goes)]));

@@ -48,22 +48,13 @@ options! {
         "clientSecret" => client_secret: Option<Secret> = None, Maybe(CLIENT_SECRET), example "# ${FANLIGHT_CLIENT_SECRET}";
         /// The scopes that are requested. Default: `openid`, which is requested in any case.
         "scopes" => scopes: Vec<String> = Vec::new(), Each(SCOPE), example "# [openid, profile, groups]";
-        /// The claims of the ID token that are read.
-        "claims" => claims: SignInClaims = SignInClaims::default(), Nested::<SignInClaims>::KIND;
-    }
-}
-
-options! {
-    /// The claims of the ID token that are read: names of its members. The subject is always `sub`.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct SignInClaims: "signInClaims", "in `claims` of `signIn`";
-    options {
-        /// The name that the page and the log show. Default: `preferred_username`, else `email`, else `sub`.
-        "name" => name: Option<String> = None, Maybe(NAME), example "# preferred_username";
-        /// A list of groups, or a text with one, for `admin.roles`. Default: `groups`.
-        "groups" => groups: Option<String> = None, Maybe(NAME), example "# groups";
-        /// Scopes, as a text or a list, for `admin.roles`. Default: none are read.
-        "scopes" => scopes: Option<String> = None, Maybe(NAME), example "# scope";
+        /// The claim of the ID token with the name that the page and the log show. Default: `preferred_username`, else
+        /// `email`, else `sub`.
+        "nameClaim" => name_claim: Option<String> = None, Maybe(NAME), example "# preferred_username";
+        /// The claim with a list of groups, or a text with one, for `admin.roles`. Default: `groups`.
+        "groupsClaim" => groups_claim: Option<String> = None, Maybe(NAME), example "# groups";
+        /// The claim with scopes, as a text or a list, for `admin.roles`. Default: none are read.
+        "scopesClaim" => scopes_claim: Option<String> = None, Maybe(NAME), example "# scope";
     }
 }
 
@@ -74,12 +65,6 @@ impl Default for AdminRoles {
 }
 
 impl Default for RoleRule {
-    fn default() -> Self {
-        <Self as crate::option::Options>::defaults()
-    }
-}
-
-impl Default for SignInClaims {
     fn default() -> Self {
         <Self as crate::option::Options>::defaults()
     }

@@ -62,18 +62,18 @@ impl<C: Core> Endpoint<C> {
     }
 
     /// The paths of the resource and of the endpoint that the metadata at `path` are about: the root form is the default
-    /// endpoint's. `None` if there is none.
+    /// endpoint's, unless another one is at the root. `None` if there is none.
     fn resource_at(&self, path: &str) -> Option<(String, String)> {
-        let default = || self.settings.path.clone();
-        let path = path.trim_end_matches('/');
-        if let Some(endpoint) = self.ingress.core.endpoint(if path.is_empty() { "/" } else { path }) {
-            let path = endpoint.path().map_or_else(default, |path| path.as_ref().to_owned());
-            return Some((path.clone(), path));
+        let (core, default) = (&self.ingress.core, self.settings.path.as_str());
+        let is_root = path.trim_end_matches('/').is_empty();
+        if let Some(endpoint) = core.endpoint(if is_root { "/" } else { path }) {
+            let path = endpoint.path().map_or(default, |path| path);
+            return Some((path.to_owned(), path.to_owned()));
         }
-        if let Some(base) = self.sse_transport.resource_of(path) {
-            return Some((base.to_owned(), default()));
-        }
-        path.is_empty().then(|| (default(), default()))
+        // The HTTP+SSE transport serves the default endpoint.
+        let resource = if is_root { Some(default) } else { self.sse_transport.resource_of(path) };
+        core.endpoint(default)?;
+        Some((resource?.to_owned(), default.to_owned()))
     }
 }
 

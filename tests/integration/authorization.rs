@@ -1,0 +1,345 @@
+//! Fanlight as a protected resource, through the real binary: metadata, challenges, and the scopes of what clients ask for.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use fanlight_tests::slicer::{member, plain_string};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+
+use crate::harness::{Gateway, TempFile, within};
+use crate::raw_client::{
+    Connection, INITIALIZED, JSON_HEADERS, Response, initialize, legacy_request, modern_headers, modern_request,
+};
+use crate::scripted::{Backend, Era, Gate, Reply, Transport};
+
+/// Keys, each with its digest, of clients that may read, and read and call.
+const READER: (&str, &str) = (
+    "fanlight_00000000000000000000000000000000000000000002okinW",
+    "319df4a3b61d5bb066d9f39d281dfaded068e99f7eb27b087b1377a9f9bd7fe1",
+);
+const CALLER: (&str, &str) = (
+    "fanlight_1111111111111111111111111111111111111111111146EDT",
+    "c248b665096075b86cb84ea6f8a002fdafb7dfafee0aaa809a063ba852efe6b2",
+);
+const METADATA: &str = "https://mcp.example.com/.well-known/oauth-protected-resource";
+
+/// A gateway in front of the servers `files` and `git`, whose clients have keys.
+struct Guarded {
+    gateway: Gateway,
+    folder: TempFile,
+    files: Backend,
+    git: Backend,
+}
+
+/// The configuration, in which the tools that delete need the scope `deleting`.
+fn configuration(deleting: &str, [files, git]: [&Backend; 2]) -> String {
+    let servers = format!("mcpServers: {{{}, {}}}\n", files.entry("files"), git.entry("git"));
+    let auth = format!(
+        r#"publicUrl: https://mcp.example.com
+auth:
+  oauth: [{{issuer: "https://id.example.com"}}]
+  keys: {{file: keys.yaml}}
+  scopes:
+    read: mcp:read
+    call: mcp:call
+    tools: {{"files__delete_*": [{deleting}]}}
+    implies: {{"mcp:call": [mcp:read]}}
+endpoints:
+  /mcp: {{}}
+  /mcp/git: {{servers: [git], scopes: {{read: git:read, call: git:write}}}}
+"#
+    );
+    auth + &servers
+}
+
+impl Guarded {
+    async fn start() -> Self {
+        let [files, git] =
+            [Backend::start(Era::Modern, Transport::Http).await, Backend::start(Era::Modern, Transport::Http).await];
+        files.offers_tools(&["read", "delete_all"]);
+        git.offers_tools(&["log"]);
+        for backend in [&files, &git] {
+            backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+        }
+        let folder = TempFile::folder();
+        let entry = |(_, digest): (&str, &str), name: &str, scopes: &str| {
+            format!("- {{name: {name}, sha256: '{digest}', scopes: [{scopes}]}}\n")
+        };
+        let keys = format!("keys:\n{}{}", entry(READER, "reader", "mcp:read"), entry(CALLER, "caller", "mcp:call"));
+        fs::write(folder.path().join("keys.yaml"), keys).unwrap();
+        fs::write(folder.path().join("fanlight.yaml"), configuration("files:delete", [&files, &git])).unwrap();
+        let gateway = Gateway::start_at(folder.path().join("fanlight.yaml")).await;
+        Self { gateway, folder, files, git }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("fanlight.yaml")
+    }
+
+    /// A modern request with this key.
+    async fn ask(&self, key: &str, path: &str, method: &str, params: &str) -> Response {
+        let body = modern_request("1", method, params, "");
+        let headers = modern_headers(&body);
+        let mut headers: Vec<(&str, &str)> =
+            headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let key = format!("Bearer {key}");
+        headers.push(("Authorization", &key));
+        send(self.gateway.mcp, "POST", path, &headers, &body).await
+    }
+
+    /// A modern call of a tool with this key.
+    async fn call(&self, key: &str, path: &str, tool: &str) -> Response {
+        self.ask(key, path, "tools/call", &format!(r#""name":"{tool}","arguments":{{}}"#)).await
+    }
+}
+
+async fn send(address: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Response {
+    let mut connection = Connection::open(address).await;
+    let mut all = JSON_HEADERS.to_vec();
+    all.retain(|(name, _)| method == "POST" && !headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name)));
+    all.extend_from_slice(headers);
+    connection.request(method, path, &all, body.as_bytes()).await;
+    connection.response().await
+}
+
+/// The challenge of a refused request, whose error must have the id.
+async fn challenge(mut response: Response, status: u16, id: &str) -> String {
+    assert_eq!(response.status, status);
+    let text = response.text().await;
+    assert_eq!(member(&text, "id"), Some(id), "{text}");
+    response.header("www-authenticate").unwrap_or_else(|| panic!("no challenge: {text}")).to_owned()
+}
+
+#[tokio::test]
+async fn metadata_follow_the_configuration() {
+    let guarded = Guarded::start().await;
+    let get = |path: &'static str| send(guarded.gateway.mcp, "GET", path, &[("X-Forwarded-Host", "evil.example")], "");
+    for (path, resource, read) in [
+        ("/.well-known/oauth-protected-resource", "/mcp", "mcp:read"),
+        ("/.well-known/oauth-protected-resource/mcp", "/mcp", "mcp:read"),
+        ("/.well-known/oauth-protected-resource/mcp/git", "/mcp/git", "git:read"),
+        ("/.well-known/oauth-protected-resource/sse", "/sse", "mcp:read"),
+    ] {
+        let mut response = get(path).await;
+        let document = response.text().await;
+        assert_eq!((response.status, response.header("access-control-allow-origin")), (200, Some("*")), "{document}");
+        let url = member(&document, "resource").and_then(plain_string);
+        assert_eq!(url, Some(format!("https://mcp.example.com{resource}").as_str()));
+        assert_eq!(member(&document, "authorization_servers"), Some(r#"["https://id.example.com"]"#));
+        assert!(member(&document, "scopes_supported").unwrap().contains(read), "{document}");
+        assert!(!document.contains("evil") && !document.contains("offline_access"));
+    }
+    assert_eq!(get("/.well-known/oauth-protected-resource/mcp/none").await.status, 404);
+    // Without an issuer there are none, from the next request on.
+    let keys_alone = fs::read_to_string(guarded.path()).unwrap().replace("oauth:", "#");
+    fs::write(guarded.path(), keys_alone).unwrap();
+    assert_eq!(guarded.gateway.reload().await.0, 200);
+    assert_eq!(get("/.well-known/oauth-protected-resource/mcp").await.status, 404);
+    let plain =
+        challenge(send(guarded.gateway.mcp, "POST", "/mcp", &[], &legacy_request("3", "ping", "")).await, 401, "3")
+            .await;
+    assert_eq!(plain, "Bearer");
+}
+
+#[tokio::test]
+async fn request_without_credentials_learns_how_to_get_them() {
+    let guarded = Guarded::start().await;
+    let ping = legacy_request("\"p\"", "ping", "");
+    for (path, resource, scopes) in [
+        ("/mcp", "/mcp", "mcp:read mcp:call"),
+        ("/mcp/git", "/mcp/git", "git:read git:write"),
+        ("/none", "/mcp", "mcp:read mcp:call"),
+    ] {
+        let challenge = challenge(send(guarded.gateway.mcp, "POST", path, &[], &ping).await, 401, "\"p\"").await;
+        assert_eq!(
+            challenge,
+            format!("Bearer scope=\"{scopes}\", resource_metadata=\"{METADATA}{resource}\""),
+            "{path}"
+        );
+    }
+    for wrong in ["Bearer fanlight_x", "Bearer a b", "Bearer", "Basic YTpi", "bearer\tx"] {
+        let response = send(guarded.gateway.mcp, "POST", "/mcp", &[("Authorization", wrong)], &ping).await;
+        assert!([400, 401].contains(&response.status), "{wrong}: {}", response.status);
+        let challenge = response.header("www-authenticate").unwrap_or_else(|| panic!("no challenge for {wrong}"));
+        assert!(challenge.starts_with("Bearer ") && challenge.contains(METADATA), "{wrong}: {challenge}");
+    }
+    assert_eq!(guarded.files.received("tools/call").len() + guarded.git.received("tools/call").len(), 0);
+}
+
+#[tokio::test]
+async fn each_operation_needs_its_scopes() {
+    let guarded = Guarded::start().await;
+    let listed = guarded.ask(READER.0, "/mcp", "tools/list", "").await.text().await;
+    assert!(listed.contains("files__delete_all"), "lists show what may not be called: {listed}");
+    for (key, tool, missing) in [
+        (READER.0, "git__log", Some("mcp:call")),
+        (CALLER.0, "git__log", None),
+        (CALLER.0, "files__read", None),
+        (READER.0, "files__delete_all", Some("mcp:call files:delete")),
+        (CALLER.0, "files__delete_all", Some("mcp:call files:delete")),
+        // By its server's own name, which is accepted, and by others that its server might know.
+        (CALLER.0, "delete_all", Some("mcp:call files:delete")),
+        (CALLER.0, "files__DELETE_ALL", Some("mcp:call files:delete")),
+        (CALLER.0, "files__other", Some("mcp:call files:delete")),
+        (CALLER.0, "log", None),
+    ] {
+        let response = guarded.call(key, "/mcp", tool).await;
+        match missing {
+            None => assert_eq!(response.status, 200, "{tool}"),
+            Some(missing) => {
+                let challenge = challenge(response, 403, "1").await;
+                assert!(challenge.starts_with("Bearer error=\"insufficient_scope\", "), "{challenge}");
+                assert!(
+                    challenge.ends_with(&format!("scope=\"{missing}\", resource_metadata=\"{METADATA}/mcp\"")),
+                    "{challenge}"
+                );
+            }
+        }
+    }
+    assert_eq!(guarded.files.count_of_target("tools/call", "delete_all"), 0);
+    let challenge = challenge(guarded.call(CALLER.0, "/mcp/git", "git__log").await, 403, "1").await;
+    assert!(
+        challenge.contains("scope=\"git:write\"") && challenge.ends_with(&format!("{METADATA}/mcp/git\"")),
+        "{challenge}"
+    );
+    // What is needed may change while clients are served.
+    fs::write(guarded.path(), configuration("mcp:read", [&guarded.files, &guarded.git])).unwrap();
+    assert_eq!(guarded.gateway.reload().await.0, 200);
+    assert_eq!(guarded.call(CALLER.0, "/mcp", "delete_all").await.status, 200);
+}
+
+#[tokio::test]
+async fn messages_of_sessions_need_their_scopes_over_both_legacy_transports() {
+    let guarded = Guarded::start().await;
+    let address = guarded.gateway.mcp;
+    let own = |key: &str| format!("Bearer {key}");
+    let (reader, caller) = (own(READER.0), own(CALLER.0));
+    let call = legacy_request("5", "tools/call", r#""name":"git__log","arguments":{}"#);
+    let list = legacy_request("4", "tools/list", "");
+
+    let opened = send(address, "POST", "/mcp", &[("Authorization", &reader)], &initialize("2025-11-25", "{}")).await;
+    let session = opened.header("mcp-session-id").unwrap().to_owned();
+    let of = |key| vec![("Authorization", key), ("Mcp-Session-Id", session.as_str())];
+    assert_eq!(send(address, "POST", "/mcp", &of(&reader), INITIALIZED).await.status, 202);
+    assert_eq!(send(address, "POST", "/mcp", &of(&reader), &list).await.status, 200);
+    let denied = challenge(send(address, "POST", "/mcp", &of(&reader), &call).await, 403, "5").await;
+    assert!(denied.contains("insufficient_scope"), "{denied}");
+    assert_eq!(send(address, "POST", "/mcp", &of(&caller), &list).await.status, 404, "a session of another principal");
+    for method in ["POST", "GET", "DELETE"] {
+        let response = send(
+            address,
+            method,
+            "/mcp",
+            &[("Mcp-Session-Id", &session), ("Accept", "text/event-stream, application/json")],
+            &list,
+        )
+        .await;
+        assert_eq!(response.status, 401, "{method}");
+    }
+
+    let mut stream =
+        send(address, "GET", "/sse", &[("Authorization", &reader), ("Accept", "text/event-stream")], "").await;
+    let endpoint = stream.event().await.unwrap().expect("an endpoint");
+    let post = |key: Option<&str>, body: &str| {
+        let headers: Vec<_> = key.iter().map(|key| ("Authorization", (*key).to_owned())).collect();
+        let (endpoint, body) = (endpoint.clone(), body.to_owned());
+        async move {
+            let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            send(address, "POST", &endpoint, &headers, &body).await
+        }
+    };
+    assert_eq!(post(Some(&reader), &initialize("2024-11-05", "{}")).await.status, 202);
+    assert!(within("the answer", stream.event()).await.unwrap().unwrap().contains("protocolVersion"));
+    let denied = challenge(post(Some(&reader), &call).await, 403, "5").await;
+    assert!(denied.ends_with(&format!("scope=\"mcp:call\", resource_metadata=\"{METADATA}/sse\"")), "{denied}");
+    assert_eq!((post(None, &list).await.status, post(Some(&caller), &list).await.status), (401, 404));
+    assert_eq!(post(Some(&reader), &list).await.status, 202);
+    let listed = within("the list", stream.event()).await.unwrap().unwrap();
+    assert_eq!(member(&listed, "id"), Some("4"), "the refused call has no answer on the stream: {listed}");
+    assert!(guarded.git.received("tools/call").is_empty());
+}
+
+#[tokio::test]
+async fn operators_see_who_has_opened_a_session() {
+    let guarded = Guarded::start().await;
+    let own = format!("Bearer {}", READER.0);
+    let headers = [("Authorization", own.as_str())];
+    assert_eq!(send(guarded.gateway.mcp, "POST", "/mcp", &headers, &initialize("2025-11-25", "{}")).await.status, 200);
+    let sessions = send(guarded.gateway.admin, "GET", "/api/sessions", &[], "").await.text().await;
+    assert!(sessions.contains(r#""principal":"reader","source":"key""#), "{sessions}");
+    assert!(!sessions.contains(READER.0));
+}
+
+#[tokio::test]
+async fn revoked_key_ends_streams_and_running_calls() {
+    let guarded = Guarded::start().await;
+    let address = guarded.gateway.mcp;
+    let own = format!("Bearer {}", CALLER.0);
+    let gate = Gate::new();
+    guarded.git.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)).gated(&gate));
+    let opened = send(address, "POST", "/mcp", &[("Authorization", &own)], &initialize("2025-11-25", "{}")).await;
+    let session = opened.header("mcp-session-id").unwrap().to_owned();
+    let of = |accept| [("Authorization", own.as_str()), ("Mcp-Session-Id", session.as_str()), ("Accept", accept)];
+    let mut get = send(address, "GET", "/mcp", &of("text/event-stream"), "").await;
+    let call = legacy_request("5", "tools/call", r#""name":"git__log","arguments":{}"#);
+    let calling = tokio::spawn({
+        let headers: Vec<_> = of("application/json, text/event-stream")
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        async move {
+            let headers: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+            let mut response = send(address, "POST", "/mcp", &headers, &call).await;
+            response.text().await
+        }
+    });
+    guarded.git.wait_for("tools/call", 1).await;
+    let keys = guarded.folder.path().join("keys.yaml");
+    let rest = fs::read_to_string(&keys)
+        .unwrap()
+        .lines()
+        .filter(|line| !line.contains("caller"))
+        .collect::<Vec<_>>()
+        .join("\n");
+    fs::write(keys, rest).unwrap();
+    let answer = within("the end of the call", calling).await.unwrap();
+    assert!(answer.contains("-31004") && answer.contains(r#""mayHaveRun":true"#), "{answer}");
+    guarded.git.wait_abandoned("tools/call").await;
+    within("the end of the stream", async { while let Ok(Some(_)) = get.event().await {} }).await;
+}
+
+#[tokio::test]
+async fn challenges_are_those_of_http1_over_http2() {
+    let guarded = Guarded::start().await;
+    let stream = tokio::net::TcpStream::connect(guarded.gateway.mcp).await.unwrap();
+    let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+    let (mut sender, connection) = within("a connection", handshake).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let reader = format!("Bearer {}", READER.0);
+    let call = modern_request("1", "tools/call", r#""name":"git__log","arguments":{}"#, "");
+    for (method, key, status, part) in [
+        ("POST", None, 401, "Bearer scope=\"mcp:call\", resource_metadata=\""),
+        ("GET", None, 401, "Bearer scope=\"mcp:read mcp:call\", resource_metadata=\""),
+        ("DELETE", None, 401, "Bearer scope=\"mcp:read mcp:call\", resource_metadata=\""),
+        ("POST", Some("Bearer fanlight_x"), 401, "Bearer error=\"invalid_token\", "),
+        ("POST", Some(reader.as_str()), 403, "Bearer error=\"insufficient_scope\", "),
+    ] {
+        let mut request = hyper::Request::builder().method(method).uri(format!("http://{}/mcp", guarded.gateway.mcp));
+        let own = if method == "POST" { modern_headers(&call) } else { Vec::new() };
+        for (name, value) in
+            JSON_HEADERS.into_iter().chain(own.iter().map(|(name, value)| (name.as_str(), value.as_str())))
+        {
+            request = request.header(name, value);
+        }
+        if let Some(key) = key {
+            request = request.header("Authorization", key);
+        }
+        let body = if method == "POST" { call.clone() } else { String::new() };
+        let response = within("a response", sender.send_request(request.body(body).unwrap())).await.unwrap();
+        assert_eq!(response.status().as_u16(), status, "{method} {key:?}");
+        let challenge = response.headers()["www-authenticate"].to_str().unwrap();
+        assert!(challenge.starts_with(part) && challenge.contains(METADATA), "{challenge}");
+    }
+    connection.abort();
+}
