@@ -39,6 +39,7 @@ mod suspended_calls;
 mod target;
 mod tasks;
 mod terminal;
+mod tls;
 mod tokens;
 mod uris;
 mod web_pages;

@@ -74,7 +74,7 @@ fn leaves_reach_no_other_crate_of_ours() {
     assert_layer("fanlight-config", &["fanlight-settings"], &["tokio", "hyper", "reqwest"]);
     assert_layer("fanlight-demo", &[], &[HTTP, &["tokio"]].concat());
     assert_layer("fanlight-http-pool", &[], &["reqwest"]);
-    assert_layer("fanlight-http-edge", &[], &["reqwest"]);
+    assert_layer("fanlight-http-edge", &["fanlight-settings"], &["reqwest"]);
 }
 
 #[test]
@@ -118,13 +118,14 @@ fn authentication_reaches_identity_and_no_edge() {
 
 #[test]
 fn frontend_reaches_neither_gateway_nor_backend() {
-    let ours = [CORE, &["fanlight-http-edge", "fanlight-identity"]].concat();
+    let ours = [CORE, &["fanlight-http-edge", "fanlight-identity", "fanlight-settings"]].concat();
     assert_layer("fanlight-frontend", &ours, &["reqwest", "process-wrap"]);
 }
 
 #[test]
 fn admin_reaches_only_the_core_telemetry_and_http_edge() {
-    let ours = [CORE, &["fanlight-gateway", "fanlight-http-edge", "fanlight-identity"]].concat();
+    let ours = ["fanlight-gateway", "fanlight-http-edge", "fanlight-identity", "fanlight-settings"];
+    let ours = [CORE, &ours].concat();
     assert_layer("fanlight-admin", &ours, &["reqwest", "process-wrap"]);
 }
 

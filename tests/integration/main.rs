@@ -32,6 +32,7 @@ mod http_rules;
 mod kept_lists;
 mod keys;
 mod layers;
+mod listener_rules;
 mod listening;
 mod log_backpressure;
 mod logging;
@@ -59,7 +60,10 @@ mod sse_transport;
 mod standard_streams;
 mod streams;
 mod tasks;
+mod tls;
 mod tokens;
 mod tracing;
+mod trusted_proxies;
+mod unix_sockets;
 
 use fanlight_testkit::{generator, harness, raw_client, schema, scripted};

@@ -20,15 +20,15 @@ use std::time::{Duration, SystemTime};
 
 use axum::response::IntoResponse as _;
 use fanlight_gateway::Gateway;
-use fanlight_http_edge::{SocketReceiver, accept_and_spawn, serve_http1};
-use fanlight_identity::{Authenticate, ConnectionFacts};
+use fanlight_http_edge::{OpenedStream, SocketReceiver, accept_and_spawn, open, serve_http1};
+use fanlight_identity::{Authenticate, ConnectionFacts, SocketPeer};
 use fanlight_telemetry::Telemetry;
 use fanlight_telemetry::clients::Clients;
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 pub use access::{Role, RoleRule, Roles};
@@ -72,28 +72,31 @@ pub async fn serve_admin(sockets: SocketReceiver, subject: Subject, live: LiveSe
     let admin = Arc::new(Admin::new(subject, live.clone(), SystemTime::now(), shutdown.clone()));
     let all = TowerToHyperService::new(router(&admin));
     let health = TowerToHyperService::new(health_router(&admin));
-    let serve = |stream: TcpStream, usage, is_reserve, ending: CancellationToken| {
-        let connection = Connection(Arc::new(ConnectionFacts {
-            local: stream.local_addr().ok().map(|address| address.ip()),
-            peer: stream.peer_addr().ok(),
-            ..ConnectionFacts::default()
-        }));
+    let serve = |stream, usage, is_reserve, ending: CancellationToken| {
         let service = if is_reserve { health.clone() } else { all.clone() };
-        // The settings in force may be those of another address by then, and demand less of a client.
-        let has_ended = ending.clone();
-        let service = service_fn(move |mut request: Request<Incoming>| {
-            request.extensions_mut().insert(connection.clone());
-            let answering = (!has_ended.is_cancelled()).then(|| service.call(request));
-            async move {
-                match answering {
-                    Some(answering) => answering.await,
-                    None => Ok(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, CLOSED).into_response()),
-                }
-            }
-        });
-        let serving = serve_http1(stream, service, live.load().connection_limits(), usage, ending);
+        let (limits, tls) = (live.load().connection_limits(), live.tls().load());
         async move {
-            if let Err(error) = serving.await {
+            // A handshake takes from the time for the first head.
+            let opening = timeout(limits.head_timeout, open(stream, tls.as_deref()));
+            let opened = match ending.run_until_cancelled(opening).await {
+                Some(Ok(Ok(opened))) => opened,
+                Some(Ok(Err(error))) => return tracing::debug!(%error, "TLS handshake with an operator failed"),
+                Some(Err(_)) | None => return,
+            };
+            let connection = Connection(Arc::new(facts_of(&opened)));
+            // The settings in force may be those of another address by then, and demand less of a client.
+            let has_ended = ending.clone();
+            let service = service_fn(move |mut request: Request<Incoming>| {
+                request.extensions_mut().insert(connection.clone());
+                let answering = (!has_ended.is_cancelled()).then(|| service.call(request));
+                async move {
+                    match answering {
+                        Some(answering) => answering.await,
+                        None => Ok(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, CLOSED).into_response()),
+                    }
+                }
+            });
+            if let Err(error) = serve_http1(opened.stream, service, limits, usage, ending).await {
                 tracing::debug!(%error, "connection to the admin listener broke");
             }
         }
@@ -104,4 +107,14 @@ pub async fn serve_admin(sockets: SocketReceiver, subject: Subject, live: LiveSe
         if is_ending.is_cancelled() { configured } else { configured.max(LAST_ANSWER) }
     };
     accept_and_spawn(sockets, live.admissions(), drain, shutdown, serve).await;
+}
+
+fn facts_of(opened: &OpenedStream) -> ConnectionFacts {
+    ConnectionFacts {
+        local: opened.local.map(|address| address.ip()),
+        peer: opened.peer,
+        socket: opened.socket.map(|(user, group)| SocketPeer { user, group }),
+        certificate: opened.certificate.clone(),
+        is_tls: opened.is_tls,
+    }
 }

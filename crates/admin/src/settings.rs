@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use fanlight_http_edge::{AcceptLimits, Admissions, Guard, Http1Limits, Origins};
+use fanlight_http_edge::{AcceptLimits, Admissions, Guard, Http1Limits, LiveTls, Origins};
 use fanlight_identity::{ConnectionFacts, SignIn, SignInSettings};
 use http::header::SET_COOKIE;
 use http::{HeaderValue, Response};
@@ -143,6 +143,7 @@ impl Eq for SignInClient {}
 pub struct LiveSettings {
     now: Arc<ArcSwap<InForce>>,
     admissions: Arc<Admissions>,
+    tls: LiveTls,
 }
 
 /// The settings in force, and what is made of them.
@@ -162,7 +163,13 @@ impl LiveSettings {
     #[must_use]
     pub fn new(settings: AdminSettings) -> Self {
         let admissions = Arc::new(Admissions::new(accept_limits(&settings)));
-        Self { now: Arc::new(ArcSwap::from_pointee(InForce::new(settings))), admissions }
+        Self { now: Arc::new(ArcSwap::from_pointee(InForce::new(settings))), admissions, tls: LiveTls::default() }
+    }
+
+    /// With TLS, as far as `tls` has it.
+    #[must_use]
+    pub fn with_tls(self, tls: LiveTls) -> Self {
+        Self { tls, ..self }
     }
 
     /// Has these settings take effect, from the next request on. If they differ, streams of events end, so that they are
@@ -177,6 +184,10 @@ impl LiveSettings {
 
     pub(crate) fn load(&self) -> Arc<InForce> {
         self.now.load_full()
+    }
+
+    pub(crate) fn tls(&self) -> &LiveTls {
+        &self.tls
     }
 
     pub(crate) fn admissions(&self) -> &Admissions {

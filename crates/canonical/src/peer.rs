@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use crate::caller::Principal;
 
 /// Who shares of a limit are counted for: the principal where clients are authenticated, else the address that they
-/// connect from. Behind a reverse proxy unauthenticated clients are one peer.
+/// connect from, or their user on a Unix socket. Behind a reverse proxy that is not trusted to name their addresses
+/// unauthenticated clients are one peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Peer {
     /// The process that started this one, or Fanlight itself.
@@ -14,6 +15,8 @@ pub enum Peer {
     Local,
     /// An address, of IPv6 a network.
     Address(IpAddr),
+    /// A user of this machine, by its number.
+    User(u32),
     /// An authenticated client.
     Principal(Principal),
 }
@@ -26,6 +29,15 @@ impl Peer {
             _ if !principal.is_anonymous() => Self::Principal(principal.clone()),
             Some(address) => Self::Address(address),
             None => Self::Local,
+        }
+    }
+
+    /// It, or the user of the process that is connected by a Unix socket, which has no address.
+    #[must_use]
+    pub fn or_user(self, user: Option<u32>) -> Self {
+        match (self, user) {
+            (Self::Local, Some(user)) => Self::User(user),
+            (peer, _) => peer,
         }
     }
 }
@@ -80,8 +92,9 @@ mod tests {
     fn peer_is_the_principal_or_else_the_address() {
         let address = Some([10, 0, 0, 1].into());
         let ann = Principal::named("issuer", "ann");
-        assert_eq!(Peer::of(&ann, address), Peer::Principal(ann));
-        assert_eq!(Peer::of(&Principal::anonymous(), address), Peer::Address([10, 0, 0, 1].into()));
+        assert_eq!(Peer::of(&ann, address).or_user(Some(1)), Peer::Principal(ann));
+        assert_eq!(Peer::of(&Principal::anonymous(), address).or_user(Some(1)), Peer::Address([10, 0, 0, 1].into()));
+        assert_eq!(Peer::of(&Principal::anonymous(), None).or_user(Some(1)), Peer::User(1));
         assert_eq!(Peer::of(&Principal::anonymous(), None), Peer::Local);
     }
 

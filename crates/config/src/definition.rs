@@ -103,6 +103,7 @@ impl Definition {
         Some((self.default)()).filter(|value| match value {
             Value::Null | Value::Object(_) => false,
             Value::Array(items) => !items.is_empty(),
+            Value::String(text) => !text.is_empty(),
             _ => true,
         })
     }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::model::Config;
 use crate::model::auth::AuthChoice;
+use crate::model::listener::Tls;
 use crate::option::Options as _;
 use crate::option::fields::Fields;
 use crate::option::reader::Reader;
@@ -127,6 +128,10 @@ pub fn load_all(paths: &[PathBuf], env: &dyn Fn(&str) -> Option<String>) -> Resu
                 }
             }
         }
+    }
+    let of_listeners = [&loaded.config.tls, &loaded.config.admin.tls].into_iter().flatten().flat_map(Tls::files);
+    for path in of_listeners.map(PathBuf::from) {
+        loaded.files.push(ConfigFile { fingerprint: fingerprint(&path), path });
     }
     let folders = folders.into_iter().map(|path| ConfigFile { fingerprint: fingerprint(&path), path });
     loaded.files.extend(folders);

@@ -26,7 +26,7 @@ mod units;
 
 use std::path::{Path, PathBuf};
 
-pub use fanlight_settings::{Secret, Transport};
+pub use fanlight_settings::{ListenAddress, Secret, Transport};
 pub use files::{ConfigFile, fingerprint, load_all};
 pub use keys::{Key, Keys, key_file, load_keys, parse_keys, parse_moment, with_key, without_keys, written_moment};
 pub use model::Config;
@@ -37,6 +37,7 @@ pub use model::auth::{Auth, AuthChoice};
 pub use model::endpoint::Endpoint;
 pub use model::life::{Health, LandlockOptions, SandboxOptions, StartChoice};
 pub use model::limits::{Limits, Timeouts};
+pub use model::listener::{ClientAuthChoice, Tls};
 pub use model::operators::access::{AdminRoles, RoleRule, SignIn};
 pub use model::operators::{Admin, OtlpChoice, Telemetry, TrustChoice};
 pub use model::rewriting::{Argument, ArgumentOptions, Naming, NamingStyle, ToolOverride};
@@ -64,7 +65,7 @@ pub struct Loaded {
     pub warnings: Vec<Problem>,
     /// The first file, as passed to [`load`] or [`parse`].
     pub path: PathBuf,
-    /// Every file that it was read from, and every folder that an included file may appear in.
+    /// Every file that it was read from, those of TLS, and every folder that an included file may appear in.
     pub files: Vec<ConfigFile>,
 }
 

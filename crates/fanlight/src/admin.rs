@@ -1,6 +1,5 @@
 //! The admin listener: its address, what it shows, and its settings.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,7 +8,7 @@ use fanlight_admin::{
 };
 use fanlight_auth::OpenIdConnect;
 use fanlight_config::Config;
-use fanlight_frontend::{Insight, ListeningSocket};
+use fanlight_frontend::{Insight, ListenAddress, ListeningSocket};
 use fanlight_gateway::Gateway;
 use fanlight_identity::{Authenticate, SignInSettings};
 use fanlight_protocol::Json;
@@ -22,8 +21,9 @@ use tracing::warn;
 use crate::auth::limits;
 use crate::cli::Admin;
 use crate::failure::Failure;
+use crate::listening;
 use crate::reload::{Control, NoServer, Trigger};
-use crate::serve::bind;
+use crate::wiring::scheme;
 
 /// Binds the admin listener of a gateway on standard input and output: only if it is configured,
 /// since clients start many such gateways on one machine.
@@ -44,6 +44,7 @@ pub(crate) fn listen(
     flag: Option<Admin>,
     socket: Option<ListeningSocket>,
 ) -> Result<Option<ListeningSocket>, Failure> {
+    let has_flag = flag.is_some();
     match flag {
         Some(Admin::Off) => config.admin.listen = None,
         Some(Admin::At(address)) => config.admin.listen = Some(address),
@@ -51,28 +52,23 @@ pub(crate) fn listen(
     }
     // A socket of the service manager has an address already.
     if let Some(socket) = &socket {
-        config.admin.listen = socket.local_address().ok();
+        config.admin.listen = socket.address().ok();
     }
-    let Some(address) = config.admin.listen else { return Ok(None) };
-    if !config.admin.may_listen(address) {
-        return Err(Failure::usage(format!(
-            "--admin {address} can be reached from other machines, and there is no token: set `admin.token` in the \
-             configuration, such as `token: ${{FANLIGHT_ADMIN_TOKEN}}`, or listen on 127.0.0.1"
-        )));
-    }
+    let Some(address) = config.admin.listen.clone() else { return Ok(None) };
+    listening::check_operators(config, &address).map_err(Failure::usage)?;
     if socket.is_some() {
         return Ok(socket);
     }
-    let listener = match bind(address, "--admin", config.reuse_port) {
+    let listener = match listening::bind(&address, "--admin", listening::of_operators(config)) {
         Ok(listener) => listener,
-        Err(failure) if flag.is_some() => return Err(failure),
-        Err(failure) => {
-            warn!("no admin listener: {failure}");
+        Err(problem) if has_flag => return Err(Failure::other(problem)),
+        Err(problem) => {
+            warn!("no admin listener: {problem}");
             config.admin.listen = None;
             return Ok(None);
         }
     };
-    config.admin.listen = listener.local_address().ok().or(Some(address));
+    config.admin.listen = listener.address().ok().or(Some(address));
     Ok(Some(listener))
 }
 
@@ -131,9 +127,9 @@ fn parsed(text: String) -> Json {
 }
 
 /// The settings of the admin listener at this address.
-pub(crate) fn settings(config: &Config, address: Option<SocketAddr>) -> AdminSettings {
+pub(crate) fn settings(config: &Config, address: Option<&ListenAddress>) -> AdminSettings {
     AdminSettings {
-        address,
+        address: address.and_then(ListenAddress::ip),
         token: config.admin.token.as_ref().map(|token| token.expose().to_owned()),
         viewer_token: config.admin.viewer_token.as_ref().map(|token| token.expose().to_owned()),
         roles: Roles { operator: rule(&config.admin.roles.operator), viewer: rule(&config.admin.roles.viewer) },
@@ -186,12 +182,13 @@ fn sign_in(config: &Config) -> Option<SignInClient> {
     Some(SignInClient { settings, client })
 }
 
-/// The URL of the operators' page.
-pub(crate) fn page(address: SocketAddr) -> String {
+/// The URL of the operators' page, where a browser can reach it.
+pub(crate) fn page(config: &Config, address: &ListenAddress) -> Option<String> {
+    let address = address.ip()?;
     let host = match address.ip() {
         ip if ip.is_unspecified() => "127.0.0.1".to_owned(),
         std::net::IpAddr::V6(ip) => format!("[{ip}]"),
         std::net::IpAddr::V4(ip) => ip.to_string(),
     };
-    format!("http://{host}:{}/ui", address.port())
+    Some(format!("{}://{host}:{}/ui", scheme(&config.admin.tls), address.port()))
 }

@@ -1,10 +1,10 @@
 //! The command line.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use fanlight_canonical::Endpoint;
+use fanlight_config::ListenAddress;
 use fanlight_gateway::Gateway;
 
 use crate::endpoints;
@@ -140,9 +140,9 @@ pub(crate) struct KeyFileArgs {
 
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RunArgs {
-    /// Address to listen on [default: 127.0.0.1:8080]
+    /// Address to listen on, or unix:PATH [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
-    pub(crate) listen: Option<SocketAddr>,
+    pub(crate) listen: Option<ListenAddress>,
     /// Address for operators (/ui, /api, /metrics, /healthz, /readyz), or `off` [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR")]
     pub(crate) admin: Option<Admin>,
@@ -316,9 +316,9 @@ impl TraceTestArgs {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Admin {
-    At(SocketAddr),
+    At(ListenAddress),
     Off,
 }
 
@@ -328,7 +328,10 @@ impl std::str::FromStr for Admin {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "off" => Ok(Self::Off),
-            address => address.parse().map(Self::At).map_err(|_| "an address such as 127.0.0.1:8081, or `off`".into()),
+            address => {
+                let wrong = "an address such as 127.0.0.1:8081, a Unix socket such as unix:/run/admin.sock, or `off`";
+                address.parse().map(Self::At).map_err(|_| wrong.into())
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ mod guard;
 mod inspect;
 mod keys;
 mod list_state;
+mod listening;
 mod log;
 mod memory;
 mod observe;

@@ -1,14 +1,13 @@
 //! `fanlight run` and `fanlight stdio`: from start to graceful shutdown.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use fanlight_admin::{Audit, AuditedAuthentication, LiveSettings, Subject, serve_admin};
 use fanlight_auth::Authenticator;
 use fanlight_config::{Config, Loaded};
 use fanlight_frontend::{
-    FrontendSettings, Insight, ListeningSocket, LiveLimits, LiveListener, SocketReceiver, serve_http_observed,
-    serve_stdio_observed,
+    FrontendSettings, Insight, ListenAddress, ListeningSocket, LiveLimits, LiveListener, SocketReceiver,
+    serve_http_observed, serve_stdio_observed,
 };
 use fanlight_telemetry::Telemetry;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -21,11 +20,11 @@ use crate::endpoints;
 use crate::failure::Failure;
 use crate::list_state::ListState;
 use crate::log::Log;
-use crate::reload::{Control, Keeper, Keeping, Listener, Listeners, Source, Start, Unusable, Watch, warn_if_remote};
+use crate::reload::{Control, Keeper, Keeping, Listener, Listeners, Source, Start, Unusable, Watch, warn_if_open};
 use crate::service_manager::{self, Sockets};
 use crate::wiring::{self, Assembly, frontend_settings};
 use crate::workers::Workers;
-use crate::{admin, auth, files, reload, standard_io, telemetry, welcome};
+use crate::{admin, auth, files, listening, reload, standard_io, telemetry, welcome};
 
 /// Serves over HTTP until a signal arrives.
 pub(crate) async fn http(loaded: Loaded, args: &RunArgs, common: &CommonArgs, log: &Log) -> Result<(), Failure> {
@@ -43,23 +42,33 @@ async fn http_until(
     let as_read = loaded.clone();
     let authenticator = auth::authenticator(&loaded.config)?;
     let hangups = reload::hangups()?;
-    if let Some(listen) = args.listen {
-        loaded.config.listen = listen;
+    if let Some(listen) = &args.listen {
+        loaded.config.listen = listen.clone();
     }
     let files = files::raise();
     files::fit(&mut loaded.config.limits, files);
     let mut sockets = Sockets::take();
     let socket = match sockets.clients()? {
         Some(socket) => socket,
-        None => bind(loaded.config.listen, "--listen", loaded.config.reuse_port)?,
+        None => {
+            // Nothing is opened that may not be served.
+            listening::check_clients(&loaded.config, &loaded.config.listen).map_err(Failure::usage)?;
+            let options = listening::of_clients(&loaded.config);
+            listening::bind(&loaded.config.listen, "--listen", options).map_err(Failure::other)?
+        }
     };
     let is_fixed = args.listen.is_some() || socket.is_passed();
-    let address = local_address(&socket)?;
-    let (clients, client_sockets) = Listener::new("listen", Some(socket), Some(as_read.config.listen), is_fixed);
-    let socket = admin::listen(&mut loaded.config, args.admin, sockets.operators()?)?;
-    let operators = Operators::new(socket, as_read.config.admin.listen, args.admin.is_some(), &loaded.config);
-    loaded.config.listen = address;
-    warn_if_remote(address);
+    let address = address_of(&socket)?;
+    listening::check_clients(&loaded.config, &address).map_err(Failure::usage)?;
+    let tls = listening::tls_of_clients(&loaded.config).map_err(Failure::usage)?;
+    let configured = Some(as_read.config.listen.clone());
+    let (clients, client_sockets) = Listener::new("listen", Some(socket), configured, is_fixed, tls);
+    let client_tls = clients.tls.clone();
+    let socket = admin::listen(&mut loaded.config, args.admin.clone(), sockets.operators()?)?;
+    let configured = as_read.config.admin.listen.clone();
+    let operators = Operators::new(socket, configured, args.admin.is_some(), &loaded.config)?;
+    loaded.config.listen = address.clone();
+    warn_if_open(&loaded.config, &address);
 
     // Backends outlive the listener, so that running calls can finish.
     let backends_end = CancellationToken::new();
@@ -71,7 +80,7 @@ async fn http_until(
     let (known, audit) = (Arc::<Authenticator>::clone(&authenticator), Arc::new(Audit::default()));
     let authenticate = Arc::new(AuditedAuthentication::new(Arc::<Authenticator>::clone(&known), Arc::clone(&audit)));
     let settings = Arc::new(FrontendSettings { workers: workers.runtimes(), authenticate, ..settings });
-    welcome::print(&loaded, address, operators.listener.address());
+    welcome::print(&loaded, &address, operators.listener.address().as_ref());
 
     let core = Arc::clone(&assembly.gateway);
     let limits = LiveLimits::new(&settings);
@@ -96,7 +105,7 @@ async fn http_until(
     let insight = Insight::default();
     let subject = admin::subject(&control, &core, &telemetry, insight.clone(), (known, audit), shutdown.clone());
     let admin_listener = AdminListener::start(operators.sockets, subject, operators.live);
-    let live = LiveListener { sockets: client_sockets, limits };
+    let live = LiveListener { sockets: client_sockets, tls: client_tls, limits };
     service_manager::ready();
     let _watchdog = service_manager::watchdog();
     let served = serve_http_observed(live, core, settings, shutdown, &insight).await;
@@ -126,13 +135,16 @@ async fn stdio_until(
     let as_read = loaded.clone();
     let authenticator = auth::authenticator(&loaded.config)?;
     let hangups = reload::hangups()?;
-    let socket = admin::listen_if_configured(&mut loaded.config, args.admin)?;
-    let configured = as_read.config.admin.listen.filter(|_| !as_read.config.admin.is_default);
-    let mut operators = Operators::new(socket, configured, args.admin.is_some(), &loaded.config);
+    let socket = admin::listen_if_configured(&mut loaded.config, args.admin.clone())?;
+    let configured = as_read.config.admin.listen.clone().filter(|_| !as_read.config.admin.is_default);
+    let mut operators = Operators::new(socket, configured, args.admin.is_some(), &loaded.config)?;
     operators.listener.needs_address = true;
     if let Some(address) = operators.listener.address() {
         // Standard output is the client's.
-        info!("admin on http://{address}, page at {}", admin::page(address));
+        match admin::page(&loaded.config, &address) {
+            Some(page) => info!("admin on {}://{address}, page at {page}", wiring::scheme(&loaded.config.admin.tls)),
+            None => info!("admin on {address}"),
+        }
     }
     let backends_end = CancellationToken::new();
     let (telemetry, guard) = telemetry::start(&loaded.config, &args.trace, log)?;
@@ -211,11 +223,18 @@ struct Operators {
 
 impl Operators {
     /// With this socket, if it listens; `configured` is the address that the configuration gives it.
-    fn new(socket: Option<ListeningSocket>, configured: Option<SocketAddr>, has_flag: bool, config: &Config) -> Self {
+    fn new(
+        socket: Option<ListeningSocket>,
+        configured: Option<ListenAddress>,
+        has_flag: bool,
+        config: &Config,
+    ) -> Result<Self, Failure> {
         let is_fixed = has_flag || socket.as_ref().is_some_and(ListeningSocket::is_passed);
-        let (listener, sockets) = Listener::new("admin.listen", socket, configured, is_fixed);
-        let live = LiveSettings::new(admin::settings(config, listener.address()));
-        Self { listener, sockets, live }
+        let tls = listening::tls_of_operators(config).map_err(Failure::usage)?;
+        let (listener, sockets) = Listener::new("admin.listen", socket, configured, is_fixed, tls);
+        let live = LiveSettings::new(admin::settings(config, listener.address().as_ref()));
+        let live = live.with_tls(listener.tls.clone());
+        Ok(Self { listener, sockets, live })
     }
 }
 
@@ -235,15 +254,8 @@ impl AdminListener {
     }
 }
 
-/// Listens at `address`; with `reuse_port` other processes may, too.
-pub(crate) fn bind(address: SocketAddr, flag: &str, reuse_port: bool) -> Result<ListeningSocket, Failure> {
-    ListeningSocket::bind(address, reuse_port).map_err(|error| {
-        Failure::other(format!("cannot listen on {address}: {error}; choose another address with {flag}"))
-    })
-}
-
-fn local_address(socket: &ListeningSocket) -> Result<SocketAddr, Failure> {
-    socket.local_address().map_err(|error| Failure::other(format!("cannot read the listening address: {error}")))
+fn address_of(socket: &ListeningSocket) -> Result<ListenAddress, Failure> {
+    socket.address().map_err(|error| Failure::other(format!("cannot read the listening address: {error}")))
 }
 
 /// The tokens that SIGTERM and SIGINT cancel.

@@ -80,10 +80,18 @@ impl Sockets {
         if number >= self.0.len() {
             return Ok(None);
         }
-        let Some(socket) = self.0.take_tcp_listener(number).map_err(unusable)? else { return Ok(None) };
-        let listener = tokio_listener(socket).map_err(unusable)?;
-        info!(address = ?listener.local_addr().ok(), "listening on a socket of the service manager instead of `{replaced}`");
-        Ok(Some(ListeningSocket::passed(listener)))
+        // One that is not of TCP is left where it is.
+        let socket = match self.0.take_tcp_listener(number) {
+            Ok(None) => return Ok(None),
+            Ok(Some(socket)) => ListeningSocket::passed(tokio_listener(socket).map_err(unusable)?),
+            Err(_) => match self.0.take_unix_listener(number).map_err(unusable)? {
+                Some(socket) => ListeningSocket::passed_unix(socket).map_err(unusable)?,
+                None => return Ok(None),
+            },
+        };
+        let address = socket.address().map_err(unusable)?;
+        info!(%address, "listening on a socket of the service manager instead of `{replaced}`");
+        Ok(Some(socket))
     }
 }
 

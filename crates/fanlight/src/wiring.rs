@@ -2,7 +2,6 @@
 //!
 //! The only module that knows both the configuration file and the crates that it configures.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,8 +11,10 @@ use fanlight_backend::{
     TelemetrySettings,
 };
 use fanlight_canonical::Endpoint;
-use fanlight_config::{Config, Loaded, StartChoice, TrustChoice};
-use fanlight_frontend::{ByteBudget, FrontendSettings, Guard, LiveGuard, LiveProtection, Origins, PublicUrl};
+use fanlight_config::{Config, Loaded, StartChoice, Tls, TrustChoice};
+use fanlight_frontend::{
+    ByteBudget, FrontendSettings, Guard, ListenAddress, LiveGuard, LiveProtection, Origins, PublicUrl, TrustedProxies,
+};
 use fanlight_gateway::{ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits, TaskLimits};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::seal::Keys;
@@ -297,14 +298,22 @@ pub(crate) fn backend_settings(
 
 /// The hosts and origins that clients may name, and the URL under which they reach the listener at `address`: the configured
 /// one, else that of the address, if only this machine reaches it.
-pub(crate) fn client_guard(config: &Config, address: SocketAddr) -> Guard {
-    let is_local = address.ip().to_canonical().is_loopback();
-    let url = match &config.public_url {
-        Some(url) => PublicUrl::parse(url),
-        None if is_local => PublicUrl::parse(&format!("http://{address}")),
-        None => None,
+pub(crate) fn client_guard(config: &Config, address: &ListenAddress) -> Guard {
+    let url = match (&config.public_url, address) {
+        (Some(url), _) => PublicUrl::parse(url),
+        (None, ListenAddress::Ip(ip)) if address.is_local() => {
+            PublicUrl::parse(&format!("{}://{ip}", scheme(&config.tls)))
+        }
+        (None, _) => None,
     };
-    Guard::new(&config.allowed_hosts, Origins::Listed(config.allowed_origins.clone())).with_public_url(url)
+    Guard::new(&config.allowed_hosts, Origins::Listed(config.allowed_origins.clone()))
+        .with_public_url(url)
+        .with_trusted_proxies(TrustedProxies::new(config.trusted_proxies.clone()))
+}
+
+/// The scheme of the URLs of a listener.
+pub(crate) fn scheme(tls: &Option<Tls>) -> &'static str {
+    if tls.is_some() { "https" } else { "http" }
 }
 
 /// The settings of the client edge, without worker threads and authentication. Calls that outlast the shutdown end with the backends.
@@ -318,7 +327,7 @@ pub(crate) fn frontend_settings(
         path: config.path.clone(),
         endpoint: Endpoint::Default,
         sse_path: config.sse_path.clone(),
-        guard: LiveGuard::new(client_guard(config, config.listen)),
+        guard: LiveGuard::new(client_guard(config, &config.listen)),
         keys: keys(config),
         max_body: config.limits.request_body.min(request_memory),
         request_memory: ByteBudget::new(request_memory),

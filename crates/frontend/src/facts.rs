@@ -10,6 +10,8 @@ use fanlight_telemetry::{Headers, Moment, Network};
 pub(crate) struct TransportFacts<'a> {
     pub(crate) received: Moment,
     pub(crate) network: Network,
+    /// The user of the client's process, on a Unix socket.
+    pub(crate) user: Option<u32>,
     pub(crate) trace_context: Headers<'a>,
 }
 

@@ -25,7 +25,8 @@ mod validity;
 pub use channel::stdio::{serve_stdio, serve_stdio_observed};
 pub use error::FrontendError;
 pub use fanlight_http_edge::{
-    Guard, ListeningSocket, LiveGuard, Origins, PublicUrl, SocketReceiver, SocketSender, sockets,
+    BindOptions, ClientCa, Guard, HttpVersions, ListenAddress, ListeningSocket, LiveGuard, LiveTls, Origins, PublicUrl,
+    SocketReceiver, SocketSender, TlsError, TlsFiles, TlsServer, TrustedProxies, sockets,
 };
 pub use http::{LiveLimits, LiveListener, serve_http, serve_http_observed};
 pub use insight::Insight;

@@ -1,17 +1,15 @@
 //! The accept loop of a listener.
 
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::connections::{Connections, Endable, Entry, peer_of};
+use crate::connections::{ConnectionPeer, Connections, Endable, Entry};
 use crate::limit::{ConcurrencyLimit, Permit};
-use crate::socket::{Exchange, ListeningSocket, SocketReceiver, concerns_one_connection};
+use crate::socket::{ClientStream, Exchange, ListeningSocket, SocketReceiver, concerns_one_connection};
 use crate::usage::ConnectionUse;
 use crate::waiting::WaitingConnections;
 
@@ -53,7 +51,7 @@ pub struct AcceptLimits {
 pub struct Admission {
     permit: Permit,
     connections: Arc<Connections>,
-    peer: IpAddr,
+    peer: ConnectionPeer,
     /// Whether it was accepted beyond [`AcceptLimits::connections`].
     pub is_reserve: bool,
 }
@@ -148,7 +146,7 @@ pub async fn accept_and_spawn<F>(
     admissions: &Admissions,
     drain: impl Fn() -> Duration,
     shutdown: CancellationToken,
-    serve: impl Fn(TcpStream, Arc<ConnectionUse>, bool, CancellationToken) -> F,
+    serve: impl Fn(ClientStream, Arc<ConnectionUse>, bool, CancellationToken) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -177,7 +175,7 @@ pub async fn accept(
     admissions: &Admissions,
     ends: Ends<'_>,
     drain: impl Fn() -> Duration,
-    mut begin: impl FnMut(TcpStream, Admission, &AcceptedTogether),
+    mut begin: impl FnMut(ClientStream, Admission, &AcceptedTogether),
 ) -> Remaining {
     let earlier = TaskTracker::new();
     let mut socket = sockets.first.take();
@@ -203,7 +201,7 @@ pub async fn accept(
         };
         // The system would reset those in its queue.
         if let Some(closing) = socket.take().and_then(Arc::into_inner) {
-            closing.close(|stream, peer| admitting.arrive(stream, peer_of(peer))).await;
+            closing.close(|stream, peer| admitting.arrive(stream, peer)).await;
         }
         // Connections that still wait are closed: another listener may not be allowed to serve them.
         drop(admitting);
@@ -256,11 +254,11 @@ struct Admitting<'a, B> {
     admissions: &'a Admissions,
     /// As they were when the last connection arrived.
     limits: AcceptLimits,
-    waiting: WaitingConnections<TcpStream>,
+    waiting: WaitingConnections<ClientStream>,
     begin: B,
 }
 
-impl<B: FnMut(TcpStream, Admission)> Admitting<'_, B> {
+impl<B: FnMut(ClientStream, Admission)> Admitting<'_, B> {
     async fn run(&mut self, socket: &ListeningSocket) {
         let mut retry = interval(RETRY);
         retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -277,7 +275,7 @@ impl<B: FnMut(TcpStream, Admission)> Admitting<'_, B> {
                     paused_until = None;
                 }
                 accepted = socket.accept(), if paused_until.is_none() && !is_full => match accepted {
-                    Ok((stream, address)) => self.arrive(stream, peer_of(address.ip())),
+                    Ok((stream, peer)) => self.arrive(stream, peer),
                     Err(error) if concerns_one_connection(&error) => {
                         tracing::debug!(%error, "a connection ended before it was accepted");
                     }
@@ -296,7 +294,7 @@ impl<B: FnMut(TcpStream, Admission)> Admitting<'_, B> {
     }
 
     /// Begins a connection of `peer`, or has it wait.
-    fn arrive(&mut self, stream: TcpStream, peer: IpAddr) {
+    fn arrive(&mut self, stream: ClientStream, peer: ConnectionPeer) {
         self.limits = self.admissions.limits();
         let per_peer = self.limits.per_peer;
         if per_peer > 0
@@ -339,7 +337,7 @@ impl<B: FnMut(TcpStream, Admission)> Admitting<'_, B> {
     }
 
     /// Ends another connection for one of this peer, unless one ends for it already, or that was in vain.
-    fn make_space(&mut self, peer: IpAddr) {
+    fn make_space(&mut self, peer: ConnectionPeer) {
         if self.waiting.is_settled(peer) {
             return;
         }
@@ -374,7 +372,7 @@ impl<B: FnMut(TcpStream, Admission)> Admitting<'_, B> {
         }
     }
 
-    fn begin(&mut self, stream: TcpStream, peer: IpAddr, permit: Permit, is_reserve: bool) {
+    fn begin(&mut self, stream: ClientStream, peer: ConnectionPeer, permit: Permit, is_reserve: bool) {
         let connections = Arc::clone(&self.admissions.connections);
         (self.begin)(stream, Admission { permit, connections, peer, is_reserve });
     }
@@ -383,15 +381,16 @@ impl<B: FnMut(TcpStream, Admission)> Admitting<'_, B> {
 #[cfg(test)]
 mod tests {
     use tokio::io::AsyncReadExt as _;
+    use tokio::net::TcpStream;
     use tokio::sync::mpsc;
 
-    use crate::socket::{ListeningSocket, SocketSender, sockets};
+    use crate::socket::{BindOptions, ListeningSocket, SocketSender, sockets};
 
     use super::*;
 
     fn socket() -> (Arc<ListeningSocket>, std::net::SocketAddr) {
-        let socket = ListeningSocket::bind("127.0.0.1:0".parse().unwrap(), false).unwrap();
-        let address = socket.local_address().unwrap();
+        let socket = ListeningSocket::bind(&"127.0.0.1:0".parse().unwrap(), BindOptions::default()).unwrap();
+        let address = socket.address().unwrap().ip().unwrap();
         (Arc::new(socket), address)
     }
 
@@ -415,12 +414,13 @@ mod tests {
         let (_, listener, address) = listening();
         let (opened, connections) = mpsc::unbounded_channel();
         let shutdown = CancellationToken::new();
-        let serve = move |mut stream: TcpStream, usage: Arc<ConnectionUse>, is_reserve, _| {
+        let serve = move |stream: ClientStream, usage: Arc<ConnectionUse>, is_reserve, _| {
             let opened = opened.clone();
             async move {
                 let _request = is_busy.then(|| usage.begin());
                 let _ = opened.send(is_reserve);
                 // Ends with the client.
+                let ClientStream::Tcp(mut stream) = stream else { return };
                 let _ = stream.read_u8().await;
             }
         };
@@ -480,7 +480,7 @@ mod tests {
     fn stuck(drain: Duration) -> (SocketSender, std::net::SocketAddr, CancellationToken, tokio::task::JoinHandle<()>) {
         let (sender, listener, address) = listening();
         let shutdown = CancellationToken::new();
-        let serve = |stream: TcpStream, _, _, _| async move {
+        let serve = |stream: ClientStream, _, _, _| async move {
             let _open = stream;
             std::future::pending::<()>().await;
         };

@@ -1,6 +1,8 @@
 //! HTTP/1.1 on one connection.
 
 use std::error::Error;
+use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,10 +11,12 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
+use crate::socket::ClientStream;
+use crate::tls::{HandshakeError, TlsServer, accept_tls, client_certificate};
 use crate::usage::{ConnectionUse, UsedBody};
 
 /// The smallest head limit that hyper accepts, in bytes.
@@ -29,6 +33,60 @@ pub struct Http1Limits {
     pub write_timeout: Duration,
 }
 
+/// A byte stream of any kind.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + fmt::Debug {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin + fmt::Debug> Stream for S {}
+
+/// A byte stream whose kind only its own functions know: so code that is large for each kind exists once.
+pub type BoxedStream = Box<dyn Stream>;
+
+/// A connection that is ready for HTTP, and what is known of it.
+#[derive(Debug)]
+pub struct OpenedStream {
+    /// After the handshake, where the listener speaks TLS.
+    pub stream: BoxedStream,
+    /// The address at which it arrived.
+    pub local: Option<SocketAddr>,
+    /// The address at its other end.
+    pub peer: Option<SocketAddr>,
+    /// The user and the group of the process at its other end, on a Unix socket.
+    pub socket: Option<(u32, u32)>,
+    /// The certificate that the client has shown, in DER. It has been verified.
+    pub certificate: Option<Arc<[u8]>>,
+    /// Whether it is encrypted.
+    pub is_tls: bool,
+}
+
+/// Makes a connection ready for HTTP. Takes as long as the client does: the caller limits it.
+///
+/// # Errors
+///
+/// If the connection breaks, or the handshake fails.
+pub async fn open(stream: ClientStream, tls: Option<&TlsServer>) -> Result<OpenedStream, HandshakeError> {
+    let stream = match stream {
+        ClientStream::Tcp(stream) => stream,
+        ClientStream::Unix(stream) => {
+            let process = stream.peer_cred()?;
+            let socket = Some((process.uid(), process.gid()));
+            let stream = Box::new(stream);
+            return Ok(OpenedStream { stream, local: None, peer: None, socket, certificate: None, is_tls: false });
+        }
+    };
+    // Responses are written whole; waiting to fill a segment would only delay them.
+    let _ = stream.set_nodelay(true);
+    let (local, peer) = (stream.local_addr().ok(), stream.peer_addr().ok());
+    let (stream, certificate): (BoxedStream, _) = match tls {
+        None => (Box::new(stream), None),
+        Some(tls) => {
+            let stream = accept_tls(tls, stream, |stream| stream).await?;
+            let certificate = client_certificate(&stream);
+            (Box::new(stream), certificate)
+        }
+    };
+    Ok(OpenedStream { stream, local, peer, socket: None, certificate, is_tls: tls.is_some() })
+}
+
 /// Serves requests until the client closes the connection, and records them in `usage`. After `shutdown` the running
 /// request is still answered.
 ///
@@ -36,7 +94,7 @@ pub struct Http1Limits {
 ///
 /// If the connection breaks or a limit is exceeded.
 pub async fn serve_http1<S, B>(
-    stream: TcpStream,
+    stream: BoxedStream,
     service: S,
     limits: Http1Limits,
     usage: Arc<ConnectionUse>,
@@ -48,8 +106,6 @@ where
     B: Body + Unpin + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    // Responses are written whole; waiting to fill a segment would only delay them.
-    let _ = stream.set_nodelay(true);
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(limits.write_timeout));
     let service = service_fn(|request| {

@@ -29,6 +29,15 @@ const AT_ONCE: usize = 256;
 /// for others.
 const JUST_USED: Duration = Duration::from_secs(1);
 
+/// Whose share of a limit a connection takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ConnectionPeer {
+    /// That of an address, of IPv6 a network: [`peer_of`].
+    Address(IpAddr),
+    /// That of a user of this machine, by its number, on a Unix socket.
+    User(u32),
+}
+
 /// An open connection, as far as it may be ended for another.
 pub trait Endable: Send + Sync {
     /// What it is open for; `None` if it ends already.
@@ -72,7 +81,7 @@ type OfPeer = HashMap<u64, Arc<dyn Endable>>;
 
 #[derive(Default)]
 struct Table {
-    peers: HashMap<IpAddr, OfPeer>,
+    peers: HashMap<ConnectionPeer, OfPeer>,
     next: u64,
 }
 
@@ -80,14 +89,14 @@ struct Table {
 #[derive(Debug)]
 pub(crate) struct Entry {
     connections: Arc<Connections>,
-    peer: IpAddr,
+    peer: ConnectionPeer,
     number: u64,
 }
 
 impl Connections {
     /// Enters a connection of `peer`.
     #[must_use]
-    pub(crate) fn enter(self: &Arc<Self>, peer: IpAddr, connection: Arc<dyn Endable>) -> Entry {
+    pub(crate) fn enter(self: &Arc<Self>, peer: ConnectionPeer, connection: Arc<dyn Endable>) -> Entry {
         let mut table = self.lock();
         let number = table.next;
         table.next += 1;
@@ -97,13 +106,13 @@ impl Connections {
 
     /// The number of connections of `peer`.
     #[must_use]
-    pub(crate) fn count(&self, peer: IpAddr) -> usize {
+    pub(crate) fn count(&self, peer: ConnectionPeer) -> usize {
         self.lock().peers.get(&peer).map_or(0, HashMap::len)
     }
 
     /// Ends connections for a new one of `newcomer` where all of `limit` are taken; returns whether there were any to
     /// end. They are gone a moment later.
-    pub(crate) fn make_space(&self, newcomer: IpAddr, limit: usize) -> bool {
+    pub(crate) fn make_space(&self, newcomer: ConnectionPeer, limit: usize) -> bool {
         let ended = self.lock().to_end_for(newcomer, limit);
         // Without the lock.
         ended.iter().for_each(|connection| connection.end());
@@ -111,7 +120,7 @@ impl Connections {
     }
 
     /// Ends one idle connection of `peer`; returns whether there was any.
-    pub(crate) fn make_space_within(&self, peer: IpAddr) -> bool {
+    pub(crate) fn make_space_within(&self, peer: ConnectionPeer) -> bool {
         let ended = self.lock().peers.get(&peer).map(|all| first(all, is_idle, 1)).unwrap_or_default();
         ended.iter().for_each(|connection| connection.end());
         !ended.is_empty()
@@ -124,7 +133,7 @@ impl Connections {
 }
 
 impl Table {
-    fn to_end_for(&self, newcomer: IpAddr, limit: usize) -> Vec<Arc<dyn Endable>> {
+    fn to_end_for(&self, newcomer: ConnectionPeer, limit: usize) -> Vec<Arc<dyn Endable>> {
         let own = self.peers.get(&newcomer).map_or(0, HashMap::len);
         let share = limit.div_ceil(self.peers.len() + usize::from(own == 0));
         let mut noisiest_first: Vec<_> = self.peers.iter().map(|(peer, all)| (*peer == newcomer, all)).collect();

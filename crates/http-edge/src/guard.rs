@@ -10,9 +10,11 @@ use http::header::{HOST, ORIGIN};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 
-pub use self::public_url::PublicUrl;
-
+mod forwarded;
 mod public_url;
+
+pub use self::forwarded::TrustedProxies;
+pub use self::public_url::PublicUrl;
 
 const ANY: &str = "*";
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -24,6 +26,7 @@ pub struct Guard {
     hosts: Vec<HostPort>,
     origins: Origins,
     public_url: Option<PublicUrl>,
+    proxies: TrustedProxies,
 }
 
 /// Which origins a listener serves. A request without `Origin` comes from no web page and is served, unless
@@ -102,7 +105,7 @@ impl Guard {
         };
         let any_host = hosts.iter().any(|host| host == ANY);
         let hosts = hosts.iter().filter_map(|host| HostPort::parse(host)).collect();
-        Self { any_host, hosts, origins, public_url: None }
+        Self { any_host, hosts, origins, public_url: None, proxies: TrustedProxies::default() }
     }
 
     /// Serves also requests to this host, at any port, and pages of this origin.
@@ -110,6 +113,19 @@ impl Guard {
     pub fn with_public_url(mut self, url: Option<PublicUrl>) -> Self {
         self.public_url = url;
         self
+    }
+
+    /// Believes these proxies what the addresses of their clients are.
+    #[must_use]
+    pub fn with_trusted_proxies(mut self, proxies: TrustedProxies) -> Self {
+        self.proxies = proxies;
+        self
+    }
+
+    /// The proxies that are believed.
+    #[must_use]
+    pub fn trusted_proxies(&self) -> &TrustedProxies {
+        &self.proxies
     }
 
     /// The URL under which clients reach the listener, if it is known.

@@ -1,50 +1,106 @@
-//! Listening sockets, and how a listener gets another one while it serves.
+//! Listening sockets of TCP and Unix, and the connections that are accepted on them.
+
+mod exchange;
+mod unix;
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::os::unix::net::UnixListener as StdUnixListener;
 use std::time::Duration;
 
+use fanlight_settings::ListenAddress;
 use socket2::SockRef;
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{mpsc, oneshot};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixStream};
 use tokio::time::sleep;
+
+use crate::connections::{ConnectionPeer, peer_of};
+
+pub(crate) use self::exchange::Exchange;
+pub use self::exchange::{SocketReceiver, SocketSender, sockets};
+use self::unix::UnixSocket;
 
 /// Connections that wait to be accepted, as many as `TcpListener::bind` allows.
 const BACKLOG: u32 = 1024;
 /// How long handshakes may take that have begun before a socket is closed which shares its address. No option: the
 /// connections of most clients take less, and new ones are delayed meanwhile.
 const HANDSHAKES: Duration = Duration::from_millis(100);
-/// Exchanges of sockets that wait for the running one.
-const WAITING: usize = 1;
 
 /// A listening socket.
 #[derive(Debug)]
 pub struct ListeningSocket {
-    socket: TcpListener,
+    socket: Socket,
     /// Whether another process has it, too: then connections that wait in its queue stay there.
     is_passed: bool,
 }
 
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixSocket),
+}
+
+/// How a socket is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BindOptions {
+    /// Whether other sockets may listen at the same address; of TCP.
+    pub reuse_port: bool,
+    /// The permissions of the file of a Unix socket.
+    pub mode: u32,
+}
+
+impl Default for BindOptions {
+    fn default() -> Self {
+        Self { reuse_port: false, mode: 0o660 }
+    }
+}
+
+/// A connection that has been accepted.
+#[derive(Debug)]
+pub enum ClientStream {
+    /// Over TCP.
+    Tcp(TcpStream),
+    /// Over a Unix socket.
+    Unix(UnixStream),
+}
+
 impl ListeningSocket {
-    /// Listens at `address`; with `reuse_port` other sockets may, too.
+    /// Listens at `address`. Of a Unix socket the file is made; one at which no process listens any more is replaced.
     ///
     /// # Errors
     ///
     /// If the system does not allow that.
-    pub fn bind(address: SocketAddr, reuse_port: bool) -> io::Result<Self> {
+    pub fn bind(address: &ListenAddress, options: BindOptions) -> io::Result<Self> {
+        let address = match address {
+            ListenAddress::Ip(address) => *address,
+            ListenAddress::Unix(path) => {
+                let socket = Socket::Unix(UnixSocket::bind(path, options.mode, BACKLOG)?);
+                return Ok(Self { socket, is_passed: false });
+            }
+        };
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
         // As `TcpListener::bind` does: connections of an earlier process may still be in `TIME_WAIT`.
         socket.set_reuseaddr(true)?;
-        socket.set_reuseport(reuse_port)?;
+        socket.set_reuseport(options.reuse_port)?;
         socket.bind(address)?;
-        Ok(Self { socket: socket.listen(BACKLOG)?, is_passed: false })
+        Ok(Self::own(socket.listen(BACKLOG)?))
+    }
+
+    fn own(socket: TcpListener) -> Self {
+        Self { socket: Socket::Tcp(socket), is_passed: false }
     }
 
     /// A socket that the service manager has opened, and keeps.
     #[must_use]
     pub fn passed(socket: TcpListener) -> Self {
-        Self { socket, is_passed: true }
+        Self { socket: Socket::Tcp(socket), is_passed: true }
+    }
+
+    /// A Unix socket that the service manager has opened, and keeps with its file.
+    ///
+    /// # Errors
+    ///
+    /// If it has no file.
+    pub fn passed_unix(socket: StdUnixListener) -> io::Result<Self> {
+        Ok(Self { socket: Socket::Unix(UnixSocket::passed(socket)?), is_passed: true })
     }
 
     /// Whether the service manager has opened it.
@@ -58,28 +114,48 @@ impl ListeningSocket {
     /// # Errors
     ///
     /// If the system does not know it.
-    pub fn local_address(&self) -> io::Result<SocketAddr> {
-        self.socket.local_addr()
+    pub fn address(&self) -> io::Result<ListenAddress> {
+        match &self.socket {
+            Socket::Tcp(socket) => socket.local_addr().map(ListenAddress::Ip),
+            Socket::Unix(socket) => Ok(ListenAddress::Unix(socket.path().to_owned())),
+        }
     }
 
     /// Whether other sockets may listen at the same address (`SO_REUSEPORT`).
     #[must_use]
     pub fn shares_port(&self) -> bool {
-        SockRef::from(&self.socket).reuse_port().unwrap_or(false)
+        match &self.socket {
+            Socket::Tcp(socket) => SockRef::from(socket).reuse_port().unwrap_or(false),
+            Socket::Unix(_) => false,
+        }
     }
 
-    /// Changes whether other sockets may listen at the same address, from now on.
+    /// Changes how it is open.
     ///
     /// # Errors
     ///
     /// If the system does not allow that.
-    pub fn set_shares_port(&self, shares: bool) -> io::Result<()> {
-        SockRef::from(&self.socket).set_reuse_port(shares)
+    pub fn change(&self, options: BindOptions) -> io::Result<()> {
+        match &self.socket {
+            Socket::Tcp(_) if self.shares_port() == options.reuse_port => {}
+            Socket::Tcp(socket) => SockRef::from(socket).set_reuse_port(options.reuse_port)?,
+            Socket::Unix(socket) => socket.set_mode(options.mode)?,
+        }
+        Ok(())
     }
 
     /// The next connection. Cancel safe.
-    pub(crate) async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        self.socket.accept().await
+    pub(crate) async fn accept(&self) -> io::Result<(ClientStream, ConnectionPeer)> {
+        match &self.socket {
+            Socket::Tcp(socket) => {
+                let (stream, address) = socket.accept().await?;
+                Ok((ClientStream::Tcp(stream), ConnectionPeer::Address(peer_of(address.ip()))))
+            }
+            Socket::Unix(socket) => {
+                let (stream, user) = socket.accept().await?;
+                Ok((ClientStream::Unix(stream), ConnectionPeer::User(user)))
+            }
+        }
     }
 
     /// Closes the socket. The system would reset connections that wait in its queue: they are handed to `begin`.
@@ -87,29 +163,42 @@ impl ListeningSocket {
     /// Where another socket shares the address, the system has decided with the first packet of a connection which of them
     /// gets it, and resets it if that one is closed before the handshake has ended. So new connections are ignored first:
     /// their clients send the packet again after a second, and reach the other socket.
-    pub(crate) async fn close(self, mut begin: impl FnMut(TcpStream, IpAddr)) {
+    pub(crate) async fn close(self, mut begin: impl FnMut(ClientStream, ConnectionPeer)) {
         if self.is_passed {
             return;
         }
         let shares_port = self.shares_port();
         // tokio learns of connections a moment later than the system.
-        let Ok(socket) = self.socket.into_std() else { return };
+        let socket = match self.socket {
+            Socket::Tcp(socket) => socket,
+            Socket::Unix(socket) => {
+                return socket.close(|stream, user| begin(ClientStream::Unix(stream), ConnectionPeer::User(user)));
+            }
+        };
+        let Ok(socket) = socket.into_std() else { return };
+        let mut accept_all = || {
+            accept_waiting(
+                || socket.accept(),
+                |(stream, address)| {
+                    let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
+                    let peer = ConnectionPeer::Address(peer_of(address.ip()));
+                    stream.into_iter().for_each(|stream| begin(ClientStream::Tcp(stream), peer));
+                },
+            );
+        };
         if shares_port && ignore_new(&socket) {
-            accept_all(&socket, &mut begin);
+            accept_all();
             sleep(HANDSHAKES).await;
         }
-        accept_all(&socket, &mut begin);
+        accept_all();
     }
 }
 
 /// Hands the connections that wait in the queue of a socket to `begin`.
-fn accept_all(socket: &std::net::TcpListener, begin: &mut impl FnMut(TcpStream, IpAddr)) {
+fn accept_waiting<T>(mut accept: impl FnMut() -> io::Result<T>, mut begin: impl FnMut(T)) {
     for _ in 0..BACKLOG {
-        match socket.accept() {
-            Ok((stream, peer)) => {
-                let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
-                stream.into_iter().for_each(|stream| begin(stream, peer.ip()));
-            }
+        match accept() {
+            Ok(accepted) => begin(accepted),
             Err(error) if concerns_one_connection(&error) => {}
             Err(_) => break,
         }
@@ -144,74 +233,4 @@ fn ignore_new(_: &std::net::TcpListener) -> bool {
 pub(crate) fn concerns_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
-}
-
-/// What a listener is to serve from now on.
-#[derive(Debug)]
-pub(crate) struct Exchange {
-    /// `None` to serve nothing.
-    pub(crate) next: Option<Arc<ListeningSocket>>,
-    /// Resolved once the listener accepts no more connections on the earlier one.
-    pub(crate) done: oneshot::Sender<()>,
-}
-
-/// Gives a listener its sockets, one after the other.
-#[derive(Debug)]
-pub struct SocketSender {
-    exchanges: mpsc::Sender<Exchange>,
-    /// The listener alone keeps it open.
-    current: Mutex<Weak<ListeningSocket>>,
-}
-
-/// The sockets of a listener.
-#[derive(Debug)]
-pub struct SocketReceiver {
-    /// The one to begin with.
-    pub(crate) first: Option<Arc<ListeningSocket>>,
-    exchanges: mpsc::Receiver<Exchange>,
-}
-
-/// The sockets of a listener that begins with `first`.
-#[must_use]
-pub fn sockets(first: Option<Arc<ListeningSocket>>) -> (SocketSender, SocketReceiver) {
-    let (sender, exchanges) = mpsc::channel(WAITING);
-    let current = first.as_ref().map(Arc::downgrade).unwrap_or_default();
-    (SocketSender { exchanges: sender, current: Mutex::new(current) }, SocketReceiver { first, exchanges })
-}
-
-impl SocketSender {
-    /// The socket on which connections are accepted now, if there is one.
-    #[must_use]
-    pub fn current(&self) -> Option<Arc<ListeningSocket>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
-    }
-
-    /// Has the listener accept connections on `next` instead of its current socket, which is closed then, unless another
-    /// listener uses it. Returns once that has happened: false if the listener has stopped.
-    pub async fn exchange(&self, next: Option<Arc<ListeningSocket>>) -> bool {
-        let weak = next.as_ref().map(Arc::downgrade).unwrap_or_default();
-        let (done, is_done) = oneshot::channel();
-        if self.exchanges.send(Exchange { next, done }).await.is_err() || is_done.await.is_err() {
-            return false;
-        }
-        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = weak;
-        true
-    }
-}
-
-impl SocketReceiver {
-    /// Those of a listener that keeps its socket.
-    #[must_use]
-    pub fn only(socket: TcpListener) -> Self {
-        let socket = ListeningSocket { socket, is_passed: false };
-        sockets(Some(Arc::new(socket))).1
-    }
-
-    /// The next exchange; waits for ever once there can be none. Cancel safe.
-    pub(crate) async fn next(&mut self) -> Exchange {
-        match self.exchanges.recv().await {
-            Some(exchange) => exchange,
-            None => std::future::pending().await,
-        }
-    }
 }

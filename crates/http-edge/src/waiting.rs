@@ -1,10 +1,11 @@
 //! Connections that have been accepted and wait for another to end. They are told apart by peer, so that those of one
 //! peer delay no other's, which they would in the backlog of the socket.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use crate::connections::ConnectionPeer;
 
 /// The connections that wait.
 #[derive(Debug)]
@@ -17,7 +18,7 @@ pub(crate) struct WaitingConnections<T> {
 #[derive(Debug)]
 struct WaitingConnection<T> {
     stream: T,
-    peer: IpAddr,
+    peer: ConnectionPeer,
     since: Instant,
     prospect: Prospect,
 }
@@ -52,12 +53,12 @@ impl<T> WaitingConnections<T> {
     }
 
     /// How many of `peer` wait.
-    pub(crate) fn count(&self, peer: IpAddr) -> usize {
+    pub(crate) fn count(&self, peer: ConnectionPeer) -> usize {
         self.all.iter().filter(|one| one.peer == peer).count()
     }
 
     /// Adds a connection. If there are too many then, returns the newest of the peer that has most.
-    pub(crate) fn push(&mut self, stream: T, peer: IpAddr) -> Option<T> {
+    pub(crate) fn push(&mut self, stream: T, peer: ConnectionPeer) -> Option<T> {
         let prospect = if self.is_in_vain(peer) { Prospect::InVain } else { Prospect::Unknown };
         self.all.push(WaitingConnection { stream, peer, since: Instant::now(), prospect });
         if self.all.len() <= self.limit {
@@ -68,16 +69,20 @@ impl<T> WaitingConnections<T> {
     }
 
     /// Takes the connection whose turn it is: that has waited longest, of the peer that has fewest in `open`.
-    pub(crate) fn next(&mut self, open: impl Fn(IpAddr) -> usize) -> Option<(T, IpAddr)> {
+    pub(crate) fn next(&mut self, open: impl Fn(ConnectionPeer) -> usize) -> Option<(T, ConnectionPeer)> {
         self.next_of(open, |_| true)
     }
 
     /// Takes the next of those for which nothing could be ended.
-    pub(crate) fn next_in_vain(&mut self, open: impl Fn(IpAddr) -> usize) -> Option<(T, IpAddr)> {
+    pub(crate) fn next_in_vain(&mut self, open: impl Fn(ConnectionPeer) -> usize) -> Option<(T, ConnectionPeer)> {
         self.next_of(open, |prospect| prospect == Prospect::InVain)
     }
 
-    fn next_of(&mut self, open: impl Fn(IpAddr) -> usize, is_meant: impl Fn(Prospect) -> bool) -> Option<(T, IpAddr)> {
+    fn next_of(
+        &mut self,
+        open: impl Fn(ConnectionPeer) -> usize,
+        is_meant: impl Fn(Prospect) -> bool,
+    ) -> Option<(T, ConnectionPeer)> {
         let meant = self.all.iter().enumerate().filter(|(_, one)| is_meant(one.prospect));
         let at = meant.min_by_key(|(at, one)| (open(one.peer), *at))?.0;
         let WaitingConnection { stream, peer, .. } = self.all.remove(at);
@@ -86,18 +91,18 @@ impl<T> WaitingConnections<T> {
 
     /// Whether another connection ends for this peer, which a further one waits for, or nothing could be ended for it, or
     /// none of its connections waits.
-    pub(crate) fn is_settled(&self, peer: IpAddr) -> bool {
+    pub(crate) fn is_settled(&self, peer: ConnectionPeer) -> bool {
         let mut own = self.all.iter().filter(|one| one.peer == peer).peekable();
         own.peek().is_none() || own.any(|one| one.prospect != Prospect::Unknown)
     }
 
     /// Whether nothing could be ended for this peer when that was last tried.
-    fn is_in_vain(&self, peer: IpAddr) -> bool {
+    fn is_in_vain(&self, peer: ConnectionPeer) -> bool {
         self.all.iter().any(|one| one.peer == peer && one.prospect == Prospect::InVain)
     }
 
     /// Notes whether another connection ends for this peer.
-    pub(crate) fn note(&mut self, peer: IpAddr, is_ending: bool) {
+    pub(crate) fn note(&mut self, peer: ConnectionPeer, is_ending: bool) {
         let mut own = self.all.iter_mut().filter(|one| one.peer == peer);
         if is_ending {
             own.next().into_iter().for_each(|one| one.prospect = Prospect::Promised);
@@ -112,7 +117,7 @@ impl<T> WaitingConnections<T> {
     }
 
     /// The peers of those that wait, each once, the one that has waited longest first.
-    pub(crate) fn peers(&self) -> Vec<IpAddr> {
+    pub(crate) fn peers(&self) -> Vec<ConnectionPeer> {
         let mut peers = Vec::new();
         for one in &self.all {
             if !peers.contains(&one.peer) {
@@ -134,8 +139,8 @@ impl<T> WaitingConnections<T> {
 mod tests {
     use super::*;
 
-    fn peer(last: u8) -> IpAddr {
-        [10, 0, 0, last].into()
+    fn peer(last: u8) -> ConnectionPeer {
+        ConnectionPeer::Address([10, 0, 0, last].into())
     }
 
     fn waiting(limit: usize, each: &[(u32, u8)]) -> (WaitingConnections<u32>, Vec<u32>) {
@@ -154,7 +159,7 @@ mod tests {
     #[test]
     fn peer_with_fewest_open_connections_is_next() {
         let (mut waiting, _) = waiting(9, &[(1, 1), (2, 2), (3, 1), (4, 3)]);
-        let open = |of: IpAddr| if of == peer(1) { 5 } else { 0 };
+        let open = |of: ConnectionPeer| if of == peer(1) { 5 } else { 0 };
         let order: Vec<_> = std::iter::from_fn(|| waiting.next(open)).map(|(stream, _)| stream).collect();
         assert_eq!(order, [2, 4, 1, 3]);
     }

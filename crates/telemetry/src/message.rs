@@ -95,7 +95,7 @@ pub enum Network {
     Http {
         /// `1.1`, `2`.
         version: &'static str,
-        /// The address of the client, if it may be recorded.
+        /// The address of the client, if it may be recorded; with port 0 where that is unknown.
         client: Option<SocketAddr>,
     },
     /// Pipes to a process.

@@ -145,7 +145,9 @@ fn describe_network(out: &mut Vec<KeyValue>, network: Network) {
     out.push(KeyValue::new(NETWORK_PROTOCOL_VERSION, version));
     if let Some(client) = client {
         out.push(KeyValue::new(CLIENT_ADDRESS, client.ip().to_string()));
-        out.push(KeyValue::new(CLIENT_PORT, i64::from(client.port())));
+        if client.port() > 0 {
+            out.push(KeyValue::new(CLIENT_PORT, i64::from(client.port())));
+        }
     }
 }
 

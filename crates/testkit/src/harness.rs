@@ -106,6 +106,13 @@ impl Gateway {
         Self::running(command, folder).await
     }
 
+    /// Starts `fanlight run` at the addresses that the configuration gives, which the test owns.
+    pub async fn start_at_addresses_of(path: PathBuf) -> Self {
+        let mut command = fanlight();
+        command.args(["run", "--config"]).arg(path);
+        Self::spawned(command, TempFile::folder()).await
+    }
+
     /// Starts `fanlight run` at the addresses that its configuration gives.
     pub async fn start_at_configured_addresses(config_text: &str) -> Self {
         let config = TempFile::new("yaml", config_text);
@@ -125,8 +132,8 @@ impl Gateway {
         let log = ShownLog(Log::default());
         log.follow("err", child.stderr.take().unwrap());
         log.follow("out", child.stdout.take().unwrap());
-        let mcp = log.address("listening on http://", "/mcp").await;
-        let admin = log.address("admin on http://", "").await;
+        let mcp = log.address("listening on http", "/mcp").await;
+        let admin = log.address("admin on http", "").await;
         Self { mcp, admin, log, listening: Listening::new(mcp), child, _files: files }
     }
 
@@ -347,6 +354,7 @@ impl Log {
             _ = self.line_with(ended) => panic!("it ended before saying `{before}…`:\n{}", self.text()),
         };
         let address = line.split(before).nth(1).unwrap().split_whitespace().next().unwrap();
+        let address = address.trim_start_matches('s').trim_start_matches("://");
         let address = address.strip_suffix(after).unwrap_or_else(|| panic!("`{after}` at the end of `{line}`"));
         address.parse().unwrap_or_else(|error| panic!("{error} in `{line}`"))
     }

@@ -22,5 +22,6 @@ pub mod raw_client;
 pub mod schema;
 pub mod scripted;
 pub mod slicer;
+pub mod tls;
 pub mod usage;
 pub mod wire;

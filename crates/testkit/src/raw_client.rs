@@ -80,6 +80,15 @@ pub async fn post_modern(address: SocketAddr, body: &str) -> Response {
     post(address, &headers, body).await
 }
 
+/// [`post_modern`] on this connection.
+pub async fn post_modern_on(mut connection: Connection, body: &str) -> Response {
+    let headers = modern_headers(body);
+    let mut all = JSON_HEADERS.to_vec();
+    all.extend(headers.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    connection.request("POST", "/mcp", &all, body.as_bytes()).await;
+    connection.response().await
+}
+
 /// Opens a `subscriptions/listen` stream of a modern client: `notifications` is the raw filter object.
 pub async fn listen(address: SocketAddr, id: &str, notifications: &str) -> Response {
     post_modern(address, &modern_request(id, LISTEN, &format!(r#""notifications":{notifications}"#), "")).await

@@ -172,7 +172,7 @@ async fn address_that_overlaps_the_earlier_one_needs_a_restart_or_reuse_port() {
     let entries = [only.entry("only")];
     let port = free().port();
     let (all, own) = (format!("0.0.0.0:{port}"), format!("127.0.0.1:{port}"));
-    let mut gateway = Gateway::start_at_configured_addresses(&at(&all, ANY, "", &entries)).await;
+    let mut gateway = Gateway::start_at_configured_addresses(&at(&all, ANY, r#""auth":"none","#, &entries)).await;
     gateway.mcp = own.parse().unwrap();
     gateway.configure(&at(&own, ANY, "", &entries));
     let (status, report) = gateway.reload().await;

@@ -4,6 +4,7 @@ pub(crate) mod auth;
 pub(crate) mod endpoint;
 pub(crate) mod life;
 pub(crate) mod limits;
+pub(crate) mod listener;
 pub(crate) mod operators;
 pub(crate) mod rewriting;
 pub(crate) mod secret;
@@ -11,33 +12,45 @@ pub(crate) mod server;
 pub(crate) mod tools;
 pub(crate) mod values;
 
-use std::net::SocketAddr;
+use fanlight_settings::ListenAddress;
+use ipnet::IpNet;
 
 use crate::definition::Form;
 use crate::option::kind::{Each, Flag, Maybe, Nested, OrOff};
 use crate::option::{Options, options};
+use auth::values::NETWORK;
 use auth::{AuthChoice, AuthKind};
 use endpoint::{Endpoint, Endpoints};
 use life::FOLDER;
 use limits::{Limits, Timeouts};
+use listener::{ADDRESS, Mode, Tls};
 use operators::{Admin, Telemetry};
 use rewriting::Naming;
 use secret::SealKey;
 use server::Server;
-use values::{ADDRESS, HOST, KEY, ORIGIN, PATH, PATTERN, PUBLIC_URL, loopback};
+use values::{HOST, KEY, ORIGIN, PATH, PATTERN, PUBLIC_URL, loopback};
 
 options! {
     /// The configuration of one Fanlight process.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Config: "config", "at the top level";
     options {
-        /// Address and port for clients over HTTP.
-        "listen" => listen: SocketAddr = loopback(8080), ADDRESS, example "${FANLIGHT_LISTEN:-127.0.0.1:8080}";
+        /// Address and port for clients over HTTP, or a Unix socket: `unix:/run/fanlight.sock`. Beyond this machine only with
+        /// `auth`.
+        "listen" => listen: ListenAddress = loopback(8080).into(), ADDRESS, example "${FANLIGHT_LISTEN:-127.0.0.1:8080}";
+        /// Permissions of the file where `listen` is a Unix socket. Who may write to it may connect.
+        "socketMode" => socket_mode: u32 = 0o660, Mode, example "\"0660\"";
+        /// TLS of `listen`. Default: none.
+        "tls" => tls: Option<Tls> = None, Maybe(Nested::<Tls>::KIND), example "# {cert: server.pem, key: server.key}";
         /// The URL under which clients reach `listen`: scheme, host and, if needed, port, such as `https://mcp.example.com`.
         /// What is said of the endpoints is made from it, and never from what a request says. Its host is one of
         /// `allowedHosts`, its pages are the listener's own. Default: the listen address where that is a loopback address,
         /// else none.
         "publicUrl" => public_url: Option<String> = None, Maybe(PUBLIC_URL), example "# https://mcp.example.com";
+        /// Reverse proxies by their addresses or networks (CIDR). The address of a client behind them is the
+        /// last one in `Forwarded` or `X-Forwarded-For` that is no trusted proxy; that of the proxy, where the two differ or
+        /// are malformed. It counts for shares of limits, traces and logs, and for nothing else.
+        "trustedProxies" => trusted_proxies: Vec<IpNet> = Vec::new(), Each(NETWORK), example "# [10.0.0.0/8]";
         /// Whether other processes may listen at `listen` and `admin.listen` at the same time (`SO_REUSEPORT`), so that a
         /// new process can take over from an old one.
         "reusePort" => reuse_port: bool = false, Flag;

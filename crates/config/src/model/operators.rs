@@ -2,25 +2,28 @@
 
 pub(crate) mod access;
 
-use std::net::SocketAddr;
-
+use fanlight_settings::{ListenAddress, Secret};
 use serde_json::json;
 
-use super::values::{ADDRESS, TOKEN, loopback, url_without_secrets};
+use super::listener::{ADDRESS, Mode, Tls};
+use super::values::{TOKEN, loopback, url_without_secrets};
 use crate::definition::Visible;
 use crate::option::kind::{Choice, Maybe, Nested, OrOff, Parsed};
 use crate::option::options;
 use access::{AdminRoles, PUBLIC_URL, SignIn};
-use fanlight_settings::Secret;
 
 options! {
     /// The admin listener, which serves `/healthz`, `/readyz`, `/metrics`, `/api` and `/ui`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Admin: "admin", "in `admin`";
     options {
-        /// Address and port; null or `off` switches the admin listener off. `fanlight stdio` has one only if this is
+        /// Address and port, or a Unix socket; null or `off` switches the admin listener off. `fanlight stdio` has one only if this is
         /// given, or `--admin`.
-        "listen" => listen: Option<SocketAddr> = Some(loopback(8081)), OrOff(ADDRESS);
+        "listen" => listen: Option<ListenAddress> = Some(loopback(8081).into()), OrOff(ADDRESS);
+        /// Permissions of the file where `listen` is a Unix socket. Who may write to it may connect.
+        "socketMode" => socket_mode: u32 = 0o660, Mode, example "\"0660\"";
+        /// TLS of this listener. Default: none.
+        "tls" => tls: Option<Tls> = None, Maybe(Nested::<Tls>::KIND), example "# {cert: server.pem, key: server.key}";
         /// Secret with which operators sign in to the page, and which a request of a program carries as
         /// `Authorization: Bearer <token>`: at least 16 characters. Its role is `operator`. `/healthz` and `/readyz` tell
         /// whether all is well without it. Where `listen` is not a loopback address, this, `viewerToken`, `signIn` or
@@ -45,8 +48,8 @@ options! {
 impl Admin {
     /// Whether an address may be listened on: where nobody has to show who they are, only one that is reached from this
     /// machine alone.
-    pub fn may_listen(&self, address: SocketAddr) -> bool {
-        !self.is_open() || address.ip().to_canonical().is_loopback()
+    pub fn may_listen(&self, address: &ListenAddress) -> bool {
+        !self.is_open() || address.is_local()
     }
 
     /// Whether nothing says who may use it.

@@ -24,20 +24,6 @@ pub(crate) const fn loopback(port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
 }
 
-/// An IP address and a port.
-pub(crate) const ADDRESS: Parsed<SocketAddr> = Parsed {
-    visible: Visible::All,
-    parse: |reader, text| {
-        let parsed = match text.value.strip_prefix("localhost:") {
-            Some(port) => port.parse().ok().map(loopback),
-            None => text.value.parse().ok(),
-        };
-        let help = "write an IP address and a port, such as `127.0.0.1:8080`, `0.0.0.0:8080` or `[::1]:8080`";
-        or_error(parsed, reader, &text, "is not an address with a port", help)
-    },
-    show: |address| json!(address.to_string()),
-};
-
 /// The path of an endpoint.
 pub(crate) const PATH: Parsed<String> = Parsed {
     visible: Visible::All,

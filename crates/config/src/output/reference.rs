@@ -10,8 +10,12 @@ use crate::units::{format_duration, format_size};
 /// The reference of all options in Markdown, with a line break at the end.
 pub fn reference() -> String {
     let mut text = include_str!("reference.md").to_owned();
-    let mut pending = vec![(None, Config::SECTION)];
+    let (mut pending, mut written) = (vec![(None, Config::SECTION)], Vec::new());
     while let Some((definition, section)) = pending.pop() {
+        if written.contains(&section.name) {
+            continue;
+        }
+        written.push(section.name);
         push_section(&mut text, definition, section);
         let mut inner: Vec<_> =
             section.definitions.iter().filter_map(|option| Some((Some(option), nested(option)?))).collect();

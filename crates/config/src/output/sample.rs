@@ -56,7 +56,9 @@ fn write(text: &mut String, indent: &str, option: &Definition, form: Form) {
     if indent.is_empty() && (matches!(form, Form::Section(_)) || value(option).is_some()) {
         text.push('\n');
     }
-    if let Form::Section(inner) = form {
+    if let Form::Section(inner) = form
+        && option.example.is_empty()
+    {
         comment(text, indent, option.about);
         text.push_str(&format!("{indent}{}:\n", option.key));
         section(text, &format!("{indent}  "), inner);

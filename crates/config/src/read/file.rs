@@ -2,8 +2,11 @@
 
 use std::path::Path;
 
+use fanlight_settings::ListenAddress;
+
 use crate::model::Config;
 use crate::model::auth::AuthChoice;
+use crate::model::listener::check_tls;
 use crate::option::Options as _;
 use crate::option::fields::Fields;
 use crate::option::reader::{Reader, suggest};
@@ -26,6 +29,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, root: &Node, folder: &Path, has_furt
     if let AuthChoice::Required(auth) = &mut config.auth {
         auth.keys.iter_mut().for_each(|keys| keys.file = folder.join(&keys.file).display().to_string());
     }
+    resolve_listeners(reader, &mut config, &fields, folder);
     check_addresses(reader, &config, &fields, admin);
     check_operators(reader, &config, admin);
     check_paths(reader, &mut config, &fields);
@@ -35,6 +39,23 @@ pub(crate) fn read(reader: &mut Reader<'_>, root: &Node, folder: &Path, has_furt
         check_endpoints(reader, &config, &fields);
     }
     config
+}
+
+/// Has the files of listeners be those of `folder`, and checks their options.
+fn resolve_listeners(reader: &mut Reader<'_>, config: &mut Config, fields: &Fields<'_>, folder: &Path) {
+    for address in std::iter::once(&mut config.listen).chain(&mut config.admin.listen) {
+        if let ListenAddress::Unix(path) = address {
+            *path = folder.join(&*path);
+        }
+    }
+    let of_clients = fields.get("tls").map(|entry| &entry.value);
+    let of_admin = fields.get("admin").and_then(|entry| entry.value.field("tls"));
+    for (tls, node) in [(&mut config.tls, of_clients), (&mut config.admin.tls, of_admin)] {
+        if let (Some(tls), Some(node)) = (tls, node) {
+            check_tls(reader, node, tls);
+            tls.resolve(folder);
+        }
+    }
 }
 
 /// Reports names of servers that do not exist: an endpoint would show less than its author thinks.
@@ -148,7 +169,8 @@ fn check_operators(reader: &mut Reader<'_>, config: &Config, admin: Option<&Node
 /// Reports listeners that contradict each other or the rest.
 fn check_addresses(reader: &mut Reader<'_>, config: &Config, fields: &Fields<'_>, admin: Option<&Node>) {
     let span = |name| fields.get(name).map(|entry| entry.value.span);
-    let same = config.admin.listen == Some(config.listen) && config.listen.port() != 0;
+    let any_port = config.listen.ip().is_some_and(|address| address.port() == 0);
+    let same = config.admin.listen.as_ref() == Some(&config.listen) && !any_port;
     if same && let Some(span) = span("admin").or(span("listen")) {
         reader.error(
             span,
@@ -161,7 +183,7 @@ fn check_addresses(reader: &mut Reader<'_>, config: &Config, fields: &Fields<'_>
         let is_given = |key| admin.is_some_and(|admin| admin.field(key).is_some_and(|value| !value.is_null()));
         ["token", "viewerToken", "signIn", "roles"].into_iter().any(is_given)
     };
-    if let (Some(address), Some(span)) = (config.admin.listen, span("admin"))
+    if let (Some(address), Some(span)) = (&config.admin.listen, span("admin"))
         && !config.admin.may_listen(address)
         && !has_access()
     {
@@ -171,14 +193,15 @@ fn check_addresses(reader: &mut Reader<'_>, config: &Config, fields: &Fields<'_>
             "set `token`, such as `token: ${FANLIGHT_ADMIN_TOKEN}`, or let it listen on `127.0.0.1:8081`",
         );
     }
-    if config.listen.ip().is_unspecified()
+    if config.listen.ip().is_some_and(|address| address.ip().is_unspecified())
         && config.allowed_hosts.is_empty()
+        && config.public_url.is_none()
         && let Some(span) = span("listen")
     {
         reader.warn(
             span,
             "this listens on every interface, but only requests to loopback names are answered",
-            "set `allowedHosts` to the names clients use",
+            "set `publicUrl` to the URL that clients use, or `allowedHosts` to their names for it",
         );
     }
 }

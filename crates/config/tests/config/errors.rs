@@ -86,7 +86,7 @@ fn unknown_field_has_a_hint_at_what_was_meant() {
         (server("command: run\n<<: {}"), "YAML 1.2 has no merge keys: repeat the fields"),
         (
             with_server("admin: {xyzzy: 1}"),
-            "the fields known in `admin`: listen, token, viewerToken, publicUrl, roles, signIn",
+            "the fields known in `admin`: listen, socketMode, tls, token, viewerToken, publicUrl, roles, signIn",
         ),
     ] {
         assert_eq!(help_of(&text), help, "{text}");
@@ -164,6 +164,17 @@ fn malformed_addresses_origins_hosts_and_keys_are_reported() {
         (with_server("allowedOrigins: ['https://e.com/x']"), "1:18 `https://e.com/x` is not an origin"),
         (with_server("allowedHosts: ['https://e.com']"), "1:16 `https://e.com` is not a host"),
         (with_server("allowedHosts: ['e.com:']"), "1:16 `e.com:` is not a host"),
+        (with_server("listen: 'unix:'"), "1:9 `unix:` is not an address with a port"),
+        (with_server("socketMode: 0860"), "1:13 `0860` is not a value of `socketMode`"),
+        (with_server("socketMode: 01777"), "1:13 `01777` is not a value of `socketMode`"),
+        (with_server("tls: {cert: a}"), "1:6 `key` is missing in `tls`"),
+        (with_server("tls: {cert: a, key: ''}"), "1:21 this is not a path"),
+        (
+            with_server("tls: {cert: a, key: b, clientAuth: optional}"),
+            "1:6 `clientAuth` asks for certificates, and `clientCa` is missing in `tls`",
+        ),
+        (with_server("admin: {tls: {key: a}}"), "1:14 `cert` is missing in `tls`"),
+        (with_server("trustedProxies: [10.0.0.0/33]"), "1:18 `10.0.0.0/33` is not a network"),
         (with_server("publicUrl: mcp.example.com"), "1:12 this is not the URL of a listener"),
         (with_server("publicUrl: 'https://e.com/mcp'"), "1:12 this is not the URL of a listener"),
         (with_server("publicUrl: 'https://ann:secret@e.com'"), "1:12 this is not the URL of a listener"),

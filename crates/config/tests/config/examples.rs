@@ -68,7 +68,7 @@ fn minimal_file_has_the_defaults_and_one_server() {
     let defaults = Config::default();
     assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
     assert_eq!(config.path, "/mcp");
-    assert_eq!(config.admin.listen.unwrap().to_string(), "127.0.0.1:8081");
+    assert_eq!(config.admin.listen.as_ref().unwrap().to_string(), "127.0.0.1:8081");
     assert_eq!(config.limits, defaults.limits);
     assert_eq!(config.timeouts, defaults.timeouts);
     assert_eq!(server_names(&config), ["everything"]);

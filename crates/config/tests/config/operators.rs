@@ -18,7 +18,7 @@ fn roles_and_issuer_are_read_and_their_secrets_hidden() {
     let sign_in = config.admin.sign_in.as_ref().unwrap();
     assert_eq!(sign_in.client_secret.as_ref().unwrap().expose(), "s3cret-of-client");
     assert!(!config.shown().contains("s3cret") && !format!("{config:?}").contains("s3cret"));
-    assert!(!config.admin.is_open() && config.admin.may_listen("0.0.0.0:1".parse().unwrap()));
+    assert!(!config.admin.is_open() && config.admin.may_listen(&"0.0.0.0:1".parse().unwrap()));
     assert!(good(&admin("")).admin.is_open());
     // What is written without effect does not open the listener to other machines.
     assert!(good(&admin("roles: {operator: {}}")).admin.is_open());

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use fanlight_config::{EraChoice, SessionChoice, Transport};
+use fanlight_config::{EraChoice, ListenAddress, SessionChoice, Transport};
 
 use crate::{errors, good, parse_json, parse_yaml, server, with_server};
 
@@ -37,7 +37,7 @@ mcpServers:
     session: ${SESSION:-shared}
 ",
     );
-    assert_eq!(config.listen.port(), 9999);
+    assert_eq!(config.listen.to_string(), "127.0.0.1:9999");
     assert_eq!(config.limits.sessions, 7);
     assert_eq!(config.limits.message, 1 << 20);
     assert_eq!(config.timeouts.call, Duration::from_secs(5));
@@ -135,12 +135,12 @@ fn admin_listener_can_be_switched_off() {
 fn admin_listener_leaves_loopback_with_a_token_only() {
     let config = good(&with_server("admin: {listen: 0.0.0.0:9, token: 0123456789abcdef}"));
     assert_eq!(config.admin.token.as_ref().unwrap().expose(), "0123456789abcdef");
-    assert!(config.admin.may_listen("192.0.2.1:1".parse().unwrap()));
+    assert!(config.admin.may_listen(&"192.0.2.1:1".parse().unwrap()));
     let config = good(&with_server("admin: {listen: '[::1]:9'}"));
     for (address, may) in
         [("127.9.9.9:1", true), ("[::ffff:127.0.0.1]:1", true), ("0.0.0.0:1", false), ("[::]:1", false)]
     {
-        assert_eq!(config.admin.may_listen(address.parse().unwrap()), may, "{address}");
+        assert_eq!(config.admin.may_listen(&address.parse().unwrap()), may, "{address}");
     }
 }
 
@@ -166,6 +166,26 @@ publicUrl: HTTPS://MCP.example.com:443/",
     assert_eq!(config.public_url.as_deref(), Some("https://mcp.example.com"));
     assert_eq!(config.allowed_origins, ["https://app.example.com", "http://h:81", "vscode-webview://abc", "*"]);
     assert_eq!(config.allowed_hosts, ["mcp.example.com", "h:81", "[::1]:8080", "*"]);
+}
+
+#[test]
+fn listeners_have_unix_sockets_and_tls() {
+    let config = good(&with_server(
+        "listen: unix:run/clients.sock
+socketMode: 0600
+tls: {cert: c.pem, key: /etc/k.pem, clientCa: ca.pem}
+admin: {listen: 'unix:/run/a.sock', socketMode: '666', tls: {cert: c, key: k, clientCa: ca, clientAuth: none}}
+trustedProxies: [10.1.2.3/8, '::1']",
+    ));
+    assert_eq!(config.listen, ListenAddress::Unix("folder/run/clients.sock".into()));
+    assert_eq!(config.admin.listen, Some(ListenAddress::Unix("/run/a.sock".into())));
+    assert_eq!((config.socket_mode, config.admin.socket_mode), (0o600, 0o666));
+    let tls = config.tls.unwrap();
+    assert_eq!(tls.files().collect::<Vec<_>>(), ["folder/c.pem", "/etc/k.pem", "folder/ca.pem"]);
+    assert_eq!(tls.client_ca(), Some(("folder/ca.pem", true)), "certificates are required where they can be verified");
+    assert_eq!(config.admin.tls.unwrap().client_ca(), None);
+    let proxies: Vec<String> = config.trusted_proxies.iter().map(ToString::to_string).collect();
+    assert_eq!(proxies, ["10.0.0.0/8", "::1/128"]);
 }
 
 #[test]

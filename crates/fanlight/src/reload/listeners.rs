@@ -3,21 +3,22 @@
 //! Addresses that have changed are bound before anything else of a configuration takes effect, so that one that cannot be
 //! bound changes nothing. An address that has not changed keeps its socket, and two listeners can exchange theirs.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use fanlight_admin::LiveSettings;
 use fanlight_config::Config;
 use fanlight_frontend::{
-    FrontendSettings, ListeningSocket, LiveGuard, LiveLimits, LiveProtection, SocketReceiver, SocketSender, sockets,
+    BindOptions, FrontendSettings, ListenAddress, ListeningSocket, LiveGuard, LiveLimits, LiveProtection, LiveTls,
+    SocketReceiver, SocketSender, sockets,
 };
 use fanlight_telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::Unusable;
-use crate::wiring::{client_guard, frontend_settings};
-use crate::{admin, files, protection};
+use crate::listening::{LoadedTls, TlsMarks};
+use crate::wiring::{client_guard, frontend_settings, scheme};
+use crate::{admin, files, listening, protection};
 
 /// The listeners for clients and operators.
 pub(crate) struct Listeners {
@@ -42,12 +43,16 @@ pub(crate) struct Listener {
     /// The option with its address.
     pub(crate) option: &'static str,
     /// Where the configuration wants it to listen.
-    pub(crate) configured: Option<SocketAddr>,
+    pub(crate) configured: Option<ListenAddress>,
     /// Whether the command line or the service manager says where it listens.
     pub(crate) is_fixed: bool,
     /// Whether it listens only if the configuration names the address.
     pub(crate) needs_address: bool,
     pub(crate) sockets: SocketSender,
+    /// Its TLS, as the listener reads it.
+    pub(crate) tls: LiveTls,
+    /// What changes with that.
+    tls_marks: Option<TlsMarks>,
 }
 
 /// What a changed configuration does to one listener.
@@ -61,6 +66,8 @@ enum Step {
 pub(crate) struct Change {
     clients: Step,
     operators: Step,
+    tls_of_clients: Option<LoadedTls>,
+    tls_of_operators: Option<LoadedTls>,
 }
 
 /// A listener that listens somewhere else now.
@@ -69,102 +76,141 @@ pub(crate) struct Moved {
     /// The option with its address.
     pub(crate) option: &'static str,
     /// `None` if it does not listen any more.
-    pub(crate) to: Option<SocketAddr>,
+    pub(crate) to: Option<ListenAddress>,
 }
 
 impl Listener {
-    /// One that begins with `socket`, and its sockets.
+    /// One that begins with `socket` and `tls`, and its sockets.
     pub(crate) fn new(
         option: &'static str,
         socket: Option<ListeningSocket>,
-        configured: Option<SocketAddr>,
+        configured: Option<ListenAddress>,
         is_fixed: bool,
+        tls: Option<LoadedTls>,
     ) -> (Self, SocketReceiver) {
         let (sockets, receiver) = sockets(socket.map(Arc::new));
-        (Self { option, configured, is_fixed, needs_address: false, sockets }, receiver)
+        let tls_marks = tls.as_ref().map(|tls| tls.marks);
+        let tls = LiveTls::new(tls.map(|tls| tls.server));
+        (Self { option, configured, is_fixed, needs_address: false, sockets, tls, tls_marks }, receiver)
     }
 
     /// Its address, if it listens.
-    pub(crate) fn address(&self) -> Option<SocketAddr> {
-        self.sockets.current().and_then(|socket| socket.local_address().ok())
+    pub(crate) fn address(&self) -> Option<ListenAddress> {
+        self.sockets.current().and_then(|socket| socket.address().ok())
     }
 
     /// The address that it is to have instead of its own, if another.
-    fn next_address(&self, configured: Option<SocketAddr>) -> Option<Option<SocketAddr>> {
+    fn next_address(&self, configured: Option<ListenAddress>) -> Option<Option<ListenAddress>> {
         let is_new = !self.is_fixed && configured != self.configured && configured != self.address();
         is_new.then_some(configured)
+    }
+
+    /// What `tls` does to it: if clients must show something else, those that have not end, as if the listener had moved.
+    fn step_for(&self, step: Step, tls: Option<&LoadedTls>) -> Step {
+        let demands = |marks: TlsMarks| marks.clients;
+        let is_demanding_else = self.tls_marks.map(demands) != tls.map(|tls| demands(tls.marks));
+        match step {
+            Step::Keep if is_demanding_else => self.sockets.current().map_or(Step::Keep, |own| Step::Take(Some(own))),
+            step => step,
+        }
+    }
+
+    /// Has TLS take effect on connections that are accepted from now on.
+    fn set_tls(&mut self, tls: Option<LoadedTls>) {
+        let marks = tls.as_ref().map(|tls| tls.marks);
+        if marks == self.tls_marks {
+            return;
+        }
+        info!(option = self.option, is_on = tls.is_some(), "TLS of the listener changed: its files or options have");
+        self.tls_marks = marks;
+        self.tls.replace(tls.map(|tls| tls.server));
     }
 }
 
 impl Listeners {
     /// Where clients connect, if over HTTP.
-    pub(crate) fn address(&self) -> Option<SocketAddr> {
+    pub(crate) fn address(&self) -> Option<ListenAddress> {
         self.clients.as_ref().and_then(Listener::address)
     }
 
     /// The URL of clients, up to the path of their endpoint.
-    pub(crate) fn url(&self) -> Option<String> {
+    pub(crate) fn url(&self, config: &Config) -> Option<String> {
         let address = self.address()?;
         let public = self.guard.load().public_url().map(ToString::to_string);
-        Some(public.unwrap_or_else(|| format!("http://{address}")))
+        Some(public.unwrap_or_else(|| match address {
+            ListenAddress::Ip(address) => format!("{}://{address}", scheme(&config.tls)),
+            ListenAddress::Unix(_) => address.to_string(),
+        }))
     }
 
-    /// Binds the addresses of `config` that are new.
+    /// Binds the addresses of `config` that are new, and reads the files of its TLS.
     pub(crate) fn prepare(&self, config: &Config) -> Result<Change, Unusable> {
-        let clients = self.clients.as_ref().and_then(|clients| clients.next_address(Some(config.listen)));
+        let clients = self.clients.as_ref().and_then(|clients| clients.next_address(Some(config.listen.clone())));
         let operators = self.operators.next_address(self.admin_address(config));
-        let admin_address = operators.unwrap_or_else(|| self.operators.address());
-        if let Some(address) = admin_address.filter(|address| !config.admin.may_listen(*address)) {
-            return Err(Unusable::Other(format!(
-                "the admin listener at {address} can be reached from other machines, and there is no token: set \
-                 `admin.token`"
-            )));
+        if let Some(address) = clients.clone().unwrap_or_else(|| self.address()) {
+            listening::check_clients(config, &address).map_err(Unusable::Other)?;
         }
+        if let Some(address) = operators.clone().unwrap_or_else(|| self.operators.address()) {
+            listening::check_operators(config, &address).map_err(Unusable::Other)?;
+        }
+        let tls_of_clients = match self.clients {
+            Some(_) => listening::tls_of_clients(config).map_err(Unusable::Other)?,
+            None => None,
+        };
+        let tls_of_operators = listening::tls_of_operators(config).map_err(Unusable::Other)?;
         // Others can share an address only with sockets that allow it.
-        let made_shared: Vec<_> = if config.reuse_port { self.sockets().collect() } else { Vec::new() };
+        let made_shared: Vec<_> = if config.reuse_port { self.tcp_sockets().collect() } else { Vec::new() };
         let made_shared: Vec<_> = made_shared.into_iter().filter(|socket| !socket.shares_port()).collect();
-        made_shared.iter().for_each(|socket| share(socket, true));
-        let change = self.bind(config, clients, operators);
-        if change.is_err() {
-            made_shared.iter().for_each(|socket| share(socket, false));
+        let with_reuse = |reuse_port| BindOptions { reuse_port, ..listening::of_clients(config) };
+        made_shared.iter().for_each(|socket| reconfigure(socket, with_reuse(true)));
+        match self.bind(config, clients, operators) {
+            Ok((clients, operators)) => Ok(Change {
+                clients: self.clients.as_ref().map_or(Step::Keep, |own| own.step_for(clients, tls_of_clients.as_ref())),
+                operators: self.operators.step_for(operators, tls_of_operators.as_ref()),
+                tls_of_clients,
+                tls_of_operators,
+            }),
+            Err(unusable) => {
+                made_shared.iter().for_each(|socket| reconfigure(socket, with_reuse(false)));
+                Err(unusable)
+            }
         }
-        change
     }
 
     fn bind(
         &self,
         config: &Config,
-        clients: Option<Option<SocketAddr>>,
-        operators: Option<Option<SocketAddr>>,
-    ) -> Result<Change, Unusable> {
+        clients: Option<Option<ListenAddress>>,
+        operators: Option<Option<ListenAddress>>,
+    ) -> Result<(Step, Step), Unusable> {
         // A socket that one of them leaves is free for the other.
         let left_by = |listener: Option<&Listener>, next: &Option<_>| {
-            next.and(listener).and_then(|listener| listener.sockets.current())
+            next.as_ref().and(listener).and_then(|listener| listener.sockets.current())
         };
         let (of_clients, of_operators) =
             (left_by(self.clients.as_ref(), &clients), left_by(Some(&self.operators), &operators));
-        let step = |option, next, left: &Option<Arc<ListeningSocket>>| -> Result<Step, Unusable> {
+        let step = |option, options, next, left: &Option<Arc<ListeningSocket>>| -> Result<Step, Unusable> {
             let address = match next {
                 None => return Ok(Step::Keep),
                 Some(None) => return Ok(Step::Take(None)),
                 Some(Some(address)) => address,
             };
-            let is_there = |socket: &&Arc<ListeningSocket>| socket.local_address().is_ok_and(|own| own == address);
+            let is_there = |socket: &&Arc<ListeningSocket>| socket.address().is_ok_and(|own| own == address);
             if let Some(left) = left.as_ref().filter(is_there) {
                 return Ok(Step::Take(Some(Arc::clone(left))));
             }
-            match ListeningSocket::bind(address, config.reuse_port) {
+            match ListeningSocket::bind(&address, options) {
                 Ok(socket) => Ok(Step::Take(Some(Arc::new(socket)))),
-                Err(error) => Err(self.cannot_bind(option, address, &error)),
+                Err(error) => Err(self.cannot_bind(option, &address, &error)),
             }
         };
-        let clients = step("listen", clients, &of_operators)?;
-        let operators = step("admin.listen", operators, &of_clients)?;
-        Ok(Change { clients, operators })
+        let clients = step("listen", listening::of_clients(config), clients, &of_operators)?;
+        let operators = step("admin.listen", listening::of_operators(config), operators, &of_clients)?;
+        Ok((clients, operators))
     }
 
-    fn cannot_bind(&self, option: &str, address: SocketAddr, error: &std::io::Error) -> Unusable {
-        let own = self.sockets().filter_map(|socket| socket.local_address().ok()).find(|own| overlap(*own, address));
+    fn cannot_bind(&self, option: &str, address: &ListenAddress, error: &std::io::Error) -> Unusable {
+        let own = self.sockets().filter_map(|socket| socket.address().ok()).find(|own| overlap(own, address));
         let help = match own {
             Some(own) if error.kind() == std::io::ErrorKind::AddrInUse => format!(
                 "Fanlight itself listens on {own}, which overlaps with it: restart Fanlight, or set `reusePort: true`, \
@@ -178,24 +224,28 @@ impl Listeners {
     /// Has the sockets and the settings of `config` take effect. Returns which listeners listen somewhere else now; their
     /// connections have `timeouts.drain` or `timeouts.adminDrain` to end.
     pub(crate) async fn commit(&mut self, change: Change, config: &Config) -> Vec<Moved> {
-        let Change { clients, operators } = change;
+        let Change { clients, operators, tls_of_clients, tls_of_operators } = change;
         let mut moved = Vec::new();
         let address = match &clients {
             Step::Keep => self.address(),
-            Step::Take(socket) => socket.as_ref().and_then(|socket| socket.local_address().ok()),
+            Step::Take(socket) => socket.as_ref().and_then(|socket| socket.address().ok()),
         };
-        self.guard.replace(client_guard(config, address.unwrap_or(config.listen)));
+        self.guard.replace(client_guard(config, address.as_ref().unwrap_or(&config.listen)));
+        self.clients.iter_mut().for_each(|clients| clients.set_tls(tls_of_clients.clone()));
         self.protection.replace(protection::settings(config));
         if let Some(limits) = &self.limits {
             limits.replace(&self.frontend_settings(config));
         }
         // Until operators are asked for what the new settings require, nothing is served: the old address may be reached
         // by others than the new one.
+        let earlier = self.operators.address();
         if let Step::Take(_) = &operators {
             self.operators.sockets.exchange(None).await;
         }
         if let (Step::Take(socket), Some(listener)) = (clients, &self.clients) {
-            moved.push(take(listener, socket).await);
+            let taken = take(listener, socket, listener.address()).await;
+            taken.iter().filter_map(|moved| moved.to.as_ref()).for_each(|to| warn_if_open(config, to));
+            moved.extend(taken);
         }
         let configured = self.admin_address(config);
         let operators = match operators {
@@ -204,27 +254,32 @@ impl Listeners {
         };
         let address = match &operators {
             None => self.operators.address(),
-            Some(socket) => socket.as_ref().and_then(|socket| socket.local_address().ok()),
+            Some(socket) => socket.as_ref().and_then(|socket| socket.address().ok()),
         };
         let mut fitted = config.clone();
         files::lower(&mut fitted.limits, self.files);
-        self.admin.replace(admin::settings(&fitted, address));
+        self.admin.replace(admin::settings(&fitted, address.as_ref()));
+        self.operators.set_tls(tls_of_operators);
         if let Some(socket) = operators {
-            moved.push(take(&self.operators, socket).await);
+            moved.extend(take(&self.operators, socket, earlier).await);
         }
-        self.sockets().filter(|socket| socket.shares_port() != config.reuse_port).for_each(|socket| {
-            share(&socket, config.reuse_port);
-        });
+        for (listener, options) in [
+            (self.clients.as_ref(), listening::of_clients(config)),
+            (Some(&self.operators), listening::of_operators(config)),
+        ] {
+            let own = listener.and_then(|listener| listener.sockets.current()).filter(|socket| !socket.is_passed());
+            own.iter().for_each(|socket| reconfigure(socket, options));
+        }
         self.operators.configured = configured;
         if let Some(clients) = &mut self.clients {
-            clients.configured = Some(config.listen);
+            clients.configured = Some(config.listen.clone());
         }
         moved
     }
 
     /// `config` with the addresses and limits that came to be in force.
     pub(crate) fn in_force(&self, config: &mut Config) {
-        config.listen = self.address().unwrap_or(config.listen);
+        config.listen = self.address().unwrap_or_else(|| config.listen.clone());
         config.admin.listen = self.operators.address();
         files::lower(&mut config.limits, self.files);
     }
@@ -235,8 +290,13 @@ impl Listeners {
         frontend_settings(&config, &self.telemetry, &CancellationToken::new())
     }
 
-    fn admin_address(&self, config: &Config) -> Option<SocketAddr> {
-        config.admin.listen.filter(|_| !(self.operators.needs_address && config.admin.is_default))
+    fn admin_address(&self, config: &Config) -> Option<ListenAddress> {
+        config.admin.listen.clone().filter(|_| !(self.operators.needs_address && config.admin.is_default))
+    }
+
+    /// Those of TCP.
+    fn tcp_sockets(&self) -> impl Iterator<Item = Arc<ListeningSocket>> {
+        self.sockets().filter(|socket| socket.address().is_ok_and(|address| address.ip().is_some()))
     }
 
     /// The sockets in use, but for those of the service manager.
@@ -246,35 +306,37 @@ impl Listeners {
     }
 }
 
-async fn take(listener: &Listener, socket: Option<Arc<ListeningSocket>>) -> Moved {
-    let (option, from) = (listener.option, listener.address());
-    let to = socket.as_ref().and_then(|socket| socket.local_address().ok());
+/// Has a listener that was at `from` use `socket`; returns where it is now, unless it is the same.
+async fn take(listener: &Listener, socket: Option<Arc<ListeningSocket>>, from: Option<ListenAddress>) -> Option<Moved> {
+    let option = listener.option;
+    let to = socket.as_ref().and_then(|socket| socket.address().ok());
     if !listener.sockets.exchange(socket).await {
         warn!(option, "listening address not changed: Fanlight is ending");
-        return Moved { option, to: None };
+        return Some(Moved { option, to: None });
+    }
+    if from == to {
+        return None;
     }
     info!(option, ?from, ?to, "listening address changed");
-    if option == "listen" {
-        to.into_iter().for_each(warn_if_remote);
-    }
-    Moved { option, to }
+    Some(Moved { option, to })
 }
 
-/// Warns of a listener for clients that other machines can reach.
-pub(crate) fn warn_if_remote(address: SocketAddr) {
-    if !address.ip().is_loopback() {
-        warn!(%address, "listening beyond this machine without authentication of clients: put an authenticating proxy in front");
+/// Warns of clients on other machines that are not authenticated, which `auth: none` allows.
+pub(crate) fn warn_if_open(config: &Config, address: &ListenAddress) {
+    if config.auth.methods().is_none() && !address.is_local() {
+        warn!(%address, "clients on other machines are not authenticated (`auth: none`): put an authenticating proxy in front");
     }
 }
 
-fn share(socket: &ListeningSocket, shares: bool) {
-    if let Err(error) = socket.set_shares_port(shares) {
-        warn!(%error, "`reusePort` of an open socket not changed");
+fn reconfigure(socket: &ListeningSocket, options: BindOptions) {
+    if let Err(error) = socket.change(options) {
+        warn!(%error, "`reusePort` or `socketMode` of an open socket not changed");
     }
 }
 
 /// Whether two sockets at these addresses would get the same connections.
-fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+fn overlap(one: &ListenAddress, other: &ListenAddress) -> bool {
+    let (ListenAddress::Ip(one), ListenAddress::Ip(other)) = (one, other) else { return one == other };
     let (a, b) = (one.ip().to_canonical(), other.ip().to_canonical());
     one.port() == other.port() && (a == b || a.is_unspecified() || b.is_unspecified())
 }
@@ -285,7 +347,7 @@ mod tests {
 
     #[test]
     fn addresses_overlap_with_all_addresses_of_their_port() {
-        let overlap = |one: &str, other: &str| overlap(one.parse().unwrap(), other.parse().unwrap());
+        let overlap = |one: &str, other: &str| overlap(&one.parse().unwrap(), &other.parse().unwrap());
         assert!(overlap("0.0.0.0:80", "127.0.0.1:80") && overlap("127.0.0.1:80", "[::]:80"));
         assert!(overlap("127.0.0.1:80", "[::ffff:127.0.0.1]:80"));
         assert!(!overlap("0.0.0.0:80", "127.0.0.1:81") && !overlap("127.0.0.2:80", "127.0.0.1:80"));

@@ -27,7 +27,7 @@ use crate::auth;
 use crate::failure::Failure;
 use crate::service_manager;
 use crate::wiring::Assembly;
-pub(crate) use listeners::{Listener, Listeners, warn_if_remote};
+pub(crate) use listeners::{Listener, Listeners, warn_if_open};
 pub(crate) use outcome::{Outcome, State, Trigger};
 pub(crate) use watch::Watch;
 
@@ -320,7 +320,7 @@ impl Keeper {
 
 /// Where clients connect.
 fn endpoint(listeners: &Listeners, config: &Config) -> Arc<str> {
-    match listeners.url() {
+    match listeners.url(config) {
         Some(url) => format!("{url}{}", config.shown_path()).into(),
         None => "stdio".into(),
     }

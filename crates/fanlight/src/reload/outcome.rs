@@ -115,7 +115,7 @@ impl Outcome {
             Result::Applied { servers: Difference { added, changed, removed, kept }, moved, needs_restart } => {
                 add("result", json!("applied"));
                 add("servers", json!({"added": added, "changed": changed, "removed": removed, "kept": kept}));
-                let address = |moved: &Moved| json!(moved.to.map(|address| address.to_string()));
+                let address = |moved: &Moved| json!(moved.to.as_ref().map(ToString::to_string));
                 let moved = moved.iter().map(|moved| (moved.option.to_owned(), address(moved)));
                 add("listeners", Value::Object(moved.collect()));
                 add("needsRestart", json!(needs_restart));

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 /// Options that take effect at once, beside the servers. Of others in these sections that servers use too, the servers'
 /// part takes effect at once, and the clients' part after a restart: they are named.
-const LIVE: [&str; 10] = [
+const LIVE: [&str; 13] = [
     "admin",
     "allowedHosts",
     "allowedOrigins",
@@ -18,6 +18,9 @@ const LIVE: [&str; 10] = [
     "naming",
     "publicUrl",
     "reusePort",
+    "socketMode",
+    "tls",
+    "trustedProxies",
 ];
 /// Sections whose options are looked at one by one.
 const SECTIONS: [&str; 2] = ["limits", "timeouts"];

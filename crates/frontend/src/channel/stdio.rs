@@ -146,7 +146,7 @@ async fn take_line<C: Core>(connection: &Arc<Connection<C>>, line: Result<Line, 
     let taken = match line {
         Ok(Line::Whole(text)) => {
             let (received, trace_context) = (Moment::now(), Headers::default());
-            let facts = TransportFacts { received, network: Network::Stdio, trace_context };
+            let facts = TransportFacts { received, network: Network::Stdio, user: None, trace_context };
             connection.take(&connection.ingress.local(facts), text).await
         }
         Ok(Line::TooLong { head, tail, len }) => {

@@ -1,5 +1,7 @@
 //! A request that has arrived, but for its body.
 
+use std::net::SocketAddr;
+
 use fanlight_canonical::Peer;
 use fanlight_identity::ConnectionFacts;
 use fanlight_telemetry::{Headers, Moment, Network};
@@ -16,6 +18,8 @@ pub(super) struct Arrived<'a> {
     pub(super) head: &'a Parts,
     pub(super) fields: Fields<'a>,
     pub(super) connection: &'a ConnectionFacts,
+    /// The address of its client, which may have been named by a trusted proxy: for shares of limits, traces and logs alone.
+    pub(super) client: Option<SocketAddr>,
     pub(super) received: Moment,
     /// It, as a request of its connection.
     pub(super) active: &'a ActiveRequest,
@@ -25,9 +29,10 @@ impl<'a> Arrived<'a> {
     /// What is known of the messages in its body.
     pub(super) fn facts(&self) -> TransportFacts<'a> {
         let version = if self.head.version == http::Version::HTTP_2 { "2" } else { "1.1" };
-        let network = Network::Http { version, client: self.connection.peer };
+        let network = Network::Http { version, client: self.client };
         let trace_context = trace_context(&self.fields);
-        TransportFacts { received: self.received, network, trace_context }
+        let user = self.connection.socket.map(|socket| socket.user);
+        TransportFacts { received: self.received, network, user, trace_context }
     }
 }
 

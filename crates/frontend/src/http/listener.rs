@@ -1,10 +1,13 @@
 //! The listener for clients: accepts connections within limits, puts each on a thread, and drains them.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_http_edge::{AcceptedTogether, Admission, Endable, Ends, SocketReceiver, Usage, accept};
-use tokio::net::TcpStream;
+use fanlight_http_edge::{
+    AcceptedTogether, Admission, ClientStream, Endable, Ends, LiveTls, SocketReceiver, Usage, accept,
+};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -22,25 +25,25 @@ const CLEAN_UP_INTERVAL: Duration = Duration::from_secs(10);
 /// Serves until `ends.shutdown`, then lets requests finish for [`FrontendSettings::drain`], then has the core answer the rest
 /// with errors, and cancels `ends.cut`, which ends all that is left.
 pub(crate) async fn serve<S: Serve>(
-    sockets: SocketReceiver,
+    (sockets, tls): (SocketReceiver, LiveTls),
     limits: &LiveLimits,
     endpoint: Arc<S>,
     settings: &Arc<FrontendSettings>,
     ends: Ends<'_>,
 ) {
     let workers = Workers::new(&settings.workers);
-    let begin = |stream: TcpStream, admission: Admission, together: &AcceptedTogether| {
+    let begin = |stream: ClientStream, admission: Admission, together: &AcceptedTogether| {
         let (cut, limits) = (together.cut.child_token(), limits.of_connection());
         let activity = Activity::new(&limits, together.shutdown.clone());
         let open = OpenConnection { activity: Arc::clone(&activity), cut: cut.clone() };
         let admitted = admission.enter(Arc::new(open));
         let connection = Connection { endpoint: Arc::clone(&endpoint), limits, activity, cut };
-        // A socket belongs to the runtime that it was opened on.
-        let Ok(stream) = stream.into_std() else { return };
+        let Ok(stream) = DetachedStream::new(stream) else { return };
+        let tls = tls.load();
         let (runtime, assignment) = workers.assign();
         let serving = async move {
-            match TcpStream::from_std(stream) {
-                Ok(stream) => connection.serve(stream).await,
+            match stream.attach() {
+                Ok(stream) => connection.serve(stream, tls).await,
                 Err(error) => tracing::warn!(%error, "cannot serve a client connection"),
             }
             drop((admitted, assignment));
@@ -66,6 +69,29 @@ pub(crate) async fn serve<S: Serve>(
     ends.cut.cancel();
     remaining.ended().await;
     endpoint.finished().await;
+}
+
+/// A connection on its way to another runtime: a socket belongs to the one that it was opened on.
+enum DetachedStream {
+    Tcp(std::net::TcpStream),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+impl DetachedStream {
+    fn new(stream: ClientStream) -> io::Result<Self> {
+        match stream {
+            ClientStream::Tcp(stream) => stream.into_std().map(Self::Tcp),
+            ClientStream::Unix(stream) => stream.into_std().map(Self::Unix),
+        }
+    }
+
+    /// The connection on the current runtime.
+    fn attach(self) -> io::Result<ClientStream> {
+        match self {
+            Self::Tcp(stream) => TcpStream::from_std(stream).map(ClientStream::Tcp),
+            Self::Unix(stream) => UnixStream::from_std(stream).map(ClientStream::Unix),
+        }
+    }
 }
 
 /// An open connection, which may end for another.

@@ -21,7 +21,7 @@ mod workers;
 
 use std::sync::Arc;
 
-use fanlight_http_edge::{Ends, SocketReceiver};
+use fanlight_http_edge::{Ends, LiveTls, SocketReceiver};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -44,7 +44,8 @@ pub async fn serve_http<C: Core>(
     settings: Arc<FrontendSettings>,
     shutdown: CancellationToken,
 ) -> Result<(), FrontendError> {
-    let live = LiveListener { sockets: SocketReceiver::only(listener), limits: LiveLimits::new(&settings) };
+    let (sockets, limits) = (SocketReceiver::only(listener), LiveLimits::new(&settings));
+    let live = LiveListener { sockets, tls: LiveTls::default(), limits };
     serve_http_observed(live, core, settings, shutdown, &Insight::default()).await
 }
 
@@ -54,6 +55,8 @@ pub struct LiveListener {
     /// Its sockets. When it gets another, clients keep their sessions: the connections of the earlier socket end like those
     /// of a listener that stops, and streams with them.
     pub sockets: SocketReceiver,
+    /// Whether it speaks TLS over TCP, and how. Over Unix sockets it does not.
+    pub tls: LiveTls,
     /// Its limits.
     pub limits: Arc<LiveLimits>,
 }
@@ -64,7 +67,7 @@ pub struct LiveListener {
 ///
 /// As for [`serve_http`].
 pub async fn serve_http_observed<C: Core>(
-    LiveListener { sockets, limits }: LiveListener,
+    LiveListener { sockets, tls, limits }: LiveListener,
     core: Arc<C>,
     settings: Arc<FrontendSettings>,
     shutdown: CancellationToken,
@@ -73,6 +76,6 @@ pub async fn serve_http_observed<C: Core>(
     let cut = CancellationToken::new();
     let endpoint = Arc::new(mcp::Endpoint::new(core, &settings, Arc::clone(&limits), cut.clone())?);
     insight.begin(&endpoint);
-    listener::serve(sockets, &limits, endpoint, &settings, Ends { shutdown: &shutdown, cut: &cut }).await;
+    listener::serve((sockets, tls), &limits, endpoint, &settings, Ends { shutdown: &shutdown, cut: &cut }).await;
     Ok(())
 }

@@ -57,7 +57,7 @@ pub(crate) struct Origin<'a> {
 impl Origin<'_> {
     /// Whose share of a limit the message takes.
     pub(crate) fn peer(&self) -> Peer {
-        Peer::of(self.holder.principal(), self.facts.peer_address())
+        Peer::of(self.holder.principal(), self.facts.peer_address()).or_user(self.facts.user)
     }
 }
 

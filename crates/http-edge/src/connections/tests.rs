@@ -21,8 +21,8 @@ impl Endable for Fake {
     }
 }
 
-fn peer(last: u8) -> IpAddr {
-    [10, 0, 0, last].into()
+fn peer(last: u8) -> ConnectionPeer {
+    ConnectionPeer::Address([10, 0, 0, last].into())
 }
 
 /// Enters connections: the peer, what each carries, and for how many seconds.

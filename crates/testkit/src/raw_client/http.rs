@@ -4,16 +4,21 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::event::Event;
 use crate::harness::within;
 use crate::schema::{self, Checks, Peer};
 
+/// A byte stream to a server.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin> Stream for S {}
+
 /// One connection to an HTTP/1.1 server. Messages of a gateway are checked against the schema.
 pub struct Connection {
-    stream: BufReader<TcpStream>,
+    stream: BufReader<Box<dyn Stream>>,
     host: String,
     checks: Option<Checks>,
     /// The peer whose response is checked next: the session of the request, or the request alone.
@@ -35,13 +40,27 @@ impl Connection {
 
     fn over(stream: TcpStream, address: SocketAddr) -> Self {
         stream.set_nodelay(true).unwrap();
-        let checks = schema::listening_at(address);
-        Self { stream: BufReader::new(stream), host: address.to_string(), checks, peer: None }
+        Self::on(stream, address)
+    }
+
+    /// One on a byte stream to the server at this address.
+    pub fn on(stream: impl Stream + 'static, address: SocketAddr) -> Self {
+        Self { checks: schema::listening_at(address), ..Self::at_host(stream, &address.to_string()) }
+    }
+
+    /// One on a byte stream to a server that is named so. Messages are not checked.
+    pub fn at_host(stream: impl Stream + 'static, host: &str) -> Self {
+        Self { stream: BufReader::new(Box::new(stream)), host: host.to_owned(), checks: None, peer: None }
     }
 
     /// Sends bytes unchanged.
     pub async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        within("the server to read", self.stream.get_mut().write_all(bytes)).await
+        let stream = self.stream.get_mut();
+        let sent = async {
+            stream.write_all(bytes).await?;
+            stream.flush().await
+        };
+        within("the server to read", sent).await
     }
 
     /// Sends a whole request; `Host` and `Content-Length` are added unless given.

@@ -86,7 +86,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin> ListenOnly<I> {
                 !piece.is_empty()
             });
         }
-        Poll::Ready(Ok(()))
+        // TLS keeps what the socket does not take.
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 }
 

@@ -10,7 +10,8 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
-use fanlight_identity::ConnectionFacts;
+use fanlight_http_edge::{BoxedStream, ClientStream, TlsServer, accept_tls, client_certificate};
+use fanlight_identity::{ConnectionFacts, SocketPeer};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -23,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use self::ending::{End, Ending};
 use self::listen_only::ListenOnly;
 pub(super) use self::listen_only::can_bypass_hyper;
-use self::tracked_io::TrackedIo;
+use self::tracked_io::{TrackedIo, TrackedSocket};
 use super::activity::{ActiveRequest, Activity};
 use super::http2::{self, StreamExecutor};
 use super::limits::ConnectionLimits;
@@ -45,13 +46,44 @@ pub(super) struct Connection<S> {
 }
 
 impl<S: Serve> Connection<S> {
-    /// Serves the connection until either side ends it.
-    pub(super) async fn serve(self, stream: TcpStream) {
-        // Responses are small and complete; waiting to fill a segment only delays them.
-        let _ = stream.set_nodelay(true);
-        let local = stream.local_addr().ok().map(|address| address.ip());
-        let facts = ConnectionFacts { local, peer: stream.peer_addr().ok(), ..ConnectionFacts::default() };
-        self.serve_io(stream, Arc::new(facts)).await;
+    /// Serves the connection until either side ends it; with `tls` after a handshake.
+    pub(super) async fn serve(self, stream: ClientStream, tls: Option<Arc<TlsServer>>) {
+        match (stream, tls) {
+            (ClientStream::Tcp(stream), None) => {
+                let facts = facts_of(&stream);
+                self.serve_io(stream, Arc::new(facts)).await;
+            }
+            // Boxed, since they are larger and rarer.
+            (ClientStream::Tcp(stream), Some(tls)) => Box::pin(self.serve_tls(stream, tls)).await,
+            (ClientStream::Unix(stream), _) => {
+                let Ok(peer) = stream.peer_cred() else { return };
+                let socket = Some(SocketPeer { user: peer.uid(), group: peer.gid() });
+                let facts = ConnectionFacts { socket, ..ConnectionFacts::default() };
+                let stream: BoxedStream = Box::new(stream);
+                Box::pin(self.serve_io(stream, Arc::new(facts))).await;
+            }
+        }
+    }
+
+    /// The handshake takes from the time for the first request: until then the connection carries none.
+    async fn serve_tls(self, stream: TcpStream, tls: Arc<TlsServer>) {
+        let facts = facts_of(&stream);
+        let activity = Arc::clone(&self.activity);
+        let mut ending = Ending::new(&self.cut, &activity, self.limits.header_timeout);
+        let accepted = tokio::select! {
+            biased;
+            () = ending.without_request(self.limits.first_request) => return,
+            accepted = accept_tls(&tls, stream, |stream| TrackedSocket::new(stream, Arc::clone(&activity))) => accepted,
+        };
+        match accepted {
+            Ok(stream) => {
+                let certificate = client_certificate(&stream);
+                let facts = ConnectionFacts { certificate, is_tls: true, ..facts };
+                let stream: BoxedStream = Box::new(stream);
+                self.serve_stream(TrackedIo::over_tls(stream, activity), Arc::new(facts)).await;
+            }
+            Err(error) => tracing::debug!(%error, "TLS handshake with a client failed"),
+        }
     }
 
     async fn serve_io<I>(self, stream: I, facts: Arc<ConnectionFacts>)
@@ -59,8 +91,15 @@ impl<S: Serve> Connection<S> {
         I: AsyncRead + AsyncWrite + Send + Unpin,
     {
         let activity = Arc::clone(&self.activity);
+        self.serve_stream(TrackedIo::new(stream, activity), facts).await;
+    }
+
+    async fn serve_stream<I>(self, mut stream: TrackedIo<I>, facts: Arc<ConnectionFacts>)
+    where
+        I: AsyncRead + AsyncWrite + Send + Unpin,
+    {
+        let activity = Arc::clone(&self.activity);
         let mut ending = Ending::new(&self.cut, &activity, self.limits.header_timeout);
-        let mut stream = TrackedIo::new(stream, Arc::clone(&activity));
         let is_http2 = tokio::select! {
             biased;
             () = ending.without_request(self.limits.first_request) => return,
@@ -214,6 +253,14 @@ impl<S: Serve> Connection<S> {
             response
         }
     }
+}
+
+/// What is known of a connection over TCP before anything has been read.
+fn facts_of(stream: &TcpStream) -> ConnectionFacts {
+    // Responses are small and complete; waiting to fill a segment only delays them.
+    let _ = stream.set_nodelay(true);
+    let local = stream.local_addr().ok().map(|address| address.ip());
+    ConnectionFacts { local, peer: stream.peer_addr().ok(), ..ConnectionFacts::default() }
 }
 
 /// Sends a listen-only stream; returns the connection if it can carry further requests.

@@ -14,6 +14,8 @@ use super::super::activity::Activity;
 pub(super) struct TrackedIo<S> {
     inner: S,
     activity: Arc<Activity>,
+    /// Whether writes are recorded here. TLS takes bytes that the socket does not: those of the socket are recorded then.
+    records_writes: bool,
     /// Bytes that were read of `inner` and are to be read again.
     unread: Vec<u8>,
 }
@@ -21,19 +23,80 @@ pub(super) struct TrackedIo<S> {
 impl<S> TrackedIo<S> {
     /// Records the traffic of `inner` in `activity`.
     pub(super) fn new(inner: S, activity: Arc<Activity>) -> Self {
-        Self { inner, activity, unread: Vec::new() }
+        Self { inner, activity, records_writes: true, unread: Vec::new() }
+    }
+
+    /// Records what is read of `inner`, TLS over a [`TrackedSocket`], which records what is written.
+    pub(super) fn over_tls(inner: S, activity: Arc<Activity>) -> Self {
+        Self { records_writes: false, ..Self::new(inner, activity) }
     }
 
     fn record_write(&self, result: &Poll<io::Result<usize>>) {
-        self.activity.record_write(match result {
-            Poll::Ready(written) => Some(*written.as_ref().unwrap_or(&0)),
-            Poll::Pending => None,
-        });
+        if self.records_writes {
+            record_write(&self.activity, result);
+        }
     }
 
     /// Puts back `bytes`, which were read last; the next read returns them again.
     pub(super) fn unread(&mut self, bytes: &[u8]) {
         self.unread.splice(..0, bytes.iter().copied());
+    }
+}
+
+fn record_write(activity: &Activity, result: &Poll<io::Result<usize>>) {
+    activity.record_write(match result {
+        Poll::Ready(written) => Some(*written.as_ref().unwrap_or(&0)),
+        Poll::Pending => None,
+    });
+}
+
+/// A socket below TLS, of which the writes are recorded.
+#[derive(Debug)]
+pub(super) struct TrackedSocket<S> {
+    inner: S,
+    activity: Arc<Activity>,
+}
+
+impl<S> TrackedSocket<S> {
+    /// Records the writes to `inner` in `activity`.
+    pub(super) fn new(inner: S, activity: Arc<Activity>) -> Self {
+        Self { inner, activity }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for TrackedSocket<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for TrackedSocket<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.inner).poll_write(cx, buf);
+        record_write(&self.activity, &result);
+        result
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+        record_write(&self.activity, &result);
+        result
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
     }
 }
 

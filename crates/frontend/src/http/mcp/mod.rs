@@ -82,7 +82,8 @@ impl<C: Core> Serve for Endpoint<C> {
                 Ok(_) if is_public => self.well_known(&head),
                 Ok(_) => {
                     let fields = Fields::of(&head.headers);
-                    let arrived = Arrived { head: &head, fields, connection: &connection, received, active };
+                    let client = connection.peer.map(|peer| guard.trusted_proxies().client(peer, &head.headers));
+                    let arrived = Arrived { head: &head, fields, connection: &connection, client, received, active };
                     let at = self.ingress.core.endpoint(path);
                     let destination = self.destination(at.as_ref(), path);
                     let shown = (&head.headers, &*connection);

@@ -1,0 +1,136 @@
+//! The listeners: where they listen, and TLS.
+
+use std::path::Path;
+
+use fanlight_settings::ListenAddress;
+use serde_json::{Value as Json, json};
+
+use super::life::FOLDER;
+use super::values::loopback;
+use crate::definition::{Form, Visible};
+use crate::option::kind::{Choice, Kind, Maybe, Parsed};
+use crate::option::options;
+use crate::option::reader::Reader;
+use crate::report::problem::quoted;
+use crate::syntax::tree::{Entry, Node};
+
+options! {
+    /// TLS of a listener over TCP. The files are read again when they change, without ending a connection.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Tls: "tls", "in `tls`";
+    options {
+        /// The file with the certificate, and those between it and the root, in PEM form. Required.
+        "cert" => cert: String = String::new(), FOLDER, example "server.pem";
+        /// The file with its private key, in PEM form, not encrypted. Required.
+        "key" => key: String = String::new(), FOLDER, example "server.key";
+        /// The file with the certificates, in PEM form, of those who sign certificates of clients.
+        "clientCa" => client_ca: Option<String> = None, Maybe(FOLDER), example "# clients-ca.pem";
+        /// Whether clients show a certificate: `none` asks for none, `optional` also serves clients without one, `required`
+        /// does not. One that `clientCa` has not signed, or that has expired, is never accepted. Default: `required` with
+        /// `clientCa`, else `none`.
+        "clientAuth" => client_auth: Option<ClientAuthChoice> = None, Maybe(CLIENT_AUTH), example "# required";
+    }
+}
+
+/// Whether clients show a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientAuthChoice {
+    /// They are not asked.
+    None,
+    /// They may.
+    Optional,
+    /// They must.
+    Required,
+}
+
+const CLIENT_AUTH: Choice<ClientAuthChoice> = Choice(&[
+    ("none", ClientAuthChoice::None),
+    ("optional", ClientAuthChoice::Optional),
+    ("required", ClientAuthChoice::Required),
+]);
+
+impl Tls {
+    /// The file with those who sign certificates of clients, and whether clients need one; `None` where they are not asked.
+    pub fn client_ca(&self) -> Option<(&str, bool)> {
+        let file = self.client_ca.as_deref()?;
+        match self.client_auth.unwrap_or(ClientAuthChoice::Required) {
+            ClientAuthChoice::None => None,
+            ClientAuthChoice::Optional => Some((file, false)),
+            ClientAuthChoice::Required => Some((file, true)),
+        }
+    }
+
+    /// The files that are in use.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        [self.cert.as_str(), &self.key].into_iter().chain(self.client_ca().map(|(file, _)| file))
+    }
+
+    /// Has paths be those of `folder`.
+    pub(crate) fn resolve(&mut self, folder: &Path) {
+        let files = [Some(&mut self.cert), Some(&mut self.key), self.client_ca.as_mut()];
+        for file in files.into_iter().flatten().filter(|file| !file.is_empty()) {
+            *file = folder.join(&*file).display().to_string();
+        }
+    }
+}
+
+/// Reports what is missing, or contradicts itself.
+pub(crate) fn check_tls(reader: &mut Reader<'_>, node: &Node, tls: &Tls) {
+    let has = |key| node.field(key).is_some_and(|node| !node.is_null());
+    for key in ["cert", "key"] {
+        if !has(key) {
+            let help = "name the files, such as `tls: {cert: server.pem, key: server.key}`";
+            reader.error(node.span, format!("`{key}` is missing in `tls`"), help);
+        }
+    }
+    let asks = matches!(tls.client_auth, Some(ClientAuthChoice::Optional | ClientAuthChoice::Required));
+    if asks && !has("clientCa") {
+        let help = "name the file with the certificates of those who sign certificates of clients";
+        reader.error(node.span, "`clientAuth` asks for certificates, and `clientCa` is missing in `tls`", help);
+    }
+}
+
+/// Where a listener listens.
+pub(crate) const ADDRESS: Parsed<ListenAddress> = Parsed {
+    visible: Visible::All,
+    parse: |reader, text| {
+        let parsed = match text.value.strip_prefix("localhost:") {
+            Some(port) => port.parse().ok().map(|port| loopback(port).into()),
+            None => text.value.parse().ok(),
+        };
+        if parsed.is_none() {
+            let help = "write an IP address and a port, such as `127.0.0.1:8080`, `0.0.0.0:8080` or `[::1]:8080`, or a Unix \
+                        socket, such as `unix:/run/fanlight.sock`";
+            reader.error(text.span, format!("{} is not an address with a port", text.shown()), help);
+        }
+        parsed
+    },
+    show: |address| json!(address.to_string()),
+};
+
+/// The permissions of a file.
+pub(crate) struct Mode;
+
+impl Kind for Mode {
+    type Value = u32;
+
+    fn form(&self) -> Form {
+        Form::Text(Visible::All)
+    }
+
+    fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<u32> {
+        let help = "write octal digits in quotes, such as `\"0660\"`";
+        let text = reader.amount(entry, "a mode", help)?;
+        let is_octal =
+            (3..=4).contains(&text.value.len()) && text.value.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
+        let mode = u32::from_str_radix(&text.value, 8).ok().filter(|mode| is_octal && *mode <= 0o777);
+        if mode.is_none() {
+            reader.error(text.span, format!("{} is not a value of {}", text.shown(), quoted(&entry.key)), help);
+        }
+        mode
+    }
+
+    fn show(&self, value: &u32) -> Json {
+        json!(format!("{value:04o}"))
+    }
+}

@@ -1,0 +1,129 @@
+//! Where the listeners of a configuration may listen, how their sockets are opened, and their TLS.
+
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher as _};
+use std::io::Read as _;
+
+use fanlight_config::{AuthChoice, Config, MAX_FILE_SIZE, Tls};
+use fanlight_frontend::{BindOptions, ClientCa, HttpVersions, ListenAddress, ListeningSocket, TlsFiles, TlsServer};
+
+/// Checks that clients may be served at this address with this configuration.
+pub(crate) fn check_clients(config: &Config, address: &ListenAddress) -> Result<(), String> {
+    if config.auth == AuthChoice::Unset && !address.is_local() {
+        return Err(format!(
+            "clients at {address} (`listen`) can be on other machines, and the configuration does not say how they are \
+             authenticated: configure `auth` (docs/security.md), or write `auth: none` to serve all of them without \
+             authentication"
+        ));
+    }
+    let has_issuers = config.auth.methods().is_some_and(|auth| !auth.oauth.is_empty());
+    if has_issuers
+        && config.public_url.is_none()
+        && !address.ip().is_some_and(|ip| ip.ip().to_canonical().is_loopback())
+    {
+        return Err(format!(
+            "`auth.oauth` needs `publicUrl`, since clients do not reach Fanlight at {address} (`listen`): set it to the URL \
+             that they use, such as `publicUrl: https://mcp.example.com`"
+        ));
+    }
+    check_tls(config.tls.as_ref(), "tls", address)
+}
+
+/// Checks that operators may be served at this address with this configuration.
+pub(crate) fn check_operators(config: &Config, address: &ListenAddress) -> Result<(), String> {
+    if !config.admin.may_listen(address) {
+        return Err(format!(
+            "the admin listener at {address} can be reached from other machines, and there is no token: set `admin.token` in \
+             the configuration, such as `token: ${{FANLIGHT_ADMIN_TOKEN}}`, or listen on 127.0.0.1"
+        ));
+    }
+    check_tls(config.admin.tls.as_ref(), "admin.tls", address)
+}
+
+fn check_tls(tls: Option<&Tls>, option: &str, address: &ListenAddress) -> Result<(), String> {
+    match address {
+        ListenAddress::Unix(_) if tls.is_some() => Err(format!(
+            "there is no TLS over Unix sockets: remove `{option}`, or listen on a port instead of {address}"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// How the socket for clients is opened.
+pub(crate) fn of_clients(config: &Config) -> BindOptions {
+    BindOptions { reuse_port: config.reuse_port, mode: config.socket_mode }
+}
+
+/// How the socket for operators is opened.
+pub(crate) fn of_operators(config: &Config) -> BindOptions {
+    BindOptions { reuse_port: config.reuse_port, mode: config.admin.socket_mode }
+}
+
+/// Listens at `address`; the error names `option`, which chooses another one.
+pub(crate) fn bind(address: &ListenAddress, option: &str, options: BindOptions) -> Result<ListeningSocket, String> {
+    ListeningSocket::bind(address, options).map_err(|error| {
+        let help = match address {
+            ListenAddress::Unix(_) if error.kind() == std::io::ErrorKind::AddrInUse => {
+                "another process listens there, or the file is no socket; "
+            }
+            _ => "",
+        };
+        format!("cannot listen on {address}: {error}; {help}choose another address with {option}")
+    })
+}
+
+/// TLS of a listener, as its files have it.
+#[derive(Clone, Debug)]
+pub(crate) struct LoadedTls {
+    pub(crate) server: TlsServer,
+    pub(crate) marks: TlsMarks,
+}
+
+/// Change with the files of a listener's TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TlsMarks {
+    /// With its certificate and key.
+    own: u64,
+    /// With what clients must show.
+    pub(crate) clients: u64,
+}
+
+/// TLS of the listener for clients.
+pub(crate) fn tls_of_clients(config: &Config) -> Result<Option<LoadedTls>, String> {
+    config.tls.as_ref().map(|tls| load(tls, "tls", HttpVersions::OneAndTwo)).transpose()
+}
+
+/// TLS of the listener for operators.
+pub(crate) fn tls_of_operators(config: &Config) -> Result<Option<LoadedTls>, String> {
+    config.admin.tls.as_ref().map(|tls| load(tls, "admin.tls", HttpVersions::One)).transpose()
+}
+
+fn load(tls: &Tls, option: &str, versions: HttpVersions) -> Result<LoadedTls, String> {
+    let (certificate, key) = (read(&tls.cert, option)?, read(&tls.key, option)?);
+    let ca = match tls.client_ca() {
+        Some((file, is_required)) => Some((read(file, option)?, !is_required)),
+        None => None,
+    };
+    let client_ca = ca.as_ref().map(|(certificates, is_optional)| ClientCa { certificates, is_optional: *is_optional });
+    let server =
+        TlsServer::new(TlsFiles { certificate: &certificate, key: &key, client_ca }, versions).map_err(|error| {
+            format!("`{option}` cannot be used: {error}; its files: {}", tls.files().collect::<Vec<_>>().join(", "))
+        })?;
+    Ok(LoadedTls { server, marks: TlsMarks { own: mark(&(certificate, key)), clients: mark(&ca) } })
+}
+
+fn mark(of: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn read(path: &str, option: &str) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MAX_FILE_SIZE as u64 + 1).read_to_end(&mut bytes));
+    match read {
+        Ok(length) if length <= MAX_FILE_SIZE => Ok(bytes),
+        Ok(_) => Err(format!("`{option}` cannot be used: {path} is too large")),
+        Err(error) => Err(format!("`{option}` cannot be used: cannot read {path}: {error}")),
+    }
+}

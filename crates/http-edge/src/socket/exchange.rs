@@ -1,0 +1,80 @@
+//! How a listener gets another socket while it serves.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+
+use super::ListeningSocket;
+
+/// Exchanges of sockets that wait for the running one.
+const WAITING: usize = 1;
+
+/// What a listener is to serve from now on.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    /// `None` to serve nothing.
+    pub(crate) next: Option<Arc<ListeningSocket>>,
+    /// Resolved once the listener accepts no more connections on the earlier one.
+    pub(crate) done: oneshot::Sender<()>,
+}
+
+/// Gives a listener its sockets, one after the other.
+#[derive(Debug)]
+pub struct SocketSender {
+    exchanges: mpsc::Sender<Exchange>,
+    /// The listener alone keeps it open.
+    current: Mutex<Weak<ListeningSocket>>,
+}
+
+/// The sockets of a listener.
+#[derive(Debug)]
+pub struct SocketReceiver {
+    /// The one to begin with.
+    pub(crate) first: Option<Arc<ListeningSocket>>,
+    exchanges: mpsc::Receiver<Exchange>,
+}
+
+/// The sockets of a listener that begins with `first`.
+#[must_use]
+pub fn sockets(first: Option<Arc<ListeningSocket>>) -> (SocketSender, SocketReceiver) {
+    let (sender, exchanges) = mpsc::channel(WAITING);
+    let current = first.as_ref().map(Arc::downgrade).unwrap_or_default();
+    (SocketSender { exchanges: sender, current: Mutex::new(current) }, SocketReceiver { first, exchanges })
+}
+
+impl SocketSender {
+    /// The socket on which connections are accepted now, if there is one.
+    #[must_use]
+    pub fn current(&self) -> Option<Arc<ListeningSocket>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+    }
+
+    /// Has the listener accept connections on `next` instead of its current socket, which is closed then, unless another
+    /// listener uses it. Returns once that has happened: false if the listener has stopped.
+    pub async fn exchange(&self, next: Option<Arc<ListeningSocket>>) -> bool {
+        let weak = next.as_ref().map(Arc::downgrade).unwrap_or_default();
+        let (done, is_done) = oneshot::channel();
+        if self.exchanges.send(Exchange { next, done }).await.is_err() || is_done.await.is_err() {
+            return false;
+        }
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = weak;
+        true
+    }
+}
+
+impl SocketReceiver {
+    /// Those of a listener that keeps its socket.
+    #[must_use]
+    pub fn only(socket: TcpListener) -> Self {
+        sockets(Some(Arc::new(ListeningSocket::own(socket)))).1
+    }
+
+    /// The next exchange; waits for ever once there can be none. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Exchange {
+        match self.exchanges.recv().await {
+            Some(exchange) => exchange,
+            None => std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! TLS of a listener: what it shows and demands, which can be replaced while it serves, and the handshake.
+
+mod handshake;
+
+use std::fmt;
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use tokio_rustls::rustls::version::{TLS12, TLS13};
+use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
+
+pub use self::handshake::{HandshakeError, accept_tls, client_certificate};
+
+/// What a listener shows of itself and demands of clients, as PEM.
+#[derive(Clone, Copy)]
+pub struct TlsFiles<'a> {
+    /// Its certificate, and those between that and the root.
+    pub certificate: &'a [u8],
+    /// The key of its certificate.
+    pub key: &'a [u8],
+    /// Who may sign certificates of clients; none without.
+    pub client_ca: Option<ClientCa<'a>>,
+}
+
+/// Who may sign certificates of clients.
+#[derive(Clone, Copy)]
+pub struct ClientCa<'a> {
+    /// Certificates, as PEM.
+    pub certificates: &'a [u8],
+    /// Whether clients without a certificate are served, too.
+    pub is_optional: bool,
+}
+
+/// The HTTP versions that are offered to clients (ALPN).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HttpVersions {
+    /// HTTP/1.1.
+    One,
+    /// HTTP/2 and HTTP/1.1.
+    OneAndTwo,
+}
+
+/// Files that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// `cert` has no certificate.
+    #[error("`cert` has no certificate in PEM form")]
+    NoCertificate,
+    /// `key` has no key.
+    #[error("`key` has no private key in PEM form, or it is encrypted")]
+    NoKey,
+    /// `clientCa` has no certificate.
+    #[error("`clientCa` has no certificate in PEM form")]
+    NoClientCa,
+    /// A certificate of `clientCa` is malformed.
+    #[error("`clientCa` cannot be used: {0}")]
+    ClientCa(rustls::Error),
+    /// The certificate and the key are of different pairs.
+    #[error("`key` is not the key of the certificate in `cert`")]
+    OtherKey,
+    /// The certificate or the key cannot be used.
+    #[error("`cert` and `key` cannot be used: {0}")]
+    Unusable(rustls::Error),
+}
+
+/// The server side of TLS.
+#[derive(Clone)]
+pub struct TlsServer(Arc<ServerConfig>);
+
+impl TlsServer {
+    /// One with these files, for TLS 1.2 and 1.3.
+    ///
+    /// # Errors
+    ///
+    /// If the files are malformed or do not fit together.
+    pub fn new(files: TlsFiles<'_>, versions: HttpVersions) -> Result<Self, TlsError> {
+        let certificates = certificates(files.certificate).ok_or(TlsError::NoCertificate)?;
+        let key = PrivateKeyDer::from_pem_slice(files.key).map_err(|_| TlsError::NoKey)?;
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
+        let builder = builder.with_protocol_versions(&[&TLS13, &TLS12]).map_err(TlsError::Unusable)?;
+        let builder = match files.client_ca {
+            None => builder.with_no_client_auth(),
+            Some(ca) => {
+                let roots = Arc::new(roots(ca.certificates)?);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
+                let verifier = if ca.is_optional { verifier.allow_unauthenticated() } else { verifier };
+                let unusable = |error| TlsError::ClientCa(rustls::Error::General(format!("{error}")));
+                builder.with_client_cert_verifier(verifier.build().map_err(unusable)?)
+            }
+        };
+        let mut config = builder.with_single_cert(certificates, key).map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => TlsError::OtherKey,
+            other => TlsError::Unusable(other),
+        })?;
+        // No table of sessions: what a client resumes is in its tickets.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        if files.client_ca.is_some() {
+            // A resumed session would show a certificate that has expired since.
+            config.send_tls13_tickets = 0;
+        } else {
+            config.ticketer = aws_lc_rs::Ticketer::new().map_err(TlsError::Unusable)?;
+        }
+        config.alpn_protocols = match versions {
+            HttpVersions::One => vec![b"http/1.1".to_vec()],
+            HttpVersions::OneAndTwo => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+        };
+        Ok(Self(Arc::new(config)))
+    }
+}
+
+fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
+    let all: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().ok()?;
+    (!all.is_empty()).then_some(all)
+}
+
+fn roots(pem: &[u8]) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(pem).ok_or(TlsError::NoClientCa)? {
+        roots.add(certificate).map_err(TlsError::ClientCa)?;
+    }
+    Ok(roots)
+}
+
+impl fmt::Debug for TlsServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsServer").finish_non_exhaustive()
+    }
+}
+
+/// Whether a listener speaks TLS, and how; it can change while it serves, for connections that are accepted from then on.
+#[derive(Clone, Debug, Default)]
+pub struct LiveTls(Arc<ArcSwapOption<TlsServer>>);
+
+impl LiveTls {
+    /// TLS, or none.
+    #[must_use]
+    pub fn new(server: Option<TlsServer>) -> Self {
+        Self(Arc::new(ArcSwapOption::from_pointee(server)))
+    }
+
+    /// What connections are served with that are accepted from now on.
+    pub fn replace(&self, server: Option<TlsServer>) {
+        self.0.store(server.map(Arc::new));
+    }
+
+    /// What is in force.
+    #[must_use]
+    pub fn load(&self) -> Option<Arc<TlsServer>> {
+        self.0.load_full()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+//! Where a listener listens.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// What the path of a Unix socket is written after.
+const UNIX: &str = "unix:";
+
+/// Where a listener listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListenAddress {
+    /// An address and a port of TCP.
+    Ip(SocketAddr),
+    /// The file of a Unix socket.
+    Unix(PathBuf),
+}
+
+/// A text that is no [`ListenAddress`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotAnAddress;
+
+impl ListenAddress {
+    /// The address and the port, of TCP.
+    #[must_use]
+    pub fn ip(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Ip(address) => Some(*address),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// Whether only processes of this machine reach it.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Ip(address) => address.ip().to_canonical().is_loopback(),
+            Self::Unix(_) => true,
+        }
+    }
+}
+
+impl From<SocketAddr> for ListenAddress {
+    fn from(address: SocketAddr) -> Self {
+        Self::Ip(address)
+    }
+}
+
+impl FromStr for ListenAddress {
+    type Err = NotAnAddress;
+
+    fn from_str(text: &str) -> Result<Self, NotAnAddress> {
+        if let Some(path) = text.strip_prefix(UNIX) {
+            let is_file = !path.is_empty() && !path.ends_with('/') && !path.contains('\0');
+            return if is_file { Ok(Self::Unix(path.into())) } else { Err(NotAnAddress) };
+        }
+        text.parse().map(Self::Ip).map_err(|_| NotAnAddress)
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "{UNIX}{}", path.display()),
+        }
+    }
+}
+
+impl fmt::Display for NotAnAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "an IP address with a port, such as 127.0.0.1:8080, or a Unix socket, such as unix:/run/fanlight.sock",
+        )
+    }
+}
+
+impl std::error::Error for NotAnAddress {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_is_of_tcp_or_a_unix_socket() {
+        for (text, is_local) in
+            [("127.0.0.1:80", true), ("[::1]:80", true), ("0.0.0.0:80", false), ("unix:/run/fanlight.sock", true)]
+        {
+            let address: ListenAddress = text.parse().unwrap();
+            assert_eq!((address.to_string().as_str(), address.is_local()), (text, is_local));
+        }
+        assert!("[::ffff:127.0.0.1]:80".parse::<ListenAddress>().unwrap().is_local());
+        for wrong in ["127.0.0.1", "unix:", "unix:/run/", "/run/fanlight.sock", "", "localhost"] {
+            assert_eq!(wrong.parse::<ListenAddress>(), Err(NotAnAddress), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Certificates made for a test, and a client over TLS.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rcgen::{
+    BasicConstraints, Certificate, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType,
+    date_time_ymd,
+};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use tokio_rustls::rustls::version::{TLS12, TLS13};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+
+use crate::harness::within;
+use crate::raw_client::Connection;
+
+/// What signs certificates.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: Certificate,
+}
+
+/// A certificate and its key.
+pub struct Pair {
+    certificate: Certificate,
+    key: KeyPair,
+}
+
+impl Default for Authority {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Authority {
+    /// A new one.
+    pub fn new() -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key).unwrap();
+        Self { issuer: Issuer::new(params, key), certificate }
+    }
+
+    /// Its certificate, as PEM.
+    pub fn pem(&self) -> String {
+        self.certificate.pem()
+    }
+
+    /// A pair of a server on this machine.
+    pub fn server(&self) -> Pair {
+        let names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
+        self.sign(CertificateParams::new(names).unwrap())
+    }
+
+    /// A pair of the client with this URI.
+    pub fn client(&self, uri: &str) -> Pair {
+        self.sign(of_client(uri))
+    }
+
+    /// A pair of the client with this URI, which has expired.
+    pub fn expired_client(&self, uri: &str) -> Pair {
+        let mut params = of_client(uri);
+        params.not_before = date_time_ymd(2020, 1, 1);
+        params.not_after = date_time_ymd(2021, 1, 1);
+        self.sign(params)
+    }
+
+    fn sign(&self, params: CertificateParams) -> Pair {
+        let key = KeyPair::generate().unwrap();
+        Pair { certificate: params.signed_by(&key, &self.issuer).unwrap(), key }
+    }
+}
+
+fn of_client(uri: &str) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.subject_alt_names = vec![SanType::URI(uri.try_into().unwrap())];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    params
+}
+
+impl Pair {
+    /// The certificate, as PEM.
+    pub fn pem(&self) -> String {
+        self.certificate.pem()
+    }
+
+    /// The key, as PEM.
+    pub fn key(&self) -> String {
+        self.key.serialize_pem()
+    }
+
+    /// The certificate in DER.
+    pub fn der(&self) -> &[u8] {
+        self.certificate.der()
+    }
+}
+
+/// A client over TLS.
+#[derive(Clone)]
+pub struct TlsClient(ClientConfig);
+
+impl TlsClient {
+    /// One that trusts servers of `authority` and shows no certificate.
+    pub fn new(authority: &Authority) -> Self {
+        Self::with(authority, None, &[&TLS13, &TLS12])
+    }
+
+    /// One that also shows this certificate.
+    pub fn showing(authority: &Authority, own: &Pair) -> Self {
+        Self::with(authority, Some(own), &[&TLS13, &TLS12])
+    }
+
+    /// One that speaks only TLS 1.2.
+    pub fn of_tls_1_2(authority: &Authority) -> Self {
+        Self::with(authority, None, &[&TLS12])
+    }
+
+    fn with(authority: &Authority, own: Option<&Pair>, versions: &[&'static SupportedProtocolVersion]) -> Self {
+        let mut roots = RootCertStore::empty();
+        roots.add(authority.certificate.der().clone()).unwrap();
+        let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+        let builder = builder.with_protocol_versions(versions).unwrap().with_root_certificates(roots);
+        Self(match own {
+            None => builder.with_no_client_auth(),
+            Some(own) => {
+                let chain = vec![CertificateDer::from(own.der().to_vec())];
+                let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(own.key.serialize_der()));
+                builder.with_client_auth_cert(chain, key).unwrap()
+            }
+        })
+    }
+
+    /// It, offering these protocols (ALPN).
+    pub fn offering(mut self, protocols: &[&str]) -> Self {
+        self.0.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+        self
+    }
+
+    /// Connects, up to the end of the handshake.
+    pub async fn connect(&self, address: SocketAddr) -> io::Result<TlsStream<TcpStream>> {
+        let connecting = async {
+            let stream = TcpStream::connect(address).await?;
+            let name = ServerName::from(address.ip());
+            TlsConnector::from(Arc::new(self.0.clone())).connect(name, stream).await
+        };
+        within("a TLS handshake", connecting).await
+    }
+
+    /// An HTTP/1.1 connection.
+    pub async fn open(&self, address: SocketAddr) -> Connection {
+        Connection::on(self.connect(address).await.unwrap(), address)
+    }
+}
