@@ -95,7 +95,7 @@ async fn token_of_a_trusted_issuer_is_an_identity() {
 }
 
 #[tokio::test]
-async fn remembered_token_is_answered_at_once() {
+async fn remembered_token_is_answered_at_once_without_allocations() {
     let issuer = FakeIssuer::start().await;
     let tokens = tokens(&settings(vec![trusted(&issuer)]));
     let token = issuer.token("ann", AUDIENCE, "");
@@ -104,8 +104,12 @@ async fn remembered_token_is_answered_at_once() {
     let connection = ConnectionFacts::default();
     let credentials = Credentials { headers: &headers, connection: &connection, client: None, endpoint: "/mcp" };
     let bearer = Bearer::shown_in(&headers).unwrap().unwrap();
-    let outcome = Arc::clone(&tokens).authenticate(bearer, &credentials);
-    assert!(matches!(outcome, Authentication::Ready(Ok(_))), "{outcome:?}");
+    let mut outcome = None;
+    let cost = allocation_counter::measure(|| {
+        outcome = Some(Arc::clone(&tokens).authenticate(bearer, &credentials));
+    });
+    assert!(matches!(outcome, Some(Authentication::Ready(Ok(_)))), "{outcome:?}");
+    assert_eq!(cost.count_total, 0, "a hash and a lookup");
 }
 
 #[tokio::test]
