@@ -8,9 +8,7 @@
 mod budget;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use budget::Budget;
@@ -24,7 +22,7 @@ use crate::load::calls::{Load, Pace, count};
 use crate::load::events::Progress;
 use crate::load::request::Message;
 use crate::scenario::lists::stats;
-use crate::scenario::tracing;
+use crate::scenario::{access, tracing};
 use crate::system::{Bench, Cores, FILTERED, Fakes, FanlightConfig, Kind, System};
 
 const VALGRIND: &str = "/usr/bin/valgrind";
@@ -110,6 +108,9 @@ pub(crate) async fn run(args: &CheckArgs) -> Result<()> {
     };
     let runner = &[VALGRIND, "--tool=callgrind", "--callgrind-out-file=/dev/null"];
     let bench = Bench { fanlight, runner, gateway: Cores::One(0), load: Cores::Any };
+    if args.only_access {
+        return check_access(&bench).await;
+    }
     if !args.only_tracing {
         check_rewriting(&bench).await?;
     }
@@ -145,6 +146,30 @@ async fn check_tracing(bench: &Bench) -> Result<()> {
         return Ok(());
     }
     Err(BenchError::Other(format!("tracing takes more than {:.0}%", (TRACING_COST - 1.0) * 100.0)))
+}
+
+/// Fails if tokens or TLS cost a call more than the goals allow. Signatures and handshakes are in both runs of a count, and
+/// so not in what it counts.
+async fn check_access(bench: &Bench) -> Result<()> {
+    let mut counts = Vec::new();
+    for kind in access::KINDS {
+        eprintln!("{}", kind.as_str());
+        let counted = count_all(bench, &Setup { era: Era::Modern, kind, work: COMPARED }).await?;
+        counts.extend(counted.into_values());
+    }
+    let [without, token, tls] = counts.as_slice() else {
+        return Err(BenchError::Other("nothing was counted".into()));
+    };
+    let mut over = Vec::new();
+    for (what, ratio, most) in
+        [("a token", token / without, access::TOKEN_COST), ("TLS", tls / without, access::TLS_COST)]
+    {
+        println!("{what}: {:+.1}% instructions per call", (ratio - 1.0) * 100.0);
+        if ratio > most {
+            over.push(format!("{what} takes more than {:.0}%", (most - 1.0) * 100.0));
+        }
+    }
+    if over.is_empty() { Ok(()) } else { Err(BenchError::Other(over.join("; "))) }
 }
 
 /// Fails if endpoints and changed tools cost a call, or a list, more than the goal allows.
@@ -202,14 +227,14 @@ async fn instructions(bench: &Bench, setup: &Setup, fakes: &Fakes, counted: Opti
     let system = System::start(bench, setup.kind, &fakes.addresses, &FanlightConfig::default()).await?;
     for (index, work) in setup.work.iter().enumerate() {
         let times = work.always + if counted == Some(index) { work.more } else { 0 };
-        work.run(setup, system.address, times).await?;
+        work.run(setup, &system, times).await?;
     }
     let total = system.stop_and_read("Collected :").await?;
     total.trim().parse().map_err(|_| BenchError::Other(format!("valgrind counted {total:?}")))
 }
 
 impl Work {
-    async fn run(&self, setup: &Setup, address: SocketAddr, times: u32) -> Result<()> {
+    async fn run(&self, setup: &Setup, system: &System, times: u32) -> Result<()> {
         let prefix = if setup.kind.backends() > 1 { "s0__" } else { "" };
         let message = match self.what {
             What::Call(tool) => Message::call(setup.era, &format!("{prefix}{}", tool.name()), tool),
@@ -220,11 +245,12 @@ impl Work {
             // Paced, since otherwise the number of events that arrive together would be random.
             What::Events => {
                 let tool = format!("{prefix}{}", Tool::Progress.name());
-                let progress = Progress { address, era: setup.era, tool, streams: 1, events: times, every_ms: 5 };
+                let progress =
+                    Progress { address: system.address, era: setup.era, tool, streams: 1, events: times, every_ms: 5 };
                 return progress.run().await.map(drop);
             }
         };
-        let load = Load { address, era: setup.era, connections: 1, messages: Arc::new(vec![message]) };
+        let load = Load::on(system, setup.era, 1, vec![message]);
         load.open().await?.run(Pace::Count(times.into()), Duration::from_secs(60)).await.map(drop)
     }
 }

@@ -6,7 +6,7 @@ use crate::era::Era;
 use crate::fake::payload::Tool;
 use crate::results::Results;
 use crate::scenario::calls::{self, Payload};
-use crate::scenario::tracing;
+use crate::scenario::{access, tracing};
 use crate::system::Kind;
 
 /// One goal and its measured value.
@@ -47,6 +47,7 @@ struct Goals<'a> {
 pub(crate) fn all(results: &Results) -> Vec<Goal> {
     let mut goals = Goals { results, all: Vec::new() };
     Era::ALL.into_iter().for_each(|era| goals.of_era(era));
+    goals.of_access();
     goals.of_process();
     goals.all
 }
@@ -111,6 +112,13 @@ impl Goals<'_> {
         let traced = |kind: Kind| results.median(&tracing::scenario(era), kind.as_str(), "cpu_us_per_call");
         let ring = ratio(traced(Kind::Fanlight), traced(Kind::FanlightNoSpans));
         self.most(named("CPU per call, spans in the ring"), 1.1, "x no spans", ring);
+    }
+
+    fn of_access(&mut self) {
+        let cpu = |kind: Kind| self.results.median(access::SCENARIO, kind.as_str(), "cpu_us_per_call");
+        let [plain, token, tls] = access::KINDS.map(cpu);
+        self.most("CPU per call, with a token", access::TOKEN_COST, "x without", ratio(token, plain));
+        self.most("CPU per call, over TLS", access::TLS_COST, "x without", ratio(tls, plain));
     }
 
     fn of_process(&mut self) {

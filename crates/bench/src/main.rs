@@ -1,6 +1,7 @@
 //! Measures Fanlight as the program that users run: processor time, latency, memory and instructions, in comparison with a
 //! plain reverse proxy. docs/performance.md describes the method.
 
+mod access;
 mod cargo;
 mod check;
 mod cli;

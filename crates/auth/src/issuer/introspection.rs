@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use fanlight_protocol::Json;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
-use http::HeaderValue;
+use http::{HeaderValue, StatusCode};
 use tokio::sync::Semaphore;
 
 use super::client::{FetchError, IssuerClient};
@@ -40,9 +40,19 @@ pub(crate) struct Introspection {
     /// Those and requests that may wait for them.
     places: Semaphore,
     running: Mutex<HashMap<TokenHash, WeakShared<BoxFuture<'static, Answer>>>>,
-    /// The endpoint that the metadata name, and when they were last asked for.
-    discovered: tokio::sync::Mutex<(Option<String>, Option<Instant>)>,
+    discovered: tokio::sync::Mutex<Discovered>,
     has_failed: AtomicBool,
+}
+
+/// What the metadata of an issuer say.
+#[derive(Debug, Default)]
+struct Discovered {
+    /// The endpoint that they name.
+    endpoint: Option<String>,
+    /// When they were last asked for.
+    asked: Option<Instant>,
+    /// Whether another answered in place of the endpoint.
+    has_moved: bool,
 }
 
 impl Introspection {
@@ -99,12 +109,22 @@ impl Introspection {
     async fn exchange(&self, token: &str) -> Answer {
         let endpoint = self.endpoint().await?;
         let form = format!("token={}&token_type_hint=access_token", form_encoded(token));
-        let answer = self.client.post(&endpoint, Some(self.authorization()?), form).await;
-        if matches!(answer, Err(FetchError::Status(_))) {
-            // It may have moved.
-            self.discovered.lock().await.0 = None;
-        }
-        let answer = json::object(answer?).ok_or(FetchError::Malformed)?;
+        let answer = match self.client.post(&endpoint, Some(self.authorization()?), form).await {
+            // A token of a kind that the issuer does not answer for, such as a JWT: anyone may show one. The credentials, if they
+            // were wrong, would be refused with 401 (RFC 7662, 2.3).
+            Err(FetchError::Status(StatusCode::BAD_REQUEST)) => {
+                tracing::debug!(issuer = self.issuer, "an issuer refused to be asked about a token: 400");
+                return Ok(None);
+            }
+            Err(error) => {
+                if matches!(error, FetchError::Status(status) if is_elsewhere(status)) {
+                    self.discovered.lock().await.has_moved = true;
+                }
+                return Err(error);
+            }
+            Ok(answer) => answer,
+        };
+        let answer = json::object(answer).ok_or(FetchError::Malformed)?;
         Ok(answer.peek("active").is_some_and(|active| active.is_true()).then_some(answer))
     }
 
@@ -113,16 +133,17 @@ impl Introspection {
             return Ok(endpoint.clone());
         }
         let mut discovered = self.discovered.lock().await;
-        let (endpoint, asked) = &mut *discovered;
-        if let Some(endpoint) = endpoint {
+        let may_ask = discovered.asked.is_none_or(|asked| asked.elapsed() >= RETRY);
+        if let Some(endpoint) = discovered.endpoint.as_ref().filter(|_| !(discovered.has_moved && may_ask)) {
             return Ok(endpoint.clone());
         }
-        if asked.is_some_and(|asked| asked.elapsed() < RETRY) {
+        if !may_ask {
             return Err(FetchError::JustFailed);
         }
-        *asked = Some(Instant::now());
+        discovered.asked = Some(Instant::now());
         let metadata = discovery::metadata(&self.client, &self.issuer).await?;
-        Ok(endpoint.insert(discovery::url(&metadata, "introspection_endpoint")?).clone())
+        discovered.has_moved = false;
+        Ok(discovered.endpoint.insert(discovery::url(&metadata, "introspection_endpoint")?).clone())
     }
 
     /// The credentials of this server at the issuer (RFC 6749, 2.3.1).
@@ -147,6 +168,12 @@ impl Drop for Entry {
     fn drop(&mut self) {
         self.0.running().remove(&self.1);
     }
+}
+
+/// Whether an answer with this status is not that of the endpoint that was asked.
+fn is_elsewhere(status: StatusCode) -> bool {
+    status.is_redirection()
+        || [StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED, StatusCode::GONE].contains(&status)
 }
 
 /// `application/x-www-form-urlencoded` (RFC 6749, appendix B).

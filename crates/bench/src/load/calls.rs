@@ -10,22 +10,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
 
 use super::request::{Exchange, Id, Message};
 use super::session::Client;
 use super::timer::Timer;
+use crate::access::Access;
 use crate::era::Era;
 use crate::error::{BenchError, Result, join_all, within};
 use crate::latency::Latencies;
+use crate::system::System;
 
 /// A load on one address.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Load {
     pub(crate) address: SocketAddr,
     pub(crate) era: Era,
     pub(crate) connections: usize,
     /// What each connection sends, in turn.
     pub(crate) messages: Arc<Vec<Message>>,
+    tls: Option<TlsConnector>,
 }
 
 /// How fast requests are sent.
@@ -71,12 +75,23 @@ struct Worker {
 const PATIENCE: u64 = 60;
 
 impl Load {
+    /// A load on `system`, with the access that it needs.
+    pub(crate) fn on(system: &System, era: Era, connections: usize, messages: Vec<Message>) -> Self {
+        let Access { token, tls } = &system.access;
+        let messages = match token {
+            Some(token) => messages.into_iter().map(|message| message.with_token(token)).collect(),
+            None => messages,
+        };
+        Self { address: system.address, era, connections, messages: Arc::new(messages), tls: tls.clone() }
+    }
+
     /// Opens the connections, and sends each message once on the first, so that what a first
     /// call has to find out is known before anything is measured.
     pub(crate) async fn open(&self) -> Result<Ready> {
         let mut workers = Vec::new();
         for number in 0..self.connections {
-            let client = within("a connection", PATIENCE, Client::open(self.address, self.era)).await?;
+            let client =
+                within("a connection", PATIENCE, Client::open_with(self.address, self.era, self.tls.as_ref())).await?;
             let exchanges: Vec<_> = self.messages.iter().map(|message| client.exchange(message)).collect();
             let mut worker = Worker { client, exchanges, next: 0 };
             let turns = if number == 0 { self.messages.len() } else { 1 };

@@ -3,12 +3,15 @@
 //! Not hyper's client: the load shares a processor with the fake server, and its own cost limits the rates that can be
 //! measured.
 
+use std::io;
 use std::net::SocketAddr;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use memchr::memmem;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use super::request::{is_error, shown};
 use crate::error::{BenchError, Doing, Result};
@@ -19,8 +22,34 @@ const LONGEST_HEAD: usize = 64 << 10;
 /// A connection that is kept alive.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     received: BytesMut,
+}
+
+/// The bytes below HTTP.
+#[derive(Debug)]
+enum Stream {
+    Plain(TcpStream),
+    Secured(Box<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    async fn write(&mut self, request: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.write_all(request).await,
+            Self::Secured(stream) => {
+                stream.write_all(request).await?;
+                stream.flush().await
+            }
+        }
+    }
+
+    async fn read(&mut self, buffer: &mut BytesMut) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.read_buf(buffer).await,
+            Self::Secured(stream) => stream.read_buf(buffer).await,
+        }
+    }
 }
 
 /// The head of a response.
@@ -41,15 +70,22 @@ enum Framing {
 }
 
 impl Connection {
-    pub(crate) async fn open(address: SocketAddr) -> Result<Self> {
+    pub(crate) async fn open(address: SocketAddr, tls: Option<&TlsConnector>) -> Result<Self> {
         let stream = TcpStream::connect(address).await.doing(format!("connecting to {address}"))?;
         stream.set_nodelay(true).doing("setting up a connection")?;
+        let stream = match tls {
+            None => Stream::Plain(stream),
+            Some(tls) => {
+                let secured = tls.connect(address.ip().into(), stream).await;
+                Stream::Secured(Box::new(secured.doing(format!("securing a connection to {address}"))?))
+            }
+        };
         Ok(Self { stream, received: BytesMut::new() })
     }
 
     /// Sends a whole request and reads the head of the response.
     pub(crate) async fn send(&mut self, request: &[u8]) -> Result<Head> {
-        self.stream.write_all(request).await.doing("sending a request")?;
+        self.stream.write(request).await.doing("sending a request")?;
         loop {
             if let Some((head, length)) = parse_head(&self.received)? {
                 self.received.advance(length);
@@ -107,7 +143,7 @@ impl Connection {
 
     async fn read_more(&mut self, expected: usize) -> Result<()> {
         self.received.reserve(expected.max(8 << 10));
-        match self.stream.read_buf(&mut self.received).await.doing("reading a response")? {
+        match self.stream.read(&mut self.received).await.doing("reading a response")? {
             0 => Err(BenchError::Closed("the server")),
             _ => Ok(()),
         }

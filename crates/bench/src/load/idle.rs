@@ -32,7 +32,7 @@ pub(crate) async fn open(address: SocketAddr, era: Era, count: usize) -> Result<
 }
 
 async fn open_one(address: SocketAddr, era: Era) -> Result<Stream> {
-    let mut connection = Connection::open(address).await?;
+    let mut connection = Connection::open(address, None).await?;
     let head = match era {
         Era::Legacy => {
             let session = open_session(&mut connection).await?;

@@ -63,8 +63,8 @@ impl Exchange {
     /// A POST of HTTP/1.1, within `session` if there is one.
     pub(crate) fn post(message: &Message, session: Option<&str>) -> Self {
         let session = session.map(|session| ("mcp-session-id", session));
-        let mirrored = message.mirrored.iter().map(|(name, value)| (*name, value.as_str()));
-        let head = head("POST", message.path, message.era, message.text.len(), mirrored.chain(session));
+        let headers = message.headers.iter().map(|(name, value)| (*name, value.as_str()));
+        let head = head("POST", message.path, message.era, message.text.len(), headers.chain(session));
         let id_at = head.len() + BEFORE_ID.len();
         let mut text = head.into_bytes();
         text.extend_from_slice(&message.text);
@@ -130,8 +130,8 @@ pub(crate) struct Message {
     /// The path that it is sent to over HTTP.
     path: &'static str,
     text: Vec<u8>,
-    /// Headers that repeat parts of it.
-    mirrored: Vec<(&'static str, String)>,
+    /// Headers beside those that every request has.
+    headers: Vec<(&'static str, String)>,
     expected: Expected,
 }
 
@@ -172,12 +172,18 @@ impl Message {
         Self { path, ..self }
     }
 
+    /// The message, with a token.
+    pub(crate) fn with_token(mut self, token: &str) -> Self {
+        self.headers.push(("authorization", format!("Bearer {token}")));
+        self
+    }
+
     fn new(era: Era, method: &str, name: Option<&str>, params: &str, meta: &str, expected: Expected) -> Self {
-        let mut mirrored = Vec::new();
+        let mut headers = Vec::new();
         let mut keys: Vec<String> = Some(meta.to_owned()).filter(|meta| !meta.is_empty()).into_iter().collect();
         if era == Era::Modern {
-            mirrored.push(("mcp-method", method.to_owned()));
-            mirrored.extend(name.map(|name| ("mcp-name", name.to_owned())));
+            headers.push(("mcp-method", method.to_owned()));
+            headers.extend(name.map(|name| ("mcp-name", name.to_owned())));
             keys.push(format!(
                 r#""io.modelcontextprotocol/protocolVersion":"{}","io.modelcontextprotocol/clientInfo":{{"name":"bench","version":"1"}},"io.modelcontextprotocol/clientCapabilities":{{}}"#,
                 era.revision()
@@ -189,7 +195,7 @@ impl Message {
         let id = String::from_utf8_lossy(id.as_bytes()).into_owned();
         let before = String::from_utf8_lossy(BEFORE_ID);
         let text = format!(r#"{before}{id},"method":"{method}","params":{{{params}{comma}{meta}}}}}"#);
-        Self { era, path: "/mcp", text: text.into_bytes(), mirrored, expected }
+        Self { era, path: "/mcp", text: text.into_bytes(), headers, expected }
     }
 }
 

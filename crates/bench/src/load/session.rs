@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use tokio_rustls::TlsConnector;
+
 use super::connection::{Connection, unexpected};
 use super::request::{Exchange, Id, Message, bare, initialized};
 use crate::era::Era;
@@ -16,7 +18,12 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) async fn open(address: SocketAddr, era: Era) -> Result<Self> {
-        let mut connection = Connection::open(address).await?;
+        Self::open_with(address, era, None).await
+    }
+
+    /// On a connection that is secured by `tls`, if there is one.
+    pub(crate) async fn open_with(address: SocketAddr, era: Era, tls: Option<&TlsConnector>) -> Result<Self> {
+        let mut connection = Connection::open(address, tls).await?;
         let session = match era {
             Era::Modern => None,
             Era::Legacy => Some(open_session(&mut connection).await?),

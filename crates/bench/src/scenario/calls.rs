@@ -1,7 +1,5 @@
 //! Calls of several sizes in a closed loop.
 
-use std::sync::Arc;
-
 use super::Run;
 use crate::era::Era;
 use crate::error::Result;
@@ -60,5 +58,5 @@ pub(super) async fn measure(run: &mut Run) -> Result<()> {
 pub(super) fn calls_of(system: &System, era: Era, tool: Tool, connections: usize) -> Load {
     let names = system.names(&tool.name());
     let messages = names.iter().map(|name| Message::call(era, name, tool)).collect();
-    Load { address: system.address, era, connections, messages: Arc::new(messages) }
+    Load::on(system, era, connections, messages)
 }

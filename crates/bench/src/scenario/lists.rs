@@ -44,7 +44,7 @@ pub(super) async fn measure(run: &mut Run) -> Result<()> {
 }
 
 fn lists(system: &System, era: Era, messages: Vec<Message>, connections: usize) -> Load {
-    Load { address: system.address, era, connections, messages: Arc::new(messages) }
+    Load::on(system, era, connections, messages)
 }
 
 /// The merged list in pages of 50, each page as often as every other.
@@ -118,7 +118,7 @@ pub(crate) async fn stats(server: SocketAddr) -> Result<Stats> {
 
 /// A request to the fake server for the benchmark's own purposes.
 pub(super) async fn request(server: SocketAddr, method: &str, path: &str) -> Result<bytes::Bytes> {
-    let mut connection = Connection::open(server).await?;
+    let mut connection = Connection::open(server, None).await?;
     let head = connection.send(&bare(method, path, None)).await?;
     connection.body(&head).await
 }

@@ -1,5 +1,6 @@
 //! The groups of measurements. Each starts and ends the processes that it needs.
 
+pub(crate) mod access;
 pub(crate) mod calls;
 mod events;
 mod idle;
@@ -41,6 +42,8 @@ pub(crate) enum Group {
     Memory,
     /// Calls with no spans, with spans in the ring, and with all of them exported
     Tracing,
+    /// Calls without, with a token in each, and over TLS
+    Access,
 }
 
 /// What to measure, and for how long.
@@ -82,6 +85,7 @@ impl Run {
                 Group::Start => start::measure(self).await,
                 Group::Memory => memory::measure(self).await,
                 Group::Tracing => tracing::measure(self).await,
+                Group::Access => access::measure(self).await,
             };
             self.value_or_failure(&format!("{group:?}"), done);
         }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::process::{Cores, Process};
 use super::{Bench, Kind, System, folder_with};
+use crate::access::{self, AUDIENCE, Access, Issuer};
 use crate::error::{BenchError, Result};
 
 /// The differences from the default configuration.
@@ -26,7 +27,7 @@ const REWRITING: &str = ", rename: { filler_010: other }, override: { text_200: 
 
 impl FanlightConfig {
     /// The file's text, for backends at `servers`.
-    fn text(self, kind: Kind, servers: &[SocketAddr]) -> String {
+    fn text(self, kind: Kind, servers: &[SocketAddr], issuer: Option<&Issuer>) -> String {
         let mut limits = Vec::new();
         if let Some(clients) = self.clients {
             // Streams may take three quarters of the connections.
@@ -40,6 +41,18 @@ impl FanlightConfig {
         let mut text = format!("limits: {{ {} }}\n", limits.join(", "));
         if let (Kind::FanlightExporting, Some(collector)) = (kind, servers.first()) {
             let _ = writeln!(text, "telemetry: {{ endpoint: \"http://{collector}\" }}");
+        }
+        if kind == Kind::FanlightTls {
+            text += "tls: { cert: cert.pem, key: key.pem }\n";
+        }
+        if let Some(issuer) = issuer {
+            let _ = writeln!(
+                text,
+                "auth:\n  oauth: [{{ issuer: \"{}\", jwksUri: \"{}\", audience: {AUDIENCE} }}]\n  \
+                 scopes: {{ read: mcp:read, call: mcp:call }}",
+                Issuer::NAME,
+                issuer.jwks_uri(),
+            );
         }
         let is_rewriting = kind == Kind::FanlightRewriting;
         if is_rewriting {
@@ -69,13 +82,16 @@ pub(super) async fn start(
         let hint = "build it with `cargo build --release`, or name another with --fanlight";
         return Err(BenchError::Missing { program: bench.fanlight.clone(), hint });
     }
-    let (folder, file) = folder_with("fanlight.yaml", &config.text(kind, servers))?;
+    let issuer = if kind == Kind::FanlightTokens { Some(Issuer::start().await?) } else { None };
+    let (folder, file) = folder_with("fanlight.yaml", &config.text(kind, servers, issuer.as_ref()))?;
+    let tls = if kind == Kind::FanlightTls { Some(access::certify(folder.path())?) } else { None };
     let (process, address) = listening(bench, kind.as_str(), &file, bench.gateway).await?;
     let prefixes = match servers.len() {
         1 => vec![String::new()],
         several => (0..several).map(|number| format!("s{number}__")).collect(),
     };
-    Ok(System { kind, address, prefixes, process: Some(process), _folder: Some(folder) })
+    let access = Access { token: issuer.as_ref().map(|issuer| issuer.token.clone()), tls };
+    Ok(System { kind, address, access, prefixes, process: Some(process), _folder: Some(folder), _issuer: issuer })
 }
 
 /// Starts Fanlight with a configuration file; also where it listens.
@@ -86,8 +102,9 @@ async fn listening(bench: &Bench, name: &str, config: &Path, cores: Cores) -> Re
     words.push(config.into());
     let program = PathBuf::from(words.remove(0));
     let mut process = Process::start(name, &program, &words, cores)?;
-    let url = process.line_after("listening on http://").await?;
-    let address = url.strip_suffix("/mcp").and_then(|address| address.parse().ok());
+    let url = process.line_after("listening on http").await?;
+    let host = url.trim_start_matches('s').strip_prefix("://");
+    let address = host.and_then(|rest| rest.strip_suffix("/mcp")).and_then(|address| address.parse().ok());
     let address = address.ok_or_else(|| BenchError::Other(format!("Fanlight listens at {url:?}")))?;
     Ok((process, address))
 }
@@ -99,13 +116,13 @@ mod tests {
     #[test]
     fn configuration_has_only_what_differs_from_the_defaults() {
         let server: SocketAddr = "127.0.0.1:7".parse().unwrap();
-        let plain = FanlightConfig::default().text(Kind::Fanlight, &[server]);
+        let plain = FanlightConfig::default().text(Kind::Fanlight, &[server], None);
         assert_eq!(plain, "limits: {  }\nmcpServers:\n  s0: { type: http, url: \"http://127.0.0.1:7/mcp\" }\n");
-        let more = FanlightConfig { clients: Some(9), page_size: Some(5) }.text(Kind::FanlightNoSpans, &[server]);
+        let more = FanlightConfig { clients: Some(9), page_size: Some(5) }.text(Kind::FanlightNoSpans, &[server], None);
         assert!(more.starts_with(
             "limits: { connections: 14, streams: 9, sessions: 9, backendSessions: 9, concurrency: 9, pageSize: 5, traces: 0 }\nmcp"
         ));
-        let exporting = FanlightConfig::default().text(Kind::FanlightExporting, &[server]);
+        let exporting = FanlightConfig::default().text(Kind::FanlightExporting, &[server], None);
         assert!(exporting.contains("telemetry: { endpoint: \"http://127.0.0.1:7\" }"));
     }
 }

@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 pub(crate) use fanlight::{FILTERED, FanlightConfig};
 pub(crate) use process::{Cores, Process};
 
+use crate::access::{Access, Issuer};
 use crate::era::Era;
 use crate::error::{BenchError, Doing, Result};
 use crate::fake::{self, FakeArgs};
@@ -37,10 +38,14 @@ pub(crate) enum Kind {
     FanlightExporting,
     /// With ten backends and ten endpoints, and with names, definitions and arguments of tools changed.
     FanlightRewriting,
+    /// With one backend, for clients with a token.
+    FanlightTokens,
+    /// With one backend, over TLS.
+    FanlightTls,
 }
 
 impl Kind {
-    /// Those that are compared; the others only show what tracing and rewriting cost.
+    /// Those that are compared; the others only show what tracing, rewriting, tokens and TLS cost.
     pub(crate) const COMPARED: [Self; 4] = [Self::Direct, Self::Nginx, Self::Fanlight, Self::Fanlight10];
 
     pub(crate) fn as_str(self) -> &'static str {
@@ -52,6 +57,8 @@ impl Kind {
             Self::FanlightNoSpans => "no spans",
             Self::FanlightExporting => "exporting",
             Self::FanlightRewriting => "rewriting",
+            Self::FanlightTokens => "tokens",
+            Self::FanlightTls => "TLS",
         }
     }
 
@@ -73,15 +80,16 @@ pub(crate) struct Bench {
 }
 
 /// A running system under test.
-#[derive(Debug)]
 pub(crate) struct System {
     pub(crate) kind: Kind,
     pub(crate) address: SocketAddr,
+    pub(crate) access: Access,
     /// What precedes a tool's name, for each backend.
     prefixes: Vec<String>,
     process: Option<Process>,
     /// Its configuration.
     _folder: Option<TempDir>,
+    _issuer: Option<Issuer>,
 }
 
 impl System {
@@ -95,12 +103,16 @@ impl System {
         let fakes = fakes.get(..kind.backends()).unwrap_or(fakes);
         let first = *fakes.first().ok_or_else(|| BenchError::Other("no fake server".into()))?;
         match kind {
-            Kind::Direct => {
-                Ok(Self { kind, address: first, prefixes: vec![String::new()], process: None, _folder: None })
-            }
+            Kind::Direct => Ok(Self::of(kind, first)),
             Kind::Nginx => nginx::start(bench, first).await,
             _ => fanlight::start(bench, kind, fakes, config).await,
         }
+    }
+
+    /// A server at `address` that anyone may call, without prefixes, and no process in between.
+    fn of(kind: Kind, address: SocketAddr) -> Self {
+        let (access, prefixes) = (Access::default(), vec![String::new()]);
+        Self { kind, address, access, prefixes, process: None, _folder: None, _issuer: None }
     }
 
     /// Starts Fanlight in front of all of `fakes`.

@@ -18,8 +18,7 @@ pub(super) async fn start(bench: &Bench, server: SocketAddr) -> Result<System> {
     let args = ["-p".into(), folder.path().into(), "-c".into(), config.into()];
     let process = Process::start("nginx", &program, &args, bench.gateway)?;
     within("nginx to listen", 10, listening(address)).await?;
-    let prefixes = vec![String::new()];
-    Ok(System { kind: Kind::Nginx, address, prefixes, process: Some(process), _folder: Some(folder) })
+    Ok(System { process: Some(process), _folder: Some(folder), ..System::of(Kind::Nginx, address) })
 }
 
 fn program() -> Result<PathBuf> {

@@ -213,3 +213,19 @@ async fn identity_without_known_expiry_ends_soon() {
     let identity = show(&tokens, &issuer.opaque(claims)).await.unwrap();
     assert!(identity.validity.expires.unwrap() <= SystemTime::now() + Duration::from_secs(60));
 }
+
+#[tokio::test]
+async fn token_that_the_issuer_does_not_answer_for_does_not_concern_others() {
+    let issuer = FakeIssuer::start().await;
+    let introspection = Some(IntrospectionSettings { endpoint: None, ..asked(&issuer) });
+    let tokens = tokens(&settings(vec![IssuerSettings { introspection, ..trusted(&issuer) }]));
+    for status in [400, 403, 404, 413, 500] {
+        issuer.conduct(Place::Introspection, Conduct::Status(status));
+        let outcome = show(&tokens, &format!("opaque-{status}")).await;
+        assert!(if status == 400 { is_invalid(&outcome) } else { is_unavailable(&outcome) }, "{status}: {outcome:?}");
+        issuer.conduct(Place::Introspection, Conduct::Good);
+        // At once, although the metadata have been read within the last second.
+        let good = show(&tokens, &issuer.opaque(issuer.claims("ann", AUDIENCE, ""))).await;
+        assert!(good.is_ok(), "{status}: {good:?}");
+    }
+}

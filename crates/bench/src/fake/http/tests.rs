@@ -49,7 +49,7 @@ async fn both_eras_answer_calls_and_lists_byte_for_byte() {
 #[tokio::test]
 async fn legacy_request_needs_a_session() {
     let server = server(Era::Legacy).await;
-    let mut connection = Connection::open(server.address).await.unwrap();
+    let mut connection = Connection::open(server.address, None).await.unwrap();
     let mut call = Exchange::post(&Message::call(Era::Legacy, "text_200", Tool::Text(200)), None);
     assert_eq!(connection.send(call.with_id(Id::number(1))).await.unwrap().status, 400);
     let mut client = Client::open(server.address, Era::Legacy).await.unwrap();
@@ -74,7 +74,7 @@ async fn every_open_stream_is_notified() {
     for era in Era::ALL {
         let server = server(era).await;
         let streams = idle::open(server.address, era, 5).await.unwrap();
-        let mut control = Connection::open(server.address).await.unwrap();
+        let mut control = Connection::open(server.address, None).await.unwrap();
         let stats = control.exchange(&bare("GET", "/stats", None)).await.unwrap();
         assert!(String::from_utf8_lossy(&stats).contains(r#""streams":5"#), "{stats:?}");
         assert_eq!(control.send(&bare("POST", "/emit", None)).await.unwrap().status, 202);
@@ -87,6 +87,6 @@ async fn modern_server_has_no_get_stream() {
     let server = server(Era::Modern).await;
     let opened = idle::open(server.address, Era::Legacy, 1).await;
     assert!(opened.is_err());
-    let mut connection = Connection::open(server.address).await.unwrap();
+    let mut connection = Connection::open(server.address, None).await.unwrap();
     assert_eq!(connection.send(&bare("GET", "/mcp", None)).await.unwrap().status, 405);
 }
