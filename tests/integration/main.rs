@@ -29,6 +29,7 @@ mod faults;
 mod fidelity;
 mod health;
 mod http_rules;
+mod identities;
 mod kept_lists;
 mod keys;
 mod layers;
