@@ -46,7 +46,9 @@ async fn wrong_tokens_harm_nobody_else() {
     let token = signing.token("ann", AUDIENCE, "mcp:read mcp:call");
     let target = Target::authenticated(&options, &token).await;
     let (message, signature) = token.rsplit_once('.').unwrap();
-    let kinds: [fn(&str, &str, usize, usize) -> String; 4] = [
+    /// Of the message and signature of a good token, the number of the request, and that of its sender.
+    type WrongToken = fn(&str, &str, usize, usize) -> String;
+    let kinds: [WrongToken; 4] = [
         // Signatures that are wrong, each another token.
         |message, signature, at, attacker| format!("{message}.{:08}{}", at * ATTACKERS + attacker, &signature[8..]),
         |_, _, at, attacker| format!("opaque-{attacker}-{at}"),

@@ -83,7 +83,7 @@ fn check(claims: &Json, expected: &Expected<'_>) -> Result<(), SignInError> {
     }
     let date = |name| claim_date(claims, name).map_err(denied);
     let is_past = |time: SystemTime| time.checked_add(leeway).is_some_and(|time| time <= now);
-    if !date("exp")?.is_some_and(|expires| !is_past(expires)) {
+    if date("exp")?.is_none_or(is_past) {
         return Err(refused("the ID token has expired, or never does"));
     }
     let is_ahead = |time: SystemTime| time > now + leeway;

@@ -121,10 +121,7 @@ impl OpenIdConnect {
     }
 
     /// How this client shows itself at the token endpoint (RFC 6749, 2.3.1): a header, or members of the form.
-    fn credentials(
-        &self,
-        provider: &Provider,
-    ) -> Result<(Option<HeaderValue>, Vec<(&'static str, &str)>), SignInError> {
+    fn credentials(&self, provider: &Provider) -> Result<ClientCredentials<'_>, SignInError> {
         let id = self.settings.client_id.as_str();
         let Some(secret) = &self.settings.client_secret else { return Ok((None, vec![("client_id", id)])) };
         if provider.takes_secret_in_form {
@@ -144,6 +141,9 @@ impl OpenIdConnect {
         SignInError::Unavailable("the issuer cannot be asked at the moment: the log of Fanlight says why".into())
     }
 }
+
+/// A header field, and members of the form.
+type ClientCredentials<'a> = (Option<HeaderValue>, Vec<(&'static str, &'a str)>);
 
 impl SignIn for OpenIdConnect {
     fn begin(&self) -> Signing<'_, Begun> {
