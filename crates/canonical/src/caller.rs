@@ -8,7 +8,7 @@ use crate::endpoint::{Endpoint, Holder};
 /// An identity. Nothing that belongs to one principal may reach another: sessions, connections to
 /// servers, tasks, subscriptions, suspended calls, kept results.
 ///
-/// Clients are not authenticated yet, so every client is [`Principal::anonymous`].
+/// Where clients are not authenticated, each is [`Principal::anonymous`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Principal(Identity);
 
