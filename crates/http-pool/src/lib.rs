@@ -21,6 +21,7 @@ mod connector;
 mod head_gate;
 mod pool;
 mod shared_waker;
+mod shortage;
 mod socket_body;
 pub mod worker;
 
@@ -38,6 +39,7 @@ use tokio::sync::oneshot;
 pub use body::ResponseBody;
 pub use body_buffer::BodyBuffer;
 pub use connector::{ConnectError, is_out_of_files};
+pub use shortage::{announce_shortage, shortages};
 
 use body::CheckedOut;
 use connection::Connection;

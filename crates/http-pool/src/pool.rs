@@ -1,7 +1,7 @@
 //! The idle connections of one worker to one server, and the requests that wait for a connection.
 //!
 //! The connection used last is used first. A task, the reaper, closes those that the server has closed, and those that
-//! have not been used for long.
+//! have not been used for long, and all that are idle while something waits for a file.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep};
 use crate::Supply;
 use crate::connection::Connection;
 use crate::connector::{ConnectError, Connector};
+use crate::shortage::{announce_shortage, shortages};
 
 /// Idle connections that are kept for the whole idle timeout. Each takes some 25 KiB, so that more of them are closed soon
 /// after a burst of requests. No option: those beyond are closed when a burst has passed, and opened by the next.
@@ -214,6 +215,7 @@ impl Attempt {
                     if !self.0.is_awaited() {
                         return;
                     }
+                    announce_shortage();
                     sleep(RETRY_WITHOUT_FILES).await;
                 }
                 Err(error) => return self.0.state().fail(error),
@@ -234,7 +236,22 @@ impl Drop for Attempt {
 }
 
 impl Reaper {
+    /// Runs until the pool has gone.
     async fn run(self, period: Duration) {
+        let mut shortages = shortages();
+        tokio::select! {
+            () = self.reap(period) => {}
+            // Idle connections are files that something else waits for.
+            () = async {
+                while shortages.changed().await.is_ok() {
+                    self.0.upgrade().iter().for_each(|pool| pool.close_idle());
+                }
+                std::future::pending().await
+            } => {}
+        }
+    }
+
+    async fn reap(&self, period: Duration) {
         let mut timer = pin!(sleep(period));
         // Runs while there is a surplus.
         let mut surplus_timer = pin!(None);

@@ -34,9 +34,9 @@ use crate::request::TransportContext;
 use crate::request::declared::Declared;
 use crate::settings::{EraChoice, KnownServer, Limits, SessionPolicy};
 use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedSender};
-use crate::transport::files;
 use clients::{ClientConnections, Owner};
 use fanlight_canonical::{BackendError, Call, CallContext, Listen, Listening, Peer, Principal, SessionKey};
+use fanlight_http_pool::shortages;
 use legacy_era::{Finding, LegacyEra, Refusal};
 use sharing::Sharing;
 
@@ -490,7 +490,7 @@ impl SessionPool {
     async fn sweep(&self) {
         let bound = self.settings.timeouts.session_idle;
         let unused = self.settings.process().and_then(|policy| policy.idle).unwrap_or(bound).min(bound);
-        let mut shortages = files::shortages();
+        let mut shortages = shortages();
         loop {
             tokio::select! {
                 () = tokio::time::sleep((unused / 4).clamp(LOOK.0, LOOK.1)) => {}

@@ -1,26 +1,16 @@
 //! Waiting for a free file, while the process has as many open as it may.
 //!
 //! Files are shared by all that the process does, and become free as other calls end. What is only kept for later use is
-//! given up meanwhile ([`shortages`]).
+//! given up meanwhile ([`fanlight_http_pool::shortages`]).
 
 use std::error::Error;
-use std::sync::LazyLock;
 use std::time::Duration;
 
-use fanlight_http_pool::is_out_of_files;
-use tokio::sync::watch;
+use fanlight_http_pool::{announce_shortage, is_out_of_files};
 use tokio::time::sleep;
 
 /// How long to wait before the next attempt. No option: the timeouts of calls and of connecting bound the whole wait.
 const RETRY: Duration = Duration::from_millis(50);
-
-/// Counts the attempts that failed. Of the process, as the limit of files is.
-static SHORTAGES: LazyLock<watch::Sender<u64>> = LazyLock::new(watch::Sender::default);
-
-/// Changes with each attempt that fails for want of a file.
-pub(crate) fn shortages() -> watch::Receiver<u64> {
-    SHORTAGES.subscribe()
-}
 
 /// Makes attempts until one does not fail for want of a file. The caller bounds the time.
 pub(crate) async fn with_files<T, E: Error + 'static>(mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
@@ -31,7 +21,7 @@ pub(crate) async fn with_files<T, E: Error + 'static>(mut attempt: impl FnMut() 
                 if std::mem::take(&mut is_first) {
                     tracing::warn!(%error, "waiting for a file: as many are open as the limit allows");
                 }
-                SHORTAGES.send_modify(|count| *count += 1);
+                announce_shortage();
                 sleep(RETRY).await;
             }
             outcome => return outcome,
@@ -42,6 +32,8 @@ pub(crate) async fn with_files<T, E: Error + 'static>(mut attempt: impl FnMut() 
 #[cfg(test)]
 mod tests {
     use std::io;
+
+    use fanlight_http_pool::shortages;
 
     use super::*;
 
