@@ -246,7 +246,7 @@ impl Reaper {
                 while shortages.changed().await.is_ok() {
                     self.0.upgrade().iter().for_each(|pool| pool.close_idle());
                 }
-                std::future::pending().await
+                std::future::pending::<()>().await;
             } => {}
         }
     }
