@@ -219,6 +219,14 @@ impl Client {
         }
     }
 
+    /// The gateway over HTTP.
+    pub(crate) fn gateway(&self) -> &Gateway {
+        match &self.front {
+            Front::LegacyHttp(gateway, _) | Front::ModernHttp(gateway) => gateway,
+            Front::Stdio(..) => panic!("a gateway on standard input and output"),
+        }
+    }
+
     /// The legacy HTTP session; fails the test if there is none.
     pub(crate) fn session(&self) -> &LegacySession {
         match &self.front {

@@ -95,7 +95,7 @@ async fn stdio_client_gets_the_endpoint_that_is_named() {
         .await
         .unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && error.contains("/mcp/unknown") && error.contains("/mcp/readers"), "{error}");
+    assert!(!output.status.success() && error.contains("/mcp/unknown; did you mean /mcp?"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

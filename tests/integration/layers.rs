@@ -70,8 +70,12 @@ fn protocol_does_no_io_and_reaches_no_other_crate_of_ours() {
 #[test]
 fn leaves_reach_no_other_crate_of_ours() {
     assert_layer("fanlight-settings", &[], &[HTTP, &["tokio"]].concat());
+    assert_layer("fanlight-document", &[], &[HTTP, &["tokio"]].concat());
+    assert_layer("fanlight-client-files", &["fanlight-document"], &[HTTP, &["tokio"]].concat());
     assert_layer("fanlight-child-guard", &["fanlight-settings"], HTTP);
-    assert_layer("fanlight-config", &["fanlight-settings"], &["tokio", "hyper", "reqwest"]);
+    let below_config = ["fanlight-client-files", "fanlight-document", "fanlight-settings"];
+    assert_layer("fanlight-config", &below_config, &["tokio", "hyper", "reqwest"]);
+    assert_layer("fanlight-judge", &["fanlight-protocol"], &[]);
     assert_layer("fanlight-demo", &[], &[HTTP, &["tokio"]].concat());
     assert_layer("fanlight-http-pool", &[], &["reqwest"]);
     assert_layer("fanlight-http-edge", &["fanlight-settings"], &["reqwest"]);

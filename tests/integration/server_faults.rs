@@ -93,7 +93,7 @@ async fn failure_to_connect_tells_clients_nothing_of_the_configuration() {
         ("no command", r#""command":"/opt/s3cret/server","args":["--token=s3cret"]"#.into()),
         ("no folder", r#""command":"sh","args":["s3cret"],"cwd":"/opt/s3cret""#.into()),
         ("crash", shell("echo s3cret >&2; exit 3")),
-        ("garbage", shell("echo s3cret; read x; echo s3cret; exec cat >/dev/null")),
+        ("garbage", shell("echo s3cret; read x; echo s3cret; exec cat >/dev/null") + r#","startTimeout":"1s""#),
     ];
     let good = backend(Era::Modern, Transport::Http).await;
     for (case, settings) in cases {

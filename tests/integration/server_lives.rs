@@ -67,7 +67,7 @@ async fn failed_start_shows_operators_what_the_process_wrote_and_clients_nothing
 #[tokio::test]
 async fn process_that_never_answers_shows_operators_what_it_wrote() {
     let mut config = script("echo 'downloading the rest of the internet' >&2; exec sleep 1000");
-    config["timeouts"]["connect"] = json!("300ms");
+    config["mcpServers"]["only"]["startTimeout"] = json!("300ms");
     let gateway = Gateway::start(&config.to_string()).await;
     let server = server_when(&gateway, |server| !server["error"].is_null()).await;
     assert!(server["error"].as_str().unwrap().contains("downloading the rest"), "{server}");
@@ -398,14 +398,13 @@ async fn process_that_cannot_be_started_is_given_up_until_a_later_call() {
     let gateway = Gateway::start(&config.to_string()).await;
     server_when(&gateway, |server| server["state"] == "failed").await;
     let starts = || std::fs::read_to_string(folder.path().join("starts")).unwrap().lines().count();
-    // Each attempt starts it twice: a legacy server may exit on the first request.
-    assert_eq!(starts(), 6);
+    assert_eq!(starts(), 3);
     // Calls fail at once, and for some time none has it started.
     for _ in 0..5 {
         let answer = call(&gateway).await;
         assert_eq!(answer["error"]["data"]["mayHaveRun"], json!(false), "{answer}");
     }
-    assert!(starts() <= 8, "{}", starts());
+    assert!(starts() <= 5, "{}", starts());
     std::fs::write(folder.path().join("good"), "").unwrap();
     within("a result", async {
         while call(&gateway).await["result"].is_null() {

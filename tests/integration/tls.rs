@@ -16,14 +16,14 @@ use crate::scripted::{Backend, Era, Reply, Transport, config};
 const ANY: &str = "127.0.0.1:0";
 
 /// The files of a gateway with TLS.
-struct Files {
+pub(crate) struct Files {
     folder: TempFile,
     authority: Authority,
 }
 
 impl Files {
     /// With a certificate for it.
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let files = Self { folder: TempFile::folder(), authority: Authority::new() };
         files.renew(&files.authority.server());
         files.write("ca.pem", &files.authority.pem());
@@ -37,7 +37,7 @@ impl Files {
         fs::rename(new, path).unwrap();
     }
 
-    fn path(&self, name: &str) -> std::path::PathBuf {
+    pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
         self.folder.path().join(name)
     }
 
@@ -47,17 +47,26 @@ impl Files {
     }
 
     /// Writes a configuration with these members of `tls` of both listeners besides the files, and these servers.
-    fn configure(&self, tls: &str, more: &str, entries: &[String]) {
+    pub(crate) fn configure(&self, tls: &str, more: &str, entries: &[String]) {
+        self.configure_with(ANY, tls, more, entries);
+    }
+
+    /// Writes a configuration with this address for clients, and these servers.
+    pub(crate) fn configure_at(&self, listen: &str, entries: &[String]) {
+        self.configure_with(listen, "", "", entries);
+    }
+
+    fn configure_with(&self, listen: &str, tls: &str, more: &str, entries: &[String]) {
         let servers = config(entries);
         let of_clients = format!(r#"{{"cert":"server.pem","key":"server.key"{tls}}}"#);
         let text = format!(
-            r#"{{"listen":"{ANY}","tls":{of_clients},"admin":{{"listen":"{ANY}"}},"timeouts":{{"configSettle":"20ms"}},{more}{}"#,
+            r#"{{"listen":"{listen}","tls":{of_clients},"admin":{{"listen":"{ANY}"}},"timeouts":{{"configSettle":"20ms"}},{more}{}"#,
             &servers[1..]
         );
         self.write("fanlight.yaml", &text);
     }
 
-    async fn start(&self) -> Gateway {
+    pub(crate) async fn start(&self) -> Gateway {
         Gateway::start_at_addresses_of(self.path("fanlight.yaml")).await
     }
 }

@@ -7,6 +7,8 @@
 mod access;
 mod api;
 mod audit;
+mod history;
+mod openapi;
 mod operations;
 mod ready;
 mod reply;
@@ -37,6 +39,8 @@ pub use operations::{OperationError, Operations, Reloaded};
 pub use settings::{AdminSettings, LiveSettings, SignInClient};
 
 use access::Connection;
+use api::tools::close_minutes;
+use history::History;
 use reply::Refusal;
 use router::{Admin, health_router, router};
 
@@ -106,7 +110,12 @@ pub async fn serve_admin(sockets: SocketReceiver, subject: Subject, live: LiveSe
         let configured = live.load().settings.drain;
         if is_ending.is_cancelled() { configured } else { configured.max(LAST_ANSWER) }
     };
-    accept_and_spawn(sockets, live.admissions(), drain, shutdown, serve).await;
+    let serving = accept_and_spawn(sockets, live.admissions(), drain, shutdown, serve);
+    tokio::select! {
+        () = serving => {}
+        () = close_minutes(&admin) => {}
+        () = History::follow(&admin) => {}
+    }
 }
 
 fn facts_of(opened: &OpenedStream) -> ConnectionFacts {

@@ -13,6 +13,9 @@ pub trait Operations: Send + Sync + 'static {
     /// The URL of the MCP endpoint, or how else clients reach it.
     fn endpoint(&self) -> Arc<str>;
 
+    /// What to write where for each known client to connect to the MCP endpoint.
+    fn connect(&self) -> Json;
+
     /// Reads the configuration again and puts it in force.
     fn reload(&self) -> BoxFuture<'_, Result<Reloaded, OperationError>>;
 

@@ -14,9 +14,11 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use tokio_util::sync::CancellationToken;
 
 use crate::access::{Connection, Needs, Role, Sessions, Throttle, require, require_host};
+use crate::api::call::RunningCalls;
 use crate::api::overview::Latest;
 use crate::api::sign_in::Attempts;
 use crate::audit::Audit;
+use crate::history::History;
 use crate::reply::{Refusal, json, with_default_headers};
 use crate::settings::{InForce, LiveSettings};
 use crate::{Subject, api, ready, ui};
@@ -30,6 +32,8 @@ pub(crate) struct Admin {
     pub(crate) sessions: Sessions,
     pub(crate) throttle: Throttle,
     pub(crate) attempts: Attempts,
+    pub(crate) calls: RunningCalls,
+    pub(crate) history: History,
 }
 
 impl Admin {
@@ -37,7 +41,8 @@ impl Admin {
         let subject = Arc::new(subject);
         let latest = Arc::new(Latest::new(Arc::clone(&subject), live.clone(), started));
         let (sessions, throttle, attempts) = (Sessions::default(), Throttle::default(), Attempts::new());
-        Self { latest, subject, live, shutdown, sessions, throttle, attempts }
+        let (calls, history) = (RunningCalls::default(), History::default());
+        Self { latest, subject, live, shutdown, sessions, throttle, attempts, calls, history }
     }
 
     /// The settings in force.
@@ -67,7 +72,7 @@ const ROUTES: &[Route] = &[
     // The page has no data of its own, and asks who reads it.
     Route { path: "/ui", needs: Needs::Nothing, serve: || read(ui::index) },
     Route { path: "/ui/", needs: Needs::Nothing, serve: || read(ui::index) },
-    Route { path: "/ui/{file}", needs: Needs::Nothing, serve: || read(ui::file) },
+    Route { path: "/ui/{*file}", needs: Needs::Nothing, serve: || read(ui::file) },
     // What the issuer adds to this address is sent to the API by the page itself.
     Route { path: "/sign-in/callback", needs: Needs::Nothing, serve: || read(ui::callback) },
 ];
@@ -170,7 +175,7 @@ mod tests {
     fn everything_that_changes_needs_an_operator_and_all_of_the_api_an_own_page() {
         for Route { path, needs, serve: _ } in routes() {
             let is_public =
-                ["/", "/healthz", "/readyz", "/ui", "/ui/", "/ui/{file}", "/sign-in/callback"].contains(path);
+                ["/", "/healthz", "/readyz", "/ui", "/ui/", "/ui/{*file}", "/sign-in/callback"].contains(path);
             assert_eq!(*needs == Needs::Nothing, is_public, "{path}");
             let is_session = path.starts_with("/api/session") && !path.starts_with("/api/sessions");
             assert_eq!(*needs == Needs::OwnPage, is_session, "{path}");

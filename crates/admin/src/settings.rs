@@ -55,6 +55,12 @@ pub struct AdminSettings {
     pub max_connections: usize,
     /// Most open streams of `/api/events`.
     pub max_followers: usize,
+    /// Most calls of one operator that run with questions and progress.
+    pub max_calls: usize,
+    /// How often a modern server may ask for input in one call.
+    pub max_input_rounds: usize,
+    /// How long an operator may take to answer a server.
+    pub answer_timeout: Duration,
     /// The largest request body.
     pub max_body: usize,
     /// The largest request head; at least 8 KiB are always allowed.
@@ -98,6 +104,9 @@ impl Default for AdminSettings {
             allowed_hosts: Vec::new(),
             max_connections: 128,
             max_followers: 32,
+            max_calls: 8,
+            max_input_rounds: 8,
+            answer_timeout: Duration::from_secs(600),
             max_body: 16 << 20,
             max_header: 64 << 10,
             nesting: 128,

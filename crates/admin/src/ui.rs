@@ -26,31 +26,58 @@ macro_rules! assets {
 }
 
 const HTML: &str = "text/html; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 const ASSETS: &[Asset] = assets![
     "index.html": HTML,
     "callback.html": HTML,
-    "style.css": "text/css; charset=utf-8",
+    "style.css": STYLE,
+    "forms.css": STYLE,
     "icon.svg": "image/svg+xml",
     "app.js": SCRIPT,
     "api.js": SCRIPT,
     "callback.js": SCRIPT,
-    "catalogue.js": SCRIPT,
+    "compare.js": SCRIPT,
     "config.js": SCRIPT,
+    "connect.js": SCRIPT,
     "dom.js": SCRIPT,
-    "form.js": SCRIPT,
     "format.js": SCRIPT,
     "json.js": SCRIPT,
     "live.js": SCRIPT,
     "log.js": SCRIPT,
     "overview.js": SCRIPT,
-    "runner.js": SCRIPT,
+    "payload.js": SCRIPT,
+    "running.js": SCRIPT,
+    "server-log.js": SCRIPT,
     "sessions.js": SCRIPT,
     "sign-in.js": SCRIPT,
     "spans.js": SCRIPT,
+    "sse.js": SCRIPT,
+    "statistics.js": SCRIPT,
     "trace.js": SCRIPT,
+    "trace-filters.js": SCRIPT,
     "traces.js": SCRIPT,
+    "call/attend.js": SCRIPT,
+    "call/confirm.js": SCRIPT,
+    "call/content.js": SCRIPT,
+    "call/history.js": SCRIPT,
+    "call/question.js": SCRIPT,
+    "call/runner.js": SCRIPT,
+    "catalogue/catalogue.js": SCRIPT,
+    "catalogue/entry.js": SCRIPT,
+    "catalogue/tree.js": SCRIPT,
+    "form/field.js": SCRIPT,
+    "form/files.js": SCRIPT,
+    "form/form.js": SCRIPT,
+    "form/schema.js": SCRIPT,
+    "form/several.js": SCRIPT,
+    "form/simple.js": SCRIPT,
+    "form/union.js": SCRIPT,
+    "servers/list.js": SCRIPT,
+    "servers/lists.js": SCRIPT,
+    "servers/server.js": SCRIPT,
+    "servers/state.js": SCRIPT,
 ];
 
 /// The page itself.
@@ -105,10 +132,17 @@ mod tests {
 
     #[test]
     fn page_files_are_all_served() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/ui");
-        let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
-        let served = ASSETS.iter().map(|asset| asset.name.to_owned());
-        assert_eq!(files.collect::<BTreeSet<_>>(), served.collect::<BTreeSet<_>>());
+        let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/ui"));
+        let (mut folders, mut files) = (vec![root.to_owned()], BTreeSet::new());
+        while let Some(folder) = folders.pop() {
+            for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+                match path.is_dir() {
+                    true => folders.push(path),
+                    false => drop(files.insert(path.strip_prefix(root).unwrap().to_str().unwrap().to_owned())),
+                }
+            }
+        }
+        assert_eq!(files, ASSETS.iter().map(|asset| asset.name.to_owned()).collect());
     }
 
     #[test]

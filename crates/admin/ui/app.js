@@ -3,10 +3,12 @@
 import { ApiError } from "./api.js";
 import { empty, fill, h } from "./dom.js";
 import * as live from "./live.js";
-import { catalogue } from "./catalogue.js";
+import { catalogue } from "./catalogue/catalogue.js";
 import { config } from "./config.js";
+import { connect } from "./connect.js";
 import { log } from "./log.js";
 import { overview } from "./overview.js";
+import { servers } from "./servers/list.js";
 import { sessions } from "./sessions.js";
 import { signIn, whoami } from "./sign-in.js";
 import { trace } from "./trace.js";
@@ -16,7 +18,9 @@ const PAGES = [
   ["overview", "Overview", overview],
   ["traces", "Traces", traces],
   ["catalogue", "Catalogue", catalogue],
+  ["servers", "Servers", servers],
   ["sessions", "Sessions", sessions],
+  ["connect", "Connect", connect],
   ["config", "Config", config],
 ];
 
@@ -51,15 +55,22 @@ async function show() {
   const page = id === "traces" && at.rest.length > 0 ? trace : isLog ? log : render;
   try {
     await page(main, { ...at, signal, title });
-    // Keyboard and screen reader continue at the new part, not at the link.
+    // Not at the link.
     if (shown && shown !== location.hash && !signal.aborted && !main.contains(document.activeElement)) {
-      main.focus({ preventScroll: true });
-      scrollTo(0, 0);
+      focusHeading();
     }
     shown = location.hash || "#/overview";
   } catch (error) {
     if (!signal.aborted) failed(error);
   }
+}
+
+/** Keyboard and screen reader continue at the heading, which names the part. */
+function focusHeading() {
+  const heading = main.querySelector("h1") ?? main;
+  heading.tabIndex = -1;
+  heading.focus({ preventScroll: true });
+  scrollTo(0, 0);
 }
 
 function failed(error) {

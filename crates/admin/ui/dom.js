@@ -75,15 +75,25 @@ export function copyButton(label, text) {
   return h("button", { type: "button", class: "small", onclick: copy, title: text }, icon("copy"), label);
 }
 
-/** A table with a caption for screen readers. */
+/**
+ * A table with a caption for screen readers. In a narrow window each row is a card, in which every cell has the head of its
+ * column; the roles keep it a table for screen readers then.
+ */
 export function table(caption, heads, rows) {
-  return h("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": caption },
-    h("table", null,
+  const all = rows.flat(Infinity);
+  const named = heads.map((head) => (typeof head === "string" ? { text: head } : head));
+  for (const row of all) {
+    row.setAttribute("role", "row");
+    [...row.children].forEach((cell, at) => {
+      cell.setAttribute("role", cell.scope === "row" ? "rowheader" : "cell");
+      if (cell.tagName === "TD") cell.dataset.head = typeof named[at]?.text === "string" ? named[at].text : "";
+    });
+  }
+  return h("div", { class: "scroll cards", tabIndex: 0, role: "region", "aria-label": caption },
+    h("table", { role: "table" },
       h("caption", { class: "hidden" }, caption),
-      h("thead", null, h("tr", null, heads.map((head) => typeof head === "string"
-        ? h("th", { scope: "col" }, head)
-        : h("th", { scope: "col", class: head.class }, head.text)))),
-      h("tbody", null, rows)));
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, named.map((head) => h("th", { scope: "col", role: "columnheader", class: head.class }, head.text)))),
+      h("tbody", { role: "rowgroup" }, all)));
 }
 
 /** A badge with an icon and a word, never a colour alone. */

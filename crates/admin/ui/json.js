@@ -11,6 +11,11 @@ function tokens(text) {
   return text.match(TOKEN) ?? [];
 }
 
+/** A JSON text without the white space between its tokens. */
+export function compact(text) {
+  return tokens(text).join("");
+}
+
 /** The text of a member of an object, or undefined. */
 export function member(text, key) {
   const found = text.matchAll(TOKEN);
@@ -36,8 +41,17 @@ export function member(text, key) {
 
 /** The text of an element of an array, or undefined. */
 export function element(text, index) {
-  let depth = 0;
   let at = 0;
+  for (const one of elements(text)) {
+    if (at === index) return one;
+    at += 1;
+  }
+  return undefined;
+}
+
+/** The texts of the elements of an array, in one pass. */
+export function* elements(text) {
+  let depth = 0;
   let start = 0;
   for (const match of text.matchAll(TOKEN)) {
     const token = match[0];
@@ -47,12 +61,11 @@ export function element(text, index) {
     }
     if (token === "}" || token === "]") depth -= 1;
     if ((token === "," && depth === 1) || depth === 0) {
-      if (at === index) return text.slice(start, match.index).trim();
-      at += 1;
+      const one = text.slice(start, match.index).trim();
+      if (one !== "") yield one;
       start = match.index + 1;
     }
   }
-  return undefined;
 }
 
 /** A JSON text with line breaks and indents, otherwise unchanged. */

@@ -1,6 +1,7 @@
 // /api/events: one stream for the whole page, reopened when it ends.
 
 import { ApiError, ask } from "./api.js";
+import { readEvents } from "./sse.js";
 
 const FIRST_WAIT = 500;
 const LONGEST_WAIT = 15_000;
@@ -48,7 +49,7 @@ export async function follow() {
       const response = await ask("/api/events");
       tell("state", "following");
       wait = FIRST_WAIT;
-      await read(response.body.pipeThrough(new TextDecoderStream()).getReader());
+      await readEvents(response, (name, data) => tell(name, JSON.parse(data)));
       tell("state", "waiting");
     } catch (error) {
       if (error instanceof ApiError && error.status === 401) {
@@ -63,29 +64,6 @@ export async function follow() {
     // Events may have been missed meanwhile.
     tell("missed", {});
   }
-}
-
-async function read(reader) {
-  let text = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    text += value;
-    for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
-      event(text.slice(0, end));
-      text = text.slice(end + 2);
-    }
-  }
-}
-
-function event(block) {
-  let name = "message";
-  let data = "";
-  for (const line of block.split("\n")) {
-    if (line.startsWith("event: ")) name = line.slice(7);
-    if (line.startsWith("data: ")) data += line.slice(6);
-  }
-  if (data) tell(name, JSON.parse(data));
 }
 
 function tell(name, value) {

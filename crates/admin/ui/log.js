@@ -7,13 +7,18 @@ import { repeat } from "./live.js";
 
 export async function log(main, { rest, signal }) {
   const name = rest[0] ?? "";
-  const path = `/api/servers/${encodeURIComponent(name)}/log`;
   const content = h("div", null);
-  let now = await get(path, {}, signal);
   fill(main,
     h("h1", null, `Log of ${name}`),
     h("p", { class: "lead" }, "What its processes wrote to standard error, and to standard output besides messages."),
     content);
+  await logLines(content, name, signal);
+}
+
+/** Shows the lines of a server in an element, and those that come. */
+export async function logLines(content, name, signal) {
+  const path = `/api/servers/${encodeURIComponent(name)}/log`;
+  let now = await get(path, {}, signal);
   fill(content, page(now));
   repeat(async () => {
     const next = await get(path, {}, signal);
@@ -25,8 +30,10 @@ export async function log(main, { rest, signal }) {
 
 function page(now) {
   if (!now.lines.length) return empty("Nothing was written");
+  const processes = new Set(now.lines.map(({ process }) => process)).size;
   return [
-    now.droppedLines > 0 ? h("p", { class: "note" }, `${plural(now.droppedLines, "earlier line")} not kept`) : null,
+    h("p", { class: "note" }, `${plural(now.lines.length, "line")} of ${processes === 1 ? "one process" : `${processes} processes`}`,
+      now.droppedLines > 0 ? `; ${plural(now.droppedLines, "earlier line")} not kept` : null),
     h("pre", { class: "text", tabIndex: 0, role: "region", "aria-label": "Lines" }, now.lines.map((line) => [
       h("span", { class: "faint" }, `${clock(line.atMs)} #${line.process} ${line.stream} `), line.text, "\n"])),
   ];

@@ -4,14 +4,26 @@ import { get } from "./api.js";
 import { badge, empty, fill, h, table } from "./dom.js";
 import { clock, count, duration, long, plural, size } from "./format.js";
 import * as live from "./live.js";
+import { statistics } from "./statistics.js";
 
 const STATES = { ready: "good", idle: "calm", connecting: "busy", down: "bad", failed: "bad" };
 
 export async function overview(main, { signal }) {
-  const first = await get("/api/overview", {}, signal);
+  const ofTools = () => get("/api/tools/statistics", {}, signal);
+  const [first, called] = await Promise.all([get("/api/overview", {}, signal), ofTools()]);
   const tiles = h("div", { class: "tiles" });
   const backends = h("div", null);
-  fill(main, h("h1", null, "Overview"), tiles, h("h2", null, "Backends"), backends);
+  const tools = h("div", null);
+  fill(main, h("h1", null, "Overview"), tiles, h("h2", null, "Backends"), backends, h("h2", null, "Tools in the last hour"), tools);
+  let shown = "";
+  const showTools = (now) => {
+    // Without a change nothing is rendered, so that focus and selection stay.
+    if (JSON.stringify(now) === shown) return;
+    shown = JSON.stringify(now);
+    fill(tools, statistics(now));
+  };
+  showTools(called);
+  live.repeat(async () => showTools(await ofTools()), signal);
   let last = first;
   const show = (now) => {
     last = now;
@@ -37,7 +49,7 @@ function figures(now) {
   up.querySelector(".value").dataset.uptime = "";
   return [
     tile("Ready", now.ready ? "yes" : "no", `${usable} of ${plural(now.backends.length, "backend")} usable`, now.ready ? "good" : "bad"),
-    tile("Sessions", count(now.sessions), plural(now.streams, "open stream"), null, "#/sessions"),
+    tile("Sessions", count(now.sessions), now.streams > 0 ? plural(now.streams, "open stream") : "no open stream", null, "#/sessions"),
     tile("Suspended calls", count(now.suspendedCalls), "waiting for input", null, "#/sessions"),
     now.traces === undefined
       ? tile("Traces", "off", "limits.traces is 0")
@@ -55,7 +67,7 @@ function tile(label, value, note, kind, href) {
 
 function list(backends) {
   const heads = ["Backend", "State", "Era and revision", "Transport",
-    { text: "Median", class: "right" }, { text: "95 %", class: "right" }, { text: "Requests", class: "right" },
+    { text: "Median call", class: "right" }, { text: "95 %", class: "right" }, { text: "Requests", class: "right" },
     { text: "Errors", class: "right" }, "Last error"];
   return table("Backends", heads, backends.map(row));
 }
@@ -68,8 +80,8 @@ function row(one) {
     h("td", null, h("span", { class: "chip" }, one.transport), logOf(one)),
     h("td", { class: "right number" }, duration(one.medianMs)),
     h("td", { class: "right number" }, duration(one.p95Ms)),
-    h("td", { class: "right number" }, count(one.requests)),
-    h("td", { class: one.errors > 0 ? "right number error-text" : "right number" }, count(one.errors)),
+    h("td", { class: "right number" }, some(one.requests)),
+    h("td", { class: one.errors > 0 ? "right number error-text" : "right number" }, some(one.errors)),
     h("td", { class: "words" }, lastError(one), again(one)));
 }
 
@@ -86,8 +98,14 @@ function lastError(one) {
   return link ?? h("span", { class: "faint" }, "none");
 }
 
+/** A number, or a dash where there was nothing. */
+function some(number) {
+  return number > 0 ? count(number) : "–";
+}
+
 function again(one) {
   const parts = [];
+  if (one.failedConnections > 0) parts.push(plural(one.failedConnections, "failed connection"));
   if (one.restarts > 0) parts.push(plural(one.restarts, "restart"));
   if (one.reconnects > 0) parts.push(plural(one.reconnects, "reconnect"));
   return parts.length ? h("span", { class: "note" }, ` ${parts.join(", ")}`) : null;

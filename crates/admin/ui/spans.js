@@ -2,10 +2,14 @@
 
 const KINDS = { 1: "internal", 2: "server", 3: "client", 4: "producer", 5: "consumer" };
 
+/** Most spans of one answer of a server that are shown, and characters of their texts. */
+const MOST_OF_SERVER = 200;
+const LONGEST_OF_SERVER = 500;
+
 /** The spans of a trace in display order, parents before children, each with its depth. */
 export function spansOf(otlp) {
-  const all = (otlp.resourceSpans ?? []).flatMap((resource) => (resource.scopeSpans ?? []).flatMap((scope) => scope.spans ?? []));
-  const spans = all.map(read);
+  const own = listOf(otlp.resourceSpans).map(read);
+  const spans = [...own, ...(otlp.serverSpans ?? []).flatMap((one, index) => ofServer(one, index, own))];
   const byId = new Map(spans.map((span) => [span.id, span]));
   const roots = [];
   for (const span of spans) {
@@ -25,6 +29,41 @@ export function spansOf(otlp) {
     for (const child of sorted(span.children).reverse()) stack.push([child, depth + 1]);
   }
   return ordered;
+}
+
+function listOf(resourceSpans) {
+  const list = (value) => (Array.isArray(value) ? value : []);
+  return list(resourceSpans).flatMap((resource) => list(resource?.scopeSpans).flatMap((scope) => list(scope?.spans)));
+}
+
+/** Spans that a server returned, below the span of the request that it answered. Anything may be in them. */
+function ofServer({ backend, spanId, resourceSpans }, index, own) {
+  const above = own.find((span) => span.id === spanId);
+  if (!above) return [];
+  const place = (id) => `${index}-${String(id).slice(0, 64)}`;
+  const given = listOf(resourceSpans).slice(0, MOST_OF_SERVER).map((span) => {
+    try {
+      return read({ kind: 0, ...span, spanId: place(span.spanId), parentSpanId: span.parentSpanId ? place(span.parentSpanId) : "" });
+    } catch {
+      return null;
+    }
+  }).filter((span) => span !== null && typeof span.name === "string" && Number.isFinite(span.durationMs));
+  const known = new Set(given.map((span) => span.id));
+  const cut = (text) => (String(text).length > LONGEST_OF_SERVER ? `${String(text).slice(0, LONGEST_OF_SERVER)}…` : String(text));
+  const endNs = above.startNs + BigInt(Math.round(above.durationMs * 1e6));
+  const within = (at) => (at < above.startNs ? above.startNs : at > endNs ? endNs : at);
+  return given.map((span) => {
+    // Its clock may be another: nothing is drawn outside of the request.
+    const startNs = within(span.startNs);
+    const end = within(span.startNs + BigInt(Math.round(Math.max(0, span.durationMs) * 1e6)));
+    return {
+      ...span, startNs, name: cut(span.name), message: cut(span.message), error: span.error === undefined ? undefined : cut(span.error),
+      parent: known.has(span.parent) && span.parent !== span.id ? span.parent : above.id,
+      durationMs: Number(end - startNs) / 1e6,
+      attributes: span.attributes.slice(0, 50).map(([key, value]) => [cut(key), cut(value)]),
+      events: [], links: [], backend, isOfServer: true,
+    };
+  });
 }
 
 function sorted(spans) {
@@ -62,6 +101,7 @@ function read(span) {
 
 function valueOf(value) {
   if (value === undefined || value === null) return "";
+  if (typeof value !== "object") return String(value);
   if ("arrayValue" in value) return (value.arrayValue.values ?? []).map(valueOf).join(", ");
   const [first] = Object.values(value);
   return String(first);

@@ -1,18 +1,26 @@
 // One trace as a waterfall.
 
 import { get } from "./api.js";
+import { compare } from "./compare.js";
 import { badge, copyButton, empty, fill, h } from "./dom.js";
 import { clock, duration, plural } from "./format.js";
 import * as live from "./live.js";
+import { asCommand, asCurl, attribute, callOf, payload, replayAddress } from "./payload.js";
+import { serverLog } from "./server-log.js";
+import { mayChange } from "./sign-in.js";
 import { spansOf, traceparent } from "./spans.js";
 
 const KINDS = { server: "SERVER", client: "CLIENT", internal: "INTERNAL", producer: "PRODUCER", consumer: "CONSUMER" };
 
-export async function trace(main, { signal, rest: [id] }) {
+/** How many traces a comparison can choose from. */
+const ALIKE = 50;
+
+export async function trace(main, { signal, rest: [id, other] }) {
+  if (other !== undefined) return compare(main, id, other, signal);
   const opened = new Set();
   const show = async () => {
-    const spans = spansOf(await get(`/api/traces/${encodeURIComponent(id)}`, {}, signal));
-    if (!signal.aborted) page(main, id, spans, opened);
+    const [spans, target] = await Promise.all([get(`/api/traces/${encodeURIComponent(id)}`, {}, signal).then(spansOf), where(signal)]);
+    if (!signal.aborted) page(main, id, spans, { opened, target, signal });
   };
   try {
     await show();
@@ -30,10 +38,17 @@ function back() {
   return h("p", { class: "back" }, h("a", { href: "#/traces" }, "All traces"));
 }
 
-function page(main, id, spans, opened) {
+/** The endpoint of clients, and whether they need a token. */
+async function where(signal) {
+  const [{ endpoint }, config] = await Promise.all([get("/api/overview", {}, signal), get("/api/config", {}, signal)]);
+  return { endpoint, needsToken: (config.auth?.oauth?.length ?? 0) > 0 || Boolean(config.auth?.keys) };
+}
+
+function page(main, id, spans, { opened, target, signal }) {
   const start = spans.reduce((least, span) => (span.startNs < least ? span.startNs : least), spans[0].startNs);
   const total = Math.max(...spans.map((span) => Number(span.startNs - start) / 1e6 + span.durationMs), 0.001);
-  const top = spans[0];
+  const own = spans.filter((span) => !span.isOfServer);
+  const top = own[0];
   const focused = document.activeElement?.id;
   fill(main,
     back(),
@@ -42,16 +57,62 @@ function page(main, id, spans, opened) {
       fact("Trace", h("span", { class: "mono" }, id)),
       fact("Began", clock(Number(start / 1_000_000n))),
       fact("Took", duration(total)),
-      fact("Spans", String(spans.length)),
+      fact("Spans", own.length === spans.length ? String(own.length) : `${own.length}, and ${spans.length - own.length} of servers`),
+      client(top),
       h("div", { class: "fact end" }, copyButton("Copy traceparent", traceparent(top)))),
+    failure(own),
+    again(callOf(own), target),
     h("div", { class: "legend", "aria-hidden": "true" }, ["server", "client", "internal"].map((kind) => h("span", { class: `key ${kind}` }, KINDS[kind])), h("span", { class: "key failed" }, "failed")),
     h("div", { class: "waterfall card" }, scale(total), h("ol", { class: "spans", "aria-label": "Spans" },
-      spans.map((span) => item(span, start, total, opened)))));
+      spans.map((span) => item(span, start, total, opened)))),
+    h("section", { class: "after" }, payload(own), serverLog(own, signal), alike(id, top, signal)));
   if (focused) document.getElementById(focused)?.focus();
 }
 
 function fact(label, value) {
   return h("div", { class: "fact" }, h("span", { class: "label" }, label), value);
+}
+
+function client(top) {
+  const name = [attribute(top, "fanlight.client.name"), attribute(top, "fanlight.client.version")].filter(Boolean).join(" ");
+  const principal = attribute(top, "fanlight.principal");
+  if (!name && !principal) return null;
+  return fact("Client", h("span", null, name || "–", principal ? h("span", { class: "note" }, ` ${principal}`) : null));
+}
+
+/** What a tool, a server or Fanlight said of the failure. */
+function failure(spans) {
+  const failed = spans.find((span) => span.message !== "");
+  return failed ? h("p", { class: "error-text words" }, failed.message) : null;
+}
+
+/** How to make the call again. */
+function again(call, target) {
+  if (!call) return null;
+  const isHttp = /^https?:/.test(target.endpoint);
+  return h("div", { class: "row again" },
+    mayChange() ? h("a", { class: "button", href: replayAddress(call) }, "Replay in the form") : null,
+    isHttp ? copyButton("Copy as curl", asCurl(call, target.endpoint, target.needsToken)) : null,
+    copyButton("Copy as command", asCommand(call)),
+    call.isKnown ? null : h("span", { class: "note" }, "without its arguments, which are not recorded"),
+    call.isMasked ? h("span", { class: "note" }, "with [redacted] in place of secrets") : null);
+}
+
+/** A choice of traces of the same request to compare this one with. */
+function alike(id, top, signal) {
+  const select = h("select", { id: "t-other", onchange: (event) => {
+    if (event.target.value) location.hash = `#/traces/${id}/${event.target.value}`;
+  } }, h("option", { value: "" }, "choose one"));
+  const load = async (event) => {
+    if (!event.target.open || select.options.length > 1) return;
+    const parameters = { text: top.name, limit: ALIKE };
+    const { traces } = await get("/api/traces", parameters, signal);
+    const others = traces.filter((one) => one.name === top.name && one.traceId !== id);
+    select.append(...others.map((one) => h("option", { value: one.traceId }, `${clock(one.startMs)}, ${duration(one.durationMs)}, ${one.error ?? "ok"}`)));
+    if (others.length === 0) select.append(h("option", { value: "", disabled: true }, "there is no other"));
+  };
+  return h("details", { ontoggle: load }, h("summary", null, "Compare with another trace"),
+    h("div", { class: "field endpoint" }, h("label", { for: "t-other" }, "Trace of the same request"), select));
 }
 
 function scale(total) {
@@ -80,7 +141,7 @@ function item(span, start, total, opened) {
   });
   const name = h("span", { class: "name" },
     h("span", { class: `kind ${span.kind}` }, KINDS[span.kind]), h("span", { class: "text" }, span.name),
-    span.backend ? h("span", { class: "chip" }, span.backend) : null,
+    span.backend ? h("span", { class: "chip" }, span.isOfServer ? `by ${span.backend}` : span.backend) : null,
     span.error ? badge("bad", span.error, "down") : null);
   name.style.paddingInlineStart = `${Math.min(span.depth, 12) * 1.1}rem`;
   const fillDetails = () => details.childElementCount || fill(details, detailsOf(span));
@@ -110,7 +171,7 @@ function detailsOf(span) {
     span.droppedEvents ? h("p", { class: "note" }, `and ${plural(span.droppedEvents, "event")} that were only counted`) : null,
     span.links.length ? h("section", null, h("h3", null, "Links"), h("ul", null, span.links.map((link) =>
       h("li", { class: "mono" }, h("a", { href: `#/traces/${link.traceId}` }, link.traceId), ` span ${link.spanId}`)))) : null,
-    h("p", { class: "row" }, copyButton("Copy traceparent", traceparent(span)), h("span", { class: "note mono" }, `span ${span.id}`),
+    span.isOfServer ? h("p", { class: "note" }, `What ${span.backend} says of its own work, by its own clock; drawn within the request that it answered.`) : h("p", { class: "row" }, copyButton("Copy traceparent", traceparent(span)), h("span", { class: "note mono" }, `span ${span.id}`),
       span.sampled ? null : h("span", { class: "chip" }, "not sampled")),
   ];
 }

@@ -2,8 +2,10 @@
 
 import { get } from "./api.js";
 import { badge, empty, fill, h } from "./dom.js";
-import { clock, duration, plural } from "./format.js";
+import { clock, count, duration, plural } from "./format.js";
 import * as live from "./live.js";
+import { running } from "./running.js";
+import { addressOf, filterForm, filtersOf, isFiltered, parametersOf } from "./trace-filters.js";
 
 const PAGE = 100;
 /** Most rows, so that a page left open does not grow. */
@@ -11,15 +13,14 @@ const MOST = 500;
 const TYPING = 250;
 
 export async function traces(main, { signal, query }) {
-  const filter = Object.fromEntries(["backend", "tool", "error", "text"].map((key) => [key, query.get(key) ?? ""]));
-  const page = new Page(main, filter, signal);
+  const page = new Page(main, filtersOf(query), signal);
   await page.begin();
 }
 
 class Page {
   constructor(main, filter, signal) {
     Object.assign(this, { main, filter, signal, paused: false, known: new Map(), missed: false, more: false });
-    this.rows = h("tbody", null);
+    this.rows = h("tbody", { role: "rowgroup" });
     this.below = h("div", { class: "below" });
     this.status = h("span", { class: "note", role: "status" });
   }
@@ -27,47 +28,33 @@ class Page {
   async begin() {
     const [first, now] = await Promise.all([this.fetch(), get("/api/overview", {}, this.signal)]);
     this.recording = first.recording;
-    fill(this.main, h("h1", null, "Traces"), this.form(now.backends.map((one) => one.name)), this.table());
+    fill(this.main, h("h1", null, "Traces"), running(this.signal), this.form(now.backends.map((one) => one.name)), this.table());
     this.take(first, true);
     live.on("traces", ({ traces: ended }) => this.heard(ended), this.signal);
     live.on("missed", () => this.paused || this.reload(), this.signal);
   }
 
   fetch(before) {
-    return get("/api/traces", { ...this.filter, limit: PAGE, before }, this.signal);
+    return get("/api/traces", { ...parametersOf(this.filter), limit: PAGE, before }, this.signal);
   }
 
   form(names) {
-    const change = (key) => (event) => {
-      this.filter[key] = event.target.value;
-      clearTimeout(this.typing);
-      this.typing = setTimeout(() => this.refilter(), event.type === "input" ? TYPING : 0);
-    };
-    const select = (id, label, key, options) => h("div", { class: "field" }, h("label", { for: id }, label),
-      h("select", { id, onchange: change(key) }, options.map(([value, text]) => h("option", { value, selected: this.filter[key] === value }, text))));
-    const input = (id, label, key) => h("div", { class: "field" }, h("label", { for: id }, label),
-      h("input", { id, type: "search", value: this.filter[key], oninput: change(key), autocomplete: "off", spellcheck: false }));
-    const listed = this.filter.backend && !names.includes(this.filter.backend) ? [this.filter.backend, ...names] : names;
     const pause = h("button", { type: "button", "aria-pressed": "false", onclick: () => {
       this.paused = !this.paused;
       pause.setAttribute("aria-pressed", String(this.paused));
       pause.textContent = this.paused ? "Go on" : "Pause";
       if (!this.paused) this.reload();
     } }, "Pause");
-    return h("form", { class: "filters", role: "search", onsubmit: (event) => event.preventDefault() },
-      select("f-backend", "Backend", "backend", [["", "all"], ...listed.map((name) => [name, name])]),
-      input("f-tool", "Tool", "tool"),
-      select("f-error", "Outcome", "error", [["", "all"], ["true", "errors only"], ["false", "no errors"]]),
-      input("f-text", "Text, id or attribute", "text"),
-      h("div", { class: "field end" }, pause, this.status));
+    return filterForm(this.filter, names, () => this.refilter(), pause, this.status);
   }
 
   table() {
-    const heads = ["Time", "Request", "Backends"].map((text) => h("th", { scope: "col" }, text));
-    const right = ["Spans", "Duration"].map((text) => h("th", { scope: "col", class: "right" }, text));
+    // Of a narrow window, what happened and how it ended; the rest is in the trace.
+    const heads = [["Time"], ["Request"], ["Client", "wide-only"], ["Backends", "wide-only"], ["Spans", "right wide-only"], ["Duration", "right"], ["Outcome"]]
+      .map(([text, kind]) => h("th", { scope: "col", role: "columnheader", class: kind ?? "" }, text));
     this.scroll = h("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": "Traces" },
-      h("table", { class: "rows" }, h("caption", { class: "hidden" }, "Traces, newest first"),
-        h("thead", null, h("tr", null, heads, right, h("th", { scope: "col" }, "Outcome"))), this.rows));
+      h("table", { class: "rows", role: "table" }, h("caption", { class: "hidden" }, "Traces"),
+        h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, heads)), this.rows));
     return h("div", null, this.scroll, this.below);
   }
 
@@ -75,12 +62,13 @@ class Page {
   take(answer, anew) {
     if (anew) this.known.clear();
     for (const one of answer.traces) this.known.set(one.traceId, one);
-    this.more = answer.traces.length === PAGE;
+    this.more = answer.traces.length === PAGE && this.filter.sort === "";
     this.show();
   }
 
   show() {
-    const sorted = [...this.known.values()].sort((a, b) => b.number - a.number);
+    const order = this.filter.sort === "slowest" ? (a, b) => b.durationMs - a.durationMs : (a, b) => b.number - a.number;
+    const sorted = [...this.known.values()].sort(order);
     for (const gone of sorted.slice(MOST)) this.known.delete(gone.traceId);
     const shown = sorted.slice(0, MOST);
     const longest = Math.max(1, ...shown.map((one) => one.durationMs));
@@ -96,8 +84,7 @@ class Page {
 
   nothing() {
     if (!this.recording) return empty("Traces are not recorded", "limits.traces is 0 in the configuration.");
-    const filtered = Object.values(this.filter).some(Boolean);
-    return filtered
+    return isFiltered(this.filter)
       ? empty("No matching trace", "Remove one of the filters above.")
       : empty("No trace yet", "Each request of a client appears here. To make one, open a tool in the catalogue and run it.");
   }
@@ -107,8 +94,7 @@ class Page {
   }
 
   async refilter() {
-    const query = new URLSearchParams(Object.entries(this.filter).filter(([, value]) => value)).toString();
-    history.replaceState(null, "", query ? `#/traces?${query}` : "#/traces");
+    history.replaceState(null, "", addressOf(this.filter));
     await this.reload();
   }
 
@@ -124,13 +110,20 @@ class Page {
   /** Traces in which a span has ended. With filters, only Fanlight can tell which match. */
   heard(ended) {
     if (this.paused) return;
-    if (Object.values(this.filter).some(Boolean)) {
+    if (isFiltered(this.filter)) {
       clearTimeout(this.typing);
       this.typing = setTimeout(() => this.reload(), TYPING);
       return;
     }
-    for (const one of ended) this.known.set(one.traceId, one);
+    for (const one of ended) this.add(one);
     this.show();
+  }
+
+  /** Adds a trace, in place of the attempts to connect that it stands for. */
+  add(one) {
+    const isRepeated = (other) => other.attempts && other.backends[0] === one.backends[0] && other.number < one.number && other.startMs >= one.firstMs;
+    if (one.attempts > 1) [...this.known.values()].filter(isRepeated).forEach((other) => this.known.delete(other.traceId));
+    this.known.set(one.traceId, one);
   }
 }
 
@@ -142,11 +135,18 @@ function row(one, longest) {
   const open = (event) => {
     if (!event.target.closest("a")) location.hash = `#/traces/${one.traceId}`;
   };
-  return h("tr", { onclick: open, class: one.error ? "failed" : "" },
+  // The roles stay where the style of a narrow window makes blocks of the rows.
+  const cells = [
     h("td", { class: "number" }, clock(one.startMs)),
-    h("th", { scope: "row", class: "words" }, h("a", { href: `#/traces/${one.traceId}` }, one.name)),
-    h("td", null, one.backends.map((name) => [h("span", { class: "chip" }, name), " "])),
-    h("td", { class: "right number" }, one.spans),
+    h("th", { scope: "row", class: "words" }, h("a", { href: `#/traces/${one.traceId}` }, one.name),
+      one.message ? h("div", { class: "note error-text line" }, one.message) : null,
+      one.attempts > 1 ? h("span", { class: "note" }, ` ${count(one.attempts)} attempts since ${clock(one.firstMs)}`) : null),
+    h("td", { class: "words narrow wide-only" }, one.client ?? "–", one.principal ? h("span", { class: "note" }, ` ${one.principal}`) : null),
+    h("td", { class: "wide-only" }, one.backends.map((name) => [h("span", { class: "chip" }, name), " "])),
+    h("td", { class: "right number wide-only" }, one.spans),
     h("td", { class: "right number" }, bar, h("span", { class: "took" }, duration(one.durationMs))),
-    h("td", null, one.error ? badge("bad", one.error, "down") : badge("good", "ok", "ready")));
+    h("td", null, one.error ? badge("bad", one.error, "down") : badge("good", "ok", "ready")),
+  ];
+  for (const cell of cells) cell.setAttribute("role", cell.tagName === "TH" ? "rowheader" : "cell");
+  return h("tr", { role: "row", onclick: open, class: one.error ? "failed" : "" }, cells);
 }

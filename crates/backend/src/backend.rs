@@ -66,6 +66,7 @@ impl Backend {
         let BackendSettings {
             name,
             transport,
+            ca_file,
             processes,
             era,
             sessions,
@@ -110,7 +111,7 @@ impl Backend {
             probes: TcpProbes { interval: timeouts.tcp_probe, unacknowledged: timeouts.tcp_unacknowledged },
         };
         let http = |url: &str, headers: &[(String, Secret)]| {
-            let endpoint = HttpEndpoint::new(url, headers, &identity, bounds);
+            let endpoint = HttpEndpoint::new(url, headers, &identity, bounds, ca_file.as_deref());
             endpoint.map_or_else(Target::Unusable, |endpoint| Target::Http(Arc::new(endpoint)))
         };
         let sse_first = matches!(transport, TransportSettings::Sse { .. });

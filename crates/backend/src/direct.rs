@@ -41,7 +41,7 @@ impl DirectClient {
     ) -> impl Future<Output = Result<Response, BackendError>> + Send {
         async move {
             let limits = CallLimits { active: self.caller.timeouts.call, total };
-            let sent = || progress.sent.load(Ordering::Relaxed);
+            let sent = || progress.deadline.is_sent();
             tokio::select! {
                 biased;
                 outcome = progress.deadline.limit(limits, work) => match outcome {
@@ -84,7 +84,13 @@ impl BackendClient for DirectClient {
         Box::pin(async move {
             let progress = CallProgress::default();
             let exchange = pin!(self.caller.exchange(&call, &progress));
-            self.within_deadline(self.caller.timeouts.call_total, &progress, exchange).await
+            let outcome = self.within_deadline(self.caller.timeouts.call_total, &progress, exchange).await;
+            if let Err(error) = &outcome
+                && progress.attempts.load(Ordering::Relaxed) == 0
+            {
+                self.pool.count_unsent(&call, error);
+            }
+            outcome
         })
     }
 
@@ -121,6 +127,12 @@ impl BackendClient for DirectClient {
 
     fn status(&self) -> BackendStatus {
         let state = self.pool.base().state.borrow();
+        let attempt = match &state.phase {
+            Phase::Connecting { attempt, .. } => Some(attempt),
+            _ => None,
+        };
+        // Others are not to wait for one that takes long to start.
+        let is_slow = attempt.is_some_and(|attempt| attempt.elapsed() >= self.caller.timeouts.connect);
         BackendStatus {
             era: state.revision.map(Revision::era),
             revision: state.revision.map(Revision::as_str),
@@ -128,7 +140,13 @@ impl BackendClient for DirectClient {
                 Phase::Ready(connection) => connection.transport(),
                 _ => self.transport,
             },
-            attempted: state.attempted,
+            attempted: state.attempted || is_slow,
+            starting: attempt.map(|attempt| attempt.starting(self.pool.process_log())),
+            failure: match &state.phase {
+                Phase::Connecting { after: error, .. } => error.clone(),
+                Phase::Down { error, .. } => Some(error.clone()),
+                Phase::Idle | Phase::Ready(_) | Phase::Stopped => None,
+            },
             state: match &state.phase {
                 Phase::Ready(connection) if !connection.is_lost() => BackendState::Ready,
                 Phase::Idle => BackendState::Idle,

@@ -27,6 +27,7 @@ mod health;
 mod listening;
 mod log;
 mod process_log;
+mod remedy;
 mod request;
 mod sessions;
 pub mod settings;

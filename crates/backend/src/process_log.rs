@@ -4,13 +4,13 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use fanlight_canonical::{ProcessLine, ProcessOutput, ProcessStream};
+use fanlight_canonical::{FailureDetails, ProcessLine, ProcessOutput, ProcessStream, RunningProcess};
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// What a line counts besides its text.
 const LINE_BYTES: usize = 64;
-/// Lines of a failed process that its error repeats, and characters of each. No option: the whole log can be read, and
+/// Lines of each stream of a failed process that its error repeats, and characters of each. No option: the whole log can be read, and
 /// `limits.processLogKept` bounds it.
 const REPEATED: (usize, usize) = (4, 200);
 /// How long the rest of what a process wrote is waited for. No option: it delays only the error of a failed start,
@@ -21,6 +21,7 @@ const REST: Duration = Duration::from_millis(300);
 pub(crate) struct ProcessLog {
     /// Bytes of all lines.
     limit: usize,
+    began: SystemTime,
     lines: Mutex<Lines>,
     /// A process writes no more.
     ended: Notify,
@@ -33,36 +34,67 @@ struct Lines {
     dropped: u64,
     /// Processes so far.
     processes: u64,
-    /// Writers of the processes that still write.
-    writers: HashMap<u64, usize>,
+    /// The processes that still write.
+    writing: HashMap<u64, Writing>,
+}
+
+/// A process that still writes.
+struct Writing {
+    /// How many [`ProcessLogWriter`]s it has.
+    writers: usize,
+    /// Its id in the system.
+    id: Option<u32>,
+    since: SystemTime,
+    /// When it wrote last to standard error, or was started.
+    last: Instant,
+    /// Its last line on standard error that is not empty.
+    last_line: Option<Arc<str>>,
 }
 
 impl ProcessLog {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, lines: Mutex::default(), ended: Notify::new() }
+        Self { limit, began: SystemTime::now(), lines: Mutex::default(), ended: Notify::new() }
     }
 
-    /// A process begins to write.
-    pub(crate) fn process(log: &Arc<Self>) -> ProcessLogWriter {
+    /// A process with this id in the system begins to write.
+    pub(crate) fn process(log: &Arc<Self>, id: Option<u32>) -> ProcessLogWriter {
         let mut lines = log.lines();
         lines.processes += 1;
         let number = lines.processes;
-        lines.writers.insert(number, 1);
+        lines.writing.insert(
+            number,
+            Writing { writers: 1, id, since: SystemTime::now(), last: Instant::now(), last_line: None },
+        );
         ProcessLogWriter { log: Arc::clone(log), number }
     }
 
-    /// All lines that are kept.
+    /// All lines that are kept, and the processes that still write.
     pub(crate) fn output(&self) -> ProcessOutput {
         let lines = self.lines();
-        ProcessOutput { lines: lines.kept.iter().cloned().collect(), dropped: lines.dropped }
+        let kept = lines.kept.iter().cloned().collect();
+        let process =
+            |(number, one): (&u64, &Writing)| RunningProcess { process: *number, id: one.id, since: one.since };
+        let mut running: Vec<RunningProcess> = lines.writing.iter().map(process).collect();
+        running.sort_unstable_by_key(|one| one.process);
+        ProcessOutput { lines: kept, dropped: lines.dropped, began: Some(self.began), running }
     }
 
-    /// The last lines of a process that is ending, as one text; `None` if it wrote nothing.
-    pub(crate) async fn last_of(&self, process: u64) -> Option<Arc<str>> {
+    /// When a process wrote last to standard error, or was started; `None` once it writes no more.
+    pub(crate) fn last_written(&self, process: u64) -> Option<Instant> {
+        self.lines().writing.get(&process).map(|writing| writing.last)
+    }
+
+    /// The last line on standard error of a process that still writes.
+    pub(crate) fn last_line(&self, process: u64) -> Option<Arc<str>> {
+        self.lines().writing.get(&process)?.last_line.clone()
+    }
+
+    /// The last lines of a process that is ending.
+    pub(crate) async fn last_of(&self, process: u64) -> FailureDetails {
         let ended = async {
             loop {
                 let ended = self.ended.notified();
-                if !self.lines().writers.contains_key(&process) {
+                if !self.lines().writing.contains_key(&process) {
                     return;
                 }
                 ended.await;
@@ -71,10 +103,15 @@ impl ProcessLog {
         // A process that it left behind may hold the pipe open.
         let _ = timeout(REST, ended).await;
         let lines = self.lines();
-        let of_process = lines.kept.iter().rev().filter(|line| line.process == process && !line.text.trim().is_empty());
-        let mut last: Vec<_> = of_process.take(REPEATED.0).map(|line| quoted(&line.text)).collect();
-        last.reverse();
-        (!last.is_empty()).then(|| last.join(" | ").into())
+        let last = |stream| {
+            let of_stream = lines.kept.iter().rev().filter(|line| line.process == process && line.stream == stream);
+            let texts = of_stream.map(|line| &*line.text).filter(|text| !text.trim().is_empty());
+            let mut last: Vec<Arc<str>> = texts.take(REPEATED.0).map(|text| quoted(text).into()).collect();
+            last.reverse();
+            last
+        };
+        let (stderr, stdout) = (last(ProcessStream::Stderr), last(ProcessStream::Stdout));
+        FailureDetails { stderr, stdout, remedy: None }
     }
 
     fn lines(&self) -> MutexGuard<'_, Lines> {
@@ -101,10 +138,23 @@ impl ProcessLogWriter {
         self.number
     }
 
+    /// The process has written something to standard error, be it only a part of a line.
+    pub(crate) fn is_writing(&self) {
+        if let Some(writing) = self.log.lines().writing.get_mut(&self.number) {
+            writing.last = Instant::now();
+        }
+    }
+
     /// Adds a line, whose text must be visible and bounded. The oldest lines leave for it.
     pub(crate) fn add(&self, stream: ProcessStream, text: &str) {
         let bytes = text.len() + LINE_BYTES;
         let mut lines = self.log.lines();
+        if stream == ProcessStream::Stderr
+            && !text.trim().is_empty()
+            && let Some(writing) = lines.writing.get_mut(&self.number)
+        {
+            writing.last_line = Some(quoted(text).into());
+        }
         while lines.bytes + bytes > self.log.limit
             && let Some(oldest) = lines.kept.pop_front()
         {
@@ -122,7 +172,9 @@ impl ProcessLogWriter {
 
 impl Clone for ProcessLogWriter {
     fn clone(&self) -> Self {
-        *self.log.lines().writers.entry(self.number).or_default() += 1;
+        if let Some(writing) = self.log.lines().writing.get_mut(&self.number) {
+            writing.writers += 1;
+        }
         Self { log: Arc::clone(&self.log), number: self.number }
     }
 }
@@ -130,10 +182,10 @@ impl Clone for ProcessLogWriter {
 impl Drop for ProcessLogWriter {
     fn drop(&mut self) {
         let mut lines = self.log.lines();
-        if let Some(writers) = lines.writers.get_mut(&self.number) {
-            *writers -= 1;
-            if *writers == 0 {
-                lines.writers.remove(&self.number);
+        if let Some(writing) = lines.writing.get_mut(&self.number) {
+            writing.writers -= 1;
+            if writing.writers == 0 {
+                lines.writing.remove(&self.number);
                 self.log.ended.notify_waiters();
             }
         }
@@ -151,7 +203,7 @@ mod tests {
     #[test]
     fn oldest_lines_leave_for_new_ones() {
         let log = Arc::new(ProcessLog::new(3 * LINE_BYTES + 3));
-        let writer = ProcessLog::process(&log);
+        let writer = ProcessLog::process(&log, None);
         ["a", "b", "c", "d"].iter().for_each(|text| writer.add(ProcessStream::Stderr, text));
         assert_eq!(texts(&log), ["b", "c", "d"]);
         writer.add(ProcessStream::Stderr, &"x".repeat(LINE_BYTES));
@@ -163,27 +215,50 @@ mod tests {
     #[test]
     fn short_lines_are_bounded_too() {
         let log = Arc::new(ProcessLog::new(64 << 10));
-        let writer = ProcessLog::process(&log);
+        let writer = ProcessLog::process(&log, None);
         (0..100_000).for_each(|_| writer.add(ProcessStream::Stderr, ""));
         assert_eq!(log.output().lines.len(), 1 << 10);
         let none = Arc::new(ProcessLog::new(0));
-        ProcessLog::process(&none).add(ProcessStream::Stderr, "");
+        ProcessLog::process(&none, None).add(ProcessStream::Stderr, "");
         assert_eq!(none.output().lines.len(), 0);
     }
 
     #[tokio::test]
     async fn last_lines_are_those_of_one_process() {
         let log = Arc::new(ProcessLog::new(1 << 20));
-        let (one, two) = (ProcessLog::process(&log), ProcessLog::process(&log));
+        let (one, two) = (ProcessLog::process(&log, None), ProcessLog::process(&log, None));
         (0..9).for_each(|n| one.add(ProcessStream::Stderr, &n.to_string()));
         one.add(ProcessStream::Stdout, " ");
+        one.add(ProcessStream::Stdout, "banner");
         two.add(ProcessStream::Stderr, &"y".repeat(300));
         drop(one);
-        assert_eq!(log.last_of(1).await.as_deref(), Some("5 | 6 | 7 | 8"));
+        let last = log.last_of(1).await;
+        assert_eq!((last.stderr.join(" "), last.stdout.join(" ")), ("5 6 7 8".to_owned(), "banner".to_owned()));
         let waiting = log.last_of(2);
         let ending = async move { drop(two) };
         let (last, ()) = tokio::join!(waiting, ending);
-        assert_eq!(last.unwrap().chars().count(), 201);
-        assert_eq!(log.last_of(3).await, None);
+        assert_eq!(last.stderr[0].chars().count(), 201);
+        assert!(log.last_of(3).await.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn process_shows_what_it_wrote_last_until_it_ends() {
+        let log = Arc::new(ProcessLog::new(0));
+        let writer = ProcessLog::process(&log, None);
+        let started = log.last_written(1);
+        tokio::time::advance(Duration::from_secs(5)).await;
+        writer.add(ProcessStream::Stderr, "npm warn");
+        writer.add(ProcessStream::Stderr, " ");
+        writer.add(ProcessStream::Stdout, "banner");
+        writer.is_writing();
+        assert_eq!(log.last_line(1).as_deref(), Some("npm warn"));
+        let other = ProcessLog::process(&log, Some(7));
+        let running = || log.output().running.into_iter().map(|one| (one.process, one.id)).collect::<Vec<_>>();
+        assert_eq!(running(), [(1, None), (2, Some(7))]);
+        drop(other);
+        assert_eq!(running(), [(1, None)]);
+        assert_eq!(log.last_written(1), started.map(|started| started + Duration::from_secs(5)));
+        drop(writer);
+        assert_eq!((log.last_line(1), log.last_written(1)), (None, None));
     }
 }

@@ -20,6 +20,8 @@ pub struct BackendSettings {
     pub name: String,
     /// How it is reached.
     pub transport: TransportSettings,
+    /// The file with certificates of authorities, besides those that the system trusts, that its own may come from.
+    pub ca_file: Option<PathBuf>,
     /// How its processes are started.
     pub processes: ProcessPolicy,
     /// In which era it is spoken to.
@@ -51,6 +53,7 @@ impl BackendSettings {
         let Self {
             name,
             transport,
+            ca_file,
             processes,
             era,
             sessions,
@@ -63,6 +66,7 @@ impl BackendSettings {
         } = self;
         *name == other.name
             && *transport == other.transport
+            && *ca_file == other.ca_file
             && *processes == other.processes
             && *era == other.era
             && *sessions == other.sessions
@@ -180,9 +184,14 @@ pub enum SessionPolicy {
 /// Bounds on time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// A whole attempt to connect: start of the process, probe and handshake.
+    /// A request's wait for a connection that is being made.
     pub connect: Duration,
-    /// Waiting for the answer that tells the era; within `connect`.
+    /// An attempt to connect, with probe and handshake. Of a process, the time in which it writes nothing to standard
+    /// error: one that does is being installed, or reports why it takes so long.
+    pub start: Duration,
+    /// A whole attempt to start a process, however much it writes.
+    pub start_total: Duration,
+    /// Waiting for the answer that tells the era; within `start`.
     pub probe: Duration,
     /// A whole call, with waiting for a connection and a permit. Does not run while the
     /// server waits for an answer of the client.

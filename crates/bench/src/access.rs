@@ -1,5 +1,6 @@
 //! What clients need to be served: a token, or TLS.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
@@ -8,11 +9,13 @@ use std::time::{Duration, SystemTime};
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use memchr::memmem;
 use rcgen::{KeyPair, PKCS_ED25519, PublicKeyData as _};
 use serde_json::json;
-use tokio::io::AsyncWriteExt as _;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::CertificateDer;
@@ -25,6 +28,9 @@ pub(crate) const AUDIENCE: &str = "fanlight-bench";
 /// How long the token is valid.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const KEY_ID: &str = "bench";
+/// How long the issuer waits for a request, and how long its head may be.
+const PATIENCE: Duration = Duration::from_secs(10);
+const LONGEST_HEAD: usize = 16 << 10;
 
 /// How a client gets access to a system.
 #[derive(Clone, Default)]
@@ -71,11 +77,23 @@ impl Issuer {
 /// Gives every request the same answer, one after the other.
 async fn serve(listener: TcpListener, answer: String) {
     while let Ok((mut connection, _)) = listener.accept().await {
-        // A head this small arrives at once; a client that has gone gets nothing.
-        let _ = connection.readable().await;
-        let _ = connection.try_read(&mut [0; 4096]);
-        let _ = connection.write_all(answer.as_bytes()).await;
+        // A client that has gone, or that sends no request, gets nothing.
+        if let Ok(Ok(())) = timeout(PATIENCE, request(&mut connection)).await {
+            let _ = connection.write_all(answer.as_bytes()).await;
+        }
     }
+}
+
+/// Reads a request without a body to its end: clients refuse an answer that arrives before they have asked, and a connection
+/// can be reported as readable before anything has arrived.
+async fn request(connection: &mut TcpStream) -> io::Result<()> {
+    let mut head = Vec::new();
+    while memmem::find(&head, b"\r\n\r\n").is_none() {
+        if head.len() > LONGEST_HEAD || connection.read_buf(&mut head).await? == 0 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+    }
+    Ok(())
 }
 
 fn token(key: &KeyPair) -> Result<String> {
@@ -109,4 +127,25 @@ fn trusting(certificate: &CertificateDer<'static>) -> std::result::Result<TlsCon
 
 fn other(error: impl std::fmt::Display) -> BenchError {
     BenchError::Other(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn issuer_answers_only_after_a_whole_request() {
+        let issuer = Issuer::start().await.unwrap();
+        let mut client = TcpStream::connect(issuer.address).await.unwrap();
+        let mut answer = Vec::new();
+        for part in [&b"GET /keys HTTP/1.1\r\n"[..], b"host: issuer\r\n", b"\r"] {
+            client.write_all(part).await.unwrap();
+            let early = timeout(Duration::from_millis(50), client.read_buf(&mut answer)).await;
+            assert!(early.is_err(), "answered {early:?} after {part:?}");
+        }
+        client.write_all(b"\n").await.unwrap();
+        client.read_to_end(&mut answer).await.unwrap();
+        let answer = String::from_utf8(answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains(KEY_ID), "{answer}");
+    }
 }

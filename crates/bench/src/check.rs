@@ -32,6 +32,10 @@ const TRACING_COST: f64 = 1.10;
 
 /// How many times more a call, or a list, takes with endpoints and changed tools than without: the goal.
 const REWRITING_COST: f64 = 1.03;
+/// How many times more instructions a call may take with a token than without. More than the goal for its time: valgrind has
+/// none of the processor's instructions for SHA-256, so the token's hash, by which it is remembered, is computed without them.
+const TOKEN_INSTRUCTIONS: f64 = 1.35;
+
 /// How much more such a ratio may be: so much it differs between machines and runs.
 const VARIATION: f64 = 0.01;
 
@@ -118,6 +122,7 @@ pub(crate) async fn run(args: &CheckArgs) -> Result<()> {
     if args.only_tracing {
         return Ok(());
     }
+    check_access(&bench).await?;
     let mut counted = BTreeMap::new();
     for setup in &SETUPS {
         counted.extend(count_all(&bench, setup).await?);
@@ -148,8 +153,8 @@ async fn check_tracing(bench: &Bench) -> Result<()> {
     Err(BenchError::Other(format!("tracing takes more than {:.0}%", (TRACING_COST - 1.0) * 100.0)))
 }
 
-/// Fails if tokens or TLS cost a call more than the goals allow. Signatures and handshakes are in both runs of a count, and
-/// so not in what it counts.
+/// Fails if tokens or TLS take more instructions of a call than is allowed. Signatures and handshakes are in both runs of a
+/// count, and so not in what it counts.
 async fn check_access(bench: &Bench) -> Result<()> {
     let mut counts = Vec::new();
     for kind in access::KINDS {
@@ -162,7 +167,7 @@ async fn check_access(bench: &Bench) -> Result<()> {
     };
     let mut over = Vec::new();
     for (what, ratio, most) in
-        [("a token", token / without, access::TOKEN_COST), ("TLS", tls / without, access::TLS_COST)]
+        [("a token", token / without, TOKEN_INSTRUCTIONS), ("TLS", tls / without, access::TLS_COST)]
     {
         println!("{what}: {:+.1}% instructions per call", (ratio - 1.0) * 100.0);
         if ratio > most {

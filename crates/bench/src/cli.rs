@@ -20,7 +20,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Measure, print the tables, and write everything to a JSON file
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Count instructions per call under valgrind, and fail if there are more than the budget allows
     Check(CheckArgs),
     /// Be a fake MCP server over HTTP
@@ -33,6 +33,9 @@ pub(crate) enum Command {
         /// Tools in its list
         #[arg(long, default_value_t = 50)]
         tools: usize,
+        /// Send legal messages that many gateways change
+        #[arg(long)]
+        unusual: bool,
     },
 }
 
@@ -77,6 +80,31 @@ pub(crate) struct RunArgs {
     /// The file for the results [default: bench-results.json in the target folder]
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) peers: PeersArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PeersArgs {
+    /// Compare with other gateways instead, which are installed from their registries into the target folder
+    #[arg(long, conflicts_with_all = ["only", "systems", "streams", "churn_seconds"])]
+    pub(crate) peers: bool,
+    /// Another gateway: a command for `sh` that serves MCP at http://127.0.0.1:{port}/mcp, in front of the server at {url}, or
+    /// of the server over stdio that {command} starts
+    #[arg(long, value_name = "NAME=COMMAND", requires = "peers")]
+    pub(crate) peer: Vec<String>,
+    /// Which of them [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', requires = "peers")]
+    pub(crate) only_peers: Vec<String>,
+    /// Idle sessions that each has to hold [default: 100]
+    #[arg(long, value_name = "N", requires = "peers")]
+    pub(crate) sessions: Option<usize>,
+    /// Calls a second of the fixed rate
+    #[arg(long, value_name = "N", default_value_t = 50.0, requires = "peers")]
+    pub(crate) rate: f64,
+    /// Write the page with the method and the tables to this file
+    #[arg(long, value_name = "FILE", requires = "peers")]
+    pub(crate) write: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

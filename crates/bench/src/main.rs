@@ -11,6 +11,7 @@ mod fake;
 mod goals;
 mod latency;
 mod load;
+mod peers;
 mod report;
 mod results;
 mod run;
@@ -28,7 +29,7 @@ use tokio::signal::unix::{SignalKind, signal};
 fn main() -> ExitCode {
     let command = Cli::parse().command;
     let done = match command {
-        Command::Echo { era, tools } => fake::stdio::serve(era, tools),
+        Command::Echo { era, tools, unusual } => fake::stdio::serve(era, tools, unusual),
         command => in_runtime(command),
     };
     match done {
@@ -47,6 +48,7 @@ fn in_runtime(command: Command) -> Result<()> {
         let work = async {
             match command {
                 Command::Serve(args) => fake::serve(&args).await,
+                Command::Run(args) if args.peers.peers => peers::run(&args).await,
                 Command::Run(args) => run::run(&args).await,
                 Command::Check(args) => check::run(&args).await,
                 Command::Echo { .. } => Ok(()),

@@ -36,6 +36,16 @@ impl Machine {
         }
     }
 
+    /// Its processors and its kernel.
+    pub(crate) fn described(&self) -> String {
+        format!("{} processors, {}; Linux {}", self.processors, self.processor, self.kernel)
+    }
+
+    /// What else was running: the load averages before and after.
+    pub(crate) fn other_load(&self) -> String {
+        format!("{} before, {} after", self.load_before, self.load_after)
+    }
+
     pub(crate) fn after_load(self) -> Self {
         Self { load_after: first_line("/proc/loadavg"), ..self }
     }
@@ -137,7 +147,7 @@ fn goals_table(results: &Results) -> Table {
 }
 
 /// Three significant digits.
-fn shown(value: Option<f64>) -> String {
+pub(crate) fn shown(value: Option<f64>) -> String {
     match value {
         None => "-".to_owned(),
         Some(value) if value.abs() >= 100.0 => format!("{value:.0}"),

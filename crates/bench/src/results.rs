@@ -50,6 +50,13 @@ impl Results {
         median(&all)
     }
 
+    /// The least, the median and the greatest over the rounds of one value; `None` if it was not measured.
+    pub(crate) fn range(&self, scenario: &str, system: &str, value: &str) -> Option<[f64; 3]> {
+        let all = || self.of(scenario, system).filter_map(|sample| sample.values.get(value)).copied();
+        let (least, greatest) = (all().reduce(f64::min)?, all().reduce(f64::max)?);
+        Some([least, self.median(scenario, system, value)?, greatest])
+    }
+
     /// The medians, in the order of measurement.
     pub(crate) fn medians(&self) -> Vec<Median> {
         let mut medians: Vec<Median> = Vec::new();
@@ -83,6 +90,8 @@ mod tests {
         assert_eq!(results.median("calls", "a", "cpu"), Some(3.0));
         assert_eq!(results.median("calls", "b", "cpu"), Some(30.0));
         assert_eq!(results.median("calls", "b", "rss"), None);
+        assert_eq!(results.range("calls", "a", "cpu"), Some([1.0, 3.0, 5.0]));
+        assert_eq!(results.range("calls", "b", "rss"), None);
         let medians = results.medians();
         assert_eq!(medians.len(), 2);
         assert_eq!((medians[0].rounds, medians[0].values.len()), (3, 2));

@@ -70,7 +70,7 @@ fn plan(args: &RunArgs) -> Plan {
 }
 
 /// Keeps this process on the processor for load, if there are two.
-fn cores(args: &RunArgs, results: &mut Results) -> Result<(Cores, Cores)> {
+pub(crate) fn cores(args: &RunArgs, results: &mut Results) -> Result<(Cores, Cores)> {
     let there = processors();
     let (gateway, load) = (args.gateway_core, args.load_core);
     if gateway == load || !there.contains(&gateway) || !there.contains(&load) {

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::meta::LogLevel;
-use fanlight_protocol::{Json, Method};
+use fanlight_protocol::{Json, Method, RpcError, code};
 use fanlight_telemetry::Parent;
 
 use crate::caller::{Caller, SessionKey};
@@ -60,6 +61,15 @@ pub enum TaskDialect {
     Requested,
     /// The server decides (extension `io.modelcontextprotocol/tasks`).
     Extension,
+}
+
+/// The answer to a request that an operator has cancelled.
+#[must_use]
+pub fn cancelled_by_operator() -> RpcError {
+    let mut data = ObjectBuilder::new();
+    data.member("mayHaveRun", &Json::literal("true"));
+    let message = "an operator of this gateway has cancelled the request; it may have been carried out";
+    RpcError::new(code::CANCELLED_BY_OPERATOR, message).with_data(data.finish())
 }
 
 impl CallContext {

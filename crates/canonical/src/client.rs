@@ -1,7 +1,8 @@
 //! What the core asks of a backend.
 
 use std::pin::Pin;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Notification, Response};
@@ -82,7 +83,7 @@ pub trait BackendClient: Send + Sync + 'static {
 /// The state of a backend.
 #[derive(Clone, Debug)]
 pub struct BackendStatus {
-    /// Whether the first attempt to connect has ended, well or badly.
+    /// Whether the first attempt to connect has ended, well or badly, or takes longer than requests wait for it.
     pub attempted: bool,
     /// Whether requests can be sent at once.
     pub state: BackendState,
@@ -92,6 +93,21 @@ pub struct BackendStatus {
     pub revision: Option<&'static str>,
     /// `stdio`, `http`, or `sse` for the deprecated HTTP+SSE transport.
     pub transport: &'static str,
+    /// The attempt to connect that is being made.
+    pub starting: Option<Starting>,
+    /// Why the last attempt to connect failed, until one succeeds.
+    pub failure: Option<BackendError>,
+}
+
+/// An attempt to connect to a server, or to start its process, that is being made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Starting {
+    /// When it began.
+    pub since: SystemTime,
+    /// How long it has taken so far.
+    pub elapsed: Duration,
+    /// What the process wrote last to standard error.
+    pub last_line: Option<Arc<str>>,
 }
 
 /// Whether requests can be sent at once.

@@ -15,6 +15,8 @@ use std::time::Duration;
 
 use fanlight_telemetry::ErrorType;
 
+use crate::failure::FailureDetails;
+
 /// Why there is no answer from a backend. Cheap to clone; says nothing secret: no header values,
 /// no environment, no command line, and URLs only as scheme, host and port.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,12 +28,20 @@ pub enum BackendError {
         reason: String,
     },
     /// The server was reached, but no connection to it could be made: it failed the handshake.
-    #[error("cannot be connected to: it {cause}{}", shown(.output.as_deref()))]
+    #[error("{}{}", not_connected(.cause), shown(.details.as_deref()))]
     NotConnected {
         /// What it did instead.
         cause: Arc<BackendError>,
-        /// What its process wrote last.
-        output: Option<Arc<str>>,
+        /// What else is known of it.
+        details: Option<Arc<FailureDetails>>,
+    },
+    /// The server is being started for the first time.
+    #[error("is starting for {} s{}", .elapsed.as_secs(), .last_line.as_deref().map(|line| format!(": {line}")).unwrap_or_default())]
+    Starting {
+        /// How long it has taken so far.
+        elapsed: Duration,
+        /// What its process wrote last to standard error.
+        last_line: Option<Arc<str>>,
     },
     /// The server wants credentials that it was not given.
     #[error("refuses the credentials it was given (HTTP {status})")]
@@ -100,6 +110,12 @@ pub enum BackendError {
         /// The time that it asks for.
         pause: Duration,
     },
+    /// The server has begun what was requested, as a task, and its end cannot be found out.
+    #[error("has begun it, and cannot be asked how it ended: it {cause}")]
+    Unfinished {
+        /// Why not.
+        cause: Arc<BackendError>,
+    },
     /// The server speaks none of Fanlight's revisions.
     #[error("speaks no revision that Fanlight speaks: {offered}")]
     NoCommonRevision {
@@ -114,9 +130,16 @@ pub enum BackendError {
     ShuttingDown,
 }
 
-/// The end of an error's text.
-fn shown(output: Option<&str>) -> String {
-    output.map(|output| format!("; it wrote last: {output}")).unwrap_or_default()
+/// The text of a failure to connect, without details.
+fn not_connected(cause: &BackendError) -> String {
+    match cause {
+        BackendError::Unreachable { .. } => cause.to_string(),
+        cause => format!("cannot be connected to: it {}", cause.what()),
+    }
+}
+
+fn shown(details: Option<&FailureDetails>) -> String {
+    details.map(ToString::to_string).unwrap_or_default()
 }
 
 /// What to do about a status that has one usual reason.
@@ -136,6 +159,8 @@ pub enum Outcome {
     Ok,
     /// It took too long.
     Timeout,
+    /// It is being started for the first time.
+    Starting,
     /// It wants other credentials.
     Unauthorized,
     /// It cannot be reached.
@@ -151,6 +176,7 @@ impl Outcome {
         match self {
             Self::Ok => "ok",
             Self::Timeout => "timeout",
+            Self::Starting => "starting",
             Self::Unauthorized => "unauthorized",
             Self::Unreachable => "unreachable",
             Self::Error => "error",
@@ -168,17 +194,53 @@ impl BackendError {
     /// The same failure, of an attempt to connect: no request was sent.
     #[must_use]
     pub fn while_connecting(self) -> Self {
-        if self.may_have_run() { Self::NotConnected { cause: Arc::new(self), output: None } } else { self }
+        if self.may_have_run() { Self::NotConnected { cause: Arc::new(self), details: None } } else { self }
     }
 
-    /// The same failure to connect, for operators with what the process wrote last.
+    /// The same failure, of a request about a task that had begun before: what had been requested may have run.
     #[must_use]
-    pub fn with_output(self, output: Option<Arc<str>>) -> Self {
+    pub fn after_it_began(self) -> Self {
+        if self.may_have_run() { self } else { Self::Unfinished { cause: Arc::new(self) } }
+    }
+
+    /// The same failure to connect with what else is known of it.
+    #[must_use]
+    pub fn with_details(self, details: FailureDetails) -> Self {
         match self {
-            error if output.is_none() => error,
-            Self::Unreachable { reason } => Self::Unreachable { reason: reason + &shown(output.as_deref()) },
-            Self::NotConnected { cause, .. } => Self::NotConnected { cause, output },
-            error => Self::NotConnected { cause: Arc::new(error), output },
+            error if details.is_empty() => error,
+            Self::NotConnected { cause, details: before } => {
+                let details = before.as_deref().map_or(details.clone(), |before| details.after(before));
+                Self::NotConnected { cause, details: Some(Arc::new(details)) }
+            }
+            error => Self::NotConnected { cause: Arc::new(error), details: Some(Arc::new(details)) },
+        }
+    }
+
+    /// What else is known of a failure to connect.
+    #[must_use]
+    pub fn details(&self) -> Option<&FailureDetails> {
+        match self {
+            Self::NotConnected { details, .. } => details.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// What happened, for operators, without the details.
+    #[must_use]
+    pub fn what(&self) -> String {
+        match self {
+            Self::NotConnected { cause, .. } => not_connected(cause),
+            other => other.to_string(),
+        }
+    }
+
+    /// Whether nothing could be sent, since there was no connection or no process.
+    #[must_use]
+    pub fn is_unreachable(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => true,
+            Self::NotConnected { cause, .. } => cause.is_unreachable(),
+            _ => false,
         }
     }
 
@@ -193,7 +255,7 @@ impl BackendError {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Overloaded { pause, .. } => Some(*pause),
-            Self::NotConnected { cause, .. } => cause.retry_after(),
+            Self::NotConnected { cause, .. } | Self::Unfinished { cause } => cause.retry_after(),
             _ => None,
         }
     }
@@ -204,6 +266,7 @@ impl BackendError {
         match self {
             Self::Unreachable { .. }
             | Self::NotConnected { .. }
+            | Self::Starting { .. }
             | Self::Unauthorized { .. }
             | Self::Busy { .. }
             | Self::TooManySessions { .. }
@@ -211,6 +274,7 @@ impl BackendError {
             | Self::ShuttingDown => false,
             Self::Timeout { sent, .. } => *sent,
             Self::Exited { .. }
+            | Self::Unfinished { .. }
             | Self::GivenUp { .. }
             | Self::ClosedEarly
             | Self::Interrupted
@@ -225,8 +289,9 @@ impl BackendError {
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         match self {
-            Self::NotConnected { cause, .. } => cause.outcome(),
+            Self::NotConnected { cause, .. } | Self::Unfinished { cause } => cause.outcome(),
             Self::Timeout { .. } => Outcome::Timeout,
+            Self::Starting { .. } => Outcome::Starting,
             Self::Unauthorized { .. } => Outcome::Unauthorized,
             Self::Unreachable { .. }
             | Self::Exited { .. }
@@ -249,11 +314,11 @@ impl BackendError {
     pub fn error_type(&self) -> ErrorType {
         match self {
             Self::Unreachable { .. } => ErrorType::ConnectFailed,
-            Self::NotConnected { cause, .. } => cause.error_type(),
+            Self::NotConnected { cause, .. } | Self::Unfinished { cause } => cause.error_type(),
             Self::Unauthorized { status } | Self::Status { status } | Self::Overloaded { status, .. } => {
                 ErrorType::HttpStatus(*status)
             }
-            Self::Timeout { .. } => ErrorType::Timeout,
+            Self::Timeout { .. } | Self::Starting { .. } => ErrorType::Timeout,
             Self::Busy { .. } | Self::TooManySessions { .. } => ErrorType::Overloaded,
             Self::Exited { .. } | Self::GivenUp { .. } => ErrorType::BackendExited,
             Self::ClosedEarly => ErrorType::ConnectionClosed,
@@ -273,11 +338,24 @@ impl fmt::Display for ForClients<'_> {
         use BackendError as E;
         match self.0 {
             E::Unreachable { .. } => f.write_str("cannot be reached"),
-            E::NotConnected { cause, .. } => match &**cause {
-                // Until the handshake is over, its words are for the operator.
-                E::Malformed { .. } => f.write_str("cannot be connected to: it sent no valid answer"),
-                cause => write!(f, "cannot be connected to: it {}", cause.for_clients()),
-            },
+            E::NotConnected { cause, details } => {
+                match &**cause {
+                    // Until the handshake is over, its words are for the operator.
+                    E::Malformed { .. } => f.write_str("cannot be connected to: it sent no valid answer"),
+                    E::Unreachable { .. } => write!(f, "{}", cause.for_clients()),
+                    cause => write!(f, "cannot be connected to: it {}", cause.for_clients()),
+                }?;
+                match details.as_ref().and_then(|details| details.remedy.as_ref()) {
+                    Some(remedy) => write!(f, ": {}", remedy.kind.for_clients()),
+                    None => Ok(()),
+                }
+            }
+            E::Unfinished { cause } => {
+                write!(f, "has begun it, and cannot be asked how it ended: it {}", cause.for_clients())
+            }
+            E::Starting { elapsed, .. } => {
+                write!(f, "is still starting, for {} s now (a first start may have to install it)", elapsed.as_secs())
+            }
             E::NoCommonRevision { .. } => f.write_str("speaks no revision that Fanlight speaks"),
             error @ (E::Unauthorized { .. }
             | E::Timeout { .. }
@@ -299,6 +377,7 @@ impl fmt::Display for ForClients<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure::RemedyKind;
 
     #[test]
     fn failure_to_connect_is_no_failure_of_a_request() {
@@ -318,15 +397,50 @@ mod tests {
     }
 
     #[test]
+    fn failure_after_a_task_began_may_have_run() {
+        let unreachable = BackendError::Unreachable { reason: "10.1.2.3".into() };
+        let error = unreachable.after_it_began();
+        assert!(error.may_have_run() && !error.for_clients().to_string().contains("10.1.2.3"), "{error}");
+        assert_eq!(error.outcome(), Outcome::Unreachable);
+        assert_eq!(BackendError::ClosedEarly.after_it_began(), BackendError::ClosedEarly);
+    }
+
+    #[test]
+    fn details_keep_the_remedy_that_was_found_first() {
+        let error = BackendError::Unreachable { reason: "r".into() }
+            .with_details(FailureDetails::of_remedy(RemedyKind::Program, "install it"))
+            .with_details(FailureDetails {
+                stderr: vec!["a".into(), "b".into()],
+                stdout: vec!["c".into()],
+                ..FailureDetails::of_remedy(RemedyKind::Time, "wait")
+            });
+        assert_eq!(error.what(), "cannot be reached: r");
+        let text = "cannot be reached: r; it wrote last: a | b; it wrote to standard output, which is for messages \
+                    alone: c; install it";
+        assert_eq!(error.to_string(), text);
+        assert!(error.is_unreachable() && !error.may_have_run());
+        assert_eq!((error.outcome(), error.error_type()), (Outcome::Unreachable, ErrorType::ConnectFailed));
+        let shown =
+            "cannot be reached: what it needs is not installed on the gateway's machine; ask the gateway's operator";
+        assert_eq!(error.for_clients().to_string(), shown);
+    }
+
+    #[test]
     fn clients_are_not_shown_what_is_for_operators() {
         let said = "10.1.2.3:4567 db.internal /srv/secret --token=x certificate";
+        let details = || FailureDetails { stderr: vec![said.into()], ..FailureDetails::default() };
         for error in [
             BackendError::Unreachable { reason: said.into() },
             BackendError::Malformed { reason: said.into() }.while_connecting(),
             BackendError::NoCommonRevision { offered: said.into() },
-            BackendError::Unreachable { reason: "r".into() }.with_output(Some(said.into())),
-            BackendError::Timeout { after: Duration::ZERO, sent: false }.with_output(Some(said.into())),
-            BackendError::Exited { status: None }.while_connecting().with_output(Some(said.into())),
+            BackendError::Unreachable { reason: "r".into() }.with_details(details()),
+            BackendError::Timeout { after: Duration::ZERO, sent: false }.with_details(details()),
+            BackendError::Exited { status: None }.while_connecting().with_details(details()),
+            BackendError::Unreachable { reason: "r".into() }
+                .with_details(FailureDetails { stdout: vec![said.into()], ..FailureDetails::default() }),
+            BackendError::Unauthorized { status: 401 }
+                .with_details(FailureDetails::of_remedy(RemedyKind::Credentials, said)),
+            BackendError::Starting { elapsed: Duration::ZERO, last_line: Some(said.into()) },
         ] {
             assert!(!error.may_have_run(), "{error}");
             assert!(error.to_string().contains(said), "the operator is not shown it: {error}");

@@ -10,6 +10,22 @@ pub struct ProcessOutput {
     pub lines: Vec<ProcessLine>,
     /// Earlier lines that are not kept any more.
     pub dropped: u64,
+    /// When the log began; `None` if there is none. One that began at another time is another log, of a backend that was
+    /// started anew.
+    pub began: Option<SystemTime>,
+    /// The processes that run, the oldest first.
+    pub running: Vec<RunningProcess>,
+}
+
+/// A process of a backend that has not ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunningProcess {
+    /// Its number in the log.
+    pub process: u64,
+    /// Its id in the system. On Linux, that of the guard that has started it and ends with it.
+    pub id: Option<u32>,
+    /// When it was started.
+    pub since: SystemTime,
 }
 
 /// One line that a process has written.

@@ -1,6 +1,6 @@
 //! Fanlight's configuration file: reading, checking, schema, reference.
 //!
-//! A file is JSON or YAML; the `mcp.json` of a desktop client is one without changes. [`load`] yields a complete [`Config`] or
+//! A file is JSON or YAML, or the file of a client as it is ([`fanlight_client_files`]). [`load`] yields a complete [`Config`] or
 //! every problem of the file at once, each with its position, an excerpt and a hint.
 //!
 //! Each option is defined once, with the struct that holds it, in `model`: key, type, default, range, description,
@@ -14,6 +14,7 @@
 //! that its caller passes.
 
 mod definition;
+mod env_file;
 mod files;
 mod keys;
 mod model;
@@ -23,11 +24,16 @@ mod read;
 mod report;
 mod syntax;
 mod units;
+mod variables;
 
 use std::path::{Path, PathBuf};
 
+use files::First;
+
+pub use fanlight_client_files::Input;
+pub use fanlight_document::Position;
 pub use fanlight_settings::{ListenAddress, Secret, Transport};
-pub use files::{ConfigFile, fingerprint, load_all};
+pub use files::{ConfigFile, fingerprint, load_admin, load_all, load_all_in};
 pub use keys::{Key, Keys, key_file, load_keys, parse_keys, parse_moment, with_key, without_keys, written_moment};
 pub use model::Config;
 pub use model::auth::methods::{CertificateName, Certificates, KeyFile, Proxy, Socket};
@@ -47,8 +53,10 @@ pub use model::tools::{EntryFilter, ToolFilter, matches as matches_name};
 pub use output::reference::reference;
 pub use output::sample::sample;
 pub use output::schema::schema;
+pub use report::harmless::may_be_secret;
 pub use report::problem::{ConfigErrors, Problem, Severity};
-pub use syntax::source::Position;
+pub use units::parse_duration;
+pub use variables::Environment;
 
 /// Size of the largest config file, in bytes. No option: it holds before options are known.
 pub const MAX_FILE_SIZE: usize = 1 << 20;
@@ -78,6 +86,12 @@ pub fn load(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<Loaded,
     load_all(&[path.to_owned()], env)
 }
 
+/// Whether a server has an option or another key of this name.
+#[must_use]
+pub fn is_server_option(key: &str) -> bool {
+    <Server as option::Options>::SECTION.find(key).is_some()
+}
+
 /// Checks the text of a config file, without those that it includes. `origin` is its name in messages; its extension tells
 /// YAML from JSON, and a relative `cwd` is relative to its folder. `env` looks up the variables that the text names.
 ///
@@ -85,5 +99,6 @@ pub fn load(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<Loaded,
 ///
 /// Every error of the text.
 pub fn parse(text: &str, origin: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, ConfigErrors> {
-    files::parse_first(text, origin, env, false, &mut ())
+    let environment = Environment { variable: env, ask: &|_| None };
+    files::parse_first(text, origin, environment, First { has_further: false, reads_files: false }, &mut ())
 }

@@ -23,7 +23,8 @@ const SIZE_UNITS: &[(&str, u64)] = &[
 /// `500ms`, `30s`, `1m30s`, `1.5h`, or plain seconds. `None` for anything else and for more than `u64` seconds.
 ///
 /// Our own and not humantime: that takes spaces and words, and no fractions or plain numbers.
-pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
+#[must_use]
+pub fn parse_duration(text: &str) -> Option<Duration> {
     if let Some((seconds, "")) = split_amount(text) {
         return Duration::try_from_secs_f64(seconds).ok();
     }

@@ -102,6 +102,10 @@ impl Operations for Control {
         self.state().endpoint()
     }
 
+    fn connect(&self) -> Json {
+        parsed(self.state().target().to_json().to_string())
+    }
+
     fn reload(&self) -> BoxFuture<'_, Result<Reloaded, OperationError>> {
         Box::pin(async {
             let outcome = self.reload(Trigger::Api).await.ok_or(OperationError::Ending)?;
@@ -144,6 +148,9 @@ pub(crate) fn settings(config: &Config, address: Option<&ListenAddress>) -> Admi
         allowed_hosts: config.allowed_hosts.clone(),
         max_connections: config.limits.admin_connections,
         max_followers: config.limits.admin_followers,
+        max_calls: config.limits.admin_calls,
+        max_input_rounds: config.limits.input_rounds,
+        answer_timeout: config.timeouts.client_answer,
         max_body: config.limits.request_body,
         max_header: config.limits.header,
         nesting: config.limits.nesting,

@@ -14,13 +14,13 @@ use fanlight_auth::{
 use fanlight_config::{Auth, Config, Key, Proxy};
 use http::HeaderName;
 
+use crate::configuration;
 use crate::failure::Failure;
 use crate::reload::Unusable;
-use crate::wiring;
 
 /// What tells clients apart at the start.
 pub(crate) fn authenticator(config: &Config) -> Result<Arc<Authenticator>, Failure> {
-    let settings = settings(config).map_err(|unusable| wiring::failure(&unusable))?;
+    let settings = settings(config).map_err(|unusable| configuration::failure(&unusable))?;
     Ok(Arc::new(Authenticator::new(settings.as_ref())))
 }
 

@@ -8,14 +8,15 @@ use fanlight_config::ListenAddress;
 use fanlight_gateway::Gateway;
 
 use crate::endpoints;
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
+use crate::observe::TraceFilters;
 
 /// A transparent, aggregating MCP proxy: one endpoint in front of several MCP servers.
 ///
-/// Without a command it serves over HTTP. Without --config it reads fanlight.yaml or mcp.json in this
-/// folder; if there is neither, it runs a demo with two small servers of its own.
+/// Without a command it serves over HTTP. Without --config it reads fanlight.yaml, mcp.json, .mcp.json or
+/// .cursor/mcp.json in this folder; if there is none of them, it runs a demo with two small servers of its own.
 #[derive(Debug, Parser)]
-#[command(name = "fanlight", version, disable_help_subcommand = true)]
+#[command(name = "fanlight", version, after_help = failure::STATUSES, max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
@@ -33,14 +34,12 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Serve over standard input and output, as one server of a desktop client
     Stdio(StdioArgs),
-    /// Check the files of the configuration, without connecting anywhere
-    Validate {
-        /// Do not mind variables that are not set, as in a pipeline that does not have the secrets
-        #[arg(long)]
-        allow_missing_env: bool,
-    },
-    /// Check the configuration, connect to every backend, and report what was found
-    Check,
+    /// Serve the demo over HTTP, two small built-in servers, even if the folder has a configuration
+    Demo(RunArgs),
+    /// Check the configuration files without connecting to any server
+    Validate(ValidateArgs),
+    /// Check the configuration, connect to every server and report the results; or check one server without a configuration
+    Check(CheckArgs),
     /// Show the merged catalogue
     List {
         /// What to list; everything if left out
@@ -55,8 +54,13 @@ pub(crate) enum Command {
     Call(CallArgs),
     /// Make the same call directly and through the gateway, and compare the results byte by byte
     Diff(CallArgs),
-    /// Make a call with a known `traceparent` and show hop by hop whether it was carried
+    /// Make a call with a known `traceparent` and show, hop by hop, whether it arrived
     TraceTest(TraceTestArgs),
+    /// Write the entry for this gateway into the file of a client, such as cursor or claude-code; without a client, show those
+    /// of this machine
+    Connect(ConnectArgs),
+    /// Import the servers of the clients on this machine into a configuration of Fanlight
+    Import(ImportArgs),
     /// Make, list and revoke keys of clients, in the file that `auth.keys` names
     Keys {
         #[command(subcommand)]
@@ -66,21 +70,125 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// Show the last traces of a running gateway, or one of them as a waterfall
     Traces(TracesArgs),
-    /// Have a running gateway read its configuration again; exit status 1 if it cannot be used
-    Reload(AdminArgs),
+    /// Show what the servers of a running gateway write to their standard error
+    Logs(LogsArgs),
+    /// Make a running gateway reload its configuration; exit status 1 if it has errors
+    Reload(ReloadRequestArgs),
     /// Switch a server of a running gateway on, until the gateway restarts
     Enable(ServerArgs),
     /// Switch a server of a running gateway off, until the gateway restarts
     Disable(ServerArgs),
-    /// Start a server of a running gateway anew
+    /// Restart a server of a running gateway
     Restart(ServerArgs),
     /// End the session of a client of a running gateway
     EndSession(SessionArgs),
     /// Print the JSON Schema of the configuration file
     Schema,
+    /// Print the completions of a shell, such as `source <(fanlight completions bash)`
+    Completions { shell: clap_complete::Shell },
+    /// Print the manual page, or write the pages of all commands into a folder
+    Man {
+        /// The folder; created if it does not exist
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+    },
     /// Run one of the two servers of the demo
     #[command(hide = true)]
     DemoServer { era: DemoEra },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// The URL of one server to check without a configuration. Write a command after `--` instead
+    pub(crate) url: Option<String>,
+    /// A header for the server at that URL, such as 'Authorization: Bearer …'
+    #[arg(long, value_name = "HEADER", requires = "url")]
+    pub(crate) header: Vec<String>,
+    /// Write the report about this one server as an HTML page that can be shared
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The command of one server to check without a configuration, such as `-- node server.js`
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "url")]
+    pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ValidateArgs {
+    /// Accept variables that are not set, for example in a pipeline without the secrets
+    #[arg(long)]
+    pub(crate) allow_missing_env: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConnectArgs {
+    /// The client, such as cursor, claude-code, vscode or codex
+    pub(crate) client: Option<String>,
+    /// Remove the entry again; the file gets its previous bytes if nothing else in it was changed
+    #[arg(long, requires = "client")]
+    pub(crate) undo: bool,
+    /// Print the entry and change no file
+    #[arg(long, requires = "client", conflicts_with = "undo")]
+    pub(crate) print: bool,
+    /// Write into the file of the project in this folder instead of that of the user
+    #[arg(long, conflicts_with = "file")]
+    pub(crate) project: bool,
+    /// The client's file [default: the client's usual file]
+    #[arg(long, value_name = "PATH", requires = "client")]
+    pub(crate) file: Option<PathBuf>,
+    /// The URL that the client uses [default: `publicUrl`, else the address of `listen`]
+    #[arg(long, value_name = "URL", conflicts_with = "stdio")]
+    pub(crate) url: Option<String>,
+    /// Let the client start its own gateway: `fanlight stdio` with this configuration
+    #[arg(long)]
+    pub(crate) stdio: bool,
+    /// Write the token in FANLIGHT_TOKEN into the file, instead of a reference to that variable
+    #[arg(long)]
+    pub(crate) write_token: bool,
+    /// The name of the entry
+    #[arg(long, value_name = "NAME", default_value = crate::connect::NAME)]
+    pub(crate) name: String,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// A file or client to import servers from; can be repeated. A file may be that of a client, a server.json of the MCP
+    /// registry, or an .mcpb bundle [default: all clients on this machine, and of the project in this folder]
+    #[arg(long, value_name = "FILE|CLIENT")]
+    pub(crate) from: Vec<String>,
+    /// The file to write, or - for standard output
+    #[arg(long, short, value_name = "PATH", default_value = "fanlight.yaml")]
+    pub(crate) output: PathBuf,
+    /// Show what would be imported and write nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Replace existing files
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// What to do with secrets that are written out in the files [default: env-file]
+    #[arg(long, value_enum)]
+    pub(crate) secrets: Option<Secrets>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Secrets {
+    /// They are moved into a file of variables beside the configuration, such as fanlight.env, which only its owner can read
+    EnvFile,
+    /// They are left out: the configuration names variables, which you set
+    Variables,
+    /// They stay as they are, in the configuration
+    Keep,
 }
 
 #[derive(Debug, Subcommand)]
@@ -95,13 +203,16 @@ pub(crate) enum KeysCommand {
         #[command(flatten)]
         file: KeyFileArgs,
     },
-    /// Remove the keys of a name; a running gateway ends what their clients have open
+    /// Remove the keys of a name; a running gateway ends their clients' streams and calls
     Revoke {
         /// The name of the keys
         name: String,
-        /// Only those whose digest begins so, as after a renewal
+        /// Only keys whose digest begins with these digits, for example after a renewal
         #[arg(long, value_name = "DIGITS")]
         sha256: Option<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
         #[command(flatten)]
         file: KeyFileArgs,
     },
@@ -120,12 +231,15 @@ pub(crate) struct NewKeyArgs {
     /// When the key expires: after a time such as 90d or 12h, on a day in UTC such as 2027-01-31, or never
     #[arg(long, value_name = "WHEN")]
     pub(crate) expires: Option<String>,
-    /// Paths of the endpoints that it is for, such as /mcp/readers [default: all]
+    /// Paths of the endpoints that it is limited to, such as /mcp/readers [default: all]
     #[arg(long, value_name = "PATH,…", value_delimiter = ',')]
     pub(crate) endpoints: Vec<String>,
     /// Print the entry on standard error and change no file
     #[arg(long, conflicts_with = "file")]
     pub(crate) print: bool,
+    /// Print the key and its entry as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) file: KeyFileArgs,
 }
@@ -140,10 +254,11 @@ pub(crate) struct KeyFileArgs {
 
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RunArgs {
-    /// Address to listen on, or unix:PATH [default: 127.0.0.1:8080]
+    /// Address to listen on, such as 0.0.0.0:8080 for all addresses, a port of this machine alone, such as 8080, :8080 or
+    /// localhost:8080, or unix:PATH [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<ListenAddress>,
-    /// Address for operators (/ui, /api, /metrics, /healthz, /readyz), or `off` [default: 127.0.0.1:8081]
+    /// Address for operators (/ui, /api, /metrics, /healthz, /readyz), as for --listen, or `off` [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR")]
     pub(crate) admin: Option<Admin>,
     #[command(flatten)]
@@ -186,10 +301,13 @@ pub(crate) struct TraceArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CommonArgs {
-    /// The configuration: fanlight.yaml, or an mcp.json of a desktop client. More than once: the first file has the
-    /// options, all have servers
+    /// The configuration: fanlight.yaml, or an mcp.json of a desktop client. Can be repeated: the first file has the
+    /// options, all of them have servers
     #[arg(long, short, value_name = "FILE", global = true)]
     pub(crate) config: Vec<PathBuf>,
+    /// Use the demo instead of a configuration
+    #[arg(long, global = true)]
+    pub(crate) demo: bool,
     /// Filter of the log on standard error, as in RUST_LOG: `info`, `fanlight_backend=debug`, …
     #[arg(long, value_name = "FILTER", global = true)]
     pub(crate) log: Option<String>,
@@ -205,6 +323,9 @@ pub(crate) struct CallArgs {
     /// Its arguments, a JSON object
     #[arg(default_value = "{}")]
     pub(crate) arguments: String,
+    /// Print JSON, also on a terminal
+    #[arg(long)]
+    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) endpoint: EndpointArgs,
 }
@@ -231,9 +352,28 @@ impl EndpointArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct AdminArgs {
-    /// The admin listener of the running gateway; its token comes from FANLIGHT_ADMIN_TOKEN
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8081")]
-    pub(crate) admin: String,
+    /// The admin listener of the running gateway: a URL, an address or port such as 8081, or unix:PATH. Its token comes from
+    /// FANLIGHT_ADMIN_TOKEN, else from the configuration [default: `admin.listen` of the configuration]
+    #[arg(long, value_name = "URL")]
+    pub(crate) admin: Option<String>,
+    /// The file with the certificate to show to it, in PEM form, where it asks for one (`clientAuth`)
+    #[arg(long, value_name = "PATH", requires = "admin_key")]
+    pub(crate) admin_cert: Option<PathBuf>,
+    /// The file with the private key of that certificate, in PEM form, not encrypted
+    #[arg(long, value_name = "PATH", requires = "admin_cert")]
+    pub(crate) admin_key: Option<PathBuf>,
+    /// The file with the authorities, in PEM form, that its own certificate may come from, besides those of this machine
+    #[arg(long, value_name = "PATH")]
+    pub(crate) admin_ca: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReloadRequestArgs {
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+    /// Print the API's JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -242,6 +382,9 @@ pub(crate) struct ServerArgs {
     pub(crate) server: String,
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -250,6 +393,9 @@ pub(crate) struct SessionArgs {
     pub(crate) digest: String,
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -262,23 +408,30 @@ pub(crate) struct StatusArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct LogsArgs {
+    /// The server, by its name in the configuration [default: all]
+    pub(crate) server: Option<String>,
+    /// Keep printing new lines
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    /// How many of the last lines to print first
+    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 100)]
+    pub(crate) lines: usize,
+    /// Print the API's JSON, one line each
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct TracesArgs {
     /// The trace to show: its id, the beginning of its id, or a `traceparent`
     pub(crate) trace_id: Option<String>,
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
-    /// Only traces that went to this backend
-    #[arg(long, value_name = "NAME", conflicts_with = "trace_id")]
-    pub(crate) backend: Option<String>,
-    /// Only traces that called this tool, by its own or its prefixed name
-    #[arg(long, value_name = "NAME", conflicts_with = "trace_id")]
-    pub(crate) tool: Option<String>,
-    /// Only traces with an error
-    #[arg(long, conflicts_with = "trace_id")]
-    pub(crate) error: bool,
-    /// Only traces with this text in their id, or in a name or attribute of a span
-    #[arg(long, value_name = "TEXT", conflicts_with = "trace_id")]
-    pub(crate) text: Option<String>,
+    #[command(flatten)]
+    pub(crate) filters: TraceFilters,
     /// Most traces to show
     #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=500))]
     pub(crate) limit: u16,
@@ -329,7 +482,8 @@ impl std::str::FromStr for Admin {
         match text {
             "off" => Ok(Self::Off),
             address => {
-                let wrong = "an address such as 127.0.0.1:8081, a Unix socket such as unix:/run/admin.sock, or `off`";
+                let wrong = "write an address such as 127.0.0.1:8081, a port of this machine such as 8081, a Unix socket such as \
+                             unix:/run/admin.sock, or `off`";
                 address.parse().map(Self::At).map_err(|_| wrong.into())
             }
         }

@@ -10,7 +10,16 @@ use crate::cli::DemoEra;
 use crate::failure::Failure;
 
 /// Replaces the path of the configuration file.
-pub(crate) const ORIGIN: &str = "(built-in demo)";
+const ORIGIN: &str = "(built-in demo)";
+
+/// What commands other than `run` say of it.
+pub(crate) const NOTICE: &str =
+    "without a configuration these are two small servers of Fanlight's own; --config FILE names yours";
+
+/// Whether this is the demo.
+pub(crate) fn is_demo(loaded: &Loaded) -> bool {
+    loaded.path.as_os_str() == ORIGIN
+}
 
 /// The configuration with the two servers.
 pub(crate) fn config() -> Result<Loaded, Failure> {

@@ -7,6 +7,7 @@ use fanlight_config::Config;
 use fanlight_gateway::{EndpointEntry, EndpointSettings, EntryFilter, Gateway};
 
 use crate::failure::Failure;
+use crate::suggestions::did_you_mean;
 
 /// The endpoints of a configuration.
 pub(crate) struct Endpoints {
@@ -46,7 +47,11 @@ impl Endpoints {
 pub(crate) fn find(gateway: &Gateway, path: &str) -> Result<Endpoint, Failure> {
     gateway.endpoint(path).ok_or_else(|| {
         let paths: Vec<_> = gateway.endpoints().into_iter().map(|(path, _)| path).collect();
-        Failure::usage(format!("no endpoint is at {path}; the configuration has {}", paths.join(", ")))
+        let meant = match did_you_mean(path, paths.iter().map(|path| &**path)) {
+            meant if meant.is_empty() => format!("; the configuration has {}", paths.join(", ")),
+            meant => meant,
+        };
+        Failure::usage(format!("no endpoint is at {path}{meant}"))
     })
 }
 

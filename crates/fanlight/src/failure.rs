@@ -2,6 +2,17 @@
 
 use std::process::ExitCode;
 
+/// What the exit status of every command says.
+pub(crate) const STATUSES: &str = "\
+Exit status:
+  0    done, and nothing is wrong
+  1    something outside failed, or what was checked has a problem: a server
+       cannot be used, a gateway is not ready, a call was answered with an
+       error, results differ
+  2    the command line or the configuration is wrong, or names what does not
+       exist
+  130  interrupted";
+
 /// A failed command: the message for the user and the exit status.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
@@ -31,6 +42,11 @@ impl Failure {
     /// Whether the requested thing does not exist.
     pub(crate) fn is_not_found(&self) -> bool {
         self.not_found
+    }
+
+    /// A signal ended the command.
+    pub(crate) fn ended_by_signal() -> Self {
+        Self { message: "interrupted".into(), status: 130, not_found: false }
     }
 
     /// A second signal stopped the process immediately: exit status 130, the convention of shells for SIGINT.

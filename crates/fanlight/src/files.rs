@@ -36,11 +36,17 @@ pub(crate) fn lower(limits: &mut Limits, files: Option<u64>) {
     limits.admin_connections = limits.admin_connections.min(rest / 4).max(1);
 }
 
-/// Lowers limits as [`lower`] does, and logs it.
+/// More connections than the clients of one gateway usually have: what is lowered to more than that is not worth a notice.
+const MANY: usize = 2048;
+
+/// Lowers limits as [`lower`] does, and logs it where it may matter: where the limit was configured, or is low.
 pub(crate) fn fit(limits: &mut Limits, files: Option<u64>) {
     let configured = limits.connections;
     lower(limits, files);
-    if limits.connections < configured {
+    let matters = configured != Limits::default().connections || limits.connections < MANY;
+    if limits.connections < configured && !matters {
+        debug!(files, connections = limits.connections, "limits.connections lowered to fit the limit of open files");
+    } else if limits.connections < configured {
         info!(
             files,
             connections = limits.connections,

@@ -1,8 +1,7 @@
 //! `fanlight keys`: makes, lists and revokes keys of clients, in the file that `auth.keys` names. A running gateway takes the
 //! changed file up by itself.
 
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write as _};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -13,18 +12,21 @@ use fanlight_config::{
 use serde_json::json;
 
 use crate::cli::{CommonArgs, KeyFileArgs, KeysCommand, NewKeyArgs};
+use crate::configuration;
 use crate::failure::Failure;
 use crate::inspect::{print_table, table};
-use crate::out::{self, complain, say};
+use crate::out::{self, complain, counted, say};
 use crate::reload::Unusable;
-use crate::wiring;
+use crate::replace;
 
 /// Runs one of the commands.
 pub(crate) fn keys(command: &KeysCommand, common: &CommonArgs) -> Result<(), Failure> {
     match command {
         KeysCommand::New(args) => new(args, common),
         KeysCommand::List { json, file } => list(&KeyFile::find(file, common)?, *json),
-        KeysCommand::Revoke { name, sha256, file } => revoke(&KeyFile::find(file, common)?, name, sha256.as_deref()),
+        KeysCommand::Revoke { name, sha256, json, file } => {
+            revoke(&KeyFile::find(file, common)?, name, sha256.as_deref(), *json)
+        }
     }
 }
 
@@ -55,9 +57,17 @@ fn new(args: &NewKeyArgs, common: &CommonArgs) -> Result<(), Failure> {
     // What a person has mistyped is found before the key exists.
     parse_keys(&format!("keys:\n{entry}"), Path::new("the new key"), usize::MAX)
         .map_err(|errors| Failure::usage(errors.render(false)))?;
+    let print = |about: &str| {
+        if args.json {
+            let entry = entry_json(&key, SystemTime::now());
+            out::json(&format!("{:#}", json!({ "key": secret.text(), "entry": entry })));
+        } else {
+            complain(about);
+            say!("{}", secret.text());
+        }
+    };
     let Some(file) = file else {
-        complain(&format!("keys:\n{entry}"));
-        say!("{}", secret.text());
+        print(&format!("keys:\n{entry}"));
         return Ok(());
     };
     file.change(|text| {
@@ -65,34 +75,22 @@ fn new(args: &NewKeyArgs, common: &CommonArgs) -> Result<(), Failure> {
             let shown = file.path.display();
             Failure::other(format!("{shown} is written in another form than a list with `-`: add this to it\n{entry}"))
         };
-        let text = with_key(text, &key).map_err(|errors| wiring::failure(&Unusable::Errors(errors)))?;
+        let text = with_key(text, &key).map_err(|errors| configuration::failure(&Unusable::Errors(errors)))?;
         text.ok_or_else(by_hand)
     })?;
-    complain(&format!(
+    print(&format!(
         "added to {}:\n{entry}the key, which is not kept and will not be shown again:\n",
         file.path.display()
     ));
-    say!("{}", secret.text());
     Ok(())
 }
 
 fn list(file: &KeyFile, as_json: bool) -> Result<(), Failure> {
-    let keys = load_keys(&file.path, file.most).map_err(|errors| wiring::failure(&Unusable::Errors(errors)))?.keys;
+    let keys =
+        load_keys(&file.path, file.most).map_err(|errors| configuration::failure(&Unusable::Errors(errors)))?.keys;
     let now = SystemTime::now();
-    let has_expired = |key: &Key| key.expires.is_some_and(|expires| expires <= now);
     if as_json {
-        let entry = |key: &Key| {
-            json!({
-                "name": key.name,
-                "sha256": key.digest(),
-                "groups": key.groups,
-                "scopes": key.scopes,
-                "endpoints": key.endpoints,
-                "expires": key.expires.map(written_moment),
-                "expired": has_expired(key),
-            })
-        };
-        let keys: Vec<_> = keys.iter().map(entry).collect();
+        let keys: Vec<_> = keys.iter().map(|key| entry_json(key, now)).collect();
         out::json(&format!("{:#}", json!(keys)));
         return Ok(());
     }
@@ -105,7 +103,7 @@ fn list(file: &KeyFile, as_json: bool) -> Result<(), Failure> {
     for key in &keys {
         let expires = match key.expires {
             None => "never".to_owned(),
-            Some(expires) if has_expired(key) => format!("{} (expired)", written_moment(expires)),
+            Some(expires) if expires <= now => format!("{} (expired)", written_moment(expires)),
             Some(expires) => written_moment(expires),
         };
         let digest = key.digest().chars().take(12).collect();
@@ -122,13 +120,26 @@ fn list(file: &KeyFile, as_json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
+fn entry_json(key: &Key, now: SystemTime) -> serde_json::Value {
+    json!({
+        "name": key.name,
+        "sha256": key.digest(),
+        "groups": key.groups,
+        "scopes": key.scopes,
+        "endpoints": key.endpoints,
+        "expires": key.expires.map(written_moment),
+        "expired": key.expires.is_some_and(|expires| expires <= now),
+    })
+}
+
 /// Removes the keys of this name; with the beginning of a digest, only those that it fits.
-fn revoke(file: &KeyFile, name: &str, digest: Option<&str>) -> Result<(), Failure> {
+fn revoke(file: &KeyFile, name: &str, digest: Option<&str>, as_json: bool) -> Result<(), Failure> {
     let digest = digest.map(str::to_ascii_lowercase);
     let is_gone = |key: &Key| key.name == name && digest.as_ref().is_none_or(|digest| key.digest().starts_with(digest));
     let mut count = 0;
     file.change(|text| {
-        let (text, gone) = without_keys(text, &is_gone).map_err(|errors| wiring::failure(&Unusable::Errors(errors)))?;
+        let (text, gone) =
+            without_keys(text, &is_gone).map_err(|errors| configuration::failure(&Unusable::Errors(errors)))?;
         count = gone;
         if gone == 0 {
             let which = if digest.is_some() { "with this name and digest" } else { "with this name" };
@@ -139,7 +150,11 @@ fn revoke(file: &KeyFile, name: &str, digest: Option<&str>) -> Result<(), Failur
             Failure::other(format!("{shown} is written in another form than a list with `-`: remove the key from it"))
         })
     })?;
-    say!("{count} {} of {name} revoked in {}", if count == 1 { "key" } else { "keys" }, file.path.display());
+    if as_json {
+        out::json(&json!({ "name": name, "revoked": count, "file": file.path.display().to_string() }).to_string());
+    } else {
+        say!("{} of {name} revoked in {}", counted(count, "key"), file.path.display());
+    }
     Ok(())
 }
 
@@ -157,8 +172,8 @@ impl KeyFile {
             return Ok(Self { path: path.clone(), most: Config::default().limits.auth_keys });
         }
         let env = |name: &str| std::env::var(name).ok();
-        let paths = wiring::paths(common).unwrap_or_default();
-        let found = key_file(&paths, &env).map_err(|errors| wiring::failure(&Unusable::Errors(errors)))?;
+        let paths = configuration::paths(common).unwrap_or_default();
+        let found = key_file(&paths, &env).map_err(|errors| configuration::failure(&Unusable::Errors(errors)))?;
         let (path, most) = found.ok_or_else(|| {
             let why =
                 if paths.is_empty() { "there is no configuration" } else { "the configuration has no `auth.keys`" };
@@ -176,40 +191,15 @@ impl KeyFile {
             Failure::other(format!("cannot {what} {}: {error}", self.path.display()))
         };
         // The file itself where the name is that of a link to it.
-        let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+        let path = replace::target(&self.path);
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         // Two commands at the same time would each lose what the other has changed.
         let lock = File::open(folder).map_err(|error| cannot("write", error))?;
         lock.lock().map_err(|error| cannot("lock the folder of", error))?;
-        let before = match fs::read_to_string(&path) {
-            Ok(text) => Some(text),
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            Err(error) => return Err(cannot("read", error)),
-        };
+        let before = replace::read(&path).map_err(|error| cannot("read", error))?;
         let text = change(before.as_deref().unwrap_or_default())?;
-        parse_keys(&text, &self.path, self.most).map_err(|errors| wiring::failure(&Unusable::Errors(errors)))?;
-        let mut new = tempfile::NamedTempFile::new_in(folder).map_err(|error| cannot("write", error))?;
-        new.write_all(text.as_bytes()).map_err(|error| cannot("write", error))?;
-        if before.is_some() {
-            keep_owner_and_mode(&path, new.path()).map_err(|error| cannot("keep the owner of", error))?;
-        }
-        new.as_file().sync_all().map_err(|error| cannot("write", error))?;
-        new.persist(&path).map_err(|error| cannot("replace", error.error))?;
+        parse_keys(&text, &self.path, self.most).map_err(|errors| configuration::failure(&Unusable::Errors(errors)))?;
+        replace::replace(&path, &text).map_err(|error| cannot("write", error))?;
         Ok(())
     }
-}
-
-#[cfg(unix)]
-fn keep_owner_and_mode(old: &Path, new: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::{MetadataExt as _, chown};
-    let (old, made) = (fs::metadata(old)?, fs::metadata(new)?);
-    if (old.uid(), old.gid()) != (made.uid(), made.gid()) {
-        chown(new, Some(old.uid()), Some(old.gid()))?;
-    }
-    fs::set_permissions(new, old.permissions())
-}
-
-#[cfg(not(unix))]
-fn keep_owner_and_mode(old: &Path, new: &Path) -> std::io::Result<()> {
-    fs::set_permissions(new, fs::metadata(old)?.permissions())
 }

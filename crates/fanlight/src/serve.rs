@@ -13,7 +13,7 @@ use fanlight_telemetry::Telemetry;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::cli::{CommonArgs, ReloadArgs, RunArgs, StdioArgs};
 use crate::endpoints;
@@ -22,9 +22,10 @@ use crate::list_state::ListState;
 use crate::log::Log;
 use crate::reload::{Control, Keeper, Keeping, Listener, Listeners, Source, Start, Unusable, Watch, warn_if_open};
 use crate::service_manager::{self, Sockets};
+use crate::welcome::{self, Addresses};
 use crate::wiring::{self, Assembly, frontend_settings};
 use crate::workers::Workers;
-use crate::{admin, auth, files, listening, reload, standard_io, telemetry, welcome};
+use crate::{admin, auth, configuration, demo, files, listening, reload, standard_io, starts, telemetry};
 
 /// Serves over HTTP until a signal arrives.
 pub(crate) async fn http(loaded: Loaded, args: &RunArgs, common: &CommonArgs, log: &Log) -> Result<(), Failure> {
@@ -80,7 +81,13 @@ async fn http_until(
     let (known, audit) = (Arc::<Authenticator>::clone(&authenticator), Arc::new(Audit::default()));
     let authenticate = Arc::new(AuditedAuthentication::new(Arc::<Authenticator>::clone(&known), Arc::clone(&audit)));
     let settings = Arc::new(FrontendSettings { workers: workers.runtimes(), authenticate, ..settings });
-    welcome::print(&loaded, &address, operators.listener.address().as_ref());
+    let of_operators = operators.listener.address();
+    let addresses = Addresses {
+        clients: &address,
+        operators: of_operators.as_ref(),
+        configured_operators: as_read.config.admin.listen.as_ref(),
+    };
+    welcome::print(&loaded, &addresses, common);
 
     let core = Arc::clone(&assembly.gateway);
     let limits = LiveLimits::new(&settings);
@@ -105,6 +112,9 @@ async fn http_until(
     let insight = Insight::default();
     let subject = admin::subject(&control, &core, &telemetry, insight.clone(), (known, audit), shutdown.clone());
     let admin_listener = AdminListener::start(operators.sockets, subject, operators.live);
+    let shown = Arc::clone(&core);
+    // Ends with the process at the latest, or when all servers have been started.
+    tokio::spawn(async move { starts::show_on_terminal(&shown).await });
     let live = LiveListener { sockets: client_sockets, tls: client_tls, limits };
     service_manager::ready();
     let _watchdog = service_manager::watchdog();
@@ -132,6 +142,9 @@ async fn stdio_until(
     shutdown: CancellationToken,
 ) -> Result<(), Failure> {
     files::raise();
+    if demo::is_demo(&loaded) {
+        warn!("DEMO: {}", demo::NOTICE);
+    }
     let as_read = loaded.clone();
     let authenticator = auth::authenticator(&loaded.config)?;
     let hangups = reload::hangups()?;
@@ -203,11 +216,11 @@ fn keep(
     (listeners, authenticator): (Listeners, Arc<Authenticator>),
 ) -> (Control, Keeping) {
     // The demo has no file.
-    let is_demo = loaded.files.is_empty();
-    let paths = if is_demo { None } else { wiring::paths(common) };
+    let is_demo = demo::is_demo(&loaded);
+    let paths = if is_demo { None } else { configuration::paths(common) };
     let source: Source = Box::new(move || match &paths {
         None => Err(Unusable::Other("the built-in demo has no configuration to reload; use --config".to_owned())),
-        Some(paths) => wiring::read_again(paths),
+        Some(paths) => configuration::read_again(paths),
     });
     let watch = if args.no_watch || is_demo { None } else { Watch::new() };
     let (in_force, telemetry) = (in_force.clone(), telemetry.clone());

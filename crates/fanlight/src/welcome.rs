@@ -8,38 +8,65 @@ use std::thread;
 use fanlight_config::{Config, ListenAddress, Loaded};
 
 use crate::admin::page;
+use crate::cli::CommonArgs;
+use crate::configuration::DEFAULT_FILES;
 use crate::demo;
+use crate::invocation::Invocation;
 use crate::wiring::scheme;
 
+/// Where a gateway listens.
+pub(crate) struct Addresses<'a> {
+    /// For clients.
+    pub(crate) clients: &'a ListenAddress,
+    /// For operators, if it does.
+    pub(crate) operators: Option<&'a ListenAddress>,
+    /// For operators, as the configuration has it.
+    pub(crate) configured_operators: Option<&'a ListenAddress>,
+}
+
 /// Prints the addresses and, on a terminal, how to connect clients.
-pub(crate) fn print(loaded: &Loaded, listen: &ListenAddress, admin: Option<&ListenAddress>) {
+pub(crate) fn print(loaded: &Loaded, addresses: &Addresses<'_>, common: &CommonArgs) {
     let config = &loaded.config;
     let (path, scheme) = (config.shown_path(), scheme(&config.tls));
-    let demo = loaded.path.as_os_str() == demo::ORIGIN;
-    let mut text = match listen {
+    let is_demo = demo::is_demo(loaded);
+    let listen = addresses.clients;
+    let mut out = std::io::stdout();
+    let mut text = if is_demo { demo_notice(common) } else { String::new() };
+    text += &match listen {
         ListenAddress::Ip(address) => format!("listening on {scheme}://{address}{path}\n"),
         ListenAddress::Unix(_) => format!("listening on {listen}, the endpoint is {path}\n"),
     };
-    match (admin, admin.and_then(|admin| page(config, admin))) {
+    match (addresses.operators, addresses.operators.and_then(|admin| page(config, admin))) {
         (Some(ListenAddress::Ip(admin)), Some(page)) => {
             text += &format!("admin on {}://{admin}\nsee it at {page}\n", self::scheme(&config.admin.tls));
         }
         (Some(admin), _) => text += &format!("admin on {admin}\n"),
         (None, _) => {}
     }
-    let mut out = std::io::stdout();
-    if demo {
-        text += "\nNo configuration here, so these are two small servers of Fanlight's own, one of each era:\n\
-                 library (2025-11-25) and workshop (2026-07-28). Your own: fanlight run --config mcp.json\n";
-    }
-    if let Some(url) = url_of_clients(config, listen)
-        && (demo || out.is_terminal())
-    {
-        text += &clients(&url, loaded, demo);
+    if is_demo || out.is_terminal() {
+        let invocation = Invocation::of(common);
+        if let Some(url) = url_of_clients(config, listen) {
+            text += &clients(&url, &invocation);
+        }
+        text += &commands(&invocation, addresses);
     }
     // A closed standard output is no reason not to serve, nor is one that is full: it may be the pipe of the log.
     let written = move || out.write_all(text.as_bytes()).and_then(|()| out.flush());
     let _ = thread::Builder::new().name("welcome".to_owned()).spawn(written);
+}
+
+/// What no one who expects their own servers can overlook.
+fn demo_notice(common: &CommonArgs) -> String {
+    let line = "=".repeat(72);
+    let why = if common.demo {
+        String::new()
+    } else {
+        format!("This folder has no configuration ({}).\n", DEFAULT_FILES.join(", "))
+    };
+    format!(
+        "{line}\nDEMO: these are not your servers.\n{why}Two small servers of Fanlight's own are running, one of each era: \
+         library\n(2025-11-25) and workshop (2026-07-28). Your own: fanlight run --config FILE\n{line}\n"
+    )
 }
 
 /// The URL that clients use, where there is one.
@@ -52,21 +79,31 @@ fn url_of_clients(config: &Config, listen: &ListenAddress) -> Option<String> {
     Some(base + config.shown_path())
 }
 
-fn clients(url: &str, loaded: &Loaded, demo: bool) -> String {
+fn clients(url: &str, invocation: &Invocation) -> String {
     let program = std::env::current_exe().map_or_else(|_| "fanlight".into(), |path| path.display().to_string());
-    let args = if demo {
-        "[\"stdio\"]".to_owned()
-    } else {
-        let path = std::path::absolute(&loaded.path).unwrap_or_else(|_| loaded.path.clone());
-        format!("[\"stdio\", \"--config\", {:?}]", path.display().to_string())
-    };
+    let arguments = serde_json::json!(invocation.stdio_arguments());
+    let entry = serde_json::json!({ "command": program, "args": arguments });
     format!(
         "\nPaste into a client's mcp.json (HTTP):\n\
          \x20 {{\"mcpServers\": {{\"fanlight\": {{\"type\": \"http\", \"url\": \"{url}\"}}}}}}\n\
          or, for desktop clients that start servers themselves (stdio):\n\
-         \x20 {{\"mcpServers\": {{\"fanlight\": {{\"command\": {program:?}, \"args\": {args}}}}}}}\n\
+         \x20 {{\"mcpServers\": {{\"fanlight\": {entry}}}}}\n\
          Claude Code:  claude mcp add --transport http fanlight {url}\n\
-         VS Code:      code --add-mcp '{{\"name\":\"fanlight\",\"type\":\"http\",\"url\":\"{url}\"}}'\n\
-         Try it here:  fanlight list    fanlight call <tool> '<json>'\n\n"
+         VS Code:      code --add-mcp '{{\"name\":\"fanlight\",\"type\":\"http\",\"url\":\"{url}\"}}'\n"
     )
+}
+
+/// Commands that work with this gateway and its configuration, as they are printed.
+fn commands(invocation: &Invocation, addresses: &Addresses<'_>) -> String {
+    let mut text = format!(
+        "\nTry it here:  {}\n              {}\n",
+        invocation.command("list"),
+        invocation.command("call TOOL '{}'")
+    );
+    if let Some(operators) = addresses.operators {
+        let differs = (addresses.configured_operators != addresses.operators).then_some(operators);
+        text += &format!("Watch it:     {}\n", invocation.admin_command("status", differs));
+        text += &format!("              {}\n", invocation.admin_command("traces", differs));
+    }
+    text + "\n"
 }

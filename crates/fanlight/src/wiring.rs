@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fanlight_auth::Authenticator;
 use fanlight_backend::{
@@ -11,7 +12,7 @@ use fanlight_backend::{
     TelemetrySettings,
 };
 use fanlight_canonical::Endpoint;
-use fanlight_config::{Config, Loaded, StartChoice, Tls, TrustChoice};
+use fanlight_config::{Config, StartChoice, Tls, TrustChoice};
 use fanlight_frontend::{
     ByteBudget, FrontendSettings, Guard, ListenAddress, LiveGuard, LiveProtection, Origins, PublicUrl, TrustedProxies,
 };
@@ -20,61 +21,19 @@ use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::seal::Keys;
 use fanlight_telemetry::{ContentPolicy, Telemetry, TraceContextPolicy, TrustInbound};
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
 
-use crate::cli::CommonArgs;
-use crate::demo;
 use crate::endpoints::Endpoints;
 use crate::failure::Failure;
 use crate::guard;
 use crate::list_state::ListState;
 use crate::memory;
 use crate::protection;
-use crate::reload::Unusable;
 use crate::rewriting::naming_policy;
 use crate::servers::{Difference, Servers};
 
-const DEFAULT_FILES: [&str; 2] = ["fanlight.yaml", "mcp.json"];
-
-/// Reads the configuration named on the command line, or a default file, or takes the demo.
-pub(crate) fn load(args: &CommonArgs) -> Result<Loaded, Failure> {
-    let Some(paths) = paths(args) else { return demo::config() };
-    let loaded = read_again(&paths).map_err(|unusable| failure(&unusable))?;
-    for problem in &loaded.warnings {
-        let line = problem.position().map(|position| position.line);
-        warn!(file = %problem.file().display(), line, "{}", problem.message());
-    }
-    Ok(loaded)
-}
-
-/// The files named on the command line, or a default one.
-pub(crate) fn paths(args: &CommonArgs) -> Option<Vec<PathBuf>> {
-    if !args.config.is_empty() {
-        return Some(args.config.clone());
-    }
-    let found = DEFAULT_FILES.iter().map(PathBuf::from).find(|path| path.is_file());
-    found.map(|path| vec![path])
-}
-
-/// The failure of a command because of its configuration.
-pub(crate) fn failure(unusable: &Unusable) -> Failure {
-    use std::io::IsTerminal as _;
-    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    match unusable {
-        Unusable::Errors(errors) => Failure::usage(errors.render(colour)),
-        Unusable::Other(message) => Failure::usage(message.clone()),
-    }
-}
-
-/// Reads the configuration in these files, which the environment completes.
-pub(crate) fn read_again(paths: &[PathBuf]) -> Result<Loaded, Unusable> {
-    let loaded = fanlight_config::load_all(paths, &|name| std::env::var(name).ok()).map_err(Unusable::Errors)?;
-    if !loaded.config.servers.iter().any(|server| server.enabled) {
-        let message = format!("{}: no server is enabled; add one under mcpServers", loaded.path.display());
-        return Err(Unusable::Other(message));
-    }
-    Ok(loaded)
-}
+/// How long a process may take to start without a word, where the configuration does not say: a first start may install
+/// it.
+const PROCESS_START: Duration = Duration::from_secs(90);
 
 /// Running backends and the core in front of them.
 pub(crate) struct Assembly {
@@ -187,6 +146,7 @@ pub(crate) fn backend_settings(
     BackendSettings {
         name: server.name.clone(),
         transport: server.transport.clone(),
+        ca_file: server.ca_file.as_ref().map(PathBuf::from),
         processes: ProcessPolicy {
             inherit_env: server.inherit_env.clone(),
             guard: guard::program(),
@@ -214,7 +174,15 @@ pub(crate) fn backend_settings(
         // With one backend, each client reads its lists from the backend itself.
         catalogue: config.servers.iter().filter(|server| server.enabled).count() > 1,
         timeouts: fanlight_backend::Timeouts {
-            connect: config.timeouts.connect,
+            connect: match is_process {
+                true => config.timeouts.connect,
+                false => server.start_timeout.unwrap_or(config.timeouts.connect),
+            },
+            start: server.start_timeout.unwrap_or(match is_process {
+                true => config.timeouts.connect.max(PROCESS_START),
+                false => config.timeouts.connect,
+            }),
+            start_total: config.timeouts.start_total,
             probe: config.timeouts.probe,
             call: server.timeout,
             call_total: config.timeouts.call_total,

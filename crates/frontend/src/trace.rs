@@ -1,11 +1,13 @@
 //! The span of a request from a client, from its arrival until the last frame of its answer has been sent.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use fanlight_canonical::Endpoint;
+use fanlight_identity::{Identity, Source};
 use fanlight_protocol::{Json, Method, Request, Response, RpcError};
 use fanlight_telemetry::metrics::Direction;
-use fanlight_telemetry::{Arrival, Carriers, Metrics, ServerSpan, Subject, Telemetry, Verdict};
+use fanlight_telemetry::{Arrival, Carriers, ClientName, Metrics, ServerSpan, Subject, Telemetry, Verdict};
 
 use crate::eras::params::Params;
 use crate::facts::TransportFacts;
@@ -60,6 +62,47 @@ fn begin_of(
         span.set_endpoint(path);
     }
     span
+}
+
+/// How many clients a thread remembers, so that their names are not read anew with each request. No option: with more,
+/// reading them takes a little longer.
+const REMEMBERED: usize = 8;
+/// Longest description of a client that is remembered, in bytes.
+const LONGEST_INFO: usize = 1024;
+
+/// The name of a client for spans, with what it was made of.
+struct Remembered {
+    info: Box<[u8]>,
+    principal: Option<Arc<str>>,
+    name: Option<Arc<ClientName>>,
+}
+
+thread_local! {
+    /// The clients that this thread has named last.
+    static CLIENTS: RefCell<Vec<Remembered>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The client that describes itself by `info`, for spans; `None` if nothing is known of it.
+pub(crate) fn client_name(info: Option<&Json>, identity: &Identity) -> Option<Arc<ClientName>> {
+    let principal = (identity.source != Source::Anonymous).then_some(&identity.name);
+    let bytes = info.map_or(&[][..], |info| info.bytes());
+    if bytes.is_empty() && principal.is_none() {
+        return None;
+    }
+    CLIENTS.with_borrow_mut(|clients| {
+        let known = clients.iter().find(|one| *one.info == *bytes && one.principal.as_ref() == principal);
+        if let Some(known) = known {
+            return known.name.clone();
+        }
+        let name = ClientName::of(info, principal);
+        if bytes.len() <= LONGEST_INFO {
+            if clients.len() >= REMEMBERED {
+                clients.remove(0);
+            }
+            clients.push(Remembered { info: bytes.into(), principal: principal.cloned(), name: name.clone() });
+        }
+        name
+    })
 }
 
 /// The end of a span, once the answer has been sent. If it is dropped before, the answer was given up.
@@ -130,5 +173,43 @@ impl Drop for CountGuard {
 pub(crate) fn bytes(telemetry: &Telemetry, direction: Direction, count: usize) {
     if let Some(metrics) = telemetry.metrics() {
         metrics.client_bytes(direction, count as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(name: &str, source: Source) -> Identity {
+        Identity { name: name.into(), source, ..Identity::anonymous() }
+    }
+
+    #[test]
+    fn client_is_named_by_its_own_description_and_identity() {
+        let nobody = Identity::anonymous();
+        let named = |info: &str, identity: &Identity| {
+            let info = Json::parse(info.to_owned().into(), 8).unwrap();
+            client_name(Some(&info), identity)
+        };
+        let name = |info: &str| named(info, &nobody).and_then(|client| client.name().map(str::to_owned));
+        // More than are remembered, in turn.
+        for round in 0..3 {
+            for client in 0..12 {
+                assert_eq!(name(&format!(r#"{{"name":"c{client}"}}"#)), Some(format!("c{client}")), "{round}");
+            }
+        }
+        assert!(CLIENTS.with_borrow(|clients| clients.len() <= REMEMBERED));
+        let info = r#"{"name":"c"}"#;
+        let [ann, bob] = ["ann", "bob"].map(|name| identity(name, Source::Key));
+        for one in [&ann, &bob, &ann] {
+            assert_eq!(named(info, one).unwrap().principal(), Some(&*one.name));
+        }
+        assert_eq!(named(info, &nobody).unwrap().principal(), None);
+        assert!(named("{}", &nobody).is_none() && client_name(None, &nobody).is_none());
+        assert_eq!(client_name(None, &ann).unwrap().name(), None);
+        // Not kept: a client could fill the memory of every thread.
+        let long = format!(r#"{{"name":"c","x":"{}"}}"#, "x".repeat(5000));
+        assert_eq!(name(&long).as_deref(), Some("c"));
+        assert!(CLIENTS.with_borrow(|clients| clients.iter().all(|one| one.info.len() <= LONGEST_INFO)));
     }
 }

@@ -15,6 +15,7 @@ pub mod cost;
 
 mod accept;
 mod batch;
+mod client_file;
 mod config;
 mod cursor;
 mod header;
@@ -36,6 +37,7 @@ pub type Target = fn(&[u8]);
 pub const TARGETS: &[(&str, Target)] = &[
     ("accept", accept::check),
     ("batch", batch::check),
+    ("client_file", client_file::check),
     ("config", config::check),
     ("cursor", cursor::check),
     ("header", header::check),

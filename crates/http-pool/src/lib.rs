@@ -105,6 +105,9 @@ pub enum Error {
     /// There was no connection to send the request on: certainly nothing was sent.
     #[error("cannot connect")]
     Connect(#[source] ConnectError),
+    /// The connection broke before anything of the request was written to it.
+    #[error("the connection failed")]
+    Unsent(#[source] hyper::Error),
     /// The connection broke before the end of the response.
     #[error("the connection failed")]
     Connection(#[source] hyper::Error),
@@ -158,6 +161,14 @@ impl PooledClient {
     }
 }
 
+impl ResponseFuture {
+    /// Whether something of the request may have been written.
+    #[must_use]
+    pub fn may_be_sent(&self) -> bool {
+        matches!(self.state, State::Sent(_) | State::Done)
+    }
+}
+
 impl Future for ResponseFuture {
     type Output = Result<Response<ResponseBody>, Error>;
 
@@ -200,8 +211,9 @@ impl Future for ResponseFuture {
                         return Poll::Ready(Ok(ResponseBody::of(response, connection)));
                     }
                     // The error holds the request only if nothing of it was written.
-                    Poll::Ready(Err(mut error)) => match error.take_message().filter(|_| connection.was_idle()) {
-                        Some(request) => State::Unsent(Box::new(request)),
+                    Poll::Ready(Err(mut error)) => match error.take_message() {
+                        Some(request) if connection.was_idle() => State::Unsent(Box::new(request)),
+                        Some(_) => return Poll::Ready(Err(Error::Unsent(error.into_error()))),
                         None => return Poll::Ready(Err(Error::Connection(error.into_error()))),
                     },
                 },

@@ -4,40 +4,65 @@
 
 use crate::json::{Json, ObjectBuilder};
 
-/// Error codes of JSON-RPC and MCP.
+/// Error codes of JSON-RPC, MCP and Fanlight (docs/reference/errors.md is made from them).
 pub mod code {
-    /// Not JSON.
-    pub const PARSE: i64 = -32700;
-    /// Not a JSON-RPC request.
-    pub const INVALID_REQUEST: i64 = -32600;
-    /// No such method.
-    pub const METHOD_NOT_FOUND: i64 = -32601;
-    /// The method does not take these parameters.
-    pub const INVALID_PARAMS: i64 = -32602;
-    /// A fault on the server's side.
-    pub const INTERNAL: i64 = -32603;
-    /// Resource not found, 2025-11-25 and earlier; later revisions forbid it.
-    pub const RESOURCE_NOT_FOUND: i64 = -32002;
-    /// URL mode elicitations have to be completed first, 2025-11-25 only.
-    pub const URL_ELICITATION_REQUIRED: i64 = -32042;
-    /// Headers and body disagree (2026-07-28).
-    pub const HEADER_MISMATCH: i64 = -32020;
-    /// The client lacks a capability that the request needs (2026-07-28).
-    pub const MISSING_CLIENT_CAPABILITY: i64 = -32021;
-    /// The revision is not spoken here (2026-07-28).
-    pub const UNSUPPORTED_PROTOCOL_VERSION: i64 = -32022;
-    /// A backend cannot be reached or gave no usable answer. Outside the range that JSON-RPC
-    /// reserves, as 2026-07-28 basic, Error Codes, asks for new codes.
-    pub const BACKEND_UNAVAILABLE: i64 = -31001;
-    /// A backend took longer than allowed.
-    pub const BACKEND_TIMEOUT: i64 = -31002;
-    /// Fanlight: a legacy server refuses the request until the user has visited URLs, and the user has not, or cannot
-    /// be asked to. Modern clients get it instead of -32042, which 2026-07-28 forbids; `data` is the server's.
-    pub const URLS_NOT_VISITED: i64 = -31003;
-    /// Fanlight: the client shows no credentials that are accepted, or they have come to their end.
-    pub const NOT_AUTHENTICATED: i64 = -31004;
-    /// Fanlight: the client is known, and may not do this.
-    pub const NOT_PERMITTED: i64 = -31005;
+    /// A code, for the reference.
+    #[derive(Clone, Copy, Debug)]
+    pub struct CodeInfo {
+        /// The code.
+        pub code: i64,
+        /// Who defines it.
+        pub defined_by: &'static str,
+        /// When it is used.
+        pub meaning: &'static str,
+    }
+
+    macro_rules! codes {
+        ($($(#[doc = $line:literal])+ $name:ident = $code:literal, $defined_by:literal;)*) => {
+            $($(#[doc = $line])+ pub const $name: i64 = $code;)*
+
+            /// Every code that Fanlight answers with.
+            pub const ALL: &[CodeInfo] =
+                &[$(CodeInfo { code: $name, defined_by: $defined_by, meaning: concat!($($line),+) }),*];
+        };
+    }
+
+    codes! {
+        /// The message is not JSON.
+        PARSE = -32700, "JSON-RPC";
+        /// The message is not a JSON-RPC request, or contains a member twice.
+        INVALID_REQUEST = -32600, "JSON-RPC";
+        /// The method does not exist, or no server supports it.
+        METHOD_NOT_FOUND = -32601, "JSON-RPC";
+        /// The method does not take these parameters: an unknown tool, prompt, task or cursor, an argument that is not
+        /// allowed, and, since 2026-07-28, an unknown resource.
+        INVALID_PARAMS = -32602, "JSON-RPC";
+        /// An internal error of Fanlight, or an issuer of tokens that cannot be reached.
+        INTERNAL = -32603, "JSON-RPC";
+        /// The resource does not exist. Later revisions forbid this code.
+        RESOURCE_NOT_FOUND = -32002, "MCP up to 2025-11-25";
+        /// The user has to visit URLs first (elicitation in URL mode).
+        URL_ELICITATION_REQUIRED = -32042, "MCP 2025-11-25";
+        /// The headers name another method, tool or revision than the body.
+        HEADER_MISMATCH = -32020, "MCP 2026-07-28";
+        /// The client has not declared a capability that the request needs.
+        MISSING_CLIENT_CAPABILITY = -32021, "MCP 2026-07-28";
+        /// The revision is not supported; `data.supported` lists those that are.
+        UNSUPPORTED_PROTOCOL_VERSION = -32022, "MCP 2026-07-28";
+        /// A server cannot be reached, or gave no valid answer.
+        BACKEND_UNAVAILABLE = -31001, "Fanlight";
+        /// A server took longer than allowed.
+        BACKEND_TIMEOUT = -31002, "Fanlight";
+        /// A server of 2025-11-25 refuses the request until the user has visited URLs, and the user has not done so or cannot
+        /// be asked to. Clients of 2026-07-28 get this instead of -32042, which that revision forbids; `data` is the server's.
+        URLS_NOT_VISITED = -31003, "Fanlight";
+        /// The client has no accepted credentials, or they have expired or were revoked.
+        NOT_AUTHENTICATED = -31004, "Fanlight";
+        /// The client is known, and may not do this; `data.scope` lists the scopes that it needs.
+        NOT_PERMITTED = -31005, "Fanlight";
+        /// An operator has cancelled the request, which may have been carried out.
+        CANCELLED_BY_OPERATOR = -31006, "Fanlight";
+    }
 }
 
 /// An error to answer with.

@@ -13,6 +13,7 @@ pub mod capability;
 pub mod derived;
 pub mod error;
 pub mod header;
+pub mod input;
 pub mod json;
 pub mod line;
 pub mod member_name;

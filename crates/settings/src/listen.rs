@@ -1,7 +1,7 @@
 //! Where a listener listens.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -55,8 +55,18 @@ impl FromStr for ListenAddress {
             let is_file = !path.is_empty() && !path.ends_with('/') && !path.contains('\0');
             return if is_file { Ok(Self::Unix(path.into())) } else { Err(NotAnAddress) };
         }
-        text.parse().map(Self::Ip).map_err(|_| NotAnAddress)
+        // A port without an address is one of this machine alone: who wants to be reached from others says so.
+        let port = text.strip_prefix("localhost:").or_else(|| text.strip_prefix(':')).unwrap_or(text);
+        match parsed_port(port) {
+            Some(port) => Ok(Self::Ip(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))),
+            None => text.parse().map(Self::Ip).map_err(|_| NotAnAddress),
+        }
     }
+}
+
+/// A port in decimal digits alone: `+80` is none.
+fn parsed_port(text: &str) -> Option<u16> {
+    text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 impl fmt::Display for ListenAddress {
@@ -71,7 +81,8 @@ impl fmt::Display for ListenAddress {
 impl fmt::Display for NotAnAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "an IP address with a port, such as 127.0.0.1:8080, or a Unix socket, such as unix:/run/fanlight.sock",
+            "an IP address with a port, such as 127.0.0.1:8080 or 0.0.0.0:8080, a port of 127.0.0.1, such as 8080, or a Unix \
+             socket, such as unix:/run/fanlight.sock",
         )
     }
 }
@@ -91,7 +102,19 @@ mod tests {
             assert_eq!((address.to_string().as_str(), address.is_local()), (text, is_local));
         }
         assert!("[::ffff:127.0.0.1]:80".parse::<ListenAddress>().unwrap().is_local());
-        for wrong in ["127.0.0.1", "unix:", "unix:/run/", "/run/fanlight.sock", "", "localhost"] {
+        for wrong in
+            ["127.0.0.1", "unix:", "unix:/run/", "/run/fanlight.sock", "", ":", "localhost", "localhost:", "+80"]
+        {
+            assert_eq!(wrong.parse::<ListenAddress>(), Err(NotAnAddress), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn port_without_an_address_is_one_of_this_machine() {
+        for text in ["8080", ":8080", "localhost:8080"] {
+            assert_eq!(text.parse::<ListenAddress>().unwrap().to_string(), "127.0.0.1:8080", "{text}");
+        }
+        for wrong in ["80800", ":-1", "localhost:99999", "example.com:80", "::8080"] {
             assert_eq!(wrong.parse::<ListenAddress>(), Err(NotAnAddress), "{wrong}");
         }
     }

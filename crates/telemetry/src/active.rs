@@ -60,6 +60,11 @@ impl ActiveSpan {
         &self.record
     }
 
+    /// Lists it among the running requests until it ends.
+    pub(crate) fn list_as_running(&self) {
+        self.recorder.running.enter(&self.record);
+    }
+
     pub(crate) fn propagation(&self) -> Propagation {
         let record = &self.record;
         if self.recorder.is_delivered {

@@ -1,12 +1,16 @@
 //! The telemetry of one backend, shared by all its spans.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use fanlight_protocol::Method;
 use opentelemetry::KeyValue;
 
-use crate::message::Transport;
-use crate::metrics::{BackendMetrics, Metrics};
+use crate::error_type::ErrorType;
+use crate::message::{Moment, Transport};
+use crate::metrics::{BackendMetrics, Metrics, Side, Timer};
 use crate::names::{BACKEND_NAME, NETWORK_PROTOCOL_NAME, NETWORK_TRANSPORT, SERVER_ADDRESS, SERVER_PORT};
+use crate::subject::Target;
 
 /// Whether trace context goes out to a backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,6 +113,14 @@ impl BackendTelemetry {
     #[must_use]
     pub fn metrics(&self) -> &Arc<BackendMetrics> {
         &self.0.metrics
+    }
+
+    /// Counts a request that could not be sent, which has no span of its own.
+    pub fn not_sent(&self, method: &Method, target: Target<'_>, error: ErrorType) {
+        if let Some(registry) = &self.0.registry {
+            let timer = Timer::start(Arc::clone(registry), Side::Unsent, Some(self), method, target, Moment::now());
+            timer.stop(Some(error), Duration::ZERO);
+        }
     }
 
     pub(crate) fn shared(&self) -> &Shared {

@@ -13,6 +13,7 @@ use crate::metrics::Metrics;
 use crate::pipeline::{BatchExport, Pipeline};
 use crate::recorder::Recorder;
 use crate::ring::Ring;
+use crate::running::Running;
 use crate::settings::{BatchSettings, Settings};
 use crate::telemetry::{Guard, Telemetry};
 use crate::worker::{Worker, Write};
@@ -76,7 +77,7 @@ impl Builder {
         // Spans that go nowhere are not recorded.
         let recorder = (!pipeline.is_empty()).then(|| {
             let sampling = settings.sampling;
-            Arc::new(Recorder { pipeline, sampling, is_delivered })
+            Arc::new(Recorder { pipeline, sampling, running: Running::default(), is_delivered })
         });
         let guard = Guard::new(recorder.clone());
         Ok((Telemetry::new(recorder, ring, metrics, resource), guard))

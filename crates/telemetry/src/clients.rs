@@ -61,7 +61,7 @@ pub struct SessionView {
     pub running: usize,
     /// Requests of servers that the client has not answered.
     pub server_requests: usize,
-    /// Event streams that are open or can be resumed.
+    /// Event streams that are open.
     pub streams: usize,
     /// How long it has been idle; `None` while a request runs, or if it cannot expire.
     pub idle: Option<Duration>,

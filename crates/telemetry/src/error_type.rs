@@ -102,7 +102,7 @@ error_types! {
 }
 
 /// The JSON-RPC codes that are labels; a backend can invent any number of others.
-const KNOWN_CODES: [i64; 11] = [
+const KNOWN_CODES: [i64; 12] = [
     code::PARSE,
     code::INVALID_REQUEST,
     code::METHOD_NOT_FOUND,
@@ -114,6 +114,7 @@ const KNOWN_CODES: [i64; 11] = [
     code::UNSUPPORTED_PROTOCOL_VERSION,
     code::BACKEND_UNAVAILABLE,
     code::BACKEND_TIMEOUT,
+    code::CANCELLED_BY_OPERATOR,
 ];
 
 impl ErrorType {

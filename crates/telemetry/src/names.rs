@@ -106,6 +106,12 @@ attributes! {
     REWRITTEN = "fanlight.rewritten" on [Server];
     /// The path of the endpoint that the request came to, unless that is the default one.
     ENDPOINT = "fanlight.endpoint" on [Server];
+    /// The name that the client gives itself.
+    CLIENT_NAME = "fanlight.client.name" on [Server];
+    /// The version that the client says it has.
+    CLIENT_VERSION = "fanlight.client.version" on [Server];
+    /// The name of the client's principal, if it is authenticated.
+    PRINCIPAL = "fanlight.principal" on [Server];
 }
 
 /// The attributes of events: progress and log notifications, named by their method.

@@ -1,6 +1,7 @@
 //! The parent of spans, carried by a call.
 
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use fanlight_protocol::message::Notification;
 
@@ -147,6 +148,11 @@ impl Parent {
         if let Some(span) = self.record() {
             span.cancel();
         }
+    }
+
+    /// Ready once an operator has cancelled the request; otherwise the task of `cx` is woken then.
+    pub fn poll_cancelled_by_operator(&self, cx: &Context<'_>) -> Poll<()> {
+        self.record().map_or(Poll::Pending, |span| span.poll_cancelled_by_operator(cx))
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {

@@ -4,8 +4,9 @@
 //! span of the OpenTelemetry SDK is made on demand (`span_data`).
 
 use std::mem::size_of;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
 use fanlight_protocol::{Method, Revision};
@@ -13,6 +14,7 @@ use opentelemetry::trace::{SpanId, TraceId};
 use smol_str::SmolStr;
 
 use crate::backend::BackendTelemetry;
+use crate::client_name::ClientName;
 use crate::context::TraceContext;
 use crate::error_type::{ErrorType, Outcome};
 use crate::event::Event;
@@ -31,6 +33,13 @@ const LONGEST_MESSAGE: usize = 256;
 /// Memory of the ring for each span besides the span, in bytes, estimated.
 const OVERHEAD: usize = 64;
 
+/// The request has been cancelled.
+const CANCELLED: u8 = 1;
+/// An operator has cancelled it.
+const BY_OPERATOR: u8 = 2;
+/// The span has ended.
+const ENDED: u8 = 4;
+
 /// A span.
 #[derive(Debug)]
 pub(crate) struct Record {
@@ -41,7 +50,8 @@ pub(crate) struct Record {
     pub(crate) baggage: Option<Arc<str>>,
     /// The context of the client's headers, forwarded where spans do not leave the process.
     pub(crate) forwarded: Option<Arc<HeaderContext>>,
-    cancelled: AtomicBool,
+    /// [`CANCELLED`], [`BY_OPERATOR`] and [`ENDED`].
+    flags: AtomicU8,
     /// Locked only to read or set fields.
     fields: Mutex<SpanFields>,
 }
@@ -75,11 +85,14 @@ pub(crate) struct SpanFields {
     pub(crate) network: Option<Network>,
     pub(crate) revision: Option<Revision>,
     pub(crate) session: Option<SessionId>,
+    pub(crate) client: Option<Arc<ClientName>>,
     pub(crate) cache_hit: Option<bool>,
     pub(crate) partial_failures: Option<usize>,
     pub(crate) rewritten: Rewritten,
     pub(crate) error: Option<ErrorType>,
     pub(crate) optional: Option<Box<OptionalFields>>,
+    /// Wakes the request once an operator cancels it.
+    waker: Option<Waker>,
 }
 
 /// Fields that few spans have, boxed to keep the others small.
@@ -90,6 +103,8 @@ pub(crate) struct OptionalFields {
     pub(crate) arguments: Option<String>,
     pub(crate) result: Option<String>,
     pub(crate) message: Option<String>,
+    /// JSON of the spans that the server returned; no attribute, so that it is not exported.
+    pub(crate) server_spans: Option<Arc<str>>,
     pub(crate) endpoint: Option<Arc<str>>,
 }
 
@@ -101,8 +116,8 @@ impl Record {
         baggage: Option<Arc<str>>,
         forwarded: Option<Arc<HeaderContext>>,
     ) -> Self {
-        let (cancelled, fields) = (AtomicBool::new(false), Mutex::default());
-        Self { start, context, parent, baggage, forwarded, cancelled, fields }
+        let (flags, fields) = (AtomicU8::new(0), Mutex::default());
+        Self { start, context, parent, baggage, forwarded, flags, fields }
     }
 
     pub(crate) fn trace_id(&self) -> TraceId {
@@ -129,11 +144,48 @@ impl Record {
     }
 
     pub(crate) fn cancel(&self) {
-        self.cancelled.store(true, Ordering::Relaxed);
+        self.flags.fetch_or(CANCELLED, Ordering::Relaxed);
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed)
+        self.has(CANCELLED)
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        !self.has(ENDED)
+    }
+
+    /// Cancels the request; returns whether it was running.
+    pub(crate) fn cancel_by_operator(&self) -> bool {
+        let waker = {
+            let mut fields = self.fields();
+            if fields.lasted.is_some() {
+                return false;
+            }
+            self.flags.fetch_or(CANCELLED | BY_OPERATOR, Ordering::Relaxed);
+            fields.waker.take()
+        };
+        waker.into_iter().for_each(Waker::wake);
+        true
+    }
+
+    /// Ready once an operator has cancelled the request; otherwise the task of `cx` is woken then.
+    pub(crate) fn poll_cancelled_by_operator(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut fields = self.fields();
+        // Set with the lock held, so that the waker cannot be too late.
+        if self.has(BY_OPERATOR) {
+            return Poll::Ready(());
+        }
+        let is_known = fields.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
+        let before = if is_known || fields.lasted.is_some() { None } else { fields.waker.replace(cx.waker().clone()) };
+        drop(fields);
+        // To drop a waker may drop its task, which may end this span.
+        drop(before);
+        Poll::Pending
+    }
+
+    fn has(&self, flag: u8) -> bool {
+        self.flags.load(Ordering::Relaxed) & flag != 0
     }
 
     /// Ends the span; only the first end counts. Returns the estimated size in bytes, unless it had ended.
@@ -147,7 +199,12 @@ impl Record {
         if let Outcome::Failed { message: Some(message), .. } = outcome {
             fields.optional().message = Some(truncated(message, LONGEST_MESSAGE).to_owned());
         }
-        Some(self.size(&fields))
+        let (size, waker) = (self.size(&fields), fields.waker.take());
+        self.flags.fetch_or(ENDED, Ordering::Relaxed);
+        drop(fields);
+        // To drop a waker may drop its task.
+        drop(waker);
+        Some(size)
     }
 
     /// The fields as they are now.
@@ -174,8 +231,9 @@ impl Record {
             .map_or(0, |forwarded| size_of::<HeaderContext>() + context(&forwarded.context) + text(&forwarded.baggage));
         let optional = fields.optional.as_ref().map_or(0, |optional| optional.size());
         let session = fields.session.as_ref().map_or(0, |session| heap(&session.0));
+        let client = fields.client.as_ref().map_or(0, |client| client.size());
         let around = context(&self.context) + text(&self.baggage) + forwarded;
-        size_of::<Self>() + OVERHEAD + name + method + id + session + around + links + optional
+        size_of::<Self>() + OVERHEAD + name + method + id + session + client + around + links + optional
     }
 }
 
@@ -189,7 +247,8 @@ impl OptionalFields {
     fn size(&self) -> usize {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let events = self.events.capacity() * size_of::<(SystemTime, Event)>();
-        size_of::<Self>() + events + text(&self.arguments) + text(&self.result) + text(&self.message)
+        let spans = self.server_spans.as_ref().map_or(0, |spans| spans.len());
+        size_of::<Self>() + events + spans + text(&self.arguments) + text(&self.result) + text(&self.message)
     }
 }
 

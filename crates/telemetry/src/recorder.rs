@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::pipeline::Pipeline;
 use crate::record::Record;
+use crate::running::Running;
 use crate::settings::Sampling;
 
 /// Records spans. Ended spans do not refer to it, since its ring refers to them.
@@ -11,6 +12,8 @@ use crate::settings::Sampling;
 pub(crate) struct Recorder {
     pub(crate) pipeline: Pipeline,
     pub(crate) sampling: Sampling,
+    /// The requests of clients that run.
+    pub(crate) running: Running,
     /// Whether spans leave the process: to a collector, a file or the terminal. Where they stay in the ring, messages
     /// keep the context they came with; a store that never gets our spans would miss a parent otherwise.
     pub(crate) is_delivered: bool,

@@ -29,6 +29,11 @@ pub(crate) fn redacted(content: &Json, longest: usize) -> String {
     text
 }
 
+/// `text` without secrets.
+pub(crate) fn redacted_text(text: &str) -> String {
+    text::without_secrets(text).unwrap_or_else(|| text.to_owned())
+}
+
 /// Stops soon after `longest` bytes. The nesting of `value` was bounded when it was parsed.
 fn write(out: &mut Vec<u8>, value: &Json, longest: usize) {
     match value.kind() {

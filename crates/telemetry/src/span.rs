@@ -8,6 +8,7 @@ use fanlight_protocol::{Json, Method, Response, Revision};
 
 use crate::active::{ActiveSpan, Ancestor};
 use crate::backend::{BackendTelemetry, ContentPolicy, TraceContextPolicy};
+use crate::client_name::ClientName;
 use crate::error_type::{ErrorType, Outcome};
 use crate::inbound::{HeaderContext, Inbound};
 use crate::message::{Arrival, Departure, Moment, Network};
@@ -19,7 +20,7 @@ use crate::record::{OptionalFields, Record, SpanStart};
 use crate::recorder::Recorder;
 use crate::stored::{self, SessionId};
 use crate::subject::Verdict;
-use crate::{metrics::names, redact};
+use crate::{metrics::names, redact, server_spans};
 
 /// The span of a received message, from its arrival until the last frame of its response is sent (kind SERVER).
 #[derive(Debug)]
@@ -116,6 +117,14 @@ impl ServerSpan {
     /// The id of its session, to be set once. Only a digest is shown.
     pub fn set_session(&self, id: &str) {
         set_session(self.parent.record(), id);
+    }
+
+    /// The client that it comes from, to be set once; called only if the span is recorded.
+    pub fn set_client(&self, client: impl FnOnce() -> Option<Arc<ClientName>>) {
+        if let Some(span) = self.parent.record() {
+            let client = client();
+            span.update(|fields| fields.client = client);
+        }
     }
 
     /// The path of the endpoint that the request came to.
@@ -241,6 +250,9 @@ impl ClientSpan {
             let wanted = |content: &ContentPolicy| content.results;
             self.record(wanted, || answer.result(), |fields, text| fields.result = Some(text));
         }
+        if matches!(method, Method::CallTool | Method::ReadResource) {
+            self.record_server_spans(answer);
+        }
         let verdict = Verdict::of(method, answer);
         self.finish(&verdict.outcome());
     }
@@ -262,6 +274,14 @@ impl ClientSpan {
         if let Some(content) = wanted(policy).then(content).flatten() {
             let text = redact::redacted(&content, policy.max_bytes);
             span.record().update(|fields| set(fields.optional(), text));
+        }
+    }
+
+    /// Keeps the spans that the server returned, where results are recorded.
+    fn record_server_spans(&self, answer: &Response) {
+        let (Some(span), Some(backend)) = (&self.span, &self.backend) else { return };
+        if let Some(text) = backend.shared().content.results.then(|| server_spans::of(answer)).flatten() {
+            span.record().update(|fields| fields.optional().server_spans = Some(text.into()));
         }
     }
 

@@ -11,10 +11,11 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
 use crate::message::Network;
 use crate::names::{
-    ATTEMPT, CACHE_HIT, CLIENT_ADDRESS, CLIENT_PORT, CONNECT_SPAN, ENDPOINT, ERROR_TYPE, GEN_AI_OPERATION_NAME,
-    GEN_AI_PROMPT_NAME, GEN_AI_TOOL_CALL_ARGUMENTS, GEN_AI_TOOL_CALL_RESULT, GEN_AI_TOOL_NAME, JSONRPC_REQUEST_ID,
-    Kind, MCP_METHOD_NAME, MCP_PROTOCOL_VERSION, MCP_RESOURCE_URI, MCP_SESSION_ID, NETWORK_PROTOCOL_NAME,
-    NETWORK_PROTOCOL_VERSION, NETWORK_TRANSPORT, OTHER, PARTIAL_FAILURES, REWRITTEN, RPC_RESPONSE_STATUS_CODE,
+    ATTEMPT, CACHE_HIT, CLIENT_ADDRESS, CLIENT_NAME, CLIENT_PORT, CLIENT_VERSION, CONNECT_SPAN, ENDPOINT, ERROR_TYPE,
+    GEN_AI_OPERATION_NAME, GEN_AI_PROMPT_NAME, GEN_AI_TOOL_CALL_ARGUMENTS, GEN_AI_TOOL_CALL_RESULT, GEN_AI_TOOL_NAME,
+    JSONRPC_REQUEST_ID, Kind, MCP_METHOD_NAME, MCP_PROTOCOL_VERSION, MCP_RESOURCE_URI, MCP_SESSION_ID,
+    NETWORK_PROTOCOL_NAME, NETWORK_PROTOCOL_VERSION, NETWORK_TRANSPORT, OTHER, PARTIAL_FAILURES, PRINCIPAL, REWRITTEN,
+    RPC_RESPONSE_STATUS_CODE,
 };
 use crate::record::{OptionalFields, Record, SpanFields};
 use crate::stored::{StoredId, truncated};
@@ -87,6 +88,11 @@ impl Record {
             out.extend(text(GEN_AI_TOOL_CALL_ARGUMENTS, &optional.arguments));
             out.extend(text(GEN_AI_TOOL_CALL_RESULT, &optional.result));
             out.extend(optional.endpoint.as_ref().map(|path| KeyValue::new(ENDPOINT, Arc::clone(path))));
+        }
+        if let Some(client) = &fields.client {
+            let named =
+                [(CLIENT_NAME, client.name()), (CLIENT_VERSION, client.version()), (PRINCIPAL, client.principal())];
+            out.extend(named.into_iter().filter_map(|(key, text)| Some(KeyValue::new(key, text?.to_owned()))));
         }
         if let Some(error) = fields.error {
             out.push(KeyValue::new(ERROR_TYPE, error.as_text()));

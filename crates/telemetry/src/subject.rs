@@ -7,6 +7,11 @@ use fanlight_protocol::{Json, Method, Response, RpcError};
 use smol_str::SmolStr;
 
 use crate::error_type::{ErrorType, Outcome};
+use crate::redact;
+use crate::stored::truncated;
+
+/// Most characters of a line that are looked at: more than a span stores, so that no secret is cut in two before it is found.
+const LONGEST_LINE: usize = 2048;
 
 /// The tool, prompt or resource that a message names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,7 +86,7 @@ impl Verdict {
             return Self(Some((answer.error_code().map_or(ErrorType::Other, ErrorType::JsonRpc), message)));
         }
         let is_tool_error = *method == Method::CallTool && answer.peek_result("isError").is_some_and(Value::is_true);
-        Self(is_tool_error.then_some((ErrorType::ToolError, None)))
+        Self(is_tool_error.then(|| (ErrorType::ToolError, first_line(answer))))
     }
 
     /// Of an error of Fanlight.
@@ -100,9 +105,40 @@ impl Verdict {
     }
 }
 
+/// The first line of what the result of a tool says, without secrets.
+fn first_line(answer: &Response) -> Option<String> {
+    let content = answer.result()?.get("content")?;
+    let is_text = |block: &Json| block.get("type").is_some_and(|kind| kind.as_str().as_deref() == Some("text"));
+    let text = content.elements().map(|block| content.slice(block)).find(is_text)?.get("text")?;
+    let text = text.as_str()?;
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty())?;
+    Some(redact::redacted_text(truncated(line, LONGEST_LINE)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tool_error_has_the_first_line_of_its_text_without_secrets() {
+        let of = |text: &str| {
+            let result = Json::parse(text.to_owned().into(), 16).unwrap();
+            let verdict = Verdict::of(&Method::CallTool, &Response::from_result(&result));
+            let Outcome::Failed { error: ErrorType::ToolError, message } = verdict.outcome() else {
+                panic!("{verdict:?}")
+            };
+            message.map(str::to_owned)
+        };
+        let image = r#"{"type":"image","data":"QQ==","mimeType":"image/png"}"#;
+        let text = r#"{"type":"text","text":"\n  no such file: token=s3cret\nat line 3"}"#;
+        let shown = of(&format!(r#"{{"isError":true,"content":[{image},{text}]}}"#)).unwrap();
+        assert!(shown.starts_with("no such file") && !shown.contains("s3cret") && !shown.contains("line 3"), "{shown}");
+        for without in ["[]", "7", r#"[{"type":"text","text":" "}]"#, r#"[{"type":"text"}]"#, "[7]"] {
+            assert_eq!(of(&format!(r#"{{"isError":true,"content":{without}}}"#)), None, "{without}");
+        }
+        let long = of(&format!(r#"{{"isError":true,"content":[{{"type":"text","text":"{}"}}]}}"#, "é".repeat(90_000)));
+        assert!(long.unwrap().chars().count() <= LONGEST_LINE);
+    }
 
     #[test]
     fn verdict_tells_errors_from_tool_errors() {

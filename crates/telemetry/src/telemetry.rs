@@ -13,6 +13,7 @@ use crate::metrics::Metrics;
 use crate::parent::Parent;
 use crate::recorder::Recorder;
 use crate::ring::Ring;
+use crate::running::RunningRequest;
 use crate::settings::Settings;
 use crate::span::ServerSpan;
 
@@ -58,7 +59,11 @@ impl Telemetry {
     pub fn server(&self, message: &Arrival<'_>) -> ServerSpan {
         let registry = self.metrics().cloned();
         let parent = match self.0.as_ref().and_then(|shared| shared.recorder.as_ref()) {
-            Some(recorder) => Parent::active(ServerSpan::begin(recorder, message, None, None)),
+            Some(recorder) => {
+                let span = ServerSpan::begin(recorder, message, None, None);
+                span.list_as_running();
+                Parent::active(span)
+            }
             None => forwarding(message),
         };
         ServerSpan::new(parent, registry, None, message)
@@ -76,6 +81,22 @@ impl Telemetry {
     #[must_use]
     pub fn backend(&self, info: BackendInfo) -> BackendTelemetry {
         BackendTelemetry::new(info, self.0.as_ref().map(|shared| Arc::clone(&shared.metrics)))
+    }
+
+    /// The running requests of clients, those that began first in front; none if spans are not recorded.
+    #[must_use]
+    pub fn running(&self) -> Vec<RunningRequest> {
+        self.recorder().map(|recorder| recorder.running.views()).unwrap_or_default()
+    }
+
+    /// Cancels the running request with this span, in hexadecimal; returns its name, if there is one.
+    #[must_use]
+    pub fn cancel(&self, span_id: &str) -> Option<String> {
+        self.recorder()?.running.cancel(span_id)
+    }
+
+    fn recorder(&self) -> Option<&Arc<Recorder>> {
+        self.0.as_ref()?.recorder.as_ref()
     }
 
     /// The ring of recent traces, if there is one.

@@ -20,6 +20,7 @@ use serde_json::Value;
 const ALERTS: &str = include_str!("../../../deploy/alerts.yaml");
 const COLLECTOR: &str = include_str!("../../../deploy/otel-collector.yaml");
 const DASHBOARD: &str = include_str!("../../../deploy/grafana-dashboard.json");
+const METRICS: &str = include_str!("../../../docs/reference/metrics.md");
 const PROMETHEUS: &str = include_str!("../../../deploy/prometheus.yaml");
 const SCHEMA: &str = include_str!("../../../config/schema.json");
 
@@ -72,6 +73,17 @@ fn alerts_use_exposed_metrics() {
         "fanlight_backend_restarts_total",
     ] {
         assert!(checker.named.contains(wanted), "no rule about {wanted}");
+    }
+}
+
+#[test]
+fn queries_of_the_reference_use_exposed_metrics() {
+    let (_, rows) = METRICS.split_once("| question | query |\n|---|---|\n").expect("a table of queries");
+    let queries = between(rows, "| `", "` |");
+    assert!(!queries.is_empty());
+    let mut checker = checker();
+    for query in queries {
+        checker.query(query);
     }
 }
 

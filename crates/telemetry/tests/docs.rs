@@ -1,6 +1,14 @@
-//! docs/tracing.md lists exactly what the code records.
+//! docs/tracing.md and docs/reference/metrics.md list exactly what the code records. `UPDATE_GENERATED=1` writes the table of metrics.
 
-#![allow(clippy::expect_used, clippy::unwrap_used, reason = "the lint knows test functions only, not their helpers")]
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "the lint knows test functions only, not their helpers"
+)]
+
+use std::fs;
+use std::path::Path;
 
 use fanlight_telemetry::ErrorType;
 use fanlight_telemetry::metrics::{FAMILIES, Metrics};
@@ -40,16 +48,38 @@ fn errors_are_documented() {
     assert_eq!(documented, fixed);
 }
 
+const BEGIN: &str = "<!-- Made from crates/telemetry/src/metrics: `UPDATE_GENERATED=1 cargo test -p fanlight-telemetry --test docs` writes it. -->\n";
+const END: &str = "<!-- The end of what is made. -->\n";
+
 #[test]
 fn metrics_are_documented_and_exposed() {
-    let metrics = Metrics::new(fanlight_telemetry::metrics::MetricLimits::default());
-    let resource = fanlight_telemetry::Telemetry::start(fanlight_telemetry::Settings::default()).expect("starts").0;
-    let exposed = metrics.prometheus(resource.resource().expect("a resource"));
-    let rows = table("## Metrics", "metric");
-    assert_eq!(rows.len(), FAMILIES.len());
-    for (row, family) in rows.iter().zip(FAMILIES) {
-        let labels = family.labels.join(", ");
-        assert_eq!(row, &[family.name, &row[1], family.shape.as_str(), family.unit, &labels]);
-        assert!(exposed.contains(&format!("# TYPE {} ", row[1])), "{} is not exposed", row[1]);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/metrics.md");
+    let page = fs::read_to_string(&path).unwrap();
+    let (head, rest) = page.split_once(BEGIN).expect("the page has the beginning of the table");
+    let (_, tail) = rest.split_once(END).expect("the page has the end of the table");
+    let current = format!("{head}{BEGIN}{}{END}{tail}", metrics_table());
+    if std::env::var_os("UPDATE_GENERATED").is_some() {
+        fs::write(&path, current).unwrap();
+    } else {
+        assert_eq!(page, current, "set UPDATE_GENERATED=1 to write it");
     }
+}
+
+/// A row for each metric, in the order of the definitions.
+fn metrics_table() -> String {
+    let metrics = Metrics::new(fanlight_telemetry::metrics::MetricLimits::default());
+    let telemetry = fanlight_telemetry::Telemetry::start(fanlight_telemetry::Settings::default()).expect("starts").0;
+    let exposed = metrics.prometheus(telemetry.resource().expect("a resource"));
+    let mut table =
+        "\n| metric | Prometheus | meaning | instrument | unit | labels |\n|---|---|---|---|---|---|\n".to_owned();
+    for family in FAMILIES {
+        let is_its = |line: &&str| line.starts_with("# HELP ") && line.ends_with(family.help);
+        let help = exposed.lines().find(is_its).unwrap_or_else(|| panic!("{} is not exposed", family.name));
+        let prometheus = help.split(' ').nth(2).unwrap();
+        let labels: Vec<String> = family.labels.iter().map(|label| format!("`{label}`")).collect();
+        let (name, meaning, shape) = (family.name, family.help, family.shape.as_str());
+        let (unit, labels) = (family.unit, labels.join(", "));
+        table += &format!("| `{name}` | `{prometheus}` | {meaning} | {shape} | {unit} | {labels} |\n");
+    }
+    table + "\n"
 }

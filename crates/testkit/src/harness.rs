@@ -79,6 +79,13 @@ impl Gateway {
         Self::running(command, TempFile::folder()).await
     }
 
+    /// [`Self::start_at`] with this variable in its environment.
+    pub async fn start_at_with_env(path: PathBuf, name: &str, value: impl AsRef<OsStr>) -> Self {
+        let mut command = fanlight();
+        command.args(["run", "--config"]).arg(path).env(name, value);
+        Self::running(command, TempFile::folder()).await
+    }
+
     /// [`Self::start`] with a soft and a hard limit of open files.
     pub async fn start_with_files(config_text: &str, soft: u32, hard: u32) -> Self {
         let config = TempFile::new("yaml", config_text);

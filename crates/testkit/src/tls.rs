@@ -9,12 +9,12 @@ use rcgen::{
     date_time_ymd,
 };
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use tokio_rustls::rustls::version::{TLS12, TLS13};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::harness::within;
 use crate::raw_client::Connection;
@@ -95,6 +95,22 @@ impl Pair {
         self.key.serialize_pem()
     }
 
+    /// The handshakes of a server with it, which chooses among these protocols (ALPN).
+    pub fn acceptor(&self, protocols: &[&str]) -> TlsAcceptor {
+        let builder = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+        let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        let (chain, key) = self.identity();
+        let mut config = builder.with_single_cert(chain, key).unwrap();
+        config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+        Arc::new(config).into()
+    }
+
+    /// What rustls takes to show it.
+    fn identity(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+        let key = PrivatePkcs8KeyDer::from(self.key.serialize_der());
+        (vec![CertificateDer::from(self.der().to_vec())], PrivateKeyDer::Pkcs8(key))
+    }
+
     /// The certificate in DER.
     pub fn der(&self) -> &[u8] {
         self.certificate.der()
@@ -129,8 +145,7 @@ impl TlsClient {
         Self(match own {
             None => builder.with_no_client_auth(),
             Some(own) => {
-                let chain = vec![CertificateDer::from(own.der().to_vec())];
-                let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(own.key.serialize_der()));
+                let (chain, key) = own.identity();
                 builder.with_client_auth_cert(chain, key).unwrap()
             }
         })

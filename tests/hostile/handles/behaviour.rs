@@ -3,15 +3,16 @@
 use super::world::{Client, OPERATOR, World, in_session, modern};
 use crate::harness::within;
 use crate::raw_client::{Connection, legacy_request};
-use crate::scripted::{Era, Gate, Reply};
+use crate::scripted::{Era, Fault, Gate, Reply};
 
 /// The kinds that the tests below try, as docs/architecture.md names them.
-pub(super) const KINDS: [&str; 7] = [
+pub(super) const KINDS: [&str; 8] = [
     "id of a running request, progress token",
     "server request",
     "subscription",
     "private result",
     "session of an operator, digest of a client's session",
+    "call that an operator attends, question in it",
     "URI that a server has handed out",
     "session or process at a server",
 ];
@@ -229,4 +230,47 @@ async fn handles_of_operators_are_of_no_use_to_clients() {
     }
     let path = format!("/api/sessions/{digest}/end");
     assert_eq!(send(admin, "POST", &path, &[("Authorization", &operator)], "").await.0, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_that_an_operator_attends_is_known_to_its_operator_alone() {
+    let world = World::start().await;
+    world.modern.on_target("tools/call", "long", Reply::fault(Fault::Hang));
+    let admin = world.gateway.admin;
+    let (operator, ann) = (format!("Bearer {OPERATOR}"), format!("Bearer {}", Client::Ann.key().unwrap()));
+    let origin = format!("http://{admin}");
+    let (json, own_page) = (("Content-Type", "application/json"), ("Origin", origin.as_str()));
+    let post = async |path: &str, headers: &[(&str, &str)], body: &str| {
+        let mut connection = Connection::open(admin).await;
+        connection.request("POST", path, &[&[json, own_page], headers].concat(), body.as_bytes()).await;
+        connection.response().await
+    };
+    let signed = post("/api/session", &[], &format!(r#"{{"token":"{OPERATOR}"}}"#)).await;
+    let cookie = signed.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+    let body = r#"{"method":"tools/call","params":{"name":"modern__long","arguments":{}}}"#;
+    let as_events = [("Authorization", operator.as_str()), ("Accept", "text/event-stream")];
+    let mut attended = post("/api/call", &as_events, body).await;
+    let begun = attended.event().await.unwrap().unwrap();
+    let call = begun.split(r#""call":""#).nth(1).expect(&begun).split('"').next().unwrap().to_owned();
+    let invented = "A".repeat(call.len());
+    let with = |path: &str, call: &str| match path {
+        "/api/call/cancel" => format!(r#"{{"call":"{call}"}}"#),
+        _ => format!(r#"{{"call":"{call}","question":1,"result":{{"action":"decline"}}}}"#),
+    };
+    for path in ["/api/call/cancel", "/api/call/answer"] {
+        // The operator in another session of the page, a client, and nobody.
+        let others: [&[(&str, &str)]; 3] = [&[("Cookie", &cookie)], &[("Authorization", &ann)], &[]];
+        for other in others {
+            let mut answers = Vec::new();
+            for call in [&call, &invented] {
+                let mut answer = post(path, other, &with(path, call)).await;
+                answers.push((answer.status, answer.text().await.replace(call.as_str(), "")));
+            }
+            assert_eq!(answers[0], answers[1], "{path} {other:?}");
+            assert!(matches!(answers[0].0, 401 | 404), "{path} {other:?}: {answers:?}");
+        }
+    }
+    let own = [("Authorization", operator.as_str())];
+    assert_eq!(post("/api/call/cancel", &own, &with("/api/call/cancel", &call)).await.status, 200);
+    assert!(within("the end", attended.event()).await.is_ok_and(|event| event.is_some_and(|it| it.contains('{'))));
 }

@@ -12,7 +12,7 @@ const WORDS: [&str; 7] = ["Holder", "Principal", "Caller", "SessionKey", "owns_w
 
 /// Modules that have one of the words and keep no handles, with the reason.
 const NO_HANDLES: &[(&str, &str)] = &[
-    ("admin::api::call", "calls of operators are made as the operator; they make no handles"),
+    ("admin::api::call::traced", "makes the caller of an operator's call"),
     ("backend::backend", "passes the end of a session on"),
     ("backend::direct", "passes the end of a session on"),
     ("backend::concurrency", "shares permits among clients; nothing is named by a client"),

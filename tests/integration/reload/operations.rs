@@ -15,29 +15,32 @@ async fn server_that_is_switched_off_stays_off_until_a_restart() {
     let run = async |action: &str, server: &str| {
         let url = format!("http://{}", gateway.admin);
         let mut command = fanlight();
-        let status = command.args([action, server, "--admin", &url]).stdin(Stdio::null()).stdout(Stdio::null());
-        status.status().await.unwrap().code()
+        let output = command.args([action, server, "--admin", &url]).stdin(Stdio::null()).output().await.unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
-    assert_eq!(run("disable", "b").await, Some(0));
+    let done = (Some(0), String::new());
+    assert_eq!(run("disable", "b").await, done);
     assert!(!tools(&gateway).await.contains("b__t"));
     assert!(call(&gateway, "t").await.contains(r#""a""#), "the only server that is left");
     let shown = admin(&gateway, "/api/config").await;
     assert!(shown.replace([' ', '\n'], "").contains(r#""atRunTime":{"disabled":["b"],"enabled":[]}"#), "{shown}");
     reload(&gateway, &config(&[a.entry("a"), b.entry_with("b", r#""prefix":"x_""#)])).await;
     assert!(!tools(&gateway).await.contains("x_t"), "a reload leaves it off");
-    assert_eq!(run("enable", "b").await, Some(0));
+    assert_eq!(run("enable", "b").await, done);
     assert!(tools(&gateway).await.contains("x_t"));
 
-    assert_eq!(run("restart", "a").await, Some(0));
+    assert_eq!(run("restart", "a").await, done);
     assert!(call(&gateway, "a__t").await.contains(r#""a""#));
     assert_eq!(a.started().len(), 2);
     for server in ["a", "b"] {
-        assert_eq!(run("disable", server).await, Some(0));
+        assert_eq!(run("disable", server).await, done);
     }
     assert!(tools(&gateway).await.contains(r#""tools":[]"#));
-    assert_ne!(run("restart", "a").await, Some(0));
-    assert_ne!(run("disable", "nothing").await, Some(0));
-    assert_eq!(run("enable", "a").await, Some(0));
+    let (status, help) = run("restart", "a").await;
+    assert!(status == Some(2) && help.contains("`fanlight enable a` switches it on"), "{help}");
+    let (status, help) = run("disable", "nothing").await;
+    assert!(status == Some(2) && help.contains("no server \"nothing\"; it has a, b"), "{help}");
+    assert_eq!(run("enable", "a").await, done);
     assert!(call(&gateway, "t").await.contains(r#""a""#));
 }
 

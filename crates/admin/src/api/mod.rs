@@ -1,17 +1,19 @@
 //! The JSON API (docs/api.md).
 
+mod backend;
 mod body;
-mod call;
+pub(crate) mod call;
 mod catalogue;
+mod client_calls;
 mod endpoints;
 mod events;
 mod operations;
 pub(crate) mod overview;
-mod refusals;
 mod server_log;
 mod session;
 mod sessions;
 pub(crate) mod sign_in;
+pub(crate) mod tools;
 mod traces;
 
 use std::convert::Infallible;
@@ -21,9 +23,11 @@ use axum::extract::{FromRequestParts, State};
 use axum::response::Response;
 use axum::routing::{any, get};
 use http::StatusCode;
+use http::header::CONTENT_TYPE;
 use http::request::Parts;
 
 use crate::access::{Needs, Role};
+use crate::openapi;
 use crate::reply::{Refusal, json};
 use crate::router::{Admin, Route, change, read};
 
@@ -39,6 +43,9 @@ pub(crate) const ROUTES: &[Route] = &[
     },
     Route { path: "/api/traces", needs: VIEWER, serve: || read(traces::list) },
     Route { path: "/api/traces/{id}", needs: VIEWER, serve: || read(traces::one) },
+    Route { path: "/api/calls", needs: VIEWER, serve: || read(client_calls::list) },
+    Route { path: "/api/calls/{id}/cancel", needs: OPERATOR, serve: || change(client_calls::cancel) },
+    Route { path: "/api/tools/statistics", needs: VIEWER, serve: || read(tools::statistics) },
     Route { path: "/api/catalogue", needs: VIEWER, serve: || read(catalogue::answer) },
     Route { path: "/api/endpoints", needs: VIEWER, serve: || read(endpoints::answer) },
     Route { path: "/api/sessions", needs: VIEWER, serve: || read(sessions::answer) },
@@ -47,9 +54,29 @@ pub(crate) const ROUTES: &[Route] = &[
         needs: VIEWER,
         serve: || read(async |State(admin): State<Arc<Admin>>| json(admin.subject.operations.config())),
     },
-    Route { path: "/api/servers/{name}/log", needs: VIEWER, serve: || read(server_log::answer) },
+    Route {
+        path: "/api/connect",
+        needs: VIEWER,
+        serve: || read(async |State(admin): State<Arc<Admin>>| json(admin.subject.operations.connect())),
+    },
+    Route {
+        path: "/api/backends",
+        needs: VIEWER,
+        serve: || read(async |State(admin): State<Arc<Admin>>| json(admin.latest.backends())),
+    },
+    Route { path: "/api/backends/{name}", needs: VIEWER, serve: || read(backend::answer) },
+    Route { path: "/api/backends/{name}/log", needs: VIEWER, serve: || read(server_log::of_one) },
+    Route { path: "/api/servers/{name}/log", needs: VIEWER, serve: || read(server_log::of_one) },
+    Route { path: "/api/log", needs: VIEWER, serve: || read(server_log::of_all) },
+    Route {
+        path: "/api/openapi.json",
+        needs: VIEWER,
+        serve: || read(async || ([(CONTENT_TYPE, "application/json")], openapi::DOCUMENT)),
+    },
     Route { path: "/api/events", needs: VIEWER, serve: || read(events::answer) },
     Route { path: "/api/call", needs: OPERATOR, serve: || change(call::answer) },
+    Route { path: "/api/call/answer", needs: OPERATOR, serve: || change(call::give) },
+    Route { path: "/api/call/cancel", needs: OPERATOR, serve: || change(call::cancel) },
     Route { path: "/api/sessions/{digest}/end", needs: OPERATOR, serve: || change(operations::end_session) },
     Route { path: "/api/reload", needs: OPERATOR, serve: || change(operations::reload) },
     Route { path: "/api/servers/{name}/{action}", needs: OPERATOR, serve: || change(operations::server) },
@@ -90,6 +117,11 @@ impl Query {
         pairs.find(|(key, value)| key == name && !value.is_empty()).map(|(_, value)| value.into_owned())
     }
 
+    /// Whether it has this name, with or without a value.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        url::form_urlencoded::parse(self.0.as_bytes()).any(|(key, _)| key == name)
+    }
+
     /// The first value of this name as a number, at most `most`.
     pub(crate) fn number(&self, name: &str, default: usize, most: usize) -> Result<usize, Refusal> {
         let Some(text) = self.get(name) else { return Ok(default) };
@@ -113,6 +145,7 @@ mod tests {
         assert_eq!(form.number("limit", 100, 500).unwrap(), 7);
         assert_eq!(form.number("other", 100, 500).unwrap(), 100);
         assert_eq!(query("limit=9999").number("limit", 100, 500).unwrap(), 500);
+        assert!(query("limit=1&follow").has("follow") && !query("unfollow").has("follow"));
         assert!(query("limit=0").number("limit", 100, 500).is_err());
         assert!(query("limit=x").number("limit", 100, 500).is_err());
     }

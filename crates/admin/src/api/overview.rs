@@ -1,17 +1,17 @@
-//! `/api/overview`: the state and figures of each backend, and of the process.
+//! `/api/overview` and `/api/backends`: the state and figures of each backend, and of the process.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use fanlight_canonical::{BackendState, BackendStatus};
+use fanlight_canonical::{BackendError, BackendState, BackendStatus, FailureDetails, Starting};
 use fanlight_protocol::Json;
-use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
+use fanlight_protocol::json::ObjectBuilder;
 use fanlight_telemetry::metrics::GIVEN_UP;
 use fanlight_telemetry::names::BACKEND_NAME;
 use fanlight_telemetry::ring::{Query, Trace, attribute, failure};
 
 use crate::ready::{is_ready, state};
-use crate::values::{count, flag, millis, moment, number, optional};
+use crate::values::{array, count, flag, millis, moment, number, optional};
 use crate::{LiveSettings, Subject};
 
 /// How many failed traces are searched for the last error of each backend. No option: what is older than so many
@@ -49,7 +49,7 @@ impl Latest {
         match &*made {
             Some((at, json)) if at.elapsed() < fresh => json.clone(),
             _ => {
-                let json = self.make();
+                let json = self.make(Seconds::Omitted);
                 *made = Some((Instant::now(), json.clone()));
                 json
             }
@@ -60,25 +60,31 @@ impl Latest {
     pub(crate) fn with_uptime(&self) -> Json {
         let mut object = ObjectBuilder::new();
         object.member("uptimeSeconds", &number(self.began.elapsed().as_secs_f64()));
-        let overview = self.make();
+        let overview = self.make(Seconds::Shown);
         for member in overview.members() {
             object.raw_member(&overview.slice(member.key), &overview.slice(member.value));
         }
         object.finish()
     }
 
-    fn make(&self) -> Json {
+    /// The backends now.
+    pub(crate) fn backends(&self) -> Json {
+        let mut object = ObjectBuilder::new();
+        object.member("backends", &self.all_backends(Seconds::Shown));
+        object.finish()
+    }
+
+    fn all_backends(&self, seconds: Seconds) -> Json {
+        let ring = self.subject.telemetry.ring();
+        let failed = ring.map(|ring| ring.query(&Query { error: Some(true), limit: FAILED, ..Query::default() }));
+        let failed = failed.unwrap_or_default();
+        let status = self.subject.gateway.status();
+        array(status.iter().map(|(name, status)| self.backend(name, status, &failed, seconds)))
+    }
+
+    fn make(&self, seconds: Seconds) -> Json {
         let subject = &self.subject;
         let clients = subject.clients.counts();
-        let failed = subject
-            .telemetry
-            .ring()
-            .map(|ring| ring.query(&Query { error: Some(true), limit: FAILED, ..Query::default() }));
-        let failed = failed.unwrap_or_default();
-        let mut backends = ArrayBuilder::default();
-        for (name, status) in subject.gateway.status() {
-            backends.push(&self.backend(&name, &status, &failed));
-        }
         let mut object = ObjectBuilder::new();
         object.string("version", subject.version).string("endpoint", &subject.operations.endpoint());
         object.member("startedMs", &moment(self.started));
@@ -90,11 +96,11 @@ impl Latest {
             object.integer("traces", count(traces)).integer("traceBytes", count(bytes));
         }
         object.member("page", &self.page());
-        object.member("backends", &backends.finish());
+        object.member("backends", &self.all_backends(seconds));
         object.finish()
     }
 
-    fn backend(&self, name: &str, status: &BackendStatus, failed: &[Trace]) -> Json {
+    fn backend(&self, name: &str, status: &BackendStatus, failed: &[Trace], seconds: Seconds) -> Json {
         let mut object = ObjectBuilder::new();
         object.string("name", name).string("state", state(&status.state)).string("transport", status.transport);
         optional(&mut object, "era", status.era.map(|era| era.to_string()).as_deref());
@@ -105,14 +111,48 @@ impl Latest {
             _ => None,
         };
         optional(&mut object, "error", error.as_deref());
+        let starting = status.starting.as_ref().map(|starting| json_of_start(starting, seconds));
+        object.member("starting", &starting.unwrap_or_else(Json::null));
+        object.member("failure", &status.failure.as_ref().map_or_else(Json::null, json_of_failure));
         object.member("lastError", &last_error(name, failed).unwrap_or_else(Json::null));
         let figures = self.subject.telemetry.metrics().map(|metrics| metrics.figures(name)).unwrap_or_default();
-        let seconds = |value: Option<f64>| value.map_or_else(Json::null, |value| number(value * 1000.0));
+        let duration = |value: Option<Duration>| value.map_or_else(Json::null, millis);
         object.integer("requests", count(figures.requests)).integer("errors", count(figures.errors));
-        object.member("medianMs", &seconds(figures.median)).member("p95Ms", &seconds(figures.p95));
+        object.integer("failedConnections", figures.failed_connections);
+        object.member("medianMs", &duration(figures.median)).member("p95Ms", &duration(figures.p95));
         object.integer("restarts", figures.restarts).integer("reconnects", figures.reconnects);
         object.finish()
     }
+}
+
+/// Whether an overview has how long a start has taken, which always changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seconds {
+    Shown,
+    Omitted,
+}
+
+/// An attempt to connect that is being made.
+fn json_of_start(starting: &Starting, seconds: Seconds) -> Json {
+    let mut object = ObjectBuilder::new();
+    object.member("since", &moment(starting.since));
+    if seconds == Seconds::Shown {
+        object.member("seconds", &number(starting.elapsed.as_secs_f64()));
+    }
+    optional(&mut object, "lastLine", starting.last_line.as_deref());
+    object.finish()
+}
+
+/// Why the last attempt to connect failed.
+fn json_of_failure(error: &BackendError) -> Json {
+    let texts = |lines: &[Arc<str>]| array(lines.iter().map(|line| Json::string(line)));
+    let none = FailureDetails::default();
+    let FailureDetails { stderr, stdout, remedy } = error.details().unwrap_or(&none);
+    let mut object = ObjectBuilder::new();
+    object.string("what", &error.what());
+    object.member("stderr", &texts(stderr)).member("stdout", &texts(stdout));
+    optional(&mut object, "remedy", remedy.as_ref().map(|remedy| &*remedy.text));
+    object.finish()
 }
 
 /// The newest failure of a message to or from the backend in the ring.

@@ -1,32 +1,215 @@
-//! `/api/servers/{name}/log`: what the processes of a server have written besides messages.
+//! What the processes of servers have written besides messages: the last lines, and with `?follow` those to come.
 
+use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use axum::extract::{Path, State};
-use fanlight_canonical::ProcessLine;
+use axum::extract::{Extension, Path, State};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse as _, Response};
+use fanlight_canonical::{ProcessLine, ProcessOutput};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::ObjectBuilder;
-use http::StatusCode;
+use futures_util::stream::{StreamExt as _, iter, unfold};
+use http::header::CACHE_CONTROL;
+use http::{HeaderName, StatusCode};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
 
-use super::Answer;
+use super::{Answer, Query};
+use crate::access::Operator;
 use crate::reply::{Refusal, json};
 use crate::router::Admin;
 use crate::values::{array, count, moment};
 
-/// The last lines of the server called `name`.
-pub(super) async fn answer(State(admin): State<Arc<Admin>>, Path(name): Path<String>) -> Answer {
+/// The lines of the server called `name`.
+pub(super) async fn of_one(
+    State(admin): State<Arc<Admin>>,
+    Extension(operator): Extension<Operator>,
+    Path(name): Path<String>,
+    query: Query,
+) -> Answer {
     let Some(output) = admin.subject.gateway.process_output(&name) else {
-        return Err(Refusal::new(StatusCode::NOT_FOUND, "no server has this name; /api/overview lists them"));
+        return Err(Refusal::new(StatusCode::NOT_FOUND, "no server has this name; /api/backends lists them"));
     };
+    if query.has("follow") {
+        return follow(&admin, operator, Some(name));
+    }
     let mut answer = ObjectBuilder::new();
     answer.string("name", &name).integer("droppedLines", count(output.dropped));
-    answer.member("lines", &array(output.lines.iter().map(line)));
+    answer.member("lines", &array(output.lines.iter().map(|line| json_of(&name, line))));
     Ok(json(answer.finish()))
 }
 
-fn line(line: &ProcessLine) -> Json {
+/// The lines of all servers.
+pub(super) async fn of_all(
+    State(admin): State<Arc<Admin>>,
+    Extension(operator): Extension<Operator>,
+    query: Query,
+) -> Answer {
+    if query.has("follow") {
+        return follow(&admin, operator, None);
+    }
+    let lines = Positions::default().news(outputs(&admin, None));
+    let mut answer = ObjectBuilder::new();
+    answer.member("lines", &array(lines.iter().map(|(name, line)| json_of(name, line))));
+    Ok(json(answer.finish()))
+}
+
+fn follow(admin: &Arc<Admin>, operator: Operator, server: Option<String>) -> Answer {
+    let now = admin.now();
+    let Ok(permit) = Arc::clone(&now.followers).try_acquire_owned() else {
+        let limit = now.settings.max_followers;
+        let message = format!("{limit} event streams are open already, the limit here (limits.adminFollowers)");
+        return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message));
+    };
+    let mut check = interval(now.settings.event_interval);
+    check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let follower = Follower {
+        server,
+        positions: Positions::default(),
+        check,
+        disallowed: now.ended.clone(),
+        operator,
+        admin: Arc::clone(admin),
+        _permit: permit,
+    };
+    let events = unfold(follower, |mut follower| async move {
+        let lines = follower.next().await?;
+        let event = |(name, line): &(Arc<str>, ProcessLine)| {
+            Ok::<_, Infallible>(Event::default().event("line").data(json_of(name, line).as_text()))
+        };
+        Some((iter(lines.iter().map(event).collect::<Vec<_>>()), follower))
+    });
+    let keep_alive = KeepAlive::new().interval(now.settings.keep_alive).text("still here");
+    let headers = [(CACHE_CONTROL, "no-store"), (HeaderName::from_static("x-accel-buffering"), "no")];
+    let response: Response = (headers, Sse::new(events.flatten()).keep_alive(keep_alive)).into_response();
+    Ok(response)
+}
+
+/// The state of one stream of lines.
+struct Follower {
+    /// The server whose lines they are; `None` for all.
+    server: Option<String>,
+    positions: Positions,
+    check: Interval,
+    /// Cancelled when other settings are in force than those that allowed it.
+    disallowed: CancellationToken,
+    /// Whose stream it is.
+    operator: Operator,
+    admin: Arc<Admin>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Follower {
+    /// The next lines; `None` at shutdown, when the settings have changed, and when its operator's credentials or session
+    /// have ended. The first are those that are kept, at once.
+    async fn next(&mut self) -> Option<Vec<(Arc<str>, ProcessLine)>> {
+        loop {
+            tokio::select! {
+                biased;
+                () = self.admin.shutdown.cancelled() => return None,
+                () = self.disallowed.cancelled() => return None,
+                () = self.operator.ended() => return None,
+                _ = self.check.tick() => {
+                    if !self.admin.is_in_force(&self.operator) {
+                        return None;
+                    }
+                    let lines = self.positions.news(outputs(&self.admin, self.server.as_deref()));
+                    if !lines.is_empty() {
+                        return Some(lines);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What has been read of the log of each server.
+#[derive(Default)]
+struct Positions(HashMap<Arc<str>, Position>);
+
+/// What has been read of one log.
+#[derive(Default)]
+struct Position {
+    /// When the log began.
+    began: Option<SystemTime>,
+    /// The lines that have been read, or were dropped before they could be.
+    read: u64,
+}
+
+impl Positions {
+    /// The lines that have not been read, oldest first.
+    fn news(&mut self, outputs: Vec<(Arc<str>, ProcessOutput)>) -> Vec<(Arc<str>, ProcessLine)> {
+        let mut news = Vec::new();
+        for (name, output) in outputs {
+            let position = self.0.entry(Arc::clone(&name)).or_default();
+            if position.began != output.began {
+                *position = Position { began: output.began, read: 0 };
+            }
+            let total = output.dropped + output.lines.len() as u64;
+            let unread = usize::try_from(total.saturating_sub(position.read)).unwrap_or(usize::MAX);
+            position.read = total;
+            let old = output.lines.len().saturating_sub(unread);
+            news.extend(output.lines.into_iter().skip(old).map(|line| (Arc::clone(&name), line)));
+        }
+        news.sort_by_key(|(_, line)| line.at);
+        news
+    }
+}
+
+/// The logs of the server of this name, or of all.
+fn outputs(admin: &Admin, server: Option<&str>) -> Vec<(Arc<str>, ProcessOutput)> {
+    let gateway = &admin.subject.gateway;
+    let names: Vec<Arc<str>> = match server {
+        Some(server) => vec![server.into()],
+        None => gateway.status().into_iter().map(|(name, _)| name.into()).collect(),
+    };
+    names.into_iter().filter_map(|name| Some((Arc::clone(&name), gateway.process_output(&name)?))).collect()
+}
+
+fn json_of(server: &str, line: &ProcessLine) -> Json {
     let mut object = ObjectBuilder::new();
-    object.member("atMs", &moment(line.at)).integer("process", count(line.process));
+    object.string("server", server).member("atMs", &moment(line.at)).integer("process", count(line.process));
     object.string("stream", line.stream.as_str()).string("text", &line.text);
     object.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use fanlight_canonical::ProcessStream;
+
+    use super::*;
+
+    fn output(began: u64, dropped: u64, lines: &[u64]) -> Vec<(Arc<str>, ProcessOutput)> {
+        let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
+        let line = |second: &u64| ProcessLine {
+            at: at(*second),
+            process: 1,
+            stream: ProcessStream::Stderr,
+            text: second.to_string().into(),
+        };
+        let lines = lines.iter().map(line).collect();
+        vec![("a".into(), ProcessOutput { lines, dropped, began: Some(at(began)), ..ProcessOutput::default() })]
+    }
+
+    #[test]
+    fn each_line_is_read_once() {
+        let mut positions = Positions::default();
+        let mut texts = |output| {
+            let news = positions.news(output);
+            news.iter().map(|(_, line)| line.text.to_string()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(texts(output(0, 0, &[1, 2])), "1 2");
+        assert_eq!(texts(output(0, 0, &[1, 2])), "");
+        assert_eq!(texts(output(0, 1, &[2, 3])), "3");
+        // More lines have left than were kept at a time.
+        assert_eq!(texts(output(0, 9, &[11, 12])), "11 12");
+        // The log of a server that was started anew.
+        assert_eq!(texts(output(1, 0, &[13])), "13");
+    }
 }

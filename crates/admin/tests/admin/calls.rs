@@ -121,6 +121,26 @@ async fn unreachable_backend_is_reported() {
 }
 
 #[tokio::test]
+async fn backend_is_described_with_the_changes_of_its_state() {
+    let scene = Scene::start(vec![fake("a", &[]), down("b")], AdminSettings::default()).await;
+    let up = scene.json("/api/backends/a").await;
+    assert_eq!(up["description"]["serverInfo"]["name"], "x");
+    assert_eq!(scene.json("/api/backends/b").await["description"], serde_json::Value::Null);
+    let history = crate::scene::soon(async {
+        loop {
+            let history = scene.json("/api/backends/b").await["history"].clone();
+            if !history.as_array().unwrap().is_empty() {
+                return history;
+            }
+        }
+    })
+    .await;
+    assert_eq!(history[0]["state"], "down");
+    assert!(history[0]["error"].as_str().unwrap().contains("connection refused"), "{history}");
+    assert_eq!(scene.get("/api/backends/none").await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
 async fn sessions_and_configuration_are_shown() {
     let scene = two().await;
     let sessions = scene.json("/api/sessions").await;

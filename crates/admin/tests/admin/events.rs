@@ -9,7 +9,8 @@ use hyper::body::Incoming;
 
 use crate::scene::{Client, Scene, fake, soon};
 
-struct Events {
+/// The events of a response.
+pub(crate) struct Events {
     body: Incoming,
     text: String,
     _client: Client,
@@ -17,15 +18,20 @@ struct Events {
 
 impl Events {
     async fn open(scene: &Scene) -> Self {
+        Self::begin(scene, Method::GET, "/api/events", &[], "").await
+    }
+
+    /// Those of the response to a request.
+    pub(crate) async fn begin(scene: &Scene, method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> Self {
         let mut client = scene.client().await;
-        let response = client.open(Method::GET, "/api/events", &[], "").await;
+        let response = client.open(method, path, headers, body).await;
         assert_eq!(response.status(), StatusCode::OK);
         assert_eq!(response.headers()["content-type"], "text/event-stream");
         Self { body: response.into_body(), text: String::new(), _client: client }
     }
 
     /// The next block; `None` at the end.
-    async fn next(&mut self) -> Option<String> {
+    pub(crate) async fn next(&mut self) -> Option<String> {
         loop {
             if let Some((block, rest)) = self.text.split_once("\n\n") {
                 let (block, rest) = (block.to_owned(), rest.to_owned());
@@ -38,11 +44,16 @@ impl Events {
     }
 
     /// The data of the next event of this name.
-    async fn event(&mut self, name: &str) -> serde_json::Value {
+    pub(crate) async fn event(&mut self, name: &str) -> serde_json::Value {
+        serde_json::from_str(&self.text(name).await).unwrap()
+    }
+
+    /// Its text.
+    pub(crate) async fn text(&mut self, name: &str) -> String {
         loop {
             let block = self.next().await.expect("an event");
             if let Some(data) = block.strip_prefix(&format!("event: {name}\ndata: ")) {
-                return serde_json::from_str(data).unwrap();
+                return data.to_owned();
             }
         }
     }

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod access;
+mod asking;
+mod attended;
 mod calls;
 mod events;
 mod issuer;

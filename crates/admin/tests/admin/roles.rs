@@ -9,18 +9,20 @@ use crate::people::{People, TOKEN, VIEWER, roles, settings};
 use crate::scene::{Scene, fake};
 
 /// Requests that change something, with their bodies.
-const CHANGES: [(&str, &str); 6] = [
+const CHANGES: [(&str, &str); 7] = [
     ("/api/reload", ""),
     ("/api/servers/a/disable", ""),
     ("/api/servers/a/enable", ""),
     ("/api/servers/a/restart", ""),
     ("/api/sessions/abc/end", ""),
+    ("/api/calls/0123456789abcdef/cancel", ""),
     ("/api/call", r#"{"method":"tools/call","params":{"name":"t"}}"#),
 ];
 
-const READS: [&str; 8] = [
+const READS: [&str; 9] = [
     "/api/overview",
     "/api/traces",
+    "/api/calls",
     "/api/catalogue",
     "/api/endpoints",
     "/api/sessions",
@@ -67,6 +69,8 @@ async fn operators_do_everything() {
             let expected = match path {
                 // The second one of the fake fails.
                 "/api/reload" if at > 0 => StatusCode::UNPROCESSABLE_ENTITY,
+                // None runs.
+                "/api/calls/0123456789abcdef/cancel" => StatusCode::NOT_FOUND,
                 _ => StatusCode::OK,
             };
             assert_eq!(status(&scene, Method::POST, path, token, body).await, expected, "{token} {path}");

@@ -42,14 +42,21 @@ pub(crate) struct Fake {
     name: &'static str,
     script: HashMap<&'static str, &'static str>,
     down: bool,
+    /// Answers its calls by [`crate::asking`].
+    asks: bool,
 }
 
 pub(crate) fn fake(name: &'static str, script: &[(&'static str, &'static str)]) -> Fake {
-    Fake { name, script: script.iter().copied().collect(), down: false }
+    Fake { name, script: script.iter().copied().collect(), down: false, asks: false }
 }
 
 pub(crate) fn down(name: &'static str) -> Fake {
-    Fake { name, script: HashMap::new(), down: true }
+    Fake { name, script: HashMap::new(), down: true, asks: false }
+}
+
+/// A backend whose tools need their client.
+pub(crate) fn asking(name: &'static str) -> Fake {
+    Fake { name, script: HashMap::new(), down: false, asks: true }
 }
 
 fn unreachable() -> BackendError {
@@ -67,6 +74,9 @@ impl BackendClient for Fake {
     }
 
     fn request(&self, call: Call) -> Pending<'_, Response> {
+        if self.asks && call.method == fanlight_protocol::Method::CallTool {
+            return Box::pin(crate::asking::answer(call));
+        }
         let body = self.script.get(call.method.as_str()).copied();
         Box::pin(async move {
             if self.down {
@@ -91,7 +101,7 @@ impl BackendClient for Fake {
             false => BackendState::Ready,
         };
         let (era, revision) = (Some(Era::Modern), Some("2026-07-28"));
-        BackendStatus { attempted: true, state, era, revision, transport: "stdio" }
+        BackendStatus { attempted: true, state, era, revision, transport: "stdio", starting: None, failure: None }
     }
 }
 
@@ -148,6 +158,10 @@ impl Operations for FakeOperations {
 
     fn endpoint(&self) -> Arc<str> {
         "http://127.0.0.1:1/mcp".into()
+    }
+
+    fn connect(&self) -> Json {
+        Json::literal(r#"[{"client":"cursor"}]"#)
     }
 
     fn reload(&self) -> BoxFuture<'_, Result<Reloaded, OperationError>> {

@@ -54,7 +54,16 @@ async fn traces_are_listed_newest_first_and_filtered() {
     assert_eq!(names(&scene, "?limit=2").await, ["send", "write"]);
     let number = scene.json("/api/traces?limit=2").await["traces"][1]["number"].clone();
     assert_eq!(names(&scene, &format!("?limit=2&before={number}")).await, ["read"]);
-    for bad in ["error=maybe", "limit=-1", "before=x"] {
+    assert_eq!(names(&scene, "?outcome=failed").await, ["write"]);
+    assert_eq!(names(&scene, "?outcome=ok&method=tools/call").await, ["send", "read"]);
+    assert!(names(&scene, "?method=ping").await.is_empty() && names(&scene, "?client=x").await.is_empty());
+    assert!(names(&scene, "?minMs=60000").await.is_empty() && names(&scene, "?principal=ann").await.is_empty());
+    assert_eq!(names(&scene, "?sort=slowest&minMs=0").await.len(), 3);
+    assert_eq!(names(&scene, "?since=1&until=99999999999999").await.len(), 3);
+    assert!(names(&scene, "?until=1000").await.is_empty());
+    let long = format!("client={}", "x".repeat(513));
+    let bad = ["error=maybe", "limit=-1", "before=x", "outcome=good", "sort=up", "minMs=-1", "since=NaN", "until=1e99"];
+    for bad in bad.into_iter().chain(["sort=slowest&before=3", &long]) {
         assert_eq!(scene.get(&format!("/api/traces?{bad}")).await.status, StatusCode::BAD_REQUEST, "{bad}");
     }
 }
@@ -77,6 +86,23 @@ async fn summary_describes_a_trace() {
     for missing in ["4bf92f3577b34da6a3ce929d0e0e4736", "x", ""] {
         assert_eq!(scene.get(&format!("/api/traces/{missing}")).await.status, StatusCode::NOT_FOUND, "{missing}");
     }
+}
+
+#[tokio::test]
+async fn tools_have_figures_of_the_last_hour() {
+    let scene = scene().await;
+    let answer = scene.json("/api/tools/statistics").await;
+    // The fakes list no tools, so that metrics do not tell them apart.
+    let [files, mail] = &answer["tools"].as_array().unwrap()[..] else { panic!("{answer}") };
+    assert_eq!((&files["backend"], &files["tool"], &files["calls"]), (&"files".into(), &"_OTHER".into(), &2.into()));
+    assert_eq!((&files["errors"], &mail["errors"], &mail["givenUp"]), (&1.into(), &0.into(), &0.into()));
+    assert!(mail["p50Ms"].as_f64().unwrap() > 0.0 && mail["p99Ms"].is_number(), "{mail}");
+    let minutes = files["callsByMinute"].as_array().unwrap();
+    assert_eq!((minutes.len(), &minutes[59], &minutes[58]), (60, &2.into(), &0.into()));
+    assert_eq!(files["errorsByMinute"][59], 1);
+    let first = scene.json("/api/tools/statistics?limit=1").await;
+    assert_eq!((first["tools"].as_array().unwrap().len(), &first["toolCount"]), (1, &2.into()));
+    assert_eq!(scene.get("/api/tools/statistics?limit=x").await.status, StatusCode::BAD_REQUEST);
 }
 
 #[tokio::test]

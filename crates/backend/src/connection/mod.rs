@@ -1,5 +1,6 @@
 //! A connection to a server after the handshake: requests in its era, and the verdict on their replies.
 
+pub(crate) mod attempt;
 mod identity;
 mod listening;
 mod outgoing;
@@ -165,7 +166,7 @@ impl Connection {
         }
     }
 
-    /// Sends one request and waits for its answer. `sent` of its progress is set while it may be running.
+    /// Sends one request and waits for its answer. Its deadline knows whether it may be running.
     pub(crate) fn request<'a>(
         &'a self,
         call: &'a Call,
@@ -218,7 +219,9 @@ impl Connection {
                         let error = BackendError::of_status(status, pause);
                         return Err(Box::pin(self.rejection(call, status, error, names_session)).await);
                     }
-                    Err(error @ BackendError::Unreachable { .. }) => {
+                    // Nothing of it was written, as when the process ended before its turn.
+                    Err(error) if error.is_unreachable() || (error.may_have_run() && !progress.deadline.is_sent()) => {
+                        let error = error.while_connecting();
                         return Err(Failure::NotRun { loss: Loss::Ended, instead: Err(error) });
                     }
                     Err(error) => return Err(error.into()),
@@ -226,7 +229,7 @@ impl Connection {
                 if !std::mem::take(&mut is_first) || !self.rejects_headers(call, &response) {
                     break response;
                 }
-                progress.sent.store(false, Ordering::Relaxed);
+                progress.deadline.set_sent(false);
                 Box::pin(self.reload_tools()).await;
             };
             if self.dialect.era() == Era::Modern && response.error_code() == Some(code::UNSUPPORTED_PROTOCOL_VERSION) {

@@ -45,7 +45,6 @@ impl Connection {
         sending: &'a RequestSpan,
     ) -> OutgoingRequest<'a> {
         let id = progress.id.load(Ordering::Relaxed);
-        progress.sent.store(true, Ordering::Relaxed);
         let params = params_with(&propagation, call.params.as_ref(), self.transport.has_headers());
         let params = params.as_deref();
         let token = (call.context.wants_progress && progress.carries_on.is_none()).then_some(id);

@@ -34,7 +34,10 @@ impl Connection {
         let loss = if has_ended { Loss::SessionGone } else { Loss::EraDoubt };
         // The session is what the server rejects, and without one it runs nothing.
         let knows_no_session = names_session && status != 405 && self.transport.has_session();
-        if call.method.changes_nothing() || knows_no_session || self.rejects_everything(&call.context.trace).await {
+        let is_harmless = call.method.changes_nothing();
+        let is_certain = knows_no_session || (!is_harmless && self.rejects_everything(&call.context.trace).await);
+        if is_harmless || is_certain {
+            let error = if is_certain { error.while_connecting() } else { error };
             if loss == Loss::EraDoubt && self.is_confirmed() {
                 return Failure::Final(error);
             }

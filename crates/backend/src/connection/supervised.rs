@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connection::Connection;
 use crate::connection::supervisor::{Phase, State};
+use crate::process_log::ProcessLog;
 use crate::request::declared::Declared;
 use fanlight_canonical::{BackendError, Peer};
 use fanlight_protocol::result::ServerDescription;
@@ -20,6 +21,7 @@ pub(crate) struct SupervisedConnection {
     wanted: Arc<Notify>,
     end: CancellationToken,
     declared: Arc<Declared>,
+    process_log: Arc<ProcessLog>,
     /// Whose share of the limit of connections it takes.
     peer: Peer,
     /// How long a call waits for an attempt to connect, where the last one failed.
@@ -45,10 +47,10 @@ impl SupervisedConnection {
         end: CancellationToken,
         declared: Arc<Declared>,
         peer: Peer,
-        connect_on_call: Duration,
+        (process_log, connect_on_call): (Arc<ProcessLog>, Duration),
     ) -> Arc<Self> {
         let usage = Mutex::new(Usage { users: 0, has_task: false, since: Instant::now() });
-        Arc::new(Self { state, wanted, end, declared, peer, connect_on_call, usage })
+        Arc::new(Self { state, wanted, end, declared, process_log, peer, connect_on_call, usage })
     }
 
     pub(crate) fn take(self: &Arc<Self>) -> InUse {
@@ -142,8 +144,8 @@ impl SupervisedConnection {
                 }
                 (_, Some(verdict)) => return verdict,
                 // Others than the request that has this attempt made wait for no longer than one that succeeds takes.
-                (Phase::Connecting { after: Some(error), since }, None) => {
-                    patience = (patience / 4).saturating_sub(since.elapsed());
+                (Phase::Connecting { after: Some(error), attempt }, None) => {
+                    patience = (patience / 4).saturating_sub(attempt.elapsed());
                     if patience.is_zero() {
                         return Err(error.clone());
                     }
@@ -164,9 +166,15 @@ impl SupervisedConnection {
             }
         };
         let patience = if failure.is_some() { limit.min(patience) } else { limit };
-        timeout(patience, settled)
-            .await
-            .unwrap_or_else(|_| Err(failure.unwrap_or(BackendError::Timeout { after: limit, sent: false })))
+        timeout(patience, settled).await.unwrap_or_else(|_| Err(failure.unwrap_or_else(|| self.not_ready(limit))))
+    }
+
+    /// The error of a request that has waited for `limit`.
+    fn not_ready(&self, limit: Duration) -> BackendError {
+        match &self.state.borrow().phase {
+            Phase::Connecting { attempt, .. } => attempt.not_ready(&self.process_log, limit),
+            _ => BackendError::Timeout { after: limit, sent: false },
+        }
     }
 
     fn usage(&self) -> MutexGuard<'_, Usage> {

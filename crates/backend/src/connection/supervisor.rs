@@ -7,7 +7,6 @@ use std::fmt;
 use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use fanlight_protocol::result::ServerDescription;
@@ -16,11 +15,13 @@ use fanlight_telemetry::{ConnectSpan, Outcome, Parent};
 use futures_util::FutureExt as _;
 use futures_util::future::OptionFuture;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use crate::connection::attempt::Attempt;
 use crate::connection::{Connection, Loss};
 use crate::handshake::{Handshake, Known};
+use crate::remedy;
 use crate::request::{BackendContext, TransportContext};
 use crate::settings::{EraChoice, ProcessPolicy, Timeouts};
 use crate::subscriptions::SubscriptionRegistry;
@@ -28,7 +29,7 @@ use crate::transport::Transport;
 use crate::transport::backoff::Backoff;
 use crate::transport::http::{HttpEndpoint, HttpTransport};
 use crate::transport::stdio::{self, ProcessSettings};
-use fanlight_canonical::BackendError;
+use fanlight_canonical::{BackendError, FailureDetails};
 
 /// How a backend is doing.
 #[derive(Clone, Default)]
@@ -52,7 +53,7 @@ pub(crate) enum Phase {
     Connecting {
         /// Why the last attempt failed, if the one before this did.
         after: Option<BackendError>,
-        since: Instant,
+        attempt: Attempt,
     },
     Ready(Arc<Connection>),
     Down {
@@ -180,15 +181,15 @@ impl Supervisor {
             if !std::mem::take(&mut is_demanded) && (rested || self.for_client.is_some()) {
                 self.rest().await;
             }
-            self.enter(Phase::Connecting { after: failure.take(), since: Instant::now() });
+            let attempt = Attempt::new();
+            self.enter(Phase::Connecting { after: failure.take(), attempt: attempt.clone() });
             let is_process = matches!(self.settings.target, Target::Stdio(_));
             if std::mem::replace(&mut was_started, true) && is_process && !rested {
                 counters.restarted();
             }
             let connecting = asked_by.connecting(&self.context.telemetry);
             asked_by = &self.context.root;
-            let process = AtomicU64::new(0);
-            let error = match Box::pin(self.connect(remembered, last_loss, connecting, &process)).await {
+            let error = match Box::pin(self.connect(remembered, last_loss, connecting, &attempt)).await {
                 Ok(connection) => {
                     if std::mem::replace(&mut was_connected, true) && !rested {
                         counters.reconnected();
@@ -229,13 +230,13 @@ impl Supervisor {
                 }
                 Err(error) => {
                     // If the server was reached, its era may be what is wrong.
-                    if !matches!(error, BackendError::Unreachable { .. } | BackendError::Unauthorized { .. }) {
+                    if !error.is_unreachable() && !matches!(error, BackendError::Unauthorized { .. }) {
                         remembered = given;
                     }
                     error
                 }
             };
-            let error = self.with_output(error, process.into_inner()).await;
+            let error = Box::pin(self.explained(error, &attempt)).await;
             let delay = backoff.next_delay();
             let backend = &*self.context.name;
             match self.for_client {
@@ -243,7 +244,10 @@ impl Supervisor {
                 Some(given) if given.is_second_era => {
                     tracing::debug!(backend, %error, "no connection in the legacy era (of a client)");
                 }
-                _ => tracing::warn!(backend, %error, retry_in = ?delay, "backend is down"),
+                _ => {
+                    counters.connect_failed();
+                    tracing::warn!(backend, %error, retry_in = ?delay, "backend is down");
+                }
             }
             failures = failures.saturating_add(1);
             let is_failed = most > 0 && failures >= most && self.for_client.is_none();
@@ -291,7 +295,7 @@ impl Supervisor {
         remembered: Option<Known>,
         last_loss: Option<Loss>,
         span: ConnectSpan,
-        process: &AtomicU64,
+        attempt: &Attempt,
     ) -> Result<Arc<Connection>, BackendError> {
         let trace = span.parent();
         let handshake = Handshake {
@@ -305,15 +309,24 @@ impl Supervisor {
             trace: &trace,
         };
         let is_trial = self.for_client.is_some_and(|given| given.is_second_era && !given.is_proven);
-        let limit = match (is_trial, &self.settings.target) {
+        let Timeouts { start, start_total, probe, .. } = self.settings.timeouts;
+        let (silence, total) = match (is_trial, &self.settings.target) {
             // A modern server that does not answer `initialize` at all has no use for it. A process needs time to start,
             // whatever it serves.
-            (true, Target::Http(_)) => self.settings.timeouts.connect.min(self.settings.timeouts.probe),
-            _ => self.settings.timeouts.connect,
+            (true, Target::Http(_)) => (start.min(probe), start.min(probe)),
+            (false, Target::Http(_)) | (_, Target::Unusable(_)) => (start, start),
+            (_, Target::Stdio(_)) => (start, start_total),
         };
-        let agreed = timeout(limit, handshake.run(|| self.open(process)))
-            .await
-            .unwrap_or(Err(BackendError::Timeout { after: limit, sent: false }));
+        let agreed = tokio::select! {
+            biased;
+            agreed = handshake.run(|| self.open(attempt)) => agreed,
+            after = attempt.expired(&self.context.process_log, silence, total) => {
+                Err(BackendError::Timeout { after, sent: false })
+            }
+            never = attempt.report(&self.context.name, &self.context.process_log), if self.for_client.is_none() => {
+                match never {}
+            }
+        };
         span.finish(&match &agreed {
             Ok(_) => Outcome::Finished,
             Err(error) => Outcome::failed(error.error_type()),
@@ -323,22 +336,28 @@ impl Supervisor {
         Ok(Arc::new(Connection::new(Arc::clone(&self.context), agreed, reprobed)))
     }
 
-    /// An error with what the process of this number wrote last, if there was one: mostly that says why.
-    async fn with_output(&self, error: BackendError, process: u64) -> BackendError {
-        match process {
-            0 => error,
-            process => error.with_output(self.context.process_log.last_of(process).await),
-        }
+    /// The error of an attempt with what its process wrote last, and what to do: mostly that says why.
+    async fn explained(&self, error: BackendError, attempt: &Attempt) -> BackendError {
+        let output = match attempt.process_number() {
+            Some(number) => self.context.process_log.last_of(number).await,
+            None => FailureDetails::default(),
+        };
+        let remedy = match &self.settings.target {
+            Target::Stdio(settings) => remedy::of_process(settings, &error, &output),
+            Target::Http(endpoint) => remedy::of_url(endpoint, &error).await,
+            Target::Unusable(_) => None,
+        };
+        error.with_details(FailureDetails { remedy, ..output })
     }
 
-    /// Opens a transport; `process` is set to the number of its process.
-    async fn open(&self, process: &AtomicU64) -> Result<Transport, BackendError> {
+    /// Opens a transport for an attempt.
+    async fn open(&self, attempt: &Attempt) -> Result<Transport, BackendError> {
         match &self.settings.target {
             Target::Http(endpoint) => {
                 Ok(Transport::Http(Box::new(HttpTransport::new(Arc::clone(endpoint), Arc::clone(&self.context)))))
             }
             Target::Stdio(settings) => {
-                Ok(Transport::Stdio(stdio::start(settings, Arc::clone(&self.context), process).await?))
+                Ok(Transport::Stdio(stdio::start(settings, Arc::clone(&self.context), attempt.process()).await?))
             }
             Target::Unusable(error) => Err(error.clone()),
         }

@@ -21,6 +21,7 @@ use crate::request::trace::{RequestSpan, SentMessage, params_with};
 use crate::request::{ActiveRequest, OutgoingRequest, OwnRequest, Reply, TransportContext, span_outcome};
 use crate::settings::EraChoice;
 use crate::transport::Transport;
+use crate::transport::channel::Shared;
 use fanlight_canonical::BackendError;
 use judge::{ProbeReply, Refusal, Verdict, judge_initialize, judge_probe};
 
@@ -171,6 +172,10 @@ impl Handshake<'_> {
                                 Err(_) => Err(refusal),
                             }
                         }
+                        // A legacy server that is slow to start reads the probe after all, and exits on it.
+                        Err(Refusal::Other(BackendError::Exited { .. })) if silent && has_read(transport) => {
+                            Ok(Probed::Crashed(revision))
+                        }
                         Err(refusal) => Err(refusal),
                     };
                 }
@@ -183,8 +188,10 @@ impl Handshake<'_> {
         match self.send(transport, &dialect, &Method::Discover, None).await {
             Ok(Reply::Answer { response, .. }) => ProbeReply::Answer(response),
             Ok(Reply::Rejected { status, error, pause, .. }) => ProbeReply::Rejected { status, error, pause },
-            Err(error @ BackendError::Exited { .. }) => ProbeReply::Exited(error),
-            Err(error @ (BackendError::Unreachable { .. } | BackendError::ShuttingDown)) => {
+            Err(error @ BackendError::Exited { .. }) if has_read(transport) => ProbeReply::Exited(error),
+            // It has ended for another reason than the probe: another start would only repeat what it does.
+            Err(error @ BackendError::Exited { .. }) => ProbeReply::Unreachable(error),
+            Err(error) if error.is_unreachable() || error == BackendError::ShuttingDown => {
                 ProbeReply::Unreachable(error)
             }
             Err(error) => ProbeReply::Unreadable(error),
@@ -245,6 +252,11 @@ impl Handshake<'_> {
         let dialect = Dialect::new(revision, self.own_info.clone());
         Ok(Agreed { transport, dialect, description: description.detached() })
     }
+}
+
+/// Whether the process at the other end may have read a message before it ended.
+fn has_read(transport: &Transport) -> bool {
+    !transport.channel().is_some_and(Shared::is_unread)
 }
 
 enum Probed {

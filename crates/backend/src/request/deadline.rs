@@ -13,8 +13,6 @@ use tokio::time::{Instant, sleep};
 /// The progress of one call.
 #[derive(Default)]
 pub(crate) struct CallProgress {
-    /// Whether it may be running at the server.
-    pub(crate) sent: AtomicBool,
     /// The id of its last request, which is the progress token as well.
     pub(crate) id: AtomicI64,
     /// How often the current request has been sent.
@@ -36,6 +34,8 @@ pub(crate) struct PausableDeadline {
     /// notification that comes between two waits is kept for the next.
     changed: Notify,
     expired: AtomicBool,
+    /// Whether the request may be running at the server: something of it may have been written.
+    sent: AtomicBool,
     /// When the limit is exceeded if there is no pause.
     due: OnceLock<Instant>,
     /// Given back during pauses.
@@ -116,6 +116,16 @@ impl PausableDeadline {
     /// Whether the limit was exceeded. Already true while the limited future is being dropped.
     pub(crate) fn has_expired(&self) -> bool {
         self.expired.load(Ordering::Relaxed)
+    }
+
+    /// Whether the request may be running at the server.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.sent.load(Ordering::Acquire)
+    }
+
+    /// Records whether the request may be running at the server; returns what was known before.
+    pub(crate) fn set_sent(&self, is_sent: bool) -> bool {
+        self.sent.swap(is_sent, Ordering::AcqRel)
     }
 
     /// Pauses the deadline; `None` if that would exceed `limits`.

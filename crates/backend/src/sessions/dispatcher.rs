@@ -116,7 +116,7 @@ impl Dispatcher {
             }
             Failure::NotRun { loss, instead } => (loss, instead),
         };
-        progress.sent.store(false, Ordering::Relaxed);
+        progress.deadline.set_sent(false);
         lease.lose(loss);
         match self.pool.lease(&call.context).await {
             Ok(fresh) => {
@@ -131,7 +131,7 @@ impl Dispatcher {
 
     /// Sends a request for a list once more, after the connection broke.
     async fn list_again(&self, call: &Call, progress: &CallProgress) -> Result<Response, BackendError> {
-        progress.sent.store(false, Ordering::Relaxed);
+        progress.deadline.set_sent(false);
         let lease = self.pool.lease(&call.context).await?;
         lease.connection.request(call, progress).await.or_else(Failure::settle)
     }

@@ -19,10 +19,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Method, Response};
-use fanlight_telemetry::Parent;
+use fanlight_telemetry::{Parent, Subject};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use crate::connection::attempt::Attempt;
 use crate::connection::supervised::{InUse, SupervisedConnection};
 use crate::connection::supervisor::{ConnectSettings, ConnectionsMade, ForClient, Phase, State, Supervisor, Target};
 use crate::connection::{Connection, Loss};
@@ -32,7 +33,7 @@ use crate::listening::{self, Listeners, ListeningWorker};
 use crate::process_log::ProcessLog;
 use crate::request::TransportContext;
 use crate::request::declared::Declared;
-use crate::settings::{EraChoice, KnownServer, Limits, SessionPolicy};
+use crate::settings::{EraChoice, KnownServer, Limits, SessionPolicy, Timeouts};
 use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedSender};
 use clients::{ClientConnections, Owner};
 use fanlight_canonical::{BackendError, Call, CallContext, Listen, Listening, Peer, Principal, SessionKey};
@@ -135,6 +136,12 @@ impl SessionPool {
             .is_some_and(|policy| policy.idle.is_some() || policy.starts_on_demand || policy.keeps_lists)
     }
 
+    /// Counts a request for which there was no connection.
+    pub(crate) fn count_unsent(&self, call: &Call, error: &BackendError) {
+        let subject = Subject::of(&call.method, call.params.as_ref());
+        self.settings.context.telemetry.not_sent(&call.method, subject.target(), error.error_type());
+    }
+
     /// What is known of the server, for a later run.
     pub(crate) fn known(&self) -> Option<KnownServer> {
         let state = self.base.state.borrow();
@@ -164,8 +171,15 @@ impl SessionPool {
     pub(crate) async fn describe(&self) -> Result<ServerDescription, BackendError> {
         match self.base.at_rest() {
             Some(described) => described,
-            None => Ok(self.base.ready(self.settings.timeouts.connect).await?.description()),
+            None => Ok(self.base.ready(self.start_limit()).await?.description()),
         }
+    }
+
+    /// How long to wait for the base connection where there is nothing to say without it: as long as a process may take to
+    /// start. Whoever cannot wait so long gives up earlier.
+    fn start_limit(&self) -> Duration {
+        let Timeouts { connect, start, start_total, .. } = self.settings.timeouts;
+        self.settings.process().map_or(connect, |_| start_total.max(start))
     }
 
     /// What its processes write besides messages.
@@ -256,7 +270,7 @@ impl SessionPool {
         if let Some(described) = self.base.at_rest().filter(|_| !self.may_have_second_era(client)) {
             return described;
         }
-        let base = self.base.ready(self.settings.timeouts.connect).await?;
+        let base = self.base.ready(self.start_limit()).await?;
         if !self.is_second_era(client, &base) {
             return Ok(base.description());
         }
@@ -542,7 +556,7 @@ impl Lease {
 
 /// The phase that a supervised connection begins with.
 fn first_phase(rests: bool) -> Phase {
-    if rests { Phase::Idle } else { Phase::Connecting { after: None, since: Instant::now() } }
+    if rests { Phase::Idle } else { Phase::Connecting { after: None, attempt: Attempt::new() } }
 }
 
 fn open(
@@ -581,5 +595,6 @@ fn open(
         patience: settings.timeouts.connect,
     };
     tasks.spawn(worker.run());
-    SupervisedConnection::new(state, wanted, end, declared, peer, settings.timeouts.connect_on_call)
+    let log = Arc::clone(&settings.context.process_log);
+    SupervisedConnection::new(state, wanted, end, declared, peer, (log, settings.timeouts.connect_on_call))
 }

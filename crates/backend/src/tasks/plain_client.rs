@@ -38,7 +38,7 @@ impl Translator {
         let mut cancel = CancelOnDrop { translator: Arc::clone(self), context, id: id.clone(), armed: true };
         let token = Some(progress.id.load(Ordering::Relaxed));
         let wait = RequestedWait { translator: self, context: &call.context, messages, id: &id, token };
-        let outcome = self.wait(progress, wait.run(&task)).await;
+        let outcome = self.wait(progress, wait.run(&task)).await.map_err(BackendError::after_it_began);
         cancel.armed = outcome.is_err();
         outcome
     }
@@ -63,7 +63,7 @@ impl Translator {
         })?;
         let messages = &call.messages;
         let wait = ExtensionWait { translator: self, context: &context, messages, id: &id, names_task: false };
-        let outcome = self.wait(progress, wait.run(Some(&task))).await;
+        let outcome = self.wait(progress, wait.run(Some(&task))).await.map_err(BackendError::after_it_began);
         cancel.armed = outcome.as_ref().map_or(true, Response::is_error);
         outcome
     }

@@ -30,7 +30,15 @@ impl BackendClient for Unreachable {
     fn end_session(&self, _: SessionKey) {}
 
     fn status(&self) -> BackendStatus {
-        BackendStatus { attempted: true, state: BackendState::Idle, era: None, revision: None, transport: "http" }
+        BackendStatus {
+            attempted: true,
+            state: BackendState::Idle,
+            era: None,
+            revision: None,
+            transport: "http",
+            starting: None,
+            failure: None,
+        }
     }
 }
 
@@ -69,6 +77,8 @@ async fn legacy_status_is_translated_if_nothing_has_to_be_inlined() {
     let long = Duration::from_secs(20);
     let timeouts = Timeouts {
         connect: long,
+        start: long,
+        start_total: long,
         probe: long,
         call: long,
         call_total: Duration::from_secs(3600),

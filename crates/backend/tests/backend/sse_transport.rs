@@ -150,7 +150,8 @@ async fn first_error_is_reported_if_there_is_no_sse_transport() {
         let mut settings = settings(server.transport());
         settings.timeouts.probe = Duration::from_millis(500);
         let error = start(settings).describe().await.unwrap_err();
-        assert_eq!(error, BackendError::Status { status: 404 }.while_connecting());
+        let BackendError::NotConnected { cause, .. } = &error else { panic!("{error:?}") };
+        assert_eq!(**cause, BackendError::Status { status: 404 });
     }
     // Who wants a modern server does not get another.
     let (mut server, _streams) = old("/message", |_, _| None).await;

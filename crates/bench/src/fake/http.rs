@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::rpc::{self, Arguments, Incoming, Outcome, Rpc};
-use super::{FakeArgs, Stats};
+use super::{FakeArgs, Stats, unusual};
 use crate::era::Era;
 use crate::error::{Doing, Result};
 use crate::usage::monotonic_nanos;
@@ -28,6 +28,7 @@ type Body = UnsyncBoxBody<Bytes, Infallible>;
 /// The state that all connections share.
 pub(crate) struct Shared {
     rpc: Rpc,
+    unusual: bool,
     delay: Duration,
     sessions: AtomicU64,
     lists: AtomicU64,
@@ -40,7 +41,7 @@ impl Shared {
     pub(super) fn new(args: &FakeArgs) -> Self {
         let (rpc, delay) = (Rpc::new(args.era, args.tools), Duration::from_millis(args.delay_ms));
         let (sessions, lists, exported) = (AtomicU64::new(1), AtomicU64::new(0), AtomicU64::new(0));
-        Self { rpc, delay, sessions, lists, exported, emitted: watch::Sender::new(0) }
+        Self { rpc, unusual: args.unusual, delay, sessions, lists, exported, emitted: watch::Sender::new(0) }
     }
 }
 
@@ -103,6 +104,9 @@ async fn post(request: Request<HyperBody>, life: u64, shared: &Shared) -> Respon
     let session = request.headers().get("mcp-session-id").cloned();
     let Ok(body) = request.into_body().collect().await else { return plain(StatusCode::BAD_REQUEST, Bytes::new()) };
     let body = body.to_bytes();
+    if shared.unusual {
+        return unusual_reply(unusual::answer(shared.rpc.era, &body), life, shared);
+    }
     let Ok(message) = serde_json::from_slice::<Incoming<'_>>(&body) else {
         return plain(StatusCode::BAD_REQUEST, Bytes::new());
     };
@@ -136,6 +140,25 @@ fn of_life(life: u64) -> String {
     format!("session-{life}-")
 }
 
+fn unusual_reply(reply: unusual::Reply, life: u64, shared: &Shared) -> Response<Body> {
+    let Some(response) = reply.response else { return plain(StatusCode::ACCEPTED, Bytes::new()) };
+    if !reply.notifications.is_empty() {
+        let messages = reply.notifications.into_iter().chain([response]);
+        return events(stream::iter(messages.map(|message| frame(event(message.as_bytes()))).collect::<Vec<_>>()));
+    }
+    let response = plain(StatusCode::OK, response.into());
+    if reply.opens_session { in_session(response, life, shared) } else { response }
+}
+
+/// The response that begins a session.
+fn in_session(mut response: Response<Body>, life: u64, shared: &Shared) -> Response<Body> {
+    let session = format!("{}{}", of_life(life), shared.sessions.fetch_add(1, Ordering::Relaxed));
+    if let Ok(session) = HeaderValue::from_str(&session) {
+        response.headers_mut().insert("mcp-session-id", session);
+    }
+    response
+}
+
 fn render(outcome: Outcome, id: &RawValue, message: &Incoming<'_>, life: u64, shared: &Shared) -> Response<Body> {
     match outcome {
         Outcome::Nothing => plain(StatusCode::ACCEPTED, Bytes::new()),
@@ -147,24 +170,13 @@ fn render(outcome: Outcome, id: &RawValue, message: &Incoming<'_>, life: u64, sh
             };
             plain(status, rpc::error_response(id, code, text))
         }
-        Outcome::Opened(result) => {
-            let mut response = plain(StatusCode::OK, rpc::response(id, &result));
-            let session = format!("{}{}", of_life(life), shared.sessions.fetch_add(1, Ordering::Relaxed));
-            if let Ok(session) = HeaderValue::from_str(&session) {
-                response.headers_mut().insert("mcp-session-id", session);
-            }
-            response
-        }
+        Outcome::Opened(result) => in_session(plain(StatusCode::OK, rpc::response(id, &result)), life, shared),
         Outcome::Progress(arguments, result) => {
             let token = message.params.meta.progress_token.map_or("0", RawValue::get).to_owned();
             events(progress(token, arguments, rpc::response(id, &result)))
         }
         Outcome::Subscribed => {
-            let wanted = message.params.notifications.map_or("{}", RawValue::get);
-            let acknowledged = format!(
-                r#"{{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{{"_meta":{{"io.modelcontextprotocol/subscriptionId":{}}},"notifications":{wanted}}}}}"#,
-                id.get()
-            );
+            let acknowledged = rpc::acknowledgement(id, &message.params);
             let id = id.get().to_owned();
             events(listening(shared.emitted.subscribe(), Some(id), event(acknowledged.as_bytes())))
         }

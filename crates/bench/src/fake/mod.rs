@@ -14,6 +14,7 @@ mod http;
 pub(crate) mod payload;
 pub(crate) mod rpc;
 pub(crate) mod stdio;
+pub(crate) mod unusual;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -44,6 +45,16 @@ pub(crate) struct FakeArgs {
     /// Milliseconds between restarts, each of another server; 0 for none
     #[arg(long, default_value_t = 0)]
     pub(crate) bounce_ms: u64,
+    /// Send legal messages that many gateways change
+    #[arg(long)]
+    pub(crate) unusual: bool,
+}
+
+impl FakeArgs {
+    /// As many servers as that, with 50 tools each, that answer at once.
+    pub(crate) fn plain(era: Era, servers: usize) -> Self {
+        Self { era, servers, tools: 50, delay_ms: 0, bounce_ms: 0, unusual: false }
+    }
 }
 
 /// What `GET /stats` answers.

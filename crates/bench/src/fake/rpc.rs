@@ -125,6 +125,15 @@ pub(crate) fn put_response(text: &mut BytesMut, id: &str, result: &[u8]) {
     text.put_u8(b'}');
 }
 
+/// The notification that begins a subscription (2026-07-28 schema, `SubscriptionsAcknowledgedNotification`).
+pub(crate) fn acknowledgement(id: &RawValue, params: &Params<'_>) -> String {
+    let wanted = params.notifications.map_or("{}", RawValue::get);
+    format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{{"_meta":{{"io.modelcontextprotocol/subscriptionId":{}}},"notifications":{wanted}}}}}"#,
+        id.get()
+    )
+}
+
 pub(crate) fn error_response(id: &RawValue, code: i32, message: &str) -> Bytes {
     format!(r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":{code},"message":"{message}"}}}}"#, id.get()).into()
 }

@@ -4,7 +4,8 @@ use std::io::{Read as _, Write as _};
 
 use bytes::BytesMut;
 
-use super::rpc::{Incoming, Outcome, Rpc, error_response, put_response};
+use super::rpc::{Incoming, Outcome, Rpc, acknowledgement, error_response, put_response};
+use super::unusual;
 use crate::era::Era;
 use crate::error::{Doing, Result};
 
@@ -12,7 +13,7 @@ use crate::error::{Doing, Result};
 const CHUNK: usize = 64 << 10;
 
 /// Answers every line of standard input until it ends. Requests that arrive together are answered together.
-pub(crate) fn serve(era: Era, tools: usize) -> Result<()> {
+pub(crate) fn serve(era: Era, tools: usize, is_unusual: bool) -> Result<()> {
     let rpc = Rpc::new(era, tools);
     let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
     let mut received = Vec::new();
@@ -26,10 +27,20 @@ pub(crate) fn serve(era: Era, tools: usize) -> Result<()> {
         received.extend_from_slice(chunk.get(..count).unwrap_or_default());
         let whole = memchr::memrchr(b'\n', &received).map_or(0, |end| end + 1);
         let rest = received.split_off(whole);
-        received.split(|byte| *byte == b'\n').for_each(|line| put_answer(&rpc, line, &mut answers));
+        received.split(|byte| *byte == b'\n').for_each(|line| match is_unusual {
+            true => put_reply(unusual::answer(era, line), &mut answers),
+            false => put_answer(&rpc, line, &mut answers),
+        });
         received = rest;
         output.write_all(&answers).and_then(|()| output.flush()).doing("writing standard output")?;
         answers.clear();
+    }
+}
+
+fn put_reply(reply: unusual::Reply, answers: &mut BytesMut) {
+    for message in reply.notifications.into_iter().chain(reply.response) {
+        answers.extend_from_slice(message.as_bytes());
+        answers.extend_from_slice(b"\n");
     }
 }
 
@@ -37,7 +48,9 @@ fn put_answer(rpc: &Rpc, line: &[u8], answers: &mut BytesMut) {
     let Ok(message) = serde_json::from_slice::<Incoming<'_>>(line) else { return };
     let Some(id) = message.id else { return };
     match rpc.answer(&message) {
-        Outcome::Nothing | Outcome::Subscribed => return,
+        Outcome::Nothing => return,
+        // Nothing changes here, so nothing follows.
+        Outcome::Subscribed => answers.extend_from_slice(acknowledgement(id, &message.params).as_bytes()),
         Outcome::Result(result) | Outcome::Opened(result) | Outcome::Progress(_, result) => {
             put_response(answers, id.get(), &result);
         }
@@ -61,5 +74,13 @@ mod tests {
         let result = Tool::Text(200).result(Era::Modern);
         let expected = [br#"{"jsonrpc":"2.0","id":7,"result":"#, &*result, b"}\n"].concat();
         assert_eq!(answers, expected);
+        answers.clear();
+        let listen = r#"{"id":8,"method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true}}}"#;
+        put_answer(&rpc, listen.as_bytes(), &mut answers);
+        let text = String::from_utf8(answers.to_vec()).unwrap();
+        assert!(
+            text.contains("acknowledged") && text.contains(r#"subscriptionId":8}"#) && text.ends_with("\n"),
+            "{text}"
+        );
     }
 }

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
-use tokio_rustls::TlsConnector;
 
+use super::connection::Connection;
 use super::request::{Exchange, Id, Message};
-use super::session::Client;
+use super::session::{Client, close_session};
 use super::timer::Timer;
 use crate::access::Access;
 use crate::era::Era;
@@ -29,7 +29,7 @@ pub(crate) struct Load {
     pub(crate) connections: usize,
     /// What each connection sends, in turn.
     pub(crate) messages: Arc<Vec<Message>>,
-    tls: Option<TlsConnector>,
+    access: Access,
 }
 
 /// How fast requests are sent.
@@ -63,26 +63,40 @@ pub(crate) fn count(calls: u64) -> f64 {
 /// Connections that are open and have each been answered once.
 pub(crate) struct Ready {
     workers: Vec<Worker>,
+    access: Access,
 }
 
 struct Worker {
+    load: Load,
     client: Client,
     exchanges: Vec<Exchange>,
     next: u64,
+    answered: Instant,
 }
 
 /// Connecting, and any one answer, takes at most so many seconds.
 const PATIENCE: u64 = 60;
+/// How long a connection may be idle. Servers close those that are idle longer, many after five seconds, and a client that
+/// sends a request in that moment cannot know whether it was carried out.
+const KEPT: Duration = Duration::from_secs(3);
 
 impl Load {
     /// A load on `system`, with the access that it needs.
     pub(crate) fn on(system: &System, era: Era, connections: usize, messages: Vec<Message>) -> Self {
-        let Access { token, tls } = &system.access;
-        let messages = match token {
-            Some(token) => messages.into_iter().map(|message| message.with_token(token)).collect(),
-            None => messages,
-        };
-        Self { address: system.address, era, connections, messages: Arc::new(messages), tls: tls.clone() }
+        Self::at(system.address, &system.access, era, connections, messages)
+    }
+
+    /// A load on what listens at `address`.
+    pub(crate) fn at(
+        address: SocketAddr,
+        access: &Access,
+        era: Era,
+        connections: usize,
+        messages: Vec<Message>,
+    ) -> Self {
+        let token = access.token.as_deref();
+        let messages = messages.into_iter().map(|message| message.with_token(token)).collect();
+        Self { address, era, connections, messages: Arc::new(messages), access: access.clone() }
     }
 
     /// Opens the connections, and sends each message once on the first, so that what a first
@@ -91,9 +105,9 @@ impl Load {
         let mut workers = Vec::new();
         for number in 0..self.connections {
             let client =
-                within("a connection", PATIENCE, Client::open_with(self.address, self.era, self.tls.as_ref())).await?;
+                within("a connection", PATIENCE, Client::open_with(self.address, self.era, &self.access)).await?;
             let exchanges: Vec<_> = self.messages.iter().map(|message| client.exchange(message)).collect();
-            let mut worker = Worker { client, exchanges, next: 0 };
+            let mut worker = Worker { load: self.clone(), client, exchanges, next: 0, answered: Instant::now() };
             let turns = if number == 0 { self.messages.len() } else { 1 };
             for _ in 0..turns {
                 within("an answer", PATIENCE, worker.turn()).await?;
@@ -102,11 +116,21 @@ impl Load {
             worker.next += u64::try_from(number).unwrap_or(0);
             workers.push(worker);
         }
-        Ok(Ready { workers })
+        Ok(Ready { workers, access: self.access.clone() })
     }
 }
 
 impl Ready {
+    /// Ends the sessions. That a gateway does not let clients end them is no fault of what was measured.
+    pub(crate) async fn close(self) {
+        for mut worker in self.workers {
+            if let Some(session) = &worker.client.session {
+                let closing = close_session(&mut worker.client.connection, session, &self.access);
+                let _ = within("the end of a session", PATIENCE, closing).await;
+            }
+        }
+    }
+
     /// Sends requests for `time`. The first wrong answer ends it.
     pub(crate) async fn run(&mut self, pace: Pace, time: Duration) -> Result<Served> {
         let start = Instant::now();
@@ -175,7 +199,11 @@ impl Worker {
         let index = usize::try_from(self.next % length).unwrap_or(0);
         self.next += 1;
         let Some(exchange) = self.exchanges.get_mut(index) else { return Ok(()) };
+        if self.answered.elapsed() > KEPT {
+            self.client.connection = Connection::open(self.load.address, self.load.access.tls.as_ref()).await?;
+        }
         let answer = self.client.connection.exchange(exchange.with_id(id)).await?;
+        self.answered = Instant::now();
         exchange.check(id, &answer)
     }
 }

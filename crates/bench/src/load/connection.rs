@@ -208,16 +208,20 @@ impl Body {
     }
 }
 
-/// The data of the next event that has any. Events here have one line of data and end with an empty line.
+/// The data of the next event that has any. Events here have one line of data and end with an empty line; lines end with
+/// `\n`, or all with `\r\n`.
 fn take_event(stream: &mut BytesMut) -> Option<Bytes> {
     loop {
-        let end = memmem::find(stream, b"\n\n")?;
-        let event = stream.split_to(end + 2).freeze();
+        let unix = memmem::find(stream, b"\n\n").map(|end| (end, 2));
+        let (end, length) = unix.or_else(|| memmem::find(stream, b"\r\n\r\n").map(|end| (end, 4)))?;
+        let event = stream.split_to(end + length).freeze();
         let start = memmem::find(&event, b"data: ").filter(|at| *at == 0 || event.get(at - 1) == Some(&b'\n'));
         if let Some(start) = start {
-            let line = event.slice(start + 6..end);
-            let length = memchr::memchr(b'\n', &line).unwrap_or(line.len());
-            return Some(line.slice(..length));
+            let line = event.slice(start + 6..end.max(start + 6));
+            let length = memchr::memchr2(b'\n', b'\r', &line).unwrap_or(line.len());
+            if length > 0 {
+                return Some(line.slice(..length));
+            }
         }
     }
 }
@@ -290,5 +294,8 @@ mod tests {
         assert_eq!(take_event(&mut stream).unwrap(), r#"{"a":1}"#);
         assert_eq!(take_event(&mut stream), None);
         assert_eq!(stream, &b"data: cut"[..]);
+        let mut stream = BytesMut::from(&b"id: 1\r\ndata: \r\n\r\nevent: message\r\ndata: {}\r\n\r\n"[..]);
+        assert_eq!(take_event(&mut stream).unwrap(), "{}");
+        assert!(stream.is_empty());
     }
 }

@@ -7,8 +7,10 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tokio::task::JoinSet;
 
 use super::connection::{Body, Connection, unexpected};
-use super::request::{Exchange, Id, Message, bare};
-use super::session::open_session;
+use super::head::bare;
+use super::request::{Exchange, Id, Message};
+use super::session::Client;
+use crate::access::Access;
 use crate::era::Era;
 use crate::error::{BenchError, Result, within};
 
@@ -26,20 +28,24 @@ pub(crate) struct Stream {
 
 /// Opens `count` streams: in the legacy era each of a session of its own, which a GET holds open; in the modern one
 /// subscriptions. [`BenchError::Unsupported`] if the system has no such streams.
-pub(crate) async fn open(address: SocketAddr, era: Era, count: usize) -> Result<Vec<Stream>> {
-    let opening = stream::iter(0..count).map(|_| open_one(address, era)).buffer_unordered(AT_ONCE);
+pub(crate) async fn open(address: SocketAddr, access: &Access, era: Era, count: usize) -> Result<Vec<Stream>> {
+    let opening = stream::iter(0..count).map(|_| open_one(address, access, era)).buffer_unordered(AT_ONCE);
     within("the streams to open", PATIENCE, opening.try_collect()).await
 }
 
-async fn open_one(address: SocketAddr, era: Era) -> Result<Stream> {
-    let mut connection = Connection::open(address, None).await?;
+async fn open_one(address: SocketAddr, access: &Access, era: Era) -> Result<Stream> {
+    let client = Client::open_with(address, era, access).await?;
+    hold(client, access, era).await
+}
+
+/// Opens the stream of a client, on its connection.
+pub(crate) async fn hold(client: Client, access: &Access, era: Era) -> Result<Stream> {
+    let Client { mut connection, session } = client;
+    let token = access.token.as_deref();
     let head = match era {
-        Era::Legacy => {
-            let session = open_session(&mut connection).await?;
-            connection.send(&bare("GET", "/mcp", Some(&session))).await?
-        }
+        Era::Legacy => connection.send(&bare("GET", "/mcp", session.as_deref(), token)).await?,
         Era::Modern => {
-            let mut exchange = Exchange::post(&Message::listen(), None);
+            let mut exchange = Exchange::post(&Message::listen().with_token(token), None);
             connection.send(exchange.with_id(Id::number(0))).await?
         }
     };
@@ -48,7 +54,9 @@ async fn open_one(address: SocketAddr, era: Era) -> Result<Stream> {
     }
     let body = connection.body(&head).await?;
     match unexpected(&head, &body) {
-        BenchError::Wrong(what) if matches!(head.status, 404 | 405) || era == Era::Modern => {
+        BenchError::Wrong(what) | BenchError::Refused(what)
+            if matches!(head.status, 404 | 405) || era == Era::Modern =>
+        {
             Err(BenchError::Unsupported(format!("no such stream: {what}")))
         }
         other => Err(other),

@@ -3,6 +3,7 @@
 pub(crate) mod calls;
 pub(crate) mod connection;
 pub(crate) mod events;
+pub(crate) mod head;
 pub(crate) mod idle;
 pub(crate) mod pipe;
 pub(crate) mod request;

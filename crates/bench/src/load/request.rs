@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use memchr::memmem;
 
+use super::head::head;
 use crate::era::Era;
 use crate::error::{BenchError, Result};
 use crate::fake::payload::Tool;
@@ -47,6 +48,8 @@ pub(crate) enum Expected {
     Tools(usize),
     /// Any result.
     Anything,
+    /// A response with this text anywhere in it, however its members are ordered and spaced.
+    Containing(Bytes),
 }
 
 const BEFORE_ID: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
@@ -79,8 +82,11 @@ impl Exchange {
         &self.text
     }
 
-    /// Whether `answer` is the response to this request with `id`, byte for byte.
+    /// Whether `answer` is the response to this request with `id`, byte for byte unless it is checked leniently.
     pub(crate) fn check(&self, id: Id, answer: &[u8]) -> Result<()> {
+        if let Expected::Containing(text) = &self.expected {
+            return check_leniently(id, text, answer);
+        }
         let result = answer
             .strip_prefix(BEFORE_ID)
             .and_then(|rest| rest.strip_prefix(id.as_bytes()))
@@ -92,7 +98,7 @@ impl Exchange {
             false => wrong("not a response with this id and a result"),
         })?;
         match &self.expected {
-            Expected::Anything => Ok(()),
+            Expected::Anything | Expected::Containing(_) => Ok(()),
             Expected::Result(expected) if expected == result => Ok(()),
             Expected::Result(_) => Err(wrong("the result is not what the server sent")),
             Expected::Tools(count) => match count_tools(result) {
@@ -101,6 +107,16 @@ impl Exchange {
             },
         }
     }
+}
+
+/// Whether `answer` is a response with this id and `text` in it, and no error.
+fn check_leniently(id: Id, text: &[u8], answer: &[u8]) -> Result<()> {
+    if is_error(answer) {
+        return Err(BenchError::Refused(shown(answer)));
+    }
+    let has = |part: &[u8]| memmem::find(answer, part).is_some();
+    let is_right = has(id.as_bytes()) && has(br#""result""#) && has(text);
+    if is_right { Ok(()) } else { Err(BenchError::Wrong(format!("not the answer: {}", shown(answer)))) }
 }
 
 /// Whether this is an error response, whatever it answers.
@@ -172,9 +188,19 @@ impl Message {
         Self { path, ..self }
     }
 
-    /// The message, with a token.
-    pub(crate) fn with_token(mut self, token: &str) -> Self {
-        self.headers.push(("authorization", format!("Bearer {token}")));
+    /// The message, with a token if there is one.
+    pub(crate) fn with_token(mut self, token: Option<&str>) -> Self {
+        self.headers.extend(token.map(|token| ("authorization", format!("Bearer {token}"))));
+        self
+    }
+
+    /// The message, whose answer may be written otherwise than the server wrote it: of a result, its first text counts.
+    pub(crate) fn leniently(mut self) -> Self {
+        let text = match &self.expected {
+            Expected::Result(result) => first_text(result),
+            _ => Bytes::new(),
+        };
+        self.expected = Expected::Containing(text);
         self
     }
 
@@ -201,34 +227,13 @@ impl Message {
 
 const CLIENT: &str = r#""clientInfo":{"name":"bench","version":"1"}"#;
 
-/// `notifications/initialized`, as a POST within `session`.
-pub(crate) fn initialized(session: &str) -> Vec<u8> {
-    let body = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
-    (head("POST", "/mcp", Era::Legacy, body.len(), [("mcp-session-id", session)]) + body).into_bytes()
-}
-
-/// A request without a body, such as the GET of a session's stream.
-pub(crate) fn bare(method: &str, path: &str, session: Option<&str>) -> Vec<u8> {
-    head(method, path, Era::Legacy, 0, session.map(|session| ("mcp-session-id", session))).into_bytes()
-}
-
-/// The head of a request over HTTP/1.1, with some more headers.
-fn head<'a>(
-    method: &str,
-    path: &str,
-    era: Era,
-    length: usize,
-    more: impl IntoIterator<Item = (&'a str, &'a str)>,
-) -> String {
-    let mut head = format!(
-        "{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: application/json, text/event-stream\r\n\
-         content-type: application/json\r\nmcp-protocol-version: {}\r\ncontent-length: {length}\r\n",
-        era.revision(),
-    );
-    for (name, value) in more {
-        head += &format!("{name}: {value}\r\n");
-    }
-    head + "\r\n"
+/// What is between the quotes of the first text of a result.
+fn first_text(result: &Bytes) -> Bytes {
+    const BEFORE: &[u8] = br#""text":""#;
+    let Some(start) = memmem::find(result, BEFORE).map(|at| at + BEFORE.len()) else { return Bytes::new() };
+    let rest = result.slice(start..);
+    let end = memmem::find(&rest, br#""}"#).unwrap_or(rest.len());
+    rest.slice(..end)
 }
 
 #[cfg(test)]
@@ -277,6 +282,21 @@ mod tests {
             assert!(exchange.check(id, &wrong).is_err(), "byte {at}");
         }
         assert!(exchange.check(id, &right[..right.len() - 1]).is_err(), "too short");
+    }
+
+    #[test]
+    fn lenient_check_wants_the_id_and_the_text() {
+        let tool = Tool::Text(300);
+        let exchange = Exchange::line(&Message::call(Era::Legacy, "text_300", tool).leniently());
+        let id = Id::number(9);
+        let Expected::Containing(text) = &exchange.expected else { panic!("{:?}", exchange.expected) };
+        let text = String::from_utf8(text.to_vec()).unwrap();
+        assert!(text.len() > 100, "{text}");
+        let answer = format!(r#"{{"result":{{"content":[{{"text":"{text}","type":"text"}}]}},"id":1000000009}}"#);
+        assert!(exchange.check(id, answer.as_bytes()).is_ok());
+        assert!(exchange.check(Id::number(8), answer.as_bytes()).is_err(), "another id");
+        assert!(exchange.check(id, answer.replace("let answer", "let other").as_bytes()).is_err(), "another text");
+        assert!(exchange.check(id, br#"{"error":{"code":1},"id":1000000009}"#).is_err(), "an error");
     }
 
     #[test]

@@ -2,12 +2,12 @@
 
 use std::net::SocketAddr;
 
-use tokio_rustls::TlsConnector;
-
 use super::connection::{Connection, unexpected};
-use super::request::{Exchange, Id, Message, bare, initialized};
+use super::head::{bare, initialized};
+use super::request::{Exchange, Id, Message};
+use crate::access::Access;
 use crate::era::Era;
-use crate::error::{BenchError, Result};
+use crate::error::Result;
 
 /// A client that can send requests.
 #[derive(Debug)]
@@ -18,15 +18,15 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) async fn open(address: SocketAddr, era: Era) -> Result<Self> {
-        Self::open_with(address, era, None).await
+        Self::open_with(address, era, &Access::default()).await
     }
 
-    /// On a connection that is secured by `tls`, if there is one.
-    pub(crate) async fn open_with(address: SocketAddr, era: Era, tls: Option<&TlsConnector>) -> Result<Self> {
-        let mut connection = Connection::open(address, tls).await?;
+    /// With a token and TLS, as far as `access` has them.
+    pub(crate) async fn open_with(address: SocketAddr, era: Era, access: &Access) -> Result<Self> {
+        let mut connection = Connection::open(address, access.tls.as_ref()).await?;
         let session = match era {
             Era::Modern => None,
-            Era::Legacy => Some(open_session(&mut connection).await?),
+            Era::Legacy => open_session(&mut connection, access).await?,
         };
         Ok(Self { connection, session })
     }
@@ -46,9 +46,10 @@ impl Client {
     }
 }
 
-/// `initialize` and `notifications/initialized`; the id of the session.
-pub(crate) async fn open_session(connection: &mut Connection) -> Result<String> {
-    let mut exchange = Exchange::post(&Message::initialize(), None);
+/// `initialize` and `notifications/initialized`; the id of the session, if the server gives it one.
+pub(crate) async fn open_session(connection: &mut Connection, access: &Access) -> Result<Option<String>> {
+    let token = access.token.as_deref();
+    let mut exchange = Exchange::post(&Message::initialize().with_token(token).leniently(), None);
     let id = Id::number(0);
     let head = connection.send(exchange.with_id(id)).await?;
     let answer = connection.body(&head).await?;
@@ -56,15 +57,15 @@ pub(crate) async fn open_session(connection: &mut Connection) -> Result<String> 
         return Err(unexpected(&head, &answer));
     }
     exchange.check(id, &answer)?;
-    let session = head.session.ok_or_else(|| BenchError::Wrong("a session without an id".into()))?;
-    let head = connection.send(&initialized(&session)).await?;
+    let session = head.session;
+    let head = connection.send(&initialized(session.as_deref(), token)).await?;
     let body = connection.body(&head).await?;
-    if head.status == 202 { Ok(session) } else { Err(unexpected(&head, &body)) }
+    if matches!(head.status, 200 | 202 | 204) { Ok(session) } else { Err(unexpected(&head, &body)) }
 }
 
 /// Ends a session (DELETE).
-pub(crate) async fn close_session(connection: &mut Connection, session: &str) -> Result<()> {
-    let head = connection.send(&bare("DELETE", "/mcp", Some(session))).await?;
+pub(crate) async fn close_session(connection: &mut Connection, session: &str, access: &Access) -> Result<()> {
+    let head = connection.send(&bare("DELETE", "/mcp", Some(session), access.token.as_deref())).await?;
     let body = connection.body(&head).await?;
     if matches!(head.status, 200 | 204) { Ok(()) } else { Err(unexpected(&head, &body)) }
 }

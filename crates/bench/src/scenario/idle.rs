@@ -41,10 +41,10 @@ async fn hold(run: &Run, era: Era, kind: Kind) -> Result<Values> {
 }
 
 async fn hold_on(system: &System, era: Era, streams: usize, fakes: &Fakes) -> Result<Values> {
-    let warm = idle::open(system.address, era, 16).await?;
+    let warm = idle::open(system.address, &system.access, era, 16).await?;
     tokio::time::sleep(REST / 4).await;
     let before = system.usage()?.resident;
-    let opened = idle::open(system.address, era, streams).await?;
+    let opened = idle::open(system.address, &system.access, era, streams).await?;
     tokio::time::sleep(REST).await;
     let after = system.usage()?.resident;
     let streams = count(u64::try_from(opened.len()).unwrap_or(1)).max(1.0);

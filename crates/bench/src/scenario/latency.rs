@@ -12,12 +12,12 @@ const TOOL: Tool = Tool::Text(200);
 
 pub(super) async fn measure(run: &mut Run) -> Result<()> {
     for era in run.plan.eras.clone() {
-        let fakes = Fakes::here(FakeArgs { era, servers: 10, tools: 50, delay_ms: 0, bounce_ms: 0 }).await?;
+        let fakes = Fakes::here(FakeArgs::plain(era, 10)).await?;
         let systems = run.start_systems(&run.plan.systems.clone(), &fakes, FanlightConfig::default()).await;
         let mut half_rates = Vec::new();
         for system in &systems {
             let load = calls_of(system, era, TOOL, run.plan.connections);
-            let peak = under_load(system, &load, Pace::Closed, run.plan.window).await;
+            let peak = under_load(|| system.usage(), &load, Pace::Closed, run.plan.window).await;
             let peak =
                 run.value_or_failure(system.kind.as_str(), peak).and_then(|values| values.get("calls_per_s").copied());
             half_rates.push(peak.unwrap_or(1.0) / 2.0);

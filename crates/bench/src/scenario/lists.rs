@@ -10,7 +10,8 @@ use crate::error::{BenchError, Result, join_all};
 use crate::fake::Stats;
 use crate::load::calls::{Load, Pace, count};
 use crate::load::connection::Connection;
-use crate::load::request::{Message, bare, count_tools, shown};
+use crate::load::head::bare;
+use crate::load::request::{Message, count_tools, shown};
 use crate::load::session::Client;
 use crate::results::Values;
 use crate::system::{Fakes, FanlightConfig, Kind, System};
@@ -119,6 +120,6 @@ pub(crate) async fn stats(server: SocketAddr) -> Result<Stats> {
 /// A request to the fake server for the benchmark's own purposes.
 pub(super) async fn request(server: SocketAddr, method: &str, path: &str) -> Result<bytes::Bytes> {
     let mut connection = Connection::open(server, None).await?;
-    let head = connection.send(&bare(method, path, None)).await?;
+    let head = connection.send(&bare(method, path, None, None)).await?;
     connection.body(&head).await
 }

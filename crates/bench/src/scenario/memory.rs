@@ -7,6 +7,7 @@ use tokio::task::JoinSet;
 
 use super::calls::calls_of;
 use super::{Run, mebibytes};
+use crate::access::Access;
 use crate::era::Era;
 use crate::error::{BenchError, Result, join_all};
 use crate::fake::payload::Tool;
@@ -107,6 +108,6 @@ async fn session(address: SocketAddr, message: &Message) -> Result<()> {
     let mut client = Client::open(address, Era::Legacy).await?;
     let called = client.once(message).await;
     let session = client.session.take().unwrap_or_default();
-    close_session(&mut client.connection, &session).await?;
+    close_session(&mut client.connection, &session, &Access::default()).await?;
     called.map(drop)
 }

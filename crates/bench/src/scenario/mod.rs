@@ -20,6 +20,7 @@ use crate::error::{BenchError, Result};
 use crate::load::calls::{Load, Pace, count};
 use crate::results::{Results, Values};
 use crate::system::{Bench, Fakes, FanlightConfig, Kind, System};
+use crate::usage::Usage;
 
 /// A group of measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -139,18 +140,24 @@ impl Run {
 
     /// Puts `load` on `system`: first for a moment, then for as long as the plan says, and adds what that took.
     async fn put_on(&mut self, scenario: &str, round: usize, system: &System, load: &Load, pace: Pace) {
-        let measured = under_load(system, load, pace, self.plan.window).await;
+        let measured = under_load(|| system.usage(), load, pace, self.plan.window).await;
         self.add(scenario, system.kind.as_str(), round, measured);
     }
 }
 
-/// The cost and the latency of calls while `load` is on a system.
-async fn under_load(system: &System, load: &Load, pace: Pace, window: Duration) -> Result<Values> {
+/// The cost and the latency of calls while `load` is on a system with this `usage`.
+pub(crate) async fn under_load(
+    usage: impl Fn() -> Result<Usage>,
+    load: &Load,
+    pace: Pace,
+    window: Duration,
+) -> Result<Values> {
     let mut ready = load.open().await?;
     ready.run(pace, window / 5).await?;
-    let before = system.usage()?;
+    let before = usage()?;
     let served = ready.run(pace, window).await?;
-    let after = system.usage()?;
+    let after = usage()?;
+    ready.close().await;
     let calls = count(served.latencies.count()).max(1.0);
     let cpu = (after.cpu - before.cpu).as_secs_f64();
     Ok(Values::from([
@@ -166,6 +173,6 @@ async fn under_load(system: &System, load: &Load, pace: Pace, window: Duration) 
 }
 
 #[allow(clippy::cast_precision_loss, reason = "memory in bytes is far below 2^52")]
-fn mebibytes(bytes: u64) -> f64 {
+pub(crate) fn mebibytes(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }

@@ -94,6 +94,15 @@ pub(super) async fn start(
     Ok(System { kind, address, access, prefixes, process: Some(process), _folder: Some(folder), _issuer: issuer })
 }
 
+/// Starts Fanlight with the default configuration in front of one server over stdio: this command.
+pub(super) async fn start_over_stdio(bench: &Bench, command: &[String]) -> Result<System> {
+    let (program, args) = command.split_first().ok_or_else(|| BenchError::Other("no command".into()))?;
+    let text = format!("mcpServers:\n  s0: {{ command: {program:?}, args: {args:?} }}\n");
+    let (folder, file) = folder_with("fanlight.yaml", &text)?;
+    let (process, address) = listening(bench, Kind::Fanlight.as_str(), &file, bench.gateway).await?;
+    Ok(System { process: Some(process), _folder: Some(folder), ..System::of(Kind::Fanlight, address) })
+}
+
 /// Starts Fanlight with a configuration file; also where it listens.
 async fn listening(bench: &Bench, name: &str, config: &Path, cores: Cores) -> Result<(Process, SocketAddr)> {
     let mut words: Vec<OsString> = bench.runner.iter().map(Into::into).collect();

@@ -5,7 +5,7 @@ mod nginx;
 pub(crate) mod process;
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 
 use clap::ValueEnum;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tokio::task::JoinSet;
 
 pub(crate) use fanlight::{FILTERED, FanlightConfig};
-pub(crate) use process::{Cores, Process};
+pub(crate) use process::{Cores, Process, Surroundings};
 
 use crate::access::{Access, Issuer};
 use crate::era::Era;
@@ -120,6 +120,11 @@ impl System {
         fanlight::start(bench, Kind::Fanlight, fakes, config).await
     }
 
+    /// Starts Fanlight in front of one server over stdio.
+    pub(crate) async fn start_fanlight_over_stdio(bench: &Bench, command: &[String]) -> Result<Self> {
+        fanlight::start_over_stdio(bench, command).await
+    }
+
     /// The names clients know a tool by: one for each backend.
     pub(crate) fn names(&self, tool: &str) -> Vec<String> {
         self.prefixes.iter().map(|prefix| format!("{prefix}{tool}")).collect()
@@ -210,6 +215,12 @@ async fn stop(process: Option<Process>) -> Result<()> {
 /// This program, which is the fake server too.
 pub(crate) fn this_program() -> Result<PathBuf> {
     std::env::current_exe().doing("finding this program")
+}
+
+/// An address of this machine whose port is free.
+pub(crate) fn free_address() -> Result<SocketAddr> {
+    let reserved = TcpListener::bind("127.0.0.1:0").doing("finding a free port")?;
+    reserved.local_addr().doing("finding a free port")
 }
 
 /// A temporary folder with one file in it; also the file's path.

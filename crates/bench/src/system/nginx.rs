@@ -1,19 +1,17 @@
 //! nginx as a plain reverse proxy: one worker, connections to the server kept alive, buffering as it is by default.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::process::Process;
-use super::{Bench, Kind, System, folder_with};
-use crate::error::{BenchError, Doing, Result, within};
+use super::{Bench, Kind, System, folder_with, free_address};
+use crate::error::{BenchError, Result, within};
 
 pub(super) async fn start(bench: &Bench, server: SocketAddr) -> Result<System> {
     let program = program()?;
     // nginx cannot be told to find a free port itself.
-    let reserved = TcpListener::bind("127.0.0.1:0").doing("finding a free port")?;
-    let address = reserved.local_addr().doing("finding a free port")?;
-    drop(reserved);
+    let address = free_address()?;
     let (folder, config) = folder_with("nginx.conf", &config(address, server))?;
     let args = ["-p".into(), folder.path().into(), "-c".into(), config.into()];
     let process = Process::start("nginx", &program, &args, bench.gateway)?;

@@ -1,7 +1,7 @@
 //! A process under test, pinned to a processor, and ended with its owner.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(crate) enum Cores {
     Any,
 }
 
-/// A running process. Dropped, it is killed.
+/// A running process, and the group of its descendants. Dropped, it is killed with them.
 #[derive(Debug)]
 pub(crate) struct Process {
     name: String,
@@ -34,10 +34,28 @@ pub(crate) struct Process {
     lines: mpsc::Receiver<String>,
 }
 
+/// The folder and the variables of a process, beside those of this one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Surroundings {
+    pub(crate) folder: Option<PathBuf>,
+    pub(crate) variables: Vec<(String, String)>,
+}
+
 impl Process {
     /// Starts `program`.
     pub(crate) fn start(name: &str, program: &Path, args: &[OsString], cores: Cores) -> Result<Self> {
-        let mut process = Self::spawn(name, program, args, cores, false)?;
+        Self::start_in(name, program, args, cores, &Surroundings::default())
+    }
+
+    /// Starts `program` in a folder and with variables of its own.
+    pub(crate) fn start_in(
+        name: &str,
+        program: &Path,
+        args: &[OsString],
+        cores: Cores,
+        surroundings: &Surroundings,
+    ) -> Result<Self> {
+        let mut process = Self::spawn(name, program, args, cores, false, surroundings)?;
         let (sender, lines) = mpsc::channel(LINES);
         if let Some(output) = process.child.stdout.take() {
             tokio::spawn(forward(output, sender.clone()));
@@ -56,16 +74,27 @@ impl Process {
         args: &[OsString],
         cores: Cores,
     ) -> Result<(Self, ChildStdin, ChildStdout)> {
-        let mut process = Self::spawn(name, program, args, cores, true)?;
+        let mut process = Self::spawn(name, program, args, cores, true, &Surroundings::default())?;
         let missing = || BenchError::Other(format!("{name} has no pipes"));
         let input = process.child.stdin.take().ok_or_else(missing)?;
         let output = process.child.stdout.take().ok_or_else(missing)?;
         Ok((process, input, output))
     }
 
-    fn spawn(name: &str, program: &Path, args: &[OsString], cores: Cores, piped: bool) -> Result<Self> {
+    fn spawn(
+        name: &str,
+        program: &Path,
+        args: &[OsString],
+        cores: Cores,
+        piped: bool,
+        surroundings: &Surroundings,
+    ) -> Result<Self> {
         let mut command = Command::new(program);
-        command.args(args).kill_on_drop(true).stdout(Stdio::piped());
+        command.args(args).process_group(0).kill_on_drop(true).stdout(Stdio::piped());
+        command.envs(surroundings.variables.iter().map(|(name, value)| (name, value)));
+        if let Some(folder) = &surroundings.folder {
+            command.current_dir(folder);
+        }
         command.stdin(if piped { Stdio::piped() } else { Stdio::null() });
         command.stderr(if piped { Stdio::null() } else { Stdio::piped() });
         // A log of every request would be measured too.
@@ -95,6 +124,35 @@ impl Process {
         within(&format!("{} to say {part:?}", self.name), 120, found).await
     }
 
+    /// An error with its last lines of output, if it has ended.
+    pub(crate) fn check_alive(&mut self) -> Result<()> {
+        let Some(status) = self.child.try_wait().doing(format!("looking after {}", self.name))? else { return Ok(()) };
+        let mut lines = Vec::new();
+        while let Ok(line) = self.lines.try_recv() {
+            lines.push(line);
+        }
+        let last = lines.split_off(lines.len().saturating_sub(5)).join(" / ");
+        Err(BenchError::Other(format!("{} ended with {status}: {last}", self.name)))
+    }
+
+    /// Waits for its end, for at most `seconds`; its output. An error if it fails.
+    pub(crate) async fn finish(mut self, seconds: u64) -> Result<Vec<String>> {
+        let what = format!("{} to finish", self.name);
+        let done = async {
+            let mut lines = Vec::new();
+            while let Some(line) = self.lines.recv().await {
+                lines.push(line);
+            }
+            let status = self.child.wait().await.doing(format!("waiting for {}", self.name))?;
+            if status.success() {
+                return Ok(lines);
+            }
+            let last = lines.split_off(lines.len().saturating_sub(5)).join(" / ");
+            Err(BenchError::Other(format!("{} ended with {status}: {last}", self.name)))
+        };
+        within(&what, seconds, done).await
+    }
+
     /// Asks it to end.
     pub(crate) fn terminate(&self) {
         if let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) {
@@ -110,6 +168,15 @@ impl Process {
         match tokio::time::timeout(Duration::from_secs(20), self.child.wait()).await {
             Ok(ended) => ended.map(drop).doing(format!("waiting for {}", self.name)),
             Err(_) => self.child.kill().await.doing(format!("ending {}", self.name)),
+        }
+    }
+}
+
+impl Drop for Process {
+    /// Kills what it has started and left behind.
+    fn drop(&mut self) {
+        if let Some(group) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) {
+            let _ = rustix::process::kill_process_group(group, Signal::KILL);
         }
     }
 }

@@ -13,8 +13,7 @@ use super::values::{hexadecimal, written};
 use super::{Key, KeyList, parse_keys};
 use crate::option::Options as _;
 use crate::report::problem::Findings;
-use crate::syntax::source::{Source, Syntax};
-use crate::syntax::tree::{Entry, Node, Value};
+use crate::syntax::{Entry, Node, Source, Syntax, Value};
 use crate::{ConfigErrors, syntax};
 
 /// The text of a file with keys, with one more; `None` if it has to be added by hand.

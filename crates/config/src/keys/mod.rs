@@ -8,14 +8,14 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::files::{parse_first, read_text};
+use crate::files::{First, parse_first, read_text};
 use crate::option::Options as _;
 use crate::option::fields::Fields;
 use crate::option::reader::Reader;
 use crate::report::mask::Masked;
 use crate::report::problem::{ConfigErrors, Finding, Findings, Problem, Severity, quoted};
-use crate::syntax::source::{Source, Span, Syntax};
-use crate::syntax::tree::{Node, Value};
+use crate::syntax::{Node, Source, Span, Syntax, Value};
+use crate::variables::Environment;
 use crate::{MAX_FILE_SIZE, MAX_KEY_FILE_SIZE, syntax, units};
 
 pub use edit::{with_key, without_keys};
@@ -62,7 +62,9 @@ pub fn key_file(
 ) -> Result<Option<(PathBuf, usize)>, ConfigErrors> {
     let Some(first) = paths.first() else { return Ok(None) };
     let (text, _) = read_text(first, MAX_FILE_SIZE)?;
-    let config = parse_first(&text, first, env, true, &mut ())?.config;
+    let environment = Environment { variable: env, ask: &|_| None };
+    let kind = First { has_further: true, reads_files: true };
+    let config = parse_first(&text, first, environment, kind, &mut ())?.config;
     let keys = config.auth.methods().and_then(|auth| auth.keys.as_ref());
     Ok(keys.map(|keys| (PathBuf::from(&keys.file), config.limits.auth_keys)))
 }
@@ -99,8 +101,8 @@ pub fn parse_keys(text: &str, origin: &Path, most: usize) -> Result<Keys, Config
     // A file without keys, such as a new one, need not say so.
     let is_empty = source.text().lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
     let root = if is_empty { None } else { syntax::parse(&source, Syntax::Yaml, &mut findings) };
-    let masked = Masked::of(root.as_ref(), KeyList::SECTION, &source, Syntax::Yaml);
-    let mut reader = Reader { root: KeyList::SECTION, source: &source, env: &|_| None, findings };
+    let masked = Masked::of(root.as_ref(), None, KeyList::SECTION, &source, Syntax::Yaml);
+    let mut reader = Reader { root: KeyList::SECTION, source: &source, env: &|_| None, is_of_client: false, findings };
     let keys = root.as_ref().map(|root| read(&mut reader, root, most)).unwrap_or_default();
     let warnings = reader.findings.conclude(origin, &source, &masked)?;
     Ok(Keys { keys, warnings, fingerprint: None })

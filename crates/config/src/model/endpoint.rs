@@ -10,7 +10,7 @@ use crate::option::kind::{Each, Kind, Maybe, Nested, Parsed};
 use crate::option::reader::Reader;
 use crate::option::{Options as _, options};
 use crate::report::problem::quoted;
-use crate::syntax::tree::{Entry, Value};
+use crate::syntax::{Entry, Value};
 
 options! {
     /// One endpoint. What it does not show does not exist for its clients.
@@ -25,9 +25,9 @@ options! {
         "prompts" => prompts: EntryFilter = EntryFilter::default(), Nested::<EntryFilter>::KIND;
         /// The resources that it shows, with templates and skills.
         "resources" => resources: EntryFilter = EntryFilter::default(), Nested::<EntryFilter>::KIND;
-        /// The scopes that requests to it need, where they differ from `auth.scopes`.
+        /// The scopes that requests to it need, if they differ from `auth.scopes`.
         "scopes" => scopes: ScopeRules = ScopeRules::defaults(), Nested::<ScopeRules>::KIND;
-        /// The instructions that its clients get in place of those of the servers.
+        /// The instructions that its clients get instead of those of the servers.
         "instructions" => instructions: Option<String> = None, Maybe(TEXT), example "Read only.";
     }
 }

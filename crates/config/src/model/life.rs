@@ -25,53 +25,53 @@ pub enum StartChoice {
 pub(crate) const START: Choice<StartChoice> = Choice(&[("eager", StartChoice::Eager), ("lazy", StartChoice::Lazy)]);
 
 options! {
-    /// How it is found out that a server does not answer any more. It is then left out: calls fail at once, and it is
-    /// connected again as after a lost connection, while calls arrive once in `timeouts.reconnectOnCall`.
+    /// How Fanlight detects that a server no longer answers. The server is then taken out of use: calls fail at once,
+    /// and Fanlight reconnects as after a lost connection; while calls arrive, once per `timeouts.reconnectOnCall`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Health: "health", "in `health` of a server";
     options {
-        /// Between two checks by a `ping`, or by `server/discover` where a modern server has no ping. Null or `off` for
-        /// none besides those that calls give rise to.
+        /// Time between two checks by a `ping`, or by `server/discover` if a modern server has no ping. Null or `off`
+        /// for checks only after calls have timed out.
         "interval" => interval: Option<Duration> = None, OrOff(TIME), example "30s";
-        /// The answer to a check.
+        /// Time for the answer to a check.
         "timeout" => timeout: Duration = Duration::from_secs(5), TIME;
-        /// Calls in a row that time out before the server is checked. One tool that takes long does not leave it out: only a
-        /// check without an answer does.
+        /// Number of calls in a row that time out before the server is checked. A slow tool alone does not take the
+        /// server out of use: only an unanswered check does.
         "timeouts" => timeouts: usize = 3, count(1, 1_000_000);
     }
 }
 
 options! {
-    /// What the process of a server is confined to, with everything that it starts. It never gains privileges, such as by
-    /// `sudo`.
+    /// Restrictions for the process of a server and everything that it starts. It can never gain privileges, for
+    /// example by `sudo`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct SandboxOptions: "sandbox", "in `sandbox` of a server";
     options {
-        /// Files and TCP ports that it can reach. Default: those of its user.
+        /// Files and TCP ports that it can access. Default: those of its user.
         "landlock" => landlock: Option<LandlockOptions> = None, Maybe(Nested::<LandlockOptions>::KIND);
         /// Bytes of private memory of each of its processes. Default: no limit.
         "memory" => memory: Option<usize> = None, Maybe(size(MIB, 1 << 50)), example "1GiB";
-        /// Processes and threads of its user on the whole machine, so that it needs a `user` of its own. Default: no limit.
+        /// Processes and threads of its user on the whole machine, so it needs a separate `user`. Default: no limit.
         "processes" => processes: Option<usize> = None, Maybe(count(1, 10_000_000)), example "# 64";
-        /// Files that each of its processes may have open. Default: as many as Fanlight.
+        /// Files that each of its processes may have open. Default: the same as for Fanlight.
         "files" => files: Option<usize> = None, Maybe(count(3, 10_000_000)), example "256";
-        /// The user that it runs as, by name or number, with that user's group and no other; Fanlight must be root. Default:
-        /// Fanlight's own.
+        /// The user that it runs as, by name or number, with that user's group and no other. Fanlight must run as root.
+        /// Default: Fanlight's own user.
         "user" => user: Option<String> = None, Maybe(USER), example "# mcp";
-        /// The folder that it is started in; relative to the folder of this file. Default: `cwd`.
+        /// The folder in which it is started; relative to the folder of this file. Default: `cwd`.
         "workingDirectory" => working_directory: Option<String> = None, Maybe(FOLDER), example "# work";
     }
 }
 
 options! {
-    /// Files and TCP ports that a process can reach, enforced by the kernel (Landlock, Linux 6.2; ports: 6.7). Paths are
-    /// files, or folders with all they hold, relative to the folder of this file.
+    /// Files and TCP ports that a process can access, enforced by the kernel (Landlock, Linux 6.2; ports: 6.7). Paths
+    /// are files, or folders with everything in them, relative to the folder of this file.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct LandlockOptions: "landlock", "in `landlock` of a sandbox";
     options {
-        /// What can be read and executed. A list replaces the default.
+        /// Files that can be read and executed. A list replaces the default.
         "read" => read: Vec<String> = SYSTEM.iter().map(|path| (*path).to_owned()).collect(), Each(FOLDER), example "[/bin, /etc, /lib, /lib64, /sbin, /usr, .]";
-        /// What can be read, executed and changed.
+        /// Files that can be read, executed and changed.
         "write" => write: Vec<String> = Vec::new(), Each(FOLDER), example "[/tmp]";
         /// TCP ports that it can connect to. Default: any.
         "connect" => connect: Option<Vec<u16>> = None, Maybe(Each(PORT)), example "[\"443\"]";

@@ -6,28 +6,27 @@ use fanlight_settings::ListenAddress;
 use serde_json::{Value as Json, json};
 
 use super::life::FOLDER;
-use super::values::loopback;
 use crate::definition::{Form, Visible};
 use crate::option::kind::{Choice, Kind, Maybe, Parsed};
 use crate::option::options;
 use crate::option::reader::Reader;
 use crate::report::problem::quoted;
-use crate::syntax::tree::{Entry, Node};
+use crate::syntax::{Entry, Node};
 
 options! {
     /// TLS of a listener over TCP. The files are read again when they change, without ending a connection.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Tls: "tls", "in `tls`";
     options {
-        /// The file with the certificate, and those between it and the root, in PEM form. Required.
+        /// The file with the certificate, followed by intermediate certificates, in PEM form. Required.
         "cert" => cert: String = String::new(), FOLDER, example "server.pem";
         /// The file with its private key, in PEM form, not encrypted. Required.
         "key" => key: String = String::new(), FOLDER, example "server.key";
-        /// The file with the certificates, in PEM form, of those who sign certificates of clients.
+        /// The file with the certificates, in PEM form, of the authorities that sign certificates of clients.
         "clientCa" => client_ca: Option<String> = None, Maybe(FOLDER), example "# clients-ca.pem";
-        /// Whether clients show a certificate: `none` asks for none, `optional` also serves clients without one, `required`
-        /// does not. One that `clientCa` has not signed, or that has expired, is never accepted. Default: `required` with
-        /// `clientCa`, else `none`.
+        /// Whether clients show a certificate: `none` requests none, `optional` also serves clients without one,
+        /// `required` refuses them. A certificate that `clientCa` has not signed, or that has expired, is never
+        /// accepted. Default: `required` with `clientCa`, else `none`.
         "clientAuth" => client_auth: Option<ClientAuthChoice> = None, Maybe(CLIENT_AUTH), example "# required";
     }
 }
@@ -94,13 +93,10 @@ pub(crate) fn check_tls(reader: &mut Reader<'_>, node: &Node, tls: &Tls) {
 pub(crate) const ADDRESS: Parsed<ListenAddress> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {
-        let parsed = match text.value.strip_prefix("localhost:") {
-            Some(port) => port.parse().ok().map(|port| loopback(port).into()),
-            None => text.value.parse().ok(),
-        };
+        let parsed = text.value.parse().ok();
         if parsed.is_none() {
-            let help = "write an IP address and a port, such as `127.0.0.1:8080`, `0.0.0.0:8080` or `[::1]:8080`, or a Unix \
-                        socket, such as `unix:/run/fanlight.sock`";
+            let help = "write an IP address and a port, such as `127.0.0.1:8080`, `0.0.0.0:8080` or `[::1]:8080`, a port of \
+                        this machine, such as `:8080`, or a Unix socket, such as `unix:/run/fanlight.sock`";
             reader.error(text.span, format!("{} is not an address with a port", text.shown()), help);
         }
         parsed

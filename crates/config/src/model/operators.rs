@@ -17,24 +17,25 @@ options! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Admin: "admin", "in `admin`";
     options {
-        /// Address and port, or a Unix socket; null or `off` switches the admin listener off. `fanlight stdio` has one only if this is
-        /// given, or `--admin`.
+        /// Address and port, or a Unix socket; null or `off` disables the admin listener. `fanlight stdio` has one only
+        /// if this or `--admin` is set.
         "listen" => listen: Option<ListenAddress> = Some(loopback(8081).into()), OrOff(ADDRESS);
-        /// Permissions of the file where `listen` is a Unix socket. Who may write to it may connect.
+        /// Permissions of the socket file, if `listen` is a Unix socket. Users who may write to the file may connect.
         "socketMode" => socket_mode: u32 = 0o660, Mode, example "\"0660\"";
         /// TLS of this listener. Default: none.
         "tls" => tls: Option<Tls> = None, Maybe(Nested::<Tls>::KIND), example "# {cert: server.pem, key: server.key}";
-        /// Secret with which operators sign in to the page, and which a request of a program carries as
-        /// `Authorization: Bearer <token>`: at least 16 characters. Its role is `operator`. `/healthz` and `/readyz` tell
-        /// whether all is well without it. Where `listen` is not a loopback address, this, `viewerToken`, `signIn` or
-        /// `roles` is required. Default: none. `openssl rand -hex 32` makes one.
+        /// Secret with which operators sign in to the page, and which programs send as `Authorization: Bearer <token>`:
+        /// at least 16 characters. Its role is `operator`. `/healthz` and `/readyz` need no token. If `listen` is not a
+        /// loopback address, this, `viewerToken`, `signIn` or `roles` is required. Default: none.
+        /// `openssl rand -hex 32` makes one.
         "token" => token: Option<Secret> = None, Maybe(TOKEN), example "# ${FANLIGHT_ADMIN_TOKEN}";
-        /// Another such secret, with the role `viewer`: it may look at everything, and change nothing. Default: none.
+        /// Another such secret, with the role `viewer`, which sees everything and changes nothing. Default: none.
         "viewerToken" => viewer_token: Option<Secret> = None, Maybe(TOKEN), example "# ${FANLIGHT_VIEWER_TOKEN}";
-        /// The URL at which operators open the page, where it is not `http://` and `listen`: that of a proxy with TLS. Cookies
-        /// and the redirect of `signIn` are made from it, never from a request. Its host is answered, too.
+        /// The URL at which operators open the page, if it is not `http://` and `listen`, for example that of a proxy
+        /// with TLS. Cookies and the redirect of `signIn` are made from it, never from a request. Its host is accepted,
+        /// too.
         "publicUrl" => public_url: Option<String> = None, Maybe(PUBLIC_URL), example "# https://fanlight.example.com";
-        /// The roles of identities that `auth` or `signIn` shows. Who has neither role is refused.
+        /// The roles of identities of `auth` or `signIn`. Identities without a role are refused.
         "roles" => roles: AdminRoles = AdminRoles::default(), Nested::<AdminRoles>::KIND;
         /// An OpenID Connect issuer at which operators sign in; `roles` says what they may do. Default: none.
         "signIn" => sign_in: Option<SignIn> = None, Maybe(Nested::<SignIn>::KIND);
@@ -63,10 +64,10 @@ options! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Telemetry: "telemetry", "in `telemetry`";
     options {
-        /// Base URL of an OTLP collector; overrides the `OTEL_*` variables. Default: what those variables say.
+        /// Base URL of an OTLP collector; overrides the `OTEL_*` variables. Default: as set by those variables.
         "endpoint" => endpoint: Option<String> = None, Maybe(COLLECTOR), example "# http://127.0.0.1:4318";
         /// Protocol of the collector: `http/protobuf` (usually on port 4318) or `grpc` (4317); overrides the `OTEL_*`
-        /// variables. Default: what those variables say, else `http/protobuf`.
+        /// variables. Default: as set by those variables, else `http/protobuf`.
         "protocol" => protocol: Option<OtlpChoice> = None, Maybe(PROTOCOL), example "# http/protobuf";
         /// `service.name`, unless `OTEL_SERVICE_NAME` sets another. Default: `fanlight`.
         "serviceName" => service_name: Option<String> = None, SERVICE_NAME, example "# fanlight";

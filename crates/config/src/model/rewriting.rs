@@ -10,23 +10,24 @@ use crate::option::map::JsonText;
 use crate::option::reader::Reader;
 use crate::option::{Options as _, options};
 use crate::report::problem::quoted;
-use crate::syntax::tree::Entry;
+use crate::syntax::Entry;
 
 /// Members that a definition may get instead of the server's.
 const REPLACED_TEXT: JsonText = JsonText { types: &["string", "null"], visible: Visible::All };
 const REPLACED_OBJECT: JsonText = JsonText { types: &["object", "null"], visible: Visible::All };
 
 options! {
-    /// How the names of tools and prompts are made of those that servers give.
+    /// How the names of tools and prompts are made from the servers' own names.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Naming: "naming", "in `naming`";
     options {
-        /// `auto` puts the server's name in front where there are several servers; `always` does so for a single one, too,
-        /// so that names stay when a second server comes.
+        /// `auto` puts the server's name in front if there are several servers. `always` does so for a single server,
+        /// too, so that names stay when a second one is added.
         "style" => style: NamingStyle = NamingStyle::Auto, STYLE;
-        /// What stands between the server's name and that of the tool or prompt.
+        /// The text between the server's name and that of the tool or prompt.
         "separator" => separator: String = "__".to_owned(), SEPARATOR;
-        /// The most characters of a name; a longer one ends with a hash of the whole name instead. Default: no bound.
+        /// The maximum number of characters of a name; a longer one ends with a hash of the whole name. Default: no
+        /// limit.
         "maxLength" => max_length: Option<usize> = None, Maybe(LENGTH), example "# 64";
     }
 }
@@ -40,23 +41,23 @@ options! {
         "title" => title: Option<String> = None, REPLACED_TEXT;
         /// The description.
         "description" => description: Option<String> = None, REPLACED_TEXT;
-        /// The annotations, all of them.
+        /// All annotations.
         "annotations" => annotations: Option<String> = None, REPLACED_OBJECT;
-        /// `_meta`, all of it.
+        /// The whole `_meta`.
         "_meta" => meta: Option<String> = None, REPLACED_OBJECT;
     }
 }
 
 options! {
-    /// What becomes of an argument: one of these.
+    /// What happens to an argument: one of these.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ArgumentOptions: "argument", "in `arguments`, below the names of a tool and of an argument";
     options {
-        /// The value in each call. Clients neither see the argument nor may send it.
+        /// The value in every call. Clients do not see the argument and may not send it.
         "value" => value: Option<String> = None, JsonText { types: &[], visible: Visible::Nothing };
-        /// The value in calls without the argument. Clients see it as default, and need not send the argument.
+        /// The value in calls without the argument. Clients see it as default and need not send the argument.
         "default" => default: Option<String> = None, JsonText { types: &[], visible: Visible::All };
-        /// Clients neither see the argument nor may send it.
+        /// Clients do not see the argument and may not send it.
         "hidden" => hidden: bool = false, Flag;
     }
 }

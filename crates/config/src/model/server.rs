@@ -1,11 +1,12 @@
 //! One backend.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use fanlight_settings::Transport;
 use serde_json::json;
 
-use super::life::{Health, START, SandboxOptions, StartChoice};
+use super::life::{FOLDER, Health, START, SandboxOptions, StartChoice};
 use super::limits::{CONCURRENCY, Limits, Timeouts};
 use super::rewriting::{Argument, ArgumentKind, NEW_NAME, ToolOverride};
 use super::tools::ToolFilter;
@@ -22,54 +23,63 @@ options! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Server: "server", "in a server";
     options {
-        /// Whether the server takes part.
+        /// Whether the server is used.
         "enabled" => enabled: bool = true, Flag;
-        /// What its tool and prompt names start with; may be empty. Default: where there are several servers, or in naming
-        /// style `always`, the name and `naming.separator`.
+        /// The prefix of its tool and prompt names; may be empty. Default: the name and `naming.separator` if there are
+        /// several servers or the naming style is `always`, else none.
         "prefix" => prefix: Option<String> = None, Maybe(PREFIX), example "web_";
-        /// The protocol era that the server is spoken to in; `auto` asks it.
+        /// The protocol era in which Fanlight talks to the server; `auto` detects it.
         "era" => era: EraChoice = EraChoice::Auto, ERA;
         /// Whether each client session has its own session with a legacy server (over stdio its own process), or all
-        /// share one, over which the server can send no requests to clients. `auto` is `per-client`, but clients of one
-        /// principal share a process if the server shows that it has no state for a session; `fanlight check` says why.
+        /// share one, over which the server cannot send requests to clients. `auto` is `per-client`, except that
+        /// clients of one principal share a process if the server shows that it has no session state; `fanlight check`
+        /// says why.
         "session" => session: SessionChoice = SessionChoice::Auto, SESSION;
-        /// Bound on a whole call. Default: `timeouts.call`.
+        /// Limit for a whole call. Default: `timeouts.call`.
         "timeout" => timeout: Duration = Timeouts::default().call, TIME;
-        /// Bound on running calls. Default: `limits.concurrency`.
+        /// Limit on running calls. Default: `limits.concurrency`.
         "concurrency" => concurrency: usize = Limits::default().concurrency, CONCURRENCY;
-        /// Which of its tools are offered.
+        /// The tools that are offered.
         "tools" => tools: ToolFilter = ToolFilter::default(), Nested::<ToolFilter>::KIND;
-        /// Other names for its tools and prompts, by the names that it gives them.
+        /// New names for its tools and prompts, by their own names.
         "rename" => renames: Vec<(String, String)> = Vec::new(), NameMap(NEW_NAME);
-        /// Members of the definitions of its tools that clients get instead, by the names that it gives them.
+        /// Parts of the definitions of its tools that are replaced, by the tools' own names.
         "override" => overrides: Vec<(String, ToolOverride)> = Vec::new(), NameMap(Nested::<ToolOverride>::KIND);
-        /// Arguments of its tools that each call gets, that have another default, or that are hidden.
+        /// Arguments of its tools that are fixed, have another default, or are hidden, by the tools' own names.
         "arguments" => arguments: Vec<(String, Vec<(String, Argument)>)> = Vec::new(), NameMap(NameMap(ArgumentKind));
         /// Whether trace context is sent to it.
         "traceContext" => forwards_trace_context: bool = true, TRACE_CONTEXT;
         /// Variables of Fanlight's environment that its process inherits, besides PATH, HOME, USER, LOGNAME, SHELL, TERM,
         /// TMPDIR, TZ, LANG and LC_*; a `*` at the end stands for any text, and `*` alone for all variables.
         "inheritEnv" => inherit_env: Vec<String> = Vec::new(), Each(VARIABLE), example "[HTTPS_PROXY, NO_PROXY]";
-        /// When its process is started: `eager` with Fanlight; `lazy` by the first request that needs it. Default: with
-        /// Fanlight, unless its lists are known from `stateDir`. In either case it is started again after it has ended.
+        /// When its process is started: `eager` together with Fanlight, `lazy` on the first request that needs it.
+        /// Default: together with Fanlight, unless its lists are known from `stateDir`. In either case it is started
+        /// again after it has ended.
         "start" => start: Option<StartChoice> = None, Maybe(START), example "# lazy";
-        /// How long its process is unused before it is ended: without a call, a subscription to a resource, or a task. Its
-        /// lists stay, and the next call starts it again. Processes of client sessions end by
-        /// `timeouts.backendSessionIdle`. Null or `off` for never.
+        /// The time after which an unused process is ended: no call, no subscription to a resource, and no task. Its
+        /// lists remain, and the next call starts it again. Processes of client sessions end after
+        /// `timeouts.backendSessionIdle` instead. Null or `off` for never.
         "idle" => idle: Option<Duration> = None, OrOff(LONG_TIME), example "15m";
-        /// Attempts to start its process that may fail in a row. From then on only a call starts it, at most once in
-        /// `timeouts.failedRetry`. 0 for no bound.
+        /// How long an attempt to connect may take. For a process: how long it may write nothing to its standard error,
+        /// so that one that reports progress, such as an `npx` that installs a package, is not ended before
+        /// `timeouts.startTotal`. Default: 90 seconds for a `command`, `timeouts.connect` for a `url`.
+        "startTimeout" => start_timeout: Option<Duration> = None, Maybe(TIME), example "3m";
+        /// A file with certificates (PEM) of authorities that are trusted for this server in addition to those of the
+        /// system; relative to the folder of this file.
+        "caFile" => ca_file: Option<String> = None, Maybe(FOLDER), example "internal-ca.pem";
+        /// How many attempts in a row to start its process may fail. After that, only a call starts it, at most once
+        /// per `timeouts.failedRetry`. 0 for no limit.
         "startAttempts" => start_attempts: usize = 20, count(0, 1_000_000);
-        /// How it is found out that it does not answer any more.
+        /// How Fanlight detects that it no longer answers.
         "health" => health: Health = Health::defaults(), Nested::<Health>::KIND;
-        /// What its process is confined to; Linux only. A process whose sandbox the system cannot enforce is not started.
+        /// Restrictions for its process; Linux only. A process whose sandbox the system cannot enforce is not started.
         "sandbox" => sandbox: SandboxOptions = SandboxOptions::defaults(), Nested::<SandboxOptions>::KIND;
-        /// Whether arguments and results of its tools are recorded in traces, cut at `limits.recordedContent`.
+        /// Whether traces record arguments and results of its tools, truncated at `limits.recordedContent`.
         "recordContent" => records_content: bool = false, Flag;
     }
     keys {
-        /// The transport; found from `command` or `url` when absent. `sse` is the deprecated HTTP+SSE transport, which is
-        /// recognised without it too.
+        /// The transport. Default: by `command` or `url`. `sse` is the deprecated HTTP+SSE transport, which is detected
+        /// without it, too.
         "type" => Form::Choice(TYPES.to_vec()), example "http";
         /// The program to start.
         "command" => Form::Text(Visible::FirstWord), example "npx";
@@ -77,6 +87,9 @@ options! {
         "args" => Form::Scalars, example "[-y, \"@modelcontextprotocol/server-everything\"]";
         /// Environment variables set for it.
         "env" => Form::Pairs, example "{NODE_ENV: production}";
+        /// A file with environment variables for it, one `NAME=value` per line; relative to the folder of this file.
+        /// `env` overrides it.
+        "envFile" => Form::Text(Visible::All), example "# github.env";
         /// Its working directory; relative to the folder of this file.
         "cwd" => Form::Text(Visible::All), example ".";
         /// Endpoint of a Streamable HTTP server; http or https.
@@ -101,9 +114,11 @@ options! {
         name: String = String::new();
         /// How it is reached.
         transport: Transport = Transport::Http { url: String::new(), headers: Vec::new() };
+        /// The file with environment variables for it.
+        env_file: Option<PathBuf> = None;
     }
     foreign {
-        "alwaysAllow", "autoApprove", "description", "dev", "envFile", "gallery", "icon", "metadata", "oauth", "trust",
+        "alwaysAllow", "autoApprove", "description", "dev", "gallery", "icon", "metadata", "oauth", "trust",
         "version",
     }
 }

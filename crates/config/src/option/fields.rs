@@ -4,7 +4,7 @@ use crate::definition::{Form, Section};
 use crate::option::Options;
 use crate::option::reader::{Reader, suggest};
 use crate::report::problem::quoted;
-use crate::syntax::tree::{Entry, Node, Value};
+use crate::syntax::{Entry, Node, Value};
 
 /// The entries of one mapping.
 pub(crate) struct Fields<'t> {
@@ -31,6 +31,7 @@ impl<'t> Fields<'t> {
                     }
                 }
                 Some(_) => {}
+                None if reader.is_of_client => {}
                 None if section.foreign.contains(&entry.key.as_str()) => {
                     let help = "it is a setting of a client; Fanlight ignores it";
                     reader.warn(entry.key_span, format!("{key} has no effect here"), help);

@@ -9,7 +9,7 @@ use crate::option::Options;
 use crate::option::fields::Fields;
 use crate::option::reader::{Reader, Text};
 use crate::report::problem::quoted;
-use crate::syntax::tree::{Entry, Value};
+use crate::syntax::{Entry, Value};
 use crate::units::{format_duration, format_size, parse_count, parse_duration, parse_size};
 
 /// A kind of value.

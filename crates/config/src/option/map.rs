@@ -9,7 +9,7 @@ use crate::model::values::HIDDEN;
 use crate::option::kind::Kind;
 use crate::option::reader::Reader;
 use crate::report::problem::quoted;
-use crate::syntax::tree::{Entry, Node, Value};
+use crate::syntax::{Entry, Node, Value};
 
 /// A mapping of names to values, in the order of the file.
 pub(crate) struct NameMap<K>(pub(crate) K);

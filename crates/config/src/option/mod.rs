@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::definition::Section;
 use crate::option::reader::Reader;
-use crate::syntax::tree::Entry;
+use crate::syntax::Entry;
 
 /// A struct whose fields are the options of a section.
 pub(crate) trait Options: Sized + 'static {

@@ -3,8 +3,7 @@
 use crate::definition::Section;
 use crate::option::substitute::substitute;
 use crate::report::problem::{Finding, Findings, quoted};
-use crate::syntax::source::{Source, Span};
-use crate::syntax::tree::{Entry, Node, Value};
+use crate::syntax::{Entry, Node, Source, Span, Value};
 
 /// What reading needs: the text, the variables, the definitions, and the problems found so far.
 pub(crate) struct Reader<'a> {
@@ -12,6 +11,8 @@ pub(crate) struct Reader<'a> {
     pub(crate) root: &'static Section,
     pub(crate) source: &'a Source,
     pub(crate) env: &'a dyn Fn(&str) -> Option<String>,
+    /// Whether the file is a client's, whose own settings are passed over.
+    pub(crate) is_of_client: bool,
     pub(crate) findings: Findings,
 }
 

@@ -10,7 +10,7 @@ use crate::option::fields::Fields;
 use crate::option::kind::{Kind, Parsed};
 use crate::option::reader::Reader;
 use crate::report::problem::quoted;
-use crate::syntax::tree::{Entry, Value};
+use crate::syntax::{Entry, Value};
 
 /// A text, or a list of texts.
 pub(crate) struct OneOrMany<T>(pub(crate) Parsed<T>);

@@ -2,6 +2,8 @@
 //!
 //! Our own, since it reports every bad expression of a string with its text, and bounds nesting.
 
+use fanlight_client_files::Input;
+
 use crate::report::problem::MISSING_VARIABLE;
 
 /// A string with its expressions replaced.
@@ -85,9 +87,13 @@ impl Substitution<'_> {
             let help = format!("write `${{NAME}}`; {LITERAL}");
             return self.fault(expression, "there is no variable name here", &help);
         }
-        if name.starts_with("input:") {
-            let message = "`${input:…}` makes an editor ask for a value, which Fanlight cannot";
-            return self.fault(expression, message, "use an environment variable: `${NAME}`");
+        if let Some(id) = name.strip_prefix("input:") {
+            return self.input(expression, name, id);
+        }
+        // A file that a client's variable names.
+        if let Some(value) = Some(name).filter(|name| name.starts_with("file:")).and_then(self.lookup) {
+            self.changed = true;
+            return self.text.push_str(&value);
         }
         if !is_name || name.starts_with(|c: char| c.is_ascii_digit()) {
             let help = format!("write `${{NAME}}` or `${{NAME:-default}}`, NAME of letters, digits and `_`; {LITERAL}");
@@ -104,11 +110,26 @@ impl Substitution<'_> {
             (None, None) => {
                 let help = match name {
                     "workspaceFolder" | "userHome" => {
-                        "editors fill this in, Fanlight does not: write the folder".to_owned()
+                        "editors fill this in; Fanlight does in the files of a project: write the folder".to_owned()
                     }
                     _ => format!("set {name}, or give a default: `${{{name}:-default}}`; {LITERAL}"),
                 };
                 self.fault(expression, &format!("{MISSING_VARIABLE}`{name}` is not set"), &help);
+            }
+        }
+    }
+
+    /// What an editor asks its user for.
+    fn input(&mut self, expression: &str, name: &str, id: &str) {
+        self.changed = true;
+        match (self.lookup)(name) {
+            Some(value) => self.text.push_str(&value),
+            None => {
+                let variable = Input::variable(id);
+                let help = format!(
+                    "an editor asks for this value, and so does Fanlight when it starts on a terminal; here set {variable}"
+                );
+                self.fault(expression, &format!("{MISSING_VARIABLE}`{variable}` is not set"), &help);
             }
         }
     }
@@ -190,7 +211,7 @@ mod tests {
                 "there is no variable name here",
                 "this is not the name of a variable",
                 "this is not the name of a variable",
-                "`${input:…}` makes an editor ask for a value, which Fanlight cannot",
+                "the environment variable `INPUT_KEY` is not set",
                 "this `${` has no closing brace"
             ]
         );

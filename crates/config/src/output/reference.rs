@@ -1,5 +1,7 @@
 //! The reference of all options, docs/configuration.md.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use crate::definition::{Definition, Form, Section};
@@ -9,20 +11,44 @@ use crate::units::{format_duration, format_size};
 
 /// The reference of all options in Markdown, with a line break at the end.
 pub fn reference() -> String {
+    let sections = sections();
+    let anchors = anchors(&sections);
     let mut text = include_str!("reference.md").to_owned();
-    let (mut pending, mut written) = (vec![(None, Config::SECTION)], Vec::new());
+    for (definition, section) in sections {
+        push_section(&mut text, definition, section, &anchors);
+    }
+    text
+}
+
+/// Each section once, behind that which has it, with the option whose value it is.
+fn sections() -> Vec<(Option<&'static Definition>, &'static Section)> {
+    let (mut pending, mut found) = (vec![(None, Config::SECTION)], Vec::<(_, &Section)>::new());
     while let Some((definition, section)) = pending.pop() {
-        if written.contains(&section.name) {
+        if found.iter().any(|(_, known)| known.name == section.name) {
             continue;
         }
-        written.push(section.name);
-        push_section(&mut text, definition, section);
+        found.push((definition, section));
         let mut inner: Vec<_> =
             section.definitions.iter().filter_map(|option| Some((Some(option), nested(option)?))).collect();
         inner.dedup_by_key(|(_, section)| section.name);
         pending.extend(inner.into_iter().rev());
     }
-    text
+    found
+}
+
+/// Where links to sections lead, by the names of these: what readers of Markdown make of their headings.
+type Anchors = BTreeMap<&'static str, String>;
+
+fn anchors(sections: &[(Option<&'static Definition>, &'static Section)]) -> Anchors {
+    let mut counts = BTreeMap::<String, usize>::new();
+    let anchor = |(definition, section): &(Option<&Definition>, &'static Section)| {
+        let title = title(*definition).to_lowercase().replace(' ', "-").replace('`', "");
+        let earlier = counts.entry(title.clone()).or_default();
+        let anchor = if *earlier == 0 { title } else { format!("{title}-{earlier}") };
+        *earlier += 1;
+        (section.name, anchor)
+    };
+    sections.iter().map(anchor).collect()
 }
 
 /// The section that an option holds.
@@ -42,13 +68,17 @@ fn section_in(form: Form) -> Option<&'static Section> {
     }
 }
 
-fn push_section(text: &mut String, option: Option<&Definition>, section: &Section) {
-    let title = option.map_or("Top level".to_owned(), |option| match (option.form)() {
+fn title(option: Option<&Definition>) -> String {
+    option.map_or("Top level".to_owned(), |option| match (option.form)() {
         Form::Sections(_) | Form::Named(_) | Form::Paths(_) | Form::Map(_) => format!("One of `{}`", option.key),
         _ => format!("`{}`", option.key),
-    });
+    })
+}
+
+fn push_section(text: &mut String, option: Option<&Definition>, section: &Section, anchors: &Anchors) {
     text.push_str(&format!(
-        "\n## {title}\n\n{}\n\n| option | value | default | meaning |\n|---|---|---|---|\n",
+        "\n## {}\n\n{}\n\n| option | value | default | meaning |\n|---|---|---|---|\n",
+        title(option),
         section.about
     ));
     for option in section.definitions {
@@ -62,7 +92,11 @@ fn push_section(text: &mut String, option: Option<&Definition>, section: &Sectio
             former => format!(" Formerly `{former}`."),
         };
         let about = option.about.replace('|', "\\|");
-        text.push_str(&format!("| `{}` | {} | {default} | {about}{former} |\n", option.key, value(&form, option.key)));
+        text.push_str(&format!(
+            "| `{}` | {} | {default} | {about}{former} |\n",
+            option.key,
+            value(&form, option.key, anchors)
+        ));
     }
     if !section.foreign.is_empty() {
         let keys = section.foreign.join("`, `");
@@ -71,7 +105,8 @@ fn push_section(text: &mut String, option: Option<&Definition>, section: &Sectio
 }
 
 /// The values that an option takes.
-fn value(form: &Form, key: &str) -> String {
+fn value(form: &Form, key: &str, anchors: &Anchors) -> String {
+    let anchor = |section: &Section| anchors.get(section.name).cloned().unwrap_or_default();
     match form {
         Form::Text(_) => "text".to_owned(),
         Form::Flag => "`true` or `false`".to_owned(),
@@ -84,15 +119,15 @@ fn value(form: &Form, key: &str) -> String {
         }
         Form::Texts(_) | Form::Scalars => "list of texts".to_owned(),
         Form::Pairs => "names with texts".to_owned(),
-        Form::Section(section) => format!("see [`{0}`](#{0})", section.name),
+        Form::Section(section) => format!("see [`{}`](#{})", section.name, anchor(section)),
         Form::TextOrTexts(_) => "text, or list of texts".to_owned(),
-        Form::WordOr(word, section) => format!("`{word}`, or see [`{key}`](#{})", section.name),
-        Form::Sections(_) => format!("list of [values](#one-of-{key})"),
+        Form::WordOr(word, section) => format!("`{word}`, or see [`{key}`](#{})", anchor(section)),
+        Form::Sections(section) => format!("list of [values](#{})", anchor(section)),
         Form::Named(_) => "names with servers".to_owned(),
         Form::Paths(_) => "paths with endpoints".to_owned(),
         Form::Map(inner) => match &**inner {
-            Form::Section(_) => format!("names with [values](#one-of-{key})"),
-            inner => format!("names with {}", value(inner, key)),
+            Form::Section(section) => format!("names with [values](#{})", anchor(section)),
+            inner => format!("names with {}", value(inner, key, anchors)),
         },
         Form::Json([], _) => "JSON".to_owned(),
         Form::Json(types, _) => types.join(" or "),

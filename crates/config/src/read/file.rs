@@ -13,8 +13,7 @@ use crate::option::reader::{Reader, suggest};
 use crate::read::server::{self, Context};
 use crate::report::problem::Finding;
 use crate::report::problem::quoted;
-use crate::syntax::source::Span;
-use crate::syntax::tree::Node;
+use crate::syntax::{Node, Span};
 
 /// Reads the whole file. The result is complete only if no error was reported. `has_further` says whether other files may
 /// have servers, too.

@@ -1,6 +1,6 @@
 //! One entry of `mcpServers`: a node becomes a [`Server`].
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fanlight_settings::Transport;
@@ -13,7 +13,7 @@ use crate::option::kind::{Flag, Kind as _};
 use crate::option::reader::Reader;
 use crate::read::transport;
 use crate::report::problem::quoted;
-use crate::syntax::tree::{Entry, Value};
+use crate::syntax::{Entry, Value};
 
 /// A server's plain number of seconds from which on milliseconds were probably meant.
 const SUSPICIOUS_SECONDS: Duration = Duration::from_secs(10_000);
@@ -62,16 +62,32 @@ fn read(reader: &mut Reader<'_>, entry: &Entry, context: &Context<'_>) -> Option
         server.concurrency = context.concurrency;
     }
     server.sandbox.resolved(context.folder);
+    server.ca_file.iter_mut().for_each(|file| *file = context.folder.join(&*file).display().to_string());
     if let Some(renames) = fields.get("rename") {
         check_new_names(reader, renames, &server.renames);
     }
     read_disabled(reader, &fields, &mut server);
     read_other_filters(reader, &fields, &mut server.tools);
+    server.env_file = read_env_file(reader, &fields, context.folder);
     server.transport = transport?;
     if let (Transport::Stdio { cwd, .. }, Some(folder)) = (&mut server.transport, &server.sandbox.working_directory) {
         *cwd = Some(folder.into());
     }
     Some(server)
+}
+
+fn read_env_file(reader: &mut Reader<'_>, fields: &Fields<'_>, folder: &Path) -> Option<PathBuf> {
+    let entry = fields.get("envFile")?;
+    let text = reader.text(entry)?;
+    if text.value.is_empty() || text.value.contains('\0') {
+        reader.error(
+            text.span,
+            "`envFile` is not a file",
+            "write a file with `NAME=value` lines, or leave `envFile` out",
+        );
+        return None;
+    }
+    Some(folder.join(text.value))
 }
 
 fn check_name(reader: &mut Reader<'_>, entry: &Entry) {

@@ -10,8 +10,7 @@ use crate::model::server::TYPES;
 use crate::option::fields::Fields;
 use crate::option::reader::Reader;
 use crate::report::problem::quoted;
-use crate::syntax::source::Span;
-use crate::syntax::tree::{Entry, Value};
+use crate::syntax::{Entry, Span, Value};
 
 /// Headers that the protocol defines: desktop clients' files often contain some of them.
 const OWNED_HEADERS: &[&str] = &[
@@ -47,7 +46,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, fields: &Fields<'_>, server: &Entry,
         (Some(command), Some(url)) => reader.both(command, url),
         (None, None) => report_neither(reader, server, kind.map(|(_, kind)| kind)),
         (Some(_), None) => {
-            report_foreign(reader, fields, &["headers"], "url");
+            report_foreign(reader, fields, &["headers", "caFile"], "url");
             check_type(reader, kind, kind.is_none_or(|(_, kind)| kind == "stdio"));
             return stdio;
         }
@@ -55,7 +54,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, fields: &Fields<'_>, server: &Entry,
             report_foreign(
                 reader,
                 fields,
-                &["args", "env", "inheritEnv", "cwd", "start", "idle", "startAttempts", "sandbox"],
+                &["args", "env", "envFile", "inheritEnv", "cwd", "start", "idle", "startAttempts", "sandbox"],
                 "command",
             );
             check_type(reader, kind, kind.is_none_or(|(_, kind)| kind != "stdio"));

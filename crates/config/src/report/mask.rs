@@ -1,26 +1,40 @@
-//! Which text of a config file may be shown in a message. Everything is hidden but values of options that hold no secret, so
-//! that a mistyped key or a file of one line does not print a token.
+//! Which text of a config file may be shown in a message: values of options that hold no secret, and of keys that are no
+//! options what cannot be one ([`harmless`](super::harmless)). A mistyped key or a file of one line does not print a token.
 
+use std::collections::HashSet;
+
+use super::harmless::{self, holds_secrets};
+use super::lexical;
 use crate::definition::{Form, Section, Visible};
-use crate::syntax::source::{Source, Span, Syntax};
-use crate::syntax::tree::{Node, Value};
+use crate::syntax::{Node, Source, Span, Syntax, Value};
 
 /// What is hidden in one file.
 pub(crate) enum Masked {
     /// Spans, in the order of the file.
     Spans(Vec<Span>),
-    /// The file could not be parsed: every value is hidden, its punctuation is not.
+    /// The file could not be parsed: its lines are read one by one.
     Lexically(Syntax),
 }
 
 impl Masked {
-    /// Finds the secrets of a parsed file.
-    pub(crate) fn of(root: Option<&Node>, section: &Section, source: &Source, syntax: Syntax) -> Self {
+    /// Finds the secrets of a parsed file. `written` is the whole file where `root` is only what was taken of it.
+    pub(crate) fn of(
+        root: Option<&Node>,
+        written: Option<&Node>,
+        section: &Section,
+        source: &Source,
+        syntax: Syntax,
+    ) -> Self {
         let Some(root) = root else {
             return Self::Lexically(syntax);
         };
         let mut spans = Vec::new();
         collect(root, section, source, &mut spans);
+        if let Some(written) = written {
+            let mut taken = HashSet::new();
+            scalars(root, &mut taken);
+            collect_others(written, "", &taken, &mut spans);
+        }
         // In order, so that a line is masked in one pass; text behind an alias was collected more than once.
         spans.sort_by_key(|span| (span.start, span.end));
         spans.dedup();
@@ -32,22 +46,56 @@ impl Masked {
         // In broken text a key is only recognised from the start of the line.
         let masked = match self {
             Self::Spans(spans) => return mask_spans(source.slice(part), part, spans),
-            Self::Lexically(Syntax::Json) => mask_json(source.slice(line)),
-            Self::Lexically(Syntax::Yaml) => mask_yaml(source.slice(line)),
+            Self::Lexically(syntax) => lexical::mask(source, *syntax, line),
         };
         let skipped = source.slice(Span::new(line.start, part.start)).chars().count();
         masked.chars().skip(skipped).take(source.slice(part).chars().count()).collect()
     }
 }
 
-/// Finds what of a mapping is hidden: the values of options that may hold a secret, and of keys that are not options.
+/// Finds what of a mapping is hidden: the values of options that may hold a secret, and what of keys that are not options may
+/// be one.
 fn collect(node: &Node, section: &Section, source: &Source, spans: &mut Vec<Span>) {
     let Value::Map(entries) = &node.value else {
         return hide(node, spans);
     };
     for entry in entries {
         let form = section.find(&entry.key).map(|definition| (definition.form)());
+        if form.is_none() && is_harmless(&entry.key, &entry.value) {
+            continue;
+        }
         collect_option(&entry.value, form.as_ref(), source, spans);
+    }
+}
+
+/// Finds what is hidden of a client's own settings: all scalars that were not `taken` and may be secrets.
+fn collect_others(node: &Node, key: &str, taken: &HashSet<Span>, spans: &mut Vec<Span>) {
+    match &node.value {
+        Value::Map(entries) => {
+            let inherited = |entry: &'_ str| if holds_secrets(key) { key.to_owned() } else { entry.to_owned() };
+            entries.iter().for_each(|entry| collect_others(&entry.value, &inherited(&entry.key), taken, spans));
+        }
+        Value::List(items) => items.iter().for_each(|item| collect_others(item, key, taken, spans)),
+        _ if taken.contains(&node.span) || is_harmless(key, node) => {}
+        _ => hide(node, spans),
+    }
+}
+
+/// The places of all scalars below a node.
+fn scalars(node: &Node, places: &mut HashSet<Span>) {
+    match &node.value {
+        Value::Map(entries) => entries.iter().for_each(|entry| scalars(&entry.value, places)),
+        Value::List(items) => items.iter().for_each(|item| scalars(item, places)),
+        _ => {
+            places.insert(node.span);
+        }
+    }
+}
+
+fn is_harmless(key: &str, node: &Node) -> bool {
+    match &node.value {
+        Value::String(text) | Value::Number(text) => harmless::is_harmless(key, text),
+        _ => false,
     }
 }
 
@@ -176,86 +224,9 @@ impl Variable {
     }
 }
 
-/// Hides what may be a value in a line of broken JSON: every string or word but those that a colon follows and that start
-/// the line or follow a brace or comma.
-fn mask_json(text: &str) -> String {
-    let mut masked = String::with_capacity(text.len());
-    let mut rest = text;
-    let mut before = None;
-    while let Some(c) = rest.chars().next() {
-        let length = token_length(rest, c);
-        let (token, after) = rest.split_at(length);
-        let is_key = matches!(before, None | Some('{' | ',')) && after.trim_start().starts_with(':');
-        if is_key || matches!(token, "true" | "false" | "null") {
-            masked.push_str(token);
-        } else {
-            masked.extend(token.chars().map(mask_word_character));
-        }
-        if !c.is_whitespace() {
-            before = Some(c);
-        }
-        rest = after;
-    }
-    masked
-}
-
-/// The length of the string or word that starts with `c`, or of `c`.
-fn token_length(text: &str, c: char) -> usize {
-    if c == '"' {
-        let mut escaped = false;
-        for (at, c) in text.char_indices().skip(1) {
-            match c {
-                _ if escaped => escaped = false,
-                '\\' => escaped = true,
-                '"' => return at + 1,
-                _ => {}
-            }
-        }
-        return text.len();
-    }
-    if c.is_alphanumeric() {
-        return text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
-    }
-    c.len_utf8()
-}
-
-/// Hides what may be a value in a line of broken YAML: all after the first `key:`, or everything.
-fn mask_yaml(text: &str) -> String {
-    let key_end = match text.find(": ") {
-        Some(at) => at,
-        None if text.trim_end().ends_with(':') => text.len(),
-        None => 0,
-    };
-    let (key, rest) = text.split_at(key_end);
-    key.chars().chain(rest.chars().map(mask_word_character)).collect()
-}
-
-fn mask_word_character(c: char) -> char {
-    if c.is_alphanumeric() { '*' } else { c }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn broken_json_shows_keys_and_punctuation() {
-        assert_eq!(
-            mask_json(r#"  "env": {"KEY": "s3cret", 'x', true ] "tail"#),
-            r#"  "env": {"KEY": "******", '*', true ] "****"#
-        );
-        assert_eq!(mask_json(r#""a\"b": "c\"d"#), r#""a\"b": "*\"*"#);
-    }
-
-    #[test]
-    fn broken_yaml_shows_keys_and_punctuation() {
-        assert_eq!(mask_yaml("  KEY: ab: cd"), "  KEY: **: **");
-        assert_eq!(mask_yaml("  - s3cret-token"), "  - ******-*****");
-        assert_eq!(mask_yaml("lissten 8080"), "******* ****");
-        assert_eq!(mask_yaml("      MIIEs3cret=="), "      **********==");
-        assert_eq!(mask_yaml("\tlisten: x"), "\tlisten: *");
-        assert_eq!(mask_yaml("  env:"), "  env:");
-    }
 
     #[test]
     fn urls_show_scheme_and_host_and_commands_their_program() {

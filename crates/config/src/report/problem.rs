@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::mask::Masked;
-use crate::syntax::source::{Position, Source, Span};
+use crate::syntax::{Source, Span};
+use fanlight_document::Position;
 
 /// How the message about a variable that is not set begins.
 pub(crate) const MISSING_VARIABLE: &str = "the environment variable ";

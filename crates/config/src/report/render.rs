@@ -110,19 +110,20 @@ impl Paint {
             return text.to_owned();
         }
         let code = match style {
-            Style::Error => "1;31",
-            Style::Warning => "1;33",
-            Style::Frame => "1;34",
-            Style::Help => "1;36",
+            Style::Error => "31",
+            Style::Warning => "33",
+            Style::Frame => "34",
+            Style::Help => "36",
         };
-        format!("\x1b[{code}m{text}\x1b[0m")
+        // Two sequences: only those of one number pass where text is printed (`fanlight_protocol::visible`).
+        format!("\x1b[1m\x1b[{code}m{text}\x1b[0m")
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::syntax::source::Position;
+    use fanlight_document::Position;
 
     fn sample(line: &str, column: usize, underline: usize) -> Problem {
         Problem {
@@ -164,7 +165,7 @@ error: unknown field `prefx`
     #[test]
     fn colour_is_used_only_when_requested() {
         let sample = sample("prefx: x", 1, 5);
-        assert!(sample.render(Path::new("f"), true).contains("\x1b[1;31merror\x1b[0m"));
+        assert!(sample.render(Path::new("f"), true).contains("\x1b[1m\x1b[31merror\x1b[0m"));
         assert!(!sample.render(Path::new("f"), false).contains('\x1b'));
     }
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod auth;
+mod clients;
 mod endpoints;
 mod errors;
 mod examples;

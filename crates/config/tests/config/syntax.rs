@@ -15,7 +15,7 @@ fn positions_in_json_are_right_after_tabs_and_windows_line_ends() {
     assert_eq!(json_errors(text), ["3:27 unknown field `é`"]);
     assert_eq!(errors(text), json_errors(text), "JSON is YAML too");
     let rendered = parse_json(text).unwrap_err().render(false);
-    let expected = "3 |         \"a\": {\"command\": \"run\", \"é\": *}\n  |                                 ^^^\n";
+    let expected = "3 |         \"a\": {\"command\": \"run\", \"é\": 1}\n  |                                 ^^^\n";
     assert!(rendered.contains(expected), "{rendered}");
     assert!(!rendered.contains('\r'));
 }

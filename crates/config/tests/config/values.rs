@@ -63,7 +63,7 @@ fn bad_expressions_are_reported_at_their_position() {
         ("command: 'x${OPEN'", "3:16 this `${` has no closing brace"),
         ("command: x${}", "3:15 there is no variable name here"),
         ("command: x${a-b}", "3:15 this is not the name of a variable"),
-        ("command: '${input:key}'", "3:15 `${input:…}` makes an editor ask for a value, which Fanlight cannot"),
+        ("command: '${input:key}'", "3:15 the environment variable `INPUT_KEY` is not set"),
         ("command: '${A:-${B}}'", "3:20 the environment variable `B` is not set"),
     ] {
         assert_eq!(errors(&server(lines)), [message], "{lines}");

@@ -7,7 +7,7 @@ use fanlight_config::Config;
 use fanlight_protocol::Json;
 use fanlight_protocol::result::CallToolResult;
 
-use super::{arguments, show, tool_call, with_assembly};
+use super::{arguments, no_such_tool, show, tool_call, tools, with_assembly};
 use crate::cli::CallArgs;
 use crate::failure::Failure;
 use crate::out::{self, say};
@@ -16,16 +16,26 @@ use crate::out::{self, say};
 /// JSON-RPC error or a result with `isError`.
 pub(crate) async fn call(config: &Config, args: &CallArgs) -> Result<(), Failure> {
     let arguments = arguments(&args.arguments)?;
-    let response = with_assembly(config, async |assembly| {
+    let (response, unknown) = with_assembly(config, async |assembly| {
         let endpoint = args.endpoint.find(&assembly.gateway)?;
-        Ok(assembly.gateway.handle(tool_call(&Json::string(&args.tool), &arguments, endpoint)).await)
+        let call = tool_call(&Json::string(&args.tool), &arguments, endpoint.clone());
+        let response = assembly.gateway.handle(call).await;
+        if !response.is_error() {
+            return Ok((response, None));
+        }
+        let tools = tools(assembly, &endpoint).await;
+        let is_known = tools.is_empty() || tools.find(&args.tool).is_some();
+        Ok((response, (!is_known).then(|| no_such_tool(&args.tool, &tools))))
     })
     .await?;
     let body = response.body();
-    if std::io::stdout().is_terminal() {
+    if std::io::stdout().is_terminal() && !args.json {
         say!("{}", show::indented(&body));
     } else {
         out::json(body.as_text());
+    }
+    if let Some(unknown) = unknown {
+        return Err(unknown);
     }
     if response.is_error() {
         return Err(Failure::other("the call was answered with an error"));

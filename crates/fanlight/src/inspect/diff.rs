@@ -9,17 +9,18 @@ use fanlight_canonical::{BackendClient as _, Endpoint};
 use fanlight_config::Config;
 use fanlight_frontend::{FrontendSettings, serve_http};
 use fanlight_gateway::catalogue::{Entry, ListView};
+use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use fanlight_protocol::param_header::{self, ParamHeader};
 use fanlight_protocol::{Era, Json, Response};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::client::{Client, other};
-use super::{arguments, difference, looked_through, show, tool_call, tools, with_assembly};
+use super::{arguments, difference, looked_through, no_such_tool, show, tool_call, tools, with_assembly};
 use crate::auth;
 use crate::cli::CallArgs;
 use crate::failure::Failure;
-use crate::out::say;
+use crate::out::{self, say};
 use crate::wiring::{Assembly, frontend_settings};
 
 /// Prints what the configuration changes of the tool, and the differences of the two results; fails if the results
@@ -29,23 +30,36 @@ pub(crate) async fn diff(config: &Config, args: &CallArgs) -> Result<(), Failure
     let config = &looked_through(config, &args.endpoint);
     let (direct, through) =
         with_assembly(config, async |assembly| both(config, assembly, args, &arguments).await).await?;
+    let (left, right) = (direct.body(), through.body());
+    let values = difference::of_values(&left, &right);
+    let bytes = difference::of_bytes(&left, &right);
+    let are_equal = values.is_empty() && bytes.is_none() && direct.is_error() == through.is_error();
+    let failure = || Failure::other("the results differ (a tool that answers differently each time differs here too)");
+    if args.json {
+        let mut report = ObjectBuilder::new();
+        let mut list = ArrayBuilder::default();
+        for line in values.iter().chain(&bytes) {
+            list.push(&Json::string(line));
+        }
+        report.member("identical", &Json::literal(if are_equal { "true" } else { "false" }));
+        report.member("differences", &list.finish()).member("direct", &left).member("gateway", &right);
+        out::json(report.finish().as_text());
+        return if are_equal { Ok(()) } else { Err(failure()) };
+    }
     if direct.is_error() != through.is_error() {
         let kind = |response: &Response| if response.is_error() { "an error" } else { "a result" };
         say!("{} directly became {} through the gateway", kind(&direct), kind(&through));
     }
-    let (left, right) = (direct.body(), through.body());
-    let values = difference::of_values(&left, &right);
-    let bytes = difference::of_bytes(&left, &right);
     values.iter().for_each(|line| say!("json:  {line}"));
     if let Some(place) = &bytes {
         say!("bytes: {place}");
     }
-    if values.is_empty() && bytes.is_none() && direct.is_error() == through.is_error() {
+    if are_equal {
         say!("no difference: {} bytes, identical directly and through the gateway", left.bytes().len());
         return Ok(());
     }
     say!("\ndirect:\n{}\n\nthrough the gateway:\n{}", show::indented(&left), show::indented(&right));
-    Err(Failure::other("the results differ (a tool that answers differently each time differs here too)"))
+    Err(failure())
 }
 
 /// Prints how the tool differs from what its server says of it, which is as configured.
@@ -71,14 +85,14 @@ async fn both(
 ) -> Result<(Response, Response), Failure> {
     let endpoint = args.endpoint.find(&assembly.gateway)?;
     let snapshot = tools(assembly, &endpoint).await;
-    let tool = snapshot.find(&args.tool).ok_or_else(|| {
-        Failure::usage(format!("no tool is called {:?}; `fanlight list tools` shows those there are", args.tool))
-    })?;
+    let tool = snapshot.find(&args.tool).ok_or_else(|| no_such_tool(&args.tool, &snapshot))?;
     let backend = assembly.servers.backends().find(|(id, _)| *id == tool.backend);
     let (Some((_, backend)), Some(original)) = (backend, &tool.original) else {
         return Err(Failure::other("the tool has no backend"));
     };
-    say_intended(&snapshot, tool);
+    if !args.json {
+        say_intended(&snapshot, tool);
+    }
     let mut call = tool_call(original, arguments, Endpoint::Everything);
     // The server gets the arguments that the gateway would send it: the results are to be compared, not the requests.
     let params = call.params.as_ref().map(|params| tool.rewrite_call(params)).transpose();

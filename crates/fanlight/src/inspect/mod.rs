@@ -1,12 +1,12 @@
 //! The commands that start backends and a gateway for one inspection: `check`, `list`, `call`,
 //! `diff`, `trace-test`.
 
-mod authentication;
 mod call;
 mod check;
 mod client;
 mod diff;
 mod difference;
+mod failures;
 mod hops;
 mod list;
 mod show;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fanlight_canonical::{Call, CallContext, Caller, Endpoint, Holder, Principal, ServerMessages};
-use fanlight_config::Config;
+use fanlight_config::{Config, StartChoice};
 use fanlight_gateway::catalogue::{ListKind, ListView};
 use fanlight_protocol::json::{DEFAULT_NESTING, ObjectBuilder};
 use fanlight_protocol::{Json, Method};
@@ -36,15 +36,21 @@ pub(crate) use validate::validate;
 use crate::cli::{EndpointArgs, TraceArgs};
 use crate::failure::Failure;
 use crate::log::Log;
-use crate::telemetry;
+use crate::suggestions::did_you_mean;
 use crate::wiring::Assembly;
+use crate::{listening, starts, telemetry};
 
-/// Runs `command` on an assembly that is started before and stopped after it.
+/// Runs `command` on an assembly that is started before and stopped after it. What is known of servers that do not start is
+/// said before.
 pub(crate) async fn with_assembly<T>(
     config: &Config,
     command: impl AsyncFnOnce(&Assembly) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    observed(config, &Telemetry::off(), command).await
+    observed(config, &Telemetry::off(), async |assembly| {
+        failures::complain(&assembly.gateway);
+        command(assembly).await
+    })
+    .await
 }
 
 /// Like [`with_assembly`], with the telemetry of a gateway, which is delivered at the end.
@@ -53,7 +59,11 @@ pub(crate) async fn with_traced_assembly<T>(
     command: impl AsyncFnOnce(&Assembly, &Telemetry) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let (telemetry, guard) = telemetry::start(config, &TraceArgs::default(), &Log::Direct)?;
-    let result = observed(config, &telemetry, async |assembly| command(assembly, &telemetry).await).await;
+    let result = observed(config, &telemetry, async |assembly| {
+        failures::complain(&assembly.gateway);
+        command(assembly, &telemetry).await
+    })
+    .await;
     telemetry::end(guard, config.timeouts.flush).await;
     result
 }
@@ -65,8 +75,23 @@ async fn observed<T>(
 ) -> Result<T, Failure> {
     let end = CancellationToken::new();
     // Commands show what servers have now, and keep nothing.
-    let config = &Config { state_dir: None, ..config.clone() };
+    let mut config = Config { state_dir: None, ..config.clone() };
+    // A server that only a request would start has a request's time to start.
+    config.servers.iter_mut().for_each(|server| server.start = Some(StartChoice::Eager));
+    let config = &config;
     let assembly = Assembly::start(config, telemetry, &end, None)?;
+    let started = async {
+        starts::show(&assembly.gateway).await;
+        command(&assembly).await
+    };
+    let result = interruptible(started).await;
+    assembly.stop().await;
+    end.cancel();
+    result
+}
+
+/// Runs `command` until it ends or SIGINT arrives.
+pub(crate) async fn interruptible<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let interrupted = async {
         // Without a signal handler the default action ends the process anyway.
         match tokio::signal::ctrl_c().await {
@@ -74,20 +99,27 @@ async fn observed<T>(
             Err(_) => std::future::pending().await,
         }
     };
-    let result = first(command(&assembly), interrupted).await;
-    assembly.stop().await;
-    end.cancel();
-    result
-}
-
-async fn first<T>(
-    command: impl Future<Output = Result<T, Failure>>,
-    interrupted: impl Future<Output = ()>,
-) -> Result<T, Failure> {
     tokio::select! {
         result = command => result,
-        () = interrupted => Err(Failure::other("interrupted")),
+        () = interrupted => Err(Failure::ended_by_signal()),
     }
+}
+
+/// Why `fanlight run` refuses the listeners of this configuration, if it does.
+fn refused_listeners(config: &Config) -> Vec<String> {
+    let operators = config.admin.listen.as_ref().map(|address| listening::check_operators(config, address));
+    let checked = [Some(listening::check_clients(config, &config.listen)), operators];
+    checked.into_iter().flatten().filter_map(Result::err).collect()
+}
+
+/// The failure of a command because the catalogue has no tool of this name.
+fn no_such_tool(name: &str, snapshot: &ListView) -> Failure {
+    let keys: Vec<_> = snapshot.entries().filter_map(|entry| entry.key.as_ref()?.as_str()).collect();
+    let meant = match did_you_mean(name, keys.iter().map(|key| &**key)) {
+        meant if meant.is_empty() => "; `fanlight list tools` shows those there are".to_owned(),
+        meant => meant,
+    };
+    Failure::usage(format!("no tool is called {name:?}{meant}"))
 }
 
 /// The configuration of a gateway that shows everything at its default endpoint, unless an endpoint is named.

@@ -24,12 +24,13 @@ use super::client::{Client, TraceParents, other};
 use super::hops::{Hop, Sent, judge};
 use super::{arguments, looked_through, plain, with_traced_assembly};
 use crate::auth;
-use crate::cli::{EndpointArgs, TraceTestArgs};
+use crate::cli::{CommonArgs, EndpointArgs, TraceTestArgs};
 use crate::failure::Failure;
 use crate::observe::spans::{self, Kind, Span};
 use crate::observe::style::{Style, duration};
 use crate::observe::{Admin, waterfall};
 use crate::out::say;
+use crate::suggestions::did_you_mean;
 use crate::wiring::frontend_settings;
 
 /// Time limit for the last span to end after the answer.
@@ -40,12 +41,12 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const PAGES: usize = 100;
 
 /// Prints each hop and the trace; fails if one of them did not carry it.
-pub(crate) async fn trace_test(config: &Config, args: &TraceTestArgs) -> Result<(), Failure> {
+pub(crate) async fn trace_test(config: &Config, args: &TraceTestArgs, common: &CommonArgs) -> Result<(), Failure> {
     let arguments = arguments(args.arguments())?;
     let ids = Ids::random();
     let observed = match &args.url {
         Some(url) => {
-            let admin = Admin::new(&args.admin)?;
+            let admin = Admin::find(&args.admin, common)?;
             // Before the call, which would be wasted without the API.
             let omitted = omitting(&admin).await?;
             let client =
@@ -143,6 +144,7 @@ async fn call(
 /// first that has `readOnlyHint` and requires no arguments.
 async fn find(client: &Client, wanted: Option<&str>, most: usize) -> Result<(String, Vec<ParamHeader>), Failure> {
     let mut cursor: Option<Json> = None;
+    let mut names = Vec::new();
     let mut reader_with_arguments = None;
     for _ in 0..PAGES {
         let mut params = ObjectBuilder::new();
@@ -165,8 +167,9 @@ async fn find(client: &Client, wanted: Option<&str>, most: usize) -> Result<(Str
                 return Ok((name, param_header::annotations(&schema, most).map_err(other)?));
             }
             if only_reads(&entry) {
-                reader_with_arguments.get_or_insert_with(|| (name, required(&schema)));
+                reader_with_arguments.get_or_insert_with(|| (name.clone(), required(&schema)));
             }
+            names.push(name);
         }
         cursor = result.get("nextCursor").filter(|cursor| cursor.as_str().is_some());
         if cursor.is_none() {
@@ -174,7 +177,12 @@ async fn find(client: &Client, wanted: Option<&str>, most: usize) -> Result<(Str
         }
     }
     Err(Failure::usage(match (wanted, reader_with_arguments) {
-        (Some(tool), _) => format!("no tool is called {tool:?}; `fanlight list tools` shows those there are"),
+        (Some(tool), _) => match did_you_mean(tool, names.iter().map(String::as_str)) {
+            meant if meant.is_empty() => {
+                format!("no tool is called {tool:?}; `fanlight list tools` shows those there are")
+            }
+            meant => format!("no tool is called {tool:?}{meant}"),
+        },
         (None, Some((name, required))) => {
             let arguments = required.iter().map(|name| format!("{}: …", Json::string(name))).collect::<Vec<_>>();
             format!(

@@ -1,35 +1,83 @@
 //! `fanlight validate`: checks the files of the configuration without connecting anywhere.
 
-use fanlight_config::load_all;
+use std::time::SystemTime;
 
-use crate::cli::CommonArgs;
+use fanlight_config::{Problem, Severity, load_all};
+use serde_json::{Value, json};
+
+use super::check::authentication;
+use super::refused_listeners;
+use crate::cli::{CommonArgs, ValidateArgs};
+use crate::configuration;
 use crate::failure::Failure;
-use crate::out::say;
+use crate::out::{self, counted, say};
 use crate::reload::Unusable;
-use crate::wiring;
 
-/// Fails if the configuration cannot be used. With `allow_missing_env` what depends on variables that are not set is not
+/// Fails if the configuration cannot be used. With `--allow-missing-env` what depends on variables that are not set is not
 /// judged.
-pub(crate) fn validate(args: &CommonArgs, allow_missing_env: bool) -> Result<(), Failure> {
-    let paths = wiring::paths(args)
+pub(crate) fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), Failure> {
+    let paths = configuration::paths(common)
         .ok_or_else(|| Failure::usage("there is no configuration to validate: name it with --config"))?;
     let env = |name: &str| std::env::var(name).ok();
+    let names = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
     let loaded = match load_all(&paths, &env) {
+        Ok(loaded) => loaded,
         // What a missing variable would hold is unknown: only what does not depend on it can be judged.
-        Err(errors) if allow_missing_env => match errors.without_missing_variables() {
-            Some(errors) => return Err(wiring::failure(&Unusable::Errors(errors))),
-            None => {
-                let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
-                say!("{}: valid, but for variables that are not set here", names.join(", "));
+        Err(errors) => match if args.allow_missing_env { errors.without_missing_variables() } else { Some(errors) } {
+            None if args.json => {
+                out::json(&format!("{:#}", json!({ "valid": true, "problems": [], "missingVariables": true })));
                 return Ok(());
             }
+            None => {
+                say!("{names}: valid, but for variables that are not set here");
+                return Ok(());
+            }
+            Some(errors) => {
+                if args.json {
+                    let problems: Vec<_> = errors.problems().iter().map(entry).collect();
+                    out::json(&format!("{:#}", json!({ "valid": false, "problems": problems })));
+                }
+                return Err(configuration::failure(&Unusable::Errors(errors)));
+            }
         },
-        loaded => loaded.map_err(|errors| wiring::failure(&Unusable::Errors(errors)))?,
     };
-    for problem in &loaded.warnings {
-        say!("{}", problem.render(problem.file(), false).trim_end_matches('\n'));
+    let config = &loaded.config;
+    let refused = refused_listeners(config);
+    let warnings = authentication::warnings(config, SystemTime::now());
+    let servers = config.servers.len();
+    let enabled = config.servers.iter().filter(|server| server.enabled).count();
+    if args.json {
+        let plain =
+            |severity: &'static str| move |message: &String| json!({ "severity": severity, "message": message });
+        let problems = loaded.warnings.iter().map(entry).chain(warnings.iter().map(plain("warning")));
+        let problems: Vec<Value> = problems.chain(refused.iter().map(plain("error"))).collect();
+        out::json(&format!(
+            "{:#}",
+            json!({ "valid": refused.is_empty(), "problems": problems, "servers": servers, "enabled": enabled })
+        ));
+    } else {
+        for problem in &loaded.warnings {
+            say!("{}", problem.render(problem.file(), false).trim_end_matches('\n'));
+        }
+        warnings.iter().for_each(|warning| say!("warning: {warning}"));
     }
-    let enabled = loaded.config.servers.iter().filter(|server| server.enabled).count();
-    say!("{}: valid, {} servers, {enabled} enabled", loaded.path.display(), loaded.config.servers.len());
+    if !refused.is_empty() {
+        return Err(Failure::usage(format!("{names}: `fanlight run` refuses this: {}", refused.join("\n"))));
+    }
+    if !args.json {
+        say!("{names}: valid, {}, {enabled} enabled", counted(servers, "server"));
+    }
     Ok(())
+}
+
+fn entry(problem: &Problem) -> Value {
+    let position = problem.position();
+    json!({
+        "severity": match problem.severity() { Severity::Error => "error", Severity::Warning => "warning" },
+        "file": problem.file().display().to_string(),
+        "line": position.map(|position| position.line),
+        "column": position.map(|position| position.column),
+        "message": problem.message(),
+        "help": problem.help(),
+    })
 }

@@ -22,6 +22,10 @@ use self::queue::LogQueue;
 use crate::cli::{CommonArgs, LogFormat};
 use crate::failure::Failure;
 use crate::out;
+use crate::starts::AboveDrawing;
+
+/// The library that verifies certificates of servers, as a target of the log.
+const VERIFIER: &str = "rustls_platform_verifier";
 
 /// The log of this process.
 pub(crate) enum Log {
@@ -76,14 +80,24 @@ pub(crate) fn start(args: &CommonArgs, serves: bool) -> Result<Log, Failure> {
     let directives = args.log.clone().or(from_env).unwrap_or_else(|| default.to_owned());
     let filter = EnvFilter::try_new(&directives)
         .map_err(|error| Failure::usage(format!("--log {directives:?} is no log filter: {error}")))?;
-    let terminal = io::stderr().is_terminal();
+    // Logs each certificate that it refuses as an error, in its own words; Fanlight says the same with a remedy.
+    let filter = match directives.contains(VERIFIER) {
+        true => filter,
+        false => match format!("{VERIFIER}=off").parse() {
+            Ok(silent) => filter.add_directive(silent),
+            Err(_) => filter,
+        },
+    };
+    let (terminal, colours) = (io::stderr().is_terminal(), out::has_colours(&io::stderr()));
     let (log, writer) = if serves {
         let cannot = |error| Failure::other(format!("cannot start the thread of the log: {error}"));
-        let queue = LogQueue::start(io::stderr(), Limits::default().log_bytes, say_dropped).map_err(cannot)?;
+        let out: Box<dyn io::Write + Send> =
+            if terminal { Box::new(AboveDrawing(io::stderr())) } else { Box::new(io::stderr()) };
+        let queue = LogQueue::start(out, Limits::default().log_bytes, say_dropped).map_err(cannot)?;
         let log = Log::Queued { queue: queue.clone(), patience: Timeouts::default().log_flush };
         (log, BoxMakeWriter::new(queue))
     } else {
-        (Log::Direct, BoxMakeWriter::new(io::stderr))
+        (Log::Direct, BoxMakeWriter::new(|| AboveDrawing(io::stderr())))
     };
     // A line that cannot be written is lost. Reporting that would go to standard error as well, and panic if its reader
     // has closed it.
@@ -96,8 +110,8 @@ pub(crate) fn start(args: &CommonArgs, serves: bool) -> Result<Log, Failure> {
     let started = if json {
         builder.json().map_event_format(|format| WithIds { format, json }).try_init()
     } else {
-        let colored = |format: tracing_subscriber::fmt::format::Format| format.with_ansi(terminal);
-        builder.with_ansi(terminal).map_event_format(|format| WithIds { format: colored(format), json }).try_init()
+        let colored = |format: tracing_subscriber::fmt::format::Format| format.with_ansi(colours);
+        builder.with_ansi(colours).map_event_format(|format| WithIds { format: colored(format), json }).try_init()
     };
     started.map_err(|error| Failure::usage(format!("cannot start logging: {error}")))?;
     if serves {

@@ -1,37 +1,55 @@
 //! A client of the JSON API of a running gateway (docs/api.md).
 
+use std::error::Error as _;
+use std::fs;
 use std::time::Duration;
 
-use reqwest::{StatusCode, Url};
+use reqwest::{Certificate, StatusCode};
 use serde_json::Value;
 
-use crate::cli::AdminArgs;
+use super::place::{Place, TOKEN};
+use super::tls;
+use crate::cli::{AdminArgs, CommonArgs};
 use crate::failure::Failure;
 
-/// The environment variable with the token; other users can see a command line.
-const TOKEN: &str = "FANLIGHT_ADMIN_TOKEN";
 /// Time limit for an answer. No option: the listener answers from memory.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit of an event stream: none that matters, since the client library has no word for it.
+const FOLLOWED: Duration = Duration::from_secs(365 * 86_400);
 /// Most bytes of an answer.
 const LONGEST: usize = 256 * 1024 * 1024;
 
 /// The admin listener of a running gateway.
 pub(crate) struct Admin {
     http: reqwest::Client,
-    base: Url,
-    token: Option<String>,
+    place: Place,
 }
 
 impl Admin {
-    pub(crate) fn new(args: &AdminArgs) -> Result<Self, Failure> {
-        let base =
-            Url::parse(&args.admin).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-        let wrong = || Failure::usage("--admin must be an http or https URL, such as http://127.0.0.1:8081");
-        let base = base.ok_or_else(wrong)?;
+    /// The one that `--admin` names, else that of the configuration.
+    pub(crate) fn find(args: &AdminArgs, common: &CommonArgs) -> Result<Self, Failure> {
+        let place = Place::find(args, common)?;
         let http = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).redirect(reqwest::redirect::Policy::none());
-        let http = http.build().map_err(|error| Failure::other(error.to_string()))?;
-        let token = std::env::var(TOKEN).ok().map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
-        Ok(Self { http, base, token })
+        let mut http = match &place.socket {
+            Some(path) => http.unix_socket(path.as_path()),
+            None => http,
+        };
+        if let (Some(address), Some(name)) = (place.address, place.base.host_str()) {
+            http = http.resolve(name, address);
+        }
+        // One that no authority has signed is trusted as what the configuration names. Where it cannot be read, the others
+        // may do.
+        let own = place.certificate.as_ref().and_then(|path| Certificate::from_pem_bundle(&fs::read(path).ok()?).ok());
+        if let Some(own) = own {
+            http = http.tls_certs_merge(own);
+        }
+        if place.base.scheme() == "https" {
+            http = tls::configure(http, args)?;
+        } else if let Some(option) = tls::options(args).next() {
+            return Err(Failure::usage(format!("{option} is for TLS, which {} does not speak", place.shown())));
+        }
+        let http = http.build().map_err(|error| tls::unusable(args, &error))?;
+        Ok(Self { http, place })
     }
 
     /// An answer as JSON.
@@ -41,7 +59,7 @@ impl Admin {
 
     /// The bytes of the answer at `path`.
     pub(crate) async fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Vec<u8>, Failure> {
-        let mut url = self.base.clone();
+        let mut url = self.place.base.clone();
         url.set_path(path);
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
@@ -50,18 +68,54 @@ impl Admin {
         self.expect(status, StatusCode::OK, body)
     }
 
-    /// The status and the bytes of the answer to a change that is asked for at `path`, which has these segments.
-    pub(crate) async fn post(&self, path: &[&str]) -> Result<(StatusCode, Vec<u8>), Failure> {
-        let mut url = self.base.clone();
-        url.path_segments_mut().map_err(|()| self.unexpected("its URL has no path"))?.clear().extend(path);
-        self.send(self.http.post(url)).await
+    /// The bytes of the answer at the path of these segments.
+    pub(crate) async fn get_at(&self, path: &[&str]) -> Result<Vec<u8>, Failure> {
+        let (status, body) = self.send(self.http.get(self.url_of(path)?)).await?;
+        self.expect(status, StatusCode::OK, body)
     }
 
-    async fn send(&self, mut request: reqwest::RequestBuilder) -> Result<(StatusCode, Vec<u8>), Failure> {
-        if let Some(token) = &self.token {
-            request = request.bearer_auth(token);
+    /// The event stream of what follows at the path of these segments. It has no time limit.
+    pub(crate) async fn follow(&self, path: &[&str]) -> Result<reqwest::Response, Failure> {
+        let mut url = self.url_of(path)?;
+        url.set_query(Some("follow"));
+        let request = self.authorized(self.http.get(url)).timeout(FOLLOWED);
+        let answer = request.send().await.map_err(|error| self.unreachable(&error))?;
+        match answer.status() {
+            StatusCode::OK => Ok(answer),
+            status => {
+                let body = answer.bytes().await.unwrap_or_default();
+                self.expect(status, StatusCode::OK, body.into())?;
+                Err(self.unexpected("it sends no event stream"))
+            }
         }
-        let mut answer = request.send().await.map_err(|error| self.unreachable(&error))?;
+    }
+
+    /// The failure of a stream that has broken off.
+    pub(crate) fn broken(&self, error: &reqwest::Error) -> Failure {
+        tracing::debug!(%error, "event stream broke");
+        Failure::other(format!("the connection to {} broke off", self.shown()))
+    }
+
+    fn url_of(&self, path: &[&str]) -> Result<reqwest::Url, Failure> {
+        let mut url = self.place.base.clone();
+        url.path_segments_mut().map_err(|()| self.unexpected("its URL has no path"))?.clear().extend(path);
+        Ok(url)
+    }
+
+    fn authorized(&self, request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
+        match &self.place.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
+    }
+
+    /// The status and the bytes of the answer to a change that is asked for at `path`, which has these segments.
+    pub(crate) async fn post(&self, path: &[&str]) -> Result<(StatusCode, Vec<u8>), Failure> {
+        self.send(self.http.post(self.url_of(path)?)).await
+    }
+
+    async fn send(&self, request: reqwest::RequestBuilder) -> Result<(StatusCode, Vec<u8>), Failure> {
+        let mut answer = self.authorized(request).send().await.map_err(|error| self.unreachable(&error))?;
         let mut body = Vec::new();
         while let Some(chunk) = answer.chunk().await.map_err(|error| self.unreachable(&error))? {
             if body.len() + chunk.len() > LONGEST {
@@ -80,7 +134,7 @@ impl Admin {
                 "{} requires a token, and {}; put `admin.token` of its configuration into {TOKEN}, `admin.viewerToken` to \
                  look only, or a token that `admin.roles` gives a role",
                 self.shown(),
-                if self.token.is_some() { "this one is wrong" } else { "none was given" }
+                if self.place.token.is_some() { "this one is wrong" } else { "none was given" }
             ))),
             StatusCode::FORBIDDEN => Err(Failure::other(format!(
                 "{} does not allow this{}; put a token with the role `operator` into {TOKEN}",
@@ -94,16 +148,22 @@ impl Admin {
         }
     }
 
-    /// Scheme, host and port of the URL, without anything secret.
+    /// What it is called in messages, without anything secret.
     pub(crate) fn shown(&self) -> String {
-        self.base.origin().ascii_serialization()
+        self.place.shown()
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> Failure {
         let what = if error.is_timeout() { "does not answer" } else { "cannot be reached" };
+        let cause = std::iter::successors(error.source(), |cause| (*cause).source()).last().map(ToString::to_string);
+        let help = cause.as_deref().and_then(tls::help);
+        let cause = cause.map(|cause| format!(": {}", crate::inspect::plain(&cause, 200)));
         Failure::other(format!(
-            "the admin listener at {} {what}; is a gateway running there? `--admin URL` names another",
-            self.shown()
+            "the admin listener at {} ({}) {what}{}; {}",
+            self.shown(),
+            self.place.source,
+            cause.unwrap_or_default(),
+            help.unwrap_or("is a gateway running there? `--admin` names another")
         ))
     }
 

@@ -1,18 +1,22 @@
-//! `fanlight reload`, `enable`, `disable` and `restart`: changes of a running gateway.
+//! `fanlight reload`, `enable`, `disable`, `restart` and `end-session`: changes of a running gateway.
 
 use reqwest::StatusCode;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Admin;
-use crate::cli::{AdminArgs, ServerArgs, SessionArgs};
+use crate::cli::{CommonArgs, ReloadRequestArgs, ServerArgs, SessionArgs};
 use crate::failure::Failure;
 use crate::inspect::plain;
-use crate::out::say;
+use crate::out::{self, say};
+use crate::suggestions::did_you_mean;
 
 /// Has the configuration read again; fails if it cannot be used.
-pub(crate) async fn reload(args: &AdminArgs) -> Result<(), Failure> {
-    let admin = Admin::new(args)?;
+pub(crate) async fn reload(args: &ReloadRequestArgs, common: &CommonArgs) -> Result<(), Failure> {
+    let admin = Admin::find(&args.admin, common)?;
     let (status, body) = admin.post(&["api", "reload"]).await?;
+    if args.json && matches!(status, StatusCode::OK | StatusCode::UNPROCESSABLE_ENTITY) {
+        out::json(String::from_utf8_lossy(&body).trim_end());
+    }
     if status == StatusCode::UNPROCESSABLE_ENTITY {
         let report = admin.json(&body)?;
         let text = report.get("text").and_then(Value::as_str).unwrap_or_default();
@@ -23,9 +27,16 @@ pub(crate) async fn reload(args: &AdminArgs) -> Result<(), Failure> {
         )));
     }
     let report = admin.json(&admin.expect(status, StatusCode::OK, body)?)?;
+    if !args.json {
+        show(&report);
+    }
+    Ok(())
+}
+
+fn show(report: &Value) {
     if report.get("result").and_then(Value::as_str) == Some("unchanged") {
         say!("unchanged");
-        return Ok(());
+        return;
     }
     for (key, what) in [("added", "added"), ("changed", "changed"), ("removed", "removed"), ("kept", "unchanged")] {
         let names = names(report.get("servers").and_then(|servers| servers.get(key)));
@@ -40,24 +51,52 @@ pub(crate) async fn reload(args: &AdminArgs) -> Result<(), Failure> {
     if !options.is_empty() {
         say!("after a restart only: {options}");
     }
-    Ok(())
 }
 
 /// Switches a server on or off, or restarts it.
-pub(crate) async fn change_server(args: &ServerArgs, action: &str) -> Result<(), Failure> {
-    let admin = Admin::new(&args.admin)?;
+pub(crate) async fn change_server(args: &ServerArgs, common: &CommonArgs, action: &str) -> Result<(), Failure> {
+    let admin = Admin::find(&args.admin, common)?;
     let (status, body) = admin.post(&["api", "servers", &args.server, action]).await?;
+    if status == StatusCode::NOT_FOUND {
+        return Err(no_such_server(&admin, &args.server).await);
+    }
     admin.expect(status, StatusCode::OK, body)?;
-    say!("{action}: {}", plain(&args.server, 100));
+    if args.json {
+        out::json(&json!({ "action": action, "server": args.server }).to_string());
+    } else {
+        say!("{action}: {}", plain(&args.server, 100));
+    }
     Ok(())
 }
 
+async fn no_such_server(admin: &Admin, wanted: &str) -> Failure {
+    // Those that are switched off are in the configuration alone.
+    let config = match admin.get("/api/config", &[]).await {
+        Ok(answer) => admin.json(&answer).unwrap_or_default(),
+        Err(failure) => return failure,
+    };
+    let servers = config.get("mcpServers").and_then(Value::as_object);
+    let known: Vec<&str> = servers.into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+    if known.contains(&wanted) {
+        let name = plain(wanted, 100);
+        return Failure::usage(format!("the server {name} is switched off; `fanlight enable {name}` switches it on"));
+    }
+    let meant = did_you_mean(wanted, known.iter().copied());
+    let all: Vec<String> = known.iter().map(|name| plain(name, 60)).collect();
+    let help = if meant.is_empty() { format!("; it has {}", all.join(", ")) } else { meant };
+    Failure::usage(format!("the gateway at {} has no server {:?}{help}", admin.shown(), plain(wanted, 100)))
+}
+
 /// Ends the session of a client.
-pub(crate) async fn end_session(args: &SessionArgs) -> Result<(), Failure> {
-    let admin = Admin::new(&args.admin)?;
+pub(crate) async fn end_session(args: &SessionArgs, common: &CommonArgs) -> Result<(), Failure> {
+    let admin = Admin::find(&args.admin, common)?;
     let (status, body) = admin.post(&["api", "sessions", &args.digest, "end"]).await?;
     admin.expect(status, StatusCode::OK, body)?;
-    say!("ended: {}", plain(&args.digest, 100));
+    if args.json {
+        out::json(&json!({ "action": "end-session", "session": args.digest }).to_string());
+    } else {
+        say!("ended: {}", plain(&args.digest, 100));
+    }
     Ok(())
 }
 

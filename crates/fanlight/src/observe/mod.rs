@@ -3,14 +3,21 @@
 
 mod admin;
 mod change;
+mod clock;
 mod columns;
+mod filters;
+mod logs;
+mod place;
 pub(crate) mod spans;
 mod status;
 pub(crate) mod style;
+mod tls;
 mod traces;
 pub(crate) mod waterfall;
 
 pub(crate) use admin::Admin;
 pub(crate) use change::{change_server, end_session, reload};
+pub(crate) use filters::TraceFilters;
+pub(crate) use logs::logs;
 pub(crate) use status::status;
 pub(crate) use traces::traces;

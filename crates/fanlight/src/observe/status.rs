@@ -7,17 +7,17 @@ use serde_json::Value;
 use super::Admin;
 use super::columns::{self, Column};
 use super::style::{Style, duration};
-use crate::cli::StatusArgs;
+use crate::cli::{CommonArgs, StatusArgs};
 use crate::failure::Failure;
 use crate::inspect::plain;
-use crate::out::{self, say};
+use crate::out::{self, counted, say};
 
 /// Least width of the names of backends, before other columns are dropped.
 const NAME: usize = 16;
 
 /// Prints the overview; fails if the gateway is not ready.
-pub(crate) async fn status(args: &StatusArgs) -> Result<(), Failure> {
-    let admin = Admin::new(&args.admin)?;
+pub(crate) async fn status(args: &StatusArgs, common: &CommonArgs) -> Result<(), Failure> {
+    let admin = Admin::find(&args.admin, common)?;
     let text = admin.get("/api/overview", &[]).await?;
     let overview = admin.json(&text)?;
     if args.json {
@@ -30,7 +30,10 @@ pub(crate) async fn status(args: &StatusArgs) -> Result<(), Failure> {
 }
 
 fn show(overview: &Value, admin: &Admin, style: Style) {
-    let number = |key: &str| overview.get(key).and_then(Value::as_u64).unwrap_or_default();
+    let number = |key: &str| {
+        let number = overview.get(key).and_then(Value::as_u64).unwrap_or_default();
+        usize::try_from(number).unwrap_or(usize::MAX)
+    };
     let uptime = overview.get("uptimeSeconds").and_then(Value::as_f64).unwrap_or_default();
     say!(
         "{} {} at {}, up {}",
@@ -41,9 +44,9 @@ fn show(overview: &Value, admin: &Admin, style: Style) {
     );
     say!(
         "{}, {}, {} kept; admin at {}",
-        several(number("sessions"), "session"),
-        several(number("suspendedCalls"), "suspended call"),
-        several(number("traces"), "trace"),
+        counted(number("sessions"), "session"),
+        counted(number("suspendedCalls"), "suspended call"),
+        counted(number("traces"), "trace"),
         admin.shown()
     );
     say!("");
@@ -53,6 +56,12 @@ fn show(overview: &Value, admin: &Admin, style: Style) {
     if !below.is_empty() {
         say!("\n{}", below.join("\n"));
     }
+    let starts = backends.iter().filter_map(|backend| start_of(backend));
+    let failures = backends.iter().flat_map(|backend| failure_of(backend));
+    let more: Vec<String> = starts.chain(failures).collect();
+    if !more.is_empty() {
+        say!("\n{}", more.join("\n"));
+    }
 }
 
 /// A table with a row for each backend, and lines below it for what does not fit.
@@ -61,7 +70,9 @@ fn backends_in(backends: &[&Value], width: usize) -> (String, Vec<String>) {
     let mut below = Vec::new();
     if columns::width(&columns) > width {
         columns.pop();
-        let errors = backends.iter().map(|backend| (plain(text(backend, "name"), 60), last_error(backend)));
+        // The rest is said in more than a line.
+        let brief = backends.iter().filter(|backend| failure_of(backend).is_empty());
+        let errors = brief.map(|backend| (plain(text(backend, "name"), 60), last_error(backend)));
         below.extend(errors.filter(|(_, error)| !error.is_empty()).map(|(name, error)| format!("{name}: {error}")));
     }
     // The least important column is dropped first.
@@ -103,9 +114,32 @@ fn columns(backends: &[&Value]) -> Vec<Column> {
     ]
 }
 
+/// How long a backend has been starting, and what it wrote last.
+fn start_of(backend: &Value) -> Option<String> {
+    let starting = backend.get("starting").filter(|starting| starting.is_object())?;
+    let seconds = starting.get("seconds").and_then(Value::as_f64).unwrap_or_default();
+    let last_line = Some(plain(text(starting, "lastLine"), 200)).filter(|line| !line.is_empty());
+    let last_line = last_line.map(|line| format!(": {line}")).unwrap_or_default();
+    Some(format!("{} starting ({}){last_line}", plain(text(backend, "name"), 60), rough(seconds)))
+}
+
+/// What is known of the last attempt to connect to a backend, if it failed: each line of it.
+fn failure_of(backend: &Value) -> Vec<String> {
+    let Some(failure) = backend.get("failure").filter(|failure| failure.is_object()) else { return Vec::new() };
+    let mut lines = vec![format!("{} {}", plain(text(backend, "name"), 60), plain(text(failure, "what"), 400))];
+    for (key, note) in [("stderr", ""), ("stdout", "    (not a message)")] {
+        let written = failure.get(key).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        lines.extend(written.map(|line| format!("  {key}: {}{note}", plain(line, 200))));
+    }
+    let remedy = Some(plain(text(failure, "remedy"), 600)).filter(|remedy| !remedy.is_empty());
+    lines.extend(remedy.map(|remedy| format!("  help: {remedy}")));
+    lines
+}
+
 /// Why the backend is down, else its last error.
 fn last_error(backend: &Value) -> String {
-    if let Some(error) = backend.get("error").and_then(Value::as_str) {
+    let what = backend.get("failure").map(|failure| text(failure, "what")).filter(|what| !what.is_empty());
+    if let Some(error) = what.or(backend.get("error").and_then(Value::as_str)) {
         return plain(error, 200);
     }
     let Some(last) = backend.get("lastError").filter(|last| last.is_object()) else { return String::new() };
@@ -135,10 +169,6 @@ fn paint(table: &str, style: Style) -> String {
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value.get(key).and_then(Value::as_str).unwrap_or_default()
-}
-
-fn several(count: u64, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 /// A duration in its two largest units.

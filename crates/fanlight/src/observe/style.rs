@@ -1,6 +1,6 @@
 //! The width of the terminal, and whether it shows colours.
 
-use std::io::IsTerminal as _;
+use crate::out;
 
 /// Width of a waterfall without a terminal.
 const WIDTH: usize = 100;
@@ -19,9 +19,7 @@ pub(crate) struct Style {
 impl Style {
     /// Colours on a terminal only, and never if `NO_COLOR` says so (<https://no-color.org>).
     pub(crate) fn of_stdout() -> Self {
-        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-        let dumb = set("TERM").is_some_and(|term| term == "dumb");
-        let colour = std::io::stdout().is_terminal() && set("NO_COLOR").is_none() && !dumb;
+        let colour = out::has_colours(&std::io::stdout());
         let (width, is_bounded) = match comfy_table::Table::new().width() {
             Some(0) => (NARROW, true),
             Some(width) => (usize::from(width), true),

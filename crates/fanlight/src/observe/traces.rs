@@ -1,13 +1,15 @@
 //! `fanlight traces`: the last traces of a running gateway, or one of them as a waterfall.
 
 use std::collections::HashSet;
+use std::time::SystemTime;
 
 use serde_json::Value;
 
+use super::clock::clock;
 use super::columns::{self, Column};
 use super::style::{Style, duration};
 use super::{Admin, spans, waterfall};
-use crate::cli::TracesArgs;
+use crate::cli::{CommonArgs, TracesArgs};
 use crate::failure::Failure;
 use crate::inspect::plain;
 use crate::out::{self, say};
@@ -20,8 +22,8 @@ const REQUEST: usize = 28;
 const MOST: usize = 500;
 
 /// Prints the matching traces, newest first, or the named trace.
-pub(crate) async fn traces(args: &TracesArgs) -> Result<(), Failure> {
-    let admin = Admin::new(&args.admin)?;
+pub(crate) async fn traces(args: &TracesArgs, common: &CommonArgs) -> Result<(), Failure> {
+    let admin = Admin::find(&args.admin, common)?;
     match &args.trace_id {
         Some(id) => one(&admin, id, args.json).await,
         None => list(&admin, args).await,
@@ -30,12 +32,7 @@ pub(crate) async fn traces(args: &TracesArgs) -> Result<(), Failure> {
 
 async fn list(admin: &Admin, args: &TracesArgs) -> Result<(), Failure> {
     let mut query = vec![("limit", args.limit.to_string())];
-    for (key, value) in [("backend", &args.backend), ("tool", &args.tool), ("text", &args.text)] {
-        query.extend(value.clone().map(|value| (key, value)));
-    }
-    if args.error {
-        query.push(("error", "true".to_owned()));
-    }
+    query.extend(args.filters.query(SystemTime::now()));
     let text = admin.get("/api/traces", &query).await?;
     if args.json {
         out::json(&String::from_utf8_lossy(&text));
@@ -66,8 +63,13 @@ fn shown(traces: &[&Value], width: usize) -> String {
         columns =
             self::columns(traces, |millis| format!("{}Z", clock(millis).chars().take(8).collect::<String>()), digits);
     }
-    if columns::width(&columns) > width {
-        columns.retain(|column| column.heading() != "SPANS");
+    for heading in ["CLIENT", "SPANS"] {
+        if columns::width(&columns) > width {
+            columns.retain(|column| column.heading() != heading);
+        }
+    }
+    if traces.iter().all(|trace| text(trace, "client").is_empty()) {
+        columns.retain(|column| column.heading() != "CLIENT");
     }
     columns::render(&columns, width)
 }
@@ -80,12 +82,20 @@ fn columns(traces: &[&Value], clock: impl Fn(f64) -> String, digits: usize) -> V
         plain(&names.collect::<Vec<_>>().join(", "), 120)
     };
     let spans = |trace: &Value| trace.get("spans").and_then(Value::as_u64).unwrap_or_default().to_string();
+    let request = |trace: &Value| {
+        let name = plain(text(trace, "name"), 120);
+        match trace.get("attempts").and_then(Value::as_u64) {
+            Some(attempts) if attempts > 1 => format!("{name} ({attempts} attempts)"),
+            _ => name,
+        }
+    };
     vec![
         Column::whole("TIME", each(&|trace| clock(float(trace, "startMs")))),
         Column::numbers("TOOK", each(&|trace| duration((float(trace, "durationMs") * 1e6) as u64))),
         Column::numbers("SPANS", each(&spans)),
-        Column::words("REQUEST", each(&|trace| plain(text(trace, "name"), 120))).at_least(REQUEST),
+        Column::words("REQUEST", each(&request)).at_least(REQUEST),
         Column::words("BACKENDS", each(&backends)),
+        Column::words("CLIENT", each(&|trace| plain(text(trace, "client"), 60))),
         Column::words("ERROR", each(&|trace| plain(text(trace, "error"), 60))),
         Column::whole("TRACE", each(&|trace| text(trace, "traceId").chars().take(digits).collect())),
     ]
@@ -127,13 +137,6 @@ async fn whole_id(admin: &Admin, start: &str) -> Result<String, Failure> {
         [] => Err(Failure::other(format!("no trace is kept whose id begins with {start}"))),
         _ => Err(Failure::usage(format!("{} traces begin with {start}: give more of the id", found.len()))),
     }
-}
-
-/// The time of day in UTC of milliseconds since 1970: the ring holds no more than the last hours.
-fn clock(millis: f64) -> String {
-    let millis = millis.max(0.0) as u64;
-    let (seconds, rest) = (millis / 1000, millis % 1000);
-    format!("{:02}:{:02}:{:02}.{rest:03}Z", seconds / 3600 % 24, seconds / 60 % 60, seconds % 60)
 }
 
 #[cfg(test)]

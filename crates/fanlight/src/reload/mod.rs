@@ -15,7 +15,7 @@ use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 use fanlight_auth::Authenticator;
-use fanlight_config::{Config, ConfigErrors, Loaded};
+use fanlight_config::{Config, ConfigErrors, ConfigFile, Loaded};
 use fanlight_telemetry::Telemetry;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::auth;
+use crate::connect::Target;
 use crate::failure::Failure;
 use crate::service_manager;
 use crate::wiring::Assembly;
@@ -125,6 +126,7 @@ impl Keeper {
         telemetry.metrics().iter().for_each(|metrics| metrics.configuration_read(1));
         let mut state = State::first(restart::in_force(&in_force, &in_force), &loaded.files, SystemTime::now());
         state.endpoint = endpoint(&listeners, &in_force);
+        state.target = target(&listeners, &in_force, &loaded.files);
         let state = Arc::new(ArcSwap::from_pointee(state));
         let (requests, waiting) = mpsc::channel(WAITING);
         let control = Control { requests, state: Arc::clone(&state) };
@@ -244,11 +246,14 @@ impl Keeper {
             false => Outcome::applied(trigger, difference, moved, needs_restart),
         };
         let (config, switched) = (self.shown(), self.switched.clone());
-        let files = loaded.files;
         let path = self.started.1.path.clone();
-        let endpoint = endpoint(&self.listeners, &Config { path, ..self.config.clone() });
+        let served = Config { path, ..self.config.clone() };
+        let endpoint = endpoint(&self.listeners, &served);
+        let target = target(&self.listeners, &served, &loaded.files);
+        let files = loaded.files;
         self.show(|state| {
             state.endpoint = endpoint;
+            state.target = target;
             state.generation = generation;
             state.config = config;
             state.switched = switched;
@@ -324,6 +329,14 @@ fn endpoint(listeners: &Listeners, config: &Config) -> Arc<str> {
         Some(url) => format!("{url}{}", config.shown_path()).into(),
         None => "stdio".into(),
     }
+}
+
+/// How clients are set up to connect.
+fn target(listeners: &Listeners, config: &Config, files: &[ConfigFile]) -> Target {
+    let base = listeners.url(config).filter(|url| url.starts_with("http"));
+    let needs_token = config.auth.methods().is_some();
+    let files = files.iter().take(1).map(|file| file.path.clone()).collect();
+    Target { url: base.map(|base| base + config.shown_path()), needs_token, config: files }
 }
 
 impl Control {

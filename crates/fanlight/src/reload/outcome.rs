@@ -11,6 +11,7 @@ use tracing::{info, warn};
 
 use super::Unusable;
 use super::listeners::Moved;
+use crate::connect::Target;
 use crate::servers::Difference;
 
 /// Why the configuration was read again.
@@ -161,17 +162,33 @@ pub(crate) struct State {
     pub(super) switched: BTreeMap<String, bool>,
     /// Where clients connect.
     pub(super) endpoint: Arc<str>,
+    /// How clients are set up to connect.
+    pub(super) target: Target,
 }
 
 impl State {
     pub(super) fn first(config: Map<String, Value>, files: &[ConfigFile], since: SystemTime) -> Self {
         let (files, switched) = (files.to_vec(), BTreeMap::new());
-        Self { generation: 1, since, config, files, last: None, switched, endpoint: Arc::default() }
+        Self {
+            generation: 1,
+            since,
+            config,
+            files,
+            last: None,
+            switched,
+            endpoint: Arc::default(),
+            target: Target::default(),
+        }
     }
 
     /// Where clients connect.
     pub(crate) fn endpoint(&self) -> Arc<str> {
         Arc::clone(&self.endpoint)
+    }
+
+    /// How clients are set up to connect.
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
     }
 
     /// The configuration, with the state of reloading as the member `reload`, as JSON.

@@ -25,7 +25,7 @@ const LIVE: [&str; 13] = [
 /// Sections whose options are looked at one by one.
 const SECTIONS: [&str; 2] = ["limits", "timeouts"];
 /// Options of `limits` that only listeners, lists and servers use.
-const LIVE_LIMITS: [&str; 35] = [
+const LIVE_LIMITS: [&str; 36] = [
     "authKeys",
     "writeRate",
     "adminPeerSessions",
@@ -33,6 +33,7 @@ const LIVE_LIMITS: [&str; 35] = [
     "adminSignInFailures",
     "adminConnections",
     "adminFollowers",
+    "adminCalls",
     "connections",
     "header",
     "http2Streams",

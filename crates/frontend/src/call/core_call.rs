@@ -8,8 +8,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use fanlight_canonical::{Call, CallContext, Core, MessageReceiver, ServerMessage, ServerMessages};
-use fanlight_protocol::{Json, Method, Response};
+use fanlight_canonical::{
+    Call, CallContext, Core, MessageReceiver, ServerMessage, ServerMessages, cancelled_by_operator,
+};
+use fanlight_protocol::{Json, Method, Response, RpcError};
 use fanlight_telemetry::Parent;
 use tokio_util::sync::CancellationToken;
 
@@ -163,10 +165,7 @@ impl CoreCall {
         let Poll::Ready(response) = answer.as_mut().poll(cx) else {
             return match self.messages.as_mut().map(|messages| messages.poll_recv(cx)) {
                 Some(Poll::Ready(Some(message))) => Poll::Ready(Some(self.message(message))),
-                _ => match self.validity.as_mut().map(|validity| validity.poll(cx)) {
-                    Some(Poll::Ready(ended)) => Poll::Ready(Some(self.end(ended))),
-                    _ => Poll::Pending,
-                },
+                _ => self.poll_end(cx),
             };
         };
         self.answer = None;
@@ -181,12 +180,25 @@ impl CoreCall {
         }))
     }
 
+    /// The answer to a request that ends while it waits: with its credentials, or because an operator cancels it.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
+        if let Some(Poll::Ready(ended)) = self.validity.as_mut().map(|validity| validity.poll(cx)) {
+            return Poll::Ready(Some(self.end(ended)));
+        }
+        self.span().poll_cancelled_by_operator(cx).map(|()| Some(self.answer_with(&cancelled_by_operator())))
+    }
+
     /// Ends the request, whose client may not use its credentials any more.
     fn end(&mut self, ended: Ended) -> Item {
         tracing::debug!(?ended, "running request ended: its credentials are not valid any more");
+        self.answer_with(&request_ended(ended))
+    }
+
+    /// Cancels the request, and answers it with an error.
+    fn answer_with(&mut self, error: &RpcError) -> Item {
         self.context.trace.cancel();
         (self.answer, self.messages) = (None, None);
-        ResponseItem::Response(Response::from_error(&request_ended(ended)))
+        ResponseItem::Response(Response::from_error(error))
     }
 
     fn span(&self) -> &Parent {

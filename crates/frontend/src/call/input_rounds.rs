@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use fanlight_canonical::{Call, Core, ServerMessage, ServerRequest};
 use fanlight_protocol::capability::MissingCapability;
+use fanlight_protocol::input::{self, InputRequest, InputRequired};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use tokio::sync::oneshot;
@@ -23,7 +24,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::url_elicitations::{UrlElicitations, url_of};
 use crate::eras::fault;
-use crate::eras::input::{self, InputRequest, InputRequired};
 
 /// Bounds of the rounds of one call.
 #[derive(Clone, Debug)]

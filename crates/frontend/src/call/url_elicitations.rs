@@ -6,11 +6,11 @@
 
 use fanlight_canonical::{ServerMessage, ServerMessages};
 use fanlight_protocol::capability::ClientCapability;
+use fanlight_protocol::input::InputRequest;
 use fanlight_protocol::json::{Edits, ObjectBuilder};
 use fanlight_protocol::message::notification_text;
 use fanlight_protocol::{Json, Message, Method};
 
-use crate::eras::input::InputRequest;
 use crate::random_id::new_id;
 
 const ELICITATION_ID: &str = "elicitationId";

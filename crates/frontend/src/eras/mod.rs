@@ -4,7 +4,6 @@
 pub(crate) mod description;
 pub(crate) mod era;
 pub(crate) mod fault;
-pub(crate) mod input;
 pub(crate) mod legacy;
 pub(crate) mod modern;
 pub(crate) mod notifications;

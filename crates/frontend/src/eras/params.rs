@@ -7,11 +7,11 @@
 
 use std::ops::Range;
 
+use fanlight_protocol::input::{INPUT_RESPONSES, REQUEST_STATE};
 use fanlight_protocol::json::{Kind, Value};
 use fanlight_protocol::{Json, RpcError, code, meta};
 
 use super::fault;
-use super::input::{INPUT_RESPONSES, REQUEST_STATE};
 
 /// The `params` of a request or notification.
 #[derive(Clone, Debug, Default)]

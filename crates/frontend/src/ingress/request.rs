@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use fanlight_canonical::{CallContext, Caller, Core, Peer, SessionRequest};
 use fanlight_protocol::capability::can_be_asked;
+use fanlight_protocol::input;
 use fanlight_protocol::member_name::is_confusable_method;
 use fanlight_protocol::{Era, Json, Method, Request, Response, Revision, RpcError, code};
 use fanlight_telemetry::ServerSpan;
@@ -13,11 +14,12 @@ use crate::call::{Answered, CoreCall, CoreRequest, LegacyCall, RenderedCall, Res
 use crate::eras::notifications::NotificationFilter;
 use crate::eras::params::{Meta, Params};
 use crate::eras::render::Rendering;
-use crate::eras::{era, fault, input, legacy, modern};
+use crate::eras::{era, fault, legacy, modern};
 use crate::memory::UNCOUNTED;
 use crate::session::{Cancellation, Client, Session};
 use crate::streams::{ActiveSession, SessionStreams};
 use crate::suspended::{Resumption, Retry, SuspendableCall};
+use crate::trace::client_name;
 use crate::validity::RequestValidity;
 
 type Responses = Box<dyn ResponseStream<Response>>;
@@ -78,6 +80,7 @@ impl<C: Core> Ingress<C> {
         let revision = transport.revision(&params.meta)?;
         span.set_revision(revision);
         let sender = modern::request_meta(&params.meta)?;
+        span.set_client(|| client_name(sender.client_info.as_ref(), &origin.identity));
         transport.check_headers(&self.core, request, params, origin.holder.endpoint(), span.within()).await?;
         modern::check_method(&request.method, &sender)?;
         let is_subscription = request.method == Method::Listen;
@@ -212,6 +215,8 @@ impl<C: Core> Ingress<C> {
         if let Some(id) = transport.session_id() {
             span.set_session(id);
         }
+        let info = session.as_ref().and_then(|session| session.session.client_info());
+        span.set_client(|| client_name(info, &origin.identity));
         let own_answer = legacy::own_answer(&request.method, params);
         let asked = Some((&request.method, &*params, span.within()));
         let permit = self.admit(transport, origin, asked, own_answer.is_none()).await?;
@@ -313,6 +318,7 @@ impl<C: Core> Ingress<C> {
         let streams = SessionStreams::new(session, &self.settings);
         let revision = streams.session.revision();
         span.set_revision(revision);
+        span.set_client(|| client_name(streams.session.client_info(), &origin.identity));
         let context = CallContext { trace: span.parent(), ..streams.session.context(false) };
         let core_request =
             CoreRequest { method: Method::Discover, params: None, context, messages: None, input_rounds: None };

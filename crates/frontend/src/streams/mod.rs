@@ -218,9 +218,9 @@ impl SessionStreams {
         });
     }
 
-    /// The number of streams.
-    fn count(&self) -> usize {
-        self.state().streams.len()
+    /// The number of streams that a client reads; those that it may still resume are not open.
+    fn open_count(&self) -> usize {
+        self.state().streams.values().filter(|stream| stream.reader != 0).count()
     }
 
     /// The session as an operator sees it, by a digest of `id`.
@@ -235,7 +235,7 @@ impl SessionStreams {
             client_info: session.client_info().cloned(),
             running: session.running.count(),
             server_requests: session.server_requests.count(),
-            streams: self.count(),
+            streams: self.open_count(),
             idle: None,
         }
     }

@@ -164,10 +164,10 @@ impl InMemorySessions {
         }
     }
 
-    /// The number of sessions, and of their event streams.
+    /// The number of sessions, and of their open event streams.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let all = self.all();
-        (all.len(), all.iter().map(|session| session.count()).sum())
+        (all.len(), all.iter().map(|session| session.open_count()).sum())
     }
 
     /// All sessions, for an operator.

@@ -63,6 +63,7 @@ async fn stream_without_a_reader_is_forgotten_in_time() {
     leave(over, true);
     leave(get, false);
     streams.sweep(RESUME);
+    assert_eq!(streams.open_count(), 1);
     assert_eq!(streams.state().streams.len(), 4);
     tokio::time::advance(RESUME).await;
     streams.sweep(RESUME);

@@ -7,11 +7,10 @@
 use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 use bytes::Bytes;
 use fanlight_canonical::Holder;
+use fanlight_protocol::input::{INPUT_RESPONSES, REQUEST_STATE};
 use fanlight_protocol::json::{Kind, MAX_NESTING};
 use fanlight_protocol::seal::{KeyError, Keys, Seal};
 use fanlight_protocol::{Json, Method};
-
-use crate::eras::input::{INPUT_RESPONSES, REQUEST_STATE};
 
 /// The longest state, in bytes. No option: no state that Fanlight makes is longer.
 const LONGEST: usize = 32 << 10;

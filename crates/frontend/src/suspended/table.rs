@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fanlight_canonical::{Holder, Peer};
+use fanlight_protocol::input;
 use fanlight_protocol::seal::KeyError;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use fanlight_telemetry::clients::SuspendedCallView;
@@ -23,7 +24,6 @@ use tokio_util::task::TaskTracker;
 use super::request_state::{Opened, RequestDigest, State, StateSeal, SuspendedId, request_digest};
 use super::store::{InMemorySuspendedCalls, SuspendedCallStore, Waiting, expired, refuse};
 use super::suspended_call::SuspendedCall;
-use crate::eras::input;
 use crate::settings::FrontendSettings;
 use crate::trace::CountGuard;
 

@@ -8,13 +8,13 @@
 
 use fanlight_canonical::Holder;
 use fanlight_protocol::capability::{ClientCapability, MissingCapability};
+use fanlight_protocol::input;
 use fanlight_protocol::json::Kind;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 
 use super::request_state::UrlElicitation;
 use super::suspended_call::SuspendedCall;
 use super::table::{Resumption, SuspendedCalls};
-use crate::eras::input;
 
 /// The response to the client of `call`, where the server has answered `response`. `suspended_calls` is
 /// absent if the request may not be answered by `input_required`.

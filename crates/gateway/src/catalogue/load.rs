@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::{BackendClient, BackendError, Call, CallContext, Outcome, ServerMessages};
+use fanlight_canonical::{
+    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Outcome, ServerMessages, Starting,
+};
 use fanlight_protocol::json::{Json, Kind, MAX_NESTING, ObjectBuilder};
 use fanlight_protocol::result::{AnyResult, ResultView as _};
 use tokio::time::{Instant, timeout_at};
@@ -36,7 +38,9 @@ pub(super) async fn one(
             let (backend, list, reason) = (backend.name(), kind.member(), &failure.reason);
             match failure.outcome {
                 // The backend's supervisor has logged that already.
-                Outcome::Unreachable | Outcome::Unauthorized => debug!(backend, list, reason, "list is incomplete"),
+                Outcome::Unreachable | Outcome::Unauthorized | Outcome::Starting => {
+                    debug!(backend, list, reason, "list is incomplete");
+                }
                 _ => warn!(backend, list, reason, "list is incomplete"),
             }
             (failure.outcome, Some(failure.reason))
@@ -84,7 +88,7 @@ impl Walk<'_> {
     async fn run(&mut self) -> Result<(), Failure> {
         let deadline = Instant::now() + self.limits.timeout;
         let described = timeout_at(deadline, self.backend.describe()).await;
-        let description = described.map_err(|_| timed_out(self.limits.timeout))?.map_err(failed)?;
+        let description = described.map_err(|_| self.late())?.map_err(failed)?;
         if !description.capabilities().is_some_and(|all| self.kind.is_offered_by(&all)) {
             return Ok(());
         }
@@ -92,7 +96,7 @@ impl Walk<'_> {
         let mut cursor = None;
         for _ in 0..self.limits.pages {
             let page = timeout_at(deadline, self.page(cursor.as_ref())).await;
-            let result = page.map_err(|_| timed_out(self.limits.timeout))??;
+            let result = page.map_err(|_| self.late())??;
             // Any string is a cursor, the empty one too (server/utilities/pagination).
             let next = result.get("nextCursor").filter(|next| next.kind() == Kind::String);
             let entries = self.entries + result.get(self.kind.member()).map_or(0, |list| list.elements().count());
@@ -116,6 +120,18 @@ impl Walk<'_> {
             cursor = Some(next);
         }
         Err(cut_short(&format!("it has more than {} pages", self.limits.pages)))
+    }
+
+    /// The failure of a backend that has not answered in time.
+    fn late(&self) -> Failure {
+        let BackendStatus { state, starting, failure, transport, .. } = self.backend.status();
+        match (state, starting) {
+            (BackendState::Connecting, Some(starting)) if failure.is_none() && transport == "stdio" => {
+                let Starting { elapsed, last_line, .. } = starting;
+                failed(BackendError::Starting { elapsed, last_line })
+            }
+            _ => timed_out(self.limits.timeout),
+        }
     }
 
     fn too_many_entries(&self) -> Failure {

@@ -113,7 +113,8 @@ impl Part {
     pub(super) fn store(&mut self, mut loaded: Loaded, reflects: u64, stale: Duration, took: Duration) -> bool {
         let Contribution { outcome, ref reason, .. } = loaded.contribution;
         // A host that is lost without a word fails in several ways, but always slowly.
-        self.is_hanging = outcome == Outcome::Timeout || (outcome != Outcome::Ok && took >= SLOW);
+        self.is_hanging =
+            matches!(outcome, Outcome::Timeout | Outcome::Starting) || (outcome != Outcome::Ok && took >= SLOW);
         self.reflects = reflects;
         self.running = None;
         let last = self.loaded.take();

@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 use std::time::SystemTime;
 
-use fanlight_canonical::{BackendStatus, Endpoint, ProcessOutput};
+use fanlight_canonical::{BackendState, BackendStatus, Endpoint, ProcessOutput};
+use fanlight_protocol::Json;
+use fanlight_protocol::result::ResultView as _;
+use tokio::time::timeout;
 
 use super::Gateway;
 use crate::catalogue::ListKind;
@@ -34,6 +37,18 @@ impl Gateway {
         let topology = self.topology.load();
         let kept = self.lists.catalogues.of(kind).kept_since();
         kept.into_iter().map(|(backend, read)| (topology.name(backend).to_owned(), read)).collect()
+    }
+
+    /// How the backend called `name` describes itself, as far as that is known without connecting to it; `None` if there is
+    /// no such backend.
+    pub async fn description_of(&self, name: &str) -> Option<Option<Json>> {
+        let topology = self.topology.load();
+        let backend = topology.backends().iter().find(|backend| backend.name() == name)?;
+        if !matches!(backend.client.status().state, BackendState::Ready) {
+            return Some(None);
+        }
+        let description = timeout(topology.limits.timeout, backend.client.describe()).await;
+        Some(description.ok().and_then(Result::ok).map(|description| description.json().clone()))
     }
 
     /// What the processes of the backend called `name` have written besides messages; `None` if there is no such backend.

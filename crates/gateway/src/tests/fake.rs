@@ -258,7 +258,15 @@ impl BackendClient for Fake {
             true => BackendState::Down { error: unreachable(), retry_in: Duration::ZERO },
             false => BackendState::Ready,
         };
-        BackendStatus { attempted: true, state, era: None, revision: None, transport: "stdio" }
+        BackendStatus {
+            attempted: true,
+            state,
+            era: None,
+            revision: None,
+            transport: "stdio",
+            starting: None,
+            failure: None,
+        }
     }
 }
 

@@ -33,6 +33,7 @@ pub struct BackendMetrics {
     restarts: AtomicU64,
     reconnects: AtomicU64,
     ejections: AtomicU64,
+    failed_connections: AtomicU64,
     received: AtomicU64,
     sent: AtomicU64,
 }
@@ -47,6 +48,7 @@ impl BackendMetrics {
             restarts: AtomicU64::new(0),
             reconnects: AtomicU64::new(0),
             ejections: AtomicU64::new(0),
+            failed_connections: AtomicU64::new(0),
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
         }
@@ -86,6 +88,11 @@ impl BackendMetrics {
         self.ejections.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// An attempt to connect to it failed.
+    pub fn connect_failed(&self) {
+        self.failed_connections.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Counts bytes of messages from or to it.
     pub fn io(&self, direction: Direction, count: u64) {
         match direction {
@@ -117,6 +124,10 @@ impl BackendMetrics {
 
     pub(super) fn ejections(&self) -> i64 {
         count(&self.ejections)
+    }
+
+    pub(super) fn failed_connections(&self) -> i64 {
+        count(&self.failed_connections)
     }
 
     pub(super) fn bytes(&self) -> Vec<Point> {

@@ -104,6 +104,8 @@ families! {
         "Connections to a backend after its first.";
     "fanlight.backend.ejections", "{ejection}", Counter, &[label::BACKEND],
         "Checks of a backend that it did not answer, after which it was left out.";
+    "fanlight.backend.failed_connections", "{connection}", Counter, &[label::BACKEND],
+        "Attempts to connect to a backend that failed.";
     "fanlight.backend.io", "By", Counter, &[label::BACKEND, label::DIRECTION],
         "Bytes of messages from and to a backend.";
     "fanlight.spans.dropped", "{span}", Counter, &[label::REASON],

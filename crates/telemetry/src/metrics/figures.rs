@@ -1,10 +1,12 @@
 //! Figures of each backend for operators: requests, errors, durations.
 
+use std::time::Duration;
+
 use fanlight_protocol::Method;
 
 use super::Metrics;
-use super::family::{Values, label};
-use super::histogram::{BOUNDS, Counts};
+use super::durations::Durations;
+use crate::error_type::ErrorType;
 
 /// Values of `error.type` that are no failure of the backend: the client wanted no answer any more.
 pub const GIVEN_UP: [&str; 2] = ["abandoned", "cancelled"];
@@ -12,14 +14,17 @@ pub const GIVEN_UP: [&str; 2] = ["abandoned", "cancelled"];
 /// Figures of one backend since the start.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BackendFigures {
-    /// Messages sent to it that have ended.
+    /// Messages to it that have ended, and those that could not be sent.
     pub requests: u64,
-    /// Those that failed, without [`GIVEN_UP`] ones and without `server/discover`, which probes the era.
+    /// Those that failed, without [`GIVEN_UP`] ones and without `server/discover`, which probes the era; and attempts to
+    /// connect that failed.
     pub errors: u64,
-    /// The median duration in seconds, estimated from the buckets; `None` without requests.
-    pub median: Option<f64>,
+    /// Those attempts.
+    pub failed_connections: i64,
+    /// The median of the time from sending a `tools/call` until its response, without connecting; `None` if none was sent.
+    pub median: Option<Duration>,
     /// The 95th percentile, likewise.
-    pub p95: Option<f64>,
+    pub p95: Option<Duration>,
     /// Starts of its process after the first.
     pub restarts: i64,
     /// Connections to it after the first.
@@ -31,97 +36,84 @@ impl Metrics {
     #[must_use]
     pub fn figures(&self, name: &str) -> BackendFigures {
         let backend = self.backend(name);
-        let only = |index: u16| (index == backend.index()).then(String::new);
-        let mut figures =
-            BackendFigures { restarts: backend.restarts(), reconnects: backend.reconnects(), ..Default::default() };
-        let mut all = Counts { buckets: vec![0; BOUNDS.len() + 1], sum_seconds: 0.0 };
-        for (labels, values) in self.client.snapshot(&self.known, &only) {
-            let Values::Histogram(counts) = values else { continue };
-            let has = |wanted: &str| labels.iter().any(|(key, _)| *key == wanted);
-            if !has(label::BACKEND) {
-                continue;
+        let mut figures = BackendFigures {
+            restarts: backend.restarts(),
+            reconnects: backend.reconnects(),
+            failed_connections: backend.failed_connections(),
+            ..Default::default()
+        };
+        let mut calls = Durations::default();
+        self.client.for_each(|key, durations| {
+            if key.backend != backend.index() {
+                return;
             }
-            let count: u64 = counts.buckets.iter().sum();
+            let count = durations.count();
             figures.requests += count;
+            let given_up = matches!(key.error, Some(ErrorType::Abandoned | ErrorType::Cancelled));
             // Legacy servers rightly refuse the probe for the era.
-            let probes = labels.iter().any(|(key, value)| *key == label::METHOD && value == Method::Discover.as_str());
-            let given_up = labels.iter().any(|(key, value)| *key == label::ERROR && GIVEN_UP.contains(&value.as_str()));
-            figures.errors += if has(label::ERROR) && !probes && !given_up { count } else { 0 };
-            all.buckets.iter_mut().zip(&counts.buckets).for_each(|(sum, one)| *sum += one);
-        }
-        figures.median = quantile(&all, 0.5);
-        figures.p95 = quantile(&all, 0.95);
+            let is_failure = key.error.is_some() && !given_up && key.method != Method::Discover;
+            figures.errors += if is_failure { count } else { 0 };
+            if key.method == Method::CallTool && !given_up {
+                calls.add(&durations);
+            }
+        });
+        self.unsent.for_each(|key, durations| {
+            let count = if key.backend == backend.index() { durations.count() } else { 0 };
+            figures.requests += count;
+            figures.errors += count;
+        });
+        figures.errors += u64::try_from(figures.failed_connections).unwrap_or(0);
+        figures.median = calls.quantile(0.5);
+        figures.p95 = calls.quantile(0.95);
         figures
     }
 }
 
-/// The quantile `of` the values, interpolated within a bucket.
-fn quantile(counts: &Counts, of: f64) -> Option<f64> {
-    let total: u64 = counts.buckets.iter().sum();
-    if total == 0 {
-        return None;
-    }
-    // Counts stay far below 2^52.
-    let wanted = of * total as f64;
-    let (mut below, mut lower) = (0.0, 0.0);
-    for (count, upper) in counts.buckets.iter().zip(BOUNDS) {
-        let here = *count as f64;
-        if here > 0.0 && below + here >= wanted {
-            return Some(lower + (upper - lower) * ((wanted - below) / here));
-        }
-        below += here;
-        lower = upper;
-    }
-    BOUNDS.last().copied()
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::time::Duration;
-
-    use super::super::MetricLimits;
     use super::super::histogram::Key;
+    use super::super::timer::tests::record;
+    use super::super::{MetricLimits, Side};
     use super::*;
-    use crate::error_type::ErrorType;
 
-    fn record(metrics: &Metrics, backend: &str, millis: u64, error: Option<ErrorType>) {
-        let backend = metrics.backend(backend).index();
-        let key = Key { backend, method: Method::CallTool, name: None, error, revision: None, transport: None };
-        metrics.client.record(key, Duration::from_millis(millis));
-    }
+    const SENT: Side = Side::Client;
 
     #[test]
     fn figures_count_one_backend() {
-        let metrics = Arc::new(Metrics::new(MetricLimits::default()));
+        let metrics = Metrics::new(MetricLimits::default());
         for millis in [1, 2, 3, 15] {
-            record(&metrics, "a", millis, None);
+            record(&metrics, SENT, "a", "t", None, Duration::from_millis(millis));
         }
-        record(&metrics, "a", 400, Some(ErrorType::Timeout));
-        record(&metrics, "b", 60_000, None);
-        let probe = Key {
+        record(&metrics, SENT, "a", "t", Some(ErrorType::Timeout), Duration::from_millis(400));
+        record(&metrics, SENT, "b", "t", None, Duration::from_secs(60));
+        let of = |method, error| Key {
             backend: metrics.backend("a").index(),
-            method: Method::Discover,
+            method,
             name: None,
-            error: Some(ErrorType::JsonRpc(-32601)),
+            error,
             revision: None,
             transport: None,
         };
-        metrics.client.record(probe, Duration::from_millis(1));
+        metrics.client.record(of(Method::Discover, Some(ErrorType::JsonRpc(-32601))), Duration::from_millis(1));
+        // Connecting says nothing of how long calls take.
+        metrics.client.record(of(Method::Initialize, None), Duration::from_secs(200));
         let figures = metrics.figures("a");
-        assert_eq!((figures.requests, figures.errors), (6, 1));
+        assert_eq!((figures.requests, figures.errors), (7, 1));
         let (median, p95) = (figures.median.unwrap(), figures.p95.unwrap());
-        assert!(median > 0.0 && median <= 0.01, "{median}");
-        assert!(p95 > 0.2 && p95 <= 0.5, "{p95}");
+        assert!(median > Duration::from_millis(1) && median <= Duration::from_millis(3), "{median:?}");
+        assert!(p95 > Duration::from_millis(200) && p95 <= Duration::from_millis(400), "{p95:?}");
         assert_eq!(metrics.figures("c"), BackendFigures::default());
         metrics.backend("c").restarted();
         assert_eq!(metrics.figures("c").restarts, 1);
     }
 
     #[test]
-    fn quantile_above_all_buckets_is_the_last_bound() {
+    fn failed_connections_and_what_they_kept_from_being_sent_are_errors() {
         let metrics = Metrics::new(MetricLimits::default());
-        record(&metrics, "a", 1_000_000, None);
-        assert_eq!(metrics.figures("a").median, Some(300.0));
+        metrics.backend("a").connect_failed();
+        record(&metrics, Side::Unsent, "a", "t", Some(ErrorType::ConnectFailed), Duration::ZERO);
+        let figures = metrics.figures("a");
+        assert_eq!((figures.requests, figures.errors, figures.failed_connections), (1, 2, 1));
+        assert_eq!((figures.median, figures.p95), (None, None));
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use fanlight_protocol::{Method, Revision};
 use foldhash::fast::RandomState;
 
+use super::durations::{Durations, LIMITS, RANGES, range_of};
 use super::family::{Labels, Point, Values, label};
 use super::known::{KnownNames, NameId};
 use crate::error_type::ErrorType;
@@ -28,10 +29,16 @@ pub(crate) struct Key {
 }
 
 /// One series.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Histogram {
-    buckets: [AtomicU64; BOUNDS.len() + 1],
+    ranges: [AtomicU64; RANGES],
     sum_nanos: AtomicU64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { ranges: std::array::from_fn(|_| AtomicU64::new(0)), sum_nanos: AtomicU64::new(0) }
+    }
 }
 
 /// The values of a histogram at one moment.
@@ -70,6 +77,13 @@ impl Series {
         }
     }
 
+    /// Calls `each` with every series but that of the overflow.
+    pub(super) fn for_each(&self, mut each: impl FnMut(&Key, Durations)) {
+        for (key, histogram) in self.series.read().unwrap_or_else(PoisonError::into_inner).iter() {
+            each(key, histogram.durations());
+        }
+    }
+
     pub(super) fn snapshot(&self, known: &KnownNames, backend: &dyn Fn(u16) -> Option<String>) -> Vec<Point> {
         let series: Vec<(Key, Arc<Histogram>)> = {
             let series = self.series.read().unwrap_or_else(PoisonError::into_inner);
@@ -88,17 +102,25 @@ impl Series {
 
 impl Histogram {
     fn add(&self, duration: Duration) {
-        let seconds = duration.as_secs_f64();
-        let bucket = BOUNDS.partition_point(|bound| *bound < seconds);
-        if let Some(bucket) = self.buckets.get(bucket) {
-            bucket.fetch_add(1, Ordering::Relaxed);
-        }
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        if let Some(range) = self.ranges.get(range_of(nanos)) {
+            range.fetch_add(1, Ordering::Relaxed);
+        }
         self.sum_nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
+    fn durations(&self) -> Durations {
+        Durations(std::array::from_fn(|range| self.ranges.get(range).map_or(0, |count| count.load(Ordering::Relaxed))))
+    }
+
     fn counts(&self) -> Counts {
-        let buckets = self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect();
+        let mut buckets = vec![0; BOUNDS.len() + 1];
+        for (range, count) in self.durations().0.into_iter().enumerate() {
+            let bucket = LIMITS.get(range).map_or(BOUNDS.len(), |limit| {
+                BOUNDS.partition_point(|bound| Duration::from_secs_f64(*bound) < Duration::from_nanos(*limit))
+            });
+            buckets.get_mut(bucket).into_iter().for_each(|sum| *sum += count);
+        }
         Counts { buckets, sum_seconds: Duration::from_nanos(self.sum_nanos.load(Ordering::Relaxed)).as_secs_f64() }
     }
 }
@@ -115,4 +137,24 @@ fn labels(key: &Key, known: &KnownNames, backend: &dyn Fn(u16) -> Option<String>
     out.extend(key.transport.map(|transport| (label::TRANSPORT, transport.as_str().to_owned())));
     out.extend(backend(key.backend).map(|name| (label::BACKEND, name)));
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Else a value could be counted in a bucket that it does not belong to.
+    #[test]
+    fn every_bound_ends_a_range() {
+        for bound in BOUNDS {
+            let nanos = u64::try_from(Duration::from_secs_f64(bound).as_nanos()).unwrap();
+            assert!(LIMITS.contains(&nanos), "{bound}");
+            let histogram = Histogram::default();
+            histogram.add(Duration::from_nanos(nanos));
+            histogram.add(Duration::from_nanos(nanos + 1));
+            let index = BOUNDS.iter().position(|other| *other == bound).unwrap();
+            let buckets = histogram.counts().buckets;
+            assert_eq!((buckets[index], buckets[index + 1]), (1, 1), "{bound}");
+        }
+    }
 }

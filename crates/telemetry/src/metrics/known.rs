@@ -45,7 +45,8 @@ pub(crate) struct KnownNames {
 #[derive(Debug, Default)]
 struct Tables {
     texts: Vec<Arc<str>>,
-    owners: HashMap<(u16, NameKind), OwnerNames, RandomState>,
+    /// By the number of the owner, then by kind: a look-up with each message.
+    owners: Vec<[OwnerNames; 2]>,
 }
 
 /// The names of one owner.
@@ -75,13 +76,14 @@ impl KnownNames {
     pub(super) fn learn(&self, owner: u16, kind: NameKind, list: &[u8], names: impl FnOnce() -> Vec<String>) {
         let hash = self.hasher.hash_one(list);
         let known = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-        if known.owners.get(&(owner, kind)).is_some_and(|owned| owned.read.contains(&hash)) {
+        if known.of(owner, kind).is_some_and(|owned| owned.read.contains(&hash)) {
             return;
         }
         drop(known);
         let names = names();
         let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
         let owned = tables.add(self.most, owner, kind, names.iter().map(String::as_str));
+        let Some(owned) = owned else { return };
         if owned.read.len() >= READ {
             owned.read.pop_front();
         }
@@ -95,7 +97,7 @@ impl KnownNames {
             Target::None | Target::Resource(_) => return None,
         };
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-        let number = tables.owners.get(&(owner, kind)).and_then(|owned| owned.names.get(name));
+        let number = tables.of(owner, kind).and_then(|owned| owned.names.get(name));
         Some(NameId { kind, number: number.copied().unwrap_or(0) })
     }
 
@@ -107,15 +109,23 @@ impl KnownNames {
 }
 
 impl Tables {
+    fn of(&self, owner: u16, kind: NameKind) -> Option<&OwnerNames> {
+        self.owners.get(usize::from(owner))?.get(kind as usize)
+    }
+
     fn add<'a>(
         &mut self,
         most: usize,
         owner: u16,
         kind: NameKind,
         names: impl IntoIterator<Item = &'a str>,
-    ) -> &mut OwnerNames {
+    ) -> Option<&mut OwnerNames> {
         let Self { texts, owners } = self;
-        let owned = owners.entry((owner, kind)).or_default();
+        let index = usize::from(owner);
+        if owners.len() <= index {
+            owners.resize_with(index + 1, Default::default);
+        }
+        let owned = owners.get_mut(index)?.get_mut(kind as usize)?;
         let known = &mut owned.names;
         for name in names {
             if name.is_empty() || truncated(name, LONGEST).len() < name.len() {
@@ -128,6 +138,6 @@ impl Tables {
                 known.insert(text, number);
             }
         }
-        owned
+        Some(owned)
     }
 }

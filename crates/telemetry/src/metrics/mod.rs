@@ -8,6 +8,7 @@
 //! lists (limited per backend), a closed list of errors. No URI, user, session or request id.
 
 mod backend;
+mod durations;
 mod family;
 mod figures;
 mod histogram;
@@ -17,6 +18,7 @@ mod prometheus;
 #[cfg(test)]
 mod tests;
 mod timer;
+mod tools;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -33,9 +35,11 @@ pub use histogram::{BOUNDS, Counts};
 pub use known::NameKind;
 pub use timer::Side;
 pub(crate) use timer::Timer;
+pub use tools::{MINUTES, ToolFigures};
 
 use histogram::Series;
 use known::KnownNames;
+use tools::ToolHistory;
 
 /// Limits of labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +93,9 @@ pub struct Metrics {
     limits: MetricLimits,
     server: Series,
     client: Series,
+    /// Requests that could not be sent, by their errors.
+    unsent: Series,
+    tools: ToolHistory,
     known: KnownNames,
     backends: RwLock<BTreeMap<Arc<str>, Arc<BackendMetrics>>>,
     active_requests: AtomicI64,
@@ -109,6 +116,8 @@ impl Metrics {
             limits,
             server: Series::new(limits.series),
             client: Series::new(limits.series),
+            unsent: Series::new(limits.series),
+            tools: ToolHistory::default(),
             known: KnownNames::new(limits.names_per_backend),
             backends: RwLock::default(),
             active_requests: AtomicI64::new(0),
@@ -215,7 +224,15 @@ impl Metrics {
         match side {
             Side::Server => &self.server,
             Side::Client => &self.client,
+            Side::Unsent => &self.unsent,
         }
+    }
+
+    /// The name of the configured backend with this index.
+    fn configured_backend(&self, index: u16) -> Option<String> {
+        let backends = self.backends.read().unwrap_or_else(PoisonError::into_inner);
+        let backend = backends.values().find(|backend| backend.index() == index && backend.is_configured());
+        backend.map(|backend| backend.name().to_owned())
     }
 
     pub(crate) fn known(&self) -> &KnownNames {
@@ -249,6 +266,7 @@ impl Metrics {
                     "fanlight.backend.restarts" => per_backend(BackendMetrics::restarts),
                     "fanlight.backend.reconnects" => per_backend(BackendMetrics::reconnects),
                     "fanlight.backend.ejections" => per_backend(BackendMetrics::ejections),
+                    "fanlight.backend.failed_connections" => per_backend(BackendMetrics::failed_connections),
                     "fanlight.backend.io" => configured().flat_map(|backend| backend.bytes()).collect(),
                     "fanlight.spans.dropped" => self.drops(),
                     "fanlight.log.dropped" => one(total(&self.dropped_log_lines)),

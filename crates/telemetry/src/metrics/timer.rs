@@ -12,13 +12,15 @@ use crate::error_type::ErrorType;
 use crate::message::{Moment, Transport};
 use crate::subject::Target;
 
-/// Which of the two histograms.
+/// Which of the histograms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Messages received.
     Server,
     /// Messages sent.
     Client,
+    /// Requests that could not be sent, for want of a connection; without durations, and for operators alone.
+    Unsent,
 }
 
 /// The running timer of a message; requests from clients count as active until it is dropped.
@@ -91,5 +93,25 @@ impl Drop for Timer {
         if self.side == Side::Server {
             self.metrics.active(-1);
         }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Counts a call of a tool.
+    pub(crate) fn record(
+        metrics: &Metrics,
+        side: Side,
+        backend: &str,
+        tool: &str,
+        error: Option<ErrorType>,
+        lasted: Duration,
+    ) {
+        let backend = metrics.backend(backend).index();
+        let name = metrics.known().id(backend, Target::Tool(tool));
+        let key = Key { backend, method: Method::CallTool, name, error, revision: None, transport: None };
+        metrics.series(side).record(key, lasted);
     }
 }

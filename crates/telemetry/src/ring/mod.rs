@@ -3,9 +3,12 @@
 //! Ending a span takes one short lock, and so does reading, which copies references only. A ring keeps spans as they were
 //! recorded; spans of the SDK are made for readers.
 
+mod attempts;
+mod outcome;
 mod query;
 #[cfg(test)]
 pub(crate) mod tests;
+mod trace;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +19,11 @@ use tokio::sync::broadcast;
 
 use crate::record::Record;
 
-pub use query::{Query, Summary, Trace, attribute, failure};
+pub use attempts::Attempts;
+use attempts::{Attempt, LastAttempts};
+pub use outcome::TraceOutcome;
+pub use query::{Order, Query};
+pub use trace::{ServerSpans, Summary, Trace, attribute, failure};
 
 /// Ids that the feed queues for a slow subscriber before it misses some.
 const FEED: usize = 256;
@@ -57,6 +64,7 @@ struct State {
     bytes: usize,
     /// How many traces there have been.
     count: u64,
+    connecting: LastAttempts,
 }
 
 #[derive(Debug)]
@@ -65,6 +73,8 @@ struct Entry {
     spans: VecDeque<(Arc<Record>, usize)>,
     bytes: usize,
     dropped: u64,
+    /// The attempts to connect that it stands for, if it is one.
+    attempts: Option<Attempts>,
 }
 
 impl Ring {
@@ -93,10 +103,12 @@ impl Ring {
         // Evicted spans are freed after the lock is released.
         let evicted = {
             let mut state = self.lock();
+            let attempt = Attempt::of(&span);
             let spans = state.add(id, span, size, self.limits.bytes / 8);
+            let repeated = attempt.and_then(|attempt| state.fold(id, attempt));
             // Usually one, which needs no vector.
             let mut traces = std::iter::from_fn(|| state.evict(&self.limits));
-            (spans, traces.next(), traces.collect::<Vec<_>>())
+            (spans, repeated, traces.next(), traces.collect::<Vec<_>>())
         };
         drop(evicted);
         // Fails if there is no subscriber.
@@ -114,7 +126,7 @@ impl State {
         let entry = self.traces.entry(id).or_insert_with(|| {
             self.order.push_back(id);
             self.count += 1;
-            Entry { number: self.count, spans: VecDeque::with_capacity(USUAL), bytes: 0, dropped: 0 }
+            Entry { number: self.count, spans: VecDeque::with_capacity(USUAL), bytes: 0, dropped: 0, attempts: None }
         });
         entry.spans.push_back((span, size));
         entry.bytes += size;

@@ -1,16 +1,14 @@
-//! Queries of the ring: filtered, newest first.
+//! Queries of the ring: filtered, newest or slowest first.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fanlight_protocol::Method;
-use opentelemetry::Value;
-use opentelemetry::trace::{SpanId, SpanKind, TraceId};
-use opentelemetry_sdk::trace::SpanData;
+use opentelemetry::trace::TraceId;
 
-use super::{Entry, Ring};
-use crate::names::{BACKEND_NAME, ERROR_TYPE, Kind, MCP_METHOD_NAME};
+use super::{Attempts, Entry, Ring, ServerSpans, Trace, TraceOutcome};
+use crate::names::{CONNECT_SPAN, Kind};
 use crate::record::Record;
 use crate::subject::Subject;
 
@@ -21,69 +19,64 @@ pub struct Query {
     pub backend: Option<String>,
     /// One of its spans calls this tool, by the name of the client or of the backend.
     pub tool: Option<String>,
+    /// One of its spans is of this method, or `connect`.
+    pub method: Option<String>,
+    /// Text in the name or version of its client, ignoring case.
+    pub client: Option<String>,
+    /// The name of its client's principal.
+    pub principal: Option<String>,
+    /// How it has ended.
+    pub outcome: Option<TraceOutcome>,
     /// Whether one of its spans failed.
     pub error: Option<bool>,
     /// Text in its id, or in the name or an attribute of one of its spans, ignoring case.
     pub text: Option<String>,
-    /// It began before the trace of this number: for the next page.
+    /// It began at this time or later.
+    pub since: Option<SystemTime>,
+    /// It began before this time.
+    pub until: Option<SystemTime>,
+    /// It lasted as long as this, or longer.
+    pub at_least: Option<Duration>,
+    /// It began before the trace of this number: for the next page, newest first.
     pub before: Option<u64>,
     /// Most traces to return; 0 for all.
     pub limit: usize,
+    /// Which come first.
+    pub order: Order,
 }
 
-/// The ended spans of a trace.
-#[derive(Clone, Debug)]
-pub struct Trace {
-    /// Traces are numbered from 1.
-    pub number: u64,
-    /// Its id.
-    pub id: TraceId,
-    /// Its spans in the order they ended.
-    pub spans: Vec<Arc<SpanData>>,
-    /// How many earlier spans were evicted.
-    pub dropped: u64,
-}
-
-/// A trace in a list.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Summary {
-    /// The name of its first span in this process.
-    pub name: String,
-    /// When it began.
-    pub start: SystemTime,
-    /// From the first start to the last end.
-    pub duration: Duration,
-    /// How many spans the ring has.
-    pub spans: usize,
-    /// The backends of its spans.
-    pub backends: Vec<String>,
-    /// `error.type` of its first span, else of any that failed.
-    pub error: Option<String>,
+/// The order of traces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// The newest first.
+    #[default]
+    Newest,
+    /// Those that lasted longest first.
+    Slowest,
 }
 
 impl Ring {
-    /// The traces that match `query`, newest first.
+    /// The traces that match `query`, in its order.
     #[must_use]
     pub fn query(&self, query: &Query) -> Vec<Trace> {
         let limit = if query.limit == 0 { usize::MAX } else { query.limit };
         let text = query.text.as_deref().map(str::to_lowercase);
+        let fits = |trace: &Trace| text.as_deref().is_none_or(|text| trace.has_text(text));
         let ids: Vec<TraceId> = self.lock().order.iter().rev().copied().collect();
-        let mut found = Vec::new();
         // One trace at a time, so that the lock is never held for long.
-        for id in ids {
-            if found.len() == limit {
-                break;
-            }
-            let Some(records) = self.lock().traces.get(&id).map(Entry::records) else { continue };
-            if !records.matches(query) {
-                continue;
-            }
-            let trace = records.to_trace(id);
-            if text.as_deref().is_none_or(|text| has_text(&trace, text)) {
-                found.push(trace);
+        let matching = ids.into_iter().filter_map(|id| {
+            let records = self.lock().traces.get(&id).map(Entry::records)?;
+            records.matches(query).then_some((id, records))
+        });
+        match query.order {
+            Order::Newest => matching.map(|(id, records)| records.to_trace(id)).filter(fits).take(limit).collect(),
+            Order::Slowest => {
+                let mut all: Vec<_> = matching.collect();
+                // Stable: of those that took the same time the newest is first.
+                all.sort_by_cached_key(|(_, records)| Reverse(records.duration()));
+                all.into_iter().map(|(id, records)| records.to_trace(id)).filter(fits).take(limit).collect()
             }
         }
-        found
     }
 
     /// One trace.
@@ -99,38 +92,75 @@ struct Records {
     number: u64,
     spans: Vec<Arc<Record>>,
     dropped: u64,
+    attempts: Option<Attempts>,
 }
 
 impl Entry {
     fn records(&self) -> Records {
         let spans = self.spans.iter().map(|(span, _)| Arc::clone(span)).collect();
-        Records { number: self.number, spans, dropped: self.dropped }
+        Records { number: self.number, spans, dropped: self.dropped, attempts: self.attempts }
     }
 }
 
 impl Records {
     /// Whether all conditions but the text hold, which needs no spans of the SDK.
     fn matches(&self, query: &Query) -> bool {
-        let is_of = |wanted: &String| self.spans.iter().any(|span| span.is_of_backend(wanted));
-        let calls = |wanted: &String| self.spans.iter().any(|span| span.calls(wanted));
-        let failed = || self.spans.iter().any(|span| span.failed());
+        let any = |has: &dyn Fn(&Record) -> bool| self.spans.iter().any(|span| has(span));
+        let has = |wanted: &Option<String>, of: fn(&Record, &str) -> bool| {
+            wanted.as_ref().is_none_or(|wanted| any(&|span| of(span, wanted)))
+        };
+        let start = || self.start().unwrap_or(SystemTime::UNIX_EPOCH);
         query.before.is_none_or(|before| self.number < before)
-            && query.backend.as_ref().is_none_or(is_of)
-            && query.tool.as_ref().is_none_or(calls)
-            && query.error.is_none_or(|wanted| failed() == wanted)
+            && query.since.is_none_or(|since| start() >= since)
+            && query.until.is_none_or(|until| start() < until)
+            && query.at_least.is_none_or(|least| self.duration() >= least)
+            && has(&query.backend, Record::is_of_backend)
+            && has(&query.tool, Record::calls)
+            && has(&query.method, Record::is_of_method)
+            && has(&query.client, Record::is_of_client)
+            && has(&query.principal, Record::is_of_principal)
+            && query.error.is_none_or(|wanted| any(&Record::failed) == wanted)
+            && query.outcome.is_none_or(|wanted| self.outcome() == wanted)
+    }
+
+    fn start(&self) -> Option<SystemTime> {
+        self.spans.iter().map(|span| span.start.began.wall()).min()
+    }
+
+    /// From the first start to the last end.
+    fn duration(&self) -> Duration {
+        let ends = self.spans.iter().map(|span| span.start.began.wall() + span.fields().lasted.unwrap_or_default());
+        let between = |start, end: SystemTime| end.duration_since(start).ok();
+        self.start().zip(ends.max()).and_then(|(start, end)| between(start, end)).unwrap_or_default()
+    }
+
+    /// By its first span, else by any that failed.
+    fn outcome(&self) -> TraceOutcome {
+        let is_top = |span: &&Arc<Record>| span.parent.is_none_or(|parent| parent.is_remote);
+        let first = self.spans.iter().filter(is_top).min_by_key(|span| span.start.began.wall());
+        let error = |span: &Arc<Record>| if span.failed() { span.fields().error } else { None };
+        TraceOutcome::of(first.and_then(error).or_else(|| self.spans.iter().find_map(error)))
     }
 
     fn to_trace(&self, id: TraceId) -> Trace {
         let spans = self.spans.iter().map(|span| Arc::new(span.to_span_data())).collect();
-        Trace { number: self.number, id, spans, dropped: self.dropped }
+        let (number, dropped, attempts, outcome) = (self.number, self.dropped, self.attempts, self.outcome());
+        let server_spans = self.spans.iter().filter_map(|span| span.server_spans()).collect();
+        Trace { number, id, spans, dropped, attempts, outcome, server_spans }
     }
 }
 
 impl Record {
-    /// Whether [`failure`] has a value for the span.
+    /// Whether [`super::failure`] has a value for the span.
     fn failed(&self) -> bool {
         let probes = self.start.kind == Kind::Client && self.start.method == Some(Method::Discover);
         !probes && self.fields().error.is_some()
+    }
+
+    fn server_spans(&self) -> Option<ServerSpans> {
+        let resource_spans = self.fields().optional.as_ref()?.server_spans.clone()?;
+        let backend = self.start.backend.as_ref()?.shared().name.to_string();
+        Some(ServerSpans { backend, span_id: self.context.span_id().to_string(), resource_spans })
     }
 
     fn is_of_backend(&self, name: &str) -> bool {
@@ -140,55 +170,18 @@ impl Record {
     fn calls(&self, tool: &str) -> bool {
         matches!(&self.start.subject, Subject::Tool(name) if name == tool)
     }
-}
 
-impl Trace {
-    /// The trace in a list; `None` without spans.
-    #[must_use]
-    pub fn summary(&self) -> Option<Summary> {
-        let start = self.spans.iter().map(|span| span.start_time).min()?;
-        let end = self.spans.iter().map(|span| span.end_time).max()?;
-        let top = self.spans.iter().filter(|span| is_top(span)).min_by_key(|span| span.start_time);
-        let top = top.or_else(|| self.spans.iter().min_by_key(|span| span.start_time))?;
-        let backends: BTreeSet<String> =
-            self.spans.iter().filter_map(|span| attribute(span, BACKEND_NAME)).map(|name| name.to_string()).collect();
-        let failed = self.spans.iter().find_map(|span| failure(span));
-        Some(Summary {
-            name: top.name.to_string(),
-            start: top.start_time,
-            duration: end.duration_since(start).unwrap_or_default(),
-            spans: self.spans.len(),
-            backends: backends.into_iter().collect(),
-            error: failure(top).or(failed).map(Value::to_string),
-        })
+    fn is_of_method(&self, name: &str) -> bool {
+        self.start.method.as_ref().map_or(CONNECT_SPAN, Method::as_str) == name
     }
-}
 
-fn is_top(span: &SpanData) -> bool {
-    span.parent_span_id == SpanId::INVALID || span.parent_span_is_remote
-}
+    fn is_of_client(&self, text: &str) -> bool {
+        let (fields, text) = (self.fields(), text.to_lowercase());
+        let has = |given: Option<&str>| given.is_some_and(|given| given.to_lowercase().contains(&text));
+        fields.client.as_ref().is_some_and(|client| has(client.name()) || has(client.version()))
+    }
 
-fn has_text(trace: &Trace, text: &str) -> bool {
-    let has = |given: &str| given.to_lowercase().contains(text);
-    has(&trace.id.to_string())
-        || trace
-            .spans
-            .iter()
-            .any(|span| has(&span.name) || span.attributes.iter().any(|attribute| has(&attribute.value.as_str())))
-}
-
-/// The `error.type` of a failed span. A refused `server/discover` is no failure, since it tells the era of a server; if
-/// the connection fails, the span of connecting has the error.
-#[must_use]
-pub fn failure(span: &SpanData) -> Option<&Value> {
-    let error = attribute(span, ERROR_TYPE)?;
-    let asks = |method: &Value| method.as_str() == Method::Discover.as_str();
-    let probes = span.span_kind == SpanKind::Client && attribute(span, MCP_METHOD_NAME).is_some_and(asks);
-    (!probes).then_some(error)
-}
-
-/// The value of an attribute of a span.
-#[must_use]
-pub fn attribute<'a>(span: &'a SpanData, name: &str) -> Option<&'a Value> {
-    span.attributes.iter().find(|attribute| attribute.key.as_str() == name).map(|attribute| &attribute.value)
+    fn is_of_principal(&self, name: &str) -> bool {
+        self.fields().client.as_ref().is_some_and(|client| client.principal() == Some(name))
+    }
 }

@@ -1,10 +1,11 @@
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use fanlight_protocol::Method;
+use fanlight_protocol::{Json, Method};
 use opentelemetry::trace::SpanId;
 
 use super::*;
 use crate::backend::{BackendInfo, BackendTelemetry, ContentPolicy, Endpoint, TraceContextPolicy};
+use crate::client_name::ClientName;
 use crate::context::TraceContext;
 use crate::error_type::{ErrorType, Outcome};
 use crate::message::Moment;
@@ -143,4 +144,107 @@ fn refused_era_probe_is_no_failure() {
     assert_eq!(failed.iter().map(|trace| trace.number).collect::<Vec<_>>(), [2]);
     assert_eq!(failed[0].summary().unwrap().error.as_deref(), Some("-32601"));
     assert_eq!(ring.query(&Query { error: Some(false), ..Query::default() })[0].summary().unwrap().error, None);
+}
+
+/// An attempt to connect `backend` that belongs to no request.
+fn attempt(ring: &Ring, trace: u128, backend: &str, error: Option<ErrorType>) {
+    let mut span = record(Method::Initialize, Target::None, trace, trace as u64, 0, Some(backend));
+    (span.start.kind, span.start.method) = (Kind::Internal, None);
+    let outcome = error.map_or(Outcome::Finished, Outcome::failed);
+    // Its handshake ends first.
+    push(ring, trace, 1, &Of { parent: trace as u64, backend: Some(backend), ..Of::default() });
+    let size = span.end(&outcome, Duration::from_millis(5)).unwrap();
+    ring.push(Arc::new(span), size);
+}
+
+#[test]
+fn repeated_attempts_to_connect_are_one_trace() {
+    // One place more than is taken in the end, for the attempt that is being made.
+    let ring = Ring::new(RingLimits { traces: 4, bytes: usize::MAX });
+    let failed = Some(ErrorType::ConnectFailed);
+    push(&ring, 1, 1, &Of::default());
+    for trace in 2..=50 {
+        attempt(&ring, trace, "a", failed);
+        attempt(&ring, trace + 100, "b", failed);
+    }
+    let all = ring.query(&Query::default());
+    let attempts: Vec<_> = all.iter().map(|trace| trace.attempts.map(|attempts| attempts.count)).collect();
+    assert_eq!(attempts, [Some(49), Some(49), None]);
+    let last = all[1].clone();
+    assert!(last.attempts.unwrap().first <= last.spans[1].start_time);
+    assert_eq!((last.id, last.spans.len()), (TraceId::from(50), 2));
+    // What is evicted and what is folded is no longer accounted for.
+    let sizes: usize = ring.lock().traces.values().map(|entry| entry.bytes).sum();
+    assert_eq!(ring.size(), (3, sizes));
+}
+
+#[test]
+fn attempt_that_ends_differently_is_a_trace_of_its_own() {
+    let ring = Ring::new(RingLimits::default());
+    attempt(&ring, 1, "a", Some(ErrorType::ConnectFailed));
+    attempt(&ring, 2, "a", Some(ErrorType::Timeout));
+    attempt(&ring, 3, "a", None);
+    attempt(&ring, 4, "a", None);
+    attempt(&ring, 5, "a", Some(ErrorType::ConnectFailed));
+    let counts: Vec<_> = ring.query(&Query::default()).iter().map(|trace| trace.attempts.unwrap().count).collect();
+    assert_eq!(counts, [1, 2, 2]);
+}
+
+/// Ends and pushes a SERVER span of a client that lasted for this long.
+fn push_of(ring: &Ring, trace: u128, method: Method, client: &str, principal: Option<&str>, millis: u64) {
+    let span = record(method, Target::None, trace, 1, 0, None);
+    let info = Json::parse(format!(r#"{{"name":"{client}","version":"1.2"}}"#).into(), 8).unwrap();
+    let principal: Option<Arc<str>> = principal.map(Arc::from);
+    span.update(|fields| fields.client = ClientName::of(Some(&info), principal.as_ref()));
+    let size = span.end(&Outcome::Finished, Duration::from_millis(millis)).unwrap();
+    ring.push(Arc::new(span), size);
+}
+
+#[test]
+fn traces_are_found_by_client_method_and_duration() {
+    let ring = Ring::new(RingLimits::default());
+    push_of(&ring, 1, Method::ListTools, "Inspector", None, 900);
+    push_of(&ring, 2, Method::Ping, "claude-code", Some("ann"), 5);
+    push_of(&ring, 3, Method::Ping, "claude-code", Some("anna"), 50);
+    let found = |query: Query| numbers(&ring, &query);
+    assert_eq!(found(Query { client: Some("INSP".into()), ..Query::default() }), [1]);
+    assert_eq!(found(Query { client: Some("1.2".into()), ..Query::default() }), [3, 2, 1]);
+    assert_eq!(found(Query { principal: Some("ann".into()), ..Query::default() }), [2]);
+    assert_eq!(found(Query { method: Some("ping".into()), ..Query::default() }), [3, 2]);
+    assert_eq!(found(Query { at_least: Some(Duration::from_millis(50)), ..Query::default() }), [3, 1]);
+    assert_eq!(found(Query { order: Order::Slowest, limit: 2, ..Query::default() }), [1, 3]);
+    let now = SystemTime::now();
+    let soon = now + Duration::from_secs(5);
+    assert_eq!(found(Query { since: Some(now - Duration::from_secs(60)), ..Query::default() }), [3, 2, 1]);
+    assert!(found(Query { since: Some(soon), ..Query::default() }).is_empty());
+    assert!(found(Query { until: Some(now - Duration::from_secs(60)), ..Query::default() }).is_empty());
+    let summary = ring.query(&Query { limit: 1, ..Query::default() })[0].summary().unwrap();
+    assert_eq!((summary.client.as_deref(), summary.principal.as_deref()), (Some("claude-code 1.2"), Some("anna")));
+}
+
+#[test]
+fn traces_are_found_by_their_outcome() {
+    let ring = Ring::new(RingLimits::default());
+    let errors = [
+        (None, TraceOutcome::Ok),
+        (Some(ErrorType::ToolError), TraceOutcome::ToolError),
+        (Some(ErrorType::JsonRpc(-32602)), TraceOutcome::ProtocolError),
+        (Some(ErrorType::Abandoned), TraceOutcome::Cancelled),
+        (Some(ErrorType::Timeout), TraceOutcome::Failed),
+        // Fanlight's answer in the place of the server's.
+        (Some(ErrorType::JsonRpc(-31002)), TraceOutcome::Failed),
+    ];
+    for (trace, (error, _)) in (1..).zip(&errors) {
+        push(&ring, trace, 1, &Of { error: *error, ..Of::default() });
+    }
+    for outcome in TraceOutcome::ALL {
+        let found = ring.query(&Query { outcome: Some(outcome), ..Query::default() });
+        let expected = errors.iter().filter(|(_, of)| *of == outcome).count();
+        assert!(found.len() == expected && found.iter().all(|trace| trace.outcome == outcome), "{outcome:?}");
+        assert_eq!(TraceOutcome::from_name(outcome.as_str()), Some(outcome));
+    }
+    // What the client is answered decides.
+    push(&ring, 9, 2, &Of { parent: 1, error: Some(ErrorType::Timeout), ..Of::default() });
+    push(&ring, 9, 1, &Of { error: Some(ErrorType::ToolError), ..Of::default() });
+    assert_eq!(ring.query(&Query { limit: 1, ..Query::default() })[0].outcome, TraceOutcome::ToolError);
 }

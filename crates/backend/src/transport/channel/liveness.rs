@@ -35,7 +35,7 @@ impl Liveness {
     }
 
     /// How many messages have been received.
-    pub(super) fn received(&self) -> u64 {
+    pub(crate) fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
 

@@ -7,6 +7,7 @@ mod reader;
 mod writer;
 
 use std::future::{pending, ready};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -45,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) gone: CancellationToken,
     /// Replies to the server that outlast their calls.
     pub(crate) replies: TaskTracker,
+    /// The server has ended without having read a message.
+    is_unread: AtomicBool,
     warnings: Warnings,
 }
 
@@ -70,6 +73,7 @@ impl Channel {
             end: end.clone(),
             gone: CancellationToken::new(),
             replies: TaskTracker::new(),
+            is_unread: AtomicBool::new(false),
             warnings: Warnings::default(),
         });
         Self { shared, _end: end.drop_guard() }
@@ -118,7 +122,7 @@ impl Channel {
         };
         let shared = &self.shared;
         let begun = match shared.pending.insert(request.id, waiting) {
-            Ok(()) => shared.writer.begin(text, shared.revision(), Some(&propagation)),
+            Ok(()) => shared.writer.begin(text, shared.revision(), Some(&propagation), Some(request.deadline)),
             // Nothing was sent on a channel that has ended already.
             Err(_) => Either::Left(ready(Err(shared.writer.ended()))),
         };
@@ -136,7 +140,7 @@ impl Channel {
 
     /// Sends a notification.
     pub(crate) async fn notify(&self, text: Bytes) -> Result<(), BackendError> {
-        let sent = match self.shared.writer.begin(text, self.shared.revision(), None).await? {
+        let sent = match self.shared.writer.begin(text, self.shared.revision(), None, None).await? {
             Some(sending) => sending.await?,
             None => Sent::Accepted,
         };
@@ -259,6 +263,16 @@ impl Shared {
         tracing::warn!(backend = &*self.context.name, reason, "connection to backend is given up");
         self.liveness.give_up(reason);
         self.end.cancel();
+    }
+
+    /// Records, before it is closed, that the server has certainly read no message.
+    pub(crate) fn set_unread(&self) {
+        self.is_unread.store(true, Ordering::Release);
+    }
+
+    /// Whether the server, which has ended, has certainly read no message.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.is_unread.load(Ordering::Acquire)
     }
 
     /// The stream of messages has ended: fails every pending request and every later one.

@@ -2,6 +2,7 @@
 
 use std::future::Ready;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,14 +10,22 @@ use fanlight_protocol::Revision;
 use fanlight_telemetry::Propagation;
 use futures_util::future::Either;
 
+use crate::request::deadline::PausableDeadline;
 use crate::request::server_request::ServerRequestReply;
 use fanlight_canonical::{BackendError, Pending};
 
 /// Sends messages to one server.
 pub(crate) trait MessageWriter: Send + Sync {
     /// Begins to send a message, waiting while a queue is full. `propagation` is the trace context for its headers, if
-    /// the transport has headers.
-    fn begin(&self, text: Bytes, revision: Option<Revision>, propagation: Option<&Propagation>) -> Begun<'_>;
+    /// the transport has headers. `deadline` is that of the call whose request it is: once something of the message may
+    /// have been written, it is told so.
+    fn begin(
+        &self,
+        text: Bytes,
+        revision: Option<Revision>,
+        propagation: Option<&Propagation>,
+        deadline: Option<&Arc<PausableDeadline>>,
+    ) -> Begun<'_>;
 
     /// Sends the reply to a request of the server. The call stays paused until it is sent, or until the server has it.
     fn reply(&self, reply: ServerRequestReply, revision: Option<Revision>) -> Pending<'_, ()>;

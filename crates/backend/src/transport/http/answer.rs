@@ -129,6 +129,7 @@ impl HttpTransport {
     /// An error status: with a body that answers the request it is an answer like any other.
     async fn read_rejection(&self, mut http: HttpResponse, form: &Form, id: i64) -> Reply {
         let (status, pause) = (http.status.as_u16(), retry_after(&http));
+        self.endpoint.note_challenge(&http);
         let body = match form {
             Form::Json => self.read_body(&mut http).await.ok(),
             Form::Other(_) => {

@@ -15,13 +15,16 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use fanlight_http_pool::{self as pooled, BodyBuffer, PoolSettings, PooledClient};
 use futures_util::TryFutureExt as _;
-use futures_util::future::{BoxFuture, Either};
+use futures_util::future::Either;
 use http::{HeaderMap, Method, StatusCode, Uri};
 use http_body_util::Full;
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::{Url, redirect};
 use tokio::time::sleep;
 
+use super::authorities::Authorities;
+use super::connecting::{Connecting, ConnectingLayer, WatchedRequest};
+use super::tls_error::is_refused_handshake;
 use crate::log::excerpt;
 
 /// How long to wait before another attempt to connect when the process has as many files open as it may.
@@ -38,6 +41,7 @@ pub(super) struct ReplaceableClient {
     current: ArcSwap<reqwest::Client>,
     settings: PoolSettings,
     is_loopback: bool,
+    authorities: Authorities,
     /// Whether the next request needs new connections.
     is_suspected: AtomicBool,
     /// When `current` was built. That takes milliseconds, since certificates are read.
@@ -83,7 +87,7 @@ enum Body {
 /// Resolves to the head of a response.
 pub(super) enum ResponseFuture {
     Pooled(pooled::ResponseFuture),
-    Reqwest(BoxFuture<'static, reqwest::Result<reqwest::Response>>),
+    Reqwest(WatchedRequest<reqwest::Result<reqwest::Response>>),
 }
 
 /// Why there is no response, or no more of it.
@@ -95,12 +99,12 @@ pub(super) enum HttpError {
 
 impl HttpClient {
     /// The client for the origin of `target`.
-    pub(super) fn new(target: &Target, settings: PoolSettings) -> Result<Self, HttpError> {
+    pub(super) fn new(target: &Target, settings: PoolSettings, authorities: Authorities) -> Result<Self, HttpError> {
         let is_loopback = target.is_loopback();
         if target.url.scheme() == "http" && (is_loopback || Matcher::from_env().intercept(&target.uri).is_none()) {
             return Ok(Self::Pooled(PooledClient::new(target.uri.clone(), settings)));
         }
-        ReplaceableClient::new(settings, is_loopback).map(|client| Self::Reqwest(Box::new(client)))
+        ReplaceableClient::new(settings, is_loopback, authorities).map(|client| Self::Reqwest(Box::new(client)))
     }
 
     /// Has the next requests go out on new connections.
@@ -130,7 +134,7 @@ impl HttpClient {
                 *request.headers_mut() = headers;
                 *request.body_mut() = (!body.is_empty()).then(|| body.into());
                 let client = client.current().as_ref().clone();
-                ResponseFuture::Reqwest(Box::pin(execute_with_files(client, request)))
+                ResponseFuture::Reqwest(WatchedRequest::new(execute_with_files(client, request)))
             }
         }
     }
@@ -147,23 +151,25 @@ async fn execute_with_files(client: reqwest::Client, request: reqwest::Request) 
         // Always there, since the body is in memory.
         let Some(copy) = request.try_clone() else { return client.execute(request).await };
         match client.execute(copy).await {
-            Err(error) if error.is_connect() && pooled::is_out_of_files(&error) => sleep(RETRY_WITHOUT_FILES).await,
+            Err(error) if error.is_connect() && pooled::is_out_of_files(&error) => {
+                Connecting(Box::pin(sleep(RETRY_WITHOUT_FILES))).await;
+            }
             outcome => return outcome,
         }
     }
 }
 
 impl ReplaceableClient {
-    fn new(settings: PoolSettings, is_loopback: bool) -> Result<Self, HttpError> {
-        let current = ArcSwap::from_pointee(build(settings, is_loopback)?);
+    fn new(settings: PoolSettings, is_loopback: bool, authorities: Authorities) -> Result<Self, HttpError> {
+        let current = ArcSwap::from_pointee(build(settings, is_loopback, &authorities)?);
         let (is_suspected, built) = (AtomicBool::new(false), Mutex::new(Instant::now()));
-        Ok(Self { current, settings, is_loopback, is_suspected, built })
+        Ok(Self { current, settings, is_loopback, authorities, is_suspected, built })
     }
 
     fn current(&self) -> Arc<reqwest::Client> {
         if self.is_suspected.load(Ordering::Relaxed)
             && self.is_due()
-            && let Ok(fresh) = build(self.settings, self.is_loopback)
+            && let Ok(fresh) = build(self.settings, self.is_loopback, &self.authorities)
         {
             // Running requests keep their connections.
             self.current.store(Arc::new(fresh));
@@ -182,11 +188,12 @@ impl ReplaceableClient {
     }
 }
 
-fn build(settings: PoolSettings, is_loopback: bool) -> Result<reqwest::Client, HttpError> {
+fn build(settings: PoolSettings, is_loopback: bool, authorities: &Authorities) -> Result<reqwest::Client, HttpError> {
     let mut builder = reqwest::Client::builder()
         .redirect(redirect::Policy::none())
         .retry(reqwest::retry::never())
         .connect_timeout(settings.connect_timeout)
+        .connector_layer(ConnectingLayer)
         .tcp_nodelay(true)
         .pool_idle_timeout(settings.idle_timeout)
         .pool_max_idle_per_host(settings.max_idle)
@@ -199,7 +206,7 @@ fn build(settings: PoolSettings, is_loopback: bool) -> Result<reqwest::Client, H
     if is_loopback {
         builder = builder.no_proxy();
     }
-    builder.build().map_err(HttpError::Reqwest)
+    authorities.add_to(builder).build().map_err(HttpError::Reqwest)
 }
 
 impl Target {
@@ -253,6 +260,16 @@ impl HttpResponse {
     }
 }
 
+impl ResponseFuture {
+    /// Whether something of the request may have been written.
+    pub(super) fn may_be_sent(&self) -> bool {
+        match self {
+            Self::Pooled(future) => future.may_be_sent(),
+            Self::Reqwest(future) => !future.is_connecting(),
+        }
+    }
+}
+
 impl Future for ResponseFuture {
     type Output = Result<HttpResponse, HttpError>;
 
@@ -263,7 +280,7 @@ impl Future for ResponseFuture {
                 HttpResponse { status: head.status, headers: head.headers, body: Body::Pooled(body) }
             }),
             Self::Reqwest(future) => {
-                ready!(future.as_mut().poll(cx)).map_err(HttpError::Reqwest).map(|mut response| {
+                ready!(Pin::new(future).poll(cx)).map_err(HttpError::Reqwest).map(|mut response| {
                     let headers = std::mem::take(response.headers_mut());
                     HttpResponse { status: response.status(), headers, body: Body::Reqwest(Box::new(response)) }
                 })
@@ -273,11 +290,11 @@ impl Future for ResponseFuture {
 }
 
 impl HttpError {
-    /// Whether certainly nothing was sent: there was no connection, or no request.
+    /// Whether certainly nothing was sent that the server has read: there was no connection, or no request.
     pub(super) fn nothing_was_sent(&self) -> bool {
         match self {
-            Self::Pooled(error) => matches!(error, pooled::Error::Connect(_)),
-            Self::Reqwest(error) => error.is_connect() || error.is_builder(),
+            Self::Pooled(error) => matches!(error, pooled::Error::Connect(_) | pooled::Error::Unsent(_)),
+            Self::Reqwest(error) => error.is_connect() || error.is_builder() || is_refused_handshake(error),
         }
     }
 
@@ -325,7 +342,11 @@ mod tests {
         };
         for (url, plain) in [("http://127.0.0.1:1", true), ("https://127.0.0.1:1", false)] {
             let target = Target::new(Url::parse(url).unwrap()).unwrap();
-            assert_eq!(HttpClient::new(&target, settings).unwrap().needs_host(), plain, "{url}");
+            assert_eq!(
+                HttpClient::new(&target, settings, Authorities::default()).unwrap().needs_host(),
+                plain,
+                "{url}"
+            );
         }
     }
 }

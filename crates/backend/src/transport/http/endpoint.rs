@@ -2,11 +2,12 @@
 //! that the configuration sets.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use fanlight_http_pool::PoolSettings;
 use fanlight_protocol::sse;
 use http::Method;
@@ -17,11 +18,16 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use super::client::{HttpClient, HttpError, HttpRequest, ResponseFuture, Target};
+use super::authorities::Authorities;
+use super::client::{HttpClient, HttpError, HttpRequest, HttpResponse, ResponseFuture, Target};
+use super::problem::{self, Problem};
 use crate::log::Throttle;
 use crate::log::excerpt;
 use crate::settings::{Identity, Secret, origin_of};
-use fanlight_canonical::BackendError;
+use fanlight_canonical::{BackendError, Remedy};
+
+/// Characters that are kept of a `WWW-Authenticate` header.
+const CHALLENGE: usize = 1000;
 
 /// The most detached tasks at the same time. No option: these are cancellations and replies that nothing waits for.
 const MAX_DETACHED: usize = 64;
@@ -38,6 +44,8 @@ pub(crate) struct HttpEndpoint {
     pub(super) warnings: Throttle,
     aside: Arc<Semaphore>,
     runtime: Handle,
+    /// What the last refusal of credentials said.
+    challenge: Mutex<Option<String>>,
 }
 
 impl HttpEndpoint {
@@ -46,6 +54,7 @@ impl HttpEndpoint {
         configured: &[(String, Secret)],
         identity: &Identity,
         bounds: PoolSettings,
+        ca_file: Option<&Path>,
     ) -> Result<Self, BackendError> {
         let unusable = |reason: String| BackendError::Unreachable { reason };
         let origin = origin_of(url);
@@ -55,7 +64,8 @@ impl HttpEndpoint {
         }
         let (url, credentials) = without_credentials(url);
         let target = Target::new(url).ok_or_else(|| unusable("its URL is not one that HTTP can name".into()))?;
-        let client = HttpClient::new(&target, bounds)
+        let authorities = Authorities::read(ca_file).map_err(unusable)?;
+        let client = HttpClient::new(&target, bounds, authorities)
             .map_err(|error| unusable(format!("no HTTP client: {}", error.reason())))?;
         let mut headers = HeaderMap::new();
         let host = target.host().filter(|_| client.needs_host()).and_then(|host| HeaderValue::try_from(host).ok());
@@ -76,6 +86,7 @@ impl HttpEndpoint {
             warnings: Throttle::default(),
             aside: Arc::new(Semaphore::new(MAX_DETACHED)),
             runtime: Handle::current(),
+            challenge: Mutex::default(),
         })
     }
 
@@ -118,12 +129,85 @@ impl HttpEndpoint {
     /// Why there is no response. Says nothing of the URL but its origin.
     pub(super) fn failure(&self, error: &HttpError) -> BackendError {
         if error.nothing_was_sent() {
-            let reason = format!("cannot connect to {}: {}", self.origin, error.reason());
-            return BackendError::Unreachable { reason };
+            let Problem { what, details } = problem::of(error);
+            let reason = format!("cannot connect to {}: {what}", self.origin);
+            return BackendError::Unreachable { reason }.with_details(details);
         }
         tracing::debug!(origin = self.origin, reason = error.reason(), "exchange failed");
         self.suspect_connections();
         BackendError::ClosedEarly
+    }
+
+    /// Notes what a refusal of credentials says of those that are wanted.
+    pub(super) fn note_challenge(&self, response: &HttpResponse) {
+        if matches!(response.status.as_u16(), 401 | 403) {
+            let text = response.headers.get(header::WWW_AUTHENTICATE).map(|value| excerpt(value.as_bytes(), CHALLENGE));
+            *self.challenge.lock().unwrap_or_else(PoisonError::into_inner) = text;
+        }
+    }
+
+    /// What the last refusal of credentials said, if it said anything.
+    pub(crate) fn challenge(&self) -> Option<String> {
+        self.challenge.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether requests show credentials.
+    pub(crate) fn has_credentials(&self) -> bool {
+        self.headers.contains_key(header::AUTHORIZATION)
+    }
+
+    /// Whether the connection is not encrypted.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.target.url().scheme() == "http"
+    }
+
+    /// Whether a server that was tried without TLS speaks that. Nothing but a handshake tells it.
+    pub(crate) async fn speaks_tls(&self) -> bool {
+        self.try_tls().await.is_some_and(|tried| tried.map_or_else(|error| !error.is_connect(), |_| true))
+    }
+
+    /// Why a server that closed a connection over TLS has refused the handshake, if it has. With HTTP/2, the client library
+    /// loses the reason.
+    pub(crate) async fn refused_handshake(&self) -> Option<Remedy> {
+        let error = self.try_tls().await?.err()?;
+        let Problem { what, details } = problem::of_refused_handshake(&error)?;
+        let Remedy { kind, text } = details.remedy?;
+        Some(Remedy { kind, text: format!("{what}: {text}").into() })
+    }
+
+    /// Requests the root of the server over TLS, whoever it is: nothing secret is sent, and only the handshake matters.
+    async fn try_tls(&self) -> Option<reqwest::Result<reqwest::Response>> {
+        let mut url = self.target.url().clone();
+        let builder = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).http1_only();
+        let client = builder.tls_danger_accept_invalid_certs(true).build().ok()?;
+        url.set_scheme("https").ok()?;
+        url.set_path("/");
+        url.set_query(None);
+        Some(client.head(url).send().await)
+    }
+
+    /// The metadata that say what protects the server (RFC 9728, 3.1), of at most `limit` bytes. They are only read from
+    /// the server's own origin, and no credentials are sent for them.
+    pub(crate) async fn protected_resource(&self, limit: usize) -> Option<Bytes> {
+        let mut url = self.target.url().clone();
+        let path = url.path().trim_end_matches('/').to_owned();
+        url.set_path(&format!("/.well-known/oauth-protected-resource{path}"));
+        url.set_query(None);
+        let mut headers = HeaderMap::new();
+        headers.extend(self.headers.get(header::HOST).map(|host| (header::HOST, host.clone())));
+        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+        let target = Arc::new(Target::new(url)?);
+        let mut response = self.execute_at(&target, Method::GET, headers, Bytes::new()).await.ok()?;
+        let mut body = BytesMut::new();
+        while response.status.is_success()
+            && let Some(chunk) = response.chunk().await.ok()?
+        {
+            if body.len() + chunk.len() > limit {
+                return None;
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Some(body.freeze())
     }
 
     /// Has the next requests go out on new connections: the server's host may have been lost without a word, and all
@@ -190,7 +274,7 @@ mod tests {
         let time = std::time::Duration::from_secs(1);
         let probes = fanlight_http_pool::TcpProbes { interval: time, unacknowledged: time };
         let bounds = PoolSettings { connect_timeout: time, idle_timeout: time, max_idle: 8, probes };
-        HttpEndpoint::new(url, &headers, &identity, bounds)
+        HttpEndpoint::new(url, &headers, &identity, bounds, None)
     }
 
     #[tokio::test]

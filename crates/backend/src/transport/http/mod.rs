@@ -2,15 +2,21 @@
 //! outside of calls comes on the stream of a GET. `sse_transport` is the legacy one.
 
 mod answer;
+mod authorities;
 mod client;
+mod connecting;
 mod endpoint;
 mod event_stream;
 mod headers;
 mod late_replies;
 mod notification_stream;
+mod problem;
 mod sse_transport;
 mod streamed_answer;
+mod tls_error;
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,7 +84,15 @@ impl HttpTransport {
         };
         async move {
             let mut unanswered = Unanswered { transport: self, request: Some(&request) };
-            let mut http = match executing.await {
+            let mut executing = executing;
+            let response = poll_fn(|cx| {
+                let polled = Pin::new(&mut executing).poll(cx);
+                if executing.may_be_sent() {
+                    request.deadline.set_sent(true);
+                }
+                polled
+            });
+            let mut http = match response.await {
                 Ok(http) => http,
                 Err(error) => {
                     unanswered.request = None;

@@ -21,6 +21,7 @@ use super::event_stream::{EventStream, Opened};
 use super::headers::{PROTOCOL_VERSION, insert_trace_context};
 use super::{HttpEndpoint, HttpTransport, drain};
 use crate::request::TransportContext;
+use crate::request::deadline::PausableDeadline;
 use crate::request::server_request::ServerRequestReply;
 use crate::transport::channel::{Begun, Channel, MessageWriter, Reader, SendFuture, Sent, Shared};
 use fanlight_canonical::{BackendError, Pending};
@@ -138,7 +139,16 @@ impl MessagePoster {
 }
 
 impl MessageWriter for MessagePoster {
-    fn begin(&self, text: Bytes, revision: Option<Revision>, propagation: Option<&Propagation>) -> Begun<'_> {
+    fn begin(
+        &self,
+        text: Bytes,
+        revision: Option<Revision>,
+        propagation: Option<&Propagation>,
+        deadline: Option<&Arc<PausableDeadline>>,
+    ) -> Begun<'_> {
+        if let Some(deadline) = deadline {
+            deadline.set_sent(true);
+        }
         Either::Left(ready(Ok(Some(self.post(text, revision, propagation)))))
     }
 

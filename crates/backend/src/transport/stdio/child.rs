@@ -134,18 +134,35 @@ fn check(settings: &ProcessSettings, env: &Environment) -> io::Result<()> {
     if settings.cwd.is_some() && !folder.is_dir() {
         return Err(io::ErrorKind::NotFound.into());
     }
-    let candidates: Vec<PathBuf> = if settings.command.contains('/') {
-        vec![folder.join(&settings.command)]
-    } else {
-        let path = env.get(OsStr::new("PATH")).map_or(OsStr::new(DEFAULT_PATH), OsString::as_os_str);
-        std::env::split_paths(path).map(|place| folder.join(place).join(&settings.command)).collect()
-    };
-    let files: Vec<_> = candidates.into_iter().filter(|file| file.is_file()).collect();
+    let files = candidates(folder, &settings.command, path_of(env));
     if files.is_empty() {
         return Err(io::ErrorKind::NotFound.into());
     }
     let can_run = files.iter().any(|file| access(file, Access::EXEC_OK).is_ok());
     if can_run { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+}
+
+/// The files that may be the command: in folders of `path`, if it is only a name.
+fn candidates(folder: &Path, command: &str, path: &OsStr) -> Vec<PathBuf> {
+    let files: Vec<PathBuf> = match command.contains('/') {
+        true => vec![folder.join(command)],
+        false => std::env::split_paths(path).map(|place| folder.join(place).join(command)).collect(),
+    };
+    files.into_iter().filter(|file| file.is_file()).collect()
+}
+
+fn path_of(env: &Environment) -> &OsStr {
+    env.get(OsStr::new("PATH")).map_or(OsStr::new(DEFAULT_PATH), OsString::as_os_str)
+}
+
+/// The `PATH` that programs of a process with these settings are looked up in.
+pub(crate) fn search_path(settings: &ProcessSettings) -> OsString {
+    path_of(&environment(std::env::vars_os(), &settings.policy, &settings.env)).to_owned()
+}
+
+/// The files that may be this command of a process with these settings.
+pub(crate) fn find_program(settings: &ProcessSettings, command: &str) -> Vec<PathBuf> {
+    candidates(settings.cwd.as_deref().unwrap_or(Path::new("")), command, &search_path(settings))
 }
 
 fn unreachable(settings: &ProcessSettings, reason: &str) -> BackendError {
@@ -164,6 +181,11 @@ fn reason(error: &io::Error, settings: &ProcessSettings) -> String {
 }
 
 impl Process {
+    /// Its id in the system: that of the guard, if it has one.
+    pub(super) fn id(&self) -> Option<u32> {
+        self.child.id()
+    }
+
     /// Waits until the process ends; a guard ends with the last descendant, as the process itself did.
     pub(super) async fn wait(&mut self) -> Option<ExitStatus> {
         self.child.wait().await.ok()

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+pub(crate) use self::child::{find_program, search_path};
 use self::writer::LineQueue;
 use crate::process_log::ProcessLog;
 use crate::request::TransportContext;
@@ -50,7 +51,7 @@ pub(crate) async fn start(
     number: &AtomicU64,
 ) -> Result<Channel, BackendError> {
     let spawned = child::spawn(settings).await?;
-    let log = ProcessLog::process(&context.process_log);
+    let log = ProcessLog::process(&context.process_log, spawned.process.id());
     number.store(log.number(), Ordering::Relaxed);
     let (outgoing, queue) = mpsc::channel(OUTGOING);
     let channel = Channel::new(LineQueue(outgoing), context);

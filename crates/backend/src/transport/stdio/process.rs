@@ -4,12 +4,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use tokio::process::ChildStdout;
-use tokio::sync::mpsc;
+use tokio::process::{ChildStdin, ChildStdout};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::child::{Process, Spawned};
+use super::writer::{CountingWriter, QueuedLine};
 use super::{reader, stderr, writer};
 use crate::process_log::ProcessLogWriter;
 use crate::transport::channel::Shared;
@@ -20,12 +20,15 @@ use fanlight_canonical::BackendError;
 const ALIGNMENT: Duration = Duration::from_millis(500);
 
 /// Runs the tasks of a process. They end with the process, which ends when it is asked to.
-pub(super) fn run(spawned: Spawned, queue: mpsc::Receiver<Bytes>, log: ProcessLogWriter, shared: &Arc<Shared>) {
+pub(super) fn run(spawned: Spawned, queue: mpsc::Receiver<QueuedLine>, log: ProcessLogWriter, shared: &Arc<Shared>) {
     let Spawned { process, stdin, stdout, stderr, order } = spawned;
     let tasks = &shared.context.tasks;
     let (end, replies) = (shared.end.clone(), shared.replies.clone());
     let counters = Arc::clone(shared.context.telemetry.metrics());
+    let (report, input) = oneshot::channel();
     tasks.spawn(async move {
+        let mut stdin = CountingWriter::new(stdin);
+        let orders = order.len();
         let last_replies = async {
             end.cancelled().await;
             replies.close();
@@ -36,10 +39,12 @@ pub(super) fn run(spawned: Spawned, queue: mpsc::Receiver<Bytes>, log: ProcessLo
             sleep(2 * ALIGNMENT).await;
         };
         let written = tokio::select! {
-            written = writer::write(stdin, order, queue, last_replies, &counters) => written,
+            written = writer::write(&mut stdin, order, queue, last_replies, &counters) => written,
             // It does not read any more.
             () = too_late => Ok(()),
         };
+        let _ = report.send(is_unread(&stdin, orders));
+        drop(stdin);
         // Ending the writer closes the pipe, which asks the process to end (2026-07-28 stdio, Shutdown).
         if written.is_err() {
             // Most likely the process is about to be found ended; one that only reads no more is
@@ -60,11 +65,32 @@ pub(super) fn run(spawned: Spawned, queue: mpsc::Receiver<Bytes>, log: ProcessLo
         }
     });
     let minded = Arc::clone(shared);
-    tasks.spawn(async move { mind(process, stdout, &invalid, &minded).await });
+    tasks.spawn(async move { mind(process, stdout, input, &invalid, &minded).await });
 }
 
-/// Reads the output until the process ends, and lets it end properly.
-async fn mind(mut process: Process, stdout: ChildStdout, log: &ProcessLogWriter, shared: &Shared) {
+/// Whether the process certainly has read no message: all that was written behind the `orders` bytes for its guard is still in
+/// the pipe. Only Linux tells that to the writer of a pipe.
+#[cfg(target_os = "linux")]
+fn is_unread(stdin: &CountingWriter<ChildStdin>, orders: usize) -> bool {
+    let unread = rustix::io::ioctl_fionread(stdin.get_ref()).unwrap_or_default();
+    stdin.written().saturating_sub(unread) <= orders as u64
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_unread(stdin: &CountingWriter<ChildStdin>, orders: usize) -> bool {
+    let _ = stdin.get_ref();
+    stdin.written() <= orders as u64
+}
+
+/// Reads the output until the process ends, and lets it end properly. `input` says whether it has read no message, once
+/// nothing more is written.
+async fn mind(
+    mut process: Process,
+    stdout: ChildStdout,
+    input: oneshot::Receiver<bool>,
+    log: &ProcessLogWriter,
+    shared: &Shared,
+) {
     let mut reading = pin!(reader::read(stdout, log, shared));
     let mut read_all = false;
     let status = tokio::select! {
@@ -80,6 +106,13 @@ async fn mind(mut process: Process, stdout: ChildStdout, log: &ProcessLogWriter,
         }
         () = shared.end.cancelled() => None,
     };
+    // Of one that has said something it does not matter.
+    if status.is_some() && shared.liveness.received() == 0 {
+        shared.end.cancel();
+        if matches!(timeout(ALIGNMENT, input).await, Ok(Ok(true))) {
+            shared.set_unread();
+        }
+    }
     shared.close(&BackendError::Exited { status: status.map(|status| status.to_string()) });
     let mut ending = pin!(process.end(shared.context.timeouts.process_stop));
     if read_all {

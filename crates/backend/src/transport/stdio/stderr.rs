@@ -26,7 +26,10 @@ pub(super) async fn log(name: &str, log: &ProcessLogWriter, rate: usize, mut std
     loop {
         lines.buffer_mut().reserve(LINE);
         match stderr.read_buf(lines.buffer_mut()).await {
-            Ok(more @ 1..) => read += more,
+            Ok(more @ 1..) => {
+                log.is_writing();
+                read += more;
+            }
             Ok(0) | Err(_) => break,
         }
         if since.elapsed() >= INTERVAL {

@@ -2,7 +2,9 @@
 
 use std::future::ready;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready as poll_ready};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use fanlight_protocol::Revision;
@@ -11,10 +13,12 @@ use fanlight_telemetry::Propagation;
 use fanlight_telemetry::metrics::{BackendMetrics, Direction};
 use futures_util::TryFutureExt as _;
 use futures_util::future::Either;
+use smallvec::SmallVec;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
+use crate::request::deadline::PausableDeadline;
 use crate::request::server_request::ServerRequestReply;
 use crate::transport::channel::{Begun, MessageWriter, SendFuture};
 use fanlight_canonical::{BackendError, Pending};
@@ -22,12 +26,68 @@ use fanlight_canonical::{BackendError, Pending};
 /// Bytes of several messages in one write.
 const GATHERED: usize = 64 << 10;
 
+/// A writer that counts the bytes it has taken.
+pub(super) struct CountingWriter<W> {
+    inner: W,
+    written: u64,
+}
+
+impl<W> CountingWriter<W> {
+    pub(super) fn new(inner: W) -> Self {
+        Self { inner, written: 0 }
+    }
+
+    pub(super) fn get_ref(&self) -> &W {
+        &self.inner
+    }
+
+    pub(super) fn written(&self) -> u64 {
+        self.written
+    }
+}
+
+impl<W: AsyncWrite + Unpin> AsyncWrite for CountingWriter<W> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = poll_ready!(Pin::new(&mut self.inner).poll_write(cx, bytes))?;
+        self.written += written as u64;
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
 /// The queue of messages for a process. A message goes into it as one line: the framing allows no line break within.
-pub(super) struct LineQueue(pub(super) mpsc::Sender<Bytes>);
+pub(super) struct LineQueue(pub(super) mpsc::Sender<QueuedLine>);
+
+/// A message that waits to be written.
+pub(super) struct QueuedLine {
+    text: Bytes,
+    /// Of the call whose request it is.
+    deadline: Option<Arc<PausableDeadline>>,
+}
+
+impl From<Bytes> for QueuedLine {
+    fn from(text: Bytes) -> Self {
+        Self { text: on_one_line(&text), deadline: None }
+    }
+}
 
 impl MessageWriter for LineQueue {
-    fn begin(&self, text: Bytes, _revision: Option<Revision>, _propagation: Option<&Propagation>) -> Begun<'_> {
-        Either::Left(ready(match self.0.try_send(on_one_line(&text)) {
+    fn begin(
+        &self,
+        text: Bytes,
+        _revision: Option<Revision>,
+        _propagation: Option<&Propagation>,
+        deadline: Option<&Arc<PausableDeadline>>,
+    ) -> Begun<'_> {
+        let line = QueuedLine { deadline: deadline.map(Arc::clone), ..text.into() };
+        Either::Left(ready(match self.0.try_send(line) {
             Ok(()) => Ok(None),
             Err(TrySendError::Closed(_)) => Err(self.ended()),
             Err(TrySendError::Full(line)) => {
@@ -39,11 +99,11 @@ impl MessageWriter for LineQueue {
 
     fn reply(&self, reply: ServerRequestReply, _revision: Option<Revision>) -> Pending<'_, ()> {
         drop(reply.pause);
-        Box::pin(async move { self.0.send(on_one_line(&reply.text)).await.map_err(|_| self.ended()) })
+        Box::pin(async move { self.0.send(reply.text.into()).await.map_err(|_| self.ended()) })
     }
 
     fn send_detached(&self, text: Bytes, _revision: Option<Revision>) -> bool {
-        self.0.try_send(on_one_line(&text)).is_ok()
+        self.0.try_send(text.into()).is_ok()
     }
 
     fn detach(&self, _sending: SendFuture) {}
@@ -58,7 +118,7 @@ impl MessageWriter for LineQueue {
 pub(super) async fn write(
     mut stdin: impl AsyncWrite + Unpin,
     order: Bytes,
-    mut queue: mpsc::Receiver<Bytes>,
+    mut queue: mpsc::Receiver<QueuedLine>,
     end: impl Future<Output = ()>,
     counters: &BackendMetrics,
 ) -> io::Result<()> {
@@ -71,13 +131,14 @@ pub(super) async fn write(
         first = queue.recv() => first,
         () = &mut end => None,
     } {
-        push_line(&mut gathered, &first);
+        let mut calls = SmallVec::<[_; 8]>::new();
+        calls.extend(push_line(&mut gathered, first));
         while gathered.len() < GATHERED
             && let Ok(next) = queue.try_recv()
         {
-            push_line(&mut gathered, &next);
+            calls.extend(push_line(&mut gathered, next));
         }
-        stdin.write_all(&gathered).await?;
+        write_all(&mut stdin, &gathered, &calls).await?;
         stdin.flush().await?;
         counters.io(Direction::Transmit, gathered.len() as u64);
         if gathered.capacity() > 4 * GATHERED {
@@ -88,15 +149,36 @@ pub(super) async fn write(
     Ok(())
 }
 
-fn push_line(out: &mut BytesMut, message: &Bytes) {
-    out.extend_from_slice(message);
+/// Adds a line; returns the deadline of its call.
+fn push_line(out: &mut BytesMut, line: QueuedLine) -> Option<Arc<PausableDeadline>> {
+    out.extend_from_slice(&line.text);
     out.put_u8(b'\n');
+    line.deadline
+}
+
+/// Writes the requests of these calls. They count as sent before the first byte may be read, and not if the process took
+/// none.
+async fn write_all(
+    stdin: &mut (impl AsyncWrite + Unpin),
+    bytes: &[u8],
+    calls: &[Arc<PausableDeadline>],
+) -> io::Result<()> {
+    let before: SmallVec<[bool; 8]> = calls.iter().map(|deadline| deadline.set_sent(true)).collect();
+    let written = match stdin.write(bytes).await {
+        Ok(written @ 1..) => written,
+        refused => {
+            calls.iter().zip(before).for_each(|(deadline, before)| {
+                deadline.set_sent(before);
+            });
+            return refused.and(Err(io::ErrorKind::WriteZero.into()));
+        }
+    };
+    stdin.write_all(bytes.get(written..).unwrap_or_default()).await
 }
 
 #[cfg(test)]
 mod tests {
     use std::future::pending;
-    use std::sync::Arc;
 
     use fanlight_telemetry::Metrics;
     use tokio::io::AsyncReadExt as _;
@@ -112,10 +194,10 @@ mod tests {
         let (ours, mut theirs) = tokio::io::duplex(1 << 20);
         let (sender, queue) = mpsc::channel(8);
         for message in ["a", "bb", "ccc"] {
-            sender.try_send(Bytes::from_static(message.as_bytes())).unwrap();
+            sender.try_send(Bytes::from_static(message.as_bytes()).into()).unwrap();
         }
         let big = Bytes::from(vec![b'x'; 5 * GATHERED]);
-        sender.try_send(big.clone()).unwrap();
+        sender.try_send(big.clone().into()).unwrap();
         drop(sender);
         write(ours, Bytes::new(), queue, pending(), &counters()).await.unwrap();
         let mut all = Vec::new();
@@ -130,8 +212,29 @@ mod tests {
         let (ours, theirs) = tokio::io::duplex(8);
         drop(theirs);
         let (sender, queue) = mpsc::channel(8);
-        sender.try_send(Bytes::from_static(b"a")).unwrap();
+        let calls: Vec<Arc<PausableDeadline>> = (0..3).map(|_| Arc::default()).collect();
+        for deadline in &calls {
+            let deadline = Some(Arc::clone(deadline));
+            sender.try_send(QueuedLine { text: Bytes::from_static(b"a"), deadline }).unwrap();
+        }
         assert!(write(ours, Bytes::new(), queue, pending(), &counters()).await.is_err());
         assert!(sender.is_closed());
+        assert!(calls.iter().all(|deadline| !deadline.is_sent()), "nothing was taken");
+    }
+
+    #[tokio::test]
+    async fn request_counts_as_sent_once_a_byte_of_it_may_have_been_taken() {
+        let (ours, theirs) = tokio::io::duplex(1);
+        let (sender, queue) = mpsc::channel(8);
+        let deadline = Arc::<PausableDeadline>::default();
+        let line = QueuedLine { text: Bytes::from_static(b"abc"), deadline: Some(Arc::clone(&deadline)) };
+        sender.try_send(line).unwrap();
+        let counters = counters();
+        let mut writing = pin!(write(ours, Bytes::new(), queue, pending(), &counters));
+        assert!(!deadline.is_sent());
+        assert!(futures_util::FutureExt::now_or_never(writing.as_mut()).is_none());
+        drop(theirs);
+        assert!(writing.await.is_err());
+        assert!(deadline.is_sent());
     }
 }

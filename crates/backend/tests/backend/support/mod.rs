@@ -29,6 +29,7 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
     BackendSettings {
         name: "tested".into(),
         transport,
+        ca_file: None,
         health: HealthPolicy { interval: None, timeout: Duration::from_secs(5), timeouts: 3 },
         processes: Default::default(),
         era: EraChoice::Auto,
@@ -36,6 +37,8 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
         catalogue: false,
         timeouts: Timeouts {
             connect: PATIENCE,
+            start: PATIENCE,
+            start_total: PATIENCE,
             probe: PATIENCE,
             call: PATIENCE,
             call_total: Duration::from_secs(3600),

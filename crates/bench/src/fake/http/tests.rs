@@ -3,14 +3,16 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::access::Access;
 use crate::era::Era;
 use crate::error::BenchError;
 use crate::fake::payload::Tool;
 use crate::fake::{FakeArgs, listen, run};
 use crate::load::connection::Connection;
 use crate::load::events::Progress;
+use crate::load::head::bare;
 use crate::load::idle;
-use crate::load::request::{Exchange, Id, Message, bare};
+use crate::load::request::{Exchange, Id, Message};
 use crate::load::session::{Client, close_session};
 
 /// A server that ends with the test.
@@ -26,7 +28,7 @@ impl Drop for Server {
 }
 
 async fn server(era: Era) -> Server {
-    let args = FakeArgs { era, servers: 1, tools: 3, delay_ms: 0, bounce_ms: 0 };
+    let args = FakeArgs { tools: 3, ..FakeArgs::plain(era, 1) };
     let (listeners, addresses) = listen(1).await.unwrap();
     let serving = tokio::spawn(async move { run(&args, listeners).await.map_or_else(drop, drop) });
     Server { address: addresses[0], serving }
@@ -54,7 +56,7 @@ async fn legacy_request_needs_a_session() {
     assert_eq!(connection.send(call.with_id(Id::number(1))).await.unwrap().status, 400);
     let mut client = Client::open(server.address, Era::Legacy).await.unwrap();
     let session = client.session.take().unwrap();
-    close_session(&mut client.connection, &session).await.unwrap();
+    close_session(&mut client.connection, &session, &Access::default()).await.unwrap();
 }
 
 #[tokio::test]
@@ -73,11 +75,11 @@ async fn progress_arrives_in_order_before_the_answer() {
 async fn every_open_stream_is_notified() {
     for era in Era::ALL {
         let server = server(era).await;
-        let streams = idle::open(server.address, era, 5).await.unwrap();
+        let streams = idle::open(server.address, &Access::default(), era, 5).await.unwrap();
         let mut control = Connection::open(server.address, None).await.unwrap();
-        let stats = control.exchange(&bare("GET", "/stats", None)).await.unwrap();
+        let stats = control.exchange(&bare("GET", "/stats", None, None)).await.unwrap();
         assert!(String::from_utf8_lossy(&stats).contains(r#""streams":5"#), "{stats:?}");
-        assert_eq!(control.send(&bare("POST", "/emit", None)).await.unwrap().status, 202);
+        assert_eq!(control.send(&bare("POST", "/emit", None, None)).await.unwrap().status, 202);
         assert_eq!(idle::notified(streams, Duration::from_secs(10)).await.0, 5);
     }
 }
@@ -85,8 +87,8 @@ async fn every_open_stream_is_notified() {
 #[tokio::test]
 async fn modern_server_has_no_get_stream() {
     let server = server(Era::Modern).await;
-    let opened = idle::open(server.address, Era::Legacy, 1).await;
+    let opened = idle::open(server.address, &Access::default(), Era::Legacy, 1).await;
     assert!(opened.is_err());
     let mut connection = Connection::open(server.address, None).await.unwrap();
-    assert_eq!(connection.send(&bare("GET", "/mcp", None)).await.unwrap().status, 405);
+    assert_eq!(connection.send(&bare("GET", "/mcp", None, None)).await.unwrap().status, 405);
 }

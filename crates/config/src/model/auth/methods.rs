@@ -13,7 +13,7 @@ options! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct KeyFile: "keys", "in `keys`";
     options {
-        /// The file with the digests of the keys; relative to the folder of this file. A change of it takes effect at once.
+        /// The file with the digests of the keys, relative to the folder of this file. A change takes effect at once.
         "file" => file: String = String::new(), FILE, example "keys.yaml";
     }
     fields {
@@ -27,8 +27,8 @@ options! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Certificates: "certificates", "in `certificates`";
     options {
-        /// What of a certificate is the principal: a URI of its subject alternative names, such as a SPIFFE ID, a DNS name
-        /// of them, or its subject. It must have exactly one.
+        /// Which part of a certificate is the principal: a URI of its subject alternative names, such as a SPIFFE ID, a
+        /// DNS name of them, or its subject. The certificate must have exactly one.
         "principal" => principal: CertificateName = CertificateName::SanUri, CERTIFICATE_NAME;
         /// The groups of these clients.
         "groups" => groups: Vec<String> = Vec::new(), Each(TEXT), example "[services]";
@@ -55,8 +55,8 @@ const CERTIFICATE_NAME: Choice<CertificateName> = Choice(&[
 ]);
 
 options! {
-    /// Headers in which a reverse proxy names the user that it has authenticated. They count only on connections from the
-    /// addresses in `from`, and the proxy must remove those of its clients.
+    /// Headers in which a reverse proxy names the user that it has authenticated. They count only on connections from
+    /// the addresses in `from`, and the proxy must remove these headers from its clients' requests.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Proxy: "proxy", "in `proxy`";
     options {
@@ -72,8 +72,8 @@ options! {
 }
 
 options! {
-    /// Users of this machine: the system says which user has opened a connection to a Unix socket. The principal is
-    /// `uid:1000`.
+    /// Users of this machine: the system tells which user has opened a connection to a Unix socket. The principal is,
+    /// for example, `uid:1000`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Socket: "socket", "in `socket`";
     options {

@@ -12,7 +12,7 @@ use crate::option::kind::{Kind, Maybe, Nested};
 use crate::option::reader::{Reader, suggest};
 use crate::option::several::Sections;
 use crate::option::{Options as _, options};
-use crate::syntax::tree::{Entry, Value};
+use crate::syntax::{Entry, Value};
 use methods::{Certificates, KeyFile, Proxy, Socket};
 use oauth::Issuer;
 use scopes::ScopeRules;
@@ -42,10 +42,9 @@ impl AuthChoice {
 }
 
 options! {
-    /// How clients over HTTP are authenticated. What a request shows first, in the order of a key or token in
-    /// `Authorization`, a TLS certificate, the header of a proxy, the user of a Unix socket, decides; a request that shows
-    /// nothing is refused. A client over standard input and output is the process that has started Fanlight, and is not
-    /// authenticated.
+    /// How clients over HTTP are authenticated. The first that a request has of a key or token in `Authorization`, a
+    /// TLS certificate, the header of a proxy and the user of a Unix socket decides; a request with none of these is
+    /// refused. A client over standard input and output is the process that started Fanlight, and is not authenticated.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Auth: "auth", "in `auth`";
     options {

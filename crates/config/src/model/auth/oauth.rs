@@ -9,28 +9,28 @@ use crate::option::options;
 use crate::option::reader::Reader;
 use crate::option::several::OneOrMany;
 use crate::report::problem::quoted;
-use crate::syntax::tree::{Entry, Value};
+use crate::syntax::{Entry, Value};
 
 options! {
     /// An issuer of OAuth access tokens.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Issuer: "issuer", "in an entry of `oauth`";
     options {
-        /// Its identifier, which must be exactly `iss` of its tokens; https, or http on this machine. Its keys are found by
-        /// RFC 8414 or OpenID Connect Discovery.
+        /// Its identifier, which must equal `iss` of its tokens exactly; https, or http on this machine. Its keys are
+        /// found by RFC 8414 or OpenID Connect Discovery.
         "issuer" => issuer: String = String::new(), ISSUER, example "https://id.example.com";
-        /// Where its keys are (RFC 7517). Default: what its metadata say.
+        /// The URL of its keys (RFC 7517). Default: from its metadata.
         "jwksUri" => jwks_uri: Option<String> = None, Maybe(URI), example "https://id.example.com/keys";
-        /// What `aud` of its tokens may be. Default: the URL of the endpoint that a request came to, made of `publicUrl`
-        /// (RFC 8707).
+        /// The accepted values of `aud` in its tokens. Default: the URL of the endpoint that a request came to, made
+        /// from `publicUrl` (RFC 8707).
         "audience" => audience: Vec<String> = Vec::new(), OneOrMany(TEXT), example "[https://mcp.example.com/mcp]";
-        /// The algorithms that its tokens may be signed with. Default: all of these.
+        /// The accepted signature algorithms of its tokens. Default: all of these.
         "algorithms" => algorithms: Vec<Algorithm> = Vec::new(), Algorithms, example "[RS256, ES256, EdDSA]";
-        /// The claims that say who a client is and what it may do.
+        /// The claims that identify a client and its rights.
         "claims" => claims: Claims = Claims::defaults(), Nested::<Claims>::KIND;
-        /// Claims that its tokens must have, each with the values of which it must be, or have, one.
+        /// Claims that its tokens must have, each with values of which the claim must be, or contain, one.
         "require" => require: Vec<(String, Vec<String>)> = Vec::new(), NameMap(OneOrMany(TEXT)), example "{azp: [agent-runner]}";
-        /// Asks the issuer about each token (RFC 7662) rather than verifying a signature.
+        /// Asks the issuer about each token (RFC 7662) instead of verifying a signature.
         "introspection" => introspection: Option<Introspection> = None, Maybe(Nested::<Introspection>::KIND);
     }
 }
@@ -120,7 +120,7 @@ options! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Introspection: "introspection", "in `introspection` of an issuer";
     options {
-        /// The introspection endpoint. Default: what the issuer's metadata say.
+        /// The introspection endpoint. Default: from the issuer's metadata.
         "endpoint" => endpoint: Option<String> = None, Maybe(URI), example "https://id.example.com/introspect";
         /// Fanlight's client identifier at the issuer.
         "clientId" => client_id: String = String::new(), TEXT, example "fanlight";

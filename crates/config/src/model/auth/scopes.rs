@@ -7,8 +7,8 @@ use crate::option::options;
 use crate::option::several::OneOrMany;
 
 options! {
-    /// The scopes that requests need. At an endpoint, what is given there replaces what `auth.scopes` has. To connect, and
-    /// to ask what the server is, takes none. Lists show what exists, whether a client may use it or not.
+    /// The scopes that requests need. Those of an endpoint replace the corresponding ones of `auth.scopes`. Connecting,
+    /// and asking for the server's description, need none. Lists show everything, whether or not the client may use it.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ScopeRules: "scopes", "in `scopes`";
     options {
@@ -16,9 +16,10 @@ options! {
         "read" => read: Option<Vec<String>> = None, Maybe(OneOrMany(SCOPE)), example "mcp:read";
         /// For calls of tools, and for their tasks. Default: none.
         "call" => call: Option<Vec<String>> = None, Maybe(OneOrMany(SCOPE)), example "mcp:call";
-        /// For calls of the tools of these names, beside `call`; names as clients see them, `*` stands for any characters.
+        /// For calls of tools with these names, in addition to `call`. Names are those that clients see; `*` stands for
+        /// any characters.
         "tools" => tools: Option<Vec<(String, Vec<String>)>> = None, Maybe(NameMap(OneOrMany(SCOPE))), example "{\"files__delete_*\": [files:delete]}";
-        /// Scopes that others include: a client with `mcp:admin` has those listed for it, too.
+        /// Scopes that include others: a client with `mcp:admin` also has those listed for it.
         "implies" => implies: Option<Vec<(String, Vec<String>)>> = None, Maybe(NameMap(OneOrMany(SCOPE))), example "{\"mcp:admin\": [mcp:call, mcp:read]}";
     }
 }

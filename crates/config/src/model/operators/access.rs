@@ -11,23 +11,24 @@ use crate::option::options;
 use crate::option::reader::{Reader, Text};
 
 options! {
-    /// The roles of identities that `auth` or `admin.signIn` shows. Who has neither role is refused.
+    /// The roles of identities of `auth` or `admin.signIn`. Identities without a role are refused.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct AdminRoles: "roles", "in `roles` of `admin`";
     options {
-        /// Who may do everything: call tools, switch and restart servers, reload, end sessions.
+        /// Identities that may do everything: call tools, switch and restart servers, reload, end sessions.
         "operator" => operator: RoleRule = RoleRule::default(), Nested::<RoleRule>::KIND;
-        /// Who may look at everything, and change nothing.
+        /// Identities that may see everything and change nothing.
         "viewer" => viewer: RoleRule = RoleRule::default(), Nested::<RoleRule>::KIND;
     }
 }
 
 options! {
-    /// Who has a role: one of these groups or scopes is enough. A key or certificate without scopes has none here.
+    /// Groups and scopes that give an identity a role; one of them is enough. A key or certificate without scopes has
+    /// no scope here.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct RoleRule: "operator", "in `operator` or `viewer` of `roles`";
     options {
-        /// Groups of which a member has the role.
+        /// Groups whose members have the role.
         "groups" => groups: Vec<String> = Vec::new(), Each(GROUP), example "# [platform]";
         /// OAuth scopes with which an identity has the role.
         "scopes" => scopes: Vec<String> = Vec::new(), Each(SCOPE), example "# [fanlight:admin]";
@@ -53,7 +54,7 @@ options! {
         "nameClaim" => name_claim: Option<String> = None, Maybe(NAME), example "# preferred_username";
         /// The claim with a list of groups, or a text with one, for `admin.roles`. Default: `groups`.
         "groupsClaim" => groups_claim: Option<String> = None, Maybe(NAME), example "# groups";
-        /// The claim with scopes, as a text or a list, for `admin.roles`. Default: none are read.
+        /// The claim with scopes, as a text or a list, for `admin.roles`. Default: scopes are not read.
         "scopesClaim" => scopes_claim: Option<String> = None, Maybe(NAME), example "# scope";
     }
 }

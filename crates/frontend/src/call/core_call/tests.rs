@@ -43,10 +43,7 @@ impl Core for Probe {
         None
     }
 
-    async fn listen(
-        &self,
-        listen: fanlight_canonical::Listen,
-    ) -> Result<fanlight_canonical::Listening, fanlight_protocol::RpcError> {
+    async fn listen(&self, listen: fanlight_canonical::Listen) -> Result<fanlight_canonical::Listening, RpcError> {
         Ok(fanlight_canonical::Listening::new(listen.interest, ()))
     }
 

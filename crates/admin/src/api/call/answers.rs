@@ -1,0 +1,118 @@
+//! `/api/call/answer` and `/api/call/cancel`: what an operator says during a call that it attends.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Extension, State};
+use fanlight_protocol::Json;
+use fanlight_protocol::json::ObjectBuilder;
+use http::{HeaderMap, StatusCode};
+
+use super::running::Owner;
+use crate::access::{Operator, require_json};
+use crate::api::Answer;
+use crate::api::body::read;
+use crate::reply::{Refusal, json};
+use crate::router::Admin;
+
+/// Answers a question of the server.
+pub(crate) async fn give(
+    State(admin): State<Arc<Admin>>,
+    Extension(operator): Extension<Operator>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let body = read_json(&admin, &headers, body).await?;
+    let id = call_of(&body)?;
+    let bad = Refusal::bad_request;
+    let question = body.get("question").and_then(|number| number.as_text().parse::<u64>().ok());
+    let question = question.ok_or_else(|| bad("`question` must be the number of a question"))?;
+    let result = body.get("result").filter(is_elicit_result).ok_or_else(|| {
+        bad("`result` must be an `ElicitResult`: `action` is \"accept\", \"decline\" or \"cancel\", and `content`, with \
+             \"accept\" alone, an object")
+    })?;
+    if !admin.calls.answer(&id, &Owner::of(&operator), question, result) {
+        return Err(Refusal::new(
+            StatusCode::NOT_FOUND,
+            "this question is not open: it is answered, or its call has ended",
+        ));
+    }
+    Ok(done("answer"))
+}
+
+/// Cancels a call.
+pub(crate) async fn cancel(
+    State(admin): State<Arc<Admin>>,
+    Extension(operator): Extension<Operator>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let body = read_json(&admin, &headers, body).await?;
+    if !admin.calls.cancel(&call_of(&body)?, &Owner::of(&operator)) {
+        return Err(Refusal::new(StatusCode::NOT_FOUND, "no such call of yours runs; it may have ended"));
+    }
+    Ok(done("cancel"))
+}
+
+async fn read_json(admin: &Admin, headers: &HeaderMap, body: Body) -> Result<Json, Refusal> {
+    require_json(headers)?;
+    let now = admin.now();
+    let text = read(body, &now.settings).await?;
+    Json::parse(text, now.settings.nesting)
+        .map_err(|error| Refusal::bad_request(format!("the body is no JSON: {error}")))
+}
+
+fn call_of(body: &Json) -> Result<String, Refusal> {
+    let id = body.get("call");
+    let id =
+        id.as_ref().and_then(Json::as_str).ok_or_else(|| Refusal::bad_request("`call` must be the id of a call"))?;
+    Ok(id.into_owned())
+}
+
+/// Whether it is an `ElicitResult` (2025-11-25 and 2026-07-28 client/elicitation, Response Actions).
+fn is_elicit_result(result: &Json) -> bool {
+    let action = result.get("action");
+    let content_fits = match action.as_ref().and_then(Json::as_str).as_deref() {
+        Some("accept") => result.get("content").is_none_or(|content| content.is_object()),
+        Some("decline" | "cancel") => result.get("content").is_none(),
+        _ => false,
+    };
+    let mut members = result.members().map(|member| result.slice(member.key));
+    content_fits && members.all(|key| matches!(key.as_text(), "\"action\"" | "\"content\""))
+}
+
+fn done(what: &str) -> axum::response::Response {
+    let mut answer = ObjectBuilder::new();
+    answer.string("done", what);
+    json(answer.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_elicit_results_alone() {
+        let fits = |text: &'static str| is_elicit_result(&Json::literal(text));
+        for good in [
+            r#"{"action":"accept"}"#,
+            r#"{"content":{"n":1.0,"x":["a"]},"action":"accept"}"#,
+            r#"{"action":"decline"}"#,
+            r#"{"action":"cancel"}"#,
+        ] {
+            assert!(fits(good), "{good}");
+        }
+        for bad in [
+            "[]",
+            "7",
+            "{}",
+            r#"{"action":"ok"}"#,
+            r#"{"action":7}"#,
+            r#"{"action":"accept","content":[]}"#,
+            r#"{"action":"decline","content":{}}"#,
+            r#"{"action":"accept","_meta":{}}"#,
+        ] {
+            assert!(!fits(bad), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! A call that an operator attends: its progress, the questions of the server, and the answer, as server-sent events.
+//!
+//! It runs as a task of its own, which ends with the event stream, the operator's session or credentials, and the settings
+//! that allowed it.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse as _, Response};
+use fanlight_canonical::{Call, Core as _, MessageReceiver, ServerMessage, ServerMessages, ServerRequest};
+use fanlight_protocol::input::{InputRequired, next_params};
+use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::{Json, Method, RpcError, code};
+use futures_util::future::{BoxFuture, join_all};
+use futures_util::stream::{FuturesUnordered, StreamExt as _, unfold};
+use http::header::CACHE_CONTROL;
+use http::{HeaderName, StatusCode};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::OperatorCall;
+use super::capabilities::MissingCapabilities;
+use super::running::{NotBegun, Owner, RunningCall};
+use super::traced::{self, TracedCall};
+use crate::access::Operator;
+use crate::reply::Refusal;
+use crate::router::Admin;
+use crate::values::{count, millis, optional};
+
+/// What the page can do for a server (2025-11-25 and 2026-07-28 client/elicitation, Capabilities).
+const CAPABILITIES: &str = r#"{"elicitation":{"form":{},"url":{}}}"#;
+/// Events that wait to be sent, and messages that wait to be read.
+const QUEUE: usize = 16;
+/// Between two events of progress. No option: a person sees no more.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Begins the call; the response is the stream of its events.
+pub(super) fn answer(admin: &Arc<Admin>, operator: Operator, call: OperatorCall) -> Result<Response, Refusal> {
+    let now = admin.now();
+    let running = admin.calls.begin(Owner::of(&operator), now.settings.max_calls).map_err(|error| match error {
+        NotBegun::TooMany => {
+            let limit = now.settings.max_calls;
+            let message = format!("{limit} calls of yours run already, the limit here (limits.adminCalls)");
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message)
+        }
+        NotBegun::NoRandomNumbers => {
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the system has no random numbers for the id of a call")
+        }
+    })?;
+    let (events, receiver) = mpsc::channel(QUEUE);
+    let traced = TracedCall::begin(&admin.subject, &call);
+    let (admin, disallowed, cancelled) = (Arc::clone(admin), now.ended.clone(), running.cancelled.clone());
+    let shutdown = admin.shutdown.clone();
+    tokio::spawn(async move {
+        let scope = traced.parent();
+        let closed = events.clone();
+        let attended = Attended::new(admin, running, traced, events);
+        tokio::select! {
+            biased;
+            () = closed.closed() => {}
+            () = ended(&operator, &disallowed, &shutdown) => {}
+            () = cancelled.cancelled() => {}
+            () = traced::cancelled(&scope) => {}
+            () = scope.scope(attended.run(call)) => return,
+        }
+        // Not delivered where the stream is closed.
+        let _ = closed.try_send(event("cancelled", &Json::empty_object()));
+    });
+    let keep_alive = KeepAlive::new().interval(now.settings.keep_alive).text("still here");
+    let headers = [(CACHE_CONTROL, "no-store"), (HeaderName::from_static("x-accel-buffering"), "no")];
+    let events = unfold(receiver, |mut receiver| async move {
+        let event = receiver.recv().await?;
+        Some((Ok::<_, Infallible>(event), receiver))
+    });
+    Ok((headers, Sse::new(events).keep_alive(keep_alive)).into_response())
+}
+
+/// Waits until the operator may not attend the call any more.
+async fn ended(operator: &Operator, disallowed: &CancellationToken, shutdown: &CancellationToken) {
+    tokio::select! {
+        () = operator.ended() => {}
+        () = disallowed.cancelled() => {}
+        () = shutdown.cancelled() => {}
+    }
+}
+
+/// A call, and what is needed to show it to its operator.
+struct Attended {
+    admin: Arc<Admin>,
+    running: RunningCall,
+    traced: TracedCall,
+    events: mpsc::Sender<Event>,
+    sender: ServerMessages,
+    messages: MessageReceiver,
+    missing: MissingCapabilities,
+    /// Requests of a legacy server that wait for the operator, until they are settled.
+    open: FuturesUnordered<BoxFuture<'static, u64>>,
+    progress: Progress,
+}
+
+impl Attended {
+    fn new(admin: Arc<Admin>, running: RunningCall, traced: TracedCall, events: mpsc::Sender<Event>) -> Self {
+        let (sender, messages) = ServerMessages::channel(QUEUE);
+        let missing = MissingCapabilities::of(Json::literal(CAPABILITIES));
+        let (open, progress) = (FuturesUnordered::new(), Progress::default());
+        Self { admin, running, traced, events, sender, messages, missing, open, progress }
+    }
+
+    async fn run(mut self, call: OperatorCall) {
+        let mut begun = ObjectBuilder::new();
+        begun.string("call", &self.running.id);
+        optional(&mut begun, "traceId", self.traced.trace_id().as_deref());
+        self.send("call", &begun.finish()).await;
+        let response = self.resolve(call).await;
+        let Self { traced, events, missing, .. } = self;
+        let answer = traced.finish(&response, missing.required());
+        // An error means that the stream is closed.
+        let _ = events.send(event("answer", &answer)).await;
+    }
+
+    /// The response, in as many rounds of input as it takes (2026-07-28 basic/patterns/mrtr, Client Requirements).
+    async fn resolve(&mut self, call: OperatorCall) -> fanlight_protocol::Response {
+        let settings = &self.admin.now().settings;
+        let (most_rounds, patience) = (settings.max_input_rounds, settings.answer_timeout);
+        let context = self.traced.context(&self.admin.subject, call.endpoint, Json::literal(CAPABILITIES), true);
+        let mut params = call.params.clone();
+        for round in 0.. {
+            let messages = self.sender.clone();
+            let request =
+                Call { method: call.method.clone(), params: Some(params), context: Arc::clone(&context), messages };
+            let response = self.until_answered(request).await;
+            let Some(required) = InputRequired::of(&response) else { return response };
+            if round == most_rounds {
+                return refused(format!("the server asked for input more than {most_rounds} times, the limit here"));
+            }
+            match self.ask_all(&required, patience).await {
+                Ok(answers) => params = next_params(Some(&call.params), &answers, required.state.as_ref()),
+                Err(Unanswered::Incapable) => return response,
+                Err(Unanswered::Because(reason)) => return refused(reason),
+            }
+        }
+        refused("the server asked for input too often".to_owned())
+    }
+
+    /// The response to one request. Messages of the server are shown meanwhile.
+    async fn until_answered(&mut self, call: Call) -> fanlight_protocol::Response {
+        let admin = Arc::clone(&self.admin);
+        let mut answering = std::pin::pin!(admin.subject.gateway.handle(call));
+        let response = loop {
+            tokio::select! {
+                biased;
+                Some(message) = self.messages.recv() => self.take(message).await,
+                Some(question) = self.open.next() => self.settled(question).await,
+                progress = self.progress.next() => self.send("progress", &progress).await,
+                response = &mut answering => break response,
+            }
+        };
+        while let Some(message) = self.messages.try_recv() {
+            if let ServerMessage::Refused(missing) = message {
+                self.missing.note(missing);
+            }
+        }
+        // The server waits for none of them any more.
+        self.open.clear();
+        response
+    }
+
+    async fn take(&mut self, message: ServerMessage) {
+        match message {
+            ServerMessage::Notification(notification) | ServerMessage::TaskProgress(notification) => {
+                self.traced.parent().notified(&notification);
+                if notification.method == Method::from_name("notifications/progress") {
+                    self.progress.latest = notification.params();
+                }
+            }
+            ServerMessage::Refused(missing) => self.missing.note(missing),
+            ServerMessage::Request(request) => self.ask(request).await,
+            ServerMessage::Pause { .. } | ServerMessage::StreamBegun => {}
+        }
+    }
+
+    /// Asks the operator for a legacy server. Dropping the request answers the server that the operator cannot be asked.
+    async fn ask(&mut self, request: ServerRequest) {
+        if self.missing.lacks(&request.method, request.params.as_ref()) || request.method != Method::Elicit {
+            return;
+        }
+        let Some(question) = self.running.open_question() else { return };
+        self.show(question.number, request.params.as_ref(), request.deadline).await;
+        let ServerRequest { answer: mut to_server, deadline, .. } = request;
+        self.open.push(Box::pin(async move {
+            tokio::select! {
+                biased;
+                () = to_server.closed() => {}
+                given = timeout_at(deadline, question.answer) => if let Ok(Ok(result)) = given {
+                    // An error means that the server waits no more.
+                    let _ = to_server.send(fanlight_protocol::Response::from_result(&result));
+                },
+            }
+            question.number
+        }));
+    }
+
+    /// Asks the operator for everything that a modern server needs, at once.
+    async fn ask_all(&mut self, required: &InputRequired, patience: Duration) -> Result<Vec<(Json, Json)>, Unanswered> {
+        if required.is_empty() {
+            return Err(Unanswered::because("the server asks for input, but has neither input requests nor a state"));
+        }
+        let requests = required.requests();
+        let requests = requests.map_err(|_| Unanswered::because("an input request of the server is no request"))?;
+        let mut is_incapable = false;
+        for request in &requests {
+            is_incapable |= self.missing.lacks(&request.method, request.params.as_ref());
+        }
+        if is_incapable {
+            return Err(Unanswered::Incapable);
+        }
+        let deadline = Instant::now() + patience;
+        let (mut keys, mut answers) = (Vec::new(), Vec::new());
+        for request in requests {
+            if request.method != Method::Elicit {
+                return Err(Unanswered::because("the server requests what the page does not know"));
+            }
+            let question = self.running.open_question();
+            let question = question.ok_or_else(|| Unanswered::because("the server asks too many questions at once"))?;
+            self.show(question.number, request.params.as_ref(), deadline).await;
+            keys.push((question.number, request.key));
+            answers.push(question.answer);
+        }
+        let given = timeout_at(deadline, join_all(answers)).await;
+        let given =
+            given.map_err(|_| Unanswered::Because(format!("nobody answered the server within {patience:?}")))?;
+        for (number, _) in &keys {
+            self.settled(*number).await;
+        }
+        Ok(keys.into_iter().zip(given).filter_map(|((_, key), given)| Some((key, given.ok()?))).collect())
+    }
+
+    async fn show(&mut self, question: u64, params: Option<&Json>, deadline: Instant) {
+        let mut shown = ObjectBuilder::new();
+        shown.integer("question", count(question));
+        shown.member("params", &params.cloned().unwrap_or_else(Json::empty_object));
+        shown.member("leftMs", &millis(deadline.saturating_duration_since(Instant::now())));
+        self.send("question", &shown.finish()).await;
+    }
+
+    async fn settled(&mut self, question: u64) {
+        let mut settled = ObjectBuilder::new();
+        settled.integer("question", count(question));
+        self.send("settled", &settled.finish()).await;
+    }
+
+    async fn send(&mut self, name: &str, value: &Json) {
+        // An error means that the stream is closed, and the call is about to be cancelled.
+        let _ = self.events.send(event(name, value)).await;
+    }
+}
+
+/// Why a server gets no input.
+enum Unanswered {
+    /// It requests what the page cannot do.
+    Incapable,
+    /// Another reason, for the operator.
+    Because(String),
+}
+
+impl Unanswered {
+    fn because(reason: &str) -> Self {
+        Self::Because(reason.to_owned())
+    }
+}
+
+/// The latest progress that was not shown yet.
+#[derive(Default)]
+struct Progress {
+    latest: Option<Json>,
+    /// When the next may be shown.
+    due: Option<Instant>,
+}
+
+impl Progress {
+    /// Waits for progress that may be shown.
+    async fn next(&mut self) -> Json {
+        let Some(latest) = &self.latest else { return std::future::pending().await };
+        if let Some(due) = self.due {
+            tokio::time::sleep_until(due).await;
+        }
+        let latest = latest.clone();
+        self.latest = None;
+        self.due = Some(Instant::now() + PROGRESS_INTERVAL);
+        latest
+    }
+}
+
+fn refused(reason: String) -> fanlight_protocol::Response {
+    fanlight_protocol::Response::from_error(&RpcError::new(code::INTERNAL, reason))
+}
+
+fn event(name: &str, value: &Json) -> Event {
+    Event::default().event(name).data(value.on_one_line().as_text())
+}

@@ -1,0 +1,67 @@
+//! Requests of servers during a call that no operator attends (elicitation, sampling, roots). They are refused, since the
+//! caller has no way to answer; the answer to the call lists the capabilities that were missing.
+
+use fanlight_canonical::{MessageReceiver, ServerMessage, ServerMessages};
+use fanlight_protocol::input::InputRequired;
+use fanlight_protocol::{Json, Response};
+use fanlight_telemetry::Parent;
+
+use super::capabilities::MissingCapabilities;
+
+/// Capacity of the queue of messages, which is drained at once.
+const CAPACITY: usize = 16;
+
+/// Receives the messages of a server during a call, and refuses its requests.
+pub(super) struct Refusals {
+    messages: MessageReceiver,
+    trace: Parent,
+    missing: MissingCapabilities,
+}
+
+impl Refusals {
+    /// The sender for the messages of the server during the call of `trace`, and their receiver.
+    pub(super) fn during(trace: Parent) -> (ServerMessages, Self) {
+        let (sender, messages) = ServerMessages::channel(CAPACITY);
+        (sender, Self { messages, trace, missing: MissingCapabilities::of(Json::empty_object()) })
+    }
+
+    /// Waits for the answer, and refuses requests meanwhile.
+    pub(super) async fn until(&mut self, answer: impl Future<Output = Response>) -> Response {
+        let mut answer = std::pin::pin!(answer);
+        let response = loop {
+            tokio::select! {
+                biased;
+                Some(message) = self.messages.recv() => self.take(message),
+                response = &mut answer => break response,
+            }
+        };
+        while let Some(message) = self.messages.try_recv() {
+            self.take(message);
+        }
+        // A modern server sends its requests in the result (2026-07-28 basic/patterns/mrtr); the call ends there.
+        let requests = InputRequired::of(&response).and_then(|required| required.requests().ok());
+        for request in requests.unwrap_or_default() {
+            self.missing.lacks(&request.method, request.params.as_ref());
+        }
+        response
+    }
+
+    /// The `ClientCapabilities` that a client must declare for the refused requests; `None` if there were none.
+    pub(super) fn required(&self) -> Option<Json> {
+        self.missing.required()
+    }
+
+    fn take(&mut self, message: ServerMessage) {
+        match message {
+            ServerMessage::Notification(notification) | ServerMessage::TaskProgress(notification) => {
+                self.trace.notified(&notification);
+            }
+            ServerMessage::Refused(missing) => self.missing.note(missing),
+            // Dropping it answers the server that the client lacks the capability.
+            ServerMessage::Request(request) => {
+                self.missing.lacks(&request.method, request.params.as_ref());
+            }
+            ServerMessage::Pause { .. } | ServerMessage::StreamBegun => {}
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The calls that operators attend, and the questions of servers that wait for them.
+//!
+//! A call is known by a random id, which only its operator is sent, and belongs to that operator besides.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use fanlight_protocol::Json;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use crate::access::{Digest, Operator};
+
+/// Bytes of an id.
+const ID: usize = 16;
+
+/// Most open questions of one call. No option: a person answers one after the other.
+const MOST_QUESTIONS: usize = 16;
+
+/// The calls that operators attend.
+#[derive(Clone, Default)]
+pub(crate) struct RunningCalls(Arc<Mutex<HashMap<String, Entry>>>);
+
+struct Entry {
+    owner: Owner,
+    cancelled: CancellationToken,
+    questions: HashMap<u64, oneshot::Sender<Json>>,
+}
+
+/// Whose call it is: that of a session of the page, else of all who show the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    Session(Digest),
+    Shown { source: &'static str, name: Arc<str> },
+}
+
+impl Owner {
+    pub(super) fn of(operator: &Operator) -> Self {
+        match &operator.session {
+            Some(session) => Self::Session(session.key),
+            None => Self::Shown { source: operator.source, name: Arc::clone(&operator.name) },
+        }
+    }
+}
+
+/// Why a call cannot be attended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotBegun {
+    /// Too many calls of its operator run.
+    TooMany,
+    /// The system has no random numbers for an id.
+    NoRandomNumbers,
+}
+
+impl RunningCalls {
+    /// Begins a call, of at most `most` of this owner at once.
+    pub(super) fn begin(&self, owner: Owner, most: usize) -> Result<RunningCall, NotBegun> {
+        let mut bytes = [0; ID];
+        getrandom::fill(&mut bytes).map_err(|_| NotBegun::NoRandomNumbers)?;
+        let id = URL_SAFE_NO_PAD.encode(bytes);
+        let cancelled = CancellationToken::new();
+        let mut table = self.table();
+        if table.values().filter(|entry| entry.owner == owner).count() >= most {
+            return Err(NotBegun::TooMany);
+        }
+        table.insert(id.clone(), Entry { owner, cancelled: cancelled.clone(), questions: HashMap::new() });
+        Ok(RunningCall { calls: self.clone(), id, cancelled, asked: 0 })
+    }
+
+    /// Answers a question; false if no such call of this owner has such a question open.
+    pub(super) fn answer(&self, id: &str, owner: &Owner, question: u64, answer: Json) -> bool {
+        let mut table = self.table();
+        let entry = table.get_mut(id).filter(|entry| entry.owner == *owner);
+        let waiting = entry.and_then(|entry| entry.questions.remove(&question));
+        waiting.is_some_and(|waiting| waiting.send(answer).is_ok())
+    }
+
+    /// Cancels a call; false if this owner has no such call.
+    pub(super) fn cancel(&self, id: &str, owner: &Owner) -> bool {
+        let table = self.table();
+        let entry = table.get(id).filter(|entry| entry.owner == *owner);
+        entry.inspect(|entry| entry.cancelled.cancel()).is_some()
+    }
+
+    fn table(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call that runs. It is forgotten when this is dropped.
+pub(super) struct RunningCall {
+    calls: RunningCalls,
+    pub(super) id: String,
+    /// Cancelled when the operator cancels the call.
+    pub(super) cancelled: CancellationToken,
+    asked: u64,
+}
+
+/// A question that waits for its answer, and its number among those of the call.
+pub(super) struct OpenQuestion {
+    pub(super) number: u64,
+    pub(super) answer: oneshot::Receiver<Json>,
+}
+
+impl RunningCall {
+    /// Opens a question; `None` if too many are open.
+    pub(super) fn open_question(&mut self) -> Option<OpenQuestion> {
+        let mut table = self.calls.table();
+        let questions = &mut table.get_mut(&self.id)?.questions;
+        questions.retain(|_, waiting| !waiting.is_closed());
+        if questions.len() >= MOST_QUESTIONS {
+            return None;
+        }
+        self.asked += 1;
+        let (sender, answer) = oneshot::channel();
+        questions.insert(self.asked, sender);
+        Some(OpenQuestion { number: self.asked, answer })
+    }
+}
+
+impl Drop for RunningCall {
+    fn drop(&mut self) {
+        self.calls.table().remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(name: &str) -> Owner {
+        Owner::Shown { source: "key", name: name.into() }
+    }
+
+    #[tokio::test]
+    async fn question_is_answered_once_and_by_the_owner_of_its_call() {
+        let calls = RunningCalls::default();
+        let mut call = calls.begin(owner("ann"), 2).ok().unwrap();
+        let OpenQuestion { number, answer } = call.open_question().unwrap();
+        let given = || Json::literal("{}");
+        assert!(!calls.answer(&call.id, &owner("bob"), number, given()), "another operator");
+        assert!(!calls.answer("other", &owner("ann"), number, given()), "another call");
+        assert!(!calls.answer(&call.id, &owner("ann"), number + 1, given()), "another question");
+        assert!(!calls.cancel(&call.id, &owner("bob")) && !call.cancelled.is_cancelled());
+        assert!(calls.answer(&call.id, &owner("ann"), number, given()));
+        assert!(!calls.answer(&call.id, &owner("ann"), number, given()), "again");
+        assert_eq!(answer.await.unwrap(), given());
+        let session = Owner::Session(Digest::of(b"one"));
+        assert!(session != Owner::Session(Digest::of(b"two")) && session != owner("ann"));
+    }
+
+    #[tokio::test]
+    async fn calls_of_one_operator_are_limited_and_end_when_dropped() {
+        let calls = RunningCalls::default();
+        let first = calls.begin(owner("ann"), 1).ok().unwrap();
+        assert_eq!(calls.begin(owner("ann"), 1).err(), Some(NotBegun::TooMany));
+        let other = calls.begin(owner("bob"), 1).ok().unwrap();
+        assert!(first.id != other.id && first.id.len() > 20);
+        assert!(calls.cancel(&first.id, &owner("ann")) && first.cancelled.is_cancelled());
+        drop(first);
+        assert!(calls.begin(owner("ann"), 1).is_ok());
+        assert_eq!(calls.table().len(), 1, "only the last is left, whose guard is dropped");
+    }
+
+    #[tokio::test]
+    async fn open_questions_of_one_call_are_limited() {
+        let calls = RunningCalls::default();
+        let mut call = calls.begin(owner("ann"), 1).ok().unwrap();
+        let mut open: Vec<_> = (0..MOST_QUESTIONS).map(|_| call.open_question().unwrap()).collect();
+        assert!(call.open_question().is_none());
+        open.pop();
+        assert!(call.open_question().is_some(), "one that nothing waits for any more makes way");
+    }
+}

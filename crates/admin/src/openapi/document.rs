@@ -1,0 +1,78 @@
+//! The whole description, and the tests that it is current and complete.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use utoipa::OpenApi as _;
+
+use super::operations::Operations;
+use crate::access::{Needs, Role};
+use crate::api::ROUTES;
+
+/// The path for whatever is not served.
+const NOTHING: &str = "/api/{*rest}";
+
+/// Schemas of answers that have more members than they name: options, and reports of what has changed.
+const OPEN: [&str; 2] = ["InForce", "Reloaded"];
+
+/// The description, with what all operations have in common.
+fn document() -> Value {
+    let mut document = serde_json::to_value(Operations::openapi()).unwrap();
+    document["components"]["securitySchemes"] = json!({
+        "token": {"type": "http", "scheme": "bearer", "description": "`admin.token`, `admin.viewerToken`, or a key or access token \
+            to which `admin.roles` gives a role."},
+        "session": {"type": "apiKey", "in": "cookie", "name": "fanlight-session", "description": "The session of the page."},
+    });
+    for name in OPEN {
+        document["components"]["schemas"][name]["additionalProperties"] = json!(true);
+    }
+    for (path, item) in document["paths"].as_object_mut().unwrap() {
+        let route = ROUTES.iter().find(|route| route.path == path).unwrap_or_else(|| panic!("no route {path}"));
+        for operation in item.as_object_mut().unwrap().values_mut() {
+            add_common(operation, route.needs);
+        }
+    }
+    document
+}
+
+/// Adds who may, and how others are refused.
+fn add_common(operation: &mut Value, needs: Needs) {
+    let refusal = |text: &str| json!({"description": text, "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}});
+    let responses = operation["responses"].as_object_mut().unwrap();
+    responses.insert("403".to_owned(), refusal("The role is missing, or a page of another origin asks."));
+    let role = match needs {
+        Needs::Role(Role::Operator) => "operator",
+        Needs::Role(Role::Viewer) => "viewer",
+        Needs::OwnPage | Needs::Nothing => return,
+    };
+    responses.insert("401".to_owned(), refusal("The request shows nobody, or nobody who is known."));
+    responses.insert(
+        "429".to_owned(),
+        refusal("Too many wrong credentials came from this peer; `Retry-After` has the seconds."),
+    );
+    // Without `admin.token` and `admin.roles`, everybody on this machine is an operator.
+    operation["security"] = json!([{"token": []}, {"session": []}, {}]);
+    let description = operation["description"].as_str().unwrap_or_default();
+    operation["description"] = json!(format!("{description}\n\nNeeds the role `{role}`.").trim_start());
+}
+
+#[test]
+fn openapi_description_is_current() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
+    let current = format!("{:#}\n", document());
+    if std::env::var_os("UPDATE_GENERATED").is_some() {
+        fs::write(&path, current).unwrap();
+    } else {
+        assert_eq!(fs::read_to_string(&path).unwrap(), current, "set UPDATE_GENERATED=1 to write it");
+    }
+}
+
+#[test]
+fn openapi_describes_every_route() {
+    let document = document();
+    let described: Vec<&str> = document["paths"].as_object().unwrap().keys().map(String::as_str).collect();
+    let mut routes: Vec<&str> = ROUTES.iter().map(|route| route.path).filter(|path| *path != NOTHING).collect();
+    routes.sort_unstable();
+    assert_eq!(described, routes);
+}

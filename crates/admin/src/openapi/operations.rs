@@ -1,0 +1,284 @@
+//! The operations of the API: one function for each, which only its attribute describes.
+
+#![expect(dead_code, reason = "the attributes of the functions are read")]
+
+use utoipa::OpenApi;
+
+use super::schemas::{call, catalogue, clients, configuration, session, state, traces};
+
+/// The operations, with the schemas that they use.
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Fanlight's API for operators",
+        version = "1",
+        description = "What the page of the admin listener uses. Members may be added. Members that end in `Ms` are \
+                       milliseconds; points in time count from the Unix epoch. Unknown values are null.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0")
+    ),
+    servers((url = "http://127.0.0.1:8081", description = "The default address of the admin listener")),
+    paths(
+        overview, traces_list, trace, client_calls, cancel_client_call, tool_statistics, catalogue_lists, endpoints, sessions, config, connect, backends, backend, backend_log, server_log, all_logs, events,
+        call_one, answer_call, cancel_call, end_session, reload, server, session_of, sign_in, sign_out, begin_sign_in, finish_sign_in, openapi
+    ),
+    components(schemas(state::Error))
+)]
+pub(super) struct Operations;
+
+/// The state and figures of every server, and of the process.
+#[utoipa::path(get, path = "/api/overview", responses((status = 200, description = "The overview", body = state::Overview)))]
+fn overview() {}
+
+/// The traces of the ring that match.
+#[utoipa::path(get, path = "/api/traces",
+    params(
+        ("backend" = Option<String>, Query, description = "Traces with a message to or from this server"),
+        ("tool" = Option<String>, Query, description = "Traces with a call of this tool, by the name of the client or of the server"),
+        ("method" = Option<String>, Query, description = "Traces with a message of this method; `connect` for connections to servers"),
+        ("client" = Option<String>, Query, description = "Traces of clients with this text in their name or version"),
+        ("principal" = Option<String>, Query, description = "Traces of clients whose identity has this name"),
+        ("outcome" = Option<traces::Outcome>, Query, description = "Traces that ended like this"),
+        ("error" = Option<bool>, Query, description = "Traces with a failed span, or without"),
+        ("text" = Option<String>, Query, description = "Traces with this text in their id, or in the name or an attribute of a span"),
+        ("since" = Option<f64>, Query, description = "Traces that began at this time or later, in milliseconds"),
+        ("until" = Option<f64>, Query, description = "Traces that began before this time, in milliseconds"),
+        ("minMs" = Option<f64>, Query, description = "Traces that lasted so many milliseconds or more"),
+        ("sort" = Option<String>, Query, description = "`newest` first, if absent, or `slowest`"),
+        ("before" = Option<u64>, Query, description = "Traces that began before the one of this `number`; with `newest` alone"),
+        ("limit" = Option<u64>, Query, description = "At most so many: 100 if absent, 500 at most"),
+    ),
+    responses(
+        (status = 200, description = "The traces", body = traces::Traces),
+        (status = 400, description = "A parameter cannot be read", body = state::Error),
+    ))]
+fn traces_list() {}
+
+/// One trace as OTLP-JSON, as `POST /v1/traces` of a collector accepts it.
+#[utoipa::path(get, path = "/api/traces/{id}",
+    params(("id" = String, Path, description = "The id of the trace: 32 hexadecimal digits")),
+    responses(
+        (status = 200, description = "The trace", body = traces::Otlp),
+        (status = 404, description = "There is none, or it has been evicted", body = state::Error),
+    ))]
+fn trace() {}
+
+/// The requests of clients that run, those that began first in front.
+#[utoipa::path(get, path = "/api/calls",
+    params(("limit" = Option<u64>, Query, description = "At most so many: 100 if absent, 1000 at most")),
+    responses(
+        (status = 200, description = "The requests", body = clients::ClientCalls),
+        (status = 400, description = "A parameter cannot be read", body = state::Error),
+    ))]
+fn client_calls() {}
+
+/// Cancels a running request of a client, which gets the error -31006. The server may have carried it out.
+#[utoipa::path(post, path = "/api/calls/{id}/cancel",
+    params(("id" = String, Path, description = "The `spanId` of the request")),
+    responses(
+        (status = 200, description = "It is cancelled", body = clients::ClientCallCancelled),
+        (status = 404, description = "No such request runs", body = state::Error),
+    ))]
+fn cancel_client_call() {}
+
+/// How often each tool was called in the last hour, the most called first.
+#[utoipa::path(get, path = "/api/tools/statistics",
+    params(("limit" = Option<u64>, Query, description = "At most so many tools: 100 if absent, 1000 at most")),
+    responses(
+        (status = 200, description = "The figures", body = traces::ToolStatistics),
+        (status = 400, description = "A parameter cannot be read", body = state::Error),
+    ))]
+fn tool_statistics() {}
+
+/// The merged lists, with the server of each entry.
+#[utoipa::path(get, path = "/api/catalogue",
+    params(
+        ("kind" = Option<String>, Query, description = "`tools`, `resources`, `resourceTemplates`, `prompts` or `skills`; all if absent"),
+        ("endpoint" = Option<String>, Query, description = "The path of an endpoint, whose clients see these lists"),
+    ),
+    responses(
+        (status = 200, description = "The lists", body = catalogue::Catalogue),
+        (status = 400, description = "A parameter cannot be read", body = state::Error),
+    ))]
+fn catalogue_lists() {}
+
+/// The endpoints in the order of the configuration.
+#[utoipa::path(get, path = "/api/endpoints", responses((status = 200, description = "The endpoints", body = catalogue::Endpoints)))]
+fn endpoints() {}
+
+/// Sessions of clients up to 2025-11-25, and suspended calls of clients of 2026-07-28.
+#[utoipa::path(get, path = "/api/sessions",
+    params(("limit" = Option<u64>, Query, description = "At most so many of each: 200 if absent")),
+    responses(
+        (status = 200, description = "The sessions and calls", body = clients::Sessions),
+        (status = 400, description = "A parameter cannot be read", body = state::Error),
+    ))]
+fn sessions() {}
+
+/// The configuration in force, with defaults and without secrets, and what is known of its changes.
+#[utoipa::path(get, path = "/api/config", responses((status = 200, description = "The configuration", body = configuration::InForce)))]
+fn config() {}
+
+/// The entry for this gateway in the configuration of each client.
+#[utoipa::path(get, path = "/api/connect",
+    responses((status = 200, description = "The entries", body = Vec<configuration::ClientEntry>)))]
+fn connect() {}
+
+/// The state of every server.
+#[utoipa::path(get, path = "/api/backends", responses((status = 200, description = "The servers", body = state::Backends)))]
+fn backends() {}
+
+/// How a server describes itself, and how its state has changed.
+#[utoipa::path(get, path = "/api/backends/{name}",
+    params(("name" = String, Path, description = "The server, by its name in the configuration")),
+    responses(
+        (status = 200, description = "The server", body = state::BackendDetails),
+        (status = 404, description = "No server has this name", body = state::Error),
+    ))]
+fn backend() {}
+
+/// What the processes of a server have written to standard error, and to standard output besides messages.
+#[utoipa::path(get, path = "/api/backends/{name}/log",
+    params(
+        ("name" = String, Path, description = "The server, by its name in the configuration"),
+        ("follow" = Option<String>, Query, description = "If present, events `line` have these lines and those to come"),
+    ),
+    responses(
+        (status = 200, description = "The last lines", content(
+            (state::ServerLog = "application/json"), (String = "text/event-stream"),
+        )),
+        (status = 404, description = "No server has this name", body = state::Error),
+        (status = 503, description = "`limits.adminFollowers` streams are open", body = state::Error),
+    ))]
+fn backend_log() {}
+
+/// The same as `/api/backends/{name}/log`.
+#[utoipa::path(get, path = "/api/servers/{name}/log",
+    params(
+        ("name" = String, Path, description = "The server, by its name in the configuration"),
+        ("follow" = Option<String>, Query, description = "If present, events `line` have these lines and those to come"),
+    ),
+    responses(
+        (status = 200, description = "The last lines", content(
+            (state::ServerLog = "application/json"), (String = "text/event-stream"),
+        )),
+        (status = 404, description = "No server has this name", body = state::Error),
+        (status = 503, description = "`limits.adminFollowers` streams are open", body = state::Error),
+    ))]
+fn server_log() {}
+
+/// What the processes of all servers have written, oldest first.
+#[utoipa::path(get, path = "/api/log",
+    params(("follow" = Option<String>, Query, description = "If present, events `line` have these lines and those to come")),
+    responses(
+        (status = 200, description = "The last lines", content(
+            (state::AllLogs = "application/json"), (String = "text/event-stream"),
+        )),
+        (status = 503, description = "`limits.adminFollowers` streams are open", body = state::Error),
+    ))]
+fn all_logs() {}
+
+/// The overview and new traces, as server-sent events: `overview`, `traces` and `missed`.
+#[utoipa::path(get, path = "/api/events",
+    responses(
+        (status = 200, description = "The stream", content_type = "text/event-stream", body = String),
+        (status = 503, description = "`limits.adminFollowers` streams are open", body = state::Error),
+    ))]
+fn events() {}
+
+/// Sends one request through the gateway, as a client does, and returns what the server answers.
+///
+/// With `Accept: text/event-stream` the operator attends the call: events have its progress and the questions of the server, and
+/// `answer`, the last, what is returned otherwise.
+#[utoipa::path(post, path = "/api/call", request_body = call::Call,
+    responses(
+        (status = 200, description = "The call was made", content(
+            (call::Called = "application/json"), (String = "text/event-stream"),
+        )),
+        (status = 400, description = "The body cannot be used", body = state::Error),
+        (status = 503, description = "The operator attends `limits.adminCalls` calls", body = state::Error),
+    ))]
+fn call_one() {}
+
+/// Answers a question of a call that the operator attends.
+#[utoipa::path(post, path = "/api/call/answer", request_body = call::CallAnswer,
+    responses(
+        (status = 200, description = "The server gets the answer", body = call::CallChanged),
+        (status = 400, description = "The body cannot be used", body = state::Error),
+        (status = 404, description = "The question is not open, or the call is of someone else", body = state::Error),
+    ))]
+fn answer_call() {}
+
+/// Cancels a call that the operator attends. The server may have carried it out.
+#[utoipa::path(post, path = "/api/call/cancel", request_body = call::CallCancelled,
+    responses(
+        (status = 200, description = "It is cancelled", body = call::CallChanged),
+        (status = 400, description = "The body cannot be used", body = state::Error),
+        (status = 404, description = "No such call of this operator runs", body = state::Error),
+    ))]
+fn cancel_call() {}
+
+/// Ends a session over HTTP, and cancels its requests.
+#[utoipa::path(post, path = "/api/sessions/{digest}/end",
+    params(("digest" = String, Path, description = "The digest of the session's id")),
+    responses(
+        (status = 200, description = "It has ended", body = state::SessionEnded),
+        (status = 404, description = "There is none", body = state::Error),
+    ))]
+fn end_session() {}
+
+/// Reads the configuration again and puts it in force.
+#[utoipa::path(post, path = "/api/reload",
+    responses(
+        (status = 200, description = "It is in force, or has not changed", body = configuration::Reloaded),
+        (status = 422, description = "It cannot be used; nothing has changed", body = configuration::Reloaded),
+    ))]
+fn reload() {}
+
+/// Switches a server on or off until Fanlight restarts, or replaces it by a new start of itself.
+#[utoipa::path(post, path = "/api/servers/{name}/{action}",
+    params(
+        ("name" = String, Path, description = "The server, by its name in the configuration"),
+        ("action" = String, Path, description = "`enable`, `disable` or `restart`"),
+    ),
+    responses(
+        (status = 200, description = "Done", body = state::ServerChanged),
+        (status = 404, description = "It is not configured, or, to be restarted, not enabled", body = state::Error),
+    ))]
+fn server() {}
+
+/// Who makes the request, and how to sign in.
+#[utoipa::path(get, path = "/api/session", responses((status = 200, description = "Who it is", body = session::Session)))]
+fn session_of() {}
+
+/// Signs in with a token, and sets the cookie of the session.
+#[utoipa::path(post, path = "/api/session", request_body = session::Token,
+    responses(
+        (status = 200, description = "Signed in", body = session::Session),
+        (status = 401, description = "The token is wrong", body = state::Error),
+    ))]
+fn sign_in() {}
+
+/// Signs out.
+#[utoipa::path(post, path = "/api/session/end", responses((status = 200, description = "Signed out", body = session::Session)))]
+fn sign_out() {}
+
+/// Begins a sign-in at the issuer of `admin.signIn`.
+#[utoipa::path(post, path = "/api/session/issuer", request_body = serde_json::Value,
+    responses(
+        (status = 200, description = "Where the browser goes", body = session::Location),
+        (status = 404, description = "No issuer is configured", body = state::Error),
+    ))]
+fn begin_sign_in() {}
+
+/// Ends a sign-in with the answer of the issuer.
+#[utoipa::path(post, path = "/api/session/issuer/answer", request_body = session::IssuerAnswer,
+    responses(
+        (status = 200, description = "Signed in", body = session::Session),
+        (status = 401, description = "This browser has not begun it, or the issuer's answer is not accepted", body = state::Error),
+        (status = 404, description = "No issuer is configured", body = state::Error),
+    ))]
+fn finish_sign_in() {}
+
+/// This description.
+#[utoipa::path(get, path = "/api/openapi.json", responses((status = 200, description = "The description", body = serde_json::Value)))]
+fn openapi() {}

@@ -1,0 +1,29 @@
+// A question before something is done that cannot be undone.
+
+import { h } from "../dom.js";
+
+let last = 0;
+
+/** Whether a tool says that it destroys: a hint of its server, no promise. */
+export function isDestructive({ annotations } = {}) {
+  return annotations?.destructiveHint === true && annotations?.readOnlyHint !== true;
+}
+
+/** Asks; true if the answer is yes. */
+export function confirmed(title, text, yes) {
+  return new Promise((resolve) => {
+    last += 1;
+    const dialog = h("dialog", { class: "card", "aria-labelledby": `confirm-${last}` },
+      h("h2", { id: `confirm-${last}` }, title),
+      h("p", null, text),
+      h("form", { method: "dialog", class: "row" },
+        h("button", { value: "no", autofocus: true }, "Do not"),
+        h("button", { value: "yes", class: "danger" }, yes)));
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      resolve(dialog.returnValue === "yes");
+    });
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}

@@ -1,0 +1,46 @@
+// All servers, and one page for each.
+
+import { get } from "../api.js";
+import { badge, empty, fill, h, table } from "../dom.js";
+import { count, duration } from "../format.js";
+import * as live from "../live.js";
+import { server } from "./server.js";
+import { STATES, startingFor, whileStarting } from "./state.js";
+
+export async function servers(main, at) {
+  if (at.rest.length > 0) return server(main, at);
+  const first = await get("/api/overview", {}, at.signal);
+  const place = h("div", null);
+  fill(main, h("h1", null, "Servers"), place);
+  let shown = [];
+  const render = () => fill(place, shown.length ? list(shown) : empty("No server is configured"));
+  const show = ({ backends }) => {
+    // Without a change nothing is rendered, so that focus and selection stay.
+    if (JSON.stringify(backends) === JSON.stringify(shown)) return;
+    shown = backends;
+    render();
+  };
+  render();
+  show(first);
+  live.on("overview", show, at.signal);
+  whileStarting(() => shown, () => place.contains(document.activeElement) || render(), at.signal);
+}
+
+function list(backends) {
+  const heads = ["Server", "State", "Era and revision", "Transport", { text: "Median", class: "right" }, { text: "Requests", class: "right" }, { text: "Errors", class: "right" }];
+  return table("Servers", heads, backends.map((one) => h("tr", null,
+    h("th", { scope: "row" }, h("a", { href: `#/servers/${encodeURIComponent(one.name)}` }, one.name)),
+    h("td", null, badge(STATES[one.state] ?? "calm", one.state, one.state), why(one)),
+    h("td", null, one.revision ? [h("span", { class: "chip" }, one.era), " ", h("span", { class: "mono whole" }, one.revision)] : "–"),
+    h("td", null, h("span", { class: "chip" }, one.transport)),
+    h("td", { class: "right number" }, duration(one.medianMs)),
+    h("td", { class: "right number" }, count(one.requests)),
+    h("td", { class: one.errors > 0 ? "right number error-text" : "right number" }, count(one.errors)))));
+}
+
+/** How far a start is, or what the last one failed of. */
+function why({ starting, error, failure }) {
+  const text = starting ? [startingFor(starting), starting.lastLine].filter(Boolean).join(": ") : failure?.what ?? error;
+  if (!text) return null;
+  return [h("p", { class: "note words" }, text.slice(0, 300)), !starting && failure?.remedy ? h("p", { class: "note words strong" }, failure.remedy) : null];
+}

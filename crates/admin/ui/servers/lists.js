@@ -1,0 +1,51 @@
+// What a server offers, and what that costs: each entry is in the context of every model that sees it.
+
+import { h, table } from "../dom.js";
+import { count, size } from "../format.js";
+import { elements, member } from "../json.js";
+
+const KINDS = [["tools", "Tools"], ["resources", "Resources"], ["resourceTemplates", "Templates"], ["prompts", "Prompts"]];
+/** Bytes of a token: what tokenizers make of English and JSON, roughly. */
+const BYTES = 4;
+/** Largest entries that are named. */
+const MOST = 10;
+
+/** The sizes of the lists of a server, from the text of the catalogue. */
+export function listsOf(name, raw) {
+  const parsed = JSON.parse(raw);
+  const lists = KINDS.filter(([kind]) => parsed[kind]).map(([kind, title]) => {
+    const texts = [...elements(member(member(raw, kind), "entries"))];
+    const mine = parsed[kind].entries.map((one, at) => [one, texts[at]]).filter(([one]) => one.backend === name)
+      .map(([one, text]) => ({ key: one.key, bytes: bytesOf(member(text, "entry") ?? "") }));
+    return { kind, title, mine, bytes: mine.reduce((sum, { bytes }) => sum + bytes, 0), outcome: parsed[kind].backends.find(({ backend }) => backend === name) };
+  });
+  return [
+    table(`Lists of ${name}`, ["List", { text: "Entries", class: "right" }, { text: "Size", class: "right" }, { text: "Tokens, about", class: "right" }, "Outcome"], lists.map((one) => h("tr", null,
+      h("th", { scope: "row" }, h("a", { href: `#/catalogue/${one.kind}` }, one.title)),
+      h("td", { class: "right number" }, count(one.mine.length)),
+      h("td", { class: "right number" }, size(one.bytes)),
+      h("td", { class: "right number" }, count(Math.ceil(one.bytes / BYTES))),
+      h("td", { class: "words" }, outcome(one.outcome))))),
+    h("p", { class: "note" }, `A token is taken to be ${BYTES} bytes. Models differ.`),
+    largest(lists[0]),
+  ];
+}
+
+function bytesOf(text) {
+  return new TextEncoder().encode(text).length;
+}
+
+function outcome(one) {
+  if (!one) return "–";
+  return one.outcome === "ok" ? "ok" : h("span", { class: "error-text" }, one.outcome, one.reason ? `: ${one.reason.slice(0, 300)}` : "");
+}
+
+function largest(tools) {
+  if (!tools || tools.mine.length < 2) return null;
+  const all = [...tools.mine].sort((a, b) => b.bytes - a.bytes).slice(0, MOST);
+  return h("details", null, h("summary", null, `The largest of its ${count(tools.mine.length)} tools`),
+    table("Largest tools", ["Tool", { text: "Size", class: "right" }, { text: "Tokens, about", class: "right" }], all.map(({ key, bytes }) => h("tr", null,
+      h("th", { scope: "row", class: "mono" }, h("a", { href: `#/catalogue/tools/${encodeURIComponent(key ?? "")}` }, key ?? "(no name)")),
+      h("td", { class: "right number" }, size(bytes)),
+      h("td", { class: "right number" }, count(Math.ceil(bytes / BYTES)))))));
+}

@@ -1,0 +1,51 @@
+// The state of a server: what it is doing now, and why it is down.
+
+import { badge, h } from "../dom.js";
+import { clock, long } from "../format.js";
+
+/** The kind of badge for each state. */
+export const STATES = { ready: "good", idle: "calm", connecting: "busy", down: "bad", failed: "bad" };
+
+/** What can be said of the state. */
+export function stateOf(one) {
+  return h("section", { class: "card", "aria-label": "State" },
+    h("p", { class: "row" }, badge(STATES[one.state] ?? "calm", one.state, one.state), meaning(one)),
+    one.starting?.lastLine ? h("pre", { class: "text" }, one.starting.lastLine) : null,
+    one.failure ? failure(one.failure) : one.error ? h("p", { class: "error-text words" }, one.error) : null);
+}
+
+/** For how long an attempt to connect has been made; counts on without another event. */
+export function startingFor(starting) {
+  return `starting for ${long((Date.now() - starting.since) / 1000)}`;
+}
+
+/** Calls back every second while a server starts. */
+export function whileStarting(backends, callback, signal) {
+  const timer = setInterval(() => {
+    if (backends().some((one) => one?.starting)) callback();
+  }, 1000);
+  signal.addEventListener("abort", () => clearInterval(timer));
+}
+
+function meaning({ state, starting }) {
+  return {
+    idle: "It rests; the next request starts it.",
+    connecting: starting ? `It is ${startingFor(starting)}, since ${clock(starting.since)}.` : "It is starting.",
+    ready: "It answers.",
+    down: "It does not answer; Fanlight tries again.",
+    failed: "It does not start; only a call, or a restart, tries again.",
+  }[state] ?? "";
+}
+
+function failure({ what, stderr, stdout, remedy }) {
+  return h("div", null,
+    h("p", { class: "error-text words" }, what),
+    remedy ? h("p", { class: "strong words" }, remedy) : null,
+    lines("Its last lines on standard error", stderr),
+    lines("What it wrote to standard output that was no message", stdout));
+}
+
+function lines(title, all) {
+  if (!all?.length) return null;
+  return [h("h3", null, title), h("pre", { class: "text", tabIndex: 0, role: "region", "aria-label": title }, all.join("\n"))];
+}

@@ -1,0 +1,82 @@
+// The filters above the traces, and the parameters of GET /api/traces that they stand for.
+
+import { h } from "./dom.js";
+
+const TYPING = 250;
+const METHODS = [
+  "tools/call", "tools/list", "prompts/get", "prompts/list", "resources/read", "resources/list", "resources/templates/list",
+  "completion/complete", "initialize", "server/discover", "subscriptions/listen", "elicitation/create", "sampling/createMessage",
+  "roots/list", "ping", "connect",
+];
+const OUTCOMES = [
+  ["", "all"], ["true", "any error"], ["ok", "ok"], ["tool_error", "tool error"], ["protocol_error", "protocol error"],
+  ["cancelled", "cancelled"], ["failed", "no answer"],
+];
+const TIMES = [["", "any"], ["5", "last 5 minutes"], ["15", "last 15 minutes"], ["60", "last hour"]];
+const ORDERS = [["", "newest first"], ["slowest", "slowest first"]];
+
+const FIRST = ["backend", "tool", "outcome", "text"];
+const MORE = ["method", "client", "principal", "within", "minMs", "sort"];
+
+/** The filters that the query of the address names. */
+export function filtersOf(query) {
+  const filter = Object.fromEntries([...FIRST, ...MORE].map((key) => [key, query.get(key) ?? ""]));
+  // Older links.
+  if (query.get("error") === "true" && !filter.outcome) filter.outcome = "true";
+  return filter;
+}
+
+export function isFiltered(filter) {
+  return Object.values(filter).some(Boolean);
+}
+
+/** The query of the address. */
+export function addressOf(filter) {
+  const query = new URLSearchParams(Object.entries(filter).filter(([, value]) => value)).toString();
+  return query ? `#/traces?${query}` : "#/traces";
+}
+
+/** The parameters of the request. */
+export function parametersOf({ outcome, within, minMs, ...rest }) {
+  return {
+    ...rest,
+    error: outcome === "true" ? "true" : "",
+    outcome: outcome === "true" ? "" : outcome,
+    since: Number(within) > 0 ? Date.now() - Number(within) * 60_000 : "",
+    minMs: Number(minMs) > 0 ? minMs : "",
+  };
+}
+
+/** The form; `changed` is called soon after a change of `filter`. */
+export function filterForm(filter, backends, changed, ...buttons) {
+  let timer;
+  const change = (key) => (event) => {
+    filter[key] = event.target.value.trim();
+    clearTimeout(timer);
+    timer = setTimeout(changed, event.type === "input" ? TYPING : 0);
+  };
+  const field = (key, label, control) => h("div", { class: "field" }, h("label", { for: `f-${key}` }, label), control);
+  const select = (key, label, options) => {
+    const known = options.some(([value]) => value === filter[key]) ? options : [...options, [filter[key], filter[key]]];
+    return field(key, label, h("select", { id: `f-${key}`, onchange: change(key) },
+      known.map(([value, text]) => h("option", { value, selected: filter[key] === value }, text))));
+  };
+  const input = (key, label, more = {}) => field(key, label,
+    h("input", { id: `f-${key}`, type: "search", value: filter[key], oninput: change(key), autocomplete: "off", spellcheck: false, maxLength: 512, ...more }));
+  const named = (names) => [["", "all"], ...names.map((name) => [name, name])];
+  return h("form", { role: "search", onsubmit: (event) => event.preventDefault() },
+    h("div", { class: "filters" },
+      select("backend", "Backend", named(backends)),
+      input("tool", "Tool"),
+      select("outcome", "Outcome", OUTCOMES),
+      input("text", "Text, id or attribute"),
+      h("div", { class: "field end" }, buttons)),
+    h("details", { class: "more-filters", open: MORE.some((key) => filter[key]) }, h("summary", null, "More filters and order"),
+      h("div", { class: "filters" },
+        select("method", "Method", named(METHODS)),
+        input("client", "Client"),
+        input("principal", "Principal"),
+        select("within", "Time", TIMES),
+        input("minMs", "At least (ms)", { type: "number", min: "0", step: "any" }),
+        select("sort", "Order", ORDERS))));
+}

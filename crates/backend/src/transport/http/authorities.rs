@@ -1,0 +1,40 @@
+//! The authorities that the certificate of a server may come from, besides those that the system trusts.
+
+use std::path::Path;
+
+use reqwest::Certificate;
+
+use crate::log::excerpt;
+
+/// Most bytes of a file with certificates.
+const LONGEST: u64 = 1 << 20;
+
+/// Certificates of authorities.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Authorities(Vec<Certificate>);
+
+impl Authorities {
+    /// Those in a file, in PEM; none without a file. The error names the file: it is for operators.
+    pub(super) fn read(file: Option<&Path>) -> Result<Self, String> {
+        let Some(file) = file else { return Ok(Self::default()) };
+        let shown = excerpt(file.as_os_str().as_encoded_bytes(), 200);
+        let cannot = |why: String| format!("its `caFile` {shown} cannot be used: {why}");
+        let length = std::fs::metadata(file).map_err(|error| cannot(error.to_string()))?.len();
+        if length > LONGEST {
+            return Err(cannot(format!("it is larger than {LONGEST} bytes")));
+        }
+        let pem = std::fs::read(file).map_err(|error| cannot(error.to_string()))?;
+        match Certificate::from_pem_bundle(&pem) {
+            Ok(found) if !found.is_empty() => Ok(Self(found)),
+            _ => Err(cannot("it holds no certificate in PEM".to_owned())),
+        }
+    }
+
+    /// Has a client accept certificates of these authorities, too.
+    pub(super) fn add_to(&self, builder: reqwest::ClientBuilder) -> reqwest::ClientBuilder {
+        match self.0.is_empty() {
+            true => builder,
+            false => builder.tls_certs_merge(self.0.iter().cloned()),
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What is known of a failed attempt to connect besides the error: for operators, evidence and a remedy; for clients, the
+//! kind of the remedy.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The evidence of a failed attempt to connect to a server, and what to do about it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FailureDetails {
+    /// The last lines that the server's process wrote to standard error.
+    pub stderr: Vec<Arc<str>>,
+    /// The last lines that it wrote to standard output and that were no messages.
+    pub stdout: Vec<Arc<str>>,
+    /// What to do.
+    pub remedy: Option<Remedy>,
+}
+
+/// What to do about a failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remedy {
+    /// Of which kind it is: all that clients learn.
+    pub kind: RemedyKind,
+    /// What to do, for operators.
+    pub text: Arc<str>,
+}
+
+/// What is to be corrected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemedyKind {
+    /// The program or something that it needs is missing, or may not be executed.
+    Program,
+    /// The entry of the server in the configuration.
+    Configuration,
+    /// The server's program itself.
+    Server,
+    /// The credentials that are sent to the server.
+    Credentials,
+    /// The encryption of the connection.
+    Tls,
+    /// The address of the server, or the network.
+    Address,
+    /// The time that it has to start.
+    Time,
+}
+
+impl FailureDetails {
+    /// Details that are a remedy alone.
+    #[must_use]
+    pub fn of_remedy(kind: RemedyKind, text: impl Into<Arc<str>>) -> Self {
+        Self { remedy: Some(Remedy { kind, text: text.into() }), ..Self::default() }
+    }
+
+    /// Whether nothing is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.stderr.is_empty() && self.stdout.is_empty() && self.remedy.is_none()
+    }
+
+    /// These details, completed by those that were known `before`, whose remedy comes from closer to the cause.
+    #[must_use]
+    pub fn after(mut self, before: &Self) -> Self {
+        if self.stderr.is_empty() {
+            self.stderr.clone_from(&before.stderr);
+        }
+        if self.stdout.is_empty() {
+            self.stdout.clone_from(&before.stdout);
+        }
+        self.remedy = before.remedy.clone().or(self.remedy);
+        self
+    }
+}
+
+/// The details as the end of a sentence.
+impl fmt::Display for FailureDetails {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.stderr.is_empty() {
+            write!(f, "; it wrote last: {}", self.stderr.join(" | "))?;
+        }
+        if !self.stdout.is_empty() {
+            write!(f, "; it wrote to standard output, which is for messages alone: {}", self.stdout.join(" | "))?;
+        }
+        match &self.remedy {
+            Some(remedy) => write!(f, "; {}", remedy.text),
+            None => Ok(()),
+        }
+    }
+}
+
+impl RemedyKind {
+    /// The end of a sentence for clients, who can only ask the operator.
+    #[must_use]
+    pub fn for_clients(self) -> &'static str {
+        match self {
+            Self::Program => "what it needs is not installed on the gateway's machine; ask the gateway's operator",
+            Self::Configuration => "its configuration is not usable; ask the gateway's operator",
+            Self::Server => "its program does not start; ask the gateway's operator",
+            Self::Credentials => "the gateway needs other credentials for it; ask the gateway's operator",
+            Self::Tls => "no encrypted connection to it can be made; ask the gateway's operator",
+            Self::Address => "nothing answers where it should be; ask the gateway's operator",
+            Self::Time => "it takes too long to start; ask the gateway's operator",
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! What a command that asks a running gateway reads of its configuration.
+
+use std::path::Path;
+
+use super::tree::Tree;
+use super::{own_variables, read_text};
+use crate::MAX_FILE_SIZE;
+use crate::model::Config;
+use crate::model::operators::Admin;
+use crate::option::Options as _;
+use crate::option::reader::Reader;
+use crate::read::file;
+use crate::report::problem::ConfigErrors;
+use crate::syntax::{Node, Value};
+use crate::variables::{Environment, Variables};
+
+/// The listener for operators that the config file at `path` has. The rest of the file is not judged, and variables may be
+/// missing: a command that asks a running gateway need not have those of its servers.
+///
+/// # Errors
+///
+/// Every other error of `admin`, or the one reason why the file cannot be read.
+pub fn load_admin(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<Admin, ConfigErrors> {
+    let (text, _) = read_text(path, MAX_FILE_SIZE)?;
+    let Tree { source, mut root, client, masked, findings } = Tree::new(&text, path)?;
+    // A file that cannot be read may have variables of servers alone.
+    let (own, _) = own_variables(root.as_ref(), path).unwrap_or_default();
+    let environment = Environment { variable: env, ask: &|_| None };
+    let variables = Variables::new(environment, path, client.as_ref(), own, true);
+    let env = |name: &str| variables.get(name);
+    if let Some(Node { value: Value::Map(entries), .. }) = &mut root {
+        entries.retain(|entry| entry.key == "admin");
+    }
+    let mut reader =
+        Reader { root: Config::SECTION, source: &source, env: &env, is_of_client: client.is_some(), findings };
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let config = root.as_ref().map(|root| file::read(&mut reader, root, folder, true)).unwrap_or_default();
+    let errors = reader.findings.conclude(path, &source, &masked).err();
+    errors.and_then(ConfigErrors::without_missing_variables).map_or(Ok(config.admin), Err)
+}

@@ -1,0 +1,274 @@
+//! A configuration of several files: the first has the options, and all have servers.
+//!
+//! Further files are those named to [`load_all`] and those that `include` of the first names. A server has one definition:
+//! the same name in two files is an error that names both.
+
+mod admin;
+mod include;
+mod text;
+mod tree;
+
+use std::path::{Path, PathBuf};
+
+use fanlight_settings::Transport;
+
+use crate::model::Config;
+use crate::model::auth::AuthChoice;
+use crate::model::listener::Tls;
+use crate::option::Options as _;
+use crate::option::fields::Fields;
+use crate::option::reader::Reader;
+use crate::read::file;
+use crate::read::server::{self, Context};
+use crate::report::problem::{ConfigErrors, quoted};
+use crate::syntax::{Node, Source, Value};
+use crate::variables::{Environment, Variables};
+use crate::{Loaded, MAX_FILE_SIZE, env_file, keys};
+pub use admin::load_admin;
+use include::included;
+pub use text::fingerprint;
+pub(crate) use text::read_text;
+use tree::Tree;
+
+/// Options of a further file.
+const OF_FURTHER_FILES: [&str; 3] = ["mcpServers", "servers", "$schema"];
+
+/// A file that a configuration was read from, or a folder in which further ones may appear.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What [`fingerprint`] said of it when it was read.
+    pub fingerprint: Option<u64>,
+}
+
+/// The servers that have been read, with the file and line of each.
+#[derive(Default)]
+struct Known(Vec<(String, PathBuf, usize)>);
+
+impl Known {
+    fn add(&mut self, root: &Node, source: &Source, origin: &Path) {
+        for node in ["mcpServers", "servers"].into_iter().filter_map(|key| root.field(key)) {
+            let Value::Map(entries) = &node.value else { continue };
+            for entry in entries {
+                let line = source.position(entry.key_span.start).line;
+                self.0.push((entry.key.clone(), origin.to_owned(), line));
+            }
+        }
+    }
+
+    fn find(&self, name: &str) -> Option<&(String, PathBuf, usize)> {
+        self.0.iter().find(|(known, ..)| known == name)
+    }
+}
+
+/// Reads and checks the config files at `paths`, of which the first has the options, and those that it includes. `env`
+/// looks up the variables that the files name.
+///
+/// # Errors
+///
+/// Every error of every file, or the one reason why one cannot be read.
+pub fn load_all(paths: &[PathBuf], env: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, ConfigErrors> {
+    load_all_in(paths, Environment { variable: env, ask: &|_| None })
+}
+
+/// [`load_all`] where a user may be asked for values.
+///
+/// # Errors
+///
+/// Every error of every file, or the one reason why one cannot be read.
+pub fn load_all_in(paths: &[PathBuf], environment: Environment<'_>) -> Result<Loaded, ConfigErrors> {
+    let Some((first, further)) = paths.split_first() else {
+        return Err(ConfigErrors::of_file(Path::new(""), "no config file is named".to_owned(), "name one"));
+    };
+    let (text, mark) = read_text(first, MAX_FILE_SIZE)?;
+    let mut known = Known::default();
+    let kind = First { has_further: !further.is_empty(), reads_files: true };
+    let mut loaded = parse_first(&text, first, environment, kind, &mut known)?;
+    loaded.files.insert(0, ConfigFile { path: first.clone(), fingerprint: mark });
+    let (included, folders) = included(&loaded.config, first)?;
+    let mut errors = Errors(None);
+    for path in further.iter().chain(&included) {
+        let servers = read_text(path, MAX_FILE_SIZE).and_then(|(text, mark)| {
+            loaded.files.push(ConfigFile { path: path.clone(), fingerprint: mark });
+            parse_further(&text, path, environment, &loaded.config, &mut known)
+        });
+        if let Some((servers, warnings)) = errors.or_add(servers) {
+            loaded.config.servers.extend(servers);
+            loaded.warnings.extend(warnings);
+        }
+    }
+    errors.or_add(read_keys(&mut loaded));
+    errors.or_add(read_env_files(&mut loaded));
+    // Where all servers are in one file, the place is shown.
+    if paths.len() > 1 || !loaded.config.include.is_empty() {
+        check_endpoints(&loaded.config, first, &mut errors);
+    }
+    let of_listeners = [&loaded.config.tls, &loaded.config.admin.tls].into_iter().flatten().flat_map(Tls::files);
+    for path in of_listeners.map(PathBuf::from) {
+        loaded.files.push(ConfigFile { fingerprint: fingerprint(&path), path });
+    }
+    let folders = folders.into_iter().map(|path| ConfigFile { fingerprint: fingerprint(&path), path });
+    loaded.files.extend(folders);
+    errors.0.map_or(Ok(loaded), Err)
+}
+
+/// The errors of several files.
+struct Errors(Option<ConfigErrors>);
+
+impl Errors {
+    /// What was read, or none after its errors were added.
+    fn or_add<T>(&mut self, result: Result<T, ConfigErrors>) -> Option<T> {
+        match (result, &mut self.0) {
+            (Ok(value), _) => return Some(value),
+            (Err(more), Some(errors)) => errors.extend(more),
+            (Err(more), none) => *none = Some(more),
+        }
+        None
+    }
+}
+
+/// Reports endpoints that name a server that no file has.
+fn check_endpoints(config: &Config, first: &Path, errors: &mut Errors) {
+    let is_known = |name: &str| config.servers.iter().any(|server| server.name == name);
+    for (path, endpoint) in &config.endpoints {
+        for name in endpoint.servers.iter().flatten().filter(|name| !is_known(name)) {
+            let message = format!("the endpoint {} names the server {}, which no file has", quoted(path), quoted(name));
+            let error = ConfigErrors::of_file(first, message, "correct the name in `endpoints`");
+            errors.or_add::<()>(Err(error));
+        }
+    }
+}
+
+/// Reads the file with keys, if there is one.
+fn read_keys(loaded: &mut Loaded) -> Result<(), ConfigErrors> {
+    let most = loaded.config.limits.auth_keys;
+    let AuthChoice::Required(auth) = &mut loaded.config.auth else { return Ok(()) };
+    let Some(file) = &mut auth.keys else { return Ok(()) };
+    let path = PathBuf::from(&file.file);
+    let keys = keys::load_keys(&path, most)?;
+    file.keys = keys.keys;
+    loaded.warnings.extend(keys.warnings);
+    loaded.files.push(ConfigFile { path, fingerprint: keys.fingerprint });
+    Ok(())
+}
+
+/// Reads the files with variables of servers. What `env` of a server has overrides them.
+fn read_env_files(loaded: &mut Loaded) -> Result<(), ConfigErrors> {
+    for server in &mut loaded.config.servers {
+        let (Some(path), Transport::Stdio { env, .. }) = (&server.env_file, &mut server.transport) else { continue };
+        let (mut variables, fingerprint) = env_file::read(path)?;
+        variables.retain(|(name, _)| !env.iter().any(|(known, _)| known == name));
+        env.extend(variables);
+        loaded.files.push(ConfigFile { path: path.clone(), fingerprint });
+    }
+    Ok(())
+}
+
+/// How the first file is read.
+#[derive(Clone, Copy)]
+pub(crate) struct First {
+    /// Whether servers may be in others, too.
+    pub(crate) has_further: bool,
+    /// Whether files that it names are read.
+    pub(crate) reads_files: bool,
+}
+
+/// Reads the first file, or the only one.
+pub(crate) fn parse_first(
+    text: &str,
+    origin: &Path,
+    environment: Environment<'_>,
+    kind: First,
+    known: &mut impl KnownServers,
+) -> Result<Loaded, ConfigErrors> {
+    let Tree { source, root, client, masked, findings } = Tree::new(text, origin)?;
+    let (own, files) = if kind.reads_files { own_variables(root.as_ref(), origin)? } else { Default::default() };
+    let variables = Variables::new(environment, origin, client.as_ref(), own, kind.reads_files);
+    let env = |name: &str| variables.get(name);
+    let is_of_client = client.is_some();
+    let mut reader = Reader { root: Config::SECTION, source: &source, env: &env, is_of_client, findings };
+    let folder = variables.folder(origin);
+    let config = root.as_ref().map(|root| file::read(&mut reader, root, &folder, kind.has_further)).unwrap_or_default();
+    let warnings = reader.findings.conclude(origin, &source, &masked)?;
+    root.iter().for_each(|root| known.note(root, &source, origin));
+    Ok(Loaded { config, warnings, path: origin.to_owned(), files })
+}
+
+type OwnVariables = (env_file::Pairs, Vec<ConfigFile>);
+
+/// The values of variables in the file that `envFile` names, which is read before any variable is looked up.
+fn own_variables(root: Option<&Node>, origin: &Path) -> Result<OwnVariables, ConfigErrors> {
+    let named = root.and_then(|root| root.field("envFile")).map(|node| &node.value);
+    let Some(Value::String(name)) = named.filter(|name| !matches!(name, Value::String(name) if name.is_empty())) else {
+        return Ok(Default::default());
+    };
+    let path = origin.parent().unwrap_or(Path::new("")).join(name);
+    let (variables, fingerprint) = env_file::read(&path)?;
+    Ok((variables, vec![ConfigFile { path, fingerprint }]))
+}
+
+/// Takes note of the servers of a file.
+pub(crate) trait KnownServers {
+    fn note(&mut self, root: &Node, source: &Source, origin: &Path);
+}
+
+impl KnownServers for Known {
+    fn note(&mut self, root: &Node, source: &Source, origin: &Path) {
+        self.add(root, source, origin);
+    }
+}
+
+/// Servers are not compared with those of other files.
+impl KnownServers for () {
+    fn note(&mut self, _: &Node, _: &Source, _: &Path) {}
+}
+
+type Further = (Vec<crate::Server>, Vec<crate::Problem>);
+
+fn parse_further(
+    text: &str,
+    origin: &Path,
+    environment: Environment<'_>,
+    config: &Config,
+    known: &mut Known,
+) -> Result<Further, ConfigErrors> {
+    let Tree { source, root, client, masked, findings } = Tree::new(text, origin)?;
+    let variables = Variables::new(environment, origin, client.as_ref(), Vec::new(), true);
+    let env = |name: &str| variables.get(name);
+    let is_of_client = client.is_some();
+    let mut reader = Reader { root: Config::SECTION, source: &source, env: &env, is_of_client, findings };
+    let mut servers = Vec::new();
+    if let Some(root) = &root
+        && let Some(fields) = Fields::open(&mut reader, Config::SECTION, "the file", root)
+    {
+        let Value::Map(entries) = &root.value else { return Ok(Default::default()) };
+        let is_option = |key: &str| Config::SECTION.find(key).is_some() && !OF_FURTHER_FILES.contains(&key);
+        for entry in entries.iter().filter(|entry| is_option(&entry.key)) {
+            let message = format!("{} has no effect in a further config file", quoted(&entry.key));
+            reader.error(entry.key_span, message, "move it to the first file; others have `mcpServers` only");
+        }
+        let folder = variables.folder(origin);
+        let context =
+            Context { folder: &folder, call_timeout: config.timeouts.call, concurrency: config.limits.concurrency };
+        for key in ["mcpServers", "servers"] {
+            let Some(entry) = fields.get(key) else { continue };
+            if let Value::Map(entries) = &entry.value.value {
+                for entry in entries {
+                    if let Some((name, file, line)) = known.find(&entry.key) {
+                        let message = format!(
+                            "the server {} is configured twice (first in {} on line {line})",
+                            quoted(name),
+                            file.display()
+                        );
+                        reader.error(entry.key_span, message, "keep one of the two, or give one another name");
+                    }
+                }
+            }
+            servers.extend(server::read_all(&mut reader, entry, &context));
+        }
+    }
+    let warnings = reader.findings.conclude(origin, &source, &masked)?;
+    root.iter().for_each(|root| known.add(root, &source, origin));
+    Ok((servers, warnings))
+}

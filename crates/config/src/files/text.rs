@@ -1,0 +1,52 @@
+//! Reading files: their text, and a fingerprint by which a change is noticed.
+
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io::Read as _;
+use std::path::Path;
+
+use crate::MAX_KEY_FILE_SIZE;
+use crate::report::problem::ConfigErrors;
+
+/// Changes with the content of a file, or with the names in a folder; `None` if it cannot be read.
+pub fn fingerprint(path: &Path) -> Option<u64> {
+    if path.is_dir() {
+        let mut names: Vec<_> =
+            std::fs::read_dir(path).ok()?.filter_map(|entry| Some(entry.ok()?.file_name())).collect();
+        names.sort();
+        let mut hasher = DefaultHasher::new();
+        names.hash(&mut hasher);
+        return Some(hasher.finish());
+    }
+    read_bounded(path, MAX_KEY_FILE_SIZE).ok().map(|bytes| hash(&bytes))
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The text of a file of at most `most` bytes; of a larger one, one byte more than that.
+pub(crate) fn read_text(path: &Path, most: usize) -> Result<(String, Option<u64>), ConfigErrors> {
+    let bytes = read_bounded(path, most).map_err(|error| {
+        let help = "check the name and the permissions of the file";
+        ConfigErrors::of_file(path, format!("cannot read the file: {error}"), help)
+    })?;
+    let mark = hash(&bytes);
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let valid = error.utf8_error().valid_up_to();
+        let line = 1 + error.as_bytes().iter().take(valid).filter(|byte| **byte == b'\n').count();
+        let message = format!("the file is not UTF-8 text: see line {line}");
+        ConfigErrors::of_file(path, message, "save it as UTF-8")
+    })?;
+    Ok((text, Some(mark)))
+}
+
+/// The bytes of a file; of a larger file than allowed, one byte more than that.
+fn read_bounded(path: &Path, most: usize) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let most = most as u64 + 1;
+    File::open(path)?.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

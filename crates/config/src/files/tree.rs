@@ -1,0 +1,44 @@
+//! One file as a tree, in Fanlight's own notation, whoever's file it is.
+
+use std::path::Path;
+
+use fanlight_client_files::ClientFile;
+
+use crate::MAX_FILE_SIZE;
+use crate::model::Config;
+use crate::option::Options as _;
+use crate::report::mask::Masked;
+use crate::report::problem::{ConfigErrors, Finding, Findings};
+use crate::syntax::{Node, Source, Syntax};
+use crate::{syntax, units};
+
+/// A file that has been read as a tree.
+pub(super) struct Tree {
+    pub(super) source: Source,
+    pub(super) root: Option<Node>,
+    /// What it was before, if it is of a client.
+    pub(super) client: Option<ClientFile>,
+    pub(super) masked: Masked,
+    pub(super) findings: Findings,
+}
+
+impl Tree {
+    pub(super) fn new(text: &str, origin: &Path) -> Result<Self, ConfigErrors> {
+        if text.len() > MAX_FILE_SIZE {
+            let message = format!("the file is larger than {}", units::format_size(MAX_FILE_SIZE));
+            return Err(ConfigErrors::of_file(origin, message, "is this the right file?"));
+        }
+        let source = Source::new(text);
+        let syntax = Syntax::of(origin, source.text());
+        let mut findings = Findings::default();
+        let written = syntax::parse(&source, syntax, &mut findings);
+        let client = written.as_ref().and_then(|root| ClientFile::read(origin, root));
+        for note in client.iter().flat_map(|file| &file.notes) {
+            findings.push(Finding::warning(note.span, note.message.clone()).help(note.help));
+        }
+        let root = client.as_ref().map(|file| file.root.clone()).or_else(|| written.clone());
+        let masked =
+            Masked::of(root.as_ref(), written.as_ref().filter(|_| client.is_some()), Config::SECTION, &source, syntax);
+        Ok(Self { source, root, client, masked, findings })
+    }
+}

@@ -1,0 +1,126 @@
+//! Files of clients as configurations.
+
+use std::path::Path;
+
+use fanlight_config::{Environment, Loaded, Transport, load_all_in, parse};
+
+use crate::{brief, env};
+
+/// A client's file, which must be good.
+fn client(path: &str, text: &str) -> Loaded {
+    parse(text, Path::new(path), &env).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+fn stdio(loaded: &Loaded) -> (&str, &[String], Vec<(&str, &str)>) {
+    let Transport::Stdio { command, args, env, .. } = &loaded.config.servers[0].transport else { panic!("no command") };
+    let env = env.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
+    (command, args, env)
+}
+
+#[test]
+fn settings_of_a_client_are_passed_over_silently() {
+    let codex =
+        client("config.toml", "model = \"gpt-5\"\nlisten = 7\n[mcp_servers.a]\ncommand = \"x\"\nrequired = true\n");
+    assert_eq!(stdio(&codex).0, "x");
+    let gemini =
+        r#"{"theme": {"a": 1}, "auth": "x", "mcpServers": {"a": {"command": "x", "trust": true, "new": [1]}}}"#;
+    for loaded in [codex, client("/h/.gemini/settings.json", gemini)] {
+        assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+    }
+    let own = parse(r#"{"mcpServers": {"a": {"command": "x", "new": 1}}}"#, Path::new("mcp.json"), &env).unwrap_err();
+    assert_eq!(own.problems().iter().map(brief).collect::<Vec<_>>(), ["1:39 unknown field `new`"]);
+}
+
+#[test]
+fn options_of_fanlight_may_be_added_to_a_client_file_of_servers() {
+    let text = r#"{"path": "/x", "other": 1, "mcpServers": {"a": {"command": "x", "prefix": "p_", "disabled": true}}}"#;
+    let loaded = client("/h/.cursor/mcp.json", text);
+    assert_eq!((loaded.config.path.as_str(), loaded.config.servers[0].prefix.as_deref()), ("/x", Some("p_")));
+    assert!(!loaded.config.servers[0].enabled);
+}
+
+#[test]
+fn problem_is_where_the_client_wrote_it() {
+    let text = "model = \"gpt-5\"\n[mcp_servers.a]\nurl = \"ftp://h/\"\n[mcp_servers.b]\nx = 1\n";
+    let errors = parse(text, Path::new("config.toml"), &env).unwrap_err();
+    let found: Vec<_> = errors.problems().iter().map(brief).collect();
+    assert_eq!(
+        found,
+        ["3:7 `url` is neither an http nor an https URL", "4:14 the server `b` has neither `command` nor `url`"]
+    );
+}
+
+#[test]
+fn folders_are_filled_in_where_the_file_is_of_a_project() {
+    let text =
+        r#"{"mcpServers": {"a": {"command": "${workspaceFolder}/${workspaceFolderBasename}", "args": ["${env:N}"]}}}"#;
+    let loaded = client("/work/app/.cursor/mcp.json", text);
+    assert_eq!(stdio(&loaded), ("/work/app/app", ["7".to_owned()].as_slice(), vec![]));
+    let own = parse(text, Path::new("/work/mcp.json"), &env).unwrap_err();
+    assert_eq!(own.problems().len(), 2, "{own}");
+}
+
+#[test]
+fn inputs_are_taken_from_variables_then_from_the_user_then_by_default() {
+    let text = r#"{"inputs": [{"id": "the-key", "description": "Key", "password": true}, {"id": "b", "default": "d"}],
+        "servers": {"a": {"command": "x", "args": ["${input:the-key}", "${input:b}"]}}}"#;
+    let folder = std::env::temp_dir().join(format!("fanlight-inputs-{}", std::process::id()));
+    std::fs::create_dir_all(folder.join(".vscode")).unwrap();
+    let path = folder.join(".vscode/mcp.json");
+    std::fs::write(&path, text).unwrap();
+    let load = |variable: &dyn Fn(&str) -> Option<String>, answer: Option<&str>| {
+        let ask = |input: &fanlight_config::Input| {
+            assert!(input.id != "the-key" || (input.is_secret && input.description == "Key"));
+            answer.filter(|_| input.id == "the-key").map(str::to_owned)
+        };
+        load_all_in(std::slice::from_ref(&path), Environment { variable, ask: &ask })
+    };
+    let set = load(&|name| (name == "INPUT_THE_KEY").then(|| "1".to_owned()), Some("2")).unwrap();
+    assert_eq!(stdio(&set).1, ["1", "d"]);
+    let asked = load(&|_| None, Some("2")).unwrap();
+    assert_eq!(stdio(&asked).1, ["2", "d"]);
+    let missing = load(&|_| None, None).unwrap_err();
+    let found: Vec<_> = missing.problems().iter().map(brief).collect();
+    assert_eq!(found, ["2:53 the environment variable `INPUT_THE_KEY` is not set"]);
+    assert!(missing.without_missing_variables().is_none());
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn env_files_are_read_and_overridden() {
+    let folder = std::env::temp_dir().join(format!("fanlight-envfile-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("own.env"), "HOST=from-file\nONLY='it is'\n").unwrap();
+    std::fs::write(folder.join("server.env"), "A=1\nB=2\n").unwrap();
+    let path = folder.join("fanlight.yaml");
+    let text = "envFile: own.env\nmcpServers:\n  a: {command: '${ONLY}', args: ['${HOST}'], envFile: server.env, env: {A: '3'}}\n";
+    std::fs::write(&path, text).unwrap();
+    let load = || fanlight_config::load_all(std::slice::from_ref(&path), &env);
+    let loaded = load().unwrap();
+    assert_eq!(stdio(&loaded), ("it is", ["example.com".to_owned()].as_slice(), vec![("A", "3"), ("B", "2")]));
+    let files: Vec<_> = loaded.files.iter().map(|file| file.path.file_name().unwrap().to_str().unwrap()).collect();
+    assert_eq!(files, ["fanlight.yaml", "own.env", "server.env"], "changes are noticed");
+    std::fs::write(folder.join("server.env"), "A=1\ns3cret\n").unwrap();
+    let errors = load().unwrap_err().render(false);
+    assert!(errors.contains("line 2 is no variable") && !errors.contains("s3cret"), "{errors}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn excerpts_show_settings_and_hide_secrets() {
+    let shown = |path: &str, text: &str| parse(text, Path::new(path), &env).unwrap_err().render(false);
+    let broken = shown("config.toml", "model = \"gpt-5\n[mcp_servers.a]\ncommand = \"x\"\n");
+    assert!(broken.contains("model = \"gpt-5"), "{broken}");
+    let unknown = shown("f.yaml", "modle: gpt-5\nmcpServers: {a: {command: x}}\n");
+    assert!(unknown.contains("modle: gpt-5"), "{unknown}");
+    let line = r#"{"model": "gpt-5", "apiKey": "swordfish", "profile": {"env": {"pet": "rex"}}, "theme": "sk-abcDEF123456", "mcpServers": {"a": {}}}"#;
+    let gemini = shown("/h/.gemini/settings.json", line);
+    for hidden in ["swordfish", "rex", "sk-abc"] {
+        assert!(!gemini.contains(hidden), "{gemini}");
+    }
+    let start =
+        shown("/h/.gemini/settings.json", r#"{"model": "gpt-5", "apiKey": "swordfish", "mcpServers": {"a": {}}}"#);
+    assert!(start.contains(r#""model": "gpt-5""#) && !start.contains("swordfish"), "{start}");
+    let toml = shown("config.toml", "[mcp_servers.a.env]\npet = \"rex\n");
+    assert!(!toml.contains("rex"), "{toml}");
+}

@@ -1,0 +1,187 @@
+//! `fanlight connect`: the entry for this gateway in the file of a client.
+
+mod file;
+mod target;
+
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+
+use fanlight_client_files::{Client, Entry, Places, System};
+use serde_json::json;
+
+use crate::cli::{CommonArgs, ConnectArgs};
+use crate::configuration;
+use crate::failure::Failure;
+use crate::inspect::{print_table, table};
+use crate::out::{self, complain, say};
+use crate::wiring::scheme;
+use file::{ClientFile, Undone};
+pub(crate) use target::{NAME, Target, absolute};
+
+/// Shows the clients of this machine, or writes into the file of one.
+pub(crate) fn connect(args: &ConnectArgs, common: &CommonArgs) -> Result<(), Failure> {
+    let places = Places::new(System::current(), &|name| std::env::var(name).ok());
+    let Some(name) = &args.client else { return list(args, places.as_ref()) };
+    let client = Client::named(name).ok_or_else(|| unknown(name))?;
+    let file = ClientFile::new(client, find(client, args, places.as_ref())?);
+    let shown = places.as_ref().map_or_else(|| file.path.display().to_string(), |places| places.shown(&file.path));
+    if args.undo {
+        return match file.undo(&args.name)? {
+            Undone::Restored => report(args, client, &file.path, "restored", &format!("{shown} is as it was")),
+            Undone::Deleted => {
+                report(args, client, &file.path, "deleted", &format!("{shown} was made for Fanlight and is gone"))
+            }
+            Undone::Removed => report(
+                args,
+                client,
+                &file.path,
+                "removed",
+                &format!("the entry is gone from {shown}; other changes stay"),
+            ),
+        };
+    }
+    let target = target_of(args, common)?;
+    let token = std::env::var("FANLIGHT_TOKEN").ok().filter(|_| args.write_token);
+    if args.write_token && token.is_none() {
+        return Err(Failure::usage("--write-token writes the token in FANLIGHT_TOKEN, which is not set"));
+    }
+    let entry = target.entry(client, &args.name, token.as_deref());
+    if args.print {
+        return print(args, client, &shown, &entry);
+    }
+    let backup = file.add(&entry)?;
+    let mut text = format!("{} is connected: the entry `{}` is in {shown}", client.title(), args.name);
+    if let Some(backup) = &backup {
+        text += &format!("\nas it was before: {}", backup.display());
+    }
+    text += &format!("\ntake it out again: fanlight connect {} --undo{}", client.id(), again(args));
+    if entry.needs_token() {
+        text += "\nput a token in the place of YOUR_TOKEN; `fanlight keys new` makes one";
+    }
+    if let Some(variable) = entry.variable() {
+        text += &format!("\n{} takes the token from the environment variable {variable}", client.title());
+    }
+    report(args, client, &file.path, "added", &text)
+}
+
+/// The options that name the same file again.
+fn again(args: &ConnectArgs) -> String {
+    let mut options = String::new();
+    if args.project {
+        options += " --project";
+    }
+    if let Some(file) = &args.file {
+        options += &format!(" --file {}", file.display());
+    }
+    if args.name != NAME {
+        options += &format!(" --name {}", args.name);
+    }
+    options
+}
+
+fn unknown(name: &str) -> Failure {
+    let ids: Vec<_> = Client::ALL.into_iter().map(Client::id).collect();
+    Failure::usage(format!("no client {name:?} is known; known are {}", ids.join(", ")))
+}
+
+/// The file to write into.
+fn find(client: Client, args: &ConnectArgs, places: Option<&Places>) -> Result<PathBuf, Failure> {
+    if let Some(path) = &args.file {
+        return Ok(path.clone());
+    }
+    let found = if args.project {
+        let files = client.project_files();
+        let existing = files.iter().find(|file| Path::new(file).is_file()).or(files.first());
+        existing.map(|file| absolute(Path::new(file)))
+    } else {
+        places.map(|places| places.of_user(client)).and_then(|files| {
+            let exists = |file: &&PathBuf| file.is_file();
+            // Of several editors that which is installed.
+            let is_installed = |file: &&PathBuf| file.ancestors().skip(1).take(3).any(Path::is_dir);
+            files.iter().find(exists).or_else(|| files.iter().find(is_installed)).or(files.first()).cloned()
+        })
+    };
+    found.ok_or_else(|| {
+        let why = if args.project { "has no file in a project" } else { "has no file here: HOME is not set" };
+        Failure::usage(format!("{} {why}; name one with --file", client.title()))
+    })
+}
+
+/// How clients reach the gateway of this configuration.
+fn target_of(args: &ConnectArgs, common: &CommonArgs) -> Result<Target, Failure> {
+    let config = configuration::paths(common).unwrap_or_default();
+    if let Some(url) = args.url.as_ref().filter(|_| !args.stdio) {
+        return Ok(Target { url: Some(url.clone()), needs_token: false, config });
+    }
+    let loaded = match config.is_empty() {
+        true => fanlight_config::Config::default(),
+        false => match fanlight_config::load_all(&config, &|name| std::env::var(name).ok()) {
+            Ok(loaded) => loaded.config,
+            // What a missing variable holds is not needed here.
+            Err(errors) => match errors.without_missing_variables() {
+                Some(errors) => return Err(configuration::failure(&crate::reload::Unusable::Errors(errors))),
+                None => fanlight_config::Config::default(),
+            },
+        },
+    };
+    let base = match (&loaded.public_url, &loaded.listen) {
+        (Some(url), _) => Some(url.clone()),
+        (None, fanlight_config::ListenAddress::Ip(address)) => Some(format!("{}://{address}", scheme(&loaded.tls))),
+        (None, fanlight_config::ListenAddress::Unix(_)) => None,
+    };
+    let url = base.filter(|_| !args.stdio).map(|base| base + loaded.shown_path());
+    Ok(Target { url, needs_token: loaded.auth.methods().is_some(), config })
+}
+
+fn print(args: &ConnectArgs, client: Client, file: &str, entry: &Entry) -> Result<(), Failure> {
+    let snippet = entry.snippet();
+    if args.json {
+        let language = snippet.language.name();
+        let answer = json!({"client": client.id(), "title": client.title(), "file": file, "language": language,
+            "text": snippet.text, "command": snippet.command, "variable": entry.variable()});
+        out::json(&format!("{answer:#}"));
+        return Ok(());
+    }
+    if std::io::stdout().is_terminal() {
+        complain(&format!("into {file}:\n"));
+    }
+    say!("{}", snippet.text.trim_end());
+    Ok(())
+}
+
+fn report(args: &ConnectArgs, client: Client, file: &Path, action: &str, text: &str) -> Result<(), Failure> {
+    if args.json {
+        let answer = json!({"client": client.id(), "file": file.display().to_string(), "action": action});
+        out::json(&format!("{answer:#}"));
+    } else {
+        say!("{text}");
+    }
+    Ok(())
+}
+
+/// The clients, and which of them are here and connected.
+fn list(args: &ConnectArgs, places: Option<&Places>) -> Result<(), Failure> {
+    let mut rows = table(&["CLIENT", "", "HERE", "FILE"]);
+    let mut answer = Vec::new();
+    for client in Client::ALL {
+        let path = find(client, args, places)?;
+        let shown = places.map_or_else(|| path.display().to_string(), |places| places.shown(&path));
+        let is_here = path.parent().is_some_and(Path::is_dir);
+        let is_connected = path.is_file() && ClientFile::new(client, path).has(&args.name).unwrap_or(false);
+        let state = match (is_connected, is_here) {
+            (true, _) => "connected",
+            (false, true) => "found",
+            (false, false) => "",
+        };
+        answer.push(json!({"client": client.id(), "title": client.title(), "file": shown, "found": is_here,
+            "connected": is_connected}));
+        rows.add_row([client.id(), client.title(), state, &shown]);
+    }
+    if args.json {
+        out::json(&format!("{:#}", serde_json::Value::from(answer)));
+        return Ok(());
+    }
+    print_table(&rows);
+    say!("fanlight connect <client> writes the entry; --print shows it, --undo takes it out again");
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! How clients reach this gateway, and the entry of each client for it.
+
+use std::path::{Path, PathBuf};
+
+use fanlight_client_files::{Client, Credential, Entry, Places, Reach, System};
+use serde_json::{Value, json};
+
+/// The name of the entry.
+pub(crate) const NAME: &str = "fanlight";
+
+/// How clients reach a gateway.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Target {
+    /// The URL of the endpoint, where it is reached by TCP.
+    pub(crate) url: Option<String>,
+    /// What the endpoint wants of clients.
+    pub(crate) needs_token: bool,
+    /// The files of its configuration, for clients that start it themselves; none for the demo.
+    pub(crate) config: Vec<PathBuf>,
+}
+
+impl Target {
+    /// The entry of a client. `token` is put in where the endpoint wants one.
+    pub(crate) fn entry(&self, client: Client, name: &str, token: Option<&str>) -> Entry {
+        Entry::new(client, name, self.reach(client, token))
+    }
+
+    fn reach(&self, client: Client, token: Option<&str>) -> Reach {
+        match &self.url {
+            Some(url) if client.speaks_http() => {
+                let credential = match token {
+                    Some(token) => Credential::Token(token.to_owned()),
+                    None if self.needs_token => Credential::Unknown,
+                    None => Credential::None,
+                };
+                Reach::Http { url: url.clone(), credential }
+            }
+            _ => self.stdio(),
+        }
+    }
+
+    /// The command by which a client starts a gateway of its own, with the same configuration.
+    fn stdio(&self) -> Reach {
+        let command = std::env::current_exe().map_or_else(|_| NAME.to_owned(), |path| path.display().to_string());
+        let mut args = vec!["stdio".to_owned()];
+        for path in &self.config {
+            args.extend(["--config".to_owned(), absolute(path).display().to_string()]);
+        }
+        Reach::Stdio { command, args }
+    }
+
+    /// The entries of all clients, as `/api/connect` answers them.
+    pub(crate) fn to_json(&self) -> Value {
+        let places = Places::new(System::current(), &|name| std::env::var(name).ok());
+        let entry = |client: Client| {
+            let entry = self.entry(client, NAME, None);
+            let snippet = entry.snippet();
+            let file = places.as_ref().and_then(|places| Some(places.shown(places.of_user(client).first()?)));
+            json!({
+                "client": client.id(),
+                "title": client.title(),
+                "file": file,
+                "language": snippet.language.name(),
+                "text": snippet.text,
+                "command": snippet.command,
+                "variable": entry.variable(),
+            })
+        };
+        Client::ALL.into_iter().map(entry).collect()
+    }
+}
+
+pub(crate) fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}

@@ -1,0 +1,156 @@
+//! `fanlight import`: the servers of the clients on this machine, in a configuration of Fanlight.
+
+mod bundle;
+mod merge;
+mod report;
+mod secrets;
+mod sources;
+mod text;
+
+use std::path::{Path, PathBuf};
+
+use fanlight_client_files::{Places, System};
+
+use crate::cli::{ImportArgs, Secrets};
+use crate::connect::absolute;
+use crate::failure::Failure;
+use crate::out::{complain, say};
+use crate::replace;
+use merge::{LeftOut, Taken, merge};
+use secrets::Moved;
+use sources::Source;
+
+/// What is taken, and what it becomes.
+struct Import {
+    sources: Vec<Source>,
+    taken: Vec<Taken>,
+    left_out: Vec<LeftOut>,
+    moved: Moved,
+    /// The text of the configuration.
+    text: String,
+    /// Where the configuration is written; none for standard output.
+    output: Option<PathBuf>,
+    /// Where secrets are written, if they are.
+    env_file: Option<PathBuf>,
+}
+
+/// Shows what is taken, and writes it.
+pub(crate) fn import(args: &ImportArgs) -> Result<(), Failure> {
+    let import = Import::new(args)?;
+    if import.taken.is_empty() {
+        report::show(&import, args, false);
+        return Err(Failure::other("no server was found; --from names a file or a client"));
+    }
+    let existing = import.existing();
+    if args.dry_run || (!existing.is_empty() && !args.force) {
+        report::show(&import, args, false);
+        if args.dry_run {
+            return Ok(());
+        }
+        let names: Vec<_> = existing.iter().map(|path| path.display().to_string()).collect();
+        let names = names.join(" and ");
+        return Err(Failure::usage(format!(
+            "nothing was written, since there is {names} already; --force replaces, --output names another file"
+        )));
+    }
+    import.write(args)?;
+    report::show(&import, args, true);
+    Ok(())
+}
+
+impl Import {
+    fn new(args: &ImportArgs) -> Result<Self, Failure> {
+        let places = Places::new(System::current(), &|name| std::env::var(name).ok());
+        let output = (args.output != Path::new("-")).then(|| absolute(&args.output));
+        let folder = output.as_deref().and_then(Path::parent).map_or_else(|| absolute(Path::new("")), Path::to_owned);
+        let bundles = folder.join("bundles");
+        let mut sources = Vec::new();
+        for from in &args.from {
+            sources.extend(sources::named(from, places.as_ref(), &bundles)?);
+        }
+        if args.from.is_empty() {
+            sources = sources::of_machine(places.as_ref());
+        }
+        let (mut taken, mut left_out) = merge(&sources);
+        // Standard output is one file.
+        let kind = args.secrets.unwrap_or(if output.is_some() { Secrets::EnvFile } else { Secrets::Variables });
+        if kind == Secrets::EnvFile && output.is_none() {
+            return Err(Failure::usage(
+                "--secrets env-file writes a file beside the configuration: name it with --output",
+            ));
+        }
+        let mut moved = Moved::default();
+        if kind != Secrets::Keep {
+            for server in &mut taken {
+                server.value = moved.entry(&server.name, &server.value);
+            }
+        }
+        taken.retain(|server| match text::check(server, &moved) {
+            Ok(()) => true,
+            Err(reason) => {
+                let path = server.from.first().map(|place| place.path.clone()).unwrap_or_default();
+                left_out.push(LeftOut { path, reason: format!("`{}` cannot be used: {reason}", server.name) });
+                false
+            }
+        });
+        let writes_secrets = kind == Secrets::EnvFile && !moved.variables.is_empty();
+        let env_file = output.as_ref().filter(|_| writes_secrets).map(|path| path.with_extension("env"));
+        let text = text::configuration(&taken, env_file.as_deref());
+        Ok(Self { sources, taken, left_out, moved, text, output, env_file })
+    }
+
+    /// The files to be written that are there already.
+    fn existing(&self) -> Vec<&Path> {
+        let files = [&self.output, &self.env_file].into_iter().flatten().map(PathBuf::as_path);
+        let bundles = self.sources.iter().filter_map(|source| Some(source.bundle.as_ref()?.folder.as_path()));
+        files.chain(bundles).filter(|path| path.exists()).collect()
+    }
+
+    /// Unpacks bundles, then writes secrets, then the configuration that names both.
+    fn write(&self, args: &ImportArgs) -> Result<(), Failure> {
+        for bundle in self.sources.iter().filter_map(|source| source.bundle.as_ref()) {
+            bundle.unpack(args.force).map_err(Failure::other)?;
+        }
+        if let Some(path) = &self.env_file {
+            write(path, &self.moved.to_env_file(), true)?;
+        }
+        match &self.output {
+            Some(path) => write(path, &self.text, args.secrets == Some(Secrets::Keep)),
+            None if args.json => Ok(()),
+            None => {
+                say!("{}", self.text.trim_end());
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Writes a file; one with secrets can be read by its owner alone, also if it was there before.
+fn write(path: &Path, text: &str, has_secrets: bool) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| Failure::other(format!("cannot write {}: {error}", path.display()));
+    let path = replace::target(path);
+    if has_secrets {
+        hide(&path).map_err(failed)?;
+    }
+    replace::replace(&path, text).map_err(failed)
+}
+
+#[cfg(unix)]
+fn hide(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    if path.exists() { std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)) } else { Ok(()) }
+}
+
+#[cfg(not(unix))]
+fn hide(_: &Path) -> std::io::Result<()> {
+    Ok(())
+}
+
+/// Prints a line for people: on standard error where standard output is for a program.
+fn tell(args: &ImportArgs, line: &str) {
+    if args.json || args.output == Path::new("-") {
+        complain(&format!("{}\n", fanlight_protocol::visible::escaped_lines(line)));
+    } else {
+        say!("{line}");
+    }
+}

@@ -1,0 +1,149 @@
+//! What `fanlight check` says of how clients are authenticated, and what of it may not be meant.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
+
+use fanlight_config::{Auth, AuthChoice, CertificateName, Config, Key, SessionChoice, Tls, written_moment};
+
+use crate::out::counted;
+
+/// Keys that expire within this time are warned of.
+const SOON: Duration = Duration::from_secs(14 * 86_400);
+
+/// How clients will show who they are, a line each.
+pub(super) fn describe(config: &Config) -> Vec<String> {
+    let auth = match &config.auth {
+        AuthChoice::Required(auth) => auth,
+        AuthChoice::Open => {
+            return vec!["clients are not authenticated (`auth: none`): all may use what is offered".to_owned()];
+        }
+        AuthChoice::Unset => {
+            return vec!["clients are not authenticated: who reaches the listener may use what is offered".to_owned()];
+        }
+    };
+    let mut lines = vec!["clients over HTTP are authenticated by the first of these that a request shows:".to_owned()];
+    lines.extend(methods(auth).into_iter().map(|method| format!("  {method}")));
+    if !auth.oauth.is_empty() {
+        let root = config.public_url.as_deref().unwrap_or("http://<host of the request>").trim_end_matches('/');
+        let metadata =
+            |path: &str| format!("  {root}/.well-known/oauth-protected-resource{}", path.trim_end_matches('/'));
+        lines.push("what tells clients where to get access tokens, open to everyone:".to_owned());
+        match config.endpoints.is_empty() {
+            true => lines.push(metadata(&config.path)),
+            false => lines.extend(config.endpoints.iter().map(|(path, _)| metadata(path))),
+        }
+    }
+    lines.push("a client over standard input and output is not authenticated".to_owned());
+    lines
+}
+
+/// The methods, in the order in which they are asked.
+fn methods(auth: &Auth) -> Vec<String> {
+    let mut methods = Vec::new();
+    if let Some(file) = &auth.keys {
+        let names: BTreeSet<&str> = file.keys.iter().map(|key| key.name.as_str()).collect();
+        let (keys, names) = (counted(file.keys.len(), "key"), counted(names.len(), "name"));
+        methods.push(format!("`Authorization: Bearer` with a key in {}: {keys} of {names}", file.file));
+    }
+    for issuer in &auth.oauth {
+        let how = if issuer.introspection.is_some() { ", which is asked about each" } else { "" };
+        methods.push(format!("`Authorization: Bearer` with an access token of {}{how}", issuer.issuer));
+    }
+    if let Some(certificates) = &auth.certificates {
+        let what = match certificates.principal {
+            CertificateName::SanUri => "the URI of its subject alternative names",
+            CertificateName::SanDns => "the DNS name of its subject alternative names",
+            CertificateName::Subject => "its subject",
+        };
+        methods.push(format!("the TLS certificate of the client, by {what}"));
+    }
+    if let Some(proxy) = &auth.proxy {
+        let from: Vec<_> = proxy.from.iter().map(ToString::to_string).collect();
+        methods.push(format!("the header {} on connections from {}", proxy.header, from.join(", ")));
+    }
+    if auth.socket.is_some() {
+        methods.push("the user of this machine that has opened a connection to a Unix socket".to_owned());
+    }
+    methods
+}
+
+/// What of the configuration may not be meant so.
+pub(in crate::inspect) fn warnings(config: &Config, now: SystemTime) -> Vec<String> {
+    let Some(auth) = config.auth.methods() else { return Vec::new() };
+    let mut warnings = Vec::new();
+    for server in config.servers.iter().filter(|server| server.enabled && server.session == SessionChoice::Shared) {
+        let name = &server.name;
+        warnings.push(format!(
+            "all clients share one session with {name:?}, whoever they are (`session: shared`): what it keeps for one, \
+             others may see"
+        ));
+    }
+    for key in auth.keys.iter().flat_map(|file| &file.keys) {
+        warnings.extend(about_key(key, config, now));
+    }
+    if auth.certificates.is_some() && config.tls.as_ref().and_then(Tls::client_ca).is_none() {
+        warnings.push(
+            "`auth.certificates` has no effect: clients are not asked for certificates; set `tls.clientCa` to the file with \
+             those who sign them"
+                .to_owned(),
+        );
+    }
+    if auth.socket.is_some() && config.listen.ip().is_some() {
+        warnings.push(format!(
+            "`auth.socket` has no effect: {} (`listen`) is no Unix socket; listen on one, such as \
+             `listen: unix:/run/fanlight.sock`",
+            config.listen
+        ));
+    }
+    for network in auth.proxy.iter().flat_map(|proxy| &proxy.from).filter(|network| network.prefix_len() <= 1) {
+        warnings.push(format!("`auth.proxy.from` has {network}: nearly everyone may name the user that they are"));
+    }
+    let is_encrypted = config.public_url.as_deref().is_some_and(|url| url.starts_with("https://"));
+    if !is_encrypted && !auth.oauth.is_empty() {
+        warnings.push(
+            "access tokens are accepted, and `publicUrl` is no https URL: clients must not send tokens in the clear, and \
+             find no metadata that they may trust"
+                .to_owned(),
+        );
+    }
+    warnings
+}
+
+/// What to change about a key.
+fn about_key(key: &Key, config: &Config, now: SystemTime) -> Vec<String> {
+    let Key { name, expires, endpoints, .. } = key;
+    let mut warnings = Vec::new();
+    match expires {
+        Some(expires) if *expires <= now => {
+            warnings.push(format!(
+                "the key of {name} expired at {}: `fanlight keys revoke {name}`",
+                written_moment(*expires)
+            ));
+        }
+        Some(expires) if *expires <= now + SOON => {
+            let when = written_moment(*expires);
+            warnings.push(format!("the key of {name} expires at {when}: `fanlight keys new {name}` makes another"));
+        }
+        _ => {}
+    }
+    let is_there = |path: &str| match config.endpoints.is_empty() {
+        true => path == config.path,
+        false => config.endpoints.iter().any(|(known, _)| known == path),
+    };
+    for path in endpoints.iter().flatten().filter(|path| !is_there(path)) {
+        warnings.push(format!("the key of {name} is for the endpoint {path}, which does not exist"));
+    }
+    warnings
+}
+
+/// What to warn of where this server, which has no sessions, has one process.
+pub(super) fn about_shared_process(config: &Config, name: &str) -> Option<String> {
+    let is_explicit =
+        config.servers.iter().any(|server| server.name == name && server.session == SessionChoice::Shared);
+    (config.auth.methods().is_some() && !is_explicit).then(|| {
+        format!(
+            "all clients share the process of {name:?}, whoever they are: a server of this era has no sessions; say \
+             `session: shared` if that is meant"
+        )
+    })
+}

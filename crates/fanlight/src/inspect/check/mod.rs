@@ -1,0 +1,247 @@
+//! `fanlight check`: checks the configuration, that every backend answers, and that clients accept the merged names.
+
+pub(super) mod authentication;
+mod names;
+
+use std::time::SystemTime;
+
+use comfy_table::ColumnConstraint;
+use fanlight_canonical::{BackendClient, CallContext, Caller, Endpoint, Principal, SessionKey};
+use fanlight_config::{Config, Loaded, Severity};
+use fanlight_gateway::BackendId;
+use fanlight_gateway::catalogue::{ListKind, ListView};
+use fanlight_protocol::result::{ResultView as _, ServerDescription};
+use fanlight_protocol::{Era, Json};
+use fanlight_telemetry::Telemetry;
+use serde_json::{Map, Value, json};
+
+use super::list::incomplete;
+use super::{failures, observed, refused_listeners, show};
+use crate::failure::Failure;
+use crate::out::{self, counted, say};
+use crate::wiring::Assembly;
+
+/// Prints the findings; fails if a backend cannot be used or its lists cannot be read.
+pub(crate) async fn check(loaded: &Loaded, as_json: bool) -> Result<(), Failure> {
+    let config = &loaded.config;
+    let of_authentication = authentication::warnings(config, SystemTime::now());
+    if !as_json {
+        say!("{}: valid, {}", loaded.path.display(), counted(config.servers.len(), "server"));
+        for problem in &loaded.warnings {
+            say!("{}", problem.render(&loaded.path, false).trim_end_matches('\n'));
+        }
+        for server in config.servers.iter().filter(|server| !server.enabled) {
+            say!("note: server {:?} is not enabled", server.name);
+        }
+        say!("{}", authentication::describe(config).join("\n"));
+        of_authentication.iter().for_each(|warning| say!("warning: {warning}"));
+        say!("");
+    }
+    let mut checked = observed(config, &Telemetry::off(), async |assembly| Ok(inspect(assembly, config).await)).await?;
+    let refused = refused_listeners(config).into_iter();
+    checked.errors.extend(refused.map(|problem| format!("`fanlight run` refuses this configuration: {problem}")));
+    if as_json {
+        let of_file = loaded.warnings.iter().map(|problem| problem.message().to_owned());
+        checked.warnings.splice(0..0, of_file.chain(of_authentication));
+        out::json(&format!("{:#}", checked.to_json(loaded)));
+    } else {
+        checked.print();
+    }
+    match checked.errors.len() {
+        0 => Ok(()),
+        problems => Err(Failure::other(format!("{} found", counted(problems, "problem")))),
+    }
+}
+
+/// What is found out about the servers of a configuration.
+struct Checked {
+    servers: Vec<Server>,
+    /// The lists that are counted.
+    counted: Vec<ListKind>,
+    errors: Vec<String>,
+    warnings: Vec<String>,
+    /// What the configuration changes, as it says.
+    intended: Vec<String>,
+}
+
+/// What is found out about a server.
+struct Server {
+    name: String,
+    transport: String,
+    /// The eras that it serves, with their revisions.
+    eras: String,
+    /// The lengths of the counted lists; none if it cannot be used.
+    counts: Option<Vec<usize>>,
+    /// Who it says it is, and what it can do.
+    summary: Option<String>,
+    /// Why sessions with it are as they are.
+    session: Option<String>,
+}
+
+/// Reads the lists of every backend.
+async fn inspect(assembly: &Assembly, config: &Config) -> Checked {
+    let mut lists = Vec::new();
+    for kind in ListKind::ALL {
+        lists.push(assembly.gateway.catalogue(kind, &Endpoint::Everything).await);
+    }
+    // Few servers have skills.
+    let is_counted = |(kind, list): &(ListKind, &ListView)| *kind != ListKind::Skills || !list.is_empty();
+    let (kinds, counted): (Vec<_>, Vec<_>) = ListKind::ALL.into_iter().zip(&lists).filter(is_counted).unzip();
+    let mut checked =
+        Checked { servers: Vec::new(), counted: kinds, errors: Vec::new(), warnings: Vec::new(), intended: Vec::new() };
+    let (mut shared, mut down) = (Vec::new(), Vec::new());
+    for (id, backend) in assembly.servers.backends() {
+        let status = backend.status();
+        let mut eras = match (status.era, status.revision) {
+            (Some(era), Some(revision)) => format!("{era} {revision}"),
+            _ => "-".to_owned(),
+        };
+        if status.era == Some(Era::Modern)
+            && let Some(revision) = legacy_revision(&**backend).await
+        {
+            eras.push_str(&format!(", {} {revision}", Era::Legacy));
+        }
+        if status.era == Some(Era::Modern) && status.transport == "stdio" {
+            shared.extend(authentication::about_shared_process(config, backend.name()));
+        }
+        let (name, transport) = (backend.name().to_owned(), status.transport.to_owned());
+        let mut server = Server { name, transport, eras, counts: None, summary: None, session: None };
+        match backend.describe().await {
+            Ok(description) => {
+                server.counts = Some(counted.iter().map(|list| count(list, id)).collect());
+                server.summary = Some(summary(&description));
+                server.session = backend.session_choice().await.ok().flatten();
+            }
+            Err(error) => {
+                down.push(format!("backend {:?} ", backend.name()));
+                checked.errors.push(failures::text(backend.name(), &error));
+            }
+        }
+        checked.servers.push(server);
+    }
+    for list in &lists {
+        // Of a server that is down all has been said.
+        let is_new =
+            |problem: &String| !checked.errors.contains(problem) && !down.iter().any(|down| problem.starts_with(down));
+        let new: Vec<_> = incomplete(list).filter(is_new).collect();
+        checked.errors.extend(new);
+        checked.warnings.extend(names::warnings(list));
+        checked.intended.extend(names::rewritten(list));
+    }
+    checked.warnings.extend(shared);
+    checked.warnings.extend(names::unknown_names(&lists));
+    checked
+}
+
+impl Checked {
+    fn print(&self) {
+        let headings = self.counted.iter().map(|kind| match kind {
+            ListKind::Tools => "TOOLS",
+            ListKind::Resources => "RESOURCES",
+            ListKind::ResourceTemplates => "TEMPLATES",
+            ListKind::Prompts => "PROMPTS",
+            ListKind::Skills => "SKILLS",
+        });
+        let mut table = show::table(&["SERVER", "TRANSPORT", "ERA"].into_iter().chain(headings).collect::<Vec<_>>());
+        // Only names may wrap; the other columns are unreadable in parts.
+        table.column_iter_mut().skip(1).for_each(|column| {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        });
+        for server in &self.servers {
+            let counts = (0..self.counted.len()).map(|list| match &server.counts {
+                Some(counts) => counts.get(list).copied().unwrap_or_default().to_string(),
+                None => "-".to_owned(),
+            });
+            let row = [server.name.clone(), server.transport.clone(), server.eras.clone()];
+            table.add_row(row.into_iter().chain(counts).collect::<Vec<_>>());
+        }
+        show::print(&table);
+        let lines: Vec<String> = self.servers.iter().flat_map(Server::lines).collect();
+        if !lines.is_empty() {
+            say!("\n{}", lines.join("\n"));
+        }
+        say!("");
+        self.errors.iter().for_each(|error| say!("error: {error}"));
+        self.warnings.iter().for_each(|warning| say!("warning: {warning}"));
+        self.intended.iter().for_each(|line| say!("as configured: {line}"));
+    }
+
+    fn to_json(&self, loaded: &Loaded) -> Value {
+        let servers = self.servers.iter().map(|server| {
+            let counts = server.counts.as_ref().map(|counts| {
+                let members = self.counted.iter().zip(counts);
+                members.map(|(kind, count)| (kind.member().to_owned(), json!(count))).collect::<Map<_, _>>()
+            });
+            json!({
+                "name": server.name,
+                "transport": server.transport,
+                "eras": server.eras,
+                "usable": server.counts.is_some(),
+                "counts": counts,
+                "summary": server.summary,
+                "session": server.session,
+            })
+        });
+        let problem = |severity: Severity| {
+            let word = if severity == Severity::Error { "error" } else { "warning" };
+            move |message: &String| json!({ "severity": word, "message": message })
+        };
+        let errors = self.errors.iter().map(problem(Severity::Error));
+        json!({
+            "configuration": loaded.path.display().to_string(),
+            "good": self.errors.is_empty(),
+            "servers": servers.collect::<Vec<_>>(),
+            "problems": errors.chain(self.warnings.iter().map(problem(Severity::Warning))).collect::<Vec<_>>(),
+            "asConfigured": self.intended,
+            "authentication": authentication::describe(&loaded.config),
+        })
+    }
+}
+
+impl Server {
+    fn lines(&self) -> impl Iterator<Item = String> {
+        let summary = self.summary.as_ref().map(|summary| format!("{} is {summary}", self.name));
+        let session = self.session.as_ref().map(|choice| format!("{}: {choice}", self.name));
+        summary.into_iter().chain(session)
+    }
+}
+
+/// The revision in which a modern server serves legacy clients; `None` if their requests are translated.
+async fn legacy_revision(backend: &dyn BackendClient) -> Option<String> {
+    let session = SessionKey::fresh();
+    let client = CallContext {
+        caller: Caller::session_of(Principal::anonymous(), session),
+        // Over stdio, clients that can be asked are served in their own era.
+        capabilities: Json::literal(r#"{"roots":{}}"#),
+        ..(*CallContext::internal()).clone()
+    };
+    let description = backend.describe_to(&client).await;
+    backend.end_session(session);
+    let revision = description.ok()?.json().get("protocolVersion")?;
+    Some(show::plain(&revision.as_str()?, 40))
+}
+
+fn count(list: &ListView, backend: BackendId) -> usize {
+    list.entries().filter(|entry| entry.backend == backend).count()
+}
+
+/// One line about a server: name, version and capabilities.
+fn summary(description: &ServerDescription) -> String {
+    let info = description.server_info();
+    let text = |key: &str| Some(show::plain(&info.as_ref()?.get(key)?.as_str()?, 40));
+    let mut words = text("name").unwrap_or_else(|| "a server without a name".to_owned());
+    if let Some(version) = text("version") {
+        words.push_str(&format!(" {version}"));
+    }
+    let capabilities = capabilities(description);
+    if !capabilities.is_empty() {
+        words.push_str(&format!(", with {capabilities}"));
+    }
+    words
+}
+
+fn capabilities(description: &ServerDescription) -> String {
+    let Some(all) = description.capabilities() else { return String::new() };
+    let names = all.members().filter_map(|member| member.name(&all));
+    names.map(|name| show::plain(&name, 40)).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,53 @@
+//! What is said of the names in merged lists: those that the configuration changes or does not find, and those that clients
+//! refuse.
+
+use std::collections::BTreeSet;
+
+use fanlight_gateway::catalogue::{ListView, UnknownName};
+
+use crate::inspect::show;
+
+/// The names in the configuration that no list has.
+pub(super) fn unknown_names(lists: &[ListView]) -> Vec<String> {
+    let all = || lists.iter().flat_map(|list| list.unknown_names());
+    // A name that is for tools and prompts is unknown if neither list has it.
+    let is_unknown = |one: &&UnknownName| !one.may_be_prompt || all().filter(|other| other == one).count() == 2;
+    all().filter(is_unknown).map(describe).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+fn describe(unknown: &UnknownName) -> String {
+    let UnknownName { backend, name, tool, may_be_prompt } = unknown;
+    match tool {
+        Some(tool) => format!("the tool {tool:?} of {backend:?} has no argument {name:?} among its properties"),
+        None if *may_be_prompt => {
+            format!("{backend:?} lists no tool or prompt {name:?}, which the configuration renames")
+        }
+        None => format!("{backend:?} lists no tool {name:?}, which the configuration changes"),
+    }
+}
+
+/// What the configuration has changed of a list, one line for each entry.
+pub(super) fn rewritten(list: &ListView) -> impl Iterator<Item = String> {
+    let changed = list.entries().filter_map(|entry| Some((entry, entry.original.as_ref()?, entry.changes())));
+    changed.filter(|(.., changes)| !changes.is_empty()).map(|(entry, original, changes)| {
+        let line = format!("{original} of {:?} {}", list.backend_of(entry), changes.join(", "));
+        show::plain(&line, 1000)
+    })
+}
+
+pub(super) fn warnings(list: &ListView) -> impl Iterator<Item = String> {
+    let collisions = list.collisions().iter().map(|collision| match &collision.alias {
+        Some(alias) => format!(
+            "{:?} and {:?} both have {:?}; clients read the one of {:?} as {alias}",
+            collision.kept, collision.other, collision.key, collision.other
+        ),
+        None => format!(
+            "{:?} and {:?} both have {:?}; the one of {:?} cannot be called: give one of them another prefix",
+            collision.kept, collision.other, collision.key, collision.other
+        ),
+    });
+    let objections = list.name_objections().into_iter();
+    collisions.chain(
+        objections.map(|objection| format!("some clients will refuse tool {objection}; a shorter prefix may help")),
+    )
+}

@@ -1,0 +1,27 @@
+//! What is known of servers that are down, as text.
+
+use fanlight_canonical::{BackendError, FailureDetails};
+use fanlight_gateway::Gateway;
+use fanlight_protocol::visible::escaped_lines;
+
+use crate::out;
+
+/// What is known of a failure: what happened, the last lines of the process, and what to do, a line each.
+pub(super) fn text(backend: &str, error: &BackendError) -> String {
+    let mut lines = vec![format!("backend {backend:?} {}", error.what())];
+    if let Some(FailureDetails { stderr, stdout, remedy }) = error.details() {
+        lines.extend(stderr.iter().map(|line| format!("  stderr: {line}")));
+        lines.extend(stdout.iter().map(|line| format!("  stdout: {line}    (not a message)")));
+        lines.extend(remedy.iter().map(|remedy| format!("  help: {}", remedy.text)));
+    }
+    lines.join("\n")
+}
+
+/// Writes to standard error what is known of all servers that are down.
+pub(super) fn complain(gateway: &Gateway) {
+    for (name, status) in gateway.status() {
+        if let Some(error) = &status.failure {
+            out::complain(&format!("{}\n", escaped_lines(&text(&name, error))));
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! `fanlight check URL` and `fanlight check -- COMMAND`: judges one server, without a configuration and without a gateway.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use fanlight_config::written_moment;
+use fanlight_judge::{EraReport, Finding, Patience, Report, Severity, Step, Target, judge, page};
+
+use crate::cli::CheckArgs;
+use crate::failure::Failure;
+use crate::inspect::{interruptible, plain};
+use crate::observe::style::Style;
+use crate::out::{self, complain, counted, say};
+
+/// A server may have to be downloaded before it starts.
+const START: Duration = Duration::from_secs(90);
+/// For answers of a server that has started.
+const ANSWER: Duration = Duration::from_secs(15);
+/// Entries of a list with problems that are shown; a report has all.
+const ENTRIES: usize = 10;
+
+/// The server that the command line names, if it does.
+pub(crate) fn target(args: &CheckArgs) -> Result<Option<Target>, Failure> {
+    match (&args.url, args.command.split_first()) {
+        (Some(url), _) => {
+            let is_url = reqwest::Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
+            if !is_url {
+                return Err(Failure::usage(format!(
+                    "{url:?} is no http or https URL; a command is written behind `--`, such as `fanlight check -- {url}`"
+                )));
+            }
+            let headers = args.header.iter().map(|header| parsed_header(header)).collect::<Result<_, _>>()?;
+            Ok(Some(Target::Url { url: url.clone(), headers }))
+        }
+        (None, Some((program, arguments))) => {
+            Ok(Some(Target::Command { program: program.clone(), arguments: arguments.to_vec() }))
+        }
+        (None, None) if args.report.is_some() => Err(Failure::usage(
+            "--report is about one server: name its URL, or its command behind `--`, such as\n  \
+             fanlight check --report report.html -- node server.js",
+        )),
+        (None, None) => Ok(None),
+    }
+}
+
+fn parsed_header(text: &str) -> Result<(String, String), Failure> {
+    // The text may be a secret, and is not repeated.
+    let wrong = || Failure::usage("a header is written as in `--header 'Authorization: Bearer …'`");
+    let (name, value) = text.split_once(':').ok_or_else(wrong)?;
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
+}
+
+/// Prints what is found out about a server; fails if it cannot be used, or breaks the specification.
+pub(crate) async fn judge_one(target: &Target, args: &CheckArgs) -> Result<(), Failure> {
+    let at = written_moment(SystemTime::now());
+    let patience = Patience { start: START, answer: ANSWER };
+    let steps = |step: Step| match step {
+        Step::Opening(era) => complain(&format!("opening the server as a client of the {era} era …\n")),
+        Step::Reading(era) => complain(&format!("reading its lists in the {era} era …\n")),
+    };
+    let report = interruptible(async { Ok(judge(target, patience, at, steps).await) }).await?;
+    if let Some(file) = &args.report {
+        write(file, &page(&report))?;
+    }
+    if args.json {
+        let text = serde_json::to_string_pretty(&report).map_err(|error| Failure::other(error.to_string()))?;
+        out::json(&text);
+    } else {
+        print(&report);
+    }
+    if let Some(file) = &args.report {
+        complain(&format!("report written to {}\n", file.display()));
+    }
+    match (report.is_good, report.count(Severity::Error)) {
+        (true, _) => Ok(()),
+        (false, 0) => Err(Failure::other("the server cannot be used: it serves clients of neither era")),
+        (false, errors) => Err(Failure::other(format!("{} found", counted(errors, "error")))),
+    }
+}
+
+fn write(file: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(file, text).map_err(|error| Failure::other(format!("cannot write {}: {error}", file.display())))
+}
+
+fn print(report: &Report) {
+    let style = Style::of_stdout();
+    say!("{} ({})\n", style.bold(&plain(&report.target, 200)), report.transport);
+    for era in &report.eras {
+        print_era(era, style);
+    }
+    if report.findings.is_empty() {
+        say!("{}", style.good("no findings"));
+    }
+    report.findings.iter().for_each(|finding| print_finding(finding, style));
+}
+
+fn print_era(era: &EraReport, style: Style) {
+    if !era.is_served {
+        say!("{} {}", style.bold(&era.era), style.dim("not served"));
+        era.reason.iter().flat_map(|reason| reason.lines()).for_each(|line| say!("  {}", plain(line, 300)));
+        say!("");
+        return;
+    }
+    let server = era.server.as_ref().map(|server| format!("{} {}", server.name, server.version)).unwrap_or_default();
+    let revision = era.revision.as_deref().unwrap_or_default();
+    let transport = era.transport.map(|transport| format!(" over {transport}")).unwrap_or_default();
+    say!("{} {}{transport} {}", style.bold(&era.era), style.good(&plain(revision, 20)), plain(&server, 100));
+    if !era.capabilities.is_empty() {
+        say!("  capabilities: {}", plain(&era.capabilities.join(", "), 300));
+    }
+    for list in &era.lists {
+        say!(
+            "  {}: {}, {}, about {}",
+            list.kind,
+            list.entries.len(),
+            counted(list.bytes, "byte"),
+            counted(list.tokens, "token")
+        );
+        let with_problems = list.entries.iter().filter(|entry| !entry.problems.is_empty());
+        for entry in with_problems.take(ENTRIES) {
+            say!("    {}: {}", plain(&entry.key, 80), plain(&entry.problems.join("; "), 200));
+        }
+    }
+    let times: Vec<String> =
+        era.timings.iter().map(|timing| format!("{} {:.1} ms", timing.what.replace('`', ""), timing.millis)).collect();
+    say!("  times: {}", times.join(", "));
+    if let Some(pings) = &era.pings {
+        say!("  {}: p50 {:.1} ms, p95 {:.1} ms, at most {:.1} ms", pings.method, pings.p50, pings.p95, pings.max);
+    }
+    say!("");
+}
+
+fn print_finding(finding: &Finding, style: Style) {
+    let word = match finding.severity {
+        Severity::Error => style.bad("error"),
+        Severity::Warning => style.warn("warning"),
+        Severity::Note => style.dim("note"),
+    };
+    say!("{word}: {}", finding.what);
+    finding.examples.iter().for_each(|example| say!("  {}", plain(example, 200)));
+    let more = finding.count.saturating_sub(finding.examples.len());
+    if more > 0 && !finding.examples.is_empty() {
+        say!("  and {more} more");
+    }
+}

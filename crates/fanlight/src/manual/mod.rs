@@ -1,0 +1,49 @@
+//! What is generated from the definitions of the command line: completions, manual pages and docs/cli.md.
+
+#[cfg(test)]
+mod reference;
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+
+use clap::{Command, CommandFactory as _};
+use clap_complete::Shell;
+
+use crate::cli::Cli;
+use crate::failure::Failure;
+
+/// Prints the completions of a shell.
+pub(crate) fn completions(shell: Shell) -> Result<(), Failure> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut shown(&Cli::command()), "fanlight", &mut text);
+    print(&text);
+    Ok(())
+}
+
+/// The command line without hidden commands, which completions would offer.
+fn shown(all: &Command) -> Command {
+    Command::new("fanlight")
+        .version(env!("CARGO_PKG_VERSION"))
+        .args(all.get_arguments().cloned())
+        .groups(all.get_groups().cloned())
+        .subcommands(all.get_subcommands().filter(|command| !command.is_hide_set()).cloned())
+}
+
+/// Prints the manual page of `fanlight`, or writes it and those of all commands into a folder.
+pub(crate) fn pages(folder: Option<&Path>) -> Result<(), Failure> {
+    let Some(folder) = folder else {
+        let mut text = Vec::new();
+        clap_mangen::Man::new(Cli::command()).render(&mut text).map_err(|error| Failure::other(error.to_string()))?;
+        print(&text);
+        return Ok(());
+    };
+    let cannot = |error| Failure::other(format!("cannot write manual pages to {}: {error}", folder.display()));
+    fs::create_dir_all(folder).map_err(cannot)?;
+    clap_mangen::generate_to(Cli::command(), folder).map_err(cannot)
+}
+
+/// What programs read is not escaped. A reader that has gone is no failure.
+fn print(text: &[u8]) {
+    let _ = std::io::stdout().lock().write_all(text);
+}

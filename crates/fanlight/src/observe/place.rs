@@ -1,0 +1,188 @@
+//! Where the admin listener of a running gateway is, and the token for it: as `--admin` or the configuration says.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+
+use fanlight_config::{ListenAddress, load_admin};
+use reqwest::Url;
+
+use crate::cli::{AdminArgs, CommonArgs};
+use crate::configuration;
+use crate::failure::Failure;
+use crate::reload::Unusable;
+
+/// The environment variable with the token; other users can see a command line.
+pub(super) const TOKEN: &str = "FANLIGHT_ADMIN_TOKEN";
+/// Where it is without a configuration.
+const DEFAULT: &str = "http://127.0.0.1:8081";
+/// The host in requests over a Unix socket.
+const HOST_OF_SOCKET: &str = "http://localhost";
+
+/// Where an admin listener is.
+pub(super) struct Place {
+    pub(super) base: Url,
+    /// The Unix socket that it listens on, if it does.
+    pub(super) socket: Option<PathBuf>,
+    /// What the host of `base` stands for, where it is no address.
+    pub(super) address: Option<SocketAddr>,
+    /// The file with a certificate that it is trusted by, besides those that the system trusts.
+    pub(super) certificate: Option<PathBuf>,
+    pub(super) token: Option<String>,
+    /// What says that it is there, for messages.
+    pub(super) source: String,
+}
+
+impl Place {
+    /// That of `--admin`, else of the configuration, else the default one.
+    pub(super) fn find(args: &AdminArgs, common: &CommonArgs) -> Result<Self, Failure> {
+        let token = std::env::var(TOKEN).ok().map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
+        let mut place = match &args.admin {
+            Some(text) => {
+                let place = Self::named(text)?;
+                // The token of a configuration is for its own gateway: it leaves the machine for no other.
+                if place.is_local() && !common.config.is_empty() { place.with_secrets_of(common)? } else { place }
+            }
+            None => Self::configured(common)?,
+        };
+        place.token = token.or(place.token);
+        Ok(place)
+    }
+
+    fn at(base: &str, source: &str) -> Option<Self> {
+        let base = Url::parse(base).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())?;
+        let source = source.to_owned();
+        Some(Self { base, socket: None, address: None, certificate: None, token: None, source })
+    }
+
+    /// That of `--admin`: a URL, or an address as it is listened on.
+    fn named(text: &str) -> Result<Self, Failure> {
+        let wrong = || {
+            Failure::usage(format!(
+                "--admin {text:?} is no address of an admin listener: write a URL such as {DEFAULT}, an address such as \
+                 127.0.0.1:8081 or 8081, or a Unix socket such as unix:/run/admin.sock"
+            ))
+        };
+        let place = match text.parse() {
+            Ok(ListenAddress::Unix(path)) => {
+                Self::at(HOST_OF_SOCKET, "--admin").map(|place| Self { socket: Some(path), ..place })
+            }
+            Ok(ListenAddress::Ip(address)) => Self::at(&format!("http://{}", reached(address)), "--admin"),
+            Err(_) => Self::at(text, "--admin"),
+        };
+        place.ok_or_else(wrong)
+    }
+
+    /// That of the configuration, or the default one.
+    fn configured(common: &CommonArgs) -> Result<Self, Failure> {
+        let default = || Self::at(DEFAULT, "the default");
+        let Some(first) = configuration::paths(common).and_then(|paths| paths.into_iter().next()) else {
+            return default().ok_or_else(|| Failure::other("the default address is wrong"));
+        };
+        let (admin, source) = (read(&first)?, format!("`admin.listen` of {}", first.display()));
+        let scheme = if admin.tls.is_some() { "https" } else { "http" };
+        let place = match &admin.listen {
+            None => {
+                return Err(Failure::usage(format!(
+                    "{source} is `off`: a gateway with this configuration has no admin listener, unless it was started with \
+                     --admin; name the same address here"
+                )));
+            }
+            Some(ListenAddress::Unix(path)) => {
+                Self::at(HOST_OF_SOCKET, &source).map(|place| Self { socket: Some(path.clone()), ..place })
+            }
+            Some(ListenAddress::Ip(address)) => {
+                let address = reached(*address);
+                // Certificates are for names rather than addresses: that of the page is one of them.
+                let name = admin.public_url.as_deref().filter(|_| admin.tls.is_some());
+                let name = name.and_then(|url| Url::parse(url).ok()?.domain().map(str::to_owned));
+                match name {
+                    Some(name) => Self::at(&format!("{scheme}://{name}:{}", address.port()), &source)
+                        .map(|place| Self { address: Some(address), ..place }),
+                    None => Self::at(&format!("{scheme}://{address}"), &source),
+                }
+            }
+        };
+        place.map(|place| place.with(admin)).ok_or_else(|| Failure::usage(format!("{source} cannot be reached")))
+    }
+
+    fn with_secrets_of(self, common: &CommonArgs) -> Result<Self, Failure> {
+        let first = common.config.first();
+        first.map(|first| read(first)).transpose().map(|admin| match admin {
+            Some(admin) => self.with(admin),
+            None => self,
+        })
+    }
+
+    fn with(self, admin: fanlight_config::Admin) -> Self {
+        let certificate = admin.tls.map(|tls| PathBuf::from(tls.cert));
+        Self { certificate, token: admin.token.map(|token| token.expose().to_owned()), ..self }
+    }
+
+    /// Whether only this machine is asked.
+    fn is_local(&self) -> bool {
+        let host = self.base.host_str().unwrap_or_default();
+        let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        self.socket.is_some() || host == "localhost" || address.is_ok_and(|ip| ip.to_canonical().is_loopback())
+    }
+
+    /// What it is called in messages, without anything secret.
+    pub(super) fn shown(&self) -> String {
+        match &self.socket {
+            Some(path) => format!("unix:{}", path.display()),
+            None => self.base.origin().ascii_serialization(),
+        }
+    }
+}
+
+fn read(path: &std::path::Path) -> Result<fanlight_config::Admin, Failure> {
+    load_admin(path, &|name| std::env::var(name).ok())
+        .map_err(|errors| configuration::failure(&Unusable::Errors(errors)))
+}
+
+/// An address at which this one is reached: a listener on all addresses is reached on that of this machine.
+fn reached(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn place_is_named_by_a_url_or_an_address() {
+        for (text, shown) in [
+            ("http://127.0.0.1:8081", "http://127.0.0.1:8081"),
+            ("https://user:secret@ops.example.com/ui?x=1", "https://ops.example.com"),
+            ("127.0.0.1:9000", "http://127.0.0.1:9000"),
+            ("0.0.0.0:9000", "http://127.0.0.1:9000"),
+            ("[::]:9000", "http://[::1]:9000"),
+            ("9000", "http://127.0.0.1:9000"),
+            (":9000", "http://127.0.0.1:9000"),
+            ("unix:/run/admin.sock", "unix:/run/admin.sock"),
+        ] {
+            assert_eq!(Place::named(text).unwrap().shown(), shown, "{text}");
+        }
+        for wrong in ["ftp://x", "example.com", "", "unix:"] {
+            assert!(Place::named(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn only_this_machine_is_local() {
+        for (text, is_local) in [
+            ("unix:/run/admin.sock", true),
+            ("http://localhost:1", true),
+            ("[::1]:1", true),
+            ("https://example.com", false),
+            ("http://10.0.0.1:1", false),
+            ("http://127.0.0.1.example.com", false),
+        ] {
+            assert_eq!(Place::named(text).unwrap().is_local(), is_local, "{text}");
+        }
+    }
+}

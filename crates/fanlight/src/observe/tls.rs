@@ -1,0 +1,70 @@
+//! TLS of the connection to an admin listener, as `--admin-cert`, `--admin-key` and `--admin-ca` say.
+
+use std::fs;
+use std::path::Path;
+
+use reqwest::{Certificate, ClientBuilder, Identity};
+
+use crate::cli::AdminArgs;
+use crate::failure::Failure;
+
+/// The options that are given.
+pub(super) fn options(args: &AdminArgs) -> impl Iterator<Item = &'static str> {
+    let all = [("--admin-cert", &args.admin_cert), ("--admin-key", &args.admin_key), ("--admin-ca", &args.admin_ca)];
+    all.into_iter().filter(|(_, path)| path.is_some()).map(|(option, _)| option)
+}
+
+/// Has a client show the certificate that is given, and trust the authorities that are.
+pub(super) fn configure(mut http: ClientBuilder, args: &AdminArgs) -> Result<ClientBuilder, Failure> {
+    if let Some(path) = &args.admin_ca {
+        let authorities = Certificate::from_pem_bundle(&read(path)?).unwrap_or_default();
+        if authorities.is_empty() {
+            return Err(Failure::usage(format!(
+                "--admin-ca {}: there is no certificate in PEM form in it",
+                path.display()
+            )));
+        }
+        http = http.tls_certs_merge(authorities);
+    }
+    if let (Some(certificate), Some(key)) = (&args.admin_cert, &args.admin_key) {
+        let pem = [read(certificate)?, b"\n".to_vec(), read(key)?].concat();
+        // What is wrong with them is not repeated: it may show a part of the key.
+        let identity = Identity::from_pem(&pem).map_err(|_| no_identity(certificate, key))?;
+        http = http.identity(identity);
+    }
+    Ok(http)
+}
+
+/// Why no client could be made.
+pub(super) fn unusable(args: &AdminArgs, error: &reqwest::Error) -> Failure {
+    match (&args.admin_cert, &args.admin_key) {
+        (Some(certificate), Some(key)) => no_identity(certificate, key),
+        _ => Failure::other(error.to_string()),
+    }
+}
+
+fn no_identity(certificate: &Path, key: &Path) -> Failure {
+    Failure::usage(format!(
+        "--admin-cert {} and --admin-key {} are no certificate and its private key in PEM form",
+        certificate.display(),
+        key.display()
+    ))
+}
+
+/// What to do about this cause of a connection that could not be made.
+pub(super) fn help(cause: &str) -> Option<&'static str> {
+    let has = |part: &str| cause.contains(part);
+    if has("CertificateRequired") {
+        Some("it wants a client certificate: name one with --admin-cert and --admin-key")
+    } else if has("AlertReceived") || has("fatal alert") {
+        Some("it does not accept the certificate of --admin-cert, or the handshake")
+    } else if has("certificate") {
+        Some("name the authority of its certificate with --admin-ca")
+    } else {
+        None
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    fs::read(path).map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))
+}

@@ -1,0 +1,47 @@
+//! Replacing a file as a whole or not at all.
+
+use std::fs;
+use std::io::{ErrorKind, Result, Write as _};
+use std::path::{Path, PathBuf};
+
+/// The file itself where its name is that of a link to it.
+pub(crate) fn target(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// The text of a file; none if there is no such file.
+pub(crate) fn read(path: &Path) -> Result<Option<String>> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Gives a file this text. A new file can be read by its owner alone; an existing one keeps its owner and mode.
+pub(crate) fn replace(path: &Path, text: &str) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut new = tempfile::NamedTempFile::new_in(folder)?;
+    new.write_all(text.as_bytes())?;
+    if path.exists() {
+        keep_owner_and_mode(path, new.path())?;
+    }
+    new.as_file().sync_all()?;
+    new.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}
+
+#[cfg(unix)]
+fn keep_owner_and_mode(old: &Path, new: &Path) -> Result<()> {
+    use std::os::unix::fs::{MetadataExt as _, chown};
+    let (old, made) = (fs::metadata(old)?, fs::metadata(new)?);
+    if (old.uid(), old.gid()) != (made.uid(), made.gid()) {
+        chown(new, Some(old.uid()), Some(old.gid()))?;
+    }
+    fs::set_permissions(new, old.permissions())
+}
+
+#[cfg(not(unix))]
+fn keep_owner_and_mode(old: &Path, new: &Path) -> Result<()> {
+    fs::set_permissions(new, fs::metadata(old)?.permissions())
+}

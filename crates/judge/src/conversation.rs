@@ -1,0 +1,282 @@
+//! The conversation with a server in one era: what it is asked, and what it answers.
+
+use std::time::{Duration, Instant};
+
+use fanlight_protocol::{Era, Revision, meta};
+use serde_json::{Map, Value, json};
+
+use crate::lists::{self, List};
+use crate::mask::Mask;
+use crate::observed::Observed;
+use crate::peer::{Answer, Broken, Peer};
+use crate::report::{EraReport, Finding, Pings, Timing, Who};
+use crate::rules::{self, Shape};
+use crate::{Patience, Step, Target};
+
+/// Small requests whose time is measured.
+const PINGS: usize = 20;
+/// A method that no server has.
+const NO_METHOD: &str = "fanlight/no-such-method";
+/// `Method not found` of JSON-RPC.
+const METHOD_NOT_FOUND: i64 = -32601;
+
+/// A conversation that has been held.
+pub(crate) struct Said {
+    report: EraReport,
+    observed: Observed,
+    /// How long the first answer took, with the start of a process.
+    pub(crate) first_answer: Option<Duration>,
+    /// Whether it cannot be started or reached at all.
+    pub(crate) cannot_start: bool,
+}
+
+impl Said {
+    pub(crate) fn report(self, findings: &mut Vec<Finding>) -> EraReport {
+        self.observed.join(findings);
+        self.report
+    }
+}
+
+/// Talks to a server in this era.
+pub(crate) async fn hold(
+    target: &Target,
+    era: Era,
+    patience: Patience,
+    mask: &Mask,
+    step: &mut impl FnMut(Step),
+) -> Said {
+    step(Step::Opening(era));
+    let report = EraReport { era: era.to_string(), ..EraReport::default() };
+    let mut said = Said { report, observed: Observed::new(era, mask), first_answer: None, cannot_start: false };
+    let peer = match Peer::open(target, era, patience) {
+        Ok(peer) => peer,
+        Err(broken) => {
+            said.refused(&broken, &[], mask);
+            return said;
+        }
+    };
+    let mut client = Client { peer, era, patience, mask, next: 0 };
+    let opened = match said.open(&mut client).await {
+        Err(refused @ Broken::NotHere { .. }) if era == Era::Legacy => said.open_over_sse(&mut client, &refused).await,
+        opened => opened,
+    };
+    match opened {
+        Ok(()) => {
+            step(Step::Reading(era));
+            if let Err(broken) = said.read(&mut client).await {
+                let what = "It breaks off, or stops answering, while it is asked what every server can be asked.";
+                said.observed.error("breaks-off", what, broken.to_string());
+            }
+        }
+        Err(broken) => {
+            // What it says of its end may come a little later than the end.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            // One that has answered has not failed.
+            let is_answer = matches!(broken, Broken::Refused(_));
+            let last_words = if is_answer { Vec::new() } else { client.peer.last_words() };
+            said.refused(&broken, &last_words, mask);
+        }
+    }
+    client.peer.close(&mut said.observed).await;
+    said
+}
+
+/// A client of one era.
+pub(crate) struct Client<'a> {
+    peer: Peer,
+    pub(crate) era: Era,
+    patience: Patience,
+    mask: &'a Mask,
+    next: i64,
+}
+
+impl Client<'_> {
+    /// Asks with the members of `params`; the time that it took as well.
+    pub(crate) async fn ask(
+        &mut self,
+        method: &str,
+        params: Map<String, Value>,
+        observed: &mut Observed,
+    ) -> Result<(Answer, Duration), Broken> {
+        self.ask_within(self.patience.answer, method, params, observed).await
+    }
+
+    async fn ask_within(
+        &mut self,
+        timeout: Duration,
+        method: &str,
+        mut params: Map<String, Value>,
+        observed: &mut Observed,
+    ) -> Result<(Answer, Duration), Broken> {
+        if self.era == Era::Modern {
+            let own = json!({
+                meta::PROTOCOL_VERSION: Revision::NEWEST_MODERN.as_str(),
+                meta::CLIENT_INFO: { "name": "fanlight check", "version": env!("CARGO_PKG_VERSION") },
+                meta::CLIENT_CAPABILITIES: {},
+            });
+            params.insert("_meta".to_owned(), own);
+        }
+        let id = self.next;
+        self.next += 1;
+        let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        let start = Instant::now();
+        let answer = self.peer.request(&request, timeout, self.mask, observed).await?;
+        Ok((answer, start.elapsed()))
+    }
+}
+
+impl Said {
+    fn refused(&mut self, broken: &Broken, last_words: &[String], mask: &Mask) {
+        let mut reason = mask.hide(&broken.to_string());
+        if !last_words.is_empty() {
+            let words: Vec<String> =
+                last_words.iter().map(|line| crate::observed::shortened(&mask.hide(line))).collect();
+            reason = format!("{reason}; the last lines of its standard error:\n{}", words.join("\n"));
+        }
+        self.cannot_start = matches!(broken, Broken::Unreachable(_));
+        self.report.reason = Some(reason);
+    }
+
+    /// Agrees on a revision; an error says why there is none.
+    async fn open(&mut self, client: &mut Client<'_>) -> Result<(), Broken> {
+        let (method, params) = match client.era {
+            Era::Legacy => (
+                "initialize",
+                json!({
+                    "protocolVersion": Revision::NEWEST_LEGACY.as_str(),
+                    "capabilities": {},
+                    "clientInfo": { "name": "fanlight check", "version": env!("CARGO_PKG_VERSION") },
+                }),
+            ),
+            Era::Modern => {
+                client.peer.agreed_on(Revision::NEWEST_MODERN.as_str());
+                ("server/discover", json!({}))
+            }
+        };
+        let params = params.as_object().cloned().unwrap_or_default();
+        let (answer, took) = client.ask_within(client.patience.start, method, params, &mut self.observed).await?;
+        self.first_answer = Some(took);
+        let description = match answer {
+            Answer::Result(description) => description,
+            Answer::Error { code, message } => {
+                return Err(Broken::Refused(format!("it answers `{method}` with the error {code}: {message}")));
+            }
+        };
+        self.report.timings.push(Timing { what: format!("start and `{method}`"), millis: millis(took) });
+        self.describe(client, &description)
+    }
+
+    /// A server that takes no `initialize` where it is may be one of the deprecated HTTP+SSE transport (2025-11-25
+    /// basic/transports, Backwards Compatibility).
+    async fn open_over_sse(&mut self, client: &mut Client<'_>, refused: &Broken) -> Result<(), Broken> {
+        if !client.peer.change_to_sse(client.patience.answer, &mut self.observed).await? {
+            return Err(Broken::Refused(format!(
+                "{refused} (it has not got the deprecated HTTP+SSE transport either)"
+            )));
+        }
+        let what = "It has only the HTTP+SSE transport, deprecated since 2025-03-26: some clients and gateways cannot use it. \
+                    Serve Streamable HTTP as well.";
+        self.observed.warn("deprecated-transport", what, "the event stream of a GET names an `endpoint`");
+        self.report.transport = Some("HTTP+SSE");
+        self.open(client).await
+    }
+
+    fn describe(&mut self, client: &mut Client<'_>, description: &Value) -> Result<(), Broken> {
+        let text = |key: &str| description.get(key).and_then(Value::as_str).map(str::to_owned);
+        let (shape, server) = match client.era {
+            Era::Legacy => (Shape::Initialize, description.get("serverInfo")),
+            Era::Modern => (Shape::Discover, description.get("_meta").and_then(|meta| meta.get(meta::SERVER_INFO))),
+        };
+        match client.era {
+            Era::Legacy => {
+                let revision = text("protocolVersion").unwrap_or_default();
+                let known = Revision::from_name(&revision).filter(|revision| revision.era() == Era::Legacy);
+                if known.is_none() {
+                    return Err(Broken::Refused(format!(
+                        "it wants the revision {revision:?} of `initialize`, which clients do not know"
+                    )));
+                }
+                client.peer.agreed_on(&revision);
+                self.report.revision = Some(revision);
+            }
+            Era::Modern => {
+                let all = description.get("supportedVersions").and_then(Value::as_array).cloned().unwrap_or_default();
+                self.report.revisions = all.iter().filter_map(|one| one.as_str().map(str::to_owned)).collect();
+                let newest = Revision::NEWEST_MODERN.as_str();
+                if !self.report.revisions.iter().any(|one| one == newest) {
+                    let what =
+                        "`supportedVersions` does not name the revision in which `server/discover` was answered.";
+                    self.observed.error(
+                        "supported-versions",
+                        what,
+                        format!("{newest} is not among {:?}", self.report.revisions),
+                    );
+                }
+                self.report.revision = Some(newest.to_owned());
+            }
+        }
+        rules::check_shape(shape, description, &mut self.observed);
+        let of = |server: &Value, key: &str| server.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        self.report.server = server.map(|server| Who { name: of(server, "name"), version: of(server, "version") });
+        if server.is_none() && client.era == Era::Modern {
+            let what = "It does not say who it is: `_meta` of its results has no `io.modelcontextprotocol/serverInfo`.";
+            self.observed.note("server-info", what, "server/discover");
+        }
+        let capabilities = description.get("capabilities").and_then(Value::as_object);
+        self.report.capabilities = capabilities.into_iter().flatten().map(|(name, _)| name.clone()).collect();
+        self.report.instructions_bytes = text("instructions").unwrap_or_default().len();
+        self.report.is_served = true;
+        let declared = description.get("capabilities").cloned().unwrap_or_default();
+        self.report.lists = lists::declared(&declared).into_iter().map(List::empty_report).collect();
+        Ok(())
+    }
+
+    /// Asks for everything else.
+    async fn read(&mut self, client: &mut Client<'_>) -> Result<(), Broken> {
+        if client.era == Era::Legacy {
+            let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+            client.peer.notify(&initialized, &mut self.observed).await?;
+        }
+        for report in &mut self.report.lists {
+            let Some(list) = List::of_member(&report.kind) else { continue };
+            let took = lists::read(list, client, report, &mut self.observed).await?;
+            self.report.timings.push(Timing { what: format!("`{}`", list.method()), millis: millis(took) });
+        }
+        let method = if client.era == Era::Legacy { "ping" } else { "server/discover" };
+        self.report.pings = self.measure(client, method).await?;
+        self.ask_for_nothing(client).await
+    }
+
+    async fn measure(&mut self, client: &mut Client<'_>, method: &str) -> Result<Option<Pings>, Broken> {
+        let mut times = Vec::new();
+        for _ in 0..PINGS {
+            let (answer, took) = client.ask(method, Map::new(), &mut self.observed).await?;
+            if let Answer::Error { code, message } = answer {
+                let what = "It answers `ping` with an error: clients that check whether it is alive end it.";
+                self.observed.error("ping", what, format!("{code}: {message}"));
+                return Ok(None);
+            }
+            times.push(millis(took));
+        }
+        times.sort_by(f64::total_cmp);
+        let at = |part: usize| times.get((PINGS * part).div_ceil(100).saturating_sub(1)).copied().unwrap_or_default();
+        Ok(Some(Pings { method: method.to_owned(), count: PINGS, p50: at(50), p95: at(95), max: at(100) }))
+    }
+
+    /// A method that it does not have must be refused as such, or clients take it for one that it has.
+    async fn ask_for_nothing(&mut self, client: &mut Client<'_>) -> Result<(), Broken> {
+        let what = "A method that it does not have is not answered with the error -32601 (`Method not found`).";
+        match client.ask(NO_METHOD, Map::new(), &mut self.observed).await {
+            Ok((Answer::Error { code: METHOD_NOT_FOUND, .. }, _)) => {}
+            Ok((Answer::Error { code, .. }, _)) => self.observed.warn("unknown-method", what, format!("error {code}")),
+            Ok((Answer::Result(_), _)) => self.observed.error("unknown-method", what, "a result"),
+            Err(broken) => self.observed.error("unknown-method", what, broken.to_string()),
+        }
+        Ok(())
+    }
+}
+
+fn millis(took: Duration) -> f64 {
+    // Microseconds are enough.
+    (took.as_secs_f64() * 1e6).round() / 1e3
+}

@@ -1,0 +1,203 @@
+//! The lists of a server, page by page.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use fanlight_protocol::Era;
+use serde_json::{Map, Value};
+
+use crate::conversation::Client;
+use crate::observed::{Observed, shortened};
+use crate::peer::{Answer, Broken};
+use crate::report::{EntryReport, ListReport, tokens};
+use crate::rules::{self, Shape};
+
+/// Most pages of a list that are read.
+const PAGES: usize = 1000;
+/// Most entries of a list that are read.
+const ENTRIES: usize = 50_000;
+/// A list of more tokens takes much of what a model can read.
+const MANY_TOKENS: usize = 10_000;
+/// More tools than this are refused or cut by some clients.
+const MANY_TOOLS: usize = 100;
+
+/// A list that servers may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum List {
+    Tools,
+    Resources,
+    ResourceTemplates,
+    Prompts,
+}
+
+impl List {
+    const ALL: [Self; 4] = [Self::Tools, Self::Resources, Self::ResourceTemplates, Self::Prompts];
+
+    pub(crate) fn method(self) -> &'static str {
+        match self {
+            Self::Tools => "tools/list",
+            Self::Resources => "resources/list",
+            Self::ResourceTemplates => "resources/templates/list",
+            Self::Prompts => "prompts/list",
+        }
+    }
+
+    /// The member with its entries.
+    pub(crate) fn member(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Resources => "resources",
+            Self::ResourceTemplates => "resourceTemplates",
+            Self::Prompts => "prompts",
+        }
+    }
+
+    pub(crate) fn of_member(member: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|list| list.member() == member)
+    }
+
+    fn capability(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Resources | Self::ResourceTemplates => "resources",
+            Self::Prompts => "prompts",
+        }
+    }
+
+    /// The member that tells its entries apart.
+    pub(crate) fn key(self) -> &'static str {
+        match self {
+            Self::Tools | Self::Prompts => "name",
+            Self::Resources => "uri",
+            Self::ResourceTemplates => "uriTemplate",
+        }
+    }
+
+    pub(crate) fn shape(self) -> Shape {
+        match self {
+            Self::Tools => Shape::Tool,
+            Self::Resources => Shape::Resource,
+            Self::ResourceTemplates => Shape::ResourceTemplate,
+            Self::Prompts => Shape::Prompt,
+        }
+    }
+
+    pub(crate) fn empty_report((self_, announces_changes): (Self, bool)) -> ListReport {
+        ListReport {
+            kind: self_.member().to_owned(),
+            entries: Vec::new(),
+            bytes: 0,
+            tokens: 0,
+            pages: 0,
+            ttl_ms: None,
+            announces_changes,
+        }
+    }
+}
+
+/// The lists that these capabilities promise, and whether changes of each are announced.
+pub(crate) fn declared(capabilities: &Value) -> Vec<(List, bool)> {
+    let of = |list: List| {
+        let capability = capabilities.get(list.capability()).filter(|capability| !capability.is_null())?;
+        Some((list, capability.get("listChanged").and_then(Value::as_bool).unwrap_or_default()))
+    };
+    List::ALL.into_iter().filter_map(of).collect()
+}
+
+/// Reads a list into its report; the time that it took.
+pub(crate) async fn read(
+    list: List,
+    client: &mut Client<'_>,
+    report: &mut ListReport,
+    observed: &mut Observed,
+) -> Result<Duration, Broken> {
+    let mut all = Duration::ZERO;
+    let mut cursor: Option<String> = None;
+    let mut cursors = HashSet::new();
+    let mut entries: Vec<Value> = Vec::new();
+    loop {
+        let params = cursor.iter().map(|cursor| ("cursor".to_owned(), Value::String(cursor.clone())));
+        let (answer, took) = client.ask(list.method(), params.collect::<Map<_, _>>(), observed).await?;
+        all += took;
+        let page = match answer {
+            Answer::Result(page) => page,
+            Answer::Error { code, message } => {
+                // A server of resources need not have templates.
+                let is_optional = list == List::ResourceTemplates;
+                let what = "It declares a capability, and answers the request for its list with an error.";
+                let example = format!("{}: {code} {message}", list.method());
+                if is_optional {
+                    observed.note("list-error", what, example);
+                } else {
+                    observed.error("list-error", what, example);
+                }
+                break;
+            }
+        };
+        report.pages += 1;
+        rules::check_shape(if client.era == Era::Modern { Shape::ModernPage } else { Shape::Page }, &page, observed);
+        report.ttl_ms = page.get("ttlMs").and_then(Value::as_u64).or(report.ttl_ms);
+        match page.get(list.member()) {
+            Some(Value::Array(more)) => entries.extend(more.iter().cloned()),
+            _ => {
+                let what = "The result of a list has no array with its entries.";
+                observed.error("list-member", what, format!("{} without `{}`", list.method(), list.member()));
+            }
+        }
+        cursor = page.get("nextCursor").and_then(Value::as_str).map(str::to_owned);
+        let Some(next) = &cursor else { break };
+        if !cursors.insert(next.clone()) {
+            let what = "A list has no end: a cursor that was given before is given again. Clients that follow it never finish.";
+            observed.error("cursor-loop", what, format!("{}: {}", list.method(), shortened(next)));
+            // What is given again is no entry of its own.
+            let mut known = HashSet::new();
+            entries.retain(|entry| known.insert(entry.to_string()));
+            break;
+        }
+        if report.pages >= PAGES || entries.len() >= ENTRIES {
+            let what = "A list is longer than is read: gateways and clients stop somewhere.";
+            observed.warn("list-length", what, format!("{}: {} entries so far", list.method(), entries.len()));
+            break;
+        }
+    }
+    judge(list, client.era, &entries, report, observed);
+    Ok(all)
+}
+
+fn judge(list: List, era: Era, entries: &[Value], report: &mut ListReport, observed: &mut Observed) {
+    let mut keys = HashSet::new();
+    for entry in entries {
+        let bytes = entry.to_string().len();
+        let key = entry.get(list.key()).and_then(Value::as_str).unwrap_or_default();
+        let mut problems = rules::check_entry(list, era, key, entry, observed);
+        if !keys.insert(key) && !key.is_empty() {
+            let what = "Two entries of a list have the same name or URI: only one of them can be used.";
+            observed.error("duplicate", what, format!("{} {key}", list.member()));
+            problems.push("the same name as another".to_owned());
+        }
+        report.bytes += bytes;
+        report.entries.push(EntryReport { key: shortened(key), bytes, tokens: tokens(bytes), problems });
+    }
+    report.tokens = tokens(report.bytes);
+    let of_list = || list.method().to_owned();
+    if report.tokens > MANY_TOKENS && list == List::Tools {
+        let what = "The list of tools is long: it takes a large part of what a model can read, in every conversation.";
+        observed.warn("list-tokens", what, format!("about {} tokens", report.tokens));
+    }
+    if entries.len() > MANY_TOOLS && list == List::Tools {
+        let what = "There are more tools than some clients take; a gateway can offer a part of them.";
+        observed.warn("many-tools", what, format!("{} tools", entries.len()));
+    }
+    if entries.is_empty() && list != List::ResourceTemplates && list != List::Resources {
+        observed.note("empty-list", "It declares a capability, and the list is empty.", of_list());
+    }
+    if !report.announces_changes {
+        let what = "It does not announce changes (`listChanged`): clients and gateways find them late, by reading the list \
+                    again.";
+        observed.note("list-changed", what, of_list());
+    }
+    if era == Era::Modern && report.ttl_ms == Some(0) && !report.announces_changes {
+        let what = "`ttlMs` is 0 and changes are not announced: gateways read the list for every client again.";
+        observed.warn("ttl-zero", what, of_list());
+    }
+}

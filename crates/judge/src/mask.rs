@@ -1,0 +1,123 @@
+//! Hides the secrets of a target from what is said about it.
+
+use serde_json::Value;
+
+use crate::Target;
+
+/// What hidden text is replaced by.
+const HIDDEN: &str = "•••";
+/// Texts shorter than this are no secrets, and would hide parts of other words.
+const SHORTEST: usize = 6;
+/// What the names of options with secrets contain.
+const SECRETIVE: [&str; 8] = ["key", "token", "secret", "password", "passwd", "credential", "auth", "bearer"];
+
+/// The texts of a target that may be secrets: a server may repeat them in what it says.
+#[derive(Clone, Debug, Default)]
+pub struct Mask(Vec<String>);
+
+impl Mask {
+    /// Values of options, and of secretive ones the argument behind them; what a URL has behind its host, and headers.
+    #[must_use]
+    pub fn of(target: &Target) -> Self {
+        let mut texts = Vec::new();
+        match target {
+            Target::Command { arguments, .. } => {
+                let mut previous = "";
+                for argument in arguments {
+                    if let Some((_, value)) = argument.split_once('=') {
+                        texts.push(value.to_owned());
+                    } else if is_secretive(previous) || is_authority(argument) {
+                        texts.push(argument.clone());
+                    }
+                    previous = argument;
+                }
+            }
+            Target::Url { url, headers } => {
+                for (_, value) in headers {
+                    // Of `Bearer x` the second word is the secret.
+                    texts.extend(value.split_whitespace().map(str::to_owned));
+                }
+                if let Ok(url) = reqwest::Url::parse(url) {
+                    texts.extend(url.query_pairs().map(|(_, value)| value.into_owned()));
+                    texts.extend(url.password().map(str::to_owned));
+                    texts.push(url.username().to_owned());
+                    let long = url.path().split('/').filter(|part| part.len() >= 16);
+                    texts.extend(long.map(str::to_owned));
+                }
+            }
+        }
+        texts.retain(|text| text.chars().count() >= SHORTEST);
+        // The longest first, so that none hides a part of another.
+        texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
+        Self(texts)
+    }
+
+    /// A text without them.
+    #[must_use]
+    pub fn hide(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret, HIDDEN))
+    }
+
+    /// Hides them in every text of a message, names of members included.
+    pub(crate) fn hide_in(&self, value: &mut Value) {
+        if self.0.is_empty() {
+            return;
+        }
+        match value {
+            Value::String(text) => *text = self.hide(text),
+            Value::Array(elements) => elements.iter_mut().for_each(|element| self.hide_in(element)),
+            Value::Object(members) => {
+                let all = std::mem::take(members);
+                for (name, mut member) in all {
+                    self.hide_in(&mut member);
+                    members.insert(self.hide(&name), member);
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+}
+
+fn is_secretive(option: &str) -> bool {
+    let option = option.to_ascii_lowercase();
+    option.starts_with('-') && SECRETIVE.iter().any(|word| option.contains(word))
+}
+
+/// Whether a text is a URL with a user, such as that of a database.
+fn is_authority(text: &str) -> bool {
+    text.split_once("://").is_some_and(|(_, rest)| rest.contains('@'))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn secrets_of_a_command_are_hidden_wherever_they_stand() {
+        let arguments = [
+            "server.js",
+            "--api-key=s3cret-one",
+            "--token",
+            "s3cret-two",
+            "--port",
+            "8080",
+            "postgres://u:s3cret-3@h/d",
+        ];
+        let arguments = arguments.map(str::to_owned).to_vec();
+        let mask = Mask::of(&Target::Command { program: "node".into(), arguments });
+        let mut said = json!({ "s3cret-one": ["x s3cret-two y", "at postgres://u:s3cret-3@h/d", "server.js 8080"] });
+        mask.hide_in(&mut said);
+        assert_eq!(said, json!({ "•••": ["x ••• y", "at •••", "server.js 8080"] }));
+    }
+
+    #[test]
+    fn secrets_of_a_url_are_hidden() {
+        let url = "https://user00:s3cret-pass@example.com/mcp/0123456789abcdef0123?key=s3cret-key".to_owned();
+        let headers = vec![("Authorization".to_owned(), "Bearer s3cret-token".to_owned())];
+        let mask = Mask::of(&Target::Url { url, headers });
+        let shown = mask.hide("s3cret-token s3cret-key s3cret-pass /mcp/0123456789abcdef0123");
+        assert!(!shown.contains("s3cret") && !shown.contains("0123456789") && shown.contains("/mcp/"), "{shown}");
+    }
+}

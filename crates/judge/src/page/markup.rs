@@ -1,0 +1,55 @@
+//! HTML in which a text of a server is never markup.
+
+/// HTML that is being written. Markup is from this program alone, since only a literal can be markup; every other text is
+/// escaped.
+#[derive(Default)]
+pub(super) struct Markup(String);
+
+impl Markup {
+    /// Adds markup.
+    pub(super) fn raw(&mut self, markup: &'static str) -> &mut Self {
+        self.0.push_str(markup);
+        self
+    }
+
+    /// Adds text, without what cannot be seen.
+    pub(super) fn text(&mut self, text: &str) -> &mut Self {
+        for character in fanlight_protocol::visible::escaped_lines(text).chars() {
+            match character {
+                '&' => self.0.push_str("&amp;"),
+                '<' => self.0.push_str("&lt;"),
+                '>' => self.0.push_str("&gt;"),
+                '"' => self.0.push_str("&quot;"),
+                '\'' => self.0.push_str("&#39;"),
+                // Sequences for colours of a terminal are kept by that, and mean nothing here.
+                '\u{1b}' => self.0.push_str("\\u001b"),
+                other => self.0.push(other),
+            }
+        }
+        self
+    }
+
+    /// Adds text between two literals.
+    pub(super) fn element(&mut self, open: &'static str, text: &str, close: &'static str) -> &mut Self {
+        self.raw(open).text(text).raw(close)
+    }
+
+    pub(super) fn finish(self) -> String {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_never_markup() {
+        let mut markup = Markup::default();
+        markup.element("<p>", "<script>alert(1)</script> & \"x\" 'y' \u{202e}\u{1b}[31m", "</p>");
+        assert_eq!(
+            markup.finish(),
+            "<p>&lt;script&gt;alert(1)&lt;/script&gt; &amp; &quot;x&quot; &#39;y&#39; \\u202e\\u001b[31m</p>"
+        );
+    }
+}

@@ -1,0 +1,182 @@
+//! A server at the other end of a pipe or of HTTP.
+
+mod http;
+mod sse;
+mod stdio;
+
+use std::time::Duration;
+
+use fanlight_protocol::Era;
+use serde_json::{Value, json};
+
+use self::http::Http;
+use self::sse::Sse;
+use self::stdio::Process;
+use crate::mask::Mask;
+use crate::observed::{Observed, shortened};
+use crate::{Patience, Target};
+
+/// Size of the largest message that is read.
+pub(crate) const LONGEST: usize = 64 << 20;
+
+/// Why a server gave no answer.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum Broken {
+    /// It cannot be started or reached at all.
+    #[error("{0}")]
+    Unreachable(String),
+    /// It did not answer in time.
+    #[error("it did not answer within {} s", .0.as_secs())]
+    Silent(Duration),
+    /// It ended, or broke the connection.
+    #[error("{0}")]
+    Ended(String),
+    /// It answered with something other than a message.
+    #[error("{0}")]
+    Refused(String),
+    /// It answered with this status, as one of the deprecated HTTP+SSE transport may, and perhaps said why.
+    #[error("{}", in_words(*status, said))]
+    NotHere { status: u16, said: String },
+}
+
+fn in_words(status: u16, said: &str) -> String {
+    match said {
+        "" => format!("no Streamable HTTP server is at this URL (status {status}); is its path right?"),
+        said => format!("it answered with status {status}: {said}"),
+    }
+}
+
+/// A server to talk to.
+pub(crate) enum Peer {
+    Process(Process),
+    Http(Http),
+    /// Over the deprecated HTTP+SSE transport.
+    Sse(Box<Sse>),
+}
+
+/// The answer to a request.
+pub(crate) enum Answer {
+    Result(Value),
+    Error { code: i64, message: String },
+}
+
+impl Peer {
+    pub(crate) fn open(target: &Target, era: Era, patience: Patience) -> Result<Self, Broken> {
+        match target {
+            Target::Command { program, arguments } => Process::start(program, arguments, patience).map(Self::Process),
+            Target::Url { url, headers } => Http::new(url, headers, era, patience).map(Self::Http),
+        }
+    }
+
+    /// Sends a request and waits for its answer. What else the server sends meanwhile is observed.
+    pub(crate) async fn request(
+        &mut self,
+        request: &Value,
+        timeout: Duration,
+        mask: &Mask,
+        observed: &mut Observed,
+    ) -> Result<Answer, Broken> {
+        let mut answer = match self {
+            Self::Process(process) => process.request(request, timeout, observed).await,
+            Self::Http(http) => in_time(timeout, http.exchange(request, observed)).await,
+            Self::Sse(sse) => in_time(timeout, sse.exchange(request, observed)).await,
+        }?;
+        mask.hide_in(&mut answer);
+        judge_answer(answer, observed)
+    }
+
+    /// Sends a notification.
+    pub(crate) async fn notify(&mut self, notification: &Value, observed: &mut Observed) -> Result<(), Broken> {
+        match self {
+            Self::Process(process) => process.write(notification).await,
+            Self::Http(http) => http.notify(notification, observed).await,
+            Self::Sse(sse) => sse.notify(notification).await,
+        }
+    }
+
+    /// Has requests name the session and revision that were agreed on.
+    pub(crate) fn agreed_on(&mut self, revision: &str) {
+        match self {
+            Self::Process(_) => {}
+            Self::Http(http) => http.revision = Some(revision.to_owned()),
+            Self::Sse(sse) => sse.http.revision = Some(revision.to_owned()),
+        }
+    }
+
+    /// Changes to the deprecated HTTP+SSE transport, if the server has that at its URL; returns whether it has.
+    pub(crate) async fn change_to_sse(&mut self, patience: Duration, observed: &mut Observed) -> Result<bool, Broken> {
+        let Self::Http(http) = self else { return Ok(false) };
+        let Some(sse) = Sse::open(http, patience, observed).await? else { return Ok(false) };
+        *self = Self::Sse(Box::new(sse));
+        Ok(true)
+    }
+
+    /// Ends the connection, as a client does.
+    pub(crate) async fn close(self, observed: &mut Observed) {
+        match self {
+            Self::Process(process) => process.close(observed).await,
+            Self::Http(http) => http.close().await,
+            // Its stream is its session.
+            Self::Sse(_) => {}
+        }
+    }
+
+    /// The last lines of its standard error.
+    pub(crate) fn last_words(&self) -> Vec<String> {
+        match self {
+            Self::Process(process) => process.last_words(),
+            Self::Http(_) | Self::Sse(_) => Vec::new(),
+        }
+    }
+}
+
+/// The answer of an exchange that takes no longer than `patience`.
+async fn in_time(patience: Duration, exchange: impl Future<Output = Result<Value, Broken>>) -> Result<Value, Broken> {
+    tokio::time::timeout(patience, exchange).await.unwrap_or(Err(Broken::Silent(patience)))
+}
+
+/// Whether a message is the answer to this request.
+fn is_answer(message: &Value, request: &Value) -> bool {
+    message.get("method").is_none() && message.get("id") == request.get("id")
+}
+
+fn judge_answer(mut answer: Value, observed: &mut Observed) -> Result<Answer, Broken> {
+    if answer.get("jsonrpc") != Some(&json!("2.0")) {
+        observed.error("jsonrpc", "A response has no `\"jsonrpc\": \"2.0\"`.", "");
+    }
+    match (answer.get_mut("result").map(Value::take), answer.get("error")) {
+        (Some(result), None) => Ok(Answer::Result(result)),
+        (None, Some(error)) => {
+            let code = error.get("code").and_then(Value::as_i64);
+            let message = error.get("message").and_then(Value::as_str);
+            if code.is_none() || message.is_none() {
+                let what = "An error has no integer `code`, or no `message`.";
+                observed.error("error-shape", what, error.to_string());
+            }
+            let message = shortened(message.unwrap_or_default());
+            Ok(Answer::Error { code: code.unwrap_or_default(), message })
+        }
+        _ => Err(Broken::Refused("a response has neither a `result` nor an `error`, or both".to_owned())),
+    }
+}
+
+/// Observes a message that is not the awaited answer. Returns what to reply, if it is a request.
+fn observe(message: &Value, observed: &mut Observed) -> Option<Value> {
+    let method = message.get("method").and_then(Value::as_str);
+    match (method, message.get("id")) {
+        (Some("ping"), Some(id)) => Some(json!({ "jsonrpc": "2.0", "id": id, "result": {} })),
+        (Some(method), Some(id)) => {
+            let what = "It sends requests that the client has no capability for: gateways refuse them.";
+            observed.error("undeclared-request", what, method);
+            let error = json!({ "code": -32601, "message": "Method not found" });
+            Some(json!({ "jsonrpc": "2.0", "id": id, "error": error }))
+        }
+        (Some(_), None) => None,
+        (None, id) => {
+            let what = "It sends responses to requests that were not made, or that have been answered already.";
+            let id = id.map_or_else(|| "a message without `id` and `method`".to_owned(), |id| format!("id {id}"));
+            observed.error("unknown-response", what, id);
+            None
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! A server that is a process.
+
+use std::collections::VecDeque;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::{Broken, LONGEST, is_answer, observe};
+use crate::Patience;
+use crate::observed::Observed;
+
+/// Lines that wait to be read.
+const LINES: usize = 64;
+/// Lines of standard error that are kept.
+const LAST_WORDS: usize = 12;
+/// How long it may take to end by itself, and then after SIGTERM.
+const STOP: Duration = Duration::from_secs(2);
+
+/// A process and its streams. It ends with this value, and its children with it.
+pub(crate) struct Process {
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: mpsc::Receiver<Vec<u8>>,
+    errors: Arc<Mutex<VecDeque<String>>>,
+    group: Group,
+}
+
+/// A process group, which is killed when this is dropped.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn send(&self, signal: Signal) {
+        // It may have ended.
+        let _ = self.0.map(|group| kill_process_group(group, signal));
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.send(Signal::KILL);
+    }
+}
+
+impl Process {
+    pub(crate) fn start(program: &str, arguments: &[String], _: Patience) -> Result<Self, Broken> {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.process_group(0).kill_on_drop(true);
+        // The secrets of Fanlight are not the server's.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"FANLIGHT_")) {
+            command.env_remove(name);
+        }
+        let mut child = command.spawn().map_err(|error| {
+            let help = match error.kind() {
+                std::io::ErrorKind::NotFound => "; is it installed, and in PATH?",
+                _ => "",
+            };
+            Broken::Unreachable(format!("{program} cannot be started: {error}{help}"))
+        })?;
+        let group = Group(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));
+        let (sender, lines) = mpsc::channel(LINES);
+        let errors = Arc::<Mutex<VecDeque<String>>>::default();
+        if let Some(output) = child.stdout.take() {
+            tokio::spawn(read_lines(output, async move |line| sender.send(line).await.is_ok()));
+        }
+        if let Some(output) = child.stderr.take() {
+            let errors = Arc::clone(&errors);
+            tokio::spawn(read_lines(output, async move |line| {
+                let mut errors = errors.lock().unwrap_or_else(PoisonError::into_inner);
+                errors.truncate(LAST_WORDS - 1);
+                errors.push_front(String::from_utf8_lossy(&line).trim_end().to_owned());
+                true
+            }));
+        }
+        let input = child.stdin.take();
+        Ok(Self { child, input, lines, errors, group })
+    }
+
+    pub(crate) async fn write(&mut self, message: &Value) -> Result<(), Broken> {
+        let mut line = message.to_string();
+        line.push('\n');
+        let ended = || Broken::Ended("its standard input is closed".to_owned());
+        let input = self.input.as_mut().ok_or_else(ended)?;
+        // One that does not read its input must not be waited for without end.
+        let written = timeout(Duration::from_secs(10), async {
+            input.write_all(line.as_bytes()).await?;
+            input.flush().await
+        });
+        match written.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(self.ended().await),
+            Err(_) => Err(Broken::Silent(Duration::from_secs(10))),
+        }
+    }
+
+    pub(crate) async fn request(
+        &mut self,
+        request: &Value,
+        patience: Duration,
+        observed: &mut Observed,
+    ) -> Result<Value, Broken> {
+        self.write(request).await?;
+        let until = Instant::now() + patience;
+        loop {
+            let line = timeout_at(until, self.lines.recv()).await.map_err(|_| Broken::Silent(patience))?;
+            let Some(line) = line else { return Err(self.ended().await) };
+            let Some(message) = message_in(&line, observed) else { continue };
+            if is_answer(&message, request) {
+                return Ok(message);
+            }
+            if let Some(reply) = observe(&message, observed) {
+                self.write(&reply).await?;
+            }
+        }
+    }
+
+    /// Closes its input, waits, and ends it.
+    pub(crate) async fn close(mut self, observed: &mut Observed) {
+        drop(self.input.take());
+        // What it still writes must not keep it from ending.
+        self.lines.close();
+        if timeout(STOP, self.child.wait()).await.is_err() {
+            let what = "It does not end when its standard input is closed: clients and gateways have to kill it.";
+            observed.warn("does-not-end", what, format!("still running after {} s", STOP.as_secs()));
+            self.group.send(Signal::TERM);
+            if timeout(STOP, self.child.wait()).await.is_err() {
+                self.group.send(Signal::KILL);
+                let _ = timeout(STOP, self.child.wait()).await;
+            }
+        }
+    }
+
+    pub(crate) fn last_words(&self) -> Vec<String> {
+        let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        errors.iter().rev().filter(|line| !line.trim().is_empty()).cloned().collect()
+    }
+
+    async fn ended(&mut self) -> Broken {
+        // Its streams are closed a little before its end is known.
+        let how = match timeout(STOP, self.child.wait()).await {
+            Ok(Ok(status)) => format!("the process ended ({status})"),
+            _ => "the process closed its standard output".to_owned(),
+        };
+        Broken::Ended(how)
+    }
+}
+
+/// The message in a line; what is none is observed.
+fn message_in(line: &[u8], observed: &mut Observed) -> Option<Value> {
+    if line.trim_ascii().is_empty() {
+        return None;
+    }
+    match serde_json::from_slice::<Value>(line) {
+        Ok(message @ Value::Object(_)) => Some(message),
+        _ => {
+            let what = "It writes to its standard output what is no message. Logs belong on standard error: some clients end \
+                        the connection.";
+            observed.error("stdout-noise", what, String::from_utf8_lossy(line));
+            None
+        }
+    }
+}
+
+/// Calls `take` with each line until it returns false, or the stream ends.
+async fn read_lines(stream: impl AsyncRead + Unpin, take: impl AsyncFn(Vec<u8>) -> bool) {
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut line = Vec::new();
+        let read = (&mut reader).take(LONGEST as u64).read_until(b'\n', &mut line).await;
+        if !matches!(read, Ok(1..)) || !take(line).await {
+            return;
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The rules by which what a server says is judged.
+
+mod schemas;
+mod shapes;
+
+use fanlight_protocol::json::DEFAULT_NESTING;
+use fanlight_protocol::{Era, Json, param_header};
+use serde_json::Value;
+
+pub(crate) use shapes::{Shape, check_shape};
+
+use crate::lists::List;
+use crate::observed::{Observed, shortened};
+
+/// The longest name of a tool (2025-11-25 server/tools, Tool Names).
+const LONGEST_NAME: usize = 128;
+/// The longest name that common clients take.
+const LONGEST_FOR_CLIENTS: usize = 64;
+/// An entry of more bytes is more than a model needs to use it.
+const LARGE_ENTRY: usize = 16 << 10;
+/// Most parameters that requests repeat in headers.
+const MIRRORED: usize = 64;
+
+/// What is wrong with an entry of a list, in short. It is observed, too.
+pub(crate) fn check_entry(list: List, era: Era, key: &str, entry: &Value, observed: &mut Observed) -> Vec<String> {
+    let place = format!("{} {}", list.member(), shortened(key));
+    let mut problems = shapes::problems(list.shape(), entry);
+    for problem in &problems {
+        let what = "An entry of a list has not the members that the specification requires.";
+        observed.error("entry-shape", what, format!("{place}: {problem}"));
+    }
+    if entry.to_string().len() > LARGE_ENTRY {
+        let what = "An entry of a list is large: models read all of it.";
+        observed.warn("large-entry", what, format!("{place}: {} bytes", entry.to_string().len()));
+    }
+    match list {
+        List::Tools => {
+            problems.extend(check_name(key, &place, observed));
+            if entry.get("description").and_then(Value::as_str).is_none_or(|text| text.trim().is_empty()) {
+                let what = "A tool has no description: models choose tools by their descriptions.";
+                observed.note("no-description", what, place.as_str());
+            }
+            problems.extend(check_schemas(era, entry, &place, observed));
+        }
+        List::Resources => {
+            if !key.is_empty() && reqwest::Url::parse(key).is_err() {
+                observed.error("uri", "The URI of a resource is none.", place.as_str());
+                problems.push("its URI is none".to_owned());
+            }
+        }
+        List::ResourceTemplates => {
+            if key.matches('{').count() != key.matches('}').count() {
+                observed.error(
+                    "uri-template",
+                    "A URI template has a `{` without a `}`, or the other way round.",
+                    place,
+                );
+                problems.push("its URI template is none".to_owned());
+            }
+        }
+        List::Prompts => {}
+    }
+    problems
+}
+
+fn check_name(name: &str, place: &str, observed: &mut Observed) -> Option<String> {
+    if name.is_empty() {
+        return None;
+    }
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    if name.chars().count() > LONGEST_NAME || !name.chars().all(is_allowed) {
+        let what = "The name of a tool should have 1 to 128 of the characters A-Z, a-z, 0-9, `_`, `-` and `.` only: clients refuse \
+                    others.";
+        observed.warn("tool-name", what, place);
+        return Some("a name with other characters than clients take, or too long".to_owned());
+    }
+    if name.chars().count() > LONGEST_FOR_CLIENTS || name.contains('.') {
+        let what = "Common clients take names of tools of at most 64 letters, digits, `_` and `-`, with the prefix that a gateway \
+                    adds.";
+        observed.note("tool-name-clients", what, place);
+    }
+    None
+}
+
+fn check_schemas(era: Era, tool: &Value, place: &str, observed: &mut Observed) -> Vec<String> {
+    let mut problems = Vec::new();
+    for member in ["inputSchema", "outputSchema"] {
+        let Some(schema) = tool.get(member) else { continue };
+        if let Err(reason) = schemas::check(schema) {
+            let what = "A schema of a tool is no valid JSON Schema: clients cannot check arguments or results by it.";
+            observed.error("schema", what, format!("{place}, {member}: {reason}"));
+            problems.push(format!("{member}: {reason}"));
+        }
+        if schemas::has_remote_reference(schema) {
+            let what = "A schema refers to another document: clients and gateways do not fetch it.";
+            observed.warn("schema-reference", what, format!("{place}, {member}"));
+        }
+        let is_object = schema.get("type").and_then(Value::as_str) == Some("object");
+        // Of results, revisions before 2026-07-28 allow objects alone.
+        if !is_object && (member == "inputSchema" || era == Era::Legacy) {
+            let what = "The root of a schema has not `\"type\": \"object\"`.";
+            observed.error("schema-root", what, format!("{place}, {member}"));
+            problems.push(format!("{member} without `\"type\": \"object\"`"));
+        }
+    }
+    let schema = tool.get("inputSchema").map(ToString::to_string).unwrap_or_default();
+    if let Ok(schema) = Json::parse(schema.into(), DEFAULT_NESTING)
+        && let Err(error) = param_header::annotations(&schema, MIRRORED)
+    {
+        let what = "An `x-mcp-header` cannot be used: over HTTP, clients of 2026-07-28 must leave the tool out.";
+        observed.error("x-mcp-header", what, format!("{place}: {error}"));
+        problems.push(error.to_string());
+    }
+    problems
+}

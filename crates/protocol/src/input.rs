@@ -1,0 +1,167 @@
+//! Reading and writing `inputRequests`, `inputResponses` and `requestState`, whose contents keep their
+//! bytes.
+//!
+//! Source: 2026-07-28 basic/patterns/mrtr.
+
+use crate::json::{ObjectBuilder, rewrite_object};
+use crate::{Json, Method, Response};
+
+/// The member of params with the answers.
+pub const INPUT_RESPONSES: &str = "inputResponses";
+/// The member of a result, and of the params of the next round, with the state of the server.
+pub const REQUEST_STATE: &str = "requestState";
+
+/// A result that asks for input.
+#[derive(Debug)]
+pub struct InputRequired {
+    /// `requestState`, as written.
+    pub state: Option<Json>,
+    requests: Option<Json>,
+}
+
+/// One of the `inputRequests`.
+#[derive(Debug)]
+pub struct InputRequest {
+    /// Its key with quotes, as written.
+    pub key: Json,
+    /// What the server requests.
+    pub method: Method,
+    /// Its params, which are an object.
+    pub params: Option<Json>,
+}
+
+impl InputRequired {
+    /// The input that `response` asks for, if it does.
+    #[must_use]
+    pub fn of(response: &Response) -> Option<Self> {
+        let result = response.result()?;
+        // Almost no result does, and walking over the members of a large one takes time. An escape could
+        // hide the word.
+        let text = result.as_text();
+        if !text.contains("input_required") && !text.contains("\\u") {
+            return None;
+        }
+        (result.get("resultType")?.as_str()? == "input_required")
+            .then(|| Self { state: result.get(REQUEST_STATE), requests: result.get("inputRequests") })
+    }
+
+    /// Whether there is neither a request nor a state, against the specification.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.state.is_none() && self.requests.as_ref().is_none_or(|requests| requests.members().next().is_none())
+    }
+
+    /// The requests in order.
+    ///
+    /// # Errors
+    /// The key of one that is no request.
+    pub fn requests(&self) -> Result<Vec<InputRequest>, Json> {
+        let Some(all) = &self.requests else { return Ok(Vec::new()) };
+        let read = |member: crate::json::Member| {
+            let (key, request) = (all.slice(member.key), all.slice(member.value));
+            let method = request.get("method").and_then(|method| Some(Method::from_name(&method.as_str()?)));
+            let params = request.get("params");
+            match method {
+                Some(method) if params.as_ref().is_none_or(Json::is_object) => Ok(InputRequest { key, method, params }),
+                _ => Err(key),
+            }
+        };
+        all.members().map(read).collect()
+    }
+}
+
+/// The params of the next round: those of the first with the answers, by key as written, and the
+/// state in place of any earlier one.
+#[must_use]
+pub fn next_params(first: Option<&Json>, answers: &[(Json, Json)], state: Option<&Json>) -> Json {
+    let mut added = ObjectBuilder::new();
+    if !answers.is_empty() {
+        let mut responses = ObjectBuilder::new();
+        for (key, answer) in answers {
+            responses.raw_member(key, answer);
+        }
+        added.member(INPUT_RESPONSES, &responses.finish());
+    }
+    if let Some(state) = state {
+        added.member(REQUEST_STATE, state);
+    }
+    let added = added.finish().into_bytes();
+    let added = added.get(1..added.len().saturating_sub(1)).unwrap_or_default();
+    let first = first.cloned().unwrap_or_else(Json::empty_object);
+    rewrite_object(&first, |member| !member.is(&first, INPUT_RESPONSES) && !member.is(&first, REQUEST_STATE), added)
+}
+
+/// A result that asks for input: each request under its key, to be answered together with `state`.
+#[must_use]
+pub fn input_required<'a>(
+    requests: impl Iterator<Item = (&'a str, &'a Method, Option<&'a Json>)>,
+    state: &str,
+) -> Response {
+    let mut all = ObjectBuilder::new();
+    for (key, method, params) in requests {
+        let mut request = ObjectBuilder::new();
+        request.string("method", method.as_str());
+        if let Some(params) = params {
+            request.member("params", params);
+        }
+        all.member(key, &request.finish());
+    }
+    let mut result = ObjectBuilder::new();
+    result.string("resultType", "input_required").member("inputRequests", &all.finish());
+    result.string(REQUEST_STATE, state);
+    Response::from_result(&result.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(result: &'static str) -> Option<InputRequired> {
+        InputRequired::of(&Response::from_result(&Json::literal(result)))
+    }
+
+    #[test]
+    fn input_requests_are_read_with_escapes() {
+        assert!(of(r#"{"content":["input_required"]}"#).is_none());
+        assert!(of(r#"{"resultType":"complete","x":"input_required"}"#).is_none());
+        let hidden = of(r#"{"resultType":"input\u005frequired"}"#).unwrap();
+        assert!(hidden.is_empty());
+        let both = of(
+            r#"{"inputRequests":{"\u0061":{"method":"roots/list"},"b":{"params":{"x":1.0},"method":"x/y"}},"resultType":"input_required","requestState":"\u0073"}"#,
+        )
+        .unwrap();
+        let requests = both.requests().unwrap();
+        let read: Vec<_> = requests.iter().map(|one| (one.key.as_text(), one.method.as_str())).collect();
+        assert_eq!(read, [(r#""\u0061""#, "roots/list"), (r#""b""#, "x/y")]);
+        assert_eq!(requests[1].params.as_ref().unwrap().as_text(), r#"{"x":1.0}"#);
+        assert_eq!((both.state.as_ref().unwrap().as_text(), both.is_empty()), (r#""\u0073""#, false));
+        for wrong in [r#"{"k":{}}"#, r#"{"k":7}"#, r#"{"k":{"method":"x","params":[]}}"#] {
+            let required = InputRequired { state: None, requests: Some(Json::literal(wrong)) };
+            assert_eq!(required.requests().unwrap_err().as_text(), "\"k\"", "{wrong}");
+        }
+    }
+
+    #[test]
+    fn next_params_have_the_first_params_and_the_answers() {
+        let first = Json::literal(r#"{ "name":"n", "requestState":"old","arguments":{"a":1E400},"inputResponses":{}}"#);
+        let answers = [(Json::literal(r#""\u0061""#), Json::literal("{ }"))];
+        let next = next_params(Some(&first), &answers, Some(&Json::literal(r#""\u0073""#)));
+        assert_eq!(
+            next.as_text(),
+            r#"{ "name":"n","arguments":{"a":1E400},"inputResponses":{"\u0061":{ }},"requestState":"\u0073"}"#
+        );
+        assert_eq!(next_params(Some(&first), &[], None).as_text(), r#"{ "name":"n","arguments":{"a":1E400}}"#);
+        assert_eq!(next_params(None, &[], Some(&Json::literal("\"s\""))).as_text(), r#"{"requestState":"s"}"#);
+    }
+
+    #[test]
+    fn input_required_result_fits_the_schema() {
+        let params = Json::literal(r#"{"x":1.0}"#);
+        let (elicit, roots) = (Method::from_name("elicitation/create"), Method::from_name("roots/list"));
+        let response = input_required([("a", &elicit, Some(&params)), ("b", &roots, None)].into_iter(), "s");
+        assert_eq!(
+            response.body().as_text(),
+            r#"{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{"x":1.0}},"b":{"method":"roots/list"}},"requestState":"s"}"#
+        );
+    }
+}

@@ -1,0 +1,131 @@
+//! A trace of the ring, made for readers.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use fanlight_protocol::Method;
+use opentelemetry::Value;
+use opentelemetry::trace::{SpanId, SpanKind, Status, TraceId};
+use opentelemetry_sdk::trace::SpanData;
+
+use super::{Attempts, TraceOutcome};
+use crate::names::{BACKEND_NAME, CLIENT_NAME, CLIENT_VERSION, ERROR_TYPE, MCP_METHOD_NAME, PRINCIPAL};
+
+/// The ended spans of a trace.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    /// Traces are numbered from 1.
+    pub number: u64,
+    /// Its id.
+    pub id: TraceId,
+    /// Its spans in the order they ended.
+    pub spans: Vec<Arc<SpanData>>,
+    /// How many earlier spans were evicted.
+    pub dropped: u64,
+    /// The attempts to connect that it stands for, if it is one.
+    pub attempts: Option<Attempts>,
+    /// How it has ended.
+    pub outcome: TraceOutcome,
+    /// The spans that servers returned with their answers.
+    pub server_spans: Vec<ServerSpans>,
+}
+
+/// Spans that a server returned with its answer.
+#[derive(Clone, Debug)]
+pub struct ServerSpans {
+    /// The server, as the configuration calls it.
+    pub backend: String,
+    /// The span of the request that it answered, in hexadecimal.
+    pub span_id: String,
+    /// The array `resourceSpans`, as JSON without secrets that something names. Anything may be in it.
+    pub resource_spans: Arc<str>,
+}
+
+/// A trace in a list.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// The name of its first span in this process.
+    pub name: String,
+    /// When it began.
+    pub start: SystemTime,
+    /// From the first start to the last end.
+    pub duration: Duration,
+    /// How many spans the ring has.
+    pub spans: usize,
+    /// The backends of its spans.
+    pub backends: Vec<String>,
+    /// `error.type` of its first span, else of any that failed.
+    pub error: Option<String>,
+    /// What was said of that failure.
+    pub message: Option<String>,
+    /// The name and the version that its client says it has.
+    pub client: Option<String>,
+    /// The name of the client's principal.
+    pub principal: Option<String>,
+}
+
+impl Trace {
+    /// The trace in a list; `None` without spans.
+    #[must_use]
+    pub fn summary(&self) -> Option<Summary> {
+        let start = self.spans.iter().map(|span| span.start_time).min()?;
+        let end = self.spans.iter().map(|span| span.end_time).max()?;
+        let top = self.spans.iter().filter(|span| is_top(span)).min_by_key(|span| span.start_time);
+        let top = top.or_else(|| self.spans.iter().min_by_key(|span| span.start_time))?;
+        let backends: BTreeSet<String> =
+            self.spans.iter().filter_map(|span| attribute(span, BACKEND_NAME)).map(|name| name.to_string()).collect();
+        let failed = self.spans.iter().find(|span| failure(span).is_some());
+        let blamed = if failure(top).is_some() { Some(top) } else { failed };
+        Some(Summary {
+            name: top.name.to_string(),
+            start: top.start_time,
+            duration: end.duration_since(start).unwrap_or_default(),
+            spans: self.spans.len(),
+            backends: backends.into_iter().collect(),
+            error: blamed.and_then(|span| failure(span)).map(Value::to_string),
+            message: blamed.and_then(|span| message(span)),
+            client: attribute(top, CLIENT_NAME).map(|name| match attribute(top, CLIENT_VERSION) {
+                Some(version) => format!("{name} {version}"),
+                None => name.to_string(),
+            }),
+            principal: attribute(top, PRINCIPAL).map(Value::to_string),
+        })
+    }
+}
+
+fn message(span: &SpanData) -> Option<String> {
+    match &span.status {
+        Status::Error { description } if !description.is_empty() => Some(description.to_string()),
+        _ => None,
+    }
+}
+
+fn is_top(span: &SpanData) -> bool {
+    span.parent_span_id == SpanId::INVALID || span.parent_span_is_remote
+}
+
+impl Trace {
+    /// Whether its id, or the name or an attribute of one of its spans has this text, which is in lower case.
+    pub(super) fn has_text(&self, text: &str) -> bool {
+        let has = |given: &str| given.to_lowercase().contains(text);
+        let has_span = |span: &SpanData| has(&span.name) || span.attributes.iter().any(|one| has(&one.value.as_str()));
+        has(&self.id.to_string()) || self.spans.iter().any(|span| has_span(span))
+    }
+}
+
+/// The `error.type` of a failed span. A refused `server/discover` is no failure, since it tells the era of a server; if
+/// the connection fails, the span of connecting has the error.
+#[must_use]
+pub fn failure(span: &SpanData) -> Option<&Value> {
+    let error = attribute(span, ERROR_TYPE)?;
+    let asks = |method: &Value| method.as_str() == Method::Discover.as_str();
+    let probes = span.span_kind == SpanKind::Client && attribute(span, MCP_METHOD_NAME).is_some_and(asks);
+    (!probes).then_some(error)
+}
+
+/// The value of an attribute of a span.
+#[must_use]
+pub fn attribute<'a>(span: &'a SpanData, name: &str) -> Option<&'a Value> {
+    span.attributes.iter().find(|attribute| attribute.key.as_str() == name).map(|attribute| &attribute.value)
+}

@@ -1,0 +1,191 @@
+//! The requests of clients that run, for operators.
+//!
+//! Entering one takes its place among the last [`RECENT`] from one that began long before; that one is kept elsewhere if it
+//! still runs, which few do. Nothing is done when a request ends.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, SystemTime};
+
+use crate::client_name::ClientName;
+use crate::record::Record;
+
+/// How many of the requests that began last have a place.
+const RECENT: usize = 256;
+/// Most requests that are kept besides. No option: a person does not look through more, and each takes a pointer.
+const LONG: usize = 4096;
+
+/// The requests of clients that run.
+#[derive(Debug)]
+pub(crate) struct Running {
+    next: AtomicUsize,
+    recent: Box<[Mutex<Weak<Record>>]>,
+    /// Those that began before all of `recent`.
+    long: Mutex<Vec<Weak<Record>>>,
+}
+
+/// A running request.
+#[derive(Clone, Debug)]
+pub struct RunningRequest {
+    /// Its trace, in hexadecimal.
+    pub trace_id: String,
+    /// Its span, in hexadecimal, by which it is cancelled.
+    pub span_id: String,
+    /// Its method, and the tool or prompt.
+    pub name: String,
+    /// The client that it comes from.
+    pub client: Option<Arc<ClientName>>,
+    /// When it arrived.
+    pub began: SystemTime,
+    /// How long ago that was.
+    pub elapsed: Duration,
+    /// Whether it has been cancelled.
+    pub is_cancelled: bool,
+}
+
+impl Default for Running {
+    fn default() -> Self {
+        let recent = (0..RECENT).map(|_| Mutex::new(Weak::new())).collect();
+        Self { next: AtomicUsize::new(0), recent, long: Mutex::default() }
+    }
+}
+
+impl Running {
+    /// Enters a request.
+    pub(crate) fn enter(&self, request: &Arc<Record>) {
+        let index = self.next.fetch_add(1, Ordering::Relaxed) % RECENT;
+        let Some(place) = self.recent.get(index) else { return };
+        let before =
+            std::mem::replace(&mut *place.lock().unwrap_or_else(PoisonError::into_inner), Arc::downgrade(request));
+        if let Some(before) = before.upgrade()
+            && before.is_running()
+        {
+            self.keep(Arc::downgrade(&before));
+        }
+    }
+
+    /// Keeps a request that has lost its place.
+    fn keep(&self, request: Weak<Record>) {
+        let mut long = self.long.lock().unwrap_or_else(PoisonError::into_inner);
+        if long.len() >= LONG {
+            long.retain(|one| one.upgrade().is_some_and(|one| one.is_running()));
+        }
+        if long.len() < LONG {
+            long.push(request);
+        }
+    }
+
+    /// The running requests, in no particular order.
+    fn all(&self) -> Vec<Arc<Record>> {
+        let mut all: Vec<Arc<Record>> = {
+            let mut long = self.long.lock().unwrap_or_else(PoisonError::into_inner);
+            long.retain(|one| one.upgrade().is_some_and(|one| one.is_running()));
+            long.iter().filter_map(Weak::upgrade).collect()
+        };
+        all.extend(
+            self.recent.iter().filter_map(|place| place.lock().unwrap_or_else(PoisonError::into_inner).upgrade()),
+        );
+        all.retain(|one| one.is_running());
+        all
+    }
+
+    /// The running requests, those that began first in front.
+    pub(crate) fn views(&self) -> Vec<RunningRequest> {
+        let mut views: Vec<RunningRequest> = self.all().iter().map(|one| view(one)).collect();
+        views.sort_by_key(|one| (one.began, one.span_id.clone()));
+        views
+    }
+
+    /// Cancels the request with this span, in hexadecimal; returns its name, if it was running.
+    pub(crate) fn cancel(&self, span_id: &str) -> Option<String> {
+        let all = self.all();
+        let meant = all.iter().find(|one| one.context.span_id().to_string() == span_id)?;
+        meant.cancel_by_operator().then(|| meant.name().into_owned())
+    }
+}
+
+fn view(request: &Record) -> RunningRequest {
+    RunningRequest {
+        trace_id: request.trace_id().to_string(),
+        span_id: request.context.span_id().to_string(),
+        name: request.name().into_owned(),
+        client: request.fields().client.clone(),
+        began: request.start.began.wall(),
+        elapsed: request.start.began.elapsed(),
+        is_cancelled: request.is_cancelled(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::task::{Context, Poll, Wake};
+
+    use fanlight_protocol::Method;
+
+    use super::*;
+    use crate::error_type::Outcome;
+    use crate::ring::tests::record_of;
+    use crate::subject::Target;
+
+    fn request() -> Arc<Record> {
+        Arc::new(record_of(Method::CallTool, Target::Tool("add")))
+    }
+
+    #[test]
+    fn long_request_stays_however_many_begin_after_it() {
+        let running = Running::default();
+        let long = request();
+        running.enter(&long);
+        let ended: Vec<_> = (0..RECENT * 3).map(|_| request()).collect();
+        for one in &ended {
+            running.enter(one);
+            one.end(&Outcome::Finished, Duration::ZERO);
+        }
+        let views = running.views();
+        assert_eq!((views.len(), views[0].name.as_str()), (1, "tools/call add"));
+        long.end(&Outcome::Finished, Duration::ZERO);
+        assert!(running.views().is_empty() && running.long.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn requests_that_are_kept_are_bounded() {
+        let running = Running::default();
+        let all: Vec<_> = (0..LONG + RECENT + 100).map(|_| request()).collect();
+        all.iter().for_each(|one| running.enter(one));
+        assert_eq!(running.views().len(), LONG + RECENT);
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn cancelled_request_is_woken_once_and_an_ended_one_is_left_alone() {
+        let (running, one) = (Running::default(), request());
+        running.enter(&one);
+        let woken = Arc::new(Woken::default());
+        let waker = Arc::clone(&woken).into();
+        let poll = || one.poll_cancelled_by_operator(&Context::from_waker(&waker));
+        assert_eq!((poll(), poll()), (Poll::Pending, Poll::Pending));
+        let id = running.views()[0].span_id.clone();
+        assert_eq!(running.cancel("0000000000000099"), None);
+        assert_eq!(running.cancel(&id).as_deref(), Some("tools/call add"));
+        assert!(woken.0.load(Ordering::Relaxed) && one.is_cancelled() && poll().is_ready());
+        one.end(&Outcome::Finished, Duration::ZERO);
+        assert_eq!(running.cancel(&id), None);
+        // What has ended holds no task any more.
+        let ended = request();
+        assert!(ended.poll_cancelled_by_operator(&Context::from_waker(&waker)).is_pending());
+        let held = Arc::strong_count(&woken);
+        ended.end(&Outcome::Finished, Duration::ZERO);
+        assert_eq!(Arc::strong_count(&woken), held - 1);
+        assert!(ended.poll_cancelled_by_operator(&Context::from_waker(&waker)).is_pending());
+        assert_eq!(Arc::strong_count(&woken), held - 1);
+    }
+}

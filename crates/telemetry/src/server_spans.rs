@@ -1,0 +1,42 @@
+//! Spans that a server returns with its answer: `_meta.otel.traces.resourceSpans` of a result (SEP-2448, a draft). They are a
+//! server's word about itself: shown to operators with the trace, and never exported as Fanlight's.
+
+use fanlight_protocol::Response;
+use fanlight_protocol::json::Kind;
+
+use crate::redact;
+
+/// Most bytes of them that are kept of one answer. No option: more is no slice of what a server did for one call.
+const MOST: usize = 64 * 1024;
+
+/// Those in `answer`, as JSON without secrets that something names.
+pub(crate) fn of(answer: &Response) -> Option<String> {
+    let spans = answer.result()?.get("_meta")?.get("otel")?.get("traces")?.get("resourceSpans")?;
+    let is_kept = spans.kind() == Kind::Array && spans.bytes().len() <= MOST;
+    // What is masked may take more than what was there.
+    is_kept.then(|| redact::redacted(&spans, 4 * MOST))
+}
+
+#[cfg(test)]
+mod tests {
+    use fanlight_protocol::Json;
+
+    use super::*;
+
+    fn spans(result: String) -> Option<String> {
+        of(&Response::from_result(&Json::parse(result.into(), 32).unwrap()))
+    }
+
+    #[test]
+    fn spans_of_a_server_are_kept_without_secrets() {
+        let with =
+            |spans: &str| format!(r#"{{"content":[],"_meta":{{"otel":{{"traces":{{"resourceSpans":{spans}}}}}}}}}"#);
+        let span = r#"[{"scopeSpans":[{"spans":[{"name":"db","attributes":[{"key":"password","value":"s3cret"}]}]}]}]"#;
+        let kept = spans(with(span)).unwrap();
+        assert!(kept.contains(r#""name":"db""#) && !kept.contains("s3cret"), "{kept}");
+        assert_eq!(spans(with("{}")), None);
+        assert_eq!(spans(with(&format!(r#"["{}"]"#, "x".repeat(MOST)))), None);
+        assert_eq!(spans(r#"{"content":[],"_meta":{"otel":7}}"#.to_owned()), None);
+        assert_eq!(spans(r#"{"content":[]}"#.to_owned()), None);
+    }
+}

@@ -1,0 +1,293 @@
+//! Servers that do not start: operators learn the cause and one remedy wherever they look, clients learn neither.
+
+use std::process::{Output, Stdio};
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::task::JoinSet;
+
+use crate::faults::backend;
+use crate::harness::{Gateway, TempFile, fanlight, within};
+use crate::scripted::{Era, Transport};
+use crate::server_lives::ask;
+use crate::starting::server_when;
+use crate::tls::Files;
+
+/// What a server does, and what operators are to be shown: parts of `what`, of the lines, and of the remedy.
+struct Case {
+    name: &'static str,
+    entry: Value,
+    what: &'static str,
+    lines: Value,
+    remedy: &'static [&'static str],
+    /// What clients are told of the remedy.
+    for_clients: &'static str,
+}
+
+fn shell(script: &str) -> Value {
+    json!({ "command": "sh", "args": ["-c", script], "startTimeout": "1s" })
+}
+
+fn processes() -> Vec<Case> {
+    let none = json!([[], []]);
+    vec![
+        Case {
+            name: "missing",
+            entry: json!({ "command": "uvx", "args": ["s3cret"], "env": { "PATH": "/nowhere" } }),
+            what: "cannot start \"uvx\": no such command",
+            lines: none.clone(),
+            remedy: &["(/nowhere)", "install uv"],
+            for_clients: "is not installed",
+        },
+        Case {
+            name: "spaces",
+            entry: json!({ "command": "sh --foo", "args": ["s3cret"] }),
+            what: "cannot start",
+            lines: none.clone(),
+            remedy: &["write `sh` there, and put `--foo` in `args`"],
+            for_clients: "configuration is not usable",
+        },
+        Case {
+            name: "folder",
+            entry: json!({ "command": "sh", "cwd": "/nowhere/s3cret" }),
+            what: "its working directory does not exist",
+            lines: none,
+            remedy: &["create the folder /nowhere/s3cret, or correct `cwd`"],
+            for_clients: "configuration is not usable",
+        },
+        Case {
+            name: "crash",
+            entry: shell("echo 'Error: S3CRET_API_KEY environment variable is not set' >&2; exit 3"),
+            what: "it exited before it answered (exit status: 3)",
+            lines: json!([["Error: S3CRET_API_KEY environment variable is not set"], []]),
+            remedy: &["set it in `env`", "`inheritEnv`"],
+            for_clients: "configuration is not usable",
+        },
+        Case {
+            name: "banner",
+            entry: shell("echo 'Server s3cret is ready'; echo 'loading' >&2; while read -r line; do :; done"),
+            what: "it did not answer within 1s",
+            lines: json!([["loading"], ["Server s3cret is ready"]]),
+            remedy: &["log to standard error"],
+            for_clients: "its program does not start",
+        },
+        Case {
+            name: "silent",
+            entry: shell("while read -r line; do :; done"),
+            what: "it did not answer within 1s",
+            lines: json!([[], []]),
+            remedy: &["longer `startTimeout`"],
+            for_clients: "takes too long to start",
+        },
+    ]
+}
+
+fn config(cases: &[Case]) -> String {
+    let servers: serde_json::Map<_, _> = cases.iter().map(|case| (case.name.to_owned(), case.entry.clone())).collect();
+    // One attempt for each, however long the test takes.
+    let never = "1h";
+    let timeouts = json!({
+        "probe": "200ms", "processStop": "100ms", "list": "5s", "reconnect": never, "reconnectOnCall": never,
+    });
+    json!({ "mcpServers": servers, "timeouts": timeouts }).to_string()
+}
+
+async fn command(arguments: &[&str]) -> (Output, String) {
+    let mut command = fanlight();
+    command.args(arguments).stdin(Stdio::null());
+    let output = within(&format!("{arguments:?}"), command.output()).await.unwrap();
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    (output, text)
+}
+
+/// Checks what the API, `status` and a client are told of each case.
+async fn check_all(gateway: &Gateway, cases: &[Case]) {
+    for case in cases {
+        let server = server_when(gateway, case.name, |server| !server["failure"].is_null()).await;
+        let failure = &server["failure"];
+        assert!(failure["what"].as_str().unwrap().contains(case.what), "{}: {failure}", case.name);
+        assert_eq!(json!([failure["stderr"], failure["stdout"]]), case.lines, "{}", case.name);
+        let remedy = failure["remedy"].as_str().unwrap_or_default();
+        assert!(case.remedy.iter().all(|part| remedy.contains(part)), "{}: {failure}", case.name);
+        for text in [failure["what"].as_str().unwrap(), remedy] {
+            assert!(!text.contains(".rs") && !text.contains("Error {") && !text.contains("Some("), "{text}");
+        }
+        let answer = ask(gateway, "tools/call", &format!(r#""name":"{}__t""#, case.name)).await;
+        let list = ask(gateway, "tools/list", "").await;
+        for text in [&answer, &list] {
+            let is_told = ["s3cret", "S3CRET", "/nowhere", "127.0.0.", "uvx", "loading", "API_KEY"]
+                .iter()
+                .find(|word| text.contains(**word));
+            assert_eq!(is_told, None, "{}: {text}", case.name);
+        }
+        let list: Value = serde_json::from_str(&list).unwrap();
+        let reason = &list["result"]["_meta"]["dev.fanlight/backends"][case.name]["reason"];
+        assert!(reason.as_str().unwrap_or_default().contains(case.for_clients), "{}: {list}", case.name);
+    }
+    let admin = format!("http://{}", gateway.admin);
+    let (_, status) = command(&["status", "--admin", &admin]).await;
+    for case in cases {
+        assert!(case.remedy.iter().all(|part| status.contains(part)), "{}: {status}", case.name);
+        let lines = [("stderr", &case.lines[0]), ("stdout", &case.lines[1])];
+        for (stream, line) in
+            lines.iter().flat_map(|(stream, lines)| lines.as_array().unwrap().iter().map(move |line| (stream, line)))
+        {
+            assert!(status.contains(&format!("{stream}: {}", line.as_str().unwrap())), "{status}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn process_that_does_not_start_shows_cause_and_remedy() {
+    let cases = processes();
+    let text = config(&cases);
+    let gateway = Gateway::start(&text).await;
+    check_all(&gateway, &cases).await;
+    let admin = format!("http://{}", gateway.admin);
+    let (output, log) = command(&["logs", "banner", "--admin", &admin]).await;
+    assert!(output.status.success() && log.contains("banner  loading"), "{log}");
+    assert!(log.contains("(stdout) Server s3cret is ready"), "{log}");
+    let (output, log) = command(&["logs", "--json", "-n", "1", "--admin", &admin]).await;
+    let line: Value = serde_json::from_str(log.trim()).unwrap();
+    assert!(output.status.success() && line["server"].is_string() && line["text"].is_string(), "{log}");
+    let (output, text_of_none) = command(&["logs", "none", "--admin", &admin]).await;
+    assert!(!output.status.success() && text_of_none.contains("no server has this name"), "{text_of_none}");
+    assert!(gateway.terminate().await.success());
+
+    let file = TempFile::new("yaml", &text);
+    let (output, check) = command(&["check", "--config", file.path().to_str().unwrap()]).await;
+    assert!(!output.status.success());
+    for case in &cases {
+        assert!(check.contains(&format!("error: backend \"{}\" ", case.name)), "{check}");
+        assert!(case.remedy.iter().all(|part| check.contains(part)), "{}: {check}", case.name);
+    }
+    assert!(check.contains("\n  stdout: Server s3cret is ready    (not a message)\n"), "{check}");
+    assert!(check.contains("6 problems found"), "{check}");
+    let (_, list) = command(&["list", "tools", "--config", file.path().to_str().unwrap()]).await;
+    assert!(list.contains("\n  help: it seems to want a variable"), "{list}");
+}
+
+/// Answers each request by its path.
+async fn http_server(answer: impl Fn(&str) -> String + Clone + Send + 'static) -> (u16, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        // A connection may wait for its request while others are made.
+        let mut connections = JoinSet::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let answer = answer.clone();
+            connections.spawn(async move {
+                let mut request = vec![0; 64 << 10];
+                let read = stream.read(&mut request).await.unwrap_or_default();
+                let head = String::from_utf8_lossy(&request[..read]).into_owned();
+                let path = head.split(' ').nth(1).unwrap_or_default();
+                let _ = stream.write_all(answer(path).as_bytes()).await;
+            });
+        }
+    });
+    (port, tasks)
+}
+
+fn response(status: &str, headers: &str, body: &str) -> String {
+    format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
+}
+
+fn url(name: &'static str, url: String, more: Value, what: &'static str, remedy: &'static [&'static str]) -> Case {
+    let mut entry = more;
+    entry["url"] = json!(url);
+    let for_clients = match remedy {
+        [first, ..] if first.contains("token") || first.contains("credentials") => "needs other credentials",
+        [first, ..] if first.contains("listens") || first.contains("spelling") || first.contains("path") => {
+            "nothing answers"
+        }
+        _ => "no encrypted connection",
+    };
+    Case { name, entry, what, lines: json!([[], []]), remedy, for_clients }
+}
+
+#[tokio::test]
+async fn server_that_cannot_be_reached_shows_cause_and_remedy() {
+    // Nothing listens on it, and no other test gets its port.
+    let bound = TcpSocket::new_v4().unwrap();
+    bound.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let unused = bound.local_addr().unwrap().port();
+    let plain = backend(Era::Modern, Transport::Http).await;
+    let files = Files::new();
+    files.configure("", "", &[plain.entry("inner")]);
+    let tls = files.start().await;
+    let elsewhere = Files::new();
+    elsewhere.configure_at("127.0.0.2:0", &[plain.entry("inner")]);
+    let other_name = elsewhere.start().await;
+    let strict = Files::new();
+    strict.configure(r#","clientCa":"ca.pem","clientAuth":"required""#, "", &[plain.entry("inner")]);
+    let strict_gateway = strict.start().await;
+    let (protected, _protected) = http_server(|path| match path {
+        "/.well-known/oauth-protected-resource/mcp" => response(
+            "200 OK",
+            "Content-Type: application/json\r\n",
+            r#"{"resource":"x","authorization_servers":["https://id.example.com"],"scopes_supported":["notes:read"]}"#,
+        ),
+        _ => response("401 Unauthorized", "WWW-Authenticate: Bearer error_description=\"s3cret has expired\"\r\n", ""),
+    })
+    .await;
+    let (lost, _lost) =
+        http_server(|_| response("404 Not Found", "Content-Type: text/html\r\n", "<p>s3cret</p>")).await;
+    let at = |scheme: &str, port: u16| format!("{scheme}://127.0.0.1:{port}/mcp");
+    let ca = |files: &Files| json!({ "caFile": files.path("ca.pem") });
+    let cases = [
+        url("refused", at("http", unused), json!({}), "connection refused", &["nothing listens there"]),
+        // An empty label is in no name: no name server is asked.
+        url("unknown", "http://s3cret..invalid/mcp".into(), json!({}), "host name is not known", &["spelling"]),
+        url("https", plain.url().replace("http:", "https:"), json!({}), "it speaks http, not https", &["`http://`"]),
+        url("http", at("http", tls.mcp.port()), json!({}), "", &["it speaks https, not http", "`https://`"]),
+        url("authority", at("https", tls.mcp.port()), json!({}), "that this machine does not know", &["`caFile`"]),
+        url(
+            "name",
+            format!("https://127.0.0.2:{}/mcp", other_name.mcp.port()),
+            ca(&elsewhere),
+            "its certificate is for 127.0.0.1, localhost, not for 127.0.0.2",
+            &["host name that the certificate is for"],
+        ),
+        url(
+            "certificate",
+            at("https", strict_gateway.mcp.port()),
+            ca(&strict),
+            "",
+            &["it wants a client certificate", "put a proxy that has one in between"],
+        ),
+        url(
+            "protected",
+            at("http", protected),
+            json!({}),
+            "HTTP 401",
+            &["access token", "https://id.example.com", "notes:read"],
+        ),
+        url(
+            "expired",
+            at("http", protected),
+            json!({ "headers": { "Authorization": "Bearer s3cret" } }),
+            "HTTP 401",
+            &["credentials in `headers` are not accepted", "s3cret has expired"],
+        ),
+        url("lost", at("http", lost), json!({}), "HTTP status 404", &["path of `url`"]),
+    ];
+    let text = config(&cases);
+    let gateway = Gateway::start(&text).await;
+    check_all(&gateway, &cases).await;
+    let log = gateway.log.text();
+    assert!(!log.contains(".rs\"") && !log.contains("UnknownIssuer"), "{log}");
+    assert!(gateway.terminate().await.success());
+
+    // With the authority's certificate the server can be used.
+    let mut entry = ca(&files);
+    entry["url"] = json!(at("https", tls.mcp.port()));
+    let file = TempFile::new("yaml", &json!({ "mcpServers": { "tls": entry } }).to_string());
+    let (output, check) = command(&["check", "--config", file.path().to_str().unwrap()]).await;
+    assert!(output.status.success(), "{check}");
+    let wrong = json!({ "mcpServers": { "tls": { "url": at("https", tls.mcp.port()), "caFile": "/nowhere.pem" } } });
+    let file = TempFile::new("yaml", &wrong.to_string());
+    let (output, check) = command(&["check", "--config", file.path().to_str().unwrap()]).await;
+    assert!(!output.status.success() && check.contains("its `caFile` /nowhere.pem cannot be used"), "{check}");
+}

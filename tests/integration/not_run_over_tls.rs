@@ -1,0 +1,100 @@
+//! What clients are told of calls whose time ends while a connection over TLS is being made, and while one is waited on.
+
+use std::future::pending;
+use std::net::SocketAddr;
+
+use fanlight_testkit::tls::Authority;
+use serde_json::{Value, json};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use crate::faults::backend;
+use crate::harness::{Gateway, TempFile};
+use crate::not_run::{assert_error, call};
+use crate::scripted::{Backend, Era, Fault, Reply, Transport};
+
+/// What stands in front of a server and speaks TLS for it, until it makes no more handshakes.
+struct TlsDoor {
+    address: SocketAddr,
+    is_silent: watch::Sender<bool>,
+    /// Connections accepted without a handshake.
+    waiting: watch::Receiver<usize>,
+    _tasks: JoinSet<()>,
+}
+
+impl TlsDoor {
+    async fn before(server: &Backend, acceptor: TlsAcceptor) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let inner: SocketAddr = server.url().trim_start_matches("http://").trim_end_matches("/mcp").parse().unwrap();
+        let (is_silent, silent) = watch::channel(false);
+        let (accepted, waiting) = watch::channel(0);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((outer, _)) = listener.accept().await {
+                if *silent.borrow() {
+                    accepted.send_modify(|count| *count += 1);
+                    connections.spawn(async move {
+                        let _open = outer;
+                        pending::<()>().await;
+                    });
+                    continue;
+                }
+                let (acceptor, mut silent) = (acceptor.clone(), silent.clone());
+                connections.spawn(async move {
+                    let forwarding = async {
+                        let Ok(mut outer) = acceptor.accept(outer).await else { return };
+                        let mut inner = TcpStream::connect(inner).await.unwrap();
+                        let _ = copy_bidirectional(&mut outer, &mut inner).await;
+                    };
+                    tokio::select! { () = forwarding => {} _ = silent.wait_for(|is_silent| *is_silent) => {} }
+                });
+            }
+        });
+        Self { address, is_silent, waiting, _tasks: tasks }
+    }
+
+    /// Ends all connections; further ones are accepted, and nothing is said on them.
+    fn fall_silent(&self) {
+        self.is_silent.send_replace(true);
+    }
+}
+
+#[tokio::test]
+async fn call_whose_time_ends_during_a_handshake_was_not_carried_out() {
+    for protocols in [&[][..], &["h2"]] {
+        let server = backend(Era::Modern, Transport::Http).await;
+        let authority = Authority::new();
+        let ca = TempFile::new("pem", &authority.pem());
+        let door = TlsDoor::before(&server, authority.server().acceptor(protocols)).await;
+        let url = format!("https://{}/mcp", door.address);
+        let config = json!({
+            "mcpServers": { "only": { "url": url, "caFile": ca.path(), "timeout": "1s" } },
+            "timeouts": { "connect": "60s" },
+        });
+        let gateway = Gateway::start(&config.to_string()).await;
+        let answer: Value = call(&gateway, "t", "{}").await;
+        assert!(answer["result"].is_object(), "{answer}");
+
+        // The server has read it.
+        server.on("tools/call", Reply::fault(Fault::Hang));
+        let before = server.received("tools/call").len();
+        assert_error(&call(&gateway, "t", "{}").await, true);
+        assert_eq!(server.received("tools/call").len(), before + 1);
+
+        door.fall_silent();
+        // The first may find a connection of which it is not known yet that it has ended.
+        call(&gateway, "t", "{}").await;
+        let waiting = *door.waiting.borrow();
+        let answer = call(&gateway, "t", "{}").await;
+        assert_error(&answer, false);
+        assert_eq!(answer["error"]["data"]["outcome"], "timeout", "{answer}");
+        assert!(*door.waiting.borrow() > waiting, "{protocols:?}: it was waiting for something else");
+        assert_eq!(server.received("tools/call").len(), before + 1);
+        assert!(gateway.terminate().await.success());
+    }
+}
