@@ -1,0 +1,42 @@
+#!/usr/bin/env node
+// Runs the program in the package of this platform, with the same arguments, streams, signals and exit status.
+"use strict";
+
+const { spawn } = require("node:child_process");
+const { constants } = require("node:os");
+
+const platform = `${process.platform}-${process.arch}`;
+
+function find() {
+  const file = process.platform === "win32" ? "fanlight.exe" : "fanlight";
+  try {
+    return require.resolve(`@fanlight-mcp/${platform}/bin/${file}`);
+  } catch {
+    console.error(
+      `fanlight: there is no program for ${platform} here. Either npm left out optional dependencies (install without ` +
+        "--omit=optional), or this platform has no package (then: cargo install, see the README)."
+    );
+    process.exit(127);
+  }
+}
+
+const program = find();
+const child = spawn(program, process.argv.slice(2), { stdio: "inherit" });
+child.on("error", (error) => {
+  // The file is there, but what loads it is not: Linux without glibc.
+  const hint = error.code === "ENOENT" ? "; it needs glibc, which Alpine Linux, for one, does not have" : "";
+  console.error(`fanlight: cannot run ${program}: ${error.message}${hint}`);
+  process.exit(126);
+});
+
+// A terminal sends its signals to the program itself, for which a second SIGINT means to stop at once.
+const terminal = process.stdin.isTTY || process.stdout.isTTY || process.stderr.isTTY;
+for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"]) {
+  process.on(signal, () => {
+    if (signal === "SIGTERM" || !terminal) child.kill(signal);
+  });
+}
+child.on("exit", (code, signal) => {
+  // As a shell reports a program that was ended by a signal.
+  process.exit(signal ? 128 + constants.signals[signal] : code);
+});

@@ -1,0 +1,131 @@
+"""A compiled Fanlight: its version, the platform it is for, and what it needs there."""
+
+import dataclasses
+import os
+import pathlib
+import platform
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import tomllib
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+
+
+@dataclasses.dataclass(frozen=True)
+class Platform:
+    """A platform by the names that each kind of package gives it."""
+
+    target: str
+    deb: str | None
+    rpm: str | None
+    # The tag of a wheel; `{glibc}` stands for the oldest glibc that the program runs with, as in 2_34.
+    wheel: str
+    # Node's process.platform, process.arch, and the C library where npm tells two apart.
+    npm: tuple[str, str, str | None]
+
+
+PLATFORMS = {
+    one.target: one
+    for one in [
+        Platform("x86_64-unknown-linux-gnu", "amd64", "x86_64", "manylinux_{glibc}_x86_64", ("linux", "x64", "glibc")),
+        Platform("aarch64-unknown-linux-gnu", "arm64", "aarch64", "manylinux_{glibc}_aarch64", ("linux", "arm64", "glibc")),
+        Platform("x86_64-apple-darwin", None, None, "macosx_11_0_x86_64", ("darwin", "x64", None)),
+        Platform("aarch64-apple-darwin", None, None, "macosx_11_0_arm64", ("darwin", "arm64", None)),
+        Platform("x86_64-pc-windows-msvc", None, None, "win_amd64", ("win32", "x64", None)),
+    ]
+}
+
+
+def cargo_package():
+    """`[workspace.package]` of Cargo.toml: the version, licence and address are written nowhere else."""
+    return tomllib.loads((REPOSITORY / "Cargo.toml").read_text())["workspace"]["package"]
+
+
+def version():
+    return cargo_package()["version"]
+
+
+def release_time():
+    """The time of all packed files, so that the same program gives the same packages: SOURCE_DATE_EPOCH, else the commit's."""
+    given = os.environ.get("SOURCE_DATE_EPOCH")
+    if given:
+        return int(given)
+    commit = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=REPOSITORY, capture_output=True, text=True)
+    # Without a repository, as in an unpacked source archive: 1980, the earliest that a ZIP file can say.
+    return int(commit.stdout or 315532800)
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    path: pathlib.Path
+    platform: Platform
+    # The oldest glibc that has every symbol it uses, as (2, 34).
+    glibc: tuple[int, int] | None
+
+    @classmethod
+    def read(cls, path):
+        content = path.read_bytes()
+        target = target_of(content, path)
+        program = cls(path, PLATFORMS[target], newest_glibc_symbol(content) if "linux" in target else None)
+        program.check_version()
+        return program
+
+    @property
+    def file_name(self):
+        """What the program is called where it is installed."""
+        return "fanlight.exe" if "windows" in self.platform.target else "fanlight"
+
+    def runs_here(self):
+        arch, system = self.platform.target.split("-")[0], sys.platform
+        here = {"linux": "linux", "darwin": "darwin", "win32": "windows"}[system] in self.platform.target
+        return here and platform.machine().lower() in ({"aarch64", "arm64"} if arch == "aarch64" else {"x86_64", "amd64"})
+
+    def completions(self):
+        """The completions of each shell, with the usual name of its file."""
+        names = {"bash": "fanlight.bash", "zsh": "_fanlight", "fish": "fanlight.fish"}
+        return {shell: (name, self.output("completions", shell)) for shell, name in names.items()}
+
+    def manual(self):
+        """The manual pages by their file names."""
+        with tempfile.TemporaryDirectory() as folder:
+            self.output("man", "--out", folder)
+            return {page.name: page.read_bytes() for page in sorted(pathlib.Path(folder).iterdir())}
+
+    def output(self, *arguments):
+        """What the program prints, for which it has to be one of this machine."""
+        if not self.runs_here():
+            sys.exit(f"{self.path} cannot run here: pack it on a machine of its platform")
+        return subprocess.run([self.path.resolve(), *arguments], capture_output=True, check=True).stdout
+
+    def check_version(self):
+        """A package must not carry another version than its name says."""
+        if not self.runs_here():
+            return
+        said = self.output("--version").decode().strip()
+        if said != f"fanlight {version()}":
+            sys.exit(f"{self.path} is `{said}`, but Cargo.toml says {version()}: compile it again")
+
+
+def target_of(content, path):
+    """The target that a program was compiled for, from the header of its file."""
+    if content[:4] == b"\x7fELF":
+        machine = struct.unpack_from("<H", content, 18)[0]
+        target = {62: "x86_64-unknown-linux-gnu", 183: "aarch64-unknown-linux-gnu"}.get(machine)
+        if b"/ld-linux" not in content:
+            sys.exit(f"{path} is not linked to glibc, which is what the packages are for")
+    elif content[:4] == b"\xcf\xfa\xed\xfe":
+        cpu = struct.unpack_from("<I", content, 4)[0]
+        target = {0x01000007: "x86_64-apple-darwin", 0x0100000C: "aarch64-apple-darwin"}.get(cpu)
+    else:
+        target = "x86_64-pc-windows-msvc" if content[:2] == b"MZ" else None
+    if target is None:
+        sys.exit(f"{path} is no program of a platform that is packed: {', '.join(PLATFORMS)}")
+    return target
+
+
+def newest_glibc_symbol(content):
+    versions = {(int(major), int(minor)) for major, minor in re.findall(rb"\0GLIBC_(\d+)\.(\d+)", content)}
+    return max(versions)

@@ -1,0 +1,213 @@
+"""Checks the Helm chart: lints it, renders it with its defaults and with everything switched on, checks what comes out against
+the schemas of Kubernetes, and compares the plain manifests with what the chart renders. So it does with the values in
+docs/guides/kubernetes.md, one block after the other.
+
+    chart.py CHART MANIFESTS            # MANIFESTS is the file with the plain manifests
+    chart.py --write CHART MANIFESTS    # writes it
+"""
+
+import copy
+import logging
+import pathlib
+import re
+import sys
+import tomllib
+
+import helm_python as helm
+import kubernetes_validate
+import yaml
+
+logging.getLogger("kubernetes-validate").setLevel(logging.ERROR)
+
+# The oldest version that the chart is for and that has every field used, and the newest known here.
+VERSIONS = ["1.30", "1.37"]
+
+GUIDE = pathlib.Path(__file__).parents[3] / "docs/guides/kubernetes.md"
+
+# Kinds of other projects: their schemas are not part of Kubernetes.
+FOREIGN = {"ServiceMonitor", "HTTPRoute"}
+
+EVERYTHING = {
+    "replicaCount": 2,
+    "config": {
+        "auth": {"keys": {"file": "/etc/keys/keys.yaml"}},
+        "publicUrl": "https://mcp.example.com",
+        "admin": {"token": "is replaced", "listen": "127.0.0.1:1"},
+        "listen": "127.0.0.1:2",
+    },
+    "admin": {"existingSecret": "operators"},
+    "envFrom": [{"secretRef": {"name": "fanlight-secrets"}}],
+    "env": [{"name": "RUST_LOG", "value": "info"}],
+    "imagePullSecrets": [{"name": "registry"}],
+    "priorityClassName": "high",
+    "podAnnotations": {"a.example/b": "c"},
+    "podLabels": {"team": "platform"},
+    "nodeSelector": {"kubernetes.io/arch": "amd64"},
+    "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+    "affinity": {"nodeAffinity": {}},
+    "topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}
+    ],
+    "extraVolumes": [{"name": "keys", "secret": {"secretName": "fanlight-keys"}}],
+    "extraVolumeMounts": [{"name": "keys", "mountPath": "/etc/keys", "readOnly": True}],
+    "autoscaling": {"enabled": True},
+    "podDisruptionBudget": {"enabled": True},
+    "networkPolicy": {
+        "enabled": True,
+        "clients": [{"namespaceSelector": {}}],
+        "operators": [{"podSelector": {"matchLabels": {"app": "prometheus"}}}],
+        "egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}],
+    },
+    "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    "httpRoute": {"enabled": True, "parentRefs": [{"name": "public"}], "hostnames": ["mcp.example.com"]},
+}
+
+# The least that the chart needs to be told.
+UNAUTHENTICATED = {"config": {"auth": "none"}}
+
+HEAD = """# Fanlight in Kubernetes without Helm: what the chart in deploy/helm renders for `auth: none`. Made by
+# `tests/deploy/run --write`. Put a token into the Secret, and your servers into the ConfigMap; and replace `auth: none`
+# there unless everyone who reaches the service may call every tool.
+"""
+
+
+def fail(message):
+    sys.exit(f"chart: {message}")
+
+
+def check_version(folder):
+    """The chart has the version of the program, which is the tag of the image that it runs."""
+    cargo = tomllib.loads((pathlib.Path(__file__).parents[3] / "Cargo.toml").read_text())
+    version = cargo["workspace"]["package"]["version"]
+    chart = yaml.safe_load((pathlib.Path(folder) / "Chart.yaml").read_text())
+    if (chart["version"], chart["appVersion"]) != (version, version):
+        fail(f"Chart.yaml has not the version of Cargo.toml, {version}: see CONTRIBUTING.md, Releases")
+
+
+def render(chart, values):
+    files = chart.render(values, name="fanlight", namespace="default", is_install=True)
+    manifests = {}
+    for path, text in files.items():
+        if path.endswith(".txt"):
+            continue
+        for document in yaml.safe_load_all(text):
+            if document:
+                manifests[document["kind"]] = document
+    return manifests
+
+
+def check(manifests, what):
+    for kind, manifest in manifests.items():
+        if kind in FOREIGN:
+            continue
+        for version in VERSIONS:
+            try:
+                kubernetes_validate.validate(copy.deepcopy(manifest), version, strict=True)
+            except kubernetes_validate.ValidationError as error:
+                fail(f"{what}: {kind} is not valid in Kubernetes {version}: {error.message}")
+
+
+def check_everything(manifests):
+    kinds = {
+        "ConfigMap", "Deployment", "HTTPRoute", "HorizontalPodAutoscaler", "NetworkPolicy", "PodDisruptionBudget", "Service",
+        "ServiceAccount", "ServiceMonitor",
+    }
+    if set(manifests) != kinds:
+        fail(f"with everything switched on there are {sorted(manifests)}")
+    config = yaml.safe_load(manifests["ConfigMap"]["data"]["fanlight.yaml"])
+    if (config["listen"], config["admin"]) != (
+        "0.0.0.0:8080", {"listen": "0.0.0.0:8081", "token": "${FANLIGHT_ADMIN_TOKEN}"},
+    ):
+        fail(f"the chart does not decide where Fanlight listens: {config}")
+    if "replicas" in manifests["Deployment"]["spec"]:
+        fail("the Deployment sets a number of replicas against the autoscaler")
+    container = manifests["Deployment"]["spec"]["template"]["spec"]["containers"][0]
+    context = container["securityContext"]
+    if not context["readOnlyRootFilesystem"] or context["capabilities"]["drop"] != ["ALL"]:
+        fail("the container may do more than it needs")
+    if manifests["NetworkPolicy"]["spec"]["ingress"][1]["from"][0]["podSelector"]["matchLabels"] != {"app": "prometheus"}:
+        fail("operators cannot reach the admin port")
+
+
+def merged(values, others):
+    """Values as Helm merges those of several files."""
+    both = dict(values)
+    for name, other in others.items():
+        both[name] = merged(both[name], other) if isinstance(both.get(name), dict) and isinstance(other, dict) else other
+    return both
+
+
+def check_guide(chart):
+    blocks = re.findall(r"^```yaml tested=tests/deploy/run\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+    values = {}
+    for block in blocks:
+        values = merged(values, yaml.safe_load(block))
+        manifests = render(chart, values)
+        check(manifests, GUIDE.name)
+        config = yaml.safe_load(manifests["ConfigMap"]["data"]["fanlight.yaml"])
+        if merged(config, values["config"]) != config:
+            fail(f"{GUIDE.name}: the chart does not pass on its configuration: {config}")
+    if len(blocks) < 2:
+        fail(f"{GUIDE} has no values")
+    return len(blocks)
+
+
+def plain(manifests):
+    manifests = copy.deepcopy(manifests)
+    # One made at random would be everyone's.
+    secret = manifests["Secret"]
+    del secret["data"]
+    secret["stringData"] = {"token": "CHANGE ME: openssl rand -hex 32"}
+    for manifest in manifests.values():
+        manifest["metadata"]["labels"] = {
+            name: value
+            for name, value in manifest["metadata"]["labels"].items()
+            if name not in ("helm.sh/chart", "app.kubernetes.io/managed-by")
+        }
+    order = ["ServiceAccount", "Secret", "ConfigMap", "Service", "Deployment"]
+
+    class Dumper(yaml.SafeDumper):
+        """Writes texts of several lines as such."""
+
+    def text(dumper, value):
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+    Dumper.add_representer(str, text)
+    documents = [manifests[kind] for kind in order]
+    return HEAD + "".join("---\n" + yaml.dump(one, Dumper=Dumper, sort_keys=False, width=120) for one in documents)
+
+
+def main():
+    arguments = sys.argv[1:]
+    writes = arguments[:1] == ["--write"]
+    folder, path = arguments[1:] if writes else arguments
+    check_version(folder)
+    report = helm.lint(folder, UNAUTHENTICATED, strict=True)
+    problems = [message for message in report["messages"] if message["severity"] >= 2]
+    if problems or report["errors"]:
+        fail(f"lint: {problems} {report['errors']}")
+    chart = helm.Chart.load(folder)
+    defaults = render(chart, UNAUTHENTICATED)
+    check(defaults, "defaults")
+    everything = render(chart, EVERYTHING)
+    check(everything, "everything")
+    check_everything(everything)
+    guide = check_guide(chart)
+    try:
+        render(chart, {})
+        fail("it renders a configuration that does not say how clients are authenticated")
+    except helm.HelmRenderError as error:
+        if not re.search("config.auth is missing", str(error)):
+            fail(f"unexpected: {error}")
+    current = plain(defaults)
+    file = pathlib.Path(path)
+    if writes:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(current)
+    elif not file.exists() or file.read_text() != current:
+        fail(f"{file} is not what the chart renders: tests/deploy/run --write")
+    print(f"chart: {len(defaults)} manifests by default, {len(everything)} with everything, and {guide} examples of "
+          f"the guide, valid in {', '.join(VERSIONS)}")
+
+
+main()
