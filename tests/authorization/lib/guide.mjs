@@ -18,7 +18,7 @@ const KEY = /\bfanlight_\w{40,}/;
 /** The texts of the guide's blocks in one language, in order. */
 export function blocksOf(language) {
   const text = readFileSync(GUIDE, 'utf8');
-  return [...text.matchAll(/^```(\w+)\n([\s\S]*?)^```$/gm)].filter(([, name]) => name === language).map(([, , block]) => block);
+  return [...text.matchAll(/^```(\w+)[^\n]*\n([\s\S]*?)^```$/gm)].filter(([, name]) => name === language).map(([, , block]) => block);
 }
 
 export async function checkGuide(checks, context, clients) {

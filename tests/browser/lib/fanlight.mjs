@@ -18,6 +18,9 @@ export const BINARY = process.env.FANLIGHT_BIN
 /** A demo server as an entry of `mcpServers`. */
 export const demoServer = (era) => ({ command: BINARY, args: ["demo-server", era] });
 
+/** A server with this set of tools (servers/sets.mjs) as an entry of `mcpServers`. */
+export const testServer = (set) => ({ command: process.execPath, args: [path.join(path.dirname(fileURLToPath(import.meta.url)), "servers", "tools.mjs"), set] });
+
 /** An address that is free at the moment. */
 export async function freeAddress() {
   const server = createServer();

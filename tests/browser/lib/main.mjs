@@ -3,12 +3,16 @@
 import { chromium } from "playwright-core";
 
 import { findChromium } from "./chromium.mjs";
-import { demoServer, freeAddress, start } from "./fanlight.mjs";
+import { demoServer, freeAddress, start, testServer } from "./fanlight.mjs";
 import { open } from "./page.mjs";
 import { checks, ended, signIn, viewer } from "./checks.mjs";
 import { signInAtIssuer, startIssuer } from "./issuer.mjs";
 import { endpointChecks, keptLists } from "./endpoints.mjs";
+import { formChecks } from "./forms.mjs";
+import { WINDOWS, checkPage, pages } from "./pages.mjs";
+import { serverChecks, viewerOfServers } from "./servers.mjs";
 import { screenshots } from "./screenshots.mjs";
+import { traceChecks } from "./traces.mjs";
 
 const TOKEN = "a-token-of-the-browser-test";
 const VIEWER = "a-token-of-viewers-of-the-browser-test";
@@ -17,9 +21,13 @@ const browser = await chromium.launch({ executablePath: findChromium(), args: ["
 let failed = 0;
 let done = 0;
 
+/** With `--only <text>`, the checks that have the text in their name. */
+const only = process.argv.includes("--only") ? process.argv[process.argv.indexOf("--only") + 1] ?? "" : "";
+
 /** Runs one check on a fresh page. */
-async function check(name, scheme, fanlight, run) {
-  const page = await open(browser, fanlight, scheme);
+async function check(name, scheme, fanlight, run, viewport = undefined) {
+  if (!name.includes(only)) return;
+  const page = await open(browser, fanlight, scheme, viewport);
   try {
     await run(page, fanlight);
     await page.conclude();
@@ -38,6 +46,11 @@ try {
   try {
     for (const scheme of ["light", "dark"]) {
       for (const [name, run] of Object.entries(checks)) await check(name, scheme, demo, run);
+      for (const viewport of WINDOWS) {
+        for (const [name, which] of Object.entries(pages)) {
+          await check(`the page ${name} at ${viewport.width}`, scheme, demo, (page) => checkPage(page, name, scheme, which), viewport);
+        }
+      }
     }
     if (process.argv.includes("--screenshots")) await screenshots(browser, demo);
   } finally {
@@ -59,11 +72,31 @@ try {
   } finally {
     await several.stop();
   }
+  const servers = { forms: testServer("forms"), hostile: testServer("hostile"), many: testServer("many") };
+  const tricky = await start({ mcpServers: servers });
+  try {
+    for (const [at, scheme] of ["light", "dark"].entries()) {
+      const viewport = WINDOWS[at];
+      for (const [name, run] of Object.entries({ ...formChecks, ...serverChecks })) await check(`${name} at ${viewport.width}`, scheme, tricky, run, viewport);
+    }
+  } finally {
+    await tricky.stop();
+  }
+  const traced = await start({ mcpServers: { traced: { ...testServer("traced"), recordContent: true } } });
+  try {
+    for (const [at, scheme] of ["light", "dark"].entries()) {
+      const viewport = WINDOWS[at];
+      for (const [name, run] of Object.entries(traceChecks)) await check(`${name} at ${viewport.width}`, scheme, traced, run, viewport);
+    }
+  } finally {
+    await traced.stop();
+  }
   const locked = await start({ admin: { token: TOKEN, viewerToken: VIEWER }, mcpServers: { workshop: demoServer("modern") } });
   try {
     for (const scheme of ["light", "dark"]) {
       await check("operators sign in with a token, and out", scheme, locked, (page) => signIn(page, TOKEN));
       await check("viewers have no button that they may not use", scheme, locked, (page) => viewer(page, VIEWER));
+      await check("viewers cannot change servers", scheme, locked, (page) => viewerOfServers(page, VIEWER));
       await check("a session that ends asks for a new sign-in", scheme, locked, (page) => ended(page, TOKEN));
     }
   } finally {

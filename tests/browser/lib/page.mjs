@@ -1,7 +1,9 @@
 // One page under observation: console errors, policy violations and requests to other hosts.
 
 import assert from "node:assert/strict";
+import { existsSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
+import path from "node:path";
 
 const require = createRequire(import.meta.url);
 const AXE = require("axe-core").source;
@@ -11,11 +13,23 @@ const PATIENCE = 15_000;
 /** Expected console errors: the browser logs one for every status of 400 and above. */
 const STATUS = /^Failed to load resource: the server responded with a status of (400|401|403|404)/;
 
+/** Answers with the file of a folder and the headers of the listener, so that a change shows without a compilation. */
+function fromFolder(folder) {
+  return async (route) => {
+    const file = path.join(folder, new URL(route.request().url()).pathname.replace("/ui/", ""));
+    if (!existsSync(file)) return route.continue();
+    const kinds = { ".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml" };
+    const index = await route.fetch({ url: new URL("/ui/index.html", route.request().url()).href });
+    await route.fulfill({ headers: { ...index.headers(), "content-type": kinds[path.extname(file)] }, body: readFileSync(file) });
+  };
+}
+
 /** A fresh page of `fanlight` in light or dark. */
 export async function open(browser, fanlight, scheme, viewport = { width: 1280, height: 800 }) {
   const context = await browser.newContext({ colorScheme: scheme, viewport, reducedMotion: "reduce", locale: "en-GB", timezoneId: "UTC" });
   await context.grantPermissions(["clipboard-read", "clipboard-write"], { origin: fanlight.admin });
   const page = await context.newPage();
+  if (process.env.FANLIGHT_UI) await page.route(/\/ui\/.+\.(js|css|html|svg)$/, fromFolder(process.env.FANLIGHT_UI));
   page.setDefaultTimeout(PATIENCE);
   const complaints = [];
   page.on("console", (message) => {

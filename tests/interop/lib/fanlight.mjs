@@ -4,7 +4,7 @@ import path from 'node:path';
 import { withTasksAwaited } from './awaited.mjs';
 import { ask, baseEnvironment, exclusively } from './clients.mjs';
 import { asReadBy, compareMergedLists, compareMergedSteps, compareSingle, mergedName, mergedStepId } from './compare.mjs';
-import { answersOk, freePort, lastLines, start, stop, waitUntilReady } from './processes.mjs';
+import { answersOk, lastLines, start, stop, waitUntilReady } from './processes.mjs';
 import { mergedGroups } from './servers.mjs';
 
 const READY_TIMEOUT_MS = 30_000;
@@ -101,21 +101,33 @@ function mergedStep(server, step) {
 
 /** Runs `check` with the address of a Fanlight that has this configuration. */
 export async function throughHttp(checks, { names, config }, { binary, work }, check) {
-  const [listen, admin] = [`127.0.0.1:${await freePort()}`, `127.0.0.1:${await freePort()}`];
-  const command = [binary, 'run', '--config', config, '--listen', listen, '--admin', admin];
+  const anyPort = '127.0.0.1:0';
+  const command = [binary, 'run', '--config', config, '--listen', anyPort, '--admin', anyPort];
   const fanlight = await start(command, { logFile: path.join(work, 'logs', `fanlight-${names}.log`) });
-  let ready = false;
+  let addresses;
   await checks.one(`http  start   ${names}`, async () => {
-    await waitUntilReady(fanlight, 'fanlight', () => answersOk(`http://${admin}/readyz`), READY_TIMEOUT_MS);
-    ready = true;
+    const isReady = async () => {
+      const said = addressesIn(readFileSync(fanlight.logFile, 'utf8'));
+      if (!said || !(await answersOk(`http://${said.admin}/readyz`))) return false;
+      addresses = said;
+      return true;
+    };
+    await waitUntilReady(fanlight, 'fanlight', isReady, READY_TIMEOUT_MS);
     return [];
   });
-  if (ready) await check(listen);
+  if (addresses) await check(addresses.listen);
   await checks.one(`http  stop    ${names}`, async () => {
     const status = await stop(fanlight);
     const log = lastLines(readFileSync(fanlight.logFile, 'utf8'));
     return status === 0 ? [] : [`fanlight ended with ${status} instead of 0\n${log}`];
   });
+}
+
+/** The addresses that Fanlight says it listens on, once it has said so: the system has chosen the ports. */
+function addressesIn(log) {
+  const listen = /listening on http:\/\/([\d.]+:\d+)\/mcp/.exec(log)?.[1];
+  const admin = /admin on http:\/\/([\d.]+:\d+)/.exec(log)?.[1];
+  return listen && admin ? { listen, admin } : undefined;
 }
 
 /** Writes a configuration with these servers; returns its path, and what the file would be with others. */

@@ -1,0 +1,120 @@
+// Traces for debugging: running calls, filters, contents, replay, comparison, logs and spans of servers.
+
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { promisify } from "node:util";
+
+const REVISION = "2026-07-28";
+
+/** A call by a client that gives itself this name; the whole answer. */
+async function call({ mcp }, tool, given, name = "a-client") {
+  const _meta = {
+    "io.modelcontextprotocol/protocolVersion": REVISION,
+    "io.modelcontextprotocol/clientInfo": { name, version: "7" },
+    "io.modelcontextprotocol/clientCapabilities": {},
+  };
+  const answer = await fetch(mcp, {
+    method: "POST",
+    headers: {
+      "content-type": "application/json", accept: "application/json, text/event-stream", "mcp-protocol-version": REVISION,
+      "mcp-method": "tools/call", "mcp-name": tool,
+    },
+    body: JSON.stringify({ jsonrpc: "2.0", id: 1, method: "tools/call", params: { name: tool, arguments: given, _meta } }),
+  });
+  return answer.text();
+}
+
+const rows = (page, text) => page.getByRole("region", { name: "Traces" }).locator("tbody tr", { hasText: text });
+
+/** Opens the newest trace of this tool. */
+async function open({ page, goTo }, tool) {
+  await goTo(`traces?tool=${tool}`);
+  await rows(page, `tools/call ${tool}`).first().getByRole("link").click();
+  await page.getByRole("heading", { level: 1, name: `tools/call ${tool}` }).waitFor();
+}
+
+const clipboard = (page) => page.evaluate(() => navigator.clipboard.readText());
+
+export const traceChecks = {
+  "a running call of a client is listed, and cancelled": async ({ page, goTo, accessible }, fanlight) => {
+    const answer = call(fanlight, "wait", {}, "patient");
+    await goTo("traces");
+    const row = page.getByRole("table", { name: "Running requests" }).locator("tbody tr", { hasText: "patient 7" });
+    await row.getByText("tools/call wait").waitFor();
+    await accessible();
+    await row.getByRole("button", { name: "Cancel tools/call wait" }).click();
+    assert.match(await answer, /"code":-31006/);
+    await page.locator("section.running-calls[hidden]").waitFor({ state: "attached" });
+    await rows(page, "cancelled").first().waitFor();
+    assert.ok(!(await page.locator("main").innerHTML()).includes("[object"), "an element in place of its text");
+  },
+
+  "traces are filtered by client, method, duration and outcome": async ({ page, goTo, accessible }, fanlight) => {
+    await call(fanlight, "echo", { word: "x" }, "first-client");
+    await call(fanlight, "fail", { word: "y" }, "second-client");
+    await goTo("traces");
+    await page.getByText("More filters and order").click();
+    await page.getByLabel("Client").fill("second-client");
+    await page.waitForFunction(() => [...document.querySelectorAll("table.rows tbody tr")].every((row) => row.textContent.includes("second-client")));
+    await rows(page, "no such word: y <img src=x>").first().waitFor();
+    assert.equal(await rows(page, "more").count(), 0, "the first line alone");
+    await accessible();
+    assert.match(page.url(), /client=second-client/);
+    await page.reload();
+    assert.equal(await page.getByLabel("Client").inputValue(), "second-client");
+    await page.getByLabel("At least (ms)").fill("3600000");
+    await page.getByText("No matching trace").waitFor();
+    await goTo("traces?outcome=tool_error&method=tools%2Fcall&sort=slowest");
+    await rows(page, "tools/call fail").first().waitFor();
+    assert.equal(await rows(page, "tools/call echo").count(), 0);
+  },
+
+  "what was sent and answered is shown, and sent again": async (under, fanlight) => {
+    const { page, accessible } = under;
+    await call(fanlight, "echo", { word: "it's 'quoted' $HOME", token: "s3cret-of-a-client" });
+    await open(under, "echo");
+    const sent = page.getByRole("region", { name: "To traced: arguments of echo" });
+    await sent.getByText("$HOME").waitFor();
+    await page.getByText("with [redacted] in place of secrets").waitFor();
+    assert.ok(!(await page.locator("main").innerText()).includes("s3cret"));
+    await accessible();
+    await page.getByRole("button", { name: "Raw" }).first().click();
+    assert.equal(await sent.innerText(), `{"word":"it's 'quoted' $HOME","token":"[redacted]"}`);
+    await page.getByRole("button", { name: "Copy as curl" }).click();
+    const { stdout } = await promisify(execFile)("sh", ["-c", await clipboard(page)]);
+    assert.match(stdout, /it's 'quoted' \$HOME/);
+    await page.getByRole("button", { name: "Copy as command" }).click();
+    assert.equal(await clipboard(page), `fanlight call echo '{"word":"it'\\''s '\\''quoted'\\'' $HOME","token":"[redacted]"}'`);
+    await page.getByRole("link", { name: "Replay in the form" }).click();
+    await page.getByRole("heading", { name: "echo" }).waitFor();
+    await page.waitForFunction(() => [...document.querySelectorAll(".arguments input, .arguments textarea")].some((field) => field.value === "it's 'quoted' $HOME"));
+  },
+
+  "two traces of a request are compared": async (under, fanlight) => {
+    const { page, accessible } = under;
+    await call(fanlight, "echo", { word: "one" });
+    await call(fanlight, "echo", { word: "two" });
+    await open(under, "echo");
+    await page.getByText("Compare with another trace").click();
+    const other = page.getByLabel("Trace of the same request");
+    await other.locator("option:nth-child(2)").waitFor({ state: "attached" });
+    await other.selectOption({ index: 1 });
+    const spans = page.getByRole("table", { name: "Spans of both traces" });
+    await spans.locator("tbody tr").nth(1).waitFor();
+    await page.getByRole("table", { name: "Different attributes" }).locator("tr", { hasText: "gen_ai.tool.call.arguments" }).first().waitFor();
+    await accessible();
+  },
+
+  "a trace has the lines and the spans of its servers, as texts": async (under, fanlight) => {
+    const { page, accessible } = under;
+    await call(fanlight, "own_spans", {});
+    await open(under, "own_spans");
+    await page.locator("button.span", { hasText: "read <img src=x>" }).filter({ hasText: "by traced" }).click();
+    await page.getByText("What traced says of its own work").waitFor();
+    assert.equal(await page.locator("button.span", { hasText: "by traced" }).count(), 2, "a span below the other; none of those that cannot be drawn");
+    await page.getByText("What traced wrote meanwhile").click();
+    await page.getByRole("region", { name: "Lines of traced" }).getByText("called: own_spans").waitFor();
+    assert.equal(await page.locator("main img:not(.picture)").count(), 0);
+    await accessible();
+  },
+};
