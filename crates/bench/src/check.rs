@@ -2,8 +2,9 @@
 //!
 //! Time depends on the machine and on what else runs there; the number of instructions hardly does. Fanlight runs twice,
 //! with one kind of call made more often the second time: the difference, divided by the number of further calls, is what
-//! one call takes. Start and stop cancel out. (Benchmark harnesses over callgrind, such as gungraun, count whole runs of
-//! one process; here a client and servers outside of the counted process are needed.)
+//! one call takes. Start and stop cancel out. What Fanlight does once a second does not: on a busy machine more of it falls
+//! into the longer run. It only adds, so of several counts the least is the nearest. (Benchmark harnesses over callgrind, such
+//! as gungraun, count whole runs of one process; here a client and servers outside of the counted process are needed.)
 
 mod budget;
 
@@ -39,7 +40,8 @@ const TOKEN_INSTRUCTIONS: f64 = 1.35;
 /// How much more such a ratio may be: so much it differs between machines and runs.
 const VARIATION: f64 = 0.01;
 
-/// How often each of two kinds of Fanlight is counted where the difference is small.
+/// How often the same work is counted, and the least taken: where a small difference is looked for, and where a count is over
+/// its budget.
 const COUNTS: usize = 3;
 
 /// One kind of work, and how often it is done.
@@ -93,10 +95,10 @@ const SETUPS: [Setup; 3] = [
 /// The same call with each kind of Fanlight; only the ratios count.
 const COMPARED: &[Work] = &[call("call, 200 B", Tool::Text(200), 400)];
 /// So much that start and stop, which vary by more than what is looked for, hardly matter.
-const COMPARED_CLOSELY: &[Work] = &[call("call, 200 B", Tool::Text(200), 2000), Work { more: 2000, ..LIST }];
+const COMPARED_CLOSELY: &[Work] = &[call("call, 200 B", Tool::Text(200), 2000), LIST];
 
-/// So many that it hardly matters how often a page is rendered anew, which is once a second.
-const LIST: Work = Work { name: "list of 500 tools", what: What::List, always: 2, more: 200 };
+/// So many that it hardly matters how often a page is rendered anew: once a second, for some two million instructions.
+const LIST: Work = Work { name: "list of 500 tools", what: What::List, always: 2, more: 2000 };
 
 const fn call(name: &'static str, tool: Tool, more: u32) -> Work {
     Work { name, what: What::Call(tool), always: if more > 100 { 20 } else { 2 }, more }
@@ -123,16 +125,24 @@ pub(crate) async fn run(args: &CheckArgs) -> Result<()> {
         return Ok(());
     }
     check_access(&bench).await?;
+    let budget = if args.update { None } else { Some(Budget::read(&args.budget)?) };
     let mut counted = BTreeMap::new();
     for setup in &SETUPS {
-        counted.extend(count_all(&bench, setup).await?);
+        let mut least = BTreeMap::new();
+        for _ in 0..COUNTS {
+            take_least(&mut least, count_all(&bench, setup).await?);
+            if budget.as_ref().is_some_and(|budget| budget.has_room_for(&least)) {
+                break;
+            }
+        }
+        counted.append(&mut least);
     }
-    if args.update {
+    let Some(budget) = budget else {
         Budget::of(&counted).write(&args.budget)?;
         println!("written to {}", args.budget.display());
         return Ok(());
-    }
-    let over = Budget::read(&args.budget)?.compare(&counted);
+    };
+    let over = budget.compare(&counted);
     print!("{}", over.text);
     if over.count == 0 { Ok(()) } else { Err(BenchError::OverBudget(over.count)) }
 }
@@ -180,14 +190,10 @@ async fn check_access(bench: &Bench) -> Result<()> {
 /// Fails if endpoints and changed tools cost a call, or a list, more than the goal allows.
 async fn check_rewriting(bench: &Bench) -> Result<()> {
     let mut least = [BTreeMap::new(), BTreeMap::new()];
-    // What else a process does in the meantime only adds to its instructions: of several counts the least is the nearest.
     for _ in 0..COUNTS {
         for (least, kind) in least.iter_mut().zip([Kind::Fanlight10, Kind::FanlightRewriting]) {
             eprintln!("{}", kind.as_str());
-            for (name, count) in count_all(bench, &Setup { era: Era::Modern, kind, work: COMPARED_CLOSELY }).await? {
-                let least = least.entry(name).or_insert(count);
-                *least = least.min(count);
-            }
+            take_least(least, count_all(bench, &Setup { era: Era::Modern, kind, work: COMPARED_CLOSELY }).await?);
         }
     }
     let [without, with] = &least;
@@ -205,6 +211,14 @@ async fn check_rewriting(bench: &Bench) -> Result<()> {
     }
     let over = over.join("; ");
     Err(BenchError::Other(format!("endpoints and changed tools take more than {most:.0}%: {over}")))
+}
+
+/// Lowers what is more than in a further count of the same work.
+fn take_least(least: &mut BTreeMap<String, f64>, counted: BTreeMap<String, f64>) {
+    for (name, count) in counted {
+        let least = least.entry(name).or_insert(count);
+        *least = least.min(count);
+    }
 }
 
 /// The instructions of each kind of work of one setup, by its name.

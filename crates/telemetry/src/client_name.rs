@@ -43,6 +43,12 @@ impl ClientName {
         self.version.as_deref()
     }
 
+    /// Its name and its version, as a person reads them.
+    #[must_use]
+    pub fn label(&self) -> Option<String> {
+        self.name().map(|name| label(name, self.version()))
+    }
+
     /// The name of its principal; `None` if it is not authenticated.
     #[must_use]
     pub fn principal(&self) -> Option<&str> {
@@ -56,6 +62,11 @@ impl ClientName {
     }
 }
 
+/// The name and the version of a client, as a person reads them.
+pub(crate) fn label(name: &str, version: Option<&str>) -> String {
+    version.map_or_else(|| name.to_owned(), |version| format!("{name} {version}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,6 +76,7 @@ mod tests {
         let info = Json::literal(r#"{"name":"a\u0062","version":"1.0","title":"x"}"#);
         let (ann, both) = (Arc::from("ann"), ClientName::of(Some(&info), None).unwrap());
         assert_eq!((both.name(), both.version(), both.principal()), (Some("ab"), Some("1.0"), None));
+        assert_eq!(both.label().as_deref(), Some("ab 1.0"));
         let odd = Json::literal(r#"{"name":7}"#);
         assert_eq!(ClientName::of(Some(&odd), None), None);
         assert_eq!(ClientName::of(Some(&odd), Some(&ann)).unwrap().principal(), Some("ann"));

@@ -14,6 +14,8 @@ use crate::record::Record;
 const RECENT: usize = 256;
 /// Most requests that are kept besides. No option: a person does not look through more, and each takes a pointer.
 const LONG: usize = 4096;
+/// How many of those are looked at for one that has ended, when there is no other room.
+const TRIED: usize = 8;
 
 /// The requests of clients that run.
 #[derive(Debug)]
@@ -21,7 +23,15 @@ pub(crate) struct Running {
     next: AtomicUsize,
     recent: Box<[Mutex<Weak<Record>>]>,
     /// Those that began before all of `recent`.
-    long: Mutex<Vec<Weak<Record>>>,
+    long: Mutex<Long>,
+}
+
+/// Requests that have lost their place among the last, and still ran then.
+#[derive(Debug, Default)]
+struct Long {
+    kept: Vec<Weak<Record>>,
+    /// Where a place is looked for once all are taken.
+    next: usize,
 }
 
 /// A running request.
@@ -64,14 +74,23 @@ impl Running {
         }
     }
 
-    /// Keeps a request that has lost its place.
+    /// Keeps a request that has lost its place, if there is room for it.
     fn keep(&self, request: Weak<Record>) {
         let mut long = self.long.lock().unwrap_or_else(PoisonError::into_inner);
-        if long.len() >= LONG {
-            long.retain(|one| one.upgrade().is_some_and(|one| one.is_running()));
+        if long.kept.len() < LONG {
+            long.kept.push(request);
+            return;
         }
-        if long.len() < LONG {
-            long.push(request);
+        // A client waits meanwhile: a few places are tried, the next ones for the next request.
+        for _ in 0..TRIED {
+            let at = long.next;
+            long.next = (at + 1) % LONG;
+            if let Some(place) = long.kept.get_mut(at)
+                && !runs(place)
+            {
+                *place = request;
+                return;
+            }
         }
     }
 
@@ -79,8 +98,8 @@ impl Running {
     fn all(&self) -> Vec<Arc<Record>> {
         let mut all: Vec<Arc<Record>> = {
             let mut long = self.long.lock().unwrap_or_else(PoisonError::into_inner);
-            long.retain(|one| one.upgrade().is_some_and(|one| one.is_running()));
-            long.iter().filter_map(Weak::upgrade).collect()
+            long.kept.retain(runs);
+            long.kept.iter().filter_map(Weak::upgrade).collect()
         };
         all.extend(
             self.recent.iter().filter_map(|place| place.lock().unwrap_or_else(PoisonError::into_inner).upgrade()),
@@ -102,6 +121,10 @@ impl Running {
         let meant = all.iter().find(|one| one.context.span_id().to_string() == span_id)?;
         meant.cancel_by_operator().then(|| meant.name().into_owned())
     }
+}
+
+fn runs(request: &Weak<Record>) -> bool {
+    request.upgrade().is_some_and(|request| request.is_running())
 }
 
 fn view(request: &Record) -> RunningRequest {
@@ -145,7 +168,7 @@ mod tests {
         let views = running.views();
         assert_eq!((views.len(), views[0].name.as_str()), (1, "tools/call add"));
         long.end(&Outcome::Finished, Duration::ZERO);
-        assert!(running.views().is_empty() && running.long.lock().unwrap().is_empty());
+        assert!(running.views().is_empty() && running.long.lock().unwrap().kept.is_empty());
     }
 
     #[test]
@@ -154,6 +177,11 @@ mod tests {
         let all: Vec<_> = (0..LONG + RECENT + 100).map(|_| request()).collect();
         all.iter().for_each(|one| running.enter(one));
         assert_eq!(running.views().len(), LONG + RECENT);
+        // The place of one that has ended is found by one of the next, and its own place lost by none.
+        all[0].end(&Outcome::Finished, Duration::ZERO);
+        let further: Vec<_> = (0..LONG / TRIED).map(|_| request()).collect();
+        further.iter().for_each(|one| running.enter(one));
+        assert_eq!(running.long.lock().unwrap().kept.iter().filter(|one| runs(one)).count(), LONG);
     }
 
     #[derive(Default)]

@@ -45,11 +45,7 @@ fn call(call: &RunningRequest) -> Json {
     let mut object = ObjectBuilder::new();
     object.string("spanId", &call.span_id).string("traceId", &call.trace_id).string("name", &call.name);
     let client = call.client.as_ref();
-    let name = client.and_then(|client| client.name()).map(|name| match client.and_then(|client| client.version()) {
-        Some(version) => format!("{name} {version}"),
-        None => name.to_owned(),
-    });
-    optional(&mut object, "client", name.as_deref());
+    optional(&mut object, "client", client.and_then(|client| client.label()).as_deref());
     optional(&mut object, "principal", client.and_then(|client| client.principal()));
     object.member("startMs", &moment(call.began)).member("elapsedMs", &millis(call.elapsed));
     object.member("cancelled", &flag(call.is_cancelled));

@@ -11,6 +11,9 @@ import { mayChange, onlyOperators } from "../sign-in.js";
 import { listsOf } from "./lists.js";
 import { STATES, stateOf, whileStarting } from "./state.js";
 
+/** The fields of a server in the overview whose change means that it may describe itself otherwise. */
+const REASONS_TO_ASK = ["state", "era", "revision", "restarts", "reconnects", "error"];
+
 export async function server(main, { rest: [name], signal }) {
   const [overview, config] = await Promise.all([get("/api/overview", {}, signal), get("/api/config", {}, signal)]);
   const one = overview.backends.find((backend) => backend.name === name);
@@ -28,12 +31,13 @@ export async function server(main, { rest: [name], signal }) {
   const show = (now) => {
     const next = now.backends.find((backend) => backend.name === name) ?? null;
     if (JSON.stringify(next) === JSON.stringify(latest)) return;
+    const isAnother = !latest || !next || REASONS_TO_ASK.some((field) => latest[field] !== next[field]);
     latest = next;
     fill(state, latest ? stateOf(latest) : empty("It is not there any more"));
     if (latest) fill(figures, facts(latest));
-    more();
+    if (isAnother) more();
   };
-  // What no event has is asked for again when the state has changed.
+  // What no event has: asked for when the state has changed, and now and then for the processes.
   let known = "";
   const more = async () => {
     try {

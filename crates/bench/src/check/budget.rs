@@ -41,11 +41,21 @@ impl Budget {
         fs::write(path, text + "\n").doing(format!("writing {}", path.display()))
     }
 
+    /// Whether none of these counts is over its budget.
+    pub(super) fn has_room_for(&self, counted: &BTreeMap<String, f64>) -> bool {
+        counted.iter().all(|(name, found)| percent_over(*found, self.of_work(name)) <= self.tolerance_percent)
+    }
+
+    /// What work of a kind may take; zero for one that has no budget.
+    fn of_work(&self, name: &str) -> f64 {
+        self.instructions.get(name).copied().unwrap_or(0.0)
+    }
+
     pub(super) fn compare(&self, counted: &BTreeMap<String, f64>) -> Compared {
         let (mut text, mut count) = (String::new(), 0);
         for (name, found) in counted {
-            let budget = self.instructions.get(name).copied().unwrap_or(0.0);
-            let change = (found / budget - 1.0) * 100.0;
+            let budget = self.of_work(name);
+            let change = percent_over(*found, budget);
             let verdict = match change {
                 _ if budget <= 0.0 => "NO BUDGET",
                 over if over > self.tolerance_percent => "OVER BUDGET",
@@ -63,6 +73,11 @@ impl Budget {
     }
 }
 
+/// By how many per cent a count is over its budget; infinite if that is zero.
+fn percent_over(found: f64, budget: f64) -> f64 {
+    (found / budget - 1.0) * 100.0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,6 +91,14 @@ mod tests {
         let budget = Budget::of(&counts(&[("a", 1000.0), ("b", 1000.0)]));
         assert_eq!(budget.compare(&counts(&[("a", 1099.0), ("b", 500.0)])).count, 0);
         assert_eq!(budget.compare(&counts(&[("a", 1101.0), ("b", 1000.0)])).count, 1);
+    }
+
+    #[test]
+    fn room_is_for_counts_within_the_tolerance_alone() {
+        let budget = Budget::of(&counts(&[("a", 1000.0), ("b", 1000.0)]));
+        assert!(budget.has_room_for(&counts(&[("a", 1099.0)])));
+        assert!(!budget.has_room_for(&counts(&[("a", 1000.0), ("b", 1101.0)])));
+        assert!(!budget.has_room_for(&counts(&[("new", 1.0)])));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
+use fanlight_telemetry::TraceOutcome;
 
 /// Which traces are listed, and in which order.
 #[derive(Debug, Default, Args)]
@@ -73,11 +74,11 @@ impl TraceFilters {
         let millis = |duration: Duration| duration.as_millis().to_string();
         let since = |ago: Duration| millis(now.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(ago));
         let outcome = |outcome| match outcome {
-            Outcome::Ok => "ok",
-            Outcome::ToolError => "tool_error",
-            Outcome::ProtocolError => "protocol_error",
-            Outcome::Cancelled => "cancelled",
-            Outcome::Failed => "failed",
+            Outcome::Ok => TraceOutcome::Ok,
+            Outcome::ToolError => TraceOutcome::ToolError,
+            Outcome::ProtocolError => TraceOutcome::ProtocolError,
+            Outcome::Cancelled => TraceOutcome::Cancelled,
+            Outcome::Failed => TraceOutcome::Failed,
         };
         let sort = |sort| match sort {
             Sort::Newest => "newest",
@@ -89,7 +90,7 @@ impl TraceFilters {
             ("method", text(&self.method)),
             ("client", text(&self.client)),
             ("principal", text(&self.principal)),
-            ("outcome", self.outcome.map(|one| outcome(one).to_owned())),
+            ("outcome", self.outcome.map(|one| outcome(one).as_str().to_owned())),
             ("text", text(&self.text)),
             ("error", self.error.then(|| "true".to_owned())),
             ("since", self.since.map(since)),

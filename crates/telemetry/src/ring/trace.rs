@@ -10,6 +10,7 @@ use opentelemetry::trace::{SpanId, SpanKind, Status, TraceId};
 use opentelemetry_sdk::trace::SpanData;
 
 use super::{Attempts, TraceOutcome};
+use crate::client_name;
 use crate::names::{BACKEND_NAME, CLIENT_NAME, CLIENT_VERSION, ERROR_TYPE, MCP_METHOD_NAME, PRINCIPAL};
 
 /// The ended spans of a trace.
@@ -85,9 +86,9 @@ impl Trace {
             backends: backends.into_iter().collect(),
             error: blamed.and_then(|span| failure(span)).map(Value::to_string),
             message: blamed.and_then(|span| message(span)),
-            client: attribute(top, CLIENT_NAME).map(|name| match attribute(top, CLIENT_VERSION) {
-                Some(version) => format!("{name} {version}"),
-                None => name.to_string(),
+            client: attribute(top, CLIENT_NAME).map(|name| {
+                let version = attribute(top, CLIENT_VERSION).map(Value::as_str);
+                client_name::label(&name.as_str(), version.as_deref())
             }),
             principal: attribute(top, PRINCIPAL).map(Value::to_string),
         })
