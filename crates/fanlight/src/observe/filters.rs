@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
-use fanlight_telemetry::TraceOutcome;
+use fanlight_telemetry::ring::TraceOutcome;
 
 /// Which traces are listed, and in which order.
 #[derive(Debug, Default, Args)]
