@@ -78,6 +78,7 @@ async fn assert_given_back(pid: u32, before: u64) {
     loop {
         let kept = usage::resident_memory(pid).saturating_sub(before);
         if kept <= KEPT {
+            println!("{kept} bytes are kept");
             return;
         }
         assert!(Instant::now() < deadline, "{kept} bytes of memory are not given back");
@@ -93,7 +94,9 @@ async fn as_many_calls_as_allowed_are_suspended_in_little_memory_that_is_given_b
     let gate = Gate::new();
     backend.on("tools/call", Reply::result(r#"{"content":[]}"#));
     backend.on_target("tools/call", "ask", Reply::result(r#"{"content":[],"done":1}"#).after(&[ASK]).gated(&gate));
-    let target = Target::of(backend, r#""timeouts":{"backendIdleConnection":"1s"}"#).await;
+    // Traces stay in memory for their own sake, as much as `limits.traceBytes` allows.
+    let options = r#""timeouts":{"backendIdleConnection":"1s"},"limits":{"traceBytes":"1MiB"}"#;
+    let target = Target::of(backend, options).await;
     let (gateway, pid) = (target.gateway.mcp, target.gateway.pid());
     // What the first calls leave for later ones is not counted.
     let before = usage::resident_memory(pid);

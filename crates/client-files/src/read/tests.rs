@@ -113,11 +113,11 @@ fn continue_has_a_list_and_secrets() {
 #[test]
 fn servers_of_projects_of_claude_code_are_taken_with_their_folders() {
     let text = r#"{"numStartups": 3, "mcpServers": {"a": {"type": "http", "url": "http://h/"}}, "projects": {
-        "/work/one": {"mcpServers": {"b": {"type": "stdio", "command": "x"}}, "disabledMcpServers": ["b"]},
-        "/work/two": {"mcpServers": {"a": {"url": "http://other/"}}, "allowedTools": []}}}"#;
+        "/projects/one": {"mcpServers": {"b": {"type": "stdio", "command": "x"}}, "disabledMcpServers": ["b"]},
+        "/projects/two": {"mcpServers": {"a": {"url": "http://other/"}}, "allowedTools": []}}}"#;
     assert_eq!(
         servers(".claude.json", text),
-        r#"{"a": {"type": "http", "url": "http://h/"}, "b": {"type": "stdio", "command": "x", "cwd": "/work/one", "disabled": true}, "a-two": {"url": "http://other/"}}"#
+        r#"{"a": {"type": "http", "url": "http://h/"}, "b": {"type": "stdio", "command": "x", "cwd": "/projects/one", "disabled": true}, "a-two": {"url": "http://other/"}}"#
     );
 }
 

@@ -54,9 +54,9 @@ fn problem_is_where_the_client_wrote_it() {
 fn folders_are_filled_in_where_the_file_is_of_a_project() {
     let text =
         r#"{"mcpServers": {"a": {"command": "${workspaceFolder}/${workspaceFolderBasename}", "args": ["${env:N}"]}}}"#;
-    let loaded = client("/work/app/.cursor/mcp.json", text);
-    assert_eq!(stdio(&loaded), ("/work/app/app", ["7".to_owned()].as_slice(), vec![]));
-    let own = parse(text, Path::new("/work/mcp.json"), &env).unwrap_err();
+    let loaded = client("/projects/app/.cursor/mcp.json", text);
+    assert_eq!(stdio(&loaded), ("/projects/app/app", ["7".to_owned()].as_slice(), vec![]));
+    let own = parse(text, Path::new("/projects/mcp.json"), &env).unwrap_err();
     assert_eq!(own.problems().len(), 2, "{own}");
 }
 
