@@ -31,17 +31,16 @@ pub fn without_landlock() -> &'static Path {
 }
 
 fn own(name: &str) -> PathBuf {
-    built("fanlight-testkit", name, &[crates().join("testkit/src")])
+    built("fanlight-testkit", name, &[workspace().join("tools/testkit/src")])
 }
 
-/// The sources of all crates but this one, which no program of the product uses.
+/// The sources of which the product is made.
 fn product_sources() -> Vec<PathBuf> {
-    let all = fs::read_dir(crates()).unwrap().map(|entry| entry.unwrap().path());
-    all.filter(|path| !path.ends_with("testkit")).collect()
+    vec![workspace().join("crates"), workspace().join("tools/demo")]
 }
 
-fn crates() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// The program `name` of `package`, not older than any of its `sources`.
@@ -60,7 +59,7 @@ fn built(package: &str, name: &str, sources: &[PathBuf]) -> PathBuf {
 fn build(package: &str, name: &str, profile_folder: &Path) {
     let mut cargo = std::process::Command::new(env!("CARGO"));
     cargo.args(["build", "--package", package, "--bin", name, "--manifest-path"]);
-    cargo.arg(crates().join("../Cargo.toml"));
+    cargo.arg(workspace().join("Cargo.toml"));
     cargo.arg("--target-dir").args(profile_folder.parent());
     if profile_folder.ends_with("release") {
         cargo.arg("--release");
