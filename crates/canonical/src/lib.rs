@@ -19,11 +19,12 @@ mod session_request;
 
 pub use crate::core::Core;
 pub use call::{Call, CallContext, TaskDialect, cancelled_by_operator};
-pub use caller::{Caller, Principal, SessionKey};
+pub use caller::{Caller, SessionKey};
 pub use client::{BackendClient, BackendState, BackendStatus, Pending, Starting};
 pub use endpoint::{Endpoint, Holder};
 pub use error::{BackendError, Outcome};
 pub use failure::{FailureDetails, Remedy, RemedyKind};
+pub use fanlight_identity::{Identity, Principal};
 pub use fanlight_telemetry::{Parent, Rewritten};
 pub use handle::{Handle, HandleKind, HandleSeal};
 pub use listen::{Interest, Listen, Listening, ListeningGuard};
