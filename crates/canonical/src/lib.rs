@@ -17,7 +17,7 @@ mod peer;
 mod process;
 mod session_request;
 
-pub use crate::core::Core;
+pub use crate::core::{Core, ToolItem};
 pub use call::{Call, CallContext, TaskDialect, cancelled_by_operator};
 pub use caller::{Caller, SessionKey};
 pub use client::{BackendClient, BackendState, BackendStatus, Pending, Starting};

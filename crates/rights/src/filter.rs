@@ -26,7 +26,8 @@ impl ItemFilter {
     /// `deny` in every way in which it can be.
     #[must_use]
     pub fn permits(&self, server: &str, name: &str) -> bool {
-        let is_allowed = |patterns: &Vec<ItemPattern>| patterns.iter().any(|one| one.means(&self.servers, server, name));
+        let is_allowed =
+            |patterns: &Vec<ItemPattern>| patterns.iter().any(|one| one.means(&self.servers, server, name));
         self.allow.as_ref().is_none_or(is_allowed)
             && !self.deny.iter().any(|one| one.may_mean(&self.servers, server, name))
     }

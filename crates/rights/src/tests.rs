@@ -30,7 +30,9 @@ fn denies(all: &Arc<Servers>, pattern: &str, server: &str, name: &str) -> bool {
 fn pattern_means_the_same_with_any_number_of_servers() {
     let memory = || server("memory", None);
     for all in [vec![memory()], vec![memory(), server("time", None)]].map(|all| servers(&all)) {
-        for pattern in ["delete_*", "memory__delete_*", "memory/delete_*", "mem*__delete_*", "*/delete_*", "*__delete_*"] {
+        for pattern in
+            ["delete_*", "memory__delete_*", "memory/delete_*", "mem*__delete_*", "*/delete_*", "*__delete_*"]
+        {
             assert!(allows(&all, pattern, "memory", "delete_all"), "{pattern}");
             assert!(denies(&all, pattern, "memory", "delete_all"), "{pattern}");
             assert!(ItemRule::new(&all, pattern).is_about("memory", "delete_all"), "{pattern}");
@@ -71,12 +73,15 @@ fn uri_belongs_to_a_server_only_where_that_is_written() {
     assert!(!permits("files/file:///*", "evil", "file:///x") && !permits("files/*", "evil", "files/x"));
     assert!(permits("file:///*", "evil", "file:///x") && permits("*/public/*", "files", "file:///public/x"));
     let deny = ItemFilter::new(&all, ItemKind::Uris, None, &texts(&["Files/file:///Private/*"]));
-    assert!(deny.denies_lower_case("files", "file:///private/x") && !deny.denies_lower_case("evil", "file:///private/x"));
+    assert!(
+        deny.denies_lower_case("files", "file:///private/x") && !deny.denies_lower_case("evil", "file:///private/x")
+    );
 }
 
 /// Names of tools and of servers that are easily taken for each other.
 fn name() -> impl Strategy<Value = String> {
-    prop::sample::select(vec!["a", "b", "a__x", "x", "b-x", "x_y", "a_x", "a/x", "b__a__x", "new"]).prop_map(str::to_owned)
+    prop::sample::select(vec!["a", "b", "a__x", "x", "b-x", "x_y", "a_x", "a/x", "b__a__x", "new"])
+        .prop_map(str::to_owned)
 }
 
 fn pattern() -> impl Strategy<Value = String> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::{Core, Endpoint};
+use fanlight_canonical::{Core, Endpoint, ToolItem};
 use fanlight_identity::Scopes;
 use fanlight_protocol::json::{ObjectBuilder, Value};
 use fanlight_protocol::{Method, RpcError, code};
@@ -56,8 +56,8 @@ impl<C: Core> Ingress<C> {
         let check =
             |operation| policy.check(&origin.identity.scopes, operation).map_err(|required| insufficient(&required));
         match method {
-            Method::CallTool if policy.depends_on_tools() => match self.tool_names(params, endpoint, trace).await {
-                Some([given, listed]) => check(Operation::Tool(&[&given, &listed])),
+            Method::CallTool if policy.depends_on_tools() => match self.tool_item(params, endpoint, trace).await {
+                Some(ToolItem { server, name }) => check(Operation::Tool { server: &server, name: &name }),
                 None => check(Operation::AnyTool),
             },
             Method::CallTool => check(Operation::Call),
@@ -65,13 +65,10 @@ impl<C: Core> Ingress<C> {
         }
     }
 
-    /// The name of the tool as the client gives it, and as lists have it: the client may use its server's own. `None` if
-    /// no list has it, so that only its server knows which tool it is.
-    async fn tool_names(&self, params: &Params, endpoint: &Endpoint, trace: &Parent) -> Option<[String; 2]> {
-        let given = params.name().and_then(Value::as_str)?.into_owned();
-        let tool = self.core.tool(&given, endpoint, trace).await?;
-        let listed = tool.get("name")?.as_str()?.into_owned();
-        Some([given, listed])
+    /// The tool that a call is for. `None` if no list has it, so that only its server knows which tool it is.
+    async fn tool_item(&self, params: &Params, endpoint: &Endpoint, trace: &Parent) -> Option<ToolItem> {
+        let name = params.name().and_then(Value::as_str)?.into_owned();
+        self.core.tool_item(&name, endpoint, trace).await
     }
 }
 

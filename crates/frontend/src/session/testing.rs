@@ -79,6 +79,15 @@ impl Core for ListenCore {
         None
     }
 
+    async fn tool_item(
+        &self,
+        _: &str,
+        _: &Endpoint,
+        _: &fanlight_telemetry::Parent,
+    ) -> Option<fanlight_canonical::ToolItem> {
+        None
+    }
+
     async fn listen(&self, listen: Listen) -> Result<Listening, RpcError> {
         (self.answer)(listen)
     }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_canonical::Core;
-use fanlight_canonical::{Call, CallContext, Endpoint, Listen, Listening, ServerMessage, ServerRequest, SessionKey};
+use fanlight_canonical::{
+    Call, CallContext, Endpoint, Listen, Listening, ServerMessage, ServerRequest, SessionKey, ToolItem,
+};
 use fanlight_protocol::capability::{ClientCapability, MissingCapability};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Message, Method, Notification, Response, RpcError};
@@ -279,6 +281,13 @@ impl Core for TestCore {
             _ => return None,
         };
         Some(Arc::new(Json::literal(listed)))
+    }
+
+    async fn tool_item(&self, name: &str, at: &Endpoint, trace: &fanlight_telemetry::Parent) -> Option<ToolItem> {
+        let tool = Core::tool(self, name, at, trace).await?;
+        let listed = tool.get("name")?.as_str()?.into_owned();
+        let (server, name) = listed.split_once("__").unwrap_or(("", &listed));
+        Some(ToolItem { server: server.to_owned(), name: name.to_owned() })
     }
 
     async fn listen(&self, listen: Listen) -> Result<Listening, RpcError> {

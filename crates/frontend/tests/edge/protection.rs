@@ -53,7 +53,9 @@ fn list(scopes: &[&str]) -> Vec<String> {
 
 fn protection(authorization_servers: &[&str]) -> LiveProtection {
     let delete = ToolScopes {
-        names: Arc::new(|name| name.starts_with("files__delete_")),
+        names: Arc::new(|server, name| {
+            format!("{server}{name}").replace("files__", "files").starts_with("filesdelete_")
+        }),
         scopes: list(&["files:delete", "offline_access"]),
     };
     let scopes = ScopeSettings {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::{Call, Endpoint, Parent};
+use fanlight_canonical::{Call, Endpoint, Parent, ToolItem};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::{Response, RpcError};
 use tokio::time::Instant;
@@ -13,7 +13,7 @@ use crate::cursor::Position;
 use crate::fault;
 use crate::routing::by_prefix;
 use crate::tasks::offered;
-use crate::topology::{Filtered, View};
+use crate::topology::{Filtered, Member, View};
 
 impl Gateway {
     pub(super) async fn list(&self, view: &View, kind: ListKind, call: &Call) -> Result<Response, RpcError> {
@@ -74,6 +74,16 @@ impl Gateway {
         self.lists.catalogues.of(kind).current(&view, &Parent::default()).await.list
     }
 
+    /// The tool that lists have under a name, as far as they have been read or a prefix tells.
+    pub(super) fn item_of(&self, view: &View, listed: &str) -> Option<ToolItem> {
+        let known = self.lists.catalogues.of(ListKind::Tools).newest_in(view);
+        let item = |backend: &Member, name: &str| ToolItem { server: backend.name().to_owned(), name: name.to_owned() };
+        if let Some(entry) = known.as_ref().and_then(|tools| tools.find(listed)) {
+            return Some(item(view.get(entry.backend)?, entry.original.as_ref()?.as_str()?.as_ref()));
+        }
+        by_prefix(view, listed).map(|(backend, original)| item(backend, original))
+    }
+
     pub(super) async fn read_tool(&self, view: &View, name: &str, trace: &Parent) -> Option<Arc<Json>> {
         let tools = self.lists.catalogues.of(ListKind::Tools);
         let from_all = async {
@@ -86,7 +96,9 @@ impl Gateway {
         };
         match by_prefix(view, name) {
             // Backends that are slow to list must not delay a call of this one's tool.
-            Some((backend, original)) if backend.permits_tool(original) && view.permits_name(Filtered::Tools, name) => {
+            Some((backend, original))
+                if backend.permits_tool(original) && view.permits_name(Filtered::Tools, backend.id, original) =>
+            {
                 tokio::select! {
                     biased;
                     found = from_all => found,

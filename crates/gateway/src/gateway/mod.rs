@@ -9,7 +9,7 @@ mod several;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::{Call, CallContext, Core, Endpoint, Listen, Listening, Parent, Pending, SessionKey};
+use fanlight_canonical::{Call, CallContext, Core, Endpoint, Listen, Listening, Parent, Pending, SessionKey, ToolItem};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::result::ResultView as _;
 use fanlight_protocol::{Method, Notification, Response, RpcError};
@@ -254,6 +254,11 @@ impl Core for Gateway {
             // Boxed: calls of known tools do not need the large future of reading lists.
             None => Box::pin(self.read_tool(&view, name, trace)).await,
         }
+    }
+
+    async fn tool_item(&self, name: &str, endpoint: &Endpoint, trace: &Parent) -> Option<ToolItem> {
+        let tool = self.tool(name, endpoint, trace).await?;
+        self.item_of(&self.view(endpoint), tool.get("name")?.as_str()?.as_ref())
     }
 
     /// Begins to listen to what servers send outside of calls, until the result is dropped. It goes on when the backends

@@ -43,6 +43,15 @@ impl Core for Probe {
         None
     }
 
+    async fn tool_item(
+        &self,
+        _: &str,
+        _: &fanlight_canonical::Endpoint,
+        _: &Parent,
+    ) -> Option<fanlight_canonical::ToolItem> {
+        None
+    }
+
     async fn listen(&self, listen: fanlight_canonical::Listen) -> Result<fanlight_canonical::Listening, RpcError> {
         Ok(fanlight_canonical::Listening::new(listen.interest, ()))
     }
