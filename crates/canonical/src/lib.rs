@@ -25,7 +25,7 @@ pub use error::{BackendError, Outcome};
 pub use failure::{FailureDetails, Remedy, RemedyKind};
 pub use fanlight_telemetry::{Parent, Rewritten};
 pub use listen::{Interest, Listen, Listening, ListeningGuard};
-pub use messages::{ClientNotices, MessageReceiver, ServerMessage, ServerMessages, ServerRequest};
+pub use messages::{ClientNotices, MessageReceiver, ServerMessage, ServerMessages, ServerRequest, StreamSignal};
 pub use peer::{Peer, Shares};
 pub use process::{ProcessLine, ProcessOutput, ProcessStream, RunningProcess};
 pub use session_request::{SentAs, SessionRequest};
