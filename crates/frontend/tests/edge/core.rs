@@ -6,8 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use fanlight_canonical::Core;
 use fanlight_canonical::{
-    Call, CallContext, Core, Endpoint, Listen, Listening, ServerMessage, ServerRequest, SessionKey, StreamSignal,
-    ToolItem,
+    Call, CallContext, Endpoint, Listen, Listening, ServerMessage, ServerRequest, SessionKey, StreamSignal, ToolItem,
 };
 use fanlight_protocol::capability::{ClientCapability, MissingCapability};
 use fanlight_protocol::json::ObjectBuilder;
