@@ -94,7 +94,7 @@ async fn renamed_tools_and_prompts_are_known_by_the_new_name_alone() {
                 assert_eq!(error_of(&ask(method, params).await).0, -32602, "{method} {old}");
             }
         }
-        assert_eq!(error_of(&ask("x/other", named("search")).await).0, -32602);
+        assert_eq!(error_of(&ask("x/other", named("search")).await).0, -32601);
         let forwarded = scene.received(0).into_iter().filter(|request| !request.contains("/list"));
         assert_eq!(forwarded.collect::<Vec<_>>(), [""; 0]);
         // A bare name: that of the list without the prefix.
