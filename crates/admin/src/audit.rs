@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use axum::extract::Request;
 use axum::response::Response;
-use fanlight_identity::{Authenticate, Authentication, Credentials, Denial};
+use fanlight_credentials::{Authenticate, Authentication, Credentials, Denial};
 use fanlight_protocol::visible;
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -247,7 +247,8 @@ impl Authenticate for AuditedAuthentication {
 
 #[cfg(test)]
 mod tests {
-    use fanlight_identity::{ConnectionFacts, Identity};
+    use fanlight_credentials::ConnectionFacts;
+    use fanlight_identity::Identity;
     use http::HeaderMap;
 
     use super::*;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_identity::Denial;
+use fanlight_credentials::Denial;
 
 use super::Worthless;
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fanlight_canonical::Peer;
-use fanlight_identity::Denial;
+use fanlight_credentials::Denial;
 use quick_cache::sync::Cache;
 
 /// Peers that are counted at the same time. Those that fail most stay.
