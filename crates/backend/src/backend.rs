@@ -46,7 +46,7 @@ pub struct Backend {
     life: BackendLife,
 }
 
-/// The life of a backend, apart from its use: it ends once nobody has the [`Backend`] any more, or when it is stopped.
+/// The life of a backend, apart from its use: it ends when the last reference to the [`Backend`] is dropped, or when it is stopped.
 #[derive(Clone, Debug)]
 pub struct BackendLife {
     name: Arc<str>,
@@ -65,7 +65,7 @@ impl Backend {
         Self::resume(settings, None, shutdown)
     }
 
-    /// [`Backend::start`] with what is `known` of the server from an earlier run, which is taken for true until there is a
+    /// [`Backend::start`] with what is `known` of the server from an earlier run, which is used until there is a
     /// connection.
     #[must_use]
     pub fn resume(settings: BackendSettings, known: Option<KnownServer>, shutdown: CancellationToken) -> Arc<Self> {
@@ -188,7 +188,7 @@ impl BackendLife {
         &self.name
     }
 
-    /// Waits until nothing uses the backend any more, or it has been stopped.
+    /// Waits until nothing uses the backend, or it has been stopped.
     pub async fn unused(&self) {
         self.shutdown.cancelled().await;
     }
