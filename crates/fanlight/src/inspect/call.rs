@@ -7,10 +7,11 @@ use fanlight_config::Config;
 use fanlight_protocol::Json;
 use fanlight_protocol::result::CallToolResult;
 
-use super::{arguments, no_such_tool, show, tool_call, tools, with_assembly};
+use super::{arguments, no_such_tool, tool_call, tools, with_assembly};
 use crate::cli::CallArgs;
 use crate::failure::Failure;
 use crate::out::{self, say};
+use crate::show;
 
 /// Prints the result: indented on a terminal, otherwise with the bytes of the backend. Fails if it is a
 /// JSON-RPC error or a result with `isError`.

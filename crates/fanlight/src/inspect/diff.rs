@@ -16,12 +16,14 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::client::{Client, other};
-use super::{arguments, difference, looked_through, no_such_tool, show, tool_call, tools, with_assembly};
+use super::{arguments, difference, looked_through, no_such_tool, tool_call, tools, with_assembly};
+use crate::assembly::Assembly;
 use crate::auth;
 use crate::cli::CallArgs;
 use crate::failure::Failure;
 use crate::out::{self, say};
-use crate::wiring::{Assembly, frontend_settings};
+use crate::show;
+use crate::wiring::frontend_settings;
 
 /// Prints what the configuration changes of the tool, and the differences of the two results; fails if the results
 /// differ.

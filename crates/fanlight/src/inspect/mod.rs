@@ -9,7 +9,6 @@ mod difference;
 mod failures;
 mod hops;
 mod list;
-mod show;
 mod trace_test;
 mod validate;
 
@@ -29,15 +28,14 @@ pub(crate) use call::call;
 pub(crate) use check::check;
 pub(crate) use diff::diff;
 pub(crate) use list::list;
-pub(crate) use show::{plain, print as print_table, table};
 pub(crate) use trace_test::trace_test;
 pub(crate) use validate::validate;
 
+use crate::assembly::Assembly;
 use crate::cli::{EndpointArgs, TraceArgs};
 use crate::failure::Failure;
 use crate::log::Log;
 use crate::suggestions::did_you_mean;
-use crate::wiring::Assembly;
 use crate::{listening, starts, telemetry};
 
 /// Runs `command` on an assembly that is started before and stopped after it. What is known of servers that do not start is

@@ -25,9 +25,9 @@ use super::OperatorCall;
 use super::capabilities::MissingCapabilities;
 use super::running::{NotBegun, Owner, RunningCall};
 use super::traced::{self, TracedCall};
-use crate::access::Operator;
+use crate::Admin;
+use crate::operator::Operator;
 use crate::reply::Refusal;
-use crate::router::Admin;
 use crate::values::{count, millis, optional};
 
 /// What the page can do for a server (2025-11-25 and 2026-07-28 client/elicitation, Capabilities).

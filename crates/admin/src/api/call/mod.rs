@@ -24,11 +24,12 @@ use http::header::ACCEPT;
 use super::Answer;
 use super::body::read;
 use super::endpoints::endpoint_at;
+use crate::Admin;
 use crate::Subject;
-use crate::access::{Operator, require_json};
+use crate::access::require_json;
 use crate::audit::About;
+use crate::operator::Operator;
 use crate::reply::{Refusal, json};
-use crate::router::Admin;
 
 pub(crate) use answers::{cancel, give};
 pub(crate) use running::RunningCalls;
