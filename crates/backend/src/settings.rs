@@ -46,7 +46,8 @@ pub struct BackendSettings {
 impl BackendSettings {
     /// Whether a backend with these settings does not differ from one with `other`, so that it need not be replaced.
     ///
-    /// `catalogue` may differ: what a connection declares stays as it was when it was made.
+    /// `catalogue` may differ: what a connection declares stays as it was when it was made. So may secrets that headers
+    /// refer to ([`crate::Backend::use_credentials`]).
     #[must_use]
     pub fn is_same_server(&self, other: &Self) -> bool {
         // Named one by one, so that a new setting cannot be forgotten.
@@ -65,7 +66,7 @@ impl BackendSettings {
             telemetry: TelemetrySettings { telemetry: _, trace_context, content },
         } = self;
         *name == other.name
-            && *transport == other.transport
+            && transport.is_same_server(&other.transport)
             && *ca_file == other.ca_file
             && *processes == other.processes
             && *era == other.era
