@@ -14,7 +14,7 @@ use fanlight_protocol::visible;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::access::{Denied, Operator};
+use crate::operator::{Denied, Operator};
 
 /// Most lines about refusals in [`WINDOW`]; the next line says how many there were besides. No option: metrics count each.
 const LINES: usize = 20;

@@ -7,6 +7,7 @@ use fanlight_config::{Config, EntryFilter};
 use fanlight_gateway::{EndpointEntry, EndpointSettings, Gateway};
 use fanlight_rights::{ItemFilter, ItemKind, Servers};
 
+use crate::cli::EndpointArgs;
 use crate::failure::Failure;
 use crate::rewriting::servers_of_rules;
 use crate::suggestions::did_you_mean;
@@ -36,6 +37,13 @@ pub(crate) fn find(gateway: &Gateway, path: &str) -> Result<Endpoint, Failure> {
         };
         Failure::usage(format!("no endpoint is at {path}{meant}"))
     })
+}
+
+impl EndpointArgs {
+    /// The endpoint, or everything if none is named.
+    pub(crate) fn find(&self, gateway: &Gateway) -> Result<Endpoint, Failure> {
+        self.path().map_or(Ok(Endpoint::Everything), |path| find(gateway, path))
+    }
 }
 
 fn filter(servers: &Arc<Servers>, kind: ItemKind, filter: &EntryFilter) -> Option<ItemFilter> {

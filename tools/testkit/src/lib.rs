@@ -17,6 +17,7 @@
 pub mod generator;
 pub mod harness;
 pub mod issuer;
+pub mod ports;
 pub mod programs;
 pub mod raw_client;
 pub mod schema;

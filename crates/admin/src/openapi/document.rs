@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use utoipa::OpenApi as _;
 
 use super::operations::Operations;
-use crate::access::{Needs, Role};
+use crate::access::Needs;
 use crate::api::ROUTES;
+use crate::operator::Role;
 
 /// The path for whatever is not served.
 const NOTHING: &str = "/api/{*rest}";

@@ -53,9 +53,7 @@ fn list(scopes: &[&str]) -> Vec<String> {
 
 fn protection(authorization_servers: &[&str]) -> LiveProtection {
     let delete = ToolScopes {
-        names: Arc::new(|server, name| {
-            format!("{server}{name}").replace("files__", "files").starts_with("filesdelete_")
-        }),
+        names: Arc::new(|_, name| name.starts_with("files__delete_")),
         scopes: list(&["files:delete", "offline_access"]),
     };
     let scopes = ScopeSettings {

@@ -29,12 +29,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use opentelemetry_sdk::Resource;
 
 pub use backend::{BackendMetrics, Direction};
-pub use family::{FAMILIES, Family, FamilyInfo, Labels, Point, Shape, Values, label};
+pub use family::{Counts, FAMILIES, Family, FamilyInfo, Labels, Point, Shape, Values, label};
 pub use figures::{BackendFigures, GIVEN_UP};
-pub use histogram::{BOUNDS, Counts};
+pub use histogram::BOUNDS;
 pub use known::NameKind;
 pub use timer::Side;
-pub(crate) use timer::Timer;
+pub(crate) use timer::{BackendLabels, Timer};
 pub use tools::{MINUTES, ToolFigures};
 
 use histogram::Series;

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use opentelemetry_sdk::Resource;
 
-use super::family::{Family, FamilyInfo, Labels, Shape, Values};
-use super::histogram::{BOUNDS, Counts};
+use super::family::{Counts, Family, FamilyInfo, Labels, Shape, Values};
+use super::histogram::BOUNDS;
 
 pub(super) fn render(resource: &Resource, families: &[Family]) -> String {
     let mut out = String::with_capacity(8192);
