@@ -52,7 +52,10 @@ impl Gateway {
         let lookup = self.lookup(view, &call.context);
         if let Some(params) = &call.params {
             let task_owner = self.tasks.known_owner(view, &call.context, Some(params)).await;
-            if let Some(routed) = lookup.target_of_unknown(params, task_owner).await? {
+            let routed = lookup.target_of_unknown(params, task_owner).await;
+            // What a server with filters hides is not told from what it does not take.
+            let routed = routed.map_err(|error| if view.backends().all(takes) { error } else { unknown.clone() })?;
+            if let Some(routed) = routed {
                 view.get(routed.backend).filter(|backend| takes(backend)).ok_or(unknown)?;
                 return self.send(view, routed, call).await;
             }
