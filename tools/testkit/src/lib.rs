@@ -18,6 +18,7 @@ pub mod generated;
 pub mod generator;
 pub mod harness;
 pub mod issuer;
+pub mod ports;
 pub mod programs;
 pub mod raw_client;
 pub mod schema;
