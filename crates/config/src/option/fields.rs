@@ -23,13 +23,14 @@ impl<'t> Fields<'t> {
         for entry in entries {
             let key = quoted(&entry.key);
             match section.find(&entry.key) {
-                Some(option) if option.key != entry.key => {
+                Some(option) if option.key != entry.key && section.find_fixed(&entry.key).is_none() => {
                     let help = format!("write `{}`", option.key);
                     reader.warn(entry.key_span, format!("{key} is now called `{}`", option.key), &help);
                     if let Some(current) = entries.iter().find(|entry| entry.key == option.key) {
                         reader.both(current, entry);
                     }
                 }
+                Some(_) if section.find_fixed(&entry.key).is_some() => reader.warn_of_fixed(section, entry),
                 Some(_) => {}
                 None if reader.is_of_client => {}
                 None if section.foreign.contains(&entry.key.as_str()) => {

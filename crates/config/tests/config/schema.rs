@@ -90,13 +90,14 @@ fn generated_files_are_current() {
 fn every_option_is_in_the_sample_and_the_reference() {
     let (sample, reference) = (sample(), reference());
     // `servers` of an endpoint is no other name of anything.
-    let aliases = ["serverUrl", "httpUrl", "disabled", "disabledTools", "excludeTools", "includeTools", "$schema"];
+    let aliases =
+        ["serverUrl", "httpUrl", "disabled", "disabledTools", "excludeTools", "includeTools", "type", "$schema"];
     let fields = schema_fields();
     // A key of other programs may be an option elsewhere.
     let is_option = |name: &str, says: bool| !says && fields.iter().any(|(_, other, says)| other == name && *says);
-    let fields = fields.iter().filter(|(_, name, says)| !is_former(name) && !is_option(name, *says));
+    let fields = fields.iter().filter(|(section, name, says)| !is_former(section, name) && !is_option(name, *says));
     for (section, name, says) in fields {
-        let documented = reference.contains(&format!("| `{name}` |"));
+        let documented = [format!("| `{name}` |"), format!("- `{name}`: ")].iter().any(|text| reference.contains(text));
         let shown = sample.contains(&format!("{name}: ")) || sample.contains(&format!("{name}:\n"));
         // Keys of other programs are only listed.
         let is_json = section == "argument";
@@ -211,9 +212,11 @@ fn schema_and_parser_agree_on_values() {
     }
 }
 
-/// Whether an option had this name in earlier versions.
-fn is_former(name: &str) -> bool {
-    ["questions", "parkedCalls", "question"].contains(&name)
+/// Whether it is a former name of an option, or a former option.
+fn is_former(section: &str, name: &str) -> bool {
+    let schema: Value = serde_json::from_str(&schema()).unwrap();
+    let place = if section == "top" { &schema } else { &schema["$defs"][section] };
+    place["properties"][name]["deprecated"] == json!(true)
 }
 
 /// A YAML text as a JSON value, read by another parser than ours.
