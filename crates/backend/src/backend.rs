@@ -39,12 +39,14 @@ pub struct Backend {
     /// The configured transport.
     transport: &'static str,
     pool: Arc<SessionPool>,
+    /// Of a server that is reached over HTTP.
+    endpoint: Option<Arc<HttpEndpoint>>,
     calls: Arc<Dispatcher>,
     tasks: Arc<TaskTranslation>,
     life: BackendLife,
 }
 
-/// The life of a backend, apart from its use: it ends once nobody has the [`Backend`] any more, or when it is stopped.
+/// The life of a backend, apart from its use: it ends when the last reference to the [`Backend`] is dropped, or when it is stopped.
 #[derive(Clone, Debug)]
 pub struct BackendLife {
     name: Arc<str>,
@@ -63,7 +65,7 @@ impl Backend {
         Self::resume(settings, None, shutdown)
     }
 
-    /// [`Backend::start`] with what is `known` of the server from an earlier run, which is taken for true until there is a
+    /// [`Backend::start`] with what is `known` of the server from an earlier run, which is used until there is a
     /// connection.
     #[must_use]
     pub fn resume(settings: BackendSettings, known: Option<KnownServer>, shutdown: CancellationToken) -> Arc<Self> {
@@ -128,6 +130,10 @@ impl Backend {
             TransportSettings::Http { url, headers } => ("http", http(&url, &headers)),
             TransportSettings::Sse { url, headers } => ("sse", http(&url, &headers)),
         };
+        let endpoint = match &target {
+            Target::Http(endpoint) => Some(Arc::clone(endpoint)),
+            Target::Stdio(_) | Target::Unusable(_) => None,
+        };
         let connect = ConnectSettings {
             context: Arc::new(context),
             target,
@@ -144,13 +150,22 @@ impl Backend {
         let translation = Arc::clone(&calls);
         let translation = TaskTranslation::new(&name, translation, shared, &limits, tasks.clone(), shutdown.clone());
         let life = BackendLife { name: life_name, process_stop: timeouts.process_stop, shutdown, tasks };
-        Arc::new(Self { name, transport, pool, calls, tasks: translation, life })
+        Arc::new(Self { name, transport, pool, endpoint, calls, tasks: translation, life })
     }
 
     /// Ends the connection and the child process, and waits for that, for a few seconds at most.
     /// Requests fail from now on.
     pub async fn stop(&self) {
         self.life.stop().await;
+    }
+
+    /// Sends the headers of `settings`, those of the same server ([`BackendSettings::is_same_server`]), from the next message
+    /// on: secrets that they refer to may have been rotated.
+    pub fn use_credentials(&self, settings: &BackendSettings) {
+        let Some((endpoint, headers)) = self.endpoint.as_ref().zip(settings.transport.headers()) else { return };
+        if let Err(reason) = endpoint.replace_headers(headers) {
+            tracing::warn!(backend = &*self.name, reason, "headers not replaced");
+        }
     }
 
     /// What is known of the server, for a later run.
@@ -173,7 +188,7 @@ impl BackendLife {
         &self.name
     }
 
-    /// Waits until nothing uses the backend any more, or it has been stopped.
+    /// Waits until nothing uses the backend, or it has been stopped.
     pub async fn unused(&self) {
         self.shutdown.cancelled().await;
     }

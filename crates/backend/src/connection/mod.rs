@@ -76,7 +76,7 @@ pub(crate) struct Connection {
 /// Why a connection can no longer be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// The process ended, or the server cannot be reached any more.
+    /// The process ended, or the server can no longer be reached.
     Ended,
     /// The server has forgotten the session.
     SessionGone,

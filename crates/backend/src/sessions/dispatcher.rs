@@ -232,7 +232,7 @@ impl Dispatcher {
         self.pool.lease(client).await
     }
 
-    /// Waits for a permit. A call whose time is over by then, or whose backend ends, is not sent any more.
+    /// Waits for a permit. A call whose time is over by then, or whose backend has ended, is not sent.
     async fn wait(&self, client: &CallContext, progress: &CallProgress) -> Result<Permit, BackendError> {
         let permit = self.permit(client).await?;
         if self.pool.has_ended() {

@@ -146,7 +146,7 @@ impl InputCollector {
         !self.state.borrow().ended
     }
 
-    /// Waits until a server request is open, or none can be any more. Returns the open ones.
+    /// Waits until a server request is open, or the task has ended. Returns the open ones.
     async fn first(&self) -> Json {
         let mut state = self.state.subscribe();
         let first = state.wait_for(|state| state.ended || state.shown().next().is_some()).await;

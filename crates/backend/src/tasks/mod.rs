@@ -178,7 +178,7 @@ impl TaskTranslation {
                     Ok(task) if self.owners.is_foreign(&task.name, &call.context.caller) => {
                         return Ok(refusal(code::INVALID_PARAMS, UNKNOWN_TASK));
                     }
-                    // A server might read as an id what is none here, such as one with half a surrogate pair.
+                    // A server may accept an id that Fanlight cannot read, such as one with half a surrogate pair.
                     Err(refusal) if call.params.as_ref().is_some_and(|params| params.get("taskId").is_some()) => {
                         return Ok(refusal.clone());
                     }

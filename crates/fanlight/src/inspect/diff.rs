@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::{BackendClient as _, Endpoint};
+use fanlight_canonical::{BackendClient as _, Call, Endpoint, ServerMessages, Unresolved};
 use fanlight_config::Config;
 use fanlight_frontend::{FrontendSettings, serve_http};
 use fanlight_gateway::catalogue::{Entry, ListView};
@@ -95,11 +95,11 @@ async fn both(
     if !args.json {
         say_intended(&snapshot, tool);
     }
-    let mut call = tool_call(original, arguments, Endpoint::Everything);
+    let Unresolved { method, params, context } = tool_call(original, arguments, Endpoint::Everything);
     // The server gets the arguments that the gateway would send it: the results are to be compared, not the requests.
-    let params = call.params.as_ref().map(|params| tool.rewrite_call(params)).transpose();
-    call.params = params.map_err(|error| Failure::usage(error.message))?;
-    let direct = backend.request(call).await;
+    let params = params.as_ref().map(|params| tool.rewrite_call(params)).transpose();
+    let params = params.map_err(|error| Failure::usage(error.message))?;
+    let direct = backend.request(Call { method, params, context, messages: ServerMessages::discard() }).await;
     let direct = direct.map_err(|error| Failure::other(format!("backend {:?} {error}", backend.name())))?;
 
     let era = backend.status().era.unwrap_or(Era::Modern);

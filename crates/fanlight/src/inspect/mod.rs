@@ -16,7 +16,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fanlight_canonical::{Call, CallContext, Caller, Endpoint, Holder, Principal, ServerMessages};
+use fanlight_canonical::{CallContext, Caller, Endpoint, Holder, Principal, Unresolved};
 use fanlight_config::{Config, StartChoice};
 use fanlight_gateway::catalogue::{ListKind, ListView};
 use fanlight_protocol::json::{DEFAULT_NESTING, ObjectBuilder};
@@ -141,18 +141,17 @@ fn arguments(text: &str) -> Result<Json, Failure> {
 }
 
 /// The canonical `tools/call` of `tool`, by the name that its receiver uses.
-fn tool_call(tool: &Json, arguments: &Json, endpoint: Endpoint) -> Call {
+fn tool_call(tool: &Json, arguments: &Json, endpoint: Endpoint) -> Unresolved {
     let mut params = ObjectBuilder::new();
     params.member("name", tool).member("arguments", arguments);
     let caller = match endpoint {
         Endpoint::Everything => Caller::gateway(),
         endpoint => Caller::request_of(Holder::new(Principal::operator(), endpoint)),
     };
-    Call {
+    Unresolved {
         method: Method::CallTool,
         params: Some(params.finish()),
         context: Arc::new(CallContext { caller, ..(*CallContext::internal()).clone() }),
-        messages: ServerMessages::discard(),
     }
 }
 
