@@ -91,3 +91,56 @@ async fn hidden_tool_is_not_reached_while_its_server_cannot_be_listed() {
     }
     assert!(backend.received("tools/call").is_empty());
 }
+
+/// Names of the deleted tool that must not work, whatever other servers there are.
+const DELETE: [&str; 2] = ["delete_all", "memory__delete_all"];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rights_do_not_depend_on_other_servers() {
+    for pattern in ["delete_*", "memory__delete_*", "memory/delete_*", "mem*__delete_*"] {
+        for (others, more) in [(0, ""), (1, ""), (1, r#""enabled":false"#)] {
+            let (memory, time) = (server(Era::Modern).await, server(Era::Modern).await);
+            memory.offers_tools(&["read", "delete_all"]);
+            let entries = [memory.entry("memory"), time.entry_with("time", more)];
+            let servers = config(&entries[..=others]);
+            let filter = format!(r#""endpoints":{{"/mcp":{{"tools":{{"deny":["{pattern}"]}}}}}}"#);
+            let gateway = Gateway::start(&servers.replacen('{', &format!("{{{filter},"), 1)).await;
+            let session = LegacySession::open(gateway.mcp).await;
+            let listed = session.post(&legacy_request("1", "tools/list", "")).await.text().await;
+            assert!(listed.contains("read") && !listed.contains("delete_all"), "{pattern} {others} {more}: {listed}");
+            // A server that is switched off still counts for names.
+            assert_eq!(listed.contains("memory__read"), others == 1, "{listed}");
+            for name in DELETE {
+                let call = legacy_request("1", "tools/call", &format!(r#""name":"{name}","arguments":{{}}"#));
+                let answer = session.post(&call).await.text().await;
+                assert_eq!(member(&answer, "error.code"), Some("-32602"), "{pattern} {name}: {answer}");
+            }
+            assert!(memory.received("tools/call").is_empty());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unknown_method_reaches_a_server_with_filters_only_if_its_entry_lists_it() {
+    let deny = r#""tools":{"deny":["write_file"]}"#;
+    for (entry, is_listed) in [(deny.to_owned(), false), (format!(r#"{deny},"methods":["batch/run"]"#), true)] {
+        let backend = server(Era::Legacy).await;
+        backend.on("batch/run", Reply::result(r#"{"done":true}"#));
+        let gateway = Gateway::start(&config(&[backend.entry_with("files", &entry)])).await;
+        let session = LegacySession::open(gateway.mcp).await;
+        for params in [
+            r#""name":"write_file""#,
+            r#""calls":[{"name":"write_file","arguments":{}}]"#,
+            r#""calls":[[{"n\u0061me":"wr\u0069te_file"}]]"#,
+        ] {
+            let answer = session.post(&legacy_request("1", "batch/run", params)).await.text().await;
+            let other = session.post(&legacy_request("1", "batch/other", params)).await.text().await;
+            assert_eq!(member(&other, "error.code"), Some("-32601"), "{other}");
+            if !is_listed {
+                assert_eq!(member(&answer, "error.code"), Some("-32601"), "{answer}");
+            }
+        }
+        assert_eq!(backend.received("batch/run").is_empty(), !is_listed);
+        assert!(backend.received("batch/other").is_empty());
+    }
+}

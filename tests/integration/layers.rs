@@ -69,6 +69,7 @@ fn protocol_does_no_io_and_reaches_no_other_crate_of_ours() {
 
 #[test]
 fn leaves_reach_no_other_crate_of_ours() {
+    assert_layer("fanlight-rights", &[], &[HTTP, &["tokio"]].concat());
     assert_layer("fanlight-settings", &[], &[HTTP, &["tokio"]].concat());
     assert_layer("fanlight-document", &[], &[HTTP, &["tokio"]].concat());
     assert_layer("fanlight-client-files", &["fanlight-document"], &[HTTP, &["tokio"]].concat());
@@ -98,7 +99,7 @@ fn canonical_form_reaches_no_http_and_no_edge() {
 
 #[test]
 fn gateway_reaches_no_http_and_no_edge() {
-    assert_layer("fanlight-gateway", CORE, &[HTTP, &["process-wrap"]].concat());
+    assert_layer("fanlight-gateway", &[CORE, &["fanlight-rights"]].concat(), &[HTTP, &["process-wrap"]].concat());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use fanlight_gateway::{CacheLimits, Gateway, GatewaySettings, TaskLimits};
 use fanlight_telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
 
-use crate::endpoints::Endpoints;
+use crate::endpoints;
 use crate::failure::Failure;
 use crate::list_state::ListState;
 use crate::rewriting::naming_policy;
@@ -20,7 +20,6 @@ pub(crate) struct Assembly {
     pub(crate) gateway: Arc<Gateway>,
     /// The enabled servers.
     pub(crate) servers: Servers,
-    endpoints: Endpoints,
 }
 
 impl Assembly {
@@ -33,10 +32,9 @@ impl Assembly {
     ) -> Result<Self, Failure> {
         let mut servers = Servers::new(telemetry, shutdown, lists);
         let change = servers.prepare(config, None);
-        let endpoints = Endpoints::new(config);
         let settings = GatewaySettings {
             backends: change.entries(),
-            endpoints: endpoints.settings(),
+            endpoints: endpoints::settings(config),
             naming: naming_policy(config),
             lists: list_limits(config),
             cache: CacheLimits {
@@ -58,7 +56,7 @@ impl Assembly {
         };
         let gateway = Gateway::new(settings).map_err(|error| Failure::other(error.to_string()))?;
         servers.commit(change, config.timeouts.drain);
-        Ok(Self { gateway: Arc::new(gateway), servers, endpoints })
+        Ok(Self { gateway: Arc::new(gateway), servers })
     }
 
     /// Puts the servers and endpoints of `config` in force instead of the current ones, for requests that arrive from now
@@ -66,8 +64,7 @@ impl Assembly {
     pub(crate) async fn replace(&mut self, config: &Config, restarted: Option<&str>) -> Difference {
         let change = self.servers.prepare(config, restarted);
         let difference = change.difference.clone();
-        self.endpoints.update(config);
-        let endpoints = self.endpoints.settings();
+        let endpoints = endpoints::settings(config);
         self.gateway.replace(change.entries(), &naming_policy(config), list_limits(config), endpoints).await;
         self.servers.commit(change, config.timeouts.drain);
         difference

@@ -3,45 +3,28 @@
 use std::sync::Arc;
 
 use fanlight_canonical::{Core as _, Endpoint};
-use fanlight_config::Config;
-use fanlight_gateway::{EndpointEntry, EndpointSettings, EntryFilter, Gateway};
+use fanlight_config::{Config, EntryFilter};
+use fanlight_gateway::{EndpointEntry, EndpointSettings, Gateway};
+use fanlight_rights::{ItemFilter, ItemKind, Servers};
 
 use crate::cli::EndpointArgs;
 use crate::failure::Failure;
+use crate::rewriting::servers_of_rules;
 use crate::suggestions::did_you_mean;
 
 /// The endpoints of a configuration.
-pub(crate) struct Endpoints {
-    configured: Vec<(String, fanlight_config::Endpoint)>,
-    settings: EndpointSettings,
-}
-
-impl Endpoints {
-    pub(crate) fn new(config: &Config) -> Self {
-        let entry = |(path, endpoint): &(String, fanlight_config::Endpoint)| EndpointEntry {
-            path: path.as_str().into(),
-            servers: endpoint.servers.clone(),
-            tools: filter(&endpoint.tools),
-            prompts: filter(&endpoint.prompts),
-            resources: filter(&endpoint.resources),
-            instructions: endpoint.instructions.clone(),
-        };
-        let endpoints = config.endpoints.iter().map(entry).collect();
-        let settings = EndpointSettings { default_path: config.path.clone(), endpoints };
-        Self { configured: config.endpoints.clone(), settings }
-    }
-
-    /// Takes the endpoints of a changed configuration. Unchanged ones keep their filters, by which the core knows that
-    /// they show the same.
-    pub(crate) fn update(&mut self, config: &Config) {
-        if self.configured != config.endpoints || self.settings.default_path != config.path {
-            *self = Self::new(config);
-        }
-    }
-
-    pub(crate) fn settings(&self) -> EndpointSettings {
-        self.settings.clone()
-    }
+pub(crate) fn settings(config: &Config) -> EndpointSettings {
+    let servers = servers_of_rules(config);
+    let entry = |(path, endpoint): &(String, fanlight_config::Endpoint)| EndpointEntry {
+        path: path.as_str().into(),
+        servers: endpoint.servers.clone(),
+        tools: filter(&servers, ItemKind::Names, &endpoint.tools),
+        prompts: filter(&servers, ItemKind::Names, &endpoint.prompts),
+        resources: filter(&servers, ItemKind::Uris, &endpoint.resources),
+        instructions: endpoint.instructions.clone(),
+    };
+    let endpoints = config.endpoints.iter().map(entry).collect();
+    EndpointSettings { default_path: config.path.clone(), endpoints }
 }
 
 /// The endpoint at a path of the configuration.
@@ -63,23 +46,7 @@ impl EndpointArgs {
     }
 }
 
-fn filter(filter: &fanlight_config::EntryFilter) -> Option<Arc<dyn EntryFilter>> {
-    (*filter != fanlight_config::EntryFilter::default()).then(|| Arc::new(Patterns(filter.clone())) as _)
-}
-
-/// A filter of the configuration.
-struct Patterns(fanlight_config::EntryFilter);
-
-impl EntryFilter for Patterns {
-    fn permits(&self, name: &str) -> bool {
-        self.0.permits(name)
-    }
-
-    fn denies_lower_case(&self, text: &str) -> bool {
-        self.0.denies_lower_case(text)
-    }
-
-    fn permits_nothing(&self) -> bool {
-        self.0.permits_nothing()
-    }
+fn filter(servers: &Arc<Servers>, kind: ItemKind, filter: &EntryFilter) -> Option<ItemFilter> {
+    let is_any = *filter != EntryFilter::default();
+    is_any.then(|| ItemFilter::new(servers, kind, filter.allow.as_deref(), &filter.deny))
 }

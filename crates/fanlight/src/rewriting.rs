@@ -1,9 +1,12 @@
 //! What the configuration changes of names and of servers' tools, for the core.
 
+use std::sync::Arc;
+
 use fanlight_config::{Argument, Config, NamingStyle, Server, ToolOverride};
-use fanlight_gateway::{ArgumentRule, DefinitionMember, NamingPolicy, Rewriting};
+use fanlight_gateway::{ArgumentRule, DefinitionMember, NamedServer, NamingPolicy, Rewriting};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::MAX_NESTING;
+use fanlight_rights::{ServerNames, Servers};
 
 /// How names are made of those of servers.
 pub(crate) fn naming_policy(config: &Config) -> NamingPolicy {
@@ -12,7 +15,23 @@ pub(crate) fn naming_policy(config: &Config) -> NamingPolicy {
         always: naming.style == NamingStyle::Always,
         separator: naming.separator.clone(),
         max_length: naming.max_length,
+        servers: config.servers.iter().map(named).collect(),
     }
+}
+
+/// The servers of a configuration as rules about their items name them, also those that are switched off.
+pub(crate) fn servers_of_rules(config: &Config) -> Arc<Servers> {
+    let names = |server: &Server| ServerNames {
+        name: server.name.clone(),
+        prefix: server.prefix.clone(),
+        renames: server.renames.clone(),
+    };
+    let all: Vec<_> = config.servers.iter().map(names).collect();
+    Arc::new(Servers::new(&all, &config.naming.separator, config.naming.max_length))
+}
+
+fn named(server: &Server) -> NamedServer {
+    NamedServer { name: server.name.clone(), prefix: server.prefix.clone() }
 }
 
 /// What is changed of a server's tools and prompts.

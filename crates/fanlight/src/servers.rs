@@ -40,6 +40,7 @@ struct Running {
     prefix: Option<String>,
     tools: fanlight_config::ToolFilter,
     permits_tool: Option<ToolFilter>,
+    methods: Vec<String>,
     rewriting: Rewriting,
     lists: Option<Arc<ServerLists>>,
 }
@@ -103,12 +104,12 @@ impl Servers {
             _ => filter(&tools),
         };
         let (prefix, name) = (server.prefix.clone(), server.name.clone());
-        let rewriting = rewriting(server);
+        let (rewriting, methods) = (rewriting(server), server.methods.clone());
         match known {
             Some(known) if known.may_stay(&settings) && restarted != Some(&name) => {
                 difference.kept.push(name);
                 let settings = Arc::new(settings);
-                Running { settings, prefix, tools, permits_tool, rewriting, ..known.clone() }
+                Running { settings, prefix, tools, permits_tool, methods, rewriting, ..known.clone() }
             }
             _ => {
                 if known.is_some() { &mut difference.changed } else { &mut difference.added }.push(name);
@@ -120,7 +121,17 @@ impl Servers {
                 let settings = Arc::new(settings);
                 let backend = Backend::resume((*settings).clone(), known, self.shutdown.clone());
                 lists.iter().for_each(|lists| lists.attach(&backend));
-                Running { settings, id: BackendId::fresh(), backend, prefix, tools, permits_tool, rewriting, lists }
+                Running {
+                    settings,
+                    id: BackendId::fresh(),
+                    backend,
+                    prefix,
+                    tools,
+                    permits_tool,
+                    methods,
+                    rewriting,
+                    lists,
+                }
             }
         }
     }
@@ -179,6 +190,7 @@ impl Change {
             client: Arc::clone(&running.backend) as Arc<dyn BackendClient>,
             prefix: running.prefix.clone(),
             permits_tool: running.permits_tool.clone(),
+            methods: running.methods.clone(),
             rewriting: running.rewriting.clone(),
             store: running.lists.clone().map(|lists| lists as Arc<dyn ListStore>),
         };

@@ -208,7 +208,7 @@ impl ListenRequest<'_> {
             lists.upgrade().iter().for_each(|lists| lists.notified(backend, &notification));
             // By the rules of now: they may have changed since the client began to listen.
             let view = lists.upgrade().map(|lists| View::of(lists.topology(), context.caller.endpoint()));
-            if view.as_ref().is_none_or(|view| !view.shows(backend) || !is_shown(view, &notification)) {
+            if view.as_ref().is_none_or(|view| !view.shows(backend) || !is_shown(view, backend, &notification)) {
                 return None;
             }
             // The gateway announces changes of lists itself.
@@ -239,11 +239,11 @@ impl ListenRequest<'_> {
 }
 
 /// Whether an endpoint shows what a notification is about.
-fn is_shown(view: &View, notification: &Notification) -> bool {
+fn is_shown(view: &View, backend: BackendId, notification: &Notification) -> bool {
     match &notification.method {
         Method::Other(_) => !view.has_filters(),
         Method::ResourceUpdated if view.filters(Filtered::Resources) => {
-            updated_uri(notification).is_some_and(|uri| view.permits_uri(&uri))
+            updated_uri(notification).is_some_and(|uri| view.permits_uri(backend, &uri))
         }
         _ => true,
     }

@@ -58,9 +58,6 @@ impl Notices {
 
     /// Passes a notification on in the background, unless too many are under way.
     pub(crate) fn pass_on(&self, view: View, notification: Notification, context: Arc<CallContext>) {
-        if view.has_filters() {
-            return debug!(method = %notification.method, "notification of a client dropped: unknown, at an endpoint with filters");
-        }
         let Some(under_way) = UnderWay::begin(&self.under_way, view.limits().client_notifications) else {
             return debug!(method = %notification.method, "notification of a client dropped: too many at once");
         };
@@ -88,6 +85,9 @@ impl Notices {
             }
         };
         let send = async |backend: &Member, notification: &Notification| {
+            if !backend.takes_unknown(notification.method.as_str(), view.has_filters()) {
+                return debug!(backend = backend.name(), method = %notification.method, "notification of a client dropped: unknown, to a server with filters");
+            }
             if let Err(error) = view.briefly(backend.client.notify(notification, context)).await {
                 debug!(backend = backend.name(), %error, method = %notification.method, "notification of a client lost");
             }

@@ -183,7 +183,7 @@ impl Lookup<'_> {
         if !view.filters(Filtered::Resources) {
             return true;
         }
-        if !view.permits_uri(original) {
+        if !view.permits_uri(backend, original) {
             return false;
         }
         // A skill is hidden with all its files if one of them is.
@@ -192,7 +192,7 @@ impl Lookup<'_> {
             return false;
         }
         let is_handed_out = || handed_out.owner(&context.caller, uri) == Some(backend);
-        if view.permits_unlisted_uri(original) || is_handed_out() {
+        if view.permits_unlisted_uri(backend, original) || is_handed_out() {
             return true;
         }
         // As its server writes it, a URI has the reading that its server means.
@@ -251,7 +251,7 @@ impl<'a> Router<'a> {
         if newest.is_none()
             && let Some((backend, original)) = by_prefix(view, &name)
             && backend.permits_tool(original)
-            && view.permits_name(filtered(kind), &name)
+            && view.permits_name(filtered(kind), backend.id, original)
             && catalogue.entry_of(view.topology(), backend.id, original, &context.trace).await.is_some()
         {
             return self.to_unlisted(backend, original, kind, range);

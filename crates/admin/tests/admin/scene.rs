@@ -208,6 +208,7 @@ impl Scene {
             client: Arc::new(fake),
             prefix: None,
             permits_tool: None,
+            methods: Vec::new(),
             rewriting: fanlight_gateway::Rewriting::default(),
             store: None,
         });

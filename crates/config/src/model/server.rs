@@ -47,6 +47,10 @@ options! {
         "override" => overrides: Vec<(String, ToolOverride)> = Vec::new(), NameMap(Nested::<ToolOverride>::KIND);
         /// Arguments of its tools that are fixed, have another default, or are hidden, by the tools' own names.
         "arguments" => arguments: Vec<(String, Vec<(String, Argument)>)> = Vec::new(), NameMap(NameMap(ArgumentKind));
+        /// Methods and notifications that Fanlight does not know, and that reach the server although some of its tools,
+        /// prompts or resources are hidden, renamed, or have fixed or hidden arguments. Their parameters are not checked:
+        /// they may name what filters hide. Without filters and rewriting, all reach it.
+        "methods" => methods: Vec<String> = Vec::new(), Each(METHOD), example "[batch/run]";
         /// Whether trace context is sent to it.
         "traceContext" => forwards_trace_context: bool = true, TRACE_CONTEXT;
         /// Variables of Fanlight's environment that its process inherits, besides PATH, HOME, USER, LOGNAME, SHELL, TERM,
@@ -173,6 +177,9 @@ const SESSION: Choice<SessionChoice> = Choice(&[
 ]);
 
 const TRACE_CONTEXT: Choice<bool> = Choice(&[("forward", true), ("omit", false)]);
+
+const METHOD: Parsed<String> =
+    Parsed { visible: Visible::All, parse: |_, text| Some(text.value), show: |method| json!(method) };
 
 const VARIABLE: Parsed<String> = Parsed {
     visible: Visible::All,

@@ -31,8 +31,8 @@ pub(crate) const PATTERNS: Each<String> = Each(Parsed {
 });
 
 options! {
-    /// What an endpoint shows of one kind. `*` stands for any characters. Patterns match the names that clients of the
-    /// endpoint see, such as `git__log`; of resources they match the URI by which the server knows them.
+    /// What an endpoint shows of one kind. `*` stands for any characters. Patterns match a server and its own name or URI:
+    /// `git/log_*`, `log_*` for every server, or `git__log_*` with the server's prefix.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct EntryFilter: "endpointFilter", "in `tools`, `prompts` or `resources` of an endpoint";
     options {

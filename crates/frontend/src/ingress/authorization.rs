@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use fanlight_canonical::{Core, Detail, Item, ResolvedOperation};
 use fanlight_identity::Scopes;
-use fanlight_protocol::json::{ObjectBuilder, Value};
+use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Method, RpcError, code};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Ingress, Origin, Reason, Refusal, Transport};
-use crate::eras::params::Params;
 use crate::protection::Operation;
 
 /// What it is decided about whether it may proceed.
@@ -17,8 +16,8 @@ use crate::protection::Operation;
 pub(super) enum Asked<'a, R> {
     /// A request that the core does not carry out: its method.
     Method(&'a Method),
-    /// An operation, and the parameters that the client gave.
-    Operation(&'a R, &'a Params),
+    /// An operation.
+    Operation(&'a R),
 }
 
 impl<C: Core> Ingress<C> {
@@ -71,16 +70,17 @@ impl<C: Core> Ingress<C> {
         let check =
             |operation| policy.check(&origin.identity.scopes, operation).map_err(|required| insufficient(&required));
         match asked {
-            Asked::Operation(operation, params) if *operation.method() == Method::CallTool => {
+            Asked::Operation(operation) if *operation.method() == Method::CallTool => {
                 if !policy.depends_on_tools() {
                     return check(Operation::Call);
                 }
-                match names(operation, params) {
-                    Some(names) => check(Operation::Tool(&names.each_ref().map(String::as_str))),
+                match operation.tool() {
+                    Some(Item { server, name }) => check(Operation::Tool { server, name: &name }),
+                    // No list has it, so that only its server knows which tool it is.
                     None => check(Operation::AnyTool),
                 }
             }
-            Asked::Operation(operation, _) => check(Operation::of(operation.method())),
+            Asked::Operation(operation) => check(Operation::of(operation.method())),
             Asked::Method(method) => check(Operation::of(method)),
         }
     }
@@ -88,16 +88,6 @@ impl<C: Core> Ingress<C> {
     fn path_of<'a>(&'a self, origin: &'a Origin<'_>) -> &'a str {
         origin.holder.endpoint().path().map_or(self.settings.path.as_str(), |path| path)
     }
-}
-
-/// The names by which a rule can be about the tool that the server gets: as the client gives it, as lists have it, and
-/// the server with its own name, which no other server changes. `None` if no list has it, so that only its server knows
-/// which tool it is.
-fn names<R: ResolvedOperation>(operation: &R, params: &Params) -> Option<[String; 4]> {
-    let Item { server, name } = operation.tool()?;
-    let given = params.name().and_then(Value::as_str)?.into_owned();
-    let listed = operation.definition()?.get("name")?.as_str()?.into_owned();
-    Some([given, listed, format!("{server}__{name}"), format!("{server}/{name}")])
 }
 
 /// The refusal of a request whose client lacks some of the scopes that it needs.

@@ -89,7 +89,7 @@ impl<C: Core> Ingress<C> {
         }
         let operation = self.resolve_modern::<T>(origin, parsed, sender, transport.takes_messages()).await;
         transport.check_mirrored(&operation, &parsed.params)?;
-        let permit = self.admit(transport, origin, Some(Asked::Operation(&operation, &parsed.params)), true)?;
+        let permit = self.admit(transport, origin, Some(Asked::Operation(&operation)), true)?;
         let cancellation = transport.running().map(|running| running.begin(&parsed.request.id));
         let stream = self.resumption(origin, &parsed.request, &parsed.params).await.map(|resumption| {
             let ends = (cancellation, RequestValidity::of(&origin.identity));
@@ -247,7 +247,7 @@ impl<C: Core> Ingress<C> {
             (None, Some(session)) => {
                 let named = Arc::new(SessionRequest::new(params.meta.progress_token()));
                 let operation = self.resolve_legacy(transport, origin, session, (parsed, &named)).await;
-                let permit = self.admit(transport, origin, Some(Asked::Operation(&operation, &parsed.params)), true)?;
+                let permit = self.admit(transport, origin, Some(Asked::Operation(&operation)), true)?;
                 (Box::new(self.legacy_call(transport, origin, session, (parsed, named), operation)), permit)
             }
             (answer, _) => {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use fanlight_identity::Scopes;
 use fanlight_protocol::Method;
 
-/// Whether a tool's name, as clients see it, is one that a rule is about.
-pub type ToolNames = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+/// Whether the tool of a server, given by that one's own name, is one that a rule is about.
+pub type ToolNames = Arc<dyn Fn(&str, &str) -> bool + Send + Sync>;
 
 /// The scopes that operations need, as configured.
 #[derive(Clone, Debug, Default)]
@@ -71,8 +71,8 @@ pub(crate) enum Operation<'a> {
     Read,
     /// It may change something.
     Call,
-    /// It calls the tool that clients know by each of these names.
-    Tool(&'a [&'a str]),
+    /// It calls the tool of this server that the server itself calls `name`.
+    Tool { server: &'a str, name: &'a str },
     /// It may do what any tool does: which one is not known.
     AnyTool,
 }
@@ -133,7 +133,7 @@ impl ScopePolicy {
             Operation::Free => Vec::new(),
             Operation::Read => self.read.clone(),
             Operation::Call => self.call.clone(),
-            Operation::Tool(names) => rules(&|rule| names.iter().any(|name| (rule.names)(name))),
+            Operation::Tool { server, name } => rules(&|rule| (rule.names)(server, name)),
             Operation::AnyTool => rules(&|_| true),
         })
     }
@@ -194,14 +194,17 @@ mod tests {
     }
 
     fn tools(prefix: &'static str, scopes: &[&str]) -> ToolScopes {
-        ToolScopes { names: Arc::new(move |name| name.starts_with(prefix)), scopes: list(scopes) }
+        ToolScopes {
+            names: Arc::new(move |server, name| format!("{server}/{name}").starts_with(prefix)),
+            scopes: list(scopes),
+        }
     }
 
     fn policy() -> ScopePolicy {
         ScopePolicy::new(&ScopeSettings {
             read: list(&["mcp:read"]),
             call: list(&["mcp:call"]),
-            tools: vec![tools("files__", &["files"]), tools("files__delete_", &["files", "files:delete"])],
+            tools: vec![tools("files/", &["files"]), tools("files/delete_", &["files", "files:delete"])],
             implies: vec![
                 ("mcp:admin".into(), list(&["mcp:call"])),
                 ("mcp:call".into(), list(&["mcp:read"])),
@@ -235,10 +238,9 @@ mod tests {
             (Operation::of(&Method::Other("tools/callLater".into())), "mcp:call files files:delete"),
             (Operation::of(&Method::Other("things/list".into())), "mcp:call files files:delete"),
             (Operation::of(&Method::Elicit), "mcp:call files files:delete"),
-            (Operation::Tool(&["git__log"]), "mcp:call"),
-            (Operation::Tool(&["files__read"]), "mcp:call files"),
-            (Operation::Tool(&["files__delete_all"]), "mcp:call files files:delete"),
-            (Operation::Tool(&["delete_all", "files__delete_all"]), "mcp:call files files:delete"),
+            (Operation::Tool { server: "git", name: "log" }, "mcp:call"),
+            (Operation::Tool { server: "files", name: "read" }, "mcp:call files"),
+            (Operation::Tool { server: "files", name: "delete_all" }, "mcp:call files files:delete"),
             (Operation::AnyTool, "mcp:call files files:delete"),
         ] {
             assert_eq!(joined(&policy.required(operation)), scopes, "{operation:?}");
@@ -262,7 +264,7 @@ mod tests {
     #[test]
     fn held_scopes_count_with_what_they_contain() {
         let policy = policy();
-        let delete = Operation::Tool(&["files__delete_all"]);
+        let delete = Operation::Tool { server: "files", name: "delete_all" };
         for (held, operation, missing) in [
             ("mcp:read", Operation::Read, None),
             ("mcp:read", Operation::Call, Some("mcp:call")),

@@ -53,7 +53,7 @@ fn list(scopes: &[&str]) -> Vec<String> {
 
 fn protection(authorization_servers: &[&str]) -> LiveProtection {
     let delete = ToolScopes {
-        names: Arc::new(|name| name.starts_with("files__delete_")),
+        names: Arc::new(|_, name| name.starts_with("files__delete_")),
         scopes: list(&["files:delete", "offline_access"]),
     };
     let scopes = ScopeSettings {

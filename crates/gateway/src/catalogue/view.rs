@@ -85,7 +85,7 @@ impl Shown {
 
 /// Whether a view shows an entry of a list, whose backend it shows.
 fn shows(view: &View, kind: ListKind, entry: &Entry) -> bool {
-    let (key, original) = (entry.key.as_ref().and_then(Json::as_str), entry.original.as_ref().and_then(Json::as_str));
+    let (backend, original) = (entry.backend, entry.original.as_ref().and_then(Json::as_str));
     let filtered = match kind {
         ListKind::Tools => Filtered::Tools,
         ListKind::Prompts => Filtered::Prompts,
@@ -95,16 +95,19 @@ fn shows(view: &View, kind: ListKind, entry: &Entry) -> bool {
         return true;
     }
     match kind {
-        ListKind::Tools | ListKind::Prompts => key.is_some_and(|name| view.permits_name(filtered, &name)),
-        ListKind::Resources | ListKind::ResourceTemplates => original.is_some_and(|uri| view.permits_uri(&uri)),
+        ListKind::Tools | ListKind::Prompts => original.is_some_and(|name| view.permits_name(filtered, backend, &name)),
+        ListKind::Resources | ListKind::ResourceTemplates => {
+            original.is_some_and(|uri| view.permits_uri(backend, &uri))
+        }
         // A skill is read by references from one of its files to others.
         ListKind::Skills => {
             let uri_of =
                 |uri: &str| view.topology().unalias(uri).map_or_else(|| uri.to_owned(), |(_, original)| original);
             let mut files = places::in_skill(&entry.visible).into_iter();
-            original.is_some_and(|uri| view.permits_uri(&uri))
-                && files
-                    .all(|place| entry.visible.slice(place).as_str().is_some_and(|uri| view.permits_uri(&uri_of(&uri))))
+            original.is_some_and(|uri| view.permits_uri(backend, &uri))
+                && files.all(|place| {
+                    entry.visible.slice(place).as_str().is_some_and(|uri| view.permits_uri(backend, &uri_of(&uri)))
+                })
         }
     }
 }

@@ -25,7 +25,7 @@ impl Gateway {
             return response;
         }
         let response = match method {
-            Method::ReadDirectory if view.filters(Filtered::Resources) => shown_directory(view, &response),
+            Method::ReadDirectory if view.filters(Filtered::Resources) => shown_directory(view, backend, &response),
             _ => response,
         };
         // Names are those of all backends together, also where an endpoint shows only one.
@@ -58,13 +58,13 @@ pub(super) struct Given {
 }
 
 /// A listing of a directory of resources (SEP-2640, Directory Reading) without those that an endpoint hides.
-fn shown_directory(view: &View, response: &Response) -> Response {
+fn shown_directory(view: &View, backend: BackendId, response: &Response) -> Response {
     const MEMBER: &str = "resources";
     let result = response.result().unwrap_or_else(Json::empty_object);
     let all = result.get(MEMBER).unwrap_or_else(Json::null);
     let mut shown = ArrayBuilder::default();
     for entry in all.elements().map(|place| all.slice(place)) {
-        if entry.get("uri").is_some_and(|uri| uri.as_str().is_some_and(|uri| view.permits_uri(&uri))) {
+        if entry.get("uri").is_some_and(|uri| uri.as_str().is_some_and(|uri| view.permits_uri(backend, &uri))) {
             shown.push(&entry);
         }
     }
@@ -83,7 +83,10 @@ pub(super) fn shown_messages(view: &View, messages: &ServerMessages) -> ServerMe
         let is_shown = match &notification.method {
             Method::Other(_) => false,
             method if Change::of(method).is_some() => false,
-            Method::ResourceUpdated => updated_uri(notification).is_some_and(|uri| view.permits_uri(&uri)),
+            // Which server sends it is not known here: it must be shown of whichever.
+            Method::ResourceUpdated => {
+                updated_uri(notification).is_some_and(|uri| view.ids().all(|backend| view.permits_uri(backend, &uri)))
+            }
             _ => true,
         };
         is_shown.then_some(message)

@@ -97,7 +97,9 @@ impl Gateway {
         };
         match by_prefix(view, name) {
             // Backends that are slow to list must not delay a call of this one's tool.
-            Some((backend, original)) if backend.permits_tool(original) && view.permits_name(Filtered::Tools, name) => {
+            Some((backend, original))
+                if backend.permits_tool(original) && view.permits_name(Filtered::Tools, backend.id, original) =>
+            {
                 tokio::select! {
                     biased;
                     found = from_all => found,

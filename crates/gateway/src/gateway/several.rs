@@ -45,20 +45,23 @@ impl Gateway {
     pub(super) async fn unknown(&self, view: &View, call: Call) -> Result<Response, RpcError> {
         let unknown = fault::unknown_method(call.method.as_str());
         let Method::Other(method) = &call.method else { return Err(unknown) };
-        if view.has_filters() {
+        let takes = |backend: &Member| backend.takes_unknown(method, view.has_filters());
+        if !view.backends().any(takes) {
             return Err(unknown);
         }
         let lookup = self.lookup(view, &call.context);
         if let Some(params) = &call.params {
             let task_owner = self.tasks.known_owner(view, &call.context, Some(params)).await;
             if let Some(routed) = lookup.target_of_unknown(params, task_owner).await? {
+                view.get(routed.backend).filter(|backend| takes(backend)).ok_or(unknown)?;
                 return self.send(view, routed, call).await;
             }
         }
         if let ([_], Some(only)) = (view.topology().backends(), view.only()) {
             return view.send(only.id, call).await;
         }
-        let described = join_all(view.ids().map(async |backend| {
+        let taking = view.backends().filter(|backend| takes(backend)).map(|backend| backend.id);
+        let described = join_all(taking.map(async |backend| {
             let capabilities = view.briefly(view.capabilities(backend)).await.ok()?;
             Some((backend, capabilities))
         }));

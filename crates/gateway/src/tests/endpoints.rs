@@ -6,47 +6,32 @@ use fanlight_canonical::{
     Call, CallContext, Caller, Core as _, Endpoint, Holder, Interest, Listen, Principal, ServerMessages, SessionKey,
 };
 use fanlight_protocol::Method;
+use fanlight_rights::{ItemFilter, ItemKind, ServerNames, Servers};
 
 use super::fake::*;
 use crate::catalogue::ListKind;
-use crate::{CacheLimits, EndpointEntry, EndpointSettings, EntryFilter, NamingPolicy};
+use crate::{CacheLimits, EndpointEntry, EndpointSettings, NamingPolicy};
 
-/// Patterns with `*` at one end, and none.
-struct Globs {
-    allow: Option<Vec<&'static str>>,
-    deny: Vec<&'static str>,
+/// A filter in a configuration with the servers that these tests use.
+fn filter(allow: Option<&[&str]>, deny: &[&str], kind: ItemKind) -> Option<ItemFilter> {
+    let texts = |patterns: &[&str]| patterns.iter().map(|&pattern| pattern.to_owned()).collect::<Vec<_>>();
+    let named = |name: &str| ServerNames { name: name.to_owned(), ..ServerNames::default() };
+    let servers = Arc::new(Servers::new(&["a", "b", "c"].map(named), "__", None));
+    Some(ItemFilter::new(&servers, kind, allow.map(texts).as_deref(), &texts(deny)))
 }
 
-fn matches(pattern: &str, name: &str) -> bool {
-    match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
-        (Some(middle), Some(_)) if middle.len() > 1 => name.contains(middle.trim_end_matches('*')),
-        (Some(end), _) => name.ends_with(end),
-        (None, Some(start)) => name.starts_with(start),
-        _ => pattern == name,
-    }
+fn allow(patterns: &[&str]) -> Option<ItemFilter> {
+    filter(Some(patterns), &[], kind(patterns))
 }
 
-impl EntryFilter for Globs {
-    fn permits(&self, name: &str) -> bool {
-        let any = |patterns: &[&str]| patterns.iter().any(|pattern| matches(pattern, name));
-        self.allow.as_deref().is_none_or(any) && !any(&self.deny)
-    }
-
-    fn denies_lower_case(&self, text: &str) -> bool {
-        self.deny.iter().any(|pattern| matches(&pattern.to_lowercase(), text))
-    }
-
-    fn permits_nothing(&self) -> bool {
-        self.allow.as_ref().is_some_and(Vec::is_empty) || self.deny.contains(&"*")
-    }
+fn deny(patterns: &[&str]) -> Option<ItemFilter> {
+    filter(None, patterns, kind(patterns))
 }
 
-fn allow(patterns: &[&'static str]) -> Option<Arc<dyn EntryFilter>> {
-    Some(Arc::new(Globs { allow: Some(patterns.to_vec()), deny: Vec::new() }))
-}
-
-fn deny(patterns: &[&'static str]) -> Option<Arc<dyn EntryFilter>> {
-    Some(Arc::new(Globs { allow: None, deny: patterns.to_vec() }))
+/// What patterns of these tests are about: those of resources have a scheme or name a secret.
+fn kind(patterns: &[&str]) -> ItemKind {
+    let is_uri = |pattern: &&str| pattern.contains(':') || pattern.to_lowercase().contains("secret");
+    if patterns.iter().any(is_uri) { ItemKind::Uris } else { ItemKind::Names }
 }
 
 fn all_at(path: &str) -> EndpointEntry {

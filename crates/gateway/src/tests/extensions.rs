@@ -167,9 +167,9 @@ async fn hidden_tool_cannot_be_named_by_an_unknown_method() {
     let mut entries: Vec<_> = fakes.iter().map(|fake| entry(crate::BackendId::fresh(), fake, None)).collect();
     entries[0].permits_tool = Some(std::sync::Arc::new(|name: &str| name == "read"));
     scene.gateway.replace(entries, &NamingPolicy::default(), limits(1000), no_endpoints()).await;
-    assert_eq!(scene.ask("x/do", Some(r#"{"tool":"a__read"}"#)).await, "{}");
-    for name in ["a__write", "a__WRITE", "a__unlisted"] {
+    assert_eq!(scene.ask("x/do", Some(r#"{"tool":"b__read"}"#)).await, "{}");
+    for name in ["a__read", "a__write", "a__WRITE", "a__unlisted"] {
         let body = scene.ask("x/do", Some(&format!(r#"{{"tool":"{name}"}}"#))).await;
-        assert_eq!(error_of(&body).0, -32602, "{name}");
+        assert!(matches!(error_of(&body).0, -32601 | -32602), "{name}: {body}");
     }
 }

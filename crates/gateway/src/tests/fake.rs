@@ -362,7 +362,15 @@ fn scene_from(
 
 pub(super) fn entry(id: BackendId, fake: &Arc<Fake>, prefix: Option<&str>) -> BackendEntry {
     let (prefix, rewriting) = (prefix.map(str::to_owned), Rewriting::default());
-    BackendEntry { id, client: Arc::<Fake>::clone(fake), prefix, permits_tool: None, rewriting, store: None }
+    BackendEntry {
+        id,
+        client: Arc::<Fake>::clone(fake),
+        prefix,
+        permits_tool: None,
+        methods: Vec::new(),
+        rewriting,
+        store: None,
+    }
 }
 
 pub(super) fn limits(page_size: usize) -> ListLimits {

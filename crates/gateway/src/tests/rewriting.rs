@@ -76,14 +76,15 @@ async fn renamed_tools_and_prompts_are_known_by_the_new_name_alone() {
         ask("tools/call", named(&format!("{prefix}find"))).await;
         ask("prompts/get", named(&format!("{prefix}find"))).await;
         ask("completion/complete", completing(&format!("{prefix}find"))).await;
-        ask("x/other", format!(r#"{{"tool":"{prefix}find"}}"#)).await;
+        // Its parameters could name anything, in any form.
+        let unknown = ask("x/other", format!(r#"{{"tool":"{prefix}find"}}"#)).await;
+        assert_eq!(error_of(&unknown).0, -32601);
         assert_eq!(
             scene.received(0),
             [
                 r#"tools/call {"name":"search"}"#,
                 r#"prompts/get {"name":"search"}"#,
                 r#"completion/complete {"ref":{"type":"ref/prompt","name":"search"}}"#,
-                r#"x/other {"tool":"search"}"#,
             ]
         );
         for old in ["search".to_owned(), format!("{prefix}search"), format!("{prefix}Search")] {
@@ -93,7 +94,7 @@ async fn renamed_tools_and_prompts_are_known_by_the_new_name_alone() {
                 assert_eq!(error_of(&ask(method, params).await).0, -32602, "{method} {old}");
             }
         }
-        assert_eq!(error_of(&ask("x/other", named("search")).await).0, -32602);
+        assert_eq!(error_of(&ask("x/other", named("search")).await).0, -32601);
         let forwarded = scene.received(0).into_iter().filter(|request| !request.contains("/list"));
         assert_eq!(forwarded.collect::<Vec<_>>(), [""; 0]);
         // A bare name: that of the list without the prefix.
@@ -222,10 +223,13 @@ async fn arguments_that_are_fixed_or_hidden_are_refused_in_every_form() {
     for (method, params) in [
         ("x/other", r#"{"name":"create_issue","arguments":{"owner":"evil"}}"#),
         ("x/other", r#"{"call":{"tool":"create_issue"}}"#),
+        ("batch/run", r#"{"calls":[{"name":"create_issue","arguments":{"owner":"evil"}}]}"#),
+        ("batch/run", r#"{"calls":[{"n\u0061me":"create\u005fissue","arguments":{"owner":"evil"}}]}"#),
         ("tools/call", r#"{"name":"Create_Issue","arguments":{"owner":"evil"}}"#),
         ("tools/call", r#"{"name":"create_issue\u0000","arguments":{"owner":"evil"}}"#),
     ] {
-        assert_eq!(error_of(&scene.ask(method, Some(params)).await).0, -32602, "{method} {params}");
+        let code = if method == "tools/call" { -32602 } else { -32601 };
+        assert_eq!(error_of(&scene.ask(method, Some(params)).await).0, code, "{method} {params}");
     }
     let forwarded = scene.received(0).into_iter().filter(|request| !request.contains("/list"));
     assert_eq!(forwarded.collect::<Vec<_>>(), [""; 0]);

@@ -5,6 +5,8 @@
 //! skill lead to aliases, too (SEP-2640, Relative References). It is made of the backend's name and the
 //! URI alone: every replica makes the same one, and finds the original without any memory.
 
+use fanlight_rights::hash;
+
 /// Begins the segment that an alias has in front.
 const MARK: &str = "fanlight--";
 /// Ends it where a client may fetch the resource itself, so that it asks no host for it: a name that never
@@ -39,11 +41,6 @@ fn label(name: &str) -> String {
 
 fn hashed(label: &str, name: &str) -> String {
     format!("{label}-{:08x}", hash(name))
-}
-
-/// The 32-bit FNV-1a hash of `name`, which every process makes the same.
-pub(super) fn hash(name: &str) -> u32 {
-    name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 /// The alias of `uri`, or of a URI template, whose expansions then are aliases.

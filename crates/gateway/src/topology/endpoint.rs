@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use fanlight_canonical::Endpoint;
 use fanlight_protocol::Json;
+use fanlight_rights::ItemFilter;
 use foldhash::fast::RandomState;
 
 use super::Member;
@@ -25,26 +26,14 @@ pub struct EndpointEntry {
     pub path: Arc<str>,
     /// The backends that it shows, by name; `None` for all.
     pub servers: Option<Vec<String>>,
-    /// The tools that it shows, by the names that clients see; `None` for all.
-    pub tools: Option<Arc<dyn EntryFilter>>,
-    /// The prompts that it shows, by the names that clients see; `None` for all.
-    pub prompts: Option<Arc<dyn EntryFilter>>,
-    /// The resources, templates and skills that it shows, by the URIs that backends know; `None` for all.
-    pub resources: Option<Arc<dyn EntryFilter>>,
+    /// The tools that it shows, by server and its own name; `None` for all.
+    pub tools: Option<ItemFilter>,
+    /// The prompts that it shows, by server and its own name; `None` for all.
+    pub prompts: Option<ItemFilter>,
+    /// The resources, templates and skills that it shows, by server and the URI that it knows; `None` for all.
+    pub resources: Option<ItemFilter>,
     /// What its clients get in place of the backends' instructions.
     pub instructions: Option<String>,
-}
-
-/// What an endpoint shows of one kind.
-pub trait EntryFilter: Send + Sync {
-    /// Whether it shows what has this name or URI.
-    fn permits(&self, name: &str) -> bool;
-
-    /// Whether it hides a text in lower case explicitly, if the case of its own letters is ignored.
-    fn denies_lower_case(&self, text: &str) -> bool;
-
-    /// Whether it shows nothing at all.
-    fn permits_nothing(&self) -> bool;
 }
 
 /// The kinds of entries that endpoints filter.
@@ -81,9 +70,9 @@ pub(crate) struct Rules {
     path: Arc<str>,
     /// For each backend of the topology, whether it is shown; `None` for all.
     backends: Option<Vec<bool>>,
-    tools: Option<Arc<dyn EntryFilter>>,
-    prompts: Option<Arc<dyn EntryFilter>>,
-    resources: Option<Arc<dyn EntryFilter>>,
+    tools: Option<ItemFilter>,
+    prompts: Option<ItemFilter>,
+    resources: Option<ItemFilter>,
     pub(super) instructions: Option<Json>,
 }
 
@@ -143,7 +132,7 @@ impl Endpoints {
         self.all.len()
     }
 
-    /// Whether they have the same rules. Filters are compared by their addresses.
+    /// Whether they have the same rules.
     pub(super) fn show_the_same_as(&self, other: &Self) -> bool {
         self.default_path == other.default_path
             && self.all.len() == other.all.len()
@@ -172,15 +161,10 @@ impl Rules {
     }
 
     fn is_same_as(&self, other: &Self) -> bool {
-        let is_same_filter = |kind| match (self.filter(kind), other.filter(kind)) {
-            (None, None) => true,
-            (Some(one), Some(other)) => std::ptr::addr_eq(one, other),
-            _ => false,
-        };
         self.path == other.path
             && self.backends == other.backends
             && self.instructions == other.instructions
-            && Filtered::ALL.into_iter().all(is_same_filter)
+            && Filtered::ALL.into_iter().all(|kind| self.filter(kind) == other.filter(kind))
     }
 
     fn nothing(backends: usize) -> Self {
@@ -201,11 +185,11 @@ impl Rules {
         self.backends.as_ref().is_none_or(|shown| shown.get(position) == Some(&true))
     }
 
-    pub(super) fn filter(&self, kind: Filtered) -> Option<&dyn EntryFilter> {
+    pub(super) fn filter(&self, kind: Filtered) -> Option<&ItemFilter> {
         match kind {
-            Filtered::Tools => self.tools.as_deref(),
-            Filtered::Prompts => self.prompts.as_deref(),
-            Filtered::Resources => self.resources.as_deref(),
+            Filtered::Tools => self.tools.as_ref(),
+            Filtered::Prompts => self.prompts.as_ref(),
+            Filtered::Resources => self.resources.as_ref(),
         }
     }
 

@@ -17,12 +17,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-pub use endpoint::{EndpointEntry, EndpointSettings, EntryFilter};
+pub use endpoint::{EndpointEntry, EndpointSettings};
 pub(crate) use endpoint::{Endpoints, Filtered};
 use fanlight_canonical::BackendClient;
 use foldhash::fast::RandomState;
 pub(crate) use naming::client_objection;
-pub use naming::{Naming, NamingPolicy, namings};
+pub use naming::{NamedServer, Naming, NamingPolicy, namings};
 pub(crate) use rewriting::{Argument, ToolRewriting, ToolRewritings};
 pub use rewriting::{ArgumentRule, DefinitionMember, Rewriting};
 pub use settings::{BackendEntry, ByteLimits, ListLimits, ToolFilter};
@@ -66,6 +66,8 @@ pub(crate) struct Member {
     /// Whether nothing of it is renamed, rewritten or hidden, and its lists need not be kept.
     is_transparent: bool,
     has_listed_tools_only: bool,
+    /// Unknown methods that pass although something of it is hidden or rewritten.
+    methods: Vec<String>,
 }
 
 impl Topology {
@@ -85,16 +87,26 @@ impl Topology {
         endpoints: EndpointSettings,
     ) -> Self {
         let named: Vec<_> = entries.iter().map(|entry| (entry.client.name(), entry.prefix.as_deref())).collect();
-        let namings = namings(&named, policy);
+        let namings = naming::running(&named, policy);
         let member = |(entry, naming): (BackendEntry, Naming)| {
-            let BackendEntry { id, client, permits_tool, rewriting, store, .. } = entry;
+            let BackendEntry { id, client, permits_tool, rewriting, store, methods, .. } = entry;
             let naming = naming.with_renames(&rewriting.renames);
             let rewritings = ToolRewritings::new(&rewriting);
             let is_unchanged = permits_tool.is_none() && naming.is_identity() && rewritings.is_empty();
             // Lists that are to be served while it rests have to be kept here.
             let is_transparent = is_unchanged && !client.may_rest();
             let has_listed_tools_only = permits_tool.is_some() || naming.renames_any() || rewritings.guard_arguments();
-            Member { id, client, store, naming, rewritings, permits_tool, is_transparent, has_listed_tools_only }
+            Member {
+                id,
+                client,
+                store,
+                naming,
+                rewritings,
+                permits_tool,
+                is_transparent,
+                has_listed_tools_only,
+                methods,
+            }
         };
         let backends: Vec<_> = entries.into_iter().zip(namings).map(member).collect();
         let positions = backends.iter().enumerate().map(|(position, backend)| (backend.id, position)).collect();
@@ -178,7 +190,7 @@ impl Member {
             _ => false,
         };
         let has_same_names = self.naming == other.naming && self.rewritings == other.rewritings;
-        self.id == other.id && has_same_names && has_same_filter
+        self.id == other.id && has_same_names && has_same_filter && self.methods == other.methods
     }
 
     /// The name that the configuration gives the backend.
@@ -190,6 +202,12 @@ impl Member {
     /// send, the server could know it by further names than the configuration does.
     pub(crate) fn has_listed_tools_only(&self) -> bool {
         self.has_listed_tools_only
+    }
+
+    /// Whether a method or notification that Fanlight does not know may reach it: its parameters could name anything, in
+    /// any form, so that no filter or rule about arguments would hold.
+    pub(crate) fn takes_unknown(&self, method: &str, is_filtered: bool) -> bool {
+        !(is_filtered || self.has_listed_tools_only) || self.methods.iter().any(|listed| listed == method)
     }
 
     /// Whether it has a tool or prompt of this name that clients must not reach by that, or not without a check of its

@@ -9,16 +9,12 @@ use std::collections::HashMap;
 
 use fanlight_canonical::Rewritten;
 use fanlight_protocol::json::{Json, quote};
+use fanlight_rights::{label, shortened};
 
 use super::alias;
 
 /// The longest tool name that common clients accept, in characters.
 const MAX_CLIENT_NAME: usize = 64;
-
-/// Stands between the hash of a shortened name and what is left of the name.
-const BEFORE_HASH: char = '_';
-/// The characters of a hash and of what stands before it.
-const HASH_LENGTH: usize = 9;
 
 /// How names are made of those that servers give.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,11 +25,23 @@ pub struct NamingPolicy {
     pub separator: String,
     /// The most characters of a name that clients see; longer ones are shortened.
     pub max_length: Option<usize>,
+    /// All servers of the configuration in its order, with their prefixes. Those that are switched off count, too, so that
+    /// names stay when a server is; any that are missing here come after them.
+    pub servers: Vec<NamedServer>,
+}
+
+/// A server of the configuration, as far as names depend on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedServer {
+    /// Its name.
+    pub name: String,
+    /// Its prefix, if the configuration gives it one.
+    pub prefix: Option<String>,
 }
 
 impl Default for NamingPolicy {
     fn default() -> Self {
-        Self { always: false, separator: "__".to_owned(), max_length: None }
+        Self { always: false, separator: "__".to_owned(), max_length: None, servers: Vec::new() }
     }
 }
 
@@ -95,9 +103,14 @@ pub fn namings(backends: &[(&str, Option<&str>)], policy: &NamingPolicy) -> Vec<
     backends.iter().zip(labelled).map(|((_, prefix), (label, alias))| naming(*prefix, label, alias)).collect()
 }
 
-/// A server's name in the characters that tool names may have for common clients.
-fn label(name: &str) -> String {
-    name.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' }).collect()
+/// The namings of those `backends` that run, in the same order, among all servers of the configuration.
+pub(super) fn running(backends: &[(&str, Option<&str>)], policy: &NamingPolicy) -> Vec<Naming> {
+    let is_missing = |name: &str| policy.servers.iter().all(|server| server.name != name);
+    let configured = policy.servers.iter().map(|server| (server.name.as_str(), server.prefix.as_deref()));
+    let missing = backends.iter().copied().filter(|(name, _)| is_missing(name));
+    let all: Vec<_> = configured.chain(missing).collect();
+    let named: HashMap<_, _> = all.iter().map(|(name, _)| *name).zip(namings(&all, policy)).collect();
+    backends.iter().filter_map(|(name, _)| named.get(name).cloned()).collect()
 }
 
 impl Naming {
@@ -207,14 +220,6 @@ impl Naming {
     }
 }
 
-/// A name of at most `max` characters for one that is longer: its beginning and a hash of all of it, the same in each
-/// process.
-fn shortened(name: &str, max: usize) -> Option<String> {
-    name.char_indices().nth(max)?;
-    let kept: String = name.chars().take(max.saturating_sub(HASH_LENGTH)).collect();
-    Some(format!("{kept}{BEFORE_HASH}{:08x}", alias::hash(name)))
-}
-
 /// Why common clients would reject a tool's name; `None` if they would not.
 pub(crate) fn client_objection(name: &str) -> Option<String> {
     if name.chars().count() > MAX_CLIENT_NAME {
@@ -253,7 +258,8 @@ mod tests {
 
     #[test]
     fn style_always_gives_a_prefix_to_the_names_of_one_backend() {
-        let policy = NamingPolicy { always: true, separator: "-".to_owned(), max_length: None };
+        let policy =
+            NamingPolicy { always: true, separator: "-".to_owned(), max_length: None, ..NamingPolicy::default() };
         let naming = naming(&policy, &[]);
         assert_eq!(naming.visible(&Json::literal("\"t\"")).as_text(), "\"a-t\"");
         assert_eq!((naming.original("a-t"), naming.original("t")), (Some("t"), None));

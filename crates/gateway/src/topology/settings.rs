@@ -20,6 +20,8 @@ pub struct BackendEntry {
     pub prefix: Option<String>,
     /// Which of its tools exist for clients, by original name; `None` for all.
     pub permits_tool: Option<ToolFilter>,
+    /// Methods and notifications unknown to Fanlight that reach it although something of it is hidden or rewritten.
+    pub methods: Vec<String>,
     /// What is changed of its tools and prompts.
     pub rewriting: Rewriting,
     /// Keeps its lists beyond the end of the process.

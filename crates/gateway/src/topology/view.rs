@@ -119,26 +119,28 @@ impl View {
         filter.is_some_and(|filter| filter.permits_nothing())
     }
 
-    /// Whether it shows the tool or prompt that clients call `name`.
-    pub(crate) fn permits_name(&self, kind: Filtered, name: &str) -> bool {
-        self.rules().and_then(|rules| rules.filter(kind)).is_none_or(|filter| filter.permits(name))
+    /// Whether it shows the tool or prompt that `backend` calls `original`.
+    pub(crate) fn permits_name(&self, kind: Filtered, backend: BackendId, original: &str) -> bool {
+        let filter = self.rules().and_then(|rules| rules.filter(kind));
+        filter.is_none_or(|filter| filter.permits(self.topology.name(backend), original))
     }
 
-    /// Whether it shows the resource that its backend calls `uri`, and that a list has.
-    pub(crate) fn permits_uri(&self, uri: &str) -> bool {
+    /// Whether it shows the resource that `backend` calls `uri`, and that a list has.
+    pub(crate) fn permits_uri(&self, backend: BackendId, uri: &str) -> bool {
         let Some(filter) = self.rules().and_then(|rules| rules.filter(Filtered::Resources)) else { return true };
-        if !filter.permits(uri) {
+        let server = self.topology.name(backend);
+        if !filter.permits(server, uri) {
             return false;
         }
         let folded = folded(uri);
         let path = folded.split(['?', '#']).next().unwrap_or_default();
-        !filter.denies_lower_case(&folded) && !filter.denies_lower_case(path)
+        !filter.denies_lower_case(server, &folded) && !filter.denies_lower_case(server, path)
     }
 
-    /// Whether it shows the resource that its backend calls `uri`, and that no list has: a URI that its server may read
+    /// Whether it shows the resource that `backend` calls `uri`, and that no list has: a URI that its server may read
     /// in another way than a pattern does not exist.
-    pub(crate) fn permits_unlisted_uri(&self, uri: &str) -> bool {
-        !self.filters(Filtered::Resources) || (is_plain(uri) && self.permits_uri(uri))
+    pub(crate) fn permits_unlisted_uri(&self, backend: BackendId, uri: &str) -> bool {
+        !self.filters(Filtered::Resources) || (is_plain(uri) && self.permits_uri(backend, uri))
     }
 
     /// The instructions of the endpoint, if it has its own.

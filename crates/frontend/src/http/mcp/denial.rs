@@ -140,7 +140,9 @@ fn wanted_scopes(scopes: &ScopePolicy, arrived: &Arrived<'_>) -> Vec<Arc<str>> {
     let text = |field: Field<'_>| field.only().ok().flatten().map(|(_, text)| text.to_owned());
     let required = match text(arrived.fields.method).map(|method| McpMethod::from_name(&method)) {
         Some(McpMethod::CallTool) => {
-            scopes.required(Operation::Tool(&[text(arrived.fields.name).unwrap_or_default().as_str()]))
+            let name = text(arrived.fields.name).unwrap_or_default();
+            // Which server's tool it is, is looked up only for clients with an identity.
+            scopes.required(Operation::Tool { server: "", name: &name })
         }
         Some(method) => scopes.required(Operation::of(&method)),
         None => Vec::new(),
