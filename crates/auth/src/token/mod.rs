@@ -135,7 +135,7 @@ impl Tokens {
         jwt: Jwt<'a>,
         issuer: Arc<Issuer>,
         keys: Arc<KeyStore>,
-        (mut charge, peer): (Charge, Peer),
+        (charge, peer): (Charge, Peer),
     ) -> Authentication<'a> {
         let header = match jwt.header() {
             Ok(header) if issuer.accepts(header.algorithm) => header,
@@ -175,7 +175,7 @@ impl Tokens {
         header: &Header,
         (issuer, lookup): (&Issuer, Lookup),
         expires: SystemTime,
-        mut charge: Charge,
+        charge: Charge,
     ) -> Result<Arc<Identity>, Denial> {
         let keys: Arc<KeySet> = match lookup {
             Lookup::Found(keys) => keys,
@@ -201,7 +201,7 @@ impl Tokens {
         self: Arc<Self>,
         shown: Shown<'_>,
         issuers: Vec<Arc<Issuer>>,
-        mut charge: Charge,
+        charge: Charge,
     ) -> Result<Arc<Identity>, Denial> {
         let mut denial = Denial::Invalid("the token is not known".into());
         for issuer in issuers {
