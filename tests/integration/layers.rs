@@ -60,7 +60,7 @@ fn assert_layer(package: &str, ours: &[&str], never: &[&str]) {
 }
 
 const HTTP: &[&str] = &["hyper", "hyper-util", "http", "http-body", "http-body-util", "h2", "reqwest", "tonic", "axum"];
-const CORE: &[&str] = &["fanlight-canonical", "fanlight-protocol", "fanlight-telemetry"];
+const CORE: &[&str] = &["fanlight-canonical", "fanlight-identity", "fanlight-protocol", "fanlight-telemetry"];
 
 #[test]
 fn protocol_does_no_io_and_reaches_no_other_crate_of_ours() {
@@ -111,24 +111,29 @@ fn backend_reaches_neither_gateway_nor_frontend() {
 }
 
 #[test]
-fn identity_reaches_canonical_alone_and_does_no_io() {
-    assert_layer("fanlight-identity", CORE, &["hyper", "reqwest", "axum"]);
+fn identity_reaches_no_http_and_no_other_crate_of_ours() {
+    assert_layer("fanlight-identity", &[], HTTP);
 }
 
 #[test]
-fn authentication_reaches_identity_and_no_edge() {
-    assert_layer("fanlight-auth", &[CORE, &["fanlight-identity", "fanlight-settings"]].concat(), &["axum"]);
+fn credentials_reach_identity_alone_and_do_no_io() {
+    assert_layer("fanlight-credentials", &["fanlight-identity"], &["hyper", "reqwest", "axum"]);
+}
+
+#[test]
+fn authentication_reaches_credentials_and_no_edge() {
+    assert_layer("fanlight-auth", &[CORE, &["fanlight-credentials", "fanlight-settings"]].concat(), &["axum"]);
 }
 
 #[test]
 fn frontend_reaches_neither_gateway_nor_backend() {
-    let ours = [CORE, &["fanlight-http-edge", "fanlight-identity", "fanlight-settings"]].concat();
+    let ours = [CORE, &["fanlight-credentials", "fanlight-http-edge", "fanlight-settings"]].concat();
     assert_layer("fanlight-frontend", &ours, &["reqwest", "process-wrap"]);
 }
 
 #[test]
 fn admin_reaches_only_the_core_telemetry_and_http_edge() {
-    let ours = ["fanlight-gateway", "fanlight-http-edge", "fanlight-identity", "fanlight-settings"];
+    let ours = ["fanlight-credentials", "fanlight-gateway", "fanlight-http-edge", "fanlight-settings"];
     let ours = [CORE, &ours].concat();
     assert_layer("fanlight-admin", &ours, &["reqwest", "process-wrap"]);
 }

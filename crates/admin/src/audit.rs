@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::extract::Request;
 use axum::response::Response;
+use fanlight_credentials::{Authenticate, Authentication, Credentials, Denial};
 use fanlight_fair::LogLimit;
-use fanlight_identity::{Authenticate, Authentication, Credentials, Denial};
 use fanlight_protocol::visible;
 use tracing::{info, warn};
 
@@ -230,7 +230,8 @@ impl Authenticate for AuditedAuthentication {
 
 #[cfg(test)]
 mod tests {
-    use fanlight_identity::{ConnectionFacts, Identity};
+    use fanlight_credentials::ConnectionFacts;
+    use fanlight_identity::Identity;
     use http::HeaderMap;
 
     use super::*;

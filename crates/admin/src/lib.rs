@@ -21,9 +21,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use axum::response::IntoResponse as _;
+use fanlight_credentials::{Authenticate, ConnectionFacts, SocketPeer};
 use fanlight_gateway::Gateway;
 use fanlight_http_edge::{OpenedStream, SocketReceiver, accept_and_spawn, open, serve_http1};
-use fanlight_identity::{Authenticate, ConnectionFacts, SocketPeer};
 use fanlight_telemetry::Telemetry;
 use fanlight_telemetry::clients::Clients;
 use http::{Request, StatusCode};

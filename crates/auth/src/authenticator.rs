@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use fanlight_identity::{Authenticate, Authentication, Credentials, Denial, Identity};
+use fanlight_credentials::{Authenticate, Authentication, Credentials, Denial};
+use fanlight_identity::Identity;
 use tokio_util::sync::CancellationToken;
 
 use crate::bearer::Bearer;
@@ -181,7 +182,8 @@ fn at_endpoint(outcome: Result<Arc<Identity>, Denial>, endpoint: &str) -> Result
 mod tests {
     use std::net::SocketAddr;
 
-    use fanlight_identity::{ConnectionFacts, SocketPeer, Source};
+    use fanlight_credentials::{ConnectionFacts, SocketPeer};
+    use fanlight_identity::Source;
     use http::{HeaderMap, HeaderValue};
 
     use super::*;

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use fanlight_identity::Denial;
+use fanlight_credentials::Denial;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 

@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::Principal;
-use fanlight_identity::{Credentials, Denial, Identity, Scopes, Source, Validity};
+use fanlight_credentials::{Credentials, Denial};
+use fanlight_identity::{Identity, Principal, Scopes, Source, Validity};
 use http::{HeaderMap, HeaderName};
 use tokio_util::sync::CancellationToken;
 
@@ -105,7 +105,7 @@ fn groups(list: &str) -> Result<Arc<[Arc<str>]>, Denial> {
 mod tests {
     use std::net::{IpAddr, SocketAddr};
 
-    use fanlight_identity::{ConnectionFacts, SocketPeer};
+    use fanlight_credentials::{ConnectionFacts, SocketPeer};
     use http::HeaderValue;
 
     use super::*;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::Principal;
-use fanlight_identity::{Credentials, Denial, Identity, Scopes, Source, Validity};
+use fanlight_credentials::{Credentials, Denial};
+use fanlight_identity::{Identity, Principal, Scopes, Source, Validity};
 use tokio_util::sync::CancellationToken;
 
 use crate::settings::{SocketSettings, scopes};
@@ -51,7 +51,7 @@ impl SocketUsers {
 mod tests {
     use std::net::SocketAddr;
 
-    use fanlight_identity::{ConnectionFacts, SocketPeer};
+    use fanlight_credentials::{ConnectionFacts, SocketPeer};
     use http::HeaderMap;
 
     use super::*;

@@ -1,76 +1,10 @@
 //! Who a request is made for: the principal, and the session or single request that it comes from.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use fanlight_identity::Principal;
+
 use crate::endpoint::{Endpoint, Holder};
-
-/// An identity. Nothing that belongs to one principal may reach another: sessions, connections to
-/// servers, tasks, subscriptions, suspended calls, kept results.
-///
-/// Where clients are not authenticated, each is [`Principal::anonymous`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Principal(Identity);
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Identity {
-    /// Fanlight itself, for requests that no client has made.
-    Gateway,
-    /// An operator, for calls made from the operators' page.
-    Operator,
-    /// Every client that has not been authenticated.
-    Anonymous,
-    /// A client that has been authenticated.
-    Named(Arc<Name>),
-}
-
-/// Unique as a whole: the same subject of two issuers is two principals.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Name {
-    issuer: Box<str>,
-    subject: Box<str>,
-}
-
-impl Principal {
-    /// Every client that has not been authenticated.
-    #[must_use]
-    pub const fn anonymous() -> Self {
-        Self(Identity::Anonymous)
-    }
-
-    /// The client that `issuer` knows as `subject`.
-    #[must_use]
-    pub fn named(issuer: &str, subject: &str) -> Self {
-        Self(Identity::Named(Arc::new(Name { issuer: issuer.into(), subject: subject.into() })))
-    }
-
-    /// An operator, for calls made from the operators' page.
-    #[must_use]
-    pub const fn operator() -> Self {
-        Self(Identity::Operator)
-    }
-
-    /// Whether it is every client that has not been authenticated: then only sessions tell clients apart.
-    #[must_use]
-    pub fn is_anonymous(&self) -> bool {
-        matches!(self.0, Identity::Anonymous)
-    }
-
-    /// Bytes that no other principal has, equal in every process: what is sealed for a client is bound to
-    /// them.
-    #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
-        match &self.0 {
-            Identity::Gateway => vec![0],
-            Identity::Operator => vec![1],
-            Identity::Anonymous => vec![2],
-            Identity::Named(name) => {
-                let length = u64::try_from(name.issuer.len()).unwrap_or(u64::MAX);
-                [&[3][..], &length.to_be_bytes(), name.issuer.as_bytes(), name.subject.as_bytes()].concat()
-            }
-        }
-    }
-}
 
 /// Identifies a session of a client within this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -110,7 +44,7 @@ impl Caller {
     /// Fanlight itself.
     #[must_use]
     pub fn gateway() -> Self {
-        Self::new(Principal(Identity::Gateway).into(), Scope::Gateway)
+        Self::new(Principal::gateway().into(), Scope::Gateway)
     }
 
     /// A session of `holder`.
@@ -175,33 +109,6 @@ fn next_key() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn principals_differ_by_issuer_and_subject() {
-        let ann = Principal::named("https://a.example", "ann");
-        assert_eq!(ann, Principal::named("https://a.example", "ann"));
-        assert_ne!(ann, Principal::named("https://b.example", "ann"));
-        assert_ne!(ann, Principal::named("https://a.example", "bob"));
-        assert_ne!(ann, Principal::anonymous());
-        assert_ne!(Principal::operator(), Principal::anonymous());
-        let bytes = |issuer, subject| Principal::named(issuer, subject).to_bytes();
-        assert_eq!(bytes("a", "bc"), bytes("a", "bc"));
-        assert!(bytes("a", "bc") != bytes("ab", "c") && bytes("", "") != Principal::anonymous().to_bytes());
-    }
-
-    #[test]
-    fn principal_bytes_differ_as_principals_do() {
-        let principals = [
-            Principal::anonymous(),
-            Principal::operator(),
-            Principal::named("a", "bc"),
-            Principal::named("ab", "c"),
-            Principal::named("", "abc"),
-        ];
-        for (one, other) in principals.iter().flat_map(|one| principals.iter().map(move |other| (one, other))) {
-            assert_eq!(one.to_bytes() == other.to_bytes(), one == other, "{one:?} {other:?}");
-        }
-    }
 
     #[test]
     fn unauthenticated_clients_own_what_their_session_has_made() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::caller::Principal;
+use fanlight_identity::Principal;
 
 /// The endpoint that a request came to, which decides what of the servers it sees. Only the gateway knows which
 /// endpoints there are and what each shows: one that is no longer configured shows nothing.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use crate::caller::Principal;
+use fanlight_identity::Principal;
 
 /// Who shares of a limit are counted for: the principal where clients are authenticated, else the address that they
 /// connect from, or their user on a Unix socket. Behind a reverse proxy that is not trusted to name their addresses

@@ -8,9 +8,9 @@ use fanlight_admin::{
 };
 use fanlight_auth::OpenIdConnect;
 use fanlight_config::Config;
+use fanlight_credentials::{Authenticate, SignInSettings};
 use fanlight_frontend::{Insight, ListenAddress, ListeningSocket};
 use fanlight_gateway::Gateway;
-use fanlight_identity::{Authenticate, SignInSettings};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_telemetry::Telemetry;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::Endpoint;
+use fanlight_credentials::Authenticate;
 use fanlight_http_edge::LiveGuard;
 #[cfg(any(test, feature = "test-support"))]
 use fanlight_http_edge::{Guard, Origins};
-use fanlight_identity::Authenticate;
 use fanlight_protocol::seal::Keys;
 use fanlight_telemetry::{Telemetry, TrustInbound};
 use tokio::runtime::Handle;
@@ -203,7 +203,7 @@ impl Default for FrontendSettings {
             refused_body: (Duration::from_secs(5), 64 << 20),
             collect_requests: Duration::from_millis(20),
             listen_retry: (Duration::from_secs(1), Duration::from_secs(60)),
-            authenticate: Arc::new(fanlight_identity::Open::default()),
+            authenticate: Arc::new(fanlight_credentials::Open::default()),
             protection: LiveProtection::default(),
             telemetry: Telemetry::off(),
             trust_inbound: TrustInbound::Trust,

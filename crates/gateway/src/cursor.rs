@@ -8,22 +8,17 @@
 //! The principal and the endpoint are part of the seal: to any other principal, and elsewhere, a cursor is unknown.
 
 use bytes::Bytes;
-use fanlight_canonical::Holder;
+use fanlight_canonical::{HandleKind, HandleSeal, Holder};
 use fanlight_protocol::Json;
-use fanlight_protocol::seal::Seal;
 
 pub use fanlight_protocol::seal::{KeyError, Keys};
 
-/// Sealed into every cursor, so that a change of their form makes old ones unknown.
-const PURPOSE: &[u8] = &[2];
 /// The longest name of a backend that a cursor can contain, in bytes.
 const LONGEST_NAME: usize = 1 << 10;
 /// The longest cursor of a backend that another can contain, in bytes.
 const LONGEST_HELD: usize = 4 << 10;
 /// Longer texts are not looked at, in bytes: twice the longest content, which is more than Base64 adds.
 const LONGEST: usize = 2 * (LONGEST_NAME + LONGEST_HELD);
-/// Begins the bytes of a [`TasksPosition`], where a [`Position`] has its list.
-const TASKS: u8 = u8::MAX;
 
 /// A position in a merged list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,12 +44,12 @@ pub struct TasksPosition {
 
 /// Seals and opens cursors.
 #[derive(Debug)]
-pub struct CursorSeal(Seal);
+pub struct CursorSeal(HandleSeal);
 
 impl CursorSeal {
     /// Seals with `keys`.
     pub fn new(keys: &Keys) -> Result<Self, KeyError> {
-        Seal::new(keys, PURPOSE).map(Self)
+        HandleSeal::new(keys).map(Self)
     }
 
     /// The cursor for `position`; `None` if the backend's name is too long, or the cipher fails, which it
@@ -64,14 +59,14 @@ impl CursorSeal {
         let Position { list, generation, backend, offset } = position;
         let numbers = [&[*list][..], &generation.to_be_bytes(), &offset.to_be_bytes()].concat();
         let fits = backend.len() <= LONGEST_NAME;
-        fits.then(|| self.0.seal_for(&[&numbers, backend.as_bytes()].concat(), &holder.to_bytes()))?
+        fits.then(|| self.0.seal(HandleKind::Cursor, &[&numbers, backend.as_bytes()].concat(), holder))?
     }
 
     /// The position that `cursor` stands for, if one of the keys sealed it for this holder.
     #[must_use]
     pub fn open(&self, cursor: &str, holder: &Holder) -> Option<Position> {
-        let plain = self.open_any(cursor, holder)?;
-        let (list, rest) = plain.split_first().filter(|(list, _)| **list != TASKS)?;
+        let plain = self.open_of(HandleKind::Cursor, cursor, holder)?;
+        let (list, rest) = plain.split_first()?;
         let (generation, rest) = rest.split_first_chunk()?;
         let (offset, name) = rest.split_first_chunk()?;
         Some(Position {
@@ -88,24 +83,26 @@ impl CursorSeal {
         let (name, own) = (position.backend.as_bytes(), position.cursor.bytes());
         let length = u16::try_from(name.len()).ok().filter(|_| name.len() <= LONGEST_NAME)?;
         let fits = own.len() <= LONGEST_HELD;
-        let plain = || [&[TASKS][..], &length.to_be_bytes(), name, own].concat();
-        fits.then(|| self.0.seal_for(&plain(), &holder.to_bytes()))?
+        let plain = || [&length.to_be_bytes(), name, own].concat();
+        fits.then(|| self.0.seal(HandleKind::TaskCursor, &plain(), holder))?
     }
 
     /// The position in the list of tasks that `cursor` stands for, if one of the keys sealed it for this
     /// holder.
     #[must_use]
     pub fn open_tasks(&self, cursor: &str, holder: &Holder) -> Option<TasksPosition> {
-        let plain = self.open_any(cursor, holder)?;
-        let (length, rest) = plain.strip_prefix(&[TASKS])?.split_first_chunk()?;
+        let plain = self.open_of(HandleKind::TaskCursor, cursor, holder)?;
+        let (length, rest) = plain.split_first_chunk()?;
         let (name, own) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
         let cursor = Json::parse(Bytes::copy_from_slice(own), 1).ok()?;
         Some(TasksPosition { backend: std::str::from_utf8(name).ok()?.into(), cursor })
     }
 
-    fn open_any(&self, cursor: &str, holder: &Holder) -> Option<Vec<u8>> {
+    /// The content of a cursor of this kind.
+    fn open_of(&self, kind: HandleKind, cursor: &str, holder: &Holder) -> Option<Vec<u8>> {
         let fits = cursor.len() <= LONGEST;
-        fits.then(|| self.0.open_for(cursor, &holder.to_bytes()))?
+        let handle = fits.then(|| self.0.open(cursor, holder))?;
+        handle.filter(|handle| handle.kind == kind).map(|handle| handle.content)
     }
 }
 

@@ -5,8 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use fanlight_canonical::Principal;
 use tokio_util::sync::CancellationToken;
+
+use crate::Principal;
 
 /// A client whose credentials have been verified. Another token of the same client makes another identity with the same
 /// principal.

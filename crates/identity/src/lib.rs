@@ -1,14 +1,7 @@
-//! Who a client is, what it may do, and how a listener finds out: the types between the listeners, which have requests,
-//! and the crate `auth`, which verifies what they carry.
+//! Who a client is, and what it may do: the same for every listener, the core and the server edge.
 
-mod access;
-mod credentials;
-mod denial;
 mod identity;
-mod sign_in;
+mod principal;
 
-pub use access::{Authenticate, Authentication, Open};
-pub use credentials::{ConnectionFacts, Credentials, SocketPeer, resource_url};
-pub use denial::Denial;
 pub use identity::{Identity, Scopes, Source, Validity};
-pub use sign_in::{Attempt, Begun, IssuerAnswer, SignIn, SignInError, SignInSettings, Signing};
+pub use principal::Principal;

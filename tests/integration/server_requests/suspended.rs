@@ -102,6 +102,25 @@ async fn loss_of_the_backend_of_a_suspended_call_fails_the_retry() {
     }
 }
 
+/// Two processes with the same keys, as before and after a restart: the second one knows that the state was not forged, and
+/// starts no second call.
+#[tokio::test]
+async fn state_of_another_process_says_that_its_call_is_gone() {
+    let backend = backend(Era::Legacy, Transport::Http).await;
+    backend.on("tools/call", asks_for_roots());
+    let keys = format!(r#","keys":["{}"]"#, "ab".repeat(32));
+    let mut first = client_of(&backend, Transport::Http, &keys).await;
+    let mut second = client_of(&backend, Transport::Http, &keys).await;
+    let suspended = first.request("1", "tools/call", CALL, "").await;
+    assert_suspended(&suspended);
+    let lost = second.request("2", "tools/call", &suspended.retry(CALL, INPUT), "").await;
+    assert_eq!(lost.member("error.code"), "-32602");
+    assert!(lost.member("error.message").contains("restarted"), "{}", lost.answer);
+    let done = first.request("3", "tools/call", &suspended.retry(CALL, INPUT), "").await;
+    assert_eq!(done.member("result.roots"), "[]");
+    assert_eq!(backend.received("tools/call").len(), 1);
+}
+
 /// A suspended call is bound to no connection: the client may disconnect and resume it on another one.
 #[tokio::test]
 async fn resumed_call_can_be_cancelled() {

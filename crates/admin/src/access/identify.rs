@@ -8,8 +8,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use fanlight_credentials::{ConnectionFacts, Credentials, Denial};
 use fanlight_http_edge::peer_of;
-use fanlight_identity::{ConnectionFacts, Credentials, Denial, Source};
+use fanlight_identity::Source;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 

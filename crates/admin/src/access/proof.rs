@@ -97,7 +97,7 @@ impl InForce {
             Proof::Token(token) => return self.judge_token(*token),
             Proof::Identity(identity) => (source_of(identity), identity),
             Proof::SignedIn { issuer, client, identity } => {
-                let is_configured = |known: &fanlight_identity::SignInSettings| {
+                let is_configured = |known: &fanlight_credentials::SignInSettings| {
                     *known.issuer == **issuer && *known.client_id == **client
                 };
                 if !self.settings.sign_in.as_ref().is_some_and(|known| is_configured(&known.settings)) {

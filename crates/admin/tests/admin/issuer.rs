@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_admin::{AdminSettings, SignInClient};
-use fanlight_identity::{Attempt, Begun, IssuerAnswer, SignIn, SignInError, SignInSettings, Signing, Source};
+use fanlight_credentials::{Attempt, Begun, IssuerAnswer, SignIn, SignInError, SignInSettings, Signing};
+use fanlight_identity::Source;
 use http::{Method, StatusCode};
 
 use crate::people::{People, identity, roles};

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use fanlight_admin::{AdminSettings, RoleRule, Roles};
-use fanlight_identity::{Authenticate, Authentication, Credentials, Denial, Identity, Scopes, Source};
+use fanlight_credentials::{Authenticate, Authentication, Credentials, Denial};
+use fanlight_identity::{Identity, Scopes, Source};
 use http::header::AUTHORIZATION;
 
 pub(crate) const TOKEN: &str = "token-of-operators";

@@ -10,11 +10,11 @@ use fanlight_admin::{AdminSettings, Audit, LiveSettings, OperationError, Operati
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, Listen, Listening, Pending, SessionKey,
 };
+use fanlight_credentials::{Authenticate, Open};
 use fanlight_gateway::{
     BackendEntry, BackendId, ByteLimits, CacheLimits, EndpointSettings, Gateway, GatewaySettings, ListLimits,
 };
 use fanlight_http_edge::SocketReceiver;
-use fanlight_identity::{Authenticate, Open};
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Message, Response};
 use fanlight_telemetry::clients::{Clients, ClientsView, Counts, SessionView};

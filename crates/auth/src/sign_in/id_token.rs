@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use fanlight_canonical::Principal;
-use fanlight_identity::{Denial, Identity, Scopes, SignInError, SignInSettings, Source, Validity};
+use fanlight_credentials::{Denial, SignInError, SignInSettings};
+use fanlight_identity::{Identity, Principal, Scopes, Source, Validity};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::Kind;
 

@@ -12,7 +12,8 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use fanlight_identity::{Attempt, Begun, Identity, IssuerAnswer, SignIn, SignInError, SignInSettings, Signing};
+use fanlight_credentials::{Attempt, Begun, IssuerAnswer, SignIn, SignInError, SignInSettings, Signing};
+use fanlight_identity::Identity;
 use http::{HeaderValue, StatusCode};
 use url::form_urlencoded::{Serializer, byte_serialize};
 

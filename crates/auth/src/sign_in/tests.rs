@@ -188,7 +188,7 @@ async fn browser_is_sent_with_state_nonce_and_challenge_and_signed_in() {
     issuer.set(|script| script.claims = claims(&attempt.nonce));
     let identity = finish(&client, &attempt).await.unwrap();
     assert_eq!((&*identity.name, identity.source), ("ann@example.com", Source::Token));
-    assert_eq!(identity.principal, fanlight_canonical::Principal::named(&issuer.url, "u1"));
+    assert_eq!(identity.principal, fanlight_identity::Principal::named(&issuer.url, "u1"));
     assert!(identity.groups.iter().map(|group| &**group).eq(["ops", "staff"]));
     assert!(identity.scopes.contains("a") && identity.scopes.contains("b") && !identity.scopes.contains("a b"));
     let exchange = issuer.shared.lock().unwrap().exchanges.remove(0);

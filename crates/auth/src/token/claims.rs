@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::digest::{self, SHA256};
-use fanlight_canonical::Principal;
-use fanlight_identity::{Denial, Identity, Scopes, Source, Validity};
+use fanlight_credentials::Denial;
+use fanlight_identity::{Identity, Principal, Scopes, Source, Validity};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::Kind;
 

@@ -1,6 +1,6 @@
 //! The strict reading of JSON Web Tokens (RFC 7515, 7519; best practices of RFC 8725), before a library sees them.
 
-use fanlight_identity::Denial;
+use fanlight_credentials::Denial;
 use fanlight_protocol::Json;
 use jsonwebtoken::crypto;
 

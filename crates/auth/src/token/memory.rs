@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use aws_lc_rs::digest::{Context, SHA256};
-use fanlight_identity::{Denial, Identity};
+use fanlight_credentials::Denial;
+use fanlight_identity::Identity;
 use quick_cache::sync::Cache;
 
 use super::claims::Binding;

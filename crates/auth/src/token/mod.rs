@@ -12,8 +12,9 @@ mod throttle;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use fanlight_canonical::{Peer, Principal};
-use fanlight_identity::{Authentication, Credentials, Denial, Identity, Validity, resource_url};
+use fanlight_canonical::Peer;
+use fanlight_credentials::{Authentication, Credentials, Denial, resource_url};
+use fanlight_identity::{Identity, Principal, Validity};
 use fanlight_protocol::Json;
 use tokio::sync::Semaphore;
 

@@ -1,8 +1,8 @@
 //! How many wrong tokens of one peer are verified.
 
 use fanlight_canonical::Peer;
+use fanlight_credentials::Denial;
 use fanlight_fair::{Quota, Rate};
-use fanlight_identity::Denial;
 
 /// Peers that are counted apart at the same time.
 const PEERS: usize = 16_384;

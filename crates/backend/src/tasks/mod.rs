@@ -28,7 +28,6 @@ mod requested_client;
 mod table;
 mod translate;
 mod wait;
-mod wait_limit;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -38,6 +37,7 @@ use fanlight_canonical::{
     BackendClient, BackendError, BackendStatus, Call, CallContext, Caller, Listen, Listening, Peer, Pending,
     ProcessOutput, ServerMessages, SessionKey, TaskDialect,
 };
+use fanlight_fair::{Budget, Reservation, Spent};
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Json, Method, Notification, Response, RpcError, code};
@@ -45,6 +45,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::concurrency::OWNER;
 use crate::log::excerpt;
 use crate::request::deadline::{CallProgress, PauseLimits};
 use crate::settings::Limits;
@@ -55,7 +56,6 @@ pub(crate) use inner::InnerClient;
 use notifications::TaskNotifications;
 use owners::TaskOwners;
 use table::{Table, TaskKey};
-use wait_limit::{WaitLimit, WaitPermit};
 
 /// State of a task besides its result, in bytes: a client's capabilities above all. No option: `limits.tasks` is the
 /// one for users; this turns it into bytes.
@@ -67,13 +67,16 @@ const UNKNOWN_TASK: &str = "Failed to retrieve task: Task not found";
 /// A backend client that translates between the dialects of tasks around an inner one.
 pub(crate) struct TaskTranslation(Arc<Translator>);
 
+/// Counts a request that waits for a task until it is dropped.
+type WaitPermit = Reservation<Peer>;
+
 /// The state of a [`TaskTranslation`].
 struct Translator {
     inner: Arc<dyn InnerClient>,
     /// All clients share one session at the server, whatever its era.
     shared: bool,
     /// One permit for each wait for a task.
-    waits: WaitLimit,
+    waits: Budget<Peer>,
     /// Largest kept capabilities of a client, in bytes.
     max_description: usize,
     /// Inputs that one task may ask for.
@@ -113,7 +116,7 @@ impl TaskTranslation {
         let translator = Arc::new(Translator {
             inner,
             shared,
-            waits: WaitLimit::new(limit),
+            waits: Budget::new(limit, OWNER),
             max_description: limits.client_description,
             task_inputs: limits.task_inputs,
             owners,
@@ -299,9 +302,9 @@ impl Translator {
         self.ask(method, params, context, &ServerMessages::discard()).await
     }
 
-    /// A permit to wait for a task, for a client of `peer`.
+    /// A permit to wait for a task, for a client of `peer`, of which each peer has a part.
     fn permit(&self, peer: &Peer) -> Result<WaitPermit, BackendError> {
-        self.waits.acquire(peer).ok_or(BackendError::Busy { limit: self.waits.limit() })
+        self.waits.reserve(peer, 1).map_err(|Spent| BackendError::Busy { limit: self.waits.limit() })
     }
 
     /// Waits for a task. That may take longer than a call, whose deadline is paused. The task's `ttl` is

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use fanlight_canonical::Peer;
-use fanlight_identity::ConnectionFacts;
+use fanlight_credentials::ConnectionFacts;
 use fanlight_telemetry::{Headers, Moment, Network};
 use http::request::Parts;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fanlight_identity::ConnectionFacts;
+use fanlight_credentials::ConnectionFacts;
 use http::{Request, Response};
 use hyper::body::Incoming;
 

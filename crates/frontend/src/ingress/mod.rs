@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fanlight_canonical::{Core, Endpoint, Holder, Peer};
-use fanlight_identity::{ConnectionFacts, Credentials, Denial, Identity};
+use fanlight_credentials::{ConnectionFacts, Credentials, Denial};
+use fanlight_identity::Identity;
 use fanlight_protocol::message::Sender;
 use fanlight_protocol::{Era, Json, Message, MessageError, Request, Response, Revision};
 use fanlight_protocol::{RpcError, code};

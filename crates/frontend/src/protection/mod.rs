@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use fanlight_credentials::resource_url;
 use fanlight_http_edge::PublicUrl;
-use fanlight_identity::resource_url;
 
 pub(crate) use self::scopes::{Operation, ScopePolicy};
 pub use self::scopes::{ScopeSettings, ToolNames, ToolScopes};

@@ -6,18 +6,14 @@
 
 use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 use bytes::Bytes;
-use fanlight_canonical::Holder;
+use fanlight_canonical::{HandleKind, HandleSeal, Holder};
 use fanlight_protocol::input::{INPUT_RESPONSES, REQUEST_STATE};
 use fanlight_protocol::json::{Kind, MAX_NESTING};
-use fanlight_protocol::seal::{KeyError, Keys, Seal};
+use fanlight_protocol::seal::{KeyError, Keys};
 use fanlight_protocol::{Json, Method};
 
 /// The longest state, in bytes. No option: no state that Fanlight makes is longer.
 const LONGEST: usize = 32 << 10;
-const PURPOSE: &[u8] = b"requestState 3";
-/// The first byte is the kind of state.
-const SUSPENDED: u8 = 0;
-const URL_ELICITATION: u8 = 1;
 /// The largest error in a state, in bytes. No option: a client has to send the state back, and a larger error goes out
 /// without one.
 pub(super) const LARGEST_ERROR: usize = 16 << 10;
@@ -55,6 +51,8 @@ pub(super) enum Opened {
     Foreign,
     /// It names one of our keys, but was not sealed by it for this principal.
     Forged,
+    /// It names a call that another process keeps, or an earlier run of this one kept.
+    Elsewhere,
     Suspended(State),
     UrlElicitation(UrlElicitation),
 }
@@ -65,42 +63,46 @@ const PREFIX: &str = "fanlight.";
 
 /// Seals and opens states.
 #[derive(Debug)]
-pub(super) struct StateSeal(Seal);
+pub(super) struct StateSeal(HandleSeal);
 
 impl StateSeal {
     pub(super) fn new(keys: &Keys) -> Result<Self, KeyError> {
-        Seal::new(keys, PURPOSE).map(Self)
+        HandleSeal::new(keys).map(Self)
     }
 
     pub(super) fn seal(&self, state: &State, owner: &Holder) -> Option<String> {
         let (round, expires) = (state.round.to_be_bytes(), state.expires.to_be_bytes());
-        self.seal_bytes(&[&[SUSPENDED], &state.id[..], &round[..], &expires[..], &state.digest[..]].concat(), owner)
+        let content = [&state.id[..], &round[..], &expires[..], &state.digest[..]].concat();
+        self.seal_content(HandleKind::SuspendedCall, &content, owner)
     }
 
     /// `None` also if the error is too large to be carried.
     pub(super) fn seal_url_elicitation(&self, state: &UrlElicitation, owner: &Holder) -> Option<String> {
         let (expires, error) = (state.expires.to_be_bytes(), state.error.bytes());
         let fits = error.len() <= LARGEST_ERROR;
-        fits.then(|| self.seal_bytes(&[&[URL_ELICITATION], &expires[..], &state.digest[..], error].concat(), owner))?
+        let content = || [&expires[..], &state.digest[..], error].concat();
+        fits.then(|| self.seal_content(HandleKind::UrlElicitation, &content(), owner))?
     }
 
-    fn seal_bytes(&self, plain: &[u8], owner: &Holder) -> Option<String> {
-        Some(format!("{PREFIX}{}.{}", self.0.name(), self.0.seal_for(plain, &owner.to_bytes())?))
+    fn seal_content(&self, kind: HandleKind, content: &[u8], owner: &Holder) -> Option<String> {
+        Some(format!("{PREFIX}{}.{}", self.0.key_name(), self.0.seal(kind, content, owner)?))
     }
 
     pub(super) fn open(&self, text: &str, owner: &Holder) -> Opened {
         let Some((name, sealed)) = text.strip_prefix(PREFIX).and_then(|rest| rest.split_once('.')) else {
             return Opened::Foreign;
         };
-        if !self.0.names().any(|known| known == name) {
+        if !self.0.has_key(name) {
             return Opened::Foreign;
         }
         let sealed = Some(sealed).filter(|sealed| sealed.len() <= LONGEST);
-        let plain = sealed.and_then(|sealed| self.0.open_for(sealed, &owner.to_bytes()));
-        let opened = match plain.as_deref().and_then(<[u8]>::split_first) {
-            Some((&SUSPENDED, rest)) => State::read(rest).map(Opened::Suspended),
-            Some((&URL_ELICITATION, rest)) => UrlElicitation::read(rest).map(Opened::UrlElicitation),
-            _ => None,
+        let Some(handle) = sealed.and_then(|sealed| self.0.open(sealed, owner)) else { return Opened::Forged };
+        let opened = match handle.kind {
+            // Another run has none of its calls.
+            HandleKind::SuspendedCall if !handle.is_of_this_run => Some(Opened::Elsewhere),
+            HandleKind::SuspendedCall => State::read(&handle.content).map(Opened::Suspended),
+            HandleKind::UrlElicitation => UrlElicitation::read(&handle.content).map(Opened::UrlElicitation),
+            HandleKind::Cursor | HandleKind::TaskCursor => None,
         };
         opened.unwrap_or(Opened::Forged)
     }

@@ -154,6 +154,13 @@ pub(super) fn expired() -> RpcError {
     refuse("has expired: its call has ended; make the call anew, without it")
 }
 
+pub(super) fn kept_elsewhere() -> RpcError {
+    refuse(
+        "belongs to a call that ended when the gateway was restarted, or that another of its processes has: make the call \
+         anew, without it",
+    )
+}
+
 pub(super) fn replayed() -> RpcError {
     refuse("has been used already: it is good for one request")
 }

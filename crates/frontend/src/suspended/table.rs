@@ -22,7 +22,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tokio_util::task::TaskTracker;
 
 use super::request_state::{Opened, RequestDigest, State, StateSeal, SuspendedId, request_digest};
-use super::store::{InMemorySuspendedCalls, SuspendedCallStore, Waiting, expired, refuse};
+use super::store::{InMemorySuspendedCalls, SuspendedCallStore, Waiting, expired, kept_elsewhere, refuse};
 use super::suspended_call::SuspendedCall;
 use crate::settings::FrontendSettings;
 use crate::trace::CountGuard;
@@ -138,6 +138,7 @@ impl SuspendedCalls {
         let state = match self.seal.open(&state, retry.holder) {
             Opened::Foreign => return Ok(Resumption::New),
             Opened::Forged => return Err(refuse("is not the one that was given to this client: it has been changed")),
+            Opened::Elsewhere => return Err(kept_elsewhere()),
             Opened::UrlElicitation(state) => {
                 self.check(retry, &state.digest, state.expires)?;
                 return state.resumed(&answers(retry.responses)?, self, retry.holder);

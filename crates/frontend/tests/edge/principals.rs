@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use fanlight_canonical::{Listen, Principal};
+use fanlight_credentials::{Authenticate, Authentication, Credentials};
 use fanlight_frontend::FrontendSettings;
-use fanlight_identity::{Authenticate, Authentication, Credentials, Identity};
+use fanlight_identity::Identity;
 
 use crate::client::{Client, Server, legacy_call, modern_headers, modern_request};
 use crate::core::Happened;

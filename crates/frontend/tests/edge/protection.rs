@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::Principal;
+use fanlight_credentials::{Authenticate, Authentication, Credentials, Denial};
 use fanlight_frontend::{
     FrontendSettings, Guard, LiveGuard, LiveProtection, Origins, ProtectionSettings, PublicUrl, ScopeSettings,
     ToolScopes,
 };
-use fanlight_identity::{Authenticate, Authentication, Credentials, Denial, Identity, Scopes, Source};
+use fanlight_identity::{Identity, Scopes, Source};
 
 use crate::client::{Client, Response, Server, legacy_call, modern_call, modern_headers, modern_request};
 

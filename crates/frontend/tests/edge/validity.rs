@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use fanlight_canonical::Principal;
+use fanlight_credentials::{Authenticate, Authentication, Credentials, Denial};
 use fanlight_frontend::FrontendSettings;
-use fanlight_identity::{Authenticate, Authentication, Credentials, Denial, Identity, Source, Validity};
+use fanlight_identity::{Identity, Source, Validity};
 
 use crate::client::{Client, Server, legacy_call, modern_call, modern_headers, modern_request, soon};
 use crate::suspended::{call, input, state};

@@ -6,7 +6,7 @@ mod key_sets;
 
 use std::time::Duration;
 
-use fanlight_identity::ConnectionFacts;
+use fanlight_credentials::ConnectionFacts;
 use fanlight_testkit::issuer::{Conduct, Issuer as FakeIssuer, Place, SigningKey, seconds_from_now};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};

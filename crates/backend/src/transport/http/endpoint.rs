@@ -21,10 +21,10 @@ use tokio_util::task::TaskTracker;
 use super::authorities::Authorities;
 use super::client::{HttpClient, HttpError, HttpRequest, HttpResponse, ResponseFuture, Target};
 use super::problem::{self, Problem};
-use crate::log::Throttle;
 use crate::log::excerpt;
 use crate::settings::{Identity, Secret, origin_of};
 use fanlight_canonical::{BackendError, Remedy};
+use fanlight_fair::LogLimit;
 
 /// Characters that are kept of a `WWW-Authenticate` header.
 const CHALLENGE: usize = 1000;
@@ -41,7 +41,7 @@ pub(crate) struct HttpEndpoint {
     /// Scheme, host and port: all that errors show of the URL.
     origin: String,
     /// For warnings that a server can provoke.
-    pub(super) warnings: Throttle,
+    pub(super) warnings: LogLimit,
     aside: Arc<Semaphore>,
     runtime: Handle,
     /// What the last refusal of credentials said.
@@ -83,7 +83,7 @@ impl HttpEndpoint {
             target: Arc::new(target),
             headers: Arc::new(headers),
             origin,
-            warnings: Throttle::default(),
+            warnings: LogLimit::default(),
             aside: Arc::new(Semaphore::new(MAX_DETACHED)),
             runtime: Handle::current(),
             challenge: Mutex::default(),

@@ -10,8 +10,8 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
+use fanlight_credentials::{ConnectionFacts, SocketPeer};
 use fanlight_http_edge::{BoxedStream, ClientStream, TlsServer, accept_tls, client_certificate};
-use fanlight_identity::{ConnectionFacts, SocketPeer};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;

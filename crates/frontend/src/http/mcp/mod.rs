@@ -12,7 +12,7 @@ mod well_known;
 use std::sync::Arc;
 
 use fanlight_canonical::{Core, Endpoint as McpEndpoint, Holder, Peer};
-use fanlight_identity::ConnectionFacts;
+use fanlight_credentials::ConnectionFacts;
 use fanlight_protocol::{RpcError, code};
 use fanlight_telemetry::Moment;
 use fanlight_telemetry::clients::{Clients, ClientsView, Counts};

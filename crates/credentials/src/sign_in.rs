@@ -5,7 +5,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::Identity;
+use fanlight_identity::Identity;
 
 /// The client that is registered at an issuer for the sign-in of operators.
 #[derive(Clone, PartialEq, Eq)]

@@ -5,7 +5,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::{Credentials, Denial, Identity};
+use fanlight_identity::Identity;
+
+use crate::{Credentials, Denial};
 
 /// The answer to who a client is: at once, in nearly all cases, or after others have been asked.
 pub enum Authentication<'a> {

@@ -1,0 +1,12 @@
+//! What a request shows of its client, and how a listener finds out who that is: the types between the listeners, which
+//! have requests, and the crate `auth`, which verifies what they carry.
+
+mod access;
+mod credentials;
+mod denial;
+mod sign_in;
+
+pub use access::{Authenticate, Authentication, Open};
+pub use credentials::{ConnectionFacts, Credentials, SocketPeer, resource_url};
+pub use denial::Denial;
+pub use sign_in::{Attempt, Begun, IssuerAnswer, SignIn, SignInError, SignInSettings, Signing};

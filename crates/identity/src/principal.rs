@@ -1,0 +1,108 @@
+//! Whom everything belongs to that is made for a client.
+
+use std::sync::Arc;
+
+/// Whom things belong to. Nothing that belongs to one principal may reach another: sessions, connections to
+/// servers, tasks, subscriptions, suspended calls, kept results.
+///
+/// Where clients are not authenticated, each is [`Principal::anonymous`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Principal(Kind);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    /// Fanlight itself, for requests that no client has made.
+    Gateway,
+    /// An operator, for calls made from the operators' page.
+    Operator,
+    /// Every client that has not been authenticated.
+    Anonymous,
+    /// A client that has been authenticated.
+    Named(Arc<Name>),
+}
+
+/// Unique as a whole: the same subject of two issuers is two principals.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Name {
+    issuer: Box<str>,
+    subject: Box<str>,
+}
+
+impl Principal {
+    /// Fanlight itself, for requests that no client has made.
+    #[must_use]
+    pub const fn gateway() -> Self {
+        Self(Kind::Gateway)
+    }
+
+    /// Every client that has not been authenticated.
+    #[must_use]
+    pub const fn anonymous() -> Self {
+        Self(Kind::Anonymous)
+    }
+
+    /// The client that `issuer` knows as `subject`.
+    #[must_use]
+    pub fn named(issuer: &str, subject: &str) -> Self {
+        Self(Kind::Named(Arc::new(Name { issuer: issuer.into(), subject: subject.into() })))
+    }
+
+    /// An operator, for calls made from the operators' page.
+    #[must_use]
+    pub const fn operator() -> Self {
+        Self(Kind::Operator)
+    }
+
+    /// Whether it is every client that has not been authenticated: then only sessions tell clients apart.
+    #[must_use]
+    pub fn is_anonymous(&self) -> bool {
+        matches!(self.0, Kind::Anonymous)
+    }
+
+    /// Bytes that no other principal has, equal in every process: what is sealed for a client is bound to
+    /// them.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        match &self.0 {
+            Kind::Gateway => vec![0],
+            Kind::Operator => vec![1],
+            Kind::Anonymous => vec![2],
+            Kind::Named(name) => {
+                let length = u64::try_from(name.issuer.len()).unwrap_or(u64::MAX);
+                [&[3][..], &length.to_be_bytes(), name.issuer.as_bytes(), name.subject.as_bytes()].concat()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn principals_differ_by_issuer_and_subject() {
+        let ann = Principal::named("https://a.example", "ann");
+        assert_eq!(ann, Principal::named("https://a.example", "ann"));
+        assert_ne!(ann, Principal::named("https://b.example", "ann"));
+        assert_ne!(ann, Principal::named("https://a.example", "bob"));
+        assert_ne!(ann, Principal::anonymous());
+        assert_ne!(Principal::operator(), Principal::anonymous());
+        let bytes = |issuer, subject| Principal::named(issuer, subject).to_bytes();
+        assert_eq!(bytes("a", "bc"), bytes("a", "bc"));
+        assert!(bytes("a", "bc") != bytes("ab", "c") && bytes("", "") != Principal::anonymous().to_bytes());
+    }
+
+    #[test]
+    fn principal_bytes_differ_as_principals_do() {
+        let principals = [
+            Principal::anonymous(),
+            Principal::operator(),
+            Principal::named("a", "bc"),
+            Principal::named("ab", "c"),
+            Principal::named("", "abc"),
+        ];
+        for (one, other) in principals.iter().flat_map(|one| principals.iter().map(move |other| (one, other))) {
+            assert_eq!(one.to_bytes() == other.to_bytes(), one == other, "{one:?} {other:?}");
+        }
+    }
+}
