@@ -28,7 +28,7 @@ pub use fanlight_identity::{Identity, Principal};
 pub use fanlight_telemetry::{Parent, Rewritten};
 pub use handle::{Handle, HandleKind, HandleSeal};
 pub use listen::{Interest, Listen, Listening, ListeningGuard};
-pub use messages::{ClientNotices, MessageReceiver, ServerMessage, ServerMessages, ServerRequest};
+pub use messages::{ClientNotices, MessageReceiver, ServerMessage, ServerMessages, ServerRequest, StreamSignal};
 pub use peer::Peer;
 pub use process::{ProcessLine, ProcessOutput, ProcessStream, RunningProcess};
 pub use session_request::{SentAs, SessionRequest};

@@ -25,13 +25,19 @@ pub enum ServerMessage {
     /// A request of the server to the client that was refused without asking the client, which lacks
     /// a capability for it.
     Refused(MissingCapability),
-    /// The server answers with an event stream that can be resumed (2025-11-25 basic/transports, Resumability and
-    /// Redelivery). The client edge may begin such a stream, or ignore this.
-    StreamBegun,
-    /// The server sends nothing for a while (2025-11-25 basic/transports, Sending Messages to the
-    /// Server: it has closed the stream of the call, and the server edge resumes it after `retry`).
-    /// The client edge may close its own stream meanwhile, or ignore this.
-    Pause {
+    /// The state of the event stream that carries the call.
+    Stream(StreamSignal),
+}
+
+/// A change in the event stream by which a legacy server answers a call. The client edge may do the same with its own
+/// stream, or ignore it.
+#[derive(Clone, Copy, Debug)]
+pub enum StreamSignal {
+    /// A stream has begun that can be resumed (2025-11-25 basic/transports, Resumability and Redelivery).
+    Begun,
+    /// The server has closed the stream for a while, and the server edge resumes it after `retry` (2025-11-25
+    /// basic/transports, Sending Messages to the Server).
+    Paused {
         /// The delay that the server asked for, if it did.
         retry: Option<Duration>,
     },

@@ -308,7 +308,13 @@ impl Response {
     /// A response with an error that Fanlight originates.
     #[must_use]
     pub fn from_error(error: &RpcError) -> Self {
-        Self::originate("error", &error.to_json(), true)
+        Self::from_error_object(&error.to_json())
+    }
+
+    /// A response with an error object of a server, as written.
+    #[must_use]
+    pub fn from_error_object(error: &Json) -> Self {
+        Self::originate("error", error, true)
     }
 
     fn originate(key: &str, body: &Json, is_error: bool) -> Self {

@@ -97,7 +97,7 @@ pub(crate) enum Failure {
     /// Nothing can be done about it.
     Final(BackendError),
     /// It may have run, and the connection can no longer be used.
-    MayHaveRun { loss: Loss, error: BackendError },
+    MayHaveRun { loss: Loss, outcome: Result<Response, BackendError> },
     /// It certainly did not run, and may be sent once more on another connection.
     NotRun {
         loss: Loss,
@@ -116,8 +116,8 @@ impl Failure {
     /// The outcome when the request is not sent again.
     pub(crate) fn settle(self) -> Result<Response, BackendError> {
         match self {
-            Self::Final(error) | Self::MayHaveRun { error, .. } => Err(error),
-            Self::NotRun { instead, .. } => instead,
+            Self::Final(error) => Err(error),
+            Self::MayHaveRun { outcome, .. } | Self::NotRun { instead: outcome, .. } => outcome,
         }
     }
 }
@@ -215,9 +215,9 @@ impl Connection {
                 };
                 let response = match outcome {
                     Ok(Reply::Answer { response, .. }) => response,
-                    Ok(Reply::Rejected { status, pause, names_session, .. }) => {
+                    Ok(Reply::Rejected { status, error: body, pause }) => {
                         let error = BackendError::of_status(status, pause);
-                        return Err(Box::pin(self.rejection(call, status, error, names_session)).await);
+                        return Box::pin(self.rejection(call, status, error, body)).await;
                     }
                     // Nothing of it was written, as when the process ended before its turn.
                     Err(error) if error.is_unreachable() || (error.may_have_run() && !progress.deadline.is_sent()) => {

@@ -171,8 +171,6 @@ pub(crate) enum Reply {
         error: Option<Json>,
         /// How long the server asks to be left alone.
         pause: Option<Duration>,
-        /// Whether the body speaks of a session.
-        names_session: bool,
     },
 }
 

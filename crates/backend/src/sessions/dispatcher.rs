@@ -110,9 +110,9 @@ impl Dispatcher {
                 return self.list_again(call, progress).await.map_err(|_| error);
             }
             Failure::Final(error) => return Err(error),
-            Failure::MayHaveRun { loss, error } => {
+            Failure::MayHaveRun { loss, outcome } => {
                 lease.lose(loss);
-                return Err(error);
+                return outcome;
             }
             Failure::NotRun { loss, instead } => (loss, instead),
         };

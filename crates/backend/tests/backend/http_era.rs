@@ -9,7 +9,7 @@ use fanlight_canonical::{BackendClient, BackendError};
 use fanlight_protocol::Era;
 
 use crate::support::server::{Reply, Seen, Server, legacy, modern, status};
-use crate::support::{ask, revision, settings, start};
+use crate::support::{ask, call, revision, settings, start};
 
 async fn revision_of(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> &'static str {
     let server = Server::start(answer).await;
@@ -220,7 +220,9 @@ async fn rejected_call_is_sent_once_if_the_server_serves_its_era() {
                     for _ in 0..2 {
                         let answer = ask(&backend, method, r#"{"name":"a"}"#).await;
                         let case = format!("{code} {body} to {method}, modern: {is_modern}");
-                        assert_eq!(answer, Err(BackendError::Status { status: code }), "{case}");
+                        // An error of JSON-RPC is the call's own answer, though it names no request.
+                        let own = (body == refused).then(|| r#"{"code":-32000,"message":"No such thing"}"#.to_owned());
+                        assert_eq!(answer, own.ok_or(BackendError::Status { status: code }), "{case}");
                         assert_eq!(server.count(method), 1, "{case}");
                     }
                 }
@@ -247,40 +249,59 @@ async fn call_rejected_with_404_ends_its_session_even_if_it_is_not_repeated() {
     assert_eq!(sessions.load(Ordering::SeqCst), 2);
 }
 
+/// An error that names no request, as servers write it that do not know a session.
+const FORGOTTEN: &str = r#"{"jsonrpc":"2.0","error":{"code":-32001,"message":"Session not found"},"id":null}"#;
+
 #[tokio::test]
-async fn call_is_repeated_if_the_server_rejects_its_session() {
-    let forgotten = r#"{"jsonrpc":"2.0","error":{"code":-32001,"message":"Session not found"},"id":null}"#;
-    for (code, kind, body) in [
-        (404, "application/json", forgotten),
-        (400, "application/json", forgotten),
-        (404, "text/plain", "No such SESSION"),
+async fn call_that_ran_is_not_repeated_whatever_its_answer_says_of_a_session() {
+    for (code, kind, body, new_sessions) in [
+        (400, "application/json", FORGOTTEN, 0),
+        (404, "application/json", FORGOTTEN, 1),
+        (400, "text/plain", "checkout failed: your shopping session has expired", 0),
+        (404, "text/plain", "No such SESSION", 1),
     ] {
-        let sessions = Arc::new(AtomicUsize::new(0));
-        let begun = Arc::clone(&sessions);
-        let mut server = Server::start(move |seen| match seen.method().as_str() {
+        let (sessions, ledger) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (begun, ran) = (Arc::clone(&sessions), Arc::clone(&ledger));
+        let server = Server::start(move |seen| match seen.method().as_str() {
             "initialize" => legacy(seen, &format!("s{}", begun.fetch_add(1, Ordering::SeqCst) + 1)).unwrap(),
-            "tools/call" if seen.header("mcp-session-id") == Some("s1") => {
+            "tools/call" => {
+                ran.fetch_add(1, Ordering::SeqCst);
                 Reply::Whole(code, String::new(), kind, body.to_owned())
             }
-            "tools/call" | "ping" => seen.result("{}"),
+            "ping" | "prompts/list" => seen.result("{}"),
             _ => legacy(seen, "").unwrap(),
         })
         .await;
         let backend = start(settings(server.transport()));
-        assert_eq!(ask(&backend, "tools/call", "").await.unwrap(), "{}");
-        assert_eq!((server.count("ping"), sessions.load(Ordering::SeqCst)), (0, 2));
+        let outcome = backend.request(call("tools/call", "")).await;
+        assert_eq!(ledger.load(Ordering::SeqCst), 1, "{code} {body}: {outcome:?}");
+        match kind {
+            "application/json" => {
+                let error = outcome.unwrap().error().unwrap();
+                assert_eq!(error.as_text(), r#"{"code":-32001,"message":"Session not found"}"#);
+            }
+            _ => assert!(outcome.unwrap_err().may_have_run()),
+        }
+        // 404 asks for a new session, for the calls to come.
+        ask(&backend, "prompts/list", "").await.unwrap();
+        assert_eq!(sessions.load(Ordering::SeqCst), 1 + new_sessions, "{code} {body}");
     }
 }
 
 #[tokio::test]
 async fn call_of_a_server_that_forgot_the_session_is_repeated_whatever_the_status() {
-    for (code, body) in [(400, "Bad Request"), (404, "")] {
+    for (code, kind, body) in [
+        (400, "text/plain", "Bad Request"),
+        (404, "text/plain", ""),
+        (400, "application/json", FORGOTTEN),
+        (404, "application/json", FORGOTTEN),
+    ] {
         let (sessions, ran) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (begun, runs) = (Arc::clone(&sessions), Arc::clone(&ran));
-        let server = Server::start(move |seen| match seen.method().as_str() {
+        let mut server = Server::start(move |seen| match seen.method().as_str() {
             "initialize" => legacy(seen, &format!("s{}", begun.fetch_add(1, Ordering::SeqCst) + 1)).unwrap(),
             method if !method.starts_with("notifications/") && seen.header("mcp-session-id") == Some("s1") => {
-                Reply::Whole(code, String::new(), "text/plain", body.to_owned())
+                Reply::Whole(code, String::new(), kind, body.to_owned())
             }
             "tools/call" => {
                 runs.fetch_add(1, Ordering::SeqCst);
@@ -292,6 +313,9 @@ async fn call_of_a_server_that_forgot_the_session_is_repeated_whatever_the_statu
         let backend = start(settings(server.transport()));
         assert_eq!(ask(&backend, "tools/call", "").await.unwrap(), "{}");
         assert_eq!(ran.load(Ordering::SeqCst), 1);
+        // It was asked in the session in question.
+        let probe = server.next_of("ping").await;
+        assert_eq!(probe.header("mcp-session-id"), Some("s1"));
     }
 }
 

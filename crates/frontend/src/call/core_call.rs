@@ -209,7 +209,10 @@ impl CoreCall {
         if let ServerMessage::Notification(notification) = &message {
             self.span().notified(notification);
         }
-        ResponseItem::Message(message)
+        match message {
+            ServerMessage::Stream(signal) => ResponseItem::Stream(signal),
+            message => ResponseItem::Message(message),
+        }
     }
 }
 

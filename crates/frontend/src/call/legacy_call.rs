@@ -87,17 +87,10 @@ impl ResponseStream<Response> for LegacyCall {
                 Poll::Ready(Some(ResponseItem::Message(ServerMessage::Request(request)))) => {
                     self.open_server_request(request);
                 }
-                Poll::Ready(Some(ResponseItem::Message(ServerMessage::StreamBegun))) => {
-                    return Poll::Ready(Some(ResponseItem::StreamBegun));
+                Poll::Ready(Some(ResponseItem::Stream(signal))) => {
+                    return Poll::Ready(Some(ResponseItem::Stream(signal)));
                 }
-                Poll::Ready(Some(ResponseItem::Message(ServerMessage::Pause { retry }))) => {
-                    return Poll::Ready(Some(ResponseItem::Pause(retry)));
-                }
-                Poll::Ready(Some(
-                    ResponseItem::Message(ServerMessage::Refused(_))
-                    | ResponseItem::Pause(_)
-                    | ResponseItem::StreamBegun,
-                )) => {}
+                Poll::Ready(Some(ResponseItem::Message(ServerMessage::Refused(_) | ServerMessage::Stream(_)))) => {}
                 // Nearly always there are no open server requests.
                 Poll::Ready(Some(ResponseItem::Response(response))) if self.open.is_empty() => {
                     return Poll::Ready(Some(ResponseItem::Response(response)));

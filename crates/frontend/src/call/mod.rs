@@ -9,8 +9,8 @@ pub(crate) mod subscription;
 mod url_elicitations;
 
 use std::task::{Context, Poll};
-use std::time::Duration;
 
+use fanlight_canonical::StreamSignal;
 use fanlight_protocol::Response;
 use fanlight_protocol::json::Chunks;
 
@@ -24,11 +24,8 @@ pub(crate) use self::rendered::{Answer, RenderedCall, Responses};
 pub(crate) enum ResponseItem<M, R> {
     /// A notification, or a request of the server to the client.
     Message(M),
-    /// The server has begun a stream that can be resumed: so may this side, for the same reasons.
-    StreamBegun,
-    /// The server sends nothing for a while: a connection may be closed until then, and the client
-    /// resume the stream after this long, if the server says how long.
-    Pause(Option<Duration>),
+    /// The server's stream has begun or pauses: so may the client's.
+    Stream(StreamSignal),
     /// The response. Nothing follows it.
     Response(R),
 }

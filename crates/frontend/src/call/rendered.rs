@@ -67,8 +67,7 @@ impl ResponseStream<Answer> for RenderedCall {
                 }
                 Some(ResponseItem::Message(text))
             }
-            Some(ResponseItem::Pause(retry)) => Some(ResponseItem::Pause(retry)),
-            Some(ResponseItem::StreamBegun) => Some(ResponseItem::StreamBegun),
+            Some(ResponseItem::Stream(signal)) => Some(ResponseItem::Stream(signal)),
             Some(ResponseItem::Response(response)) => {
                 let ending = span.take().map(|span| Box::new(Ending::answered(span, &rendering.method, &response)));
                 let (text, error) = (rendering.message(&response), response.error_code());
@@ -129,7 +128,7 @@ impl ResponseStream<Answer> for Responses {
                 }
                 Poll::Ready(item) => item,
             };
-            if !matches!(item, Some(ResponseItem::Message(_) | ResponseItem::Pause(_) | ResponseItem::StreamBegun)) {
+            if !matches!(item, Some(ResponseItem::Message(_) | ResponseItem::Stream(_))) {
                 drop(self.calls.swap_remove(at));
             }
             if item.is_some() {

@@ -202,8 +202,7 @@ impl ResponseStream<Response> for Subscription {
                     Poll::Ready(Some(
                         ServerMessage::Request(_)
                         | ServerMessage::TaskProgress(_)
-                        | ServerMessage::StreamBegun
-                        | ServerMessage::Pause { .. }
+                        | ServerMessage::Stream(_)
                         | ServerMessage::Refused(_),
                     )) => {}
                     Poll::Ready(None) => return Poll::Ready(Some(self.close())),

@@ -152,7 +152,7 @@ impl<C: Core> Connection<C> {
             while let Some(item) = call.next().await {
                 match item {
                     ResponseItem::Message(text) => connection.out.send(text.into_bytes(), None).await,
-                    ResponseItem::Pause(_) | ResponseItem::StreamBegun => {}
+                    ResponseItem::Stream(_) => {}
                     ResponseItem::Response(Answer { text, error, ending }) => {
                         match (replaced, error) {
                             (Some(previous), Some(_)) => drop(connection.replace_session(previous)),

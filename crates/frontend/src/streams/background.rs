@@ -49,7 +49,7 @@ fn poll_drive(
                 state.finish(number);
                 return Poll::Ready(());
             }
-            Some(ResponseItem::Pause(_) | ResponseItem::StreamBegun) => continue,
+            Some(ResponseItem::Stream(_)) => continue,
             Some(ResponseItem::Message(text)) => (text, None),
             Some(ResponseItem::Response(Answer { text, ending, .. })) => (text, ending),
         };

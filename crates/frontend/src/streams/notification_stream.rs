@@ -155,7 +155,7 @@ impl NotificationStream {
                 }
                 None => return,
             },
-            ServerMessage::StreamBegun | ServerMessage::Pause { .. } | ServerMessage::Refused(_) => return,
+            ServerMessage::Stream(_) | ServerMessage::Refused(_) => return,
         };
         for number in dropped.into_iter().filter_map(|waiting| waiting.request) {
             self.open.retain(|open| *open != number);

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker, ready};
 
+use fanlight_canonical::StreamSignal;
 use fanlight_protocol::Revision;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
@@ -112,10 +113,10 @@ impl StreamReader {
                     self.session.state().finish(self.stream);
                     return Poll::Ready(None);
                 }
-                Some(ResponseItem::Pause(retry)) if is_pausable(self.revision()) => {
-                    return Poll::Ready(Some(ResponseItem::Pause(retry)));
+                Some(ResponseItem::Stream(pause @ StreamSignal::Paused { .. })) if is_pausable(self.revision()) => {
+                    return Poll::Ready(Some(ResponseItem::Stream(pause)));
                 }
-                Some(ResponseItem::Pause(_) | ResponseItem::StreamBegun) => {}
+                Some(ResponseItem::Stream(_)) => {}
                 Some(ResponseItem::Message(text)) => {
                     return Poll::Ready(self.append(to_event(text), None).map(ResponseItem::Message));
                 }

@@ -112,11 +112,8 @@ impl ResponseStream<Response> for SuspendableCall {
                 }
                 Poll::Ready(Some(ResponseItem::Message(ServerMessage::Refused(missing)))) => call.note_missing(missing),
                 Poll::Ready(Some(
-                    ResponseItem::Message(
-                        ServerMessage::Pause { .. } | ServerMessage::StreamBegun | ServerMessage::TaskProgress(_),
-                    )
-                    | ResponseItem::Pause(_)
-                    | ResponseItem::StreamBegun,
+                    ResponseItem::Message(ServerMessage::Stream(_) | ServerMessage::TaskProgress(_))
+                    | ResponseItem::Stream(_),
                 )) => {}
                 Poll::Ready(Some(ResponseItem::Response(response))) => {
                     let response = url_elicitation::final_response(call, response, self.suspended_calls.as_deref());

@@ -200,11 +200,8 @@ impl SuspendedCall {
                 }
                 Some(ResponseItem::Message(ServerMessage::Refused(missing))) => self.note_missing(missing),
                 Some(
-                    ResponseItem::Message(
-                        ServerMessage::Pause { .. } | ServerMessage::StreamBegun | ServerMessage::TaskProgress(_),
-                    )
-                    | ResponseItem::Pause(_)
-                    | ResponseItem::StreamBegun,
+                    ResponseItem::Message(ServerMessage::Stream(_) | ServerMessage::TaskProgress(_))
+                    | ResponseItem::Stream(_),
                 ) => {}
                 Some(ResponseItem::Response(response)) => self.response = Some(Box::new(response)),
                 None => return Poll::Ready(()),

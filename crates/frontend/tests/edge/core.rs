@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_canonical::Core;
-use fanlight_canonical::{Call, CallContext, Endpoint, Listen, Listening, ServerMessage, ServerRequest, SessionKey};
+use fanlight_canonical::{
+    Call, CallContext, Endpoint, Listen, Listening, ServerMessage, ServerRequest, SessionKey, StreamSignal,
+};
 use fanlight_protocol::capability::{ClientCapability, MissingCapability};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Message, Method, Notification, Response, RpcError};
@@ -141,7 +143,7 @@ impl TestCore {
             "pause" => {
                 let retry = arguments.get("retry").and_then(|retry| retry.as_i64());
                 let retry = retry.map(|millis| Duration::from_millis(millis.try_into().unwrap()));
-                call.messages.send(ServerMessage::Pause { retry }).await;
+                call.messages.send(ServerMessage::Stream(StreamSignal::Paused { retry })).await;
                 self.release.acquire().await.unwrap().forget();
                 call.messages.send(ServerMessage::Notification(progress(1))).await;
             }

@@ -414,8 +414,7 @@ impl Client {
             }
             ServerMessage::Request(request) => request.method.to_string(),
             ServerMessage::TaskProgress(_) => "progress of a task".into(),
-            ServerMessage::StreamBegun => "stream begun".into(),
-            ServerMessage::Pause { .. } => "pause".into(),
+            ServerMessage::Stream(signal) => format!("stream {signal:?}"),
             ServerMessage::Refused(_) => "refused".into(),
         });
         texts.map(|text| text.trim_end_matches(" null").trim_start_matches("notifications/").to_owned()).collect()

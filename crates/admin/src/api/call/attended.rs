@@ -178,7 +178,7 @@ impl Attended {
             }
             ServerMessage::Refused(missing) => self.missing.note(missing),
             ServerMessage::Request(request) => self.ask(request).await,
-            ServerMessage::Pause { .. } | ServerMessage::StreamBegun => {}
+            ServerMessage::Stream(_) => {}
         }
     }
 

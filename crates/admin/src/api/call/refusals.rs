@@ -61,7 +61,7 @@ impl Refusals {
             ServerMessage::Request(request) => {
                 self.missing.lacks(&request.method, request.params.as_ref());
             }
-            ServerMessage::Pause { .. } | ServerMessage::StreamBegun => {}
+            ServerMessage::Stream(_) => {}
         }
     }
 }

@@ -213,7 +213,7 @@ impl Shared {
                         Ok(Sent::Accepted) => {}
                         Ok(Sent::Rejected { status, pause }) => {
                             (place.sent, place.is_open) = (false, false);
-                            return Ok(Reply::Rejected { status, error: None, pause, names_session: false });
+                            return Ok(Reply::Rejected { status, error: None, pause });
                         }
                         Err(error) => {
                             (place.sent, place.is_open) = (error.may_have_run(), false);

@@ -7,18 +7,14 @@ use fanlight_http_pool::BodyBuffer;
 use fanlight_protocol::{Json, Message, sse};
 use fanlight_telemetry::metrics::Direction;
 use http::header::{self, HeaderValue};
-use tokio::time::{Instant, timeout_at};
 
 use super::client::HttpResponse;
 use super::headers::SESSION_ID;
-use super::{HttpTransport, REST};
+use super::{HttpTransport, drain};
 use crate::log::excerpt;
 use crate::request::{ActiveRequest, Reply, messages, request_number};
 use fanlight_canonical::BackendError;
 use fanlight_canonical::Pending;
-
-/// Bytes that are looked at of a body that explains a rejection.
-const EXCERPT: usize = 4 << 10;
 
 /// The content type of a body.
 enum Form {
@@ -133,13 +129,12 @@ impl HttpTransport {
         let body = match form {
             Form::Json => self.read_body(&mut http).await.ok(),
             Form::Other(_) => {
-                let names_session = names_session(&read_excerpt(&mut http).await);
-                return Reply::Rejected { status, error: None, pause, names_session };
+                drain(&self.endpoint, &self.context.tasks, http);
+                None
             }
             Form::Events => None,
         };
-        let Some(body) = body else { return Reply::Rejected { status, error: None, pause, names_session: false } };
-        let names_session = names_session(body.get(..EXCERPT).unwrap_or(&body));
+        let Some(body) = body else { return Reply::Rejected { status, error: None, pause } };
         match Message::parse(body.clone(), self.context.limits.nesting) {
             Ok(Message::Response(response)) if request_number(&response.id()) == Some(id) => {
                 Reply::Answer { response, session: None }
@@ -153,26 +148,10 @@ impl HttpTransport {
                     let message = excerpt(message.bytes(), 200);
                     tracing::debug!(backend = &*self.context.name, status, message, "request rejected");
                 }
-                Reply::Rejected { status, error, pause, names_session }
+                Reply::Rejected { status, error, pause }
             }
         }
     }
-}
-
-/// The beginning of a body that is neither JSON nor an event stream, as far as it arrives soon.
-async fn read_excerpt(http: &mut HttpResponse) -> Vec<u8> {
-    let (mut read, end) = (Vec::new(), Instant::now() + REST.1);
-    while read.len() < EXCERPT
-        && let Ok(Ok(Some(chunk))) = timeout_at(end, http.chunk()).await
-    {
-        read.extend_from_slice(chunk.get(..EXCERPT).unwrap_or(&chunk));
-    }
-    read
-}
-
-/// Whether a text speaks of a session: "Session not found", "no valid session ID".
-fn names_session(text: &[u8]) -> bool {
-    text.windows(7).any(|word| word.eq_ignore_ascii_case(b"session"))
 }
 
 /// How long the server asks to be left alone: `Retry-After` of a 429 or 503 (RFC 9110, 10.2.3), a day at most.

@@ -23,8 +23,7 @@ use crate::request::{
     ActiveRequest, Reply, meant_for, messages, no_server_requests, pong_text, refusal_text, request_number,
 };
 use crate::settings::RetryDelays;
-use fanlight_canonical::BackendError;
-use fanlight_canonical::ServerMessage;
+use fanlight_canonical::{BackendError, ServerMessage, StreamSignal};
 
 /// What is known while the events of one call are read, over all its streams.
 struct Reading<'a> {
@@ -142,7 +141,7 @@ impl HttpTransport {
             if *futile >= self.context.limits.stream_attempts {
                 return Err(reading.ended());
             }
-            let _ = request.messages.try_send(ServerMessage::Pause { retry });
+            let _ = request.messages.try_send(ServerMessage::Stream(StreamSignal::Paused { retry }));
             self.pause(retry.unwrap_or(shortest), &mut reading.requests).await;
             match self.get(Some(last_event)).await {
                 Ok(Opened::Stream(stream)) => return Ok(*stream),
@@ -173,7 +172,7 @@ impl HttpTransport {
         if !is_message || event.data.is_empty() {
             // Only clients with a session have streams that can be resumed.
             if event.data.is_empty() && event.id.is_some() && request.context.session().is_some() {
-                let _ = request.messages.try_send(ServerMessage::StreamBegun);
+                let _ = request.messages.try_send(ServerMessage::Stream(StreamSignal::Begun));
             }
             return Ok(None);
         }

@@ -16,7 +16,7 @@ use fanlight_backend::{
 };
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, Call, CallContext, Caller, Interest, Listen, Listening, Principal,
-    ServerMessage, ServerMessages, ServerRequest, SessionKey,
+    ServerMessage, ServerMessages, ServerRequest, SessionKey, StreamSignal,
 };
 use fanlight_protocol::capability::ClientCapability;
 use fanlight_protocol::{Json, Method, Notification, Response};
@@ -137,7 +137,7 @@ impl MessageReceiver {
     async fn next(&mut self) -> Option<ServerMessage> {
         loop {
             match self.0.recv().await {
-                Some(ServerMessage::StreamBegun) => {}
+                Some(ServerMessage::Stream(StreamSignal::Begun)) => {}
                 other => return other,
             }
         }
@@ -163,7 +163,7 @@ impl MessageReceiver {
     /// The next message, which must be a pause.
     pub(crate) async fn pause(&mut self) -> Option<Duration> {
         match tokio::time::timeout(PATIENCE, self.next()).await.expect("no pause") {
-            Some(ServerMessage::Pause { retry }) => retry,
+            Some(ServerMessage::Stream(StreamSignal::Paused { retry })) => retry,
             other => panic!("not a pause: {other:?}"),
         }
     }

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use fanlight_canonical::StreamSignal;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::{EventBatch, EventBatchBuilder};
@@ -117,7 +118,7 @@ impl Content {
                     events.put(None, text.parts());
                     events.end(ending);
                 }
-                Some(ResponseItem::Pause(_) | ResponseItem::StreamBegun) => {}
+                Some(ResponseItem::Stream(_)) => {}
                 None => return Poll::Ready(false),
             },
             Self::Reader(reader) => match ready!(reader.poll_next(cx)) {
@@ -128,11 +129,11 @@ impl Content {
                 }
                 // "it SHOULD send an SSE event with a standard retry field before closing the
                 // connection"
-                Some(ResponseItem::Pause(retry)) => {
+                Some(ResponseItem::Stream(StreamSignal::Paused { retry })) => {
                     events.put_text(format!("retry: {}\n\n", retry.unwrap_or(usual_retry).as_millis()).as_bytes());
                     return Poll::Ready(false);
                 }
-                Some(ResponseItem::StreamBegun) => {}
+                Some(ResponseItem::Stream(StreamSignal::Begun)) => {}
                 None => return Poll::Ready(false),
             },
         }

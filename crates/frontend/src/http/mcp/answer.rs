@@ -1,7 +1,7 @@
 //! The form of the answer to a POST: one JSON text, or an event stream if something precedes the answer
 //! or it takes long.
 
-use fanlight_canonical::Core;
+use fanlight_canonical::{Core, StreamSignal};
 use fanlight_protocol::accept::Accepts;
 use fanlight_protocol::json::{ArrayBuilder, Chunks, MAX_NESTING};
 use fanlight_protocol::{Era, Json, Revision, RpcError, code};
@@ -104,9 +104,12 @@ impl<C: Core> Endpoint<C> {
                 Some(call.next().await)
             };
             match next {
-                Some(Some(ResponseItem::Pause(_))) if !may_pause => {}
-                Some(Some(ResponseItem::StreamBegun)) if accepts.events && is_resumable(revision) => return None,
-                Some(Some(ResponseItem::StreamBegun)) => {}
+                Some(Some(ResponseItem::Stream(StreamSignal::Paused { .. }))) if !may_pause => {}
+                Some(Some(ResponseItem::Stream(StreamSignal::Begun))) => {
+                    if accepts.events && is_resumable(revision) {
+                        return None;
+                    }
+                }
                 next => return next,
             }
         }
