@@ -4,21 +4,19 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use axum::extract::Request;
 use axum::response::Response;
 use fanlight_credentials::{Authenticate, Authentication, Credentials, Denial};
+use fanlight_fair::LogLimit;
 use fanlight_protocol::visible;
 use fanlight_telemetry::metrics::{Family, FamilyInfo, Point, Shape, Values};
-use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::operator::{Denied, Operator};
 
-/// Most lines about refusals in [`WINDOW`]; the next line says how many there were besides. No option: metrics count each.
-const LINES: usize = 20;
-const WINDOW: Duration = Duration::from_secs(10);
+/// Most lines about refusals in ten seconds; the next line says how many there were besides. No option: metrics count each.
+const LINES: u32 = 20;
 
 /// Most characters of a path or a name in a line.
 const LONGEST: usize = 200;
@@ -46,8 +44,18 @@ const OPERATOR_SESSIONS: FamilyInfo = FamilyInfo {
 };
 
 /// Records who signed in, who was refused and who changed what.
-#[derive(Debug, Default)]
-pub struct Audit(Mutex<State>);
+#[derive(Debug)]
+pub struct Audit {
+    counts: Mutex<State>,
+    /// Bounds the lines that anybody can cause.
+    lines: LogLimit,
+}
+
+impl Default for Audit {
+    fn default() -> Self {
+        Self { counts: Mutex::default(), lines: LogLimit::new(LINES) }
+    }
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -55,31 +63,6 @@ struct State {
     sign_ins: BTreeMap<(&'static str, &'static str), u64>,
     /// By the listener, and the reason.
     refusals: BTreeMap<(&'static str, &'static str), u64>,
-    lines: Lines,
-}
-
-/// Bounds the lines that anybody can cause.
-#[derive(Debug, Default)]
-struct Lines {
-    since: Option<Instant>,
-    written: usize,
-    omitted: u64,
-}
-
-impl Lines {
-    /// Whether to write a line now, and how many were omitted before it.
-    fn next(&mut self) -> Option<u64> {
-        let now = Instant::now();
-        if self.since.is_none_or(|since| now.duration_since(since) >= WINDOW) {
-            (self.since, self.written) = (Some(now), 0);
-        }
-        if self.written >= LINES {
-            self.omitted += 1;
-            return None;
-        }
-        self.written += 1;
-        Some(std::mem::take(&mut self.omitted))
-    }
 }
 
 /// A change that an operator asks for.
@@ -182,7 +165,7 @@ impl Audit {
     fn count_refusal(&self, listener: &'static str, reason: &'static str, is_silent: bool) -> Option<u64> {
         let mut state = self.state();
         *state.refusals.entry((listener, reason)).or_default() += 1;
-        if is_silent { None } else { state.lines.next() }
+        if is_silent { None } else { self.lines.admit() }
     }
 
     /// The counts, and the number of `sessions` of operators.
@@ -198,7 +181,7 @@ impl Audit {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing that can panic runs under this lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -294,16 +277,6 @@ mod tests {
         let text = fanlight_telemetry::metrics::prometheus(&audit.metrics(3));
         assert!(text.contains("fanlight_auth_refusals_total{listener=\"clients\",reason=\"invalid\"} 2\n"), "{text}");
         assert!(text.contains("fanlight_auth_operator_sessions 3\n"), "{text}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn lines_about_refusals_are_bounded() {
-        let mut lines = Lines::default();
-        let written = (0..1000).filter(|_| lines.next().is_some()).count();
-        assert_eq!(written, LINES);
-        tokio::time::advance(WINDOW).await;
-        assert_eq!(lines.next(), Some(1000 - LINES as u64));
-        assert_eq!(lines.next(), Some(0));
     }
 
     #[test]
