@@ -49,5 +49,5 @@ async fn slow_count_shows_progress() {
 async fn first_run_prints_the_next_steps() {
     let gateway = Gateway::demo().await;
     gateway.log.line_with("mcpServers").await;
-    assert!(gateway.log.text().contains(&gateway.url()), "{}", gateway.log.text());
+    gateway.log.line_with(&gateway.url()).await;
 }

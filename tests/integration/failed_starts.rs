@@ -2,9 +2,10 @@
 
 use std::process::{Output, Stdio};
 
+use fanlight_testkit::ports::Refusing;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::faults::backend;
@@ -209,10 +210,8 @@ fn url(name: &'static str, url: String, more: Value, what: &'static str, remedy:
 
 #[tokio::test]
 async fn server_that_cannot_be_reached_shows_cause_and_remedy() {
-    // Nothing listens on it, and no other test gets its port.
-    let bound = TcpSocket::new_v4().unwrap();
-    bound.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let unused = bound.local_addr().unwrap().port();
+    let refusing = Refusing::any();
+    let unused = refusing.address.port();
     let plain = backend(Era::Modern, Transport::Http).await;
     let files = Files::new();
     files.configure("", "", &[plain.entry("inner")]);

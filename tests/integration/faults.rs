@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use fanlight_testkit::ports::Refusing;
 use fanlight_tests::slicer::{self, elements};
 
 use crate::clients::{Client, Exchange};
@@ -158,8 +159,8 @@ async fn merged_list_reports_a_backend_that_hangs_in_its_handshake() {
 #[tokio::test]
 async fn merged_list_reports_unreachable_and_unauthorized_backends() {
     let good = backend(Era::Modern, Transport::Http).await;
-    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let unreachable = format!(r#""bad":{{"type":"http","url":"http://{unused}/mcp"}}"#);
+    let unused = Refusing::any();
+    let unreachable = format!(r#""bad":{{"type":"http","url":"http://{}/mcp"}}"#, unused.address);
     let mut client = client_of(&unreachable, &good).await;
     assert_outcome(&mut client, "unreachable").await;
     let missing = r#""bad":{"command":"/nonexistent/fanlight-test-server"}"#;

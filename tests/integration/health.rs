@@ -73,7 +73,7 @@ async fn server_that_answers_nothing_is_left_out_and_costs_others_nothing() {
     for era in [Era::Modern, Era::Legacy] {
         let bad = backend(era, Transport::Http).await;
         let (one, two) = (backend(Era::Modern, Transport::Http).await, backend(Era::Modern, Transport::Stdio).await);
-        let health = r#""timeout":"300ms","health":{"timeout":"200ms","timeouts":2}"#;
+        let health = r#""timeout":"2s","health":{"timeout":"200ms","timeouts":2}"#;
         let gateway =
             Gateway::start(&config(&[bad.entry_with("bad", health), one.entry("one"), two.entry("two")])).await;
         assert!(ask(&gateway, "tools/list", "").await.contains("bad__t"));
@@ -86,7 +86,7 @@ async fn server_that_answers_nothing_is_left_out_and_costs_others_nothing() {
         assert!(server["error"].as_str().unwrap().contains("no check"), "{server}");
         let ejected = "fanlight_backend_ejections_total{fanlight_backend_name=\"bad\"} 1";
         assert!(get(&gateway, "/metrics").await.contains(ejected));
-        // All of these took far longer if they waited for it.
+        // All of these took two seconds or more if they waited for it.
         let list = median(async || {
             let listed = ask(&gateway, "tools/list", "").await;
             assert!(listed.contains("one__t") && listed.contains("two__t"), "{listed}");
@@ -102,7 +102,7 @@ async fn server_that_answers_nothing_is_left_out_and_costs_others_nothing() {
         })
         .await;
         for (what, time) in [("list", list), ("call of another", other), ("call", failing)] {
-            assert!(time < Duration::from_millis(150), "{era:?}: a {what} took {time:?}");
+            assert!(time < Duration::from_secs(1), "{era:?}: a {what} took {time:?}");
         }
         recover(&bad, era);
         within("a result", async {

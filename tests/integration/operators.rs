@@ -56,11 +56,7 @@ async fn viewer_looks_and_operator_changes_and_the_audit_says_so() {
         ("\"about\":\"tools/call t\"", "/api/call"),
         ("\"outcome\":\"refused\"", "\"reason\":\"invalid\""),
     ] {
-        let log = gateway.log.text();
-        let is_it = |line: &&str| {
-            line.contains(expected.0) && line.contains(expected.1) && line.contains(r#""target":"audit""#)
-        };
-        let line = log.lines().find(is_it).unwrap_or_else(|| panic!("{expected:?} in {log}"));
+        let line = gateway.log.line_with_all(&[r#""target":"audit""#, expected.0, expected.1]).await;
         assert!(line.contains("127.0.0.1"), "the peer's address: {line}");
     }
     let log = gateway.log.text();

@@ -76,7 +76,7 @@ async fn wait_after_a_refused_request_is_as_configured() {
     let server = Backend::start(Era::Modern, Transport::Http).await;
     server.offers_tools(&["t"]);
     server.on("tools/call", Reply::driven());
-    let gateway = Gateway::start(&config(&server, r#","timeouts":{"refusedRequest":"10ms"}"#)).await;
+    let gateway = Gateway::start(&config(&server, r#","timeouts":{"refusedRequest":"3s"}"#)).await;
     let request = modern_request("1", "tools/call", CALL, "");
     let answer = async { post_modern(gateway.mcp, &request).await.messages().await.1 };
     let asking = async {
@@ -86,8 +86,7 @@ async fn wait_after_a_refused_request_is_as_configured() {
     };
     let (answer, asked) = tokio::join!(answer, asking);
     assert!(answer.contains("error"), "{answer}");
-    // A machine under load may be late, but hardly that much.
-    assert!(asked.elapsed() < Duration::from_millis(1900), "{:?}", asked.elapsed());
+    assert!(asked.elapsed() >= Duration::from_secs(3), "{:?}", asked.elapsed());
 }
 
 #[tokio::test]

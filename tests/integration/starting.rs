@@ -124,14 +124,14 @@ async fn lists_do_not_wait_for_a_starting_server_and_change_when_it_has_started(
 
 #[tokio::test]
 async fn process_is_ended_when_it_is_silent_or_writes_for_ever() {
-    let silent = json!({ "command": "sh", "args": ["-c", "echo once >&2; exec sleep 1000"], "startTimeout": "300ms" });
+    let silent = json!({ "command": "sh", "args": ["-c", "echo once >&2; exec sleep 1000"], "startTimeout": "1s" });
     let endless = json!({ "command": "sh", "args": ["-c", INSTALL], "env": { "F": "/nowhere" }, "startTimeout": "1s" });
     let config = json!({
         "mcpServers": { "silent": silent, "endless": endless },
-        "timeouts": { "processStop": "100ms", "startTotal": "1500ms" },
+        "timeouts": { "processStop": "100ms", "startTotal": "3s" },
     });
     let gateway = Gateway::start(&config.to_string()).await;
-    for (name, limit, line) in [("silent", "300ms", "once"), ("endless", "1.5s", "npm http fetch s3cret")] {
+    for (name, limit, line) in [("silent", "1s", "once"), ("endless", "3s", "npm http fetch s3cret")] {
         let server = server_when(&gateway, name, |server| !server["failure"].is_null()).await;
         let failure = &server["failure"];
         assert_eq!(

@@ -2,7 +2,6 @@
 //! in the metrics. Neither has a secret.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,10 +10,11 @@ use axum::extract::Request;
 use axum::response::Response;
 use fanlight_credentials::{Authenticate, Authentication, Credentials, Denial};
 use fanlight_protocol::visible;
+use fanlight_telemetry::metrics::{Family, FamilyInfo, Point, Shape, Values};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::access::{Denied, Operator};
+use crate::operator::{Denied, Operator};
 
 /// Most lines about refusals in [`WINDOW`]; the next line says how many there were besides. No option: metrics count each.
 const LINES: usize = 20;
@@ -22,6 +22,28 @@ const WINDOW: Duration = Duration::from_secs(10);
 
 /// Most characters of a path or a name in a line.
 const LONGEST: usize = 200;
+
+const SIGN_INS: FamilyInfo = FamilyInfo {
+    name: "fanlight.auth.sign_ins",
+    unit: "{sign_in}",
+    help: "Sign-ins of operators.",
+    shape: Shape::Counter,
+    labels: &["method", "outcome"],
+};
+const REFUSALS: FamilyInfo = FamilyInfo {
+    name: "fanlight.auth.refusals",
+    unit: "{request}",
+    help: "Requests that were not authenticated or not allowed.",
+    shape: Shape::Counter,
+    labels: &["listener", "reason"],
+};
+const OPERATOR_SESSIONS: FamilyInfo = FamilyInfo {
+    name: "fanlight.auth.operator_sessions",
+    unit: "{session}",
+    help: "Operators who are signed in to the page.",
+    shape: Shape::Gauge,
+    labels: &[],
+};
 
 /// Records who signed in, who was refused and who changed what.
 #[derive(Debug, Default)]
@@ -163,39 +185,30 @@ impl Audit {
         if is_silent { None } else { state.lines.next() }
     }
 
-    /// The counts in the Prometheus text format.
-    pub(crate) fn prometheus(&self, sessions: usize) -> String {
+    /// The counts, and the number of `sessions` of operators.
+    pub(crate) fn metrics(&self, sessions: usize) -> [Family; 3] {
         let state = self.state();
-        let mut text = String::new();
-        let mut family = |name: &str, kind: &str, help: &str, series: Vec<(String, u64)>| {
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-            series.iter().for_each(|(labels, value)| _ = writeln!(text, "{name}{labels} {value}"));
-        };
-        let labelled = |counts: &BTreeMap<(&'static str, &'static str), u64>, first: &str, second: &str| {
-            let series = counts
-                .iter()
-                .map(|((one, other), value)| (format!("{{{first}=\"{one}\",{second}=\"{other}\"}}"), *value));
-            series.collect::<Vec<_>>()
-        };
-        let sign_ins = labelled(&state.sign_ins, "method", "outcome");
-        family("fanlight_auth_sign_ins_total", "counter", "Sign-ins of operators.", sign_ins);
-        let refusals = labelled(&state.refusals, "listener", "reason");
-        family(
-            "fanlight_auth_refusals_total",
-            "counter",
-            "Requests that were not authenticated or not allowed.",
-            refusals,
-        );
-        let sessions = vec![(String::new(), u64::try_from(sessions).unwrap_or(u64::MAX))];
-        family("fanlight_auth_operator_sessions", "gauge", "Operators who are signed in to the page.", sessions);
-        text
+        let sessions = vec![(Vec::new(), Values::Integer(i64::try_from(sessions).unwrap_or(i64::MAX)))];
+        [
+            Family { info: &SIGN_INS, points: points(&state.sign_ins, SIGN_INS.labels) },
+            Family { info: &REFUSALS, points: points(&state.refusals, REFUSALS.labels) },
+            Family { info: &OPERATOR_SESSIONS, points: sessions },
+        ]
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing that can panic runs under this lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The values of counts by two labels.
+fn points(counts: &BTreeMap<(&'static str, &'static str), u64>, labels: &[&'static str]) -> Vec<Point> {
+    let point = |((one, other), count): (&(&str, &str), &u64)| {
+        let values = [*one, *other].map(str::to_owned);
+        (labels.iter().copied().zip(values).collect(), Values::Integer(i64::try_from(*count).unwrap_or(i64::MAX)))
+    };
+    counts.iter().map(point).collect()
 }
 
 /// A text of a peer on one line, with an end.
@@ -278,7 +291,7 @@ mod tests {
                 assert_eq!(audited.authenticate(&credentials).outcome().await.is_ok(), is_served);
             }
         }
-        let text = audit.prometheus(3);
+        let text = fanlight_telemetry::metrics::prometheus(&audit.metrics(3));
         assert!(text.contains("fanlight_auth_refusals_total{listener=\"clients\",reason=\"invalid\"} 2\n"), "{text}");
         assert!(text.contains("fanlight_auth_operator_sessions 3\n"), "{text}");
     }

@@ -9,8 +9,8 @@ use fanlight_protocol::Json;
 use fanlight_protocol::json::ObjectBuilder;
 use tokio::time::sleep;
 
+use crate::Admin;
 use crate::ready::state;
-use crate::router::Admin;
 use crate::values::{array, moment, optional};
 
 /// Most changes that are kept of one backend. No option: they fill a page.

@@ -8,10 +8,13 @@ mod access;
 mod api;
 mod audit;
 mod history;
+#[cfg(test)]
 mod openapi;
 mod operations;
+mod operator;
 mod ready;
 mod reply;
+mod route;
 mod router;
 mod settings;
 mod ui;
@@ -33,16 +36,21 @@ use hyper_util::service::TowerToHyperService;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-pub use access::{Role, RoleRule, Roles};
 pub use audit::{Audit, AuditedAuthentication};
 pub use operations::{OperationError, Operations, Reloaded};
+pub use operator::{Role, RoleRule, Roles};
 pub use settings::{AdminSettings, LiveSettings, SignInClient};
 
 use access::Connection;
+use api::call::RunningCalls;
+use api::overview::Latest;
+use api::sign_in::Attempts;
 use api::tools::close_minutes;
 use history::History;
+use operator::{Sessions, Throttle};
 use reply::Refusal;
-use router::{Admin, health_router, router};
+use router::{health_router, router};
+use settings::InForce;
 
 /// The refusal of a request that comes after its listener was closed.
 const CLOSED: &str = "this listener is closed: Fanlight is ending, or its `admin.listen` has changed";
@@ -68,6 +76,38 @@ pub struct Subject {
     pub version: &'static str,
     /// Cancelled when draining begins; from then on the process is not ready.
     pub draining: CancellationToken,
+}
+
+/// What the handlers of all routes share.
+struct Admin {
+    subject: Arc<Subject>,
+    live: LiveSettings,
+    latest: Arc<Latest>,
+    shutdown: CancellationToken,
+    sessions: Sessions,
+    throttle: Throttle,
+    attempts: Attempts,
+    calls: RunningCalls,
+    history: History,
+}
+
+impl Admin {
+    fn new(subject: Subject, live: LiveSettings, started: SystemTime, shutdown: CancellationToken) -> Self {
+        let subject = Arc::new(subject);
+        let latest = Arc::new(Latest::new(Arc::clone(&subject), live.clone(), started));
+        let (sessions, throttle, attempts) = (Sessions::default(), Throttle::default(), Attempts::new());
+        let (calls, history) = (RunningCalls::default(), History::default());
+        Self { latest, subject, live, shutdown, sessions, throttle, attempts, calls, history }
+    }
+
+    /// The settings in force.
+    fn now(&self) -> Arc<InForce> {
+        self.live.load()
+    }
+
+    fn audit(&self) -> &Audit {
+        &self.subject.audit
+    }
 }
 
 /// Serves on `sockets` until `shutdown` is cancelled; running responses then have [`AdminSettings::drain`] to end. Those of

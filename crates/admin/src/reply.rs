@@ -12,7 +12,7 @@ use http::header::{
 };
 use http::{HeaderName, HeaderValue, StatusCode};
 
-use crate::access::{Denied, Role};
+use crate::operator::{Denied, Role};
 
 /// Headers of every response, unless its handler has set them.
 const DEFAULTS: [(HeaderName, HeaderValue); 6] = [

@@ -1,66 +1,21 @@
-//! The routes of the listener, and the state that their handlers share.
+//! The routes of the listener.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::Router;
 use axum::extract::State;
-use axum::handler::Handler;
 use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::{IntoResponse as _, Redirect, Response};
-use axum::routing::{MethodRouter, get, post};
+use fanlight_telemetry::metrics::prometheus;
 use http::header::{CONNECTION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use tokio_util::sync::CancellationToken;
 
-use crate::access::{Connection, Needs, Role, Sessions, Throttle, require, require_host};
-use crate::api::call::RunningCalls;
-use crate::api::overview::Latest;
-use crate::api::sign_in::Attempts;
-use crate::audit::Audit;
-use crate::history::History;
+use crate::access::{Connection, Needs, require, require_host};
+use crate::operator::Role;
 use crate::reply::{Refusal, json, with_default_headers};
-use crate::settings::{InForce, LiveSettings};
-use crate::{Subject, api, ready, ui};
-
-/// The state of the listener.
-pub(crate) struct Admin {
-    pub(crate) subject: Arc<Subject>,
-    pub(crate) live: LiveSettings,
-    pub(crate) latest: Arc<Latest>,
-    pub(crate) shutdown: CancellationToken,
-    pub(crate) sessions: Sessions,
-    pub(crate) throttle: Throttle,
-    pub(crate) attempts: Attempts,
-    pub(crate) calls: RunningCalls,
-    pub(crate) history: History,
-}
-
-impl Admin {
-    pub(crate) fn new(subject: Subject, live: LiveSettings, started: SystemTime, shutdown: CancellationToken) -> Self {
-        let subject = Arc::new(subject);
-        let latest = Arc::new(Latest::new(Arc::clone(&subject), live.clone(), started));
-        let (sessions, throttle, attempts) = (Sessions::default(), Throttle::default(), Attempts::new());
-        let (calls, history) = (RunningCalls::default(), History::default());
-        Self { latest, subject, live, shutdown, sessions, throttle, attempts, calls, history }
-    }
-
-    /// The settings in force.
-    pub(crate) fn now(&self) -> Arc<InForce> {
-        self.live.load()
-    }
-
-    pub(crate) fn audit(&self) -> &Audit {
-        &self.subject.audit
-    }
-}
-
-/// A route, and what it needs.
-pub(crate) struct Route {
-    pub(crate) path: &'static str,
-    pub(crate) needs: Needs,
-    pub(crate) serve: fn() -> MethodRouter<Arc<Admin>>,
-}
+use crate::route::{Route, read};
+use crate::{Admin, api, ready, ui};
 
 /// The routes besides those of the API.
 const ROUTES: &[Route] = &[
@@ -119,16 +74,6 @@ async fn closing(mut response: Response) -> Response {
     response
 }
 
-/// A route for `GET` and `HEAD` alone.
-pub(crate) fn read<H: Handler<T, Arc<Admin>>, T: 'static>(handler: H) -> MethodRouter<Arc<Admin>> {
-    get(handler).fallback(async || Refusal::method("GET, HEAD"))
-}
-
-/// A route for `POST` alone.
-pub(crate) fn change<H: Handler<T, Arc<Admin>>, T: 'static>(handler: H) -> MethodRouter<Arc<Admin>> {
-    post(handler).fallback(async || Refusal::method("POST"))
-}
-
 /// Whether requests of clients can be served; the details need a viewer.
 async fn readiness(State(admin): State<Arc<Admin>>, connection: Connection, headers: HeaderMap) -> Response {
     let subject = &admin.subject;
@@ -143,7 +88,7 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
     let mut text = admin.subject.telemetry.prometheus();
     let now = admin.now();
     admin.sessions.retain(|proof| now.judge(proof, SystemTime::now()).is_ok());
-    text.push_str(&admin.audit().prometheus(admin.sessions.len(&now.session_limits())));
+    text.push_str(&prometheus(&admin.audit().metrics(admin.sessions.len(&now.session_limits()))));
     ([(CONTENT_TYPE, kind)], text).into_response()
 }
 

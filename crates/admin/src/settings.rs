@@ -13,7 +13,7 @@ use http::{HeaderValue, Response};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::access::{Cookies, Digest, Purpose, Roles, SessionLimits};
+use crate::operator::{Cookies, Digest, Purpose, Roles, SessionLimits};
 
 /// Connections beyond `limits.adminConnections`, on which only health is told: an orchestrator that gets no answer
 /// restarts the gateway. No option: orchestrators ask one at a time.

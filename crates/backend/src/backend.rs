@@ -1,4 +1,4 @@
-//! A backend as the core sees it: the composition of its parts, and its life.
+//! A backend as the core sees it: its parts, what each of them answers, and its life.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -6,18 +6,18 @@ use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::time::Duration;
 
 use fanlight_canonical::{
-    BackendClient, BackendStatus, Call, CallContext, Listen, Listening, Pending, ProcessOutput, SessionKey,
+    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Listen, Listening, Pending,
+    ProcessOutput, SessionKey,
 };
 use fanlight_http_pool::{PoolSettings, TcpProbes};
 use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Notification, Response};
+use fanlight_protocol::{Notification, Response, Revision};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::connection::supervisor::{ConnectSettings, Target};
-use crate::direct::DirectClient;
+use crate::connection::supervisor::{ConnectSettings, Phase, Target};
 use crate::health::Health;
 use crate::process_log::ProcessLog;
 use crate::request::BackendContext;
@@ -35,12 +35,18 @@ const STOP_STEPS: u32 = 6;
 
 /// One MCP server, kept connected.
 pub struct Backend {
-    client: TaskTranslation,
+    name: Arc<str>,
+    /// The configured transport.
+    transport: &'static str,
     pool: Arc<SessionPool>,
+    /// Of a server that is reached over HTTP.
+    endpoint: Option<Arc<HttpEndpoint>>,
+    calls: Arc<Dispatcher>,
+    tasks: Arc<TaskTranslation>,
     life: BackendLife,
 }
 
-/// The life of a backend, apart from its use: it ends once nobody has the [`Backend`] any more, or when it is stopped.
+/// The life of a backend, apart from its use: it ends when the last reference to the [`Backend`] is dropped, or when it is stopped.
 #[derive(Clone, Debug)]
 pub struct BackendLife {
     name: Arc<str>,
@@ -59,7 +65,7 @@ impl Backend {
         Self::resume(settings, None, shutdown)
     }
 
-    /// [`Backend::start`] with what is `known` of the server from an earlier run, which is taken for true until there is a
+    /// [`Backend::start`] with what is `known` of the server from an earlier run, which is used until there is a
     /// connection.
     #[must_use]
     pub fn resume(settings: BackendSettings, known: Option<KnownServer>, shutdown: CancellationToken) -> Arc<Self> {
@@ -124,6 +130,10 @@ impl Backend {
             TransportSettings::Http { url, headers } => ("http", http(&url, &headers)),
             TransportSettings::Sse { url, headers } => ("sse", http(&url, &headers)),
         };
+        let endpoint = match &target {
+            Target::Http(endpoint) => Some(Arc::clone(endpoint)),
+            Target::Stdio(_) | Target::Unusable(_) => None,
+        };
         let connect = ConnectSettings {
             context: Arc::new(context),
             target,
@@ -135,18 +145,27 @@ impl Backend {
             shutdown: shutdown.clone(),
         };
         let pool = SessionPool::start(connect, sessions, catalogue, registry, known);
-        let caller = Dispatcher::new(Arc::clone(&pool), timeouts, limits.concurrency);
-        let inner =
-            Arc::new(DirectClient { name, transport, pool: Arc::clone(&pool), caller, shutdown: shutdown.clone() });
-        let client = TaskTranslation::around(inner, shared, &limits, tasks.clone(), shutdown.clone());
+        let calls = Dispatcher::new(Arc::clone(&pool), timeouts, limits.concurrency, shutdown.clone());
+        let calls = Arc::new(calls);
+        let translation = Arc::clone(&calls);
+        let translation = TaskTranslation::new(&name, translation, shared, &limits, tasks.clone(), shutdown.clone());
         let life = BackendLife { name: life_name, process_stop: timeouts.process_stop, shutdown, tasks };
-        Arc::new(Self { client, pool, life })
+        Arc::new(Self { name, transport, pool, endpoint, calls, tasks: translation, life })
     }
 
     /// Ends the connection and the child process, and waits for that, for a few seconds at most.
     /// Requests fail from now on.
     pub async fn stop(&self) {
         self.life.stop().await;
+    }
+
+    /// Sends the headers of `settings`, those of the same server ([`BackendSettings::is_same_server`]), from the next message
+    /// on: secrets that they refer to may have been rotated.
+    pub fn use_credentials(&self, settings: &BackendSettings) {
+        let Some((endpoint, headers)) = self.endpoint.as_ref().zip(settings.transport.headers()) else { return };
+        if let Err(reason) = endpoint.replace_headers(headers) {
+            tracing::warn!(backend = &*self.name, reason, "headers not replaced");
+        }
     }
 
     /// What is known of the server, for a later run.
@@ -169,7 +188,7 @@ impl BackendLife {
         &self.name
     }
 
-    /// Waits until nothing uses the backend any more, or it has been stopped.
+    /// Waits until nothing uses the backend, or it has been stopped.
     pub async fn unused(&self) {
         self.shutdown.cancelled().await;
     }
@@ -196,35 +215,42 @@ impl Drop for Backend {
 
 impl BackendClient for Backend {
     fn name(&self) -> &str {
-        self.client.name()
+        &self.name
     }
 
     fn describe(&self) -> Pending<'_, ServerDescription> {
-        self.client.describe()
+        Box::pin(self.pool.describe())
     }
 
     fn describe_to<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription> {
-        self.client.describe_to(client)
+        Box::pin(self.pool.describe_to(client))
     }
 
     fn request(&self, call: Call) -> Pending<'_, Response> {
-        self.client.request(call)
+        if self.tasks.concerns(&call) {
+            return Box::pin(self.tasks.request(call));
+        }
+        Box::pin(async move { self.calls.request(&call).await })
     }
 
     fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
-        self.client.listen(listen)
+        Box::pin(self.tasks.listen(listen))
     }
 
     fn notify<'a>(&'a self, notification: &'a Notification, client: &'a CallContext) -> Pending<'a, ()> {
-        self.client.notify(notification, client)
+        Box::pin(async move {
+            let Some(lease) = self.pool.of_session(client) else { return Ok(()) };
+            let Some(request) = &client.request else { return lease.connection.notify(notification).await };
+            match request.at(&self.name).and_then(|named| named.rename(notification)) {
+                Some(renamed) => lease.connection.notify(&renamed).await,
+                None => Ok(()),
+            }
+        })
     }
 
     fn end_session(&self, session: SessionKey) {
-        self.client.end_session(session);
-    }
-
-    fn status(&self) -> BackendStatus {
-        self.client.status()
+        self.tasks.end_session(session);
+        self.pool.end_session(session);
     }
 
     fn connection_made(&self, since: Option<Instant>) -> Pin<Box<dyn Future<Output = Instant> + Send + '_>> {
@@ -232,14 +258,50 @@ impl BackendClient for Backend {
     }
 
     fn session_choice(&self) -> Pending<'_, Option<String>> {
-        self.client.session_choice()
+        Box::pin(self.pool.session_choice())
     }
 
     fn may_rest(&self) -> bool {
-        self.client.may_rest()
+        self.pool.may_rest()
     }
 
     fn process_output(&self) -> ProcessOutput {
-        self.client.process_output()
+        self.pool.process_log().output()
+    }
+
+    fn status(&self) -> BackendStatus {
+        let state = self.pool.base().state.borrow();
+        let attempt = match &state.phase {
+            Phase::Connecting { attempt, .. } => Some(attempt),
+            _ => None,
+        };
+        // Others are not to wait for one that takes long to start.
+        let is_slow = attempt.is_some_and(|attempt| attempt.elapsed() >= self.calls.timeouts.connect);
+        BackendStatus {
+            era: state.revision.map(Revision::era),
+            revision: state.revision.map(Revision::as_str),
+            transport: match &state.phase {
+                Phase::Ready(connection) => connection.transport(),
+                _ => self.transport,
+            },
+            attempted: state.attempted || is_slow,
+            starting: attempt.map(|attempt| attempt.starting(self.pool.process_log())),
+            failure: match &state.phase {
+                Phase::Connecting { after: error, .. } => error.clone(),
+                Phase::Down { error, .. } => Some(error.clone()),
+                Phase::Idle | Phase::Ready(_) | Phase::Stopped => None,
+            },
+            state: match &state.phase {
+                Phase::Ready(connection) if !connection.is_lost() => BackendState::Ready,
+                Phase::Idle => BackendState::Idle,
+                Phase::Ready(_) | Phase::Connecting { .. } => BackendState::Connecting,
+                Phase::Down { error, until: None, .. } => BackendState::Failed { error: error.clone() },
+                Phase::Down { error, until: Some(until), .. } => BackendState::Down {
+                    error: error.clone(),
+                    retry_in: until.saturating_duration_since(Instant::now()),
+                },
+                Phase::Stopped => BackendState::Down { error: BackendError::ShuttingDown, retry_in: Duration::MAX },
+            },
+        }
     }
 }

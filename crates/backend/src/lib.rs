@@ -6,11 +6,10 @@
 //!
 //! | module | what it does for a call |
 //! |---|---|
-//! | `backend` | composes the others |
+//! | `backend` | implements `BackendClient` by the others |
 //! | `tasks` | translates between the two dialects of tasks, where client and server differ |
-//! | `direct` | bounds its time |
 //! | `concurrency` | lets it wait for a permit, shared fairly among clients |
-//! | `sessions` | chooses the connection that its client may use |
+//! | `sessions` | bounds its time, and chooses the connection that its client may use |
 //! | `connection` | makes it a request of the server's era, and judges the reply |
 //! | `transport` | sends the request and reads the reply, over HTTP, stdio or the legacy SSE transport |
 //! | `request` | the request and what belongs to it: deadline, span, era's dialect, requests of the server |
@@ -21,7 +20,6 @@
 mod backend;
 mod concurrency;
 mod connection;
-mod direct;
 mod handshake;
 mod health;
 mod listening;

@@ -138,7 +138,7 @@ impl ProcessLogWriter {
         self.number
     }
 
-    /// The process has written something to standard error, be it only a part of a line.
+    /// The process has written something to standard error, possibly only part of a line.
     pub(crate) fn is_writing(&self) {
         if let Some(writing) = self.log.lines().writing.get_mut(&self.number) {
             writing.last = Instant::now();

@@ -28,7 +28,7 @@ pub struct BackendSettings {
     pub era: EraChoice,
     /// Whether clients share a session with it.
     pub sessions: SessionPolicy,
-    /// How it is found out that it does not answer any more.
+    /// How Fanlight notices that it has stopped answering.
     pub health: HealthPolicy,
     /// Whether its lists are read by Fanlight itself, for clients of all kinds. Fanlight then declares to a legacy server the capabilities that some client may have, and clients that have
     /// none, and no session, share a session of their own.
@@ -46,7 +46,8 @@ pub struct BackendSettings {
 impl BackendSettings {
     /// Whether a backend with these settings does not differ from one with `other`, so that it need not be replaced.
     ///
-    /// `catalogue` may differ: what a connection declares stays as it was when it was made.
+    /// `catalogue` may differ: what a connection declares stays as it was when it was made. So may secrets that headers
+    /// refer to ([`crate::Backend::use_credentials`]).
     #[must_use]
     pub fn is_same_server(&self, other: &Self) -> bool {
         // Named one by one, so that a new setting cannot be forgotten.
@@ -65,7 +66,7 @@ impl BackendSettings {
             telemetry: TelemetrySettings { telemetry: _, trace_context, content },
         } = self;
         *name == other.name
-            && *transport == other.transport
+            && transport.is_same_server(&other.transport)
             && *ca_file == other.ca_file
             && *processes == other.processes
             && *era == other.era
@@ -144,7 +145,7 @@ pub struct ProcessPolicy {
     pub max_failures: usize,
 }
 
-/// How it is found out that a server does not answer any more.
+/// How Fanlight notices that a server has stopped answering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HealthPolicy {
     /// Between two checks; `None` for none besides those that calls give rise to.
@@ -220,7 +221,7 @@ pub struct Timeouts {
     pub reconnect: RetryDelays,
     /// Collecting the server's announcements of changes of one list.
     pub list_settle: Duration,
-    /// Pauses before the event stream of a call is taken up again, where the server names none.
+    /// Pauses before the event stream of a call is resumed, where the server names none.
     pub resume: RetryDelays,
     /// Bounds of the `retry` of the server's event streams.
     pub server_retry: RetryDelays,
@@ -282,7 +283,7 @@ pub struct Limits {
     pub concurrency: usize,
     /// Sessions of clients, besides the one that Fanlight itself uses.
     pub sessions: usize,
-    /// Sessions besides, each of one running or suspended request; further ones count among `sessions`.
+    /// Additional sessions that each belong to one running or suspended request; further ones count towards `sessions`.
     pub request_sessions: usize,
     /// Resources whose updates clients have subscribed to at the same time, and as many tasks.
     pub subscriptions: usize,
@@ -302,9 +303,9 @@ pub struct Limits {
     pub task_inputs: usize,
     /// Attempts in a row to take up the broken event stream of a call that bring nothing at all.
     pub stream_attempts: usize,
-    /// Pages that are read of a tool list for the sake of calls.
+    /// Pages of a tool list that are read in order to make calls.
     pub list_pages: usize,
-    /// Entries that are read of a tool list for the sake of calls.
+    /// Entries of a tool list that are read in order to make calls.
     pub list_entries: usize,
     /// Bytes of memory that are kept for a moment for the next long bodies, by all backends together.
     pub spare_bytes: usize,
@@ -318,7 +319,7 @@ pub struct Limits {
     pub client_description: usize,
     /// Parameters of one tool that are mirrored into headers. A tool with more is not listed.
     pub mirrored_params: usize,
-    /// Bytes read of a tool list for the sake of calls.
+    /// Bytes of a tool list that are read in order to make calls.
     pub list_bytes: usize,
     /// Requests to the client that the server may send during one call.
     pub server_requests: usize,

@@ -1,8 +1,10 @@
 //! Who a request is made for: the principal, and the session or single request that it comes from.
 
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fanlight_identity::Principal;
+use fanlight_identity::{Identity, Principal};
 
 use crate::endpoint::{Endpoint, Holder};
 
@@ -20,10 +22,26 @@ impl SessionKey {
 
 /// Who a request is made for. Two requests with equal callers come from the same session, so that a
 /// message meant for one may be delivered with the other.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug)]
 pub struct Caller {
     holder: Holder,
     scope: Scope,
+    /// Not part of what makes callers equal: later requests of a session may show newer credentials.
+    identity: Option<Arc<Identity>>,
+}
+
+impl PartialEq for Caller {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.holder, self.scope) == (&other.holder, other.scope)
+    }
+}
+
+impl Eq for Caller {}
+
+impl Hash for Caller {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.holder, self.scope).hash(state);
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,7 +56,7 @@ enum Scope {
 
 impl Caller {
     fn new(holder: Holder, scope: Scope) -> Self {
-        Self { holder, scope }
+        Self { holder, scope, identity: None }
     }
 
     /// Fanlight itself.
@@ -59,7 +77,19 @@ impl Caller {
         Self::new(holder.into(), Scope::Request(next_key()))
     }
 
-    /// The identity behind the request.
+    /// This caller, whose request has shown `identity`.
+    #[must_use]
+    pub fn with_identity(self, identity: Arc<Identity>) -> Self {
+        Self { identity: Some(identity), ..self }
+    }
+
+    /// What the client may do, and how that was shown; `None` for requests of Fanlight itself and of operators.
+    #[must_use]
+    pub fn identity(&self) -> Option<&Arc<Identity>> {
+        self.identity.as_ref()
+    }
+
+    /// The principal that the request is made for.
     #[must_use]
     pub fn principal(&self) -> &Principal {
         self.holder.principal()

@@ -1,7 +1,9 @@
 //! The canonical form of requests, which has no protocol era and no transport: what the client edge
 //! (`frontend`), the core (`gateway`) and the server edge (`backend`) pass to each other.
 //!
-//! [`Core`] is what the client edge asks, [`BackendClient`] is what the core asks.
+//! [`Core`] is what the client edge asks, [`BackendClient`] is what the core asks. A request is resolved once
+//! ([`Core::resolve`]); whether it may run is decided by reading the [`ResolvedOperation`], and that is what runs
+//! ([`Core::run`]).
 
 mod call;
 mod caller;
@@ -13,6 +15,7 @@ mod failure;
 mod handle;
 mod listen;
 mod messages;
+mod operation;
 mod peer;
 mod process;
 mod session_request;
@@ -29,6 +32,7 @@ pub use fanlight_telemetry::{Parent, Rewritten};
 pub use handle::{Handle, HandleKind, HandleSeal};
 pub use listen::{Interest, Listen, Listening, ListeningGuard};
 pub use messages::{ClientNotices, MessageReceiver, ServerMessage, ServerMessages, ServerRequest, StreamSignal};
+pub use operation::{Detail, Item, ResolvedOperation, Unresolved};
 pub use peer::{Peer, Shares};
 pub use process::{ProcessLine, ProcessOutput, ProcessStream, RunningProcess};
 pub use session_request::{SentAs, SessionRequest};

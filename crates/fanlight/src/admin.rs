@@ -2,19 +2,13 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use fanlight_admin::{
-    AdminSettings, Audit, OperationError, Operations, Reloaded, RoleRule, Roles, SignInClient, Subject,
-};
+use fanlight_admin::{AdminSettings, Audit, Operations, RoleRule, Roles, SignInClient, Subject};
 use fanlight_auth::OpenIdConnect;
 use fanlight_config::Config;
 use fanlight_credentials::{Authenticate, SignInSettings};
 use fanlight_frontend::{Insight, ListenAddress, ListeningSocket};
 use fanlight_gateway::Gateway;
-use fanlight_protocol::Json;
-use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_telemetry::Telemetry;
-use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -22,8 +16,7 @@ use crate::auth::limits;
 use crate::cli::Admin;
 use crate::failure::Failure;
 use crate::listening;
-use crate::reload::{Control, NoServer, Trigger};
-use crate::wiring::scheme;
+use crate::listening::scheme;
 
 /// Binds the admin listener of a gateway on standard input and output: only if it is configured,
 /// since clients start many such gateways on one machine.
@@ -74,7 +67,7 @@ pub(crate) fn listen(
 
 /// What the admin listener shows.
 pub(crate) fn subject(
-    control: &Control,
+    operations: Arc<dyn Operations>,
     gateway: &Arc<Gateway>,
     telemetry: &Telemetry,
     insight: Insight,
@@ -85,49 +78,12 @@ pub(crate) fn subject(
         gateway: Arc::clone(gateway),
         telemetry: telemetry.clone(),
         clients: Arc::new(insight),
-        operations: Arc::new(control.clone()),
+        operations,
         authenticate,
         audit,
         version: env!("CARGO_PKG_VERSION"),
         draining,
     }
-}
-
-impl Operations for Control {
-    fn config(&self) -> Json {
-        parsed(self.state().to_json())
-    }
-
-    fn endpoint(&self) -> Arc<str> {
-        self.state().endpoint()
-    }
-
-    fn connect(&self) -> Json {
-        parsed(self.state().target().to_json().to_string())
-    }
-
-    fn reload(&self) -> BoxFuture<'_, Result<Reloaded, OperationError>> {
-        Box::pin(async {
-            let outcome = self.reload(Trigger::Api).await.ok_or(OperationError::Ending)?;
-            Ok(Reloaded { is_usable: !outcome.is_failed(), report: parsed(format!("{:#}", outcome.to_json())) })
-        })
-    }
-
-    fn switch(&self, server: String, enabled: bool) -> BoxFuture<'_, Result<(), OperationError>> {
-        Box::pin(async move { done(self.switch(server, enabled).await) })
-    }
-
-    fn restart(&self, server: String) -> BoxFuture<'_, Result<(), OperationError>> {
-        Box::pin(async move { done(self.restart(server).await) })
-    }
-}
-
-fn done(answer: Option<Result<(), NoServer>>) -> Result<(), OperationError> {
-    answer.ok_or(OperationError::Ending)?.map_err(|NoServer| OperationError::NoSuchServer)
-}
-
-fn parsed(text: String) -> Json {
-    Json::parse(Bytes::from(text), DEFAULT_NESTING).unwrap_or_else(|_| Json::null())
 }
 
 /// The settings of the admin listener at this address.

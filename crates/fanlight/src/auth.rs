@@ -15,8 +15,7 @@ use fanlight_config::{Auth, Config, Key, Proxy};
 use http::HeaderName;
 
 use crate::configuration;
-use crate::failure::Failure;
-use crate::reload::Unusable;
+use crate::failure::{Failure, Unusable};
 
 /// What tells clients apart at the start.
 pub(crate) fn authenticator(config: &Config) -> Result<Arc<Authenticator>, Failure> {

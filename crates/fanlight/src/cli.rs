@@ -1,15 +1,18 @@
 //! The command line.
 
+mod trace_filters;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use fanlight_canonical::Endpoint;
 use fanlight_config::ListenAddress;
-use fanlight_gateway::Gateway;
 
-use crate::endpoints;
-use crate::failure::{self, Failure};
-use crate::observe::TraceFilters;
+pub(crate) use trace_filters::TraceFilters;
+
+use crate::failure;
+
+/// The name of the entry for this gateway in the files of clients.
+pub(crate) const NAME: &str = "fanlight";
 
 /// A transparent, aggregating MCP proxy: one endpoint in front of several MCP servers.
 ///
@@ -151,7 +154,7 @@ pub(crate) struct ConnectArgs {
     #[arg(long)]
     pub(crate) write_token: bool,
     /// The name of the entry
-    #[arg(long, value_name = "NAME", default_value = crate::connect::NAME)]
+    #[arg(long, value_name = "NAME", default_value = NAME)]
     pub(crate) name: String,
     /// Print JSON
     #[arg(long)]
@@ -342,11 +345,6 @@ impl EndpointArgs {
     /// The path, if one is named.
     pub(crate) fn path(&self) -> Option<&str> {
         self.endpoint.as_deref()
-    }
-
-    /// The endpoint, or everything if none is named.
-    pub(crate) fn find(&self, gateway: &Gateway) -> Result<Endpoint, Failure> {
-        self.endpoint.as_deref().map_or(Ok(Endpoint::Everything), |path| endpoints::find(gateway, path))
     }
 }
 

@@ -8,10 +8,9 @@ use tracing::{info, warn};
 
 use crate::cli::CommonArgs;
 use crate::demo;
-use crate::failure::Failure;
+use crate::failure::{Failure, Unusable};
 use crate::inputs;
 use crate::out;
-use crate::reload::Unusable;
 
 /// What is looked for in the current folder without `--config`: the first of these that exists. The last two are files of
 /// clients, which name servers alone.

@@ -6,6 +6,7 @@ use fanlight_canonical::{Core as _, Endpoint};
 use fanlight_config::Config;
 use fanlight_gateway::{EndpointEntry, EndpointSettings, EntryFilter, Gateway};
 
+use crate::cli::EndpointArgs;
 use crate::failure::Failure;
 use crate::suggestions::did_you_mean;
 
@@ -53,6 +54,13 @@ pub(crate) fn find(gateway: &Gateway, path: &str) -> Result<Endpoint, Failure> {
         };
         Failure::usage(format!("no endpoint is at {path}{meant}"))
     })
+}
+
+impl EndpointArgs {
+    /// The endpoint, or everything if none is named.
+    pub(crate) fn find(&self, gateway: &Gateway) -> Result<Endpoint, Failure> {
+        self.path().map_or(Ok(Endpoint::Everything), |path| find(gateway, path))
+    }
 }
 
 fn filter(filter: &fanlight_config::EntryFilter) -> Option<Arc<dyn EntryFilter>> {

@@ -1,6 +1,8 @@
-//! The error of a command, and its exit status.
+//! The error of a command with its exit status, and that of a configuration.
 
 use std::process::ExitCode;
+
+use fanlight_config::ConfigErrors;
 
 /// What the exit status of every command says.
 pub(crate) const STATUSES: &str = "\
@@ -57,4 +59,12 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.status)
     }
+}
+
+/// Why a configuration cannot be used.
+pub(crate) enum Unusable {
+    /// Its files have errors.
+    Errors(ConfigErrors),
+    /// Anything else.
+    Other(String),
 }

@@ -8,9 +8,10 @@ use fanlight_judge::{EraReport, Finding, Patience, Report, Severity, Step, Targe
 
 use crate::cli::CheckArgs;
 use crate::failure::Failure;
-use crate::inspect::{interruptible, plain};
+use crate::inspect::interruptible;
 use crate::observe::style::Style;
 use crate::out::{self, complain, counted, say};
+use crate::show::plain;
 
 /// A server may have to be downloaded before it starts.
 const START: Duration = Duration::from_secs(90);

@@ -13,11 +13,10 @@ use serde_json::json;
 
 use crate::cli::{CommonArgs, KeyFileArgs, KeysCommand, NewKeyArgs};
 use crate::configuration;
-use crate::failure::Failure;
-use crate::inspect::{print_table, table};
+use crate::failure::{Failure, Unusable};
 use crate::out::{self, complain, counted, say};
-use crate::reload::Unusable;
 use crate::replace;
+use crate::show::{self, table};
 
 /// Runs one of the commands.
 pub(crate) fn keys(command: &KeysCommand, common: &CommonArgs) -> Result<(), Failure> {
@@ -116,7 +115,7 @@ fn list(file: &KeyFile, as_json: bool) -> Result<(), Failure> {
             expires,
         ]);
     }
-    print_table(&table);
+    show::print(&table);
     Ok(())
 }
 

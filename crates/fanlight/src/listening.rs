@@ -7,6 +7,11 @@ use std::io::Read as _;
 use fanlight_config::{AuthChoice, Config, MAX_FILE_SIZE, Tls};
 use fanlight_frontend::{BindOptions, ClientCa, HttpVersions, ListenAddress, ListeningSocket, TlsFiles, TlsServer};
 
+/// The scheme of the URLs of a listener.
+pub(crate) fn scheme(tls: &Option<Tls>) -> &'static str {
+    if tls.is_some() { "https" } else { "http" }
+}
+
 /// Checks that clients may be served at this address with this configuration.
 pub(crate) fn check_clients(config: &Config, address: &ListenAddress) -> Result<(), String> {
     if config.auth == AuthChoice::Unset && !address.is_local() {

@@ -2,6 +2,7 @@
 //! (docs/architecture.md).
 
 mod admin;
+mod assembly;
 mod auth;
 mod cli;
 mod configuration;
@@ -31,6 +32,7 @@ mod rewriting;
 mod serve;
 mod servers;
 mod service_manager;
+mod show;
 mod standard_io;
 mod starts;
 mod suggestions;

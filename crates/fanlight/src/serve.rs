@@ -15,15 +15,16 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::assembly::Assembly;
 use crate::cli::{CommonArgs, ReloadArgs, RunArgs, StdioArgs};
 use crate::endpoints;
-use crate::failure::Failure;
+use crate::failure::{Failure, Unusable};
 use crate::list_state::ListState;
 use crate::log::Log;
-use crate::reload::{Control, Keeper, Keeping, Listener, Listeners, Source, Start, Unusable, Watch, warn_if_open};
+use crate::reload::{Control, Keeper, Keeping, Listener, Listeners, Source, Start, Watch, warn_if_open};
 use crate::service_manager::{self, Sockets};
 use crate::welcome::{self, Addresses};
-use crate::wiring::{self, Assembly, frontend_settings};
+use crate::wiring::frontend_settings;
 use crate::workers::Workers;
 use crate::{admin, auth, configuration, demo, files, listening, reload, standard_io, starts, telemetry};
 
@@ -110,7 +111,8 @@ async fn http_until(
         (listeners, authenticator),
     );
     let insight = Insight::default();
-    let subject = admin::subject(&control, &core, &telemetry, insight.clone(), (known, audit), shutdown.clone());
+    let subject =
+        admin::subject(Arc::new(control), &core, &telemetry, insight.clone(), (known, audit), shutdown.clone());
     let admin_listener = AdminListener::start(operators.sockets, subject, operators.live);
     let shown = Arc::clone(&core);
     // Ends with the process at the latest, or when all servers have been started.
@@ -155,7 +157,7 @@ async fn stdio_until(
     if let Some(address) = operators.listener.address() {
         // Standard output is the client's.
         match admin::page(&loaded.config, &address) {
-            Some(page) => info!("admin on {}://{address}, page at {page}", wiring::scheme(&loaded.config.admin.tls)),
+            Some(page) => info!("admin on {}://{address}, page at {page}", listening::scheme(&loaded.config.admin.tls)),
             None => info!("admin on {address}"),
         }
     }
@@ -195,7 +197,8 @@ async fn stdio_until(
         (listeners, authenticator),
     );
     let insight = Insight::default();
-    let subject = admin::subject(&control, &core, &telemetry, insight.clone(), (known, audit), shutdown.clone());
+    let subject =
+        admin::subject(Arc::new(control), &core, &telemetry, insight.clone(), (known, audit), shutdown.clone());
     let admin_listener = AdminListener::start(operators.sockets, subject, operators.live);
     let served =
         serve_stdio_observed(standard_io::input(), standard_io::output(), core, settings, shutdown, &insight).await;

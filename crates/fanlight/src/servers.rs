@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_backend::{Backend, BackendLife, BackendSettings};
-use fanlight_canonical::BackendClient;
+use fanlight_canonical::{BackendClient, BackendState};
 use fanlight_config::{Config, Server};
 use fanlight_gateway::{BackendEntry, BackendId, ListStore, Rewriting, ToolFilter};
 use fanlight_telemetry::Telemetry;
@@ -42,6 +42,16 @@ struct Running {
     permits_tool: Option<ToolFilter>,
     rewriting: Rewriting,
     lists: Option<Arc<ServerLists>>,
+}
+
+impl Running {
+    /// Whether it may go on with these settings. If a secret was rotated, a server that is connected gets the new one with
+    /// the next message; one that is not may have failed for the old one, and is replaced.
+    fn may_stay(&self, settings: &BackendSettings) -> bool {
+        let is_rotated = self.settings.transport != settings.transport;
+        self.settings.is_same_server(settings)
+            && (!is_rotated || matches!(self.backend.status().state, BackendState::Ready))
+    }
 }
 
 /// The servers of a changed configuration, not yet in force.
@@ -95,9 +105,10 @@ impl Servers {
         let (prefix, name) = (server.prefix.clone(), server.name.clone());
         let rewriting = rewriting(server);
         match known {
-            Some(known) if known.settings.is_same_server(&settings) && restarted != Some(&name) => {
+            Some(known) if known.may_stay(&settings) && restarted != Some(&name) => {
                 difference.kept.push(name);
-                Running { prefix, tools, permits_tool, rewriting, ..known.clone() }
+                let settings = Arc::new(settings);
+                Running { settings, prefix, tools, permits_tool, rewriting, ..known.clone() }
             }
             _ => {
                 if known.is_some() { &mut difference.changed } else { &mut difference.added }.push(name);
@@ -118,6 +129,9 @@ impl Servers {
     /// calls have ended, after `drain` at the latest.
     pub(crate) fn commit(&mut self, change: Change, drain: Duration) {
         let old = std::mem::replace(&mut self.running, change.next);
+        for running in &self.running {
+            running.backend.use_credentials(&running.settings);
+        }
         for gone in old {
             if self.running.iter().all(|running| running.id != gone.id) {
                 let end = self.end.clone();

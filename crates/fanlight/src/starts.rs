@@ -11,8 +11,8 @@ use fanlight_gateway::Gateway;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::inspect::plain;
 use crate::out;
+use crate::show::plain;
 
 /// Between two looks at the servers.
 const LOOK: Duration = Duration::from_millis(100);

@@ -1,6 +1,6 @@
 //! What a name that does not exist may have been meant to be.
 
-use crate::inspect::plain;
+use crate::show::plain;
 
 /// Most names that are suggested.
 const MOST: usize = 3;

@@ -12,7 +12,7 @@ use crate::cli::CommonArgs;
 use crate::configuration::DEFAULT_FILES;
 use crate::demo;
 use crate::invocation::Invocation;
-use crate::wiring::scheme;
+use crate::listening::scheme;
 
 /// Where a gateway listens.
 pub(crate) struct Addresses<'a> {

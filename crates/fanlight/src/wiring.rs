@@ -1,4 +1,4 @@
-//! Turns a configuration into running backends and the core in front of them.
+//! Turns a configuration into the settings of backends, the core and the client edge.
 //!
 //! The only module that knows both the configuration file and the crates that it configures.
 
@@ -12,96 +12,26 @@ use fanlight_backend::{
     TelemetrySettings,
 };
 use fanlight_canonical::Endpoint;
-use fanlight_config::{Budgets, Config, StartChoice, Tls, TrustChoice};
+use fanlight_config::{Budgets, Config, StartChoice, TrustChoice};
 use fanlight_frontend::{
     ByteBudget, FrontendSettings, Guard, ListenAddress, LiveGuard, LiveProtection, Origins, PublicUrl, TrustedProxies,
 };
-use fanlight_gateway::{ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits, TaskLimits};
+use fanlight_gateway::{ByteLimits, ListLimits};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::seal::Keys;
 use fanlight_telemetry::{ContentPolicy, Telemetry, TraceContextPolicy, TrustInbound};
 use tokio_util::sync::CancellationToken;
 
-use crate::endpoints::Endpoints;
-use crate::failure::Failure;
 use crate::guard;
-use crate::list_state::ListState;
+use crate::listening::scheme;
 use crate::memory;
 use crate::protection;
-use crate::rewriting::naming_policy;
-use crate::servers::{Difference, Servers};
 
 /// How long a process may take to start without a word, where the configuration does not say: a first start may install
 /// it.
 const PROCESS_START: Duration = Duration::from_secs(90);
 
-/// Running backends and the core in front of them.
-pub(crate) struct Assembly {
-    /// The core.
-    pub(crate) gateway: Arc<Gateway>,
-    /// The enabled servers.
-    pub(crate) servers: Servers,
-    endpoints: Endpoints,
-}
-
-impl Assembly {
-    /// Starts every enabled backend without waiting for connections. `lists` keeps their lists beyond the end of the process.
-    pub(crate) fn start(
-        config: &Config,
-        telemetry: &Telemetry,
-        shutdown: &CancellationToken,
-        lists: Option<ListState>,
-    ) -> Result<Self, Failure> {
-        let mut servers = Servers::new(telemetry, shutdown, lists);
-        let change = servers.prepare(config, None);
-        let endpoints = Endpoints::new(config);
-        let settings = GatewaySettings {
-            backends: change.entries(),
-            endpoints: endpoints.settings(),
-            naming: naming_policy(config),
-            lists: list_limits(config),
-            cache: CacheLimits {
-                entries: config.limits.cache_entries,
-                bytes: budgets(config).cache,
-                longest: config.timeouts.cache,
-            },
-            tasks: TaskLimits {
-                owners: config.limits.tasks,
-                grace: config.timeouts.task_owner_grace,
-                endless: config.timeouts.task_owner,
-                longest: config.timeouts.task_owner_max,
-            },
-            max_handed_out: config.limits.handed_out_uris,
-            open_apps: config.timeouts.open_apps,
-            max_subscriptions: config.limits.subscriptions,
-            keys: keys(config),
-            identity: identity_json(),
-        };
-        let gateway = Gateway::new(settings).map_err(|error| Failure::other(error.to_string()))?;
-        servers.commit(change, config.timeouts.drain);
-        Ok(Self { gateway: Arc::new(gateway), servers, endpoints })
-    }
-
-    /// Puts the servers and endpoints of `config` in force instead of the current ones, for requests that arrive from now
-    /// on. The server that is `restarted` counts as changed.
-    pub(crate) async fn replace(&mut self, config: &Config, restarted: Option<&str>) -> Difference {
-        let change = self.servers.prepare(config, restarted);
-        let difference = change.difference.clone();
-        self.endpoints.update(config);
-        let endpoints = self.endpoints.settings();
-        self.gateway.replace(change.entries(), &naming_policy(config), list_limits(config), endpoints).await;
-        self.servers.commit(change, config.timeouts.drain);
-        difference
-    }
-
-    /// Stops the background work of the core, then all backends concurrently.
-    pub(crate) async fn stop(&self) {
-        self.gateway.stop().await;
-        self.servers.stop().await;
-    }
-}
-
-fn list_limits(config: &Config) -> ListLimits {
+pub(crate) fn list_limits(config: &Config) -> ListLimits {
     ListLimits {
         uri: config.limits.uri,
         unknown_tasks: config.limits.unknown_tasks,
@@ -127,7 +57,7 @@ pub(crate) fn budgets(config: &Config) -> Budgets {
     config.limits.budgets(memory::half())
 }
 
-fn keys(config: &Config) -> Keys {
+pub(crate) fn keys(config: &Config) -> Keys {
     Keys::new(config.keys.iter().map(|key| *key.expose()))
 }
 
@@ -135,7 +65,7 @@ fn identity() -> Identity {
     Identity { name: "fanlight".into(), version: env!("CARGO_PKG_VERSION").into() }
 }
 
-fn identity_json() -> fanlight_protocol::Json {
+pub(crate) fn identity_json() -> fanlight_protocol::Json {
     let identity = identity();
     let mut object = ObjectBuilder::new();
     object.string("name", &identity.name).string("version", &identity.version);
@@ -282,11 +212,6 @@ pub(crate) fn client_guard(config: &Config, address: &ListenAddress) -> Guard {
     Guard::new(&config.allowed_hosts, Origins::Listed(config.allowed_origins.clone()))
         .with_public_url(url)
         .with_trusted_proxies(TrustedProxies::new(config.trusted_proxies.clone()))
-}
-
-/// The scheme of the URLs of a listener.
-pub(crate) fn scheme(tls: &Option<Tls>) -> &'static str {
-    if tls.is_some() { "https" } else { "http" }
 }
 
 /// The settings of the client edge, without worker threads and authentication. Calls that outlast the shutdown end with the backends.

@@ -1,7 +1,7 @@
 //! The core: one catalogue of many backends, names, routing, fan-out and merge.
 //!
-//! A request arrives in canonical form ([`fanlight_canonical::Call`]) and is answered by a
-//! [`fanlight_protocol::Response`]; [`handle`](fanlight_canonical::Core::handle) is the whole life of a request. Each policy
+//! A request arrives in canonical form ([`fanlight_canonical::Unresolved`]), is resolved once
+//! ([`resolve`](fanlight_canonical::Core::resolve)), and then carried out ([`run`](fanlight_canonical::Core::run)). Each policy
 //! has one module: [`naming`](Naming), [`merge`] (`_meta` and hints), [`cursor`], [`fault`] (errors),
 //! `tasks` (which backend has a task), `uris` (which backend has a resource).
 //!
@@ -26,7 +26,7 @@ mod topology;
 mod uri_places;
 mod uris;
 
-pub use gateway::{Gateway, GatewaySettings};
+pub use gateway::{Gateway, GatewaySettings, Operation};
 pub use list_store::{KeptList, ListStore};
 pub use reads::CacheLimits;
 pub use tasks::TaskLimits;

@@ -9,8 +9,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry_http::{HttpClient, HttpError, Request, Response};
 use tokio::runtime::Handle;
 
+use crate::error::StartError;
 use crate::settings::OtlpTarget;
-use crate::start::StartError;
 use crate::{USER_AGENT, tls};
 
 /// Most bytes of a collector's answer that are read.

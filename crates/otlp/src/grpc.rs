@@ -8,8 +8,8 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::client::headers;
+use crate::error::StartError;
 use crate::settings::OtlpTarget;
-use crate::start::StartError;
 use crate::{USER_AGENT, tls};
 
 /// A channel that connects lazily and reconnects. It runs on the runtime of `handle`, so any thread can use it.

@@ -7,6 +7,7 @@
 
 mod client;
 mod env;
+mod error;
 #[cfg(feature = "grpc")]
 mod grpc;
 mod metrics;
@@ -17,8 +18,9 @@ mod start;
 mod tls;
 
 pub use env::{resource_from_env, sampling_from_env};
+pub use error::StartError;
 pub use settings::{Collector, ExportSettings, OtlpProtocol, OtlpTarget, SettingsError, TlsFiles};
-pub use start::{Guard, StartError, start};
+pub use start::{Guard, start};
 
 /// How this program names itself to collectors.
 const USER_AGENT: &str = concat!("fanlight/", env!("CARGO_PKG_VERSION"));

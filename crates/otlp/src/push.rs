@@ -16,11 +16,11 @@ use tokio::time::MissedTickBehavior;
 use url::Url;
 
 use crate::client::Client;
+use crate::error::StartError;
 #[cfg(feature = "grpc")]
 use crate::grpc::MetricsService;
 use crate::metrics;
 use crate::settings::{OtlpProtocol, OtlpTarget};
-use crate::start::StartError;
 
 /// The exporting task, aborted on drop.
 #[derive(Debug)]

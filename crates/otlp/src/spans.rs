@@ -7,8 +7,8 @@ use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _, WithHttp
 use tokio::runtime::Handle;
 
 use crate::client::Client;
+use crate::error::StartError;
 use crate::settings::{OtlpProtocol, OtlpTarget};
-use crate::start::StartError;
 
 /// Exports spans to `target`, using the runtime of `handle`.
 pub(crate) fn exporter(target: &OtlpTarget, handle: &Handle) -> Result<SpanExporter, StartError> {

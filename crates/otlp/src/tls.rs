@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use crate::error::StartError;
 use crate::settings::TlsFiles;
-use crate::start::StartError;
 
 /// Contents of the files, in PEM.
 struct Pem {

@@ -5,20 +5,48 @@ use std::fmt;
 use zeroize::Zeroizing;
 
 /// Text that is never shown: `Debug` and `Display` print `***`. It is overwritten when it is dropped.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(Zeroizing<String>);
+#[derive(Clone)]
+pub struct Secret {
+    text: Zeroizing<String>,
+    /// What the configuration says in its place, such as `Bearer ${TOKEN}`; `None` if it says the text itself.
+    reference: Option<Zeroizing<String>>,
+}
+
+impl PartialEq for Secret {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Secret {}
 
 impl Secret {
     /// Hides a text.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
-        Self(Zeroizing::new(text.into()))
+        Self { text: Zeroizing::new(text.into()), reference: None }
+    }
+
+    /// Hides the text that a reference to variables stands for.
+    #[must_use]
+    pub fn referred_to(reference: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { reference: Some(Zeroizing::new(reference.into())), ..Self::new(text) }
+    }
+
+    /// Whether the configuration says the same in its place, though a reference may stand for another text now.
+    #[must_use]
+    pub fn is_written_as(&self, other: &Self) -> bool {
+        match (&self.reference, &other.reference) {
+            (Some(reference), Some(other)) => reference == other,
+            (None, None) => self == other,
+            _ => false,
+        }
     }
 
     /// The text, for its one use.
     #[must_use]
     pub fn expose(&self) -> &str {
-        &self.0
+        &self.text
     }
 }
 

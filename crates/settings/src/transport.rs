@@ -39,6 +39,33 @@ pub enum Transport {
     },
 }
 
+impl Transport {
+    /// Whether a server that is reached in one of the two ways is reached in the other as well, though the secrets that
+    /// headers refer to may have been rotated.
+    #[must_use]
+    pub fn is_same_server(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Http { url, headers }, Self::Http { url: other_url, headers: others })
+            | (Self::Sse { url, headers }, Self::Sse { url: other_url, headers: others }) => {
+                let is_same = |((name, value), (other_name, other)): (&(String, Secret), &(String, Secret))| {
+                    name == other_name && value.is_written_as(other)
+                };
+                url == other_url && headers.len() == others.len() && headers.iter().zip(others).all(is_same)
+            }
+            _ => self == other,
+        }
+    }
+
+    /// The headers sent with each request, to a server that is reached over HTTP.
+    #[must_use]
+    pub fn headers(&self) -> Option<&[(String, Secret)]> {
+        match self {
+            Self::Http { headers, .. } | Self::Sse { headers, .. } => Some(headers),
+            Self::Stdio { .. } => None,
+        }
+    }
+}
+
 impl fmt::Debug for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -8,7 +8,7 @@ use opentelemetry::KeyValue;
 
 use crate::error_type::ErrorType;
 use crate::message::{Moment, Transport};
-use crate::metrics::{BackendMetrics, Metrics, Side, Timer};
+use crate::metrics::{BackendLabels, BackendMetrics, Metrics, Side, Timer};
 use crate::names::{BACKEND_NAME, NETWORK_PROTOCOL_NAME, NETWORK_TRANSPORT, SERVER_ADDRESS, SERVER_PORT};
 use crate::subject::Target;
 
@@ -118,9 +118,15 @@ impl BackendTelemetry {
     /// Counts a request that could not be sent, which has no span of its own.
     pub fn not_sent(&self, method: &Method, target: Target<'_>, error: ErrorType) {
         if let Some(registry) = &self.0.registry {
-            let timer = Timer::start(Arc::clone(registry), Side::Unsent, Some(self), method, target, Moment::now());
+            let timer =
+                Timer::start(Arc::clone(registry), Side::Unsent, Some(self.labels()), method, target, Moment::now());
             timer.stop(Some(error), Duration::ZERO);
         }
+    }
+
+    /// The labels of its messages.
+    pub(crate) fn labels(&self) -> BackendLabels {
+        BackendLabels { index: self.metrics().index(), transport: self.0.transport }
     }
 
     pub(crate) fn shared(&self) -> &Shared {

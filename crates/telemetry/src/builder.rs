@@ -84,6 +84,17 @@ impl Builder {
     }
 }
 
+impl Telemetry {
+    /// Starts telemetry without an exporter. The guard ends it.
+    ///
+    /// # Errors
+    ///
+    /// If the trace file cannot be opened or a thread cannot be started.
+    pub fn start(settings: Settings) -> Result<(Self, Guard), StartError> {
+        Builder::new(settings).start()
+    }
+}
+
 fn writers(settings: &Settings, resource: &Resource, metrics: &Arc<Metrics>) -> Result<Vec<Worker>, StartError> {
     let mut writers = Vec::new();
     if settings.console {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fanlight_protocol::Json;
 
-use crate::stored::truncated;
+use crate::text::truncated;
 
 /// Longest name or version of a client, in characters. No option: names are short, and this is one of many in a list.
 const LONGEST: usize = 64;

@@ -6,7 +6,6 @@ use std::future::Future;
 use opentelemetry::trace::{SpanId, TraceId};
 
 use crate::context::TraceContext;
-use crate::parent::Parent;
 
 tokio::task_local! {
     static CURRENT: Option<Ids>;
@@ -33,16 +32,13 @@ impl fmt::Display for Ids {
     }
 }
 
-/// The span that the running task works for: the innermost [`Parent::scope`] around this code.
+/// The span that the running task works for: the innermost [`Parent::scope`](crate::Parent::scope) around this code.
 #[must_use]
 pub fn current() -> Option<Ids> {
     CURRENT.try_with(|current| *current).ok().flatten()
 }
 
-impl Parent {
-    /// Runs `work` with this span as the current one: its log lines have the ids of the span. Spawned tasks need a scope
-    /// of their own.
-    pub fn scope<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
-        CURRENT.scope(self.ids(), work)
-    }
+/// Runs `work` with this span as the current one.
+pub(crate) fn within<F: Future>(span: Option<Ids>, work: F) -> impl Future<Output = F::Output> + use<F> {
+    CURRENT.scope(span, work)
 }

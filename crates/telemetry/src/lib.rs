@@ -10,6 +10,7 @@
 
 mod active;
 mod backend;
+mod begin;
 mod builder;
 mod client_name;
 pub mod clients;
@@ -40,6 +41,7 @@ mod span_data;
 mod stored;
 mod subject;
 mod telemetry;
+mod text;
 mod worker;
 
 pub use backend::{BackendInfo, BackendTelemetry, ContentPolicy, Endpoint, TraceContextPolicy};

@@ -1,22 +1,19 @@
 //! The parent of spans, carried by a call.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use fanlight_protocol::message::Notification;
 
 use crate::active::{ActiveSpan, Ancestor};
-use crate::backend::BackendTelemetry;
-use crate::current::Ids;
+use crate::current::{self, Ids};
 use crate::event::Event;
 use crate::inbound::HeaderContext;
-use crate::message::{Arrival, Departure, Moment};
-use crate::names::Kind;
+use crate::message::Moment;
 use crate::record::{Record, SpanStart};
 use crate::recorder::Recorder;
 use crate::rewritten::Rewritten;
-use crate::span::{ClientSpan, ConnectSpan, ServerSpan};
-use crate::subject::Subject;
 
 /// The span that spans of a call become children of. Cheap to clone; the default records nothing.
 #[derive(Clone, Debug, Default)]
@@ -53,53 +50,6 @@ impl Parent {
             State::Forwarding(context) => Some(context),
             _ => None,
         }
-    }
-
-    /// The span of a message to a backend, one per attempt.
-    #[must_use]
-    pub fn client(&self, backend: &BackendTelemetry, message: &Departure<'_>) -> ClientSpan {
-        if !self.is_recording() && backend.shared().registry.is_none() {
-            return ClientSpan::off(self.clone(), Some(backend.clone()));
-        }
-        let began = self.now();
-        let span = self.begin(|| ClientSpan::start(Some(backend), message, began));
-        ClientSpan::new(span, self.clone(), Some(backend), message, began)
-    }
-
-    /// The span of a message to the client: a request of a backend.
-    #[must_use]
-    pub fn to_client(&self, message: &Departure<'_>) -> ClientSpan {
-        if !self.is_recording() {
-            return ClientSpan::off(self.clone(), None);
-        }
-        let began = self.now();
-        let span = self.begin(|| ClientSpan::start(None, message, began));
-        ClientSpan::new(span, self.clone(), None, message, began)
-    }
-
-    /// The span of a message from a backend: a request to the client, or a notification outside of calls. Its parent is
-    /// the context it brings, if that is of the same trace, and this span otherwise.
-    #[must_use]
-    pub fn server(&self, backend: &BackendTelemetry, message: &Arrival<'_>) -> ServerSpan {
-        let registry = backend.shared().registry.clone();
-        let span =
-            self.recorder().map(|recorder| ServerSpan::begin(recorder, message, Some(backend), self.active_span()));
-        ServerSpan::new(span.map_or_else(Self::default, Self::active), registry, Some(backend), message)
-    }
-
-    /// The span of connecting a backend for this call.
-    #[must_use]
-    pub fn connecting(&self, backend: &BackendTelemetry) -> ConnectSpan {
-        ConnectSpan::new(self.begin(|| SpanStart {
-            kind: Kind::Internal,
-            method: None,
-            subject: Subject::None,
-            id: None,
-            backend: Some(backend.clone()),
-            attempt: None,
-            began: self.now(),
-            links: Vec::new(),
-        }))
     }
 
     /// Adds an event to the span.
@@ -169,8 +119,14 @@ impl Parent {
         }
     }
 
+    /// Runs `work` with this span as the current one: its log lines have the ids of the span. Spawned tasks need a scope
+    /// of their own.
+    pub fn scope<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
+        current::within(self.ids(), work)
+    }
+
     /// Whether spans are recorded.
-    fn is_recording(&self) -> bool {
+    pub(crate) fn is_recording(&self) -> bool {
         matches!(self.0, State::Root(_) | State::Active(_))
     }
 
@@ -180,11 +136,11 @@ impl Parent {
     }
 
     /// Now, for spans that start under this one.
-    fn now(&self) -> Moment {
+    pub(crate) fn now(&self) -> Moment {
         self.record().map_or_else(Moment::now, |span| span.start.began.later())
     }
 
-    fn recorder(&self) -> Option<&Arc<Recorder>> {
+    pub(crate) fn recorder(&self) -> Option<&Arc<Recorder>> {
         match &self.0 {
             State::Off | State::Forwarding(_) => None,
             State::Root(recorder) => Some(recorder),
@@ -208,7 +164,7 @@ impl Parent {
         }
     }
 
-    fn begin(&self, start: impl FnOnce() -> SpanStart) -> Option<ActiveSpan> {
+    pub(crate) fn begin(&self, start: impl FnOnce() -> SpanStart) -> Option<ActiveSpan> {
         let recorder = self.recorder()?;
         let (ancestor, baggage, forwarded) = match self.active_span() {
             Some(span) => (Ancestor::Active(span), span.record().baggage.clone(), span.record().forwarded.clone()),

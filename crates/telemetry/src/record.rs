@@ -22,8 +22,9 @@ use crate::inbound::HeaderContext;
 use crate::message::{Moment, Network};
 use crate::names::Kind;
 use crate::rewritten::Rewritten;
-use crate::stored::{SessionId, StoredId, truncated};
+use crate::stored::{SessionId, StoredId};
 use crate::subject::Subject;
+use crate::text::truncated;
 
 /// Most events of a span; further ones are only counted. No option: `limits.traceBytes` bounds the memory; this keeps
 /// one span from taking it all.

@@ -79,7 +79,14 @@ impl ServerSpan {
         message: &Arrival<'_>,
     ) -> Self {
         let timer = registry.map(|registry| {
-            Timer::start(registry, Side::Server, backend, message.method, message.target, message.received)
+            Timer::start(
+                registry,
+                Side::Server,
+                backend.map(BackendTelemetry::labels),
+                message.method,
+                message.target,
+                message.received,
+            )
         });
         Self { parent, timer, from_backend: backend.is_some() }
     }
@@ -199,7 +206,7 @@ impl ClientSpan {
         // Messages to clients are not counted: `mcp.client.operation.duration` is by backend.
         let timer = backend.and_then(|backend| {
             let registry = Arc::clone(backend.shared().registry.as_ref()?);
-            Some(Timer::start(registry, Side::Client, Some(backend), message.method, message.target, began))
+            Some(Timer::start(registry, Side::Client, Some(backend.labels()), message.method, message.target, began))
         });
         Self { span, within, backend: backend.cloned(), timer }
     }

@@ -18,8 +18,9 @@ use crate::names::{
     RPC_RESPONSE_STATUS_CODE,
 };
 use crate::record::{OptionalFields, Record, SpanFields};
-use crate::stored::{StoredId, truncated};
+use crate::stored::StoredId;
 use crate::subject::Subject;
+use crate::text::truncated;
 
 /// Longest name of a tool, prompt or method in a span's name, in characters.
 const LONGEST_NAME: usize = 128;

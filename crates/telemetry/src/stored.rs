@@ -7,6 +7,7 @@ use smol_str::SmolStr;
 
 use crate::message::Id;
 use crate::subject::{Subject, Target};
+use crate::text::truncated;
 
 /// Longest value of an attribute that a peer chooses, in characters. No option: collectors cut long values as well, and
 /// what is to be seen whole is recorded content, which has one.
@@ -73,14 +74,6 @@ fn recorded_uri(uri: &str) -> SmolStr {
     let (authority, path) = rest.split_at_checked(authority_end).unwrap_or((rest, ""));
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     SmolStr::new(truncated(&format!("{scheme}://{host}{path}"), LONGEST_VALUE))
-}
-
-/// The first `longest` characters.
-pub(crate) fn truncated(text: &str, longest: usize) -> &str {
-    if text.len() <= longest {
-        return text;
-    }
-    text.char_indices().nth(longest).and_then(|(end, _)| text.get(..end)).unwrap_or(text)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use smol_str::SmolStr;
 
 use crate::error_type::{ErrorType, Outcome};
 use crate::redact;
-use crate::stored::truncated;
+use crate::text::truncated;
 
 /// Most characters of a line that are looked at: more than a span stores, so that no secret is cut in two before it is found.
 const LONGEST_LINE: usize = 2048;

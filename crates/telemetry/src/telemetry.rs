@@ -6,7 +6,6 @@ use std::time::Duration;
 use opentelemetry_sdk::Resource;
 
 use crate::backend::{BackendInfo, BackendTelemetry};
-use crate::builder::{Builder, StartError};
 use crate::inbound::HeaderContext;
 use crate::message::Arrival;
 use crate::metrics::Metrics;
@@ -14,7 +13,6 @@ use crate::parent::Parent;
 use crate::recorder::Recorder;
 use crate::ring::Ring;
 use crate::running::RunningRequest;
-use crate::settings::Settings;
 use crate::span::ServerSpan;
 
 /// Records spans and metrics. Cheap to clone; one that is off records nothing and allocates nothing.
@@ -34,15 +32,6 @@ impl Telemetry {
     #[must_use]
     pub fn off() -> Self {
         Self(None)
-    }
-
-    /// Starts telemetry without an exporter. The guard ends it.
-    ///
-    /// # Errors
-    ///
-    /// If the trace file cannot be opened or a thread cannot be started.
-    pub fn start(settings: Settings) -> Result<(Self, Guard), StartError> {
-        Builder::new(settings).start()
     }
 
     pub(crate) fn new(

@@ -83,7 +83,7 @@ async fn gateway_on_a_unix_socket_is_found_by_its_configuration() {
 /// A certificate that no authority has signed is trusted, as the configuration names it.
 #[tokio::test]
 async fn gateway_with_tls_is_found_by_its_configuration() {
-    let port = free_port();
+    let port = fanlight_testkit::ports::free().port();
     let key = KeyPair::generate().unwrap();
     let certificate = CertificateParams::new(vec!["ops.example.com".to_owned()]).unwrap().self_signed(&key).unwrap();
     let files = TempFile::folder();
@@ -249,9 +249,4 @@ async fn reload_and_changes_have_json() {
         run_with(Path::new("/"), &["reload", "--json", "--admin", &socket], &[("FANLIGHT_ADMIN_TOKEN", SECRET)]).await;
     assert!(ran.status == 1 && ran.json().is_object() && !ran.err.is_empty(), "{}", ran.text());
     assert!(running.out.text().contains("admin on unix:"));
-}
-
-/// A port that nothing listens on.
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

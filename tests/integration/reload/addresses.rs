@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::process::Stdio;
 
+use fanlight_testkit::ports::free;
 use tokio::net::TcpStream;
 
 use super::*;
@@ -16,11 +17,6 @@ const ANY: &str = "127.0.0.1:0";
 fn at(clients: &str, operators: &str, more: &str, entries: &[String]) -> String {
     let servers = config(entries);
     format!(r#"{{"listen":"{clients}","admin":{{"listen":"{operators}"}},{more}{}"#, &servers[1..])
-}
-
-/// An address that was free a moment ago.
-fn free() -> SocketAddr {
-    TcpListener::bind(ANY).unwrap().local_addr().unwrap()
 }
 
 async fn is_refused(address: SocketAddr) -> bool {

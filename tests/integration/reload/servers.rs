@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::faults::assert_gone;
+use crate::harness::TempFile;
 use crate::raw_client::{LegacySession, legacy_request};
 use crate::scripted::{Gate, config};
 
@@ -28,6 +29,38 @@ async fn unchanged_server_keeps_its_process_and_its_running_call() {
     reload(&gateway, &config(&[kept.entry("kept")])).await;
     assert!(call(&gateway, "t").await.contains("kept"));
     assert_eq!(kept.started(), children, "the same process");
+}
+
+#[tokio::test]
+async fn rotated_secret_of_a_header_is_sent_without_replacing_the_server() {
+    for era in [Era::Legacy, Era::Modern] {
+        let backend = server(era, Transport::Http, "kept").await;
+        let folder = TempFile::folder();
+        let secrets = folder.path().join("secrets.env");
+        let entry = |scheme: &str| backend.entry_with("s", &format!(r#""headers":{{"X-Key":"{scheme} ${{KEY}}"}}"#));
+        let file = |scheme: &str| {
+            let servers = config(&[entry(scheme)]);
+            servers.replacen('{', &format!(r#"{{"envFile":"{}","#, secrets.display()), 1)
+        };
+        std::fs::write(&secrets, "KEY=first").unwrap();
+        let gateway = Gateway::start_with(&file("a"), &["--no-watch"]).await;
+        assert!(call(&gateway, "t").await.contains("kept"));
+        let handshakes = || backend.received("initialize").len() + backend.received("server/discover").len();
+        let before = handshakes();
+        std::fs::write(&secrets, "KEY=second").unwrap();
+        let report = reload(&gateway, &file("a")).await;
+        assert!(report.contains(r#""changed": []"#), "{report}");
+        assert!(call(&gateway, "t").await.contains("kept"));
+        assert_eq!(handshakes(), before, "a rotated secret replaces no server");
+        // Another way to write it may be another identity.
+        let report = reload(&gateway, &file("b")).await;
+        assert!(!report.contains(r#""changed": []"#), "{report}");
+        assert!(call(&gateway, "t").await.contains("kept"));
+        assert!(handshakes() > before);
+        let calls = backend.received("tools/call");
+        let keys: Vec<_> = calls.iter().map(|call| call.header("x-key").unwrap()).collect();
+        assert_eq!(keys, ["a first", "a second", "b second"]);
+    }
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! The outcome of spans: each kind of failure of a call has its `error.type`, on both sides of the gateway.
 
+use fanlight_testkit::ports::Refusing;
+
 use super::spans::{CLIENT, INTERNAL, SERVER, Trace, TraceFile, from_client};
 use crate::faults::backend;
 use crate::harness::Gateway;
@@ -105,9 +107,9 @@ async fn spans_of_calls_without_a_response() {
 /// connection send nothing, so they have no CLIENT span.
 #[tokio::test]
 async fn spans_of_unreachable_backends() {
-    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let unused = Refusing::any();
     for entry in [
-        format!(r#""only":{{"type":"http","url":"http://{unused}/mcp"}}"#),
+        format!(r#""only":{{"type":"http","url":"http://{}/mcp"}}"#, unused.address),
         r#""only":{"command":"/nonexistent/fanlight-test-server"}"#.to_owned(),
     ] {
         let traced = Traced::start(&entry, "").await;

@@ -341,16 +341,22 @@ impl Log {
         self.0.borrow().iter().map(|line| format!("{line}\n")).collect()
     }
 
-    /// Waits for a line that contains `part` and returns it.
+    /// Waits for a line that contains `part` and returns it. A line may come after the answer to the request that it is about.
     pub async fn line_with(&self, part: &str) -> String {
+        self.line_with_all(&[part]).await
+    }
+
+    /// Waits for a line that contains each of these parts and returns it.
+    pub async fn line_with_all(&self, parts: &[&str]) -> String {
         let mut changes = self.0.subscribe();
-        let found = |lines: &VecDeque<String>| lines.iter().any(|line| line.contains(part));
+        let is_it = |line: &&String| parts.iter().all(|part| line.contains(part));
+        let found = |lines: &VecDeque<String>| lines.iter().any(|line| is_it(&line));
         let waited = tokio::time::timeout(PATIENCE, changes.wait_for(found)).await;
         let lines = match waited {
             Ok(Ok(lines)) => lines,
-            _ => panic!("no line with `{part}` in\n{}", self.text()),
+            _ => panic!("no line with {parts:?} in\n{}", self.text()),
         };
-        lines.iter().find(|line| line.contains(part)).cloned().unwrap()
+        lines.iter().find(is_it).cloned().unwrap()
     }
 
     /// Waits for a line with an address between these texts, and returns the address.
@@ -436,6 +442,7 @@ mod tests {
         tokio::io::AsyncWriteExt::write_all(&mut writer, text).await.unwrap();
         assert_eq!(log.address("listening on http://", "/mcp").await, "127.0.0.1:4321".parse().unwrap());
         assert_eq!(log.line_with("hel").await, "out| hello");
+        assert_eq!(log.line_with_all(&["out", "hel"]).await, "out| hello");
     }
 
     #[test]

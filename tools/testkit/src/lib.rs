@@ -14,9 +14,11 @@
     reason = "a panic is how a test fails; clippy.toml allows it only inside test functions, not in their tools"
 )]
 
+pub mod generated;
 pub mod generator;
 pub mod harness;
 pub mod issuer;
+pub mod ports;
 pub mod programs;
 pub mod raw_client;
 pub mod schema;

@@ -3,81 +3,23 @@
 //! What a request shows first decides, in this order: `Authorization`, the cookie of a session, the connection. What is
 //! shown and not accepted is refused; the next is not asked then.
 
-use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use fanlight_credentials::{ConnectionFacts, Credentials, Denial};
+use fanlight_credentials::{ConnectionFacts, Credentials};
 use fanlight_http_edge::peer_of;
 use fanlight_identity::Source;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 
-use super::cookie::{Purpose, Shown};
-use super::proof::{Operator, Proof, Worthless};
-use super::token::{Authorization, Digest};
-use crate::router::Admin;
+use crate::Admin;
+use crate::operator::{Authorization, Denied, Digest, Operator, Proof, Purpose, Shown, Worthless};
 use crate::settings::InForce;
 
 /// The endpoint that identities need where they are for certain endpoints alone. Paths of endpoints begin with a slash, so
 /// that a key for some of them is of no use here.
 const ENDPOINT: &str = "admin";
-
-/// Why a request is not served.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Denied {
-    /// It shows nothing.
-    Missing,
-    /// What it shows is not well-formed.
-    Malformed(Cow<'static, str>),
-    /// What it shows is not accepted.
-    Invalid(Cow<'static, str>),
-    /// Its session has ended.
-    SessionOver,
-    /// Who makes it is known, and has no role.
-    NoRole(Arc<str>),
-    /// Too much of its peer was not accepted.
-    Throttled(Duration),
-    /// It cannot be checked at the moment.
-    Unavailable(Cow<'static, str>),
-}
-
-impl Denied {
-    /// Its name in metrics and the log.
-    pub(crate) fn reason(&self) -> &'static str {
-        match self {
-            Self::Missing => "missing",
-            Self::Malformed(_) => "malformed",
-            Self::Invalid(_) => "invalid",
-            Self::SessionOver => "session_over",
-            Self::NoRole(_) => "no_role",
-            Self::Throttled(_) => "throttled",
-            Self::Unavailable(_) => "unavailable",
-        }
-    }
-}
-
-impl From<Worthless> for Denied {
-    fn from(worthless: Worthless) -> Self {
-        match worthless {
-            Worthless::Unaccepted => Self::Invalid("these credentials are not accepted".into()),
-            Worthless::NoRole(name) => Self::NoRole(name),
-        }
-    }
-}
-
-impl From<Denial> for Denied {
-    fn from(denial: Denial) -> Self {
-        match denial {
-            Denial::Missing => Self::Missing,
-            Denial::Malformed(text) => Self::Malformed(text),
-            Denial::Invalid(text) | Denial::Forbidden(text) => Self::Invalid(text),
-            Denial::Throttled { retry_after } => Self::Throttled(retry_after),
-            Denial::Unavailable(text) => Self::Unavailable(text),
-        }
-    }
-}
 
 /// The address whose share of limits a connection takes.
 pub(crate) fn peer(connection: &ConnectionFacts) -> Option<IpAddr> {

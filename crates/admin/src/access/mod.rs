@@ -1,13 +1,8 @@
 //! Access to the listener: the host that a request names, the origin of the page that sends it, who makes it, and whether
 //! that role may. What a route needs is declared at the route ([`Needs`]).
 
-mod cookie;
 mod identify;
-mod proof;
-mod role;
-mod sessions;
-mod throttle;
-mod token;
+mod judge;
 
 use std::sync::Arc;
 
@@ -19,17 +14,12 @@ use http::header::{CONTENT_TYPE, ORIGIN};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
-pub(crate) use cookie::{Cookies, Purpose, Shown};
-pub(crate) use identify::{Denied, peer};
-pub(crate) use proof::{Operator, Proof};
-pub use role::{Role, RoleRule, Roles};
-pub(crate) use sessions::{SessionLimits, Sessions};
-pub(crate) use throttle::Throttle;
-pub(crate) use token::Digest;
+pub(crate) use identify::peer;
 
+use crate::Admin;
 use crate::audit::Change;
+use crate::operator::{Denied, Purpose, Role};
 use crate::reply::Refusal;
-use crate::router::Admin;
 use crate::settings::InForce;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");

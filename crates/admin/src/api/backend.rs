@@ -9,8 +9,8 @@ use fanlight_protocol::json::ObjectBuilder;
 use http::StatusCode;
 
 use super::Answer;
+use crate::Admin;
 use crate::reply::{Refusal, json};
-use crate::router::Admin;
 use crate::values::{array, count, moment};
 
 /// How the server called `name` describes itself, if it is connected, the changes of its state, and its processes.

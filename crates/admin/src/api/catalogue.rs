@@ -12,8 +12,8 @@ use futures_util::future::join_all;
 
 use super::endpoints::endpoint_at;
 use super::{Answer, Query};
+use crate::Admin;
 use crate::reply::{Refusal, json};
-use crate::router::Admin;
 use crate::values::{moment, optional};
 
 /// All lists, or the one that the query names.

@@ -9,9 +9,9 @@ use fanlight_telemetry::RunningRequest;
 use http::StatusCode;
 
 use super::{Answer, Query};
+use crate::Admin;
 use crate::audit::About;
 use crate::reply::{Refusal, json};
-use crate::router::Admin;
 use crate::values::{array, count, flag, millis, moment, optional};
 
 const DEFAULT: usize = 100;

@@ -11,8 +11,8 @@ use fanlight_protocol::json::ObjectBuilder;
 use futures_util::future::join_all;
 
 use super::Answer;
+use crate::Admin;
 use crate::reply::{Refusal, json};
-use crate::router::Admin;
 use crate::values::{array, count};
 
 /// The endpoint at this path; without one, what shows everything.

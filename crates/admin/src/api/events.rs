@@ -24,9 +24,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::overview::Latest;
 use super::traces::summary;
-use crate::access::Operator;
+use crate::Admin;
+use crate::operator::Operator;
 use crate::reply::Refusal;
-use crate::router::Admin;
 use crate::values::array;
 
 /// How long traces are collected before they are sent: a trace has several spans. No option: a person does not notice it, and

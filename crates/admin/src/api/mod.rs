@@ -26,10 +26,14 @@ use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 
-use crate::access::{Needs, Role};
-use crate::openapi;
+use crate::Admin;
+use crate::access::Needs;
+use crate::operator::Role;
 use crate::reply::{Refusal, json};
-use crate::router::{Admin, Route, change, read};
+use crate::route::{Route, change, read};
+
+/// The description of the API for programs.
+const OPENAPI: &str = include_str!("../../../../docs/openapi.json");
 
 const VIEWER: Needs = Needs::Role(Role::Viewer);
 const OPERATOR: Needs = Needs::Role(Role::Operator);
@@ -71,7 +75,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route {
         path: "/api/openapi.json",
         needs: VIEWER,
-        serve: || read(async || ([(CONTENT_TYPE, "application/json")], openapi::DOCUMENT)),
+        serve: || read(async || ([(CONTENT_TYPE, "application/json")], OPENAPI)),
     },
     Route { path: "/api/events", needs: VIEWER, serve: || read(events::answer) },
     Route { path: "/api/call", needs: OPERATOR, serve: || change(call::answer) },

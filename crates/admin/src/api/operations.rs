@@ -8,9 +8,9 @@ use fanlight_protocol::json::ObjectBuilder;
 use http::StatusCode;
 
 use super::Answer;
+use crate::Admin;
 use crate::OperationError;
 use crate::reply::{Refusal, json};
-use crate::router::Admin;
 
 /// Reads the configuration again: 200 if it is in force now, 422 with the problems if it cannot be used.
 pub(super) async fn reload(State(admin): State<Arc<Admin>>) -> Answer {

@@ -19,9 +19,9 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::{Answer, Query};
-use crate::access::Operator;
+use crate::Admin;
+use crate::operator::Operator;
 use crate::reply::{Refusal, json};
-use crate::router::Admin;
 use crate::values::{array, count, moment};
 
 /// The lines of the server called `name`.

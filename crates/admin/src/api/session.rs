@@ -13,9 +13,10 @@ use http::{HeaderMap, StatusCode};
 
 use super::Answer;
 use super::body::read_up_to;
-use crate::access::{Connection, Denied, Digest, Operator, Proof, Purpose, Shown, peer, require_json};
+use crate::Admin;
+use crate::access::{Connection, peer, require_json};
+use crate::operator::{Denied, Digest, Operator, Proof, Purpose, Shown};
 use crate::reply::{Refusal, json};
-use crate::router::Admin;
 use crate::settings::{InForce, set_cookie};
 use crate::values::{flag, optional};
 

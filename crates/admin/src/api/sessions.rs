@@ -9,8 +9,8 @@ use fanlight_protocol::json::ObjectBuilder;
 use fanlight_telemetry::clients::{ClientsView, SessionView, SuspendedCallView};
 
 use super::{Answer, Query};
+use crate::Admin;
 use crate::reply::{Refusal, json};
-use crate::router::Admin;
 use crate::values::{array, count, millis, optional};
 
 const DEFAULT: usize = 200;

@@ -21,10 +21,11 @@ use tokio::sync::Semaphore;
 use super::Answer;
 use super::body::read_up_to;
 use super::session::{LONGEST_BODY, NESTING, sign_in};
+use crate::Admin;
 use crate::SignInClient;
-use crate::access::{Connection, Denied, Digest, Proof, Purpose, Shown, peer, require_json};
+use crate::access::{Connection, peer, require_json};
+use crate::operator::{Denied, Digest, Proof, Purpose, Shown};
 use crate::reply::{Refusal, json};
-use crate::router::Admin;
 use crate::settings::{InForce, set_cookie};
 
 /// Most sign-ins that ask the issuer at the same time. No option: an issuer answers in less than a second, and operators are

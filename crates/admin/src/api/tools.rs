@@ -9,8 +9,8 @@ use fanlight_protocol::json::ObjectBuilder;
 use fanlight_telemetry::metrics::{MINUTES, ToolFigures};
 
 use super::{Answer, Query};
+use crate::Admin;
 use crate::reply::json;
-use crate::router::Admin;
 use crate::values::{array, count, millis, number};
 
 const DEFAULT: usize = 100;

@@ -14,8 +14,8 @@ use http::StatusCode;
 use http::header::CONTENT_TYPE;
 
 use super::{Answer, Query};
+use crate::Admin;
 use crate::reply::{Refusal, json};
-use crate::router::Admin;
 use crate::values::{array, count, flag, millis, moment, optional};
 
 const DEFAULT: usize = 100;

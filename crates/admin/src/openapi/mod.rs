@@ -4,12 +4,6 @@
 //! The structures here are therefore for the description alone, and belong to the tests, which write the file
 //! (`UPDATE_GENERATED=1 cargo test -p fanlight-admin openapi`). `tests/docs/api.rs` compares it with what the program answers.
 
-#[cfg(test)]
 mod document;
-#[cfg(test)]
 mod operations;
-#[cfg(test)]
 mod schemas;
-
-/// The description.
-pub(crate) const DOCUMENT: &str = include_str!("../../../../docs/openapi.json");

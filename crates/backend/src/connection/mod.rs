@@ -15,7 +15,6 @@ mod tools;
 mod usage;
 
 use std::future::pending;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -28,7 +27,6 @@ use futures_util::future::OptionFuture;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::handshake::{Agreed, Known};
 use crate::request::deadline::CallProgress;
@@ -42,6 +40,7 @@ use resources::SubscribedResources;
 use stream::OutsideStream;
 use tool_table::ToolTable;
 use tools::MirroredMembers;
+use usage::ProcessUsage;
 
 /// A connection in use.
 pub(crate) struct Connection {
@@ -64,10 +63,7 @@ pub(crate) struct Connection {
     outside: Option<OutsideStream>,
     /// Of a process of clients without a session.
     resources: Option<SubscribedResources>,
-    /// The requests that run on it.
-    users: TaskTracker,
-    /// Requests of clients so far.
-    uses: AtomicU64,
+    usage: ProcessUsage,
     /// When the server made a task last.
     last_task: Mutex<Option<Instant>>,
     /// The connection was made because the era was in doubt.
@@ -80,7 +76,7 @@ pub(crate) struct Connection {
 /// Why a connection can no longer be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// The process ended, or the server cannot be reached any more.
+    /// The process ended, or the server can no longer be reached.
     Ended,
     /// The server has forgotten the session.
     SessionGone,
@@ -157,8 +153,7 @@ impl Connection {
             tools,
             tools_loaded: OnceCell::new(),
             since: Instant::now(),
-            users: TaskTracker::new(),
-            uses: AtomicU64::new(0),
+            usage: ProcessUsage::default(),
             last_task: Mutex::new(None),
             reprobed,
             lost: CancellationToken::new(),
@@ -176,11 +171,10 @@ impl Connection {
             if let Some(answer) = self.answer_without_asking(call) {
                 return Ok(answer);
             }
-            let _using = self.users.token();
-            if self.has_been_retired(call) {
+            let Some(_using) = self.usage.enter(call) else {
                 let error = BackendError::Unreachable { reason: "its process was just ended, being unused".into() };
                 return Err(Failure::NotRun { loss: Loss::Unused, instead: Err(error) });
-            }
+            };
             // Rare and large: boxed to keep the future of every call small.
             let _running = match &self.outside {
                 Some(stream) => Some(Box::pin(stream.enter(self, &call.messages, progress)).await),
@@ -347,9 +341,7 @@ impl Connection {
 
     /// [`Connection::close`], once the requests that still run on it have ended.
     pub(crate) async fn close_when_idle(&self) {
-        fence(Ordering::SeqCst);
-        self.users.close();
-        self.users.wait().await;
+        self.usage.ended().await;
         self.close().await;
     }
 

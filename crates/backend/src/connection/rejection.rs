@@ -49,8 +49,8 @@ impl Connection {
         }
     }
 
-    /// Whether the era has been confirmed just now. A server that then rejects a request means the request, and is not
-    /// probed again and again for the sake of it.
+    /// Whether the era has been confirmed just now. A server that then rejects a request rejects it for its content,
+    /// so it is not probed again.
     pub(super) fn is_confirmed(&self) -> bool {
         self.reprobed && self.since.elapsed() < self.context.timeouts.era_recheck
     }

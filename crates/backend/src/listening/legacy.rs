@@ -110,7 +110,7 @@ impl Base<'_> {
         }
     }
 
-    /// Waits until the state of the stream is known, or it is not needed any more.
+    /// Waits until the state of the stream is known, or the stream is no longer needed.
     async fn opened(&self, notifies: Notifies, stream: &watch::Sender<Stream>) {
         let (mut changed, mut stream) = (self.registry.watch(), stream.subscribe());
         tokio::select! {

@@ -115,7 +115,7 @@ impl ListeningWorker {
     }
 }
 
-/// Waits until there will be no connection any more.
+/// Waits until the connection has ended for good.
 pub(super) async fn stopped(mut state: watch::Receiver<State>) {
     // An error means that the supervisor has ended.
     let _ = state.wait_for(|state| matches!(state.phase, Phase::Stopped)).await.map(drop);

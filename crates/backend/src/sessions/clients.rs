@@ -24,6 +24,23 @@ pub(super) enum Owner {
     Request(Caller),
 }
 
+/// How many connections of clients there may be.
+#[derive(Clone, Copy)]
+pub(super) struct Room {
+    pub(super) sessions: usize,
+    /// Those not counted in `sessions`: each belongs to one running or suspended request, which have limits of their own.
+    pub(super) of_requests: usize,
+}
+
+/// How long connections of clients may be idle.
+#[derive(Clone, Copy)]
+pub(super) struct IdleBounds {
+    /// Those of sessions.
+    pub(super) of_sessions: Duration,
+    /// Those that clients without a session share.
+    pub(super) shared: Duration,
+}
+
 /// A connection that only clients of this principal with these capabilities can get.
 type SpareKey = (Principal, Bytes);
 
@@ -76,19 +93,13 @@ impl ClientConnections {
         Some(in_use)
     }
 
-    /// Ends a connection for one of `newcomer` if there are `limit` already: of the peer that has most, though never of
-    /// one that has fewer than the newcomer, the one that has been idle longest; if none is idle, one in use of a peer that
-    /// has more even afterwards. Not counted are as many as `of_requests` that each belong to one running or suspended
-    /// request, of which there are limits of their own.
-    pub(super) fn make_room(
-        &mut self,
-        owner: &Owner,
-        (limit, of_requests): (usize, usize),
-        newcomer: &Peer,
-    ) -> Result<(), BackendError> {
+    /// Makes room for a connection of `newcomer`. If there are as many as `room` allows, the peer with the most
+    /// connections loses its longest idle one, unless that peer has fewer than the newcomer. If none is idle, a peer that
+    /// has more connections than the newcomer even afterwards loses one in use.
+    pub(super) fn make_room(&mut self, owner: &Owner, room: Room, newcomer: &Peer) -> Result<(), BackendError> {
         let running = self.running_requests();
-        if (matches!(owner, Owner::Request(_)) && running < of_requests)
-            || self.all() - running.min(of_requests) < limit
+        if (matches!(owner, Owner::Request(_)) && running < room.of_requests)
+            || self.all() - running.min(room.of_requests) < room.sessions
         {
             return Ok(());
         }
@@ -102,7 +113,7 @@ impl ClientConnections {
             }
         }
         let owner = self.longest_idle(newcomer).or_else(|| self.needed_least(newcomer));
-        self.end(&owner.ok_or(BackendError::TooManySessions { limit })?);
+        self.end(&owner.ok_or(BackendError::TooManySessions { limit: room.sessions })?);
         Ok(())
     }
 
@@ -160,7 +171,7 @@ impl ClientConnections {
         }
     }
 
-    /// The connections of a client session are not needed any more.
+    /// Ends the connections of a client session that has ended.
     pub(super) fn end_session(&mut self, session: SessionKey) {
         for (_, connection) in self.owned.extract_if(|owner, _| owner.session() == Some(session)) {
             connection.end();
@@ -187,13 +198,13 @@ impl ClientConnections {
 
     /// Ends the connections that have been unused for so long, unless `is_needed`: those of sessions, and those that
     /// clients without a session share.
-    pub(super) fn sweep(&mut self, (bound, shared): (Duration, Duration), is_needed: impl Fn(&Owner) -> bool) {
+    pub(super) fn sweep(&mut self, idle: IdleBounds, is_needed: impl Fn(&Owner) -> bool) {
         let has_expired = |connection: &SupervisedConnection, bound| match connection.idle() {
             Some(idle) => idle >= bound && !connection.has_open_task(),
             None => false,
         };
         self.owned.retain(|owner, connection| {
-            let bound = if let Owner::Session(_) = owner { bound } else { shared };
+            let bound = if let Owner::Session(_) = owner { idle.of_sessions } else { idle.shared };
             let ends = has_expired(connection, bound) && !is_needed(owner);
             if ends {
                 connection.end();
@@ -201,7 +212,7 @@ impl ClientConnections {
             !ends
         });
         for spares in self.spare.values_mut() {
-            spares.extract_if(.., |spare| has_expired(spare, shared)).for_each(|spare| spare.end());
+            spares.extract_if(.., |spare| has_expired(spare, idle.shared)).for_each(|spare| spare.end());
         }
         self.spare.retain(|_, spares| !spares.is_empty());
     }

@@ -1,22 +1,25 @@
-//! Sending one request: a permit, then a connection, then the exchange.
+//! Sending one request within the time of a call: a permit, then a connection, then the exchange.
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use fanlight_canonical::{BackendError, Call, CallContext, Pending};
 use fanlight_protocol::Response;
+use tokio_util::sync::CancellationToken;
 
 use crate::concurrency::{CallPermit, FairQueue, Full, Permit};
 use crate::connection::{Connection, Failure};
-use crate::request::deadline::CallProgress;
+use crate::request::deadline::{CallLimits, CallProgress, Expired};
 use crate::sessions::{Lease, SessionPool};
 use crate::settings::Timeouts;
-use fanlight_canonical::BackendError;
-use fanlight_canonical::{Call, CallContext};
 
-/// Sends requests to one backend.
+/// Sends requests to one backend, within the time of a call.
 pub(crate) struct Dispatcher {
     pub(crate) pool: Arc<SessionPool>,
     pub(crate) timeouts: Timeouts,
+    shutdown: CancellationToken,
     concurrency: usize,
     queue: FairQueue,
 }
@@ -31,9 +34,73 @@ impl Drop for Running<'_> {
 }
 
 impl Dispatcher {
-    pub(crate) fn new(pool: Arc<SessionPool>, timeouts: Timeouts, concurrency: usize) -> Self {
+    /// `shutdown` is that of the backend.
+    pub(crate) fn new(
+        pool: Arc<SessionPool>,
+        timeouts: Timeouts,
+        concurrency: usize,
+        shutdown: CancellationToken,
+    ) -> Self {
         let concurrency = concurrency.max(1);
-        Self { pool, timeouts, concurrency, queue: FairQueue::new(concurrency) }
+        Self { pool, timeouts, shutdown, concurrency, queue: FairQueue::new(concurrency) }
+    }
+
+    /// Sends a call as one request.
+    pub(crate) async fn request(&self, call: &Call) -> Result<Response, BackendError> {
+        let progress = CallProgress::default();
+        let exchange = pin!(self.exchange(call, &progress));
+        let outcome = self.within_deadline(self.timeouts.call_total, &progress, exchange).await;
+        if let Err(error) = &outcome
+            && progress.attempts.load(Ordering::Relaxed) == 0
+        {
+            self.pool.count_unsent(call, error);
+        }
+        outcome
+    }
+
+    /// Runs work that may take several requests and wait for a task, which has a limit of its own, within the time of one
+    /// call, and ends it with the backend.
+    pub(crate) async fn limit(
+        &self,
+        progress: &CallProgress,
+        work: Pending<'_, Response>,
+    ) -> Result<Response, BackendError> {
+        let Timeouts { call, call_total, task, .. } = self.timeouts;
+        self.within_deadline(call_total.max(task.saturating_add(call)), progress, pin!(work)).await
+    }
+
+    /// Runs work within the time of a call, `total` with its pauses, and ends it with the backend.
+    fn within_deadline(
+        &self,
+        total: Duration,
+        progress: &CallProgress,
+        work: Pin<&mut (impl Future<Output = Result<Response, BackendError>> + Send)>,
+    ) -> impl Future<Output = Result<Response, BackendError>> + Send {
+        async move {
+            let limits = CallLimits { active: self.timeouts.call, total };
+            let sent = || progress.deadline.is_sent();
+            tokio::select! {
+                biased;
+                outcome = progress.deadline.limit(limits, work) => match outcome {
+                    Ok(outcome) => {
+                        if outcome.is_ok() {
+                            self.pool.health().answered();
+                        }
+                        outcome
+                    }
+                    Err(Expired(after)) => {
+                        let sent = sent();
+                        if sent {
+                            self.pool.health().timed_out();
+                        }
+                        Err(BackendError::Timeout { after, sent })
+                    }
+                },
+                () = self.shutdown.cancelled() => {
+                    Err(if sent() { BackendError::Interrupted } else { BackendError::ShuttingDown })
+                }
+            }
+        }
     }
 
     /// Sends one request once there is a permit for it. The caller bounds the time.
@@ -144,8 +211,20 @@ impl Dispatcher {
         }
     }
 
+    /// Whether a server of 2025-11-25 requires that a tool is called as a task, by its tool list; `reread` reads the list
+    /// anew.
+    pub(crate) async fn requires_task(
+        &self,
+        client: &CallContext,
+        tool: &str,
+        reread: bool,
+    ) -> Result<bool, BackendError> {
+        let connection = self.lease(client).await?.connection;
+        Ok(if reread { connection.needs_task_now(tool).await } else { connection.needs_task(tool).await })
+    }
+
     /// The connection that a request of this client would be sent on.
-    pub(crate) async fn lease(&self, client: &CallContext) -> Result<Lease, BackendError> {
+    async fn lease(&self, client: &CallContext) -> Result<Lease, BackendError> {
         if let Some(error) = self.pool.down(client) {
             return Err(error);
         }
@@ -153,7 +232,7 @@ impl Dispatcher {
         self.pool.lease(client).await
     }
 
-    /// Waits for a permit. A call whose time is over by then, or whose backend ends, is not sent any more.
+    /// Waits for a permit. A call whose time is over by then, or whose backend has ended, is not sent.
     async fn wait(&self, client: &CallContext, progress: &CallProgress) -> Result<Permit, BackendError> {
         let permit = self.permit(client).await?;
         if self.pool.has_ended() {

@@ -35,7 +35,7 @@ use crate::request::TransportContext;
 use crate::request::declared::Declared;
 use crate::settings::{EraChoice, KnownServer, Limits, SessionPolicy, Timeouts};
 use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedSender};
-use clients::{ClientConnections, Owner};
+use clients::{ClientConnections, IdleBounds, Owner, Room};
 use fanlight_canonical::{BackendError, Call, CallContext, Listen, Listening, Peer, Principal, SessionKey};
 use fanlight_http_pool::shortages;
 use legacy_era::{Finding, LegacyEra, Refusal};
@@ -482,7 +482,7 @@ impl SessionPool {
             }
         };
         let Limits { sessions, request_sessions, .. } = self.settings.context.limits;
-        connections.make_room(&owner, (sessions, request_sessions), &client.peer)?;
+        connections.make_room(&owner, Room { sessions, of_requests: request_sessions }, &client.peer)?;
         let is_second_era = base.era() == Era::Modern;
         let known = if is_second_era { Known { era: Era::Legacy, sse: false } } else { base.known() };
         let is_proven = matches!(self.legacy_era.finding(base), Some(Finding::Served(_)));
@@ -514,7 +514,7 @@ impl SessionPool {
                     continue;
                 }
             }
-            self.connections().sweep((bound, unused), |owner| match owner {
+            self.connections().sweep(IdleBounds { of_sessions: bound, shared: unused }, |owner| match owner {
                 // A listening client needs its connection.
                 Owner::Session(session) => self.registry.is_listening(session),
                 Owner::Capabilities(principal, _) => {

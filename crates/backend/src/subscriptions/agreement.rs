@@ -1,4 +1,4 @@
-//! What the server has been asked to send, and what of it the server has agreed to send.
+//! What the server has been asked to send, and which part of it the server has agreed to send.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The listeners of one backend: what each wants to receive, what of it the server has agreed to
+//! The listeners of one backend: what each wants to receive, which part of it the server has agreed to
 //! send, and the delivery of the server's notifications to them.
 //!
 //! A listener is an entry in a table: it has no task and no connection of its own. [`crate::listening`]

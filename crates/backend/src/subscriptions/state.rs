@@ -30,7 +30,7 @@ pub(super) struct State {
     /// Resources to subscribe to or unsubscribe from at a legacy server.
     pub(super) dirty: HashSet<Arc<str>>,
     counts: Counts,
-    /// No listener is added any more.
+    /// The registry is closed: no listener can be added.
     pub(super) closed: bool,
 }
 

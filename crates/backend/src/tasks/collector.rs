@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{CallProgress, TaskId, Translator, WaitPermit, task_params};
+use super::{CallProgress, TaskId, TaskTranslation, WaitPermit, task_params};
 use crate::request::declared::Declared;
 
 /// Messages of a task that wait to be collected.
@@ -46,7 +46,7 @@ struct Open {
     request: ServerRequest,
 }
 
-impl Translator {
+impl TaskTranslation {
     /// `inputRequests` of a task that requires input: the open server requests, after a short wait for
     /// the first.
     pub(super) async fn open_inputs(
@@ -56,7 +56,7 @@ impl Translator {
         client: &CallContext,
     ) -> Result<Json, BackendError> {
         let collector = self.collector(task, origin, client)?;
-        Ok(timeout(self.inner.timeouts().task_input, collector.first()).await.unwrap_or_else(|_| Json::empty_object()))
+        Ok(timeout(self.calls.timeouts.task_input, collector.first()).await.unwrap_or_else(|_| Json::empty_object()))
     }
 
     fn collector(
@@ -77,7 +77,7 @@ impl Translator {
         let end = self.shutdown.child_token();
         let (state, _) = watch::channel(state);
         let collector = Arc::new(InputCollector { state: state.clone(), _end: end.clone().drop_guard() });
-        let lifetime = self.inner.timeouts().question;
+        let lifetime = self.calls.timeouts.question;
         self.collectors.insert(task.key(client), Arc::clone(&collector), &client.peer, task.name.len(), lifetime);
         let (messages, receiver) = ServerMessages::channel(QUEUE);
         let (context, params) = (Arc::clone(origin), Some(task_params(&task.json)));
@@ -95,9 +95,9 @@ impl Translator {
         _permit: WaitPermit,
     ) {
         let progress = CallProgress::default();
-        let mut exchange = self.inner.exchange_unlimited(&call, &progress);
+        let mut exchange = Box::pin(self.calls.exchange_unlimited(&call, &progress));
         loop {
-            let until = state.borrow().used + self.inner.timeouts().question;
+            let until = state.borrow().used + self.calls.timeouts.question;
             tokio::select! {
                 biased;
                 () = end.cancelled() => break,
@@ -108,7 +108,7 @@ impl Translator {
                     None => break,
                 },
                 // The client may have asked meanwhile.
-                () = sleep_until(until) => if state.borrow().used + self.inner.timeouts().question <= Instant::now() {
+                () = sleep_until(until) => if state.borrow().used + self.calls.timeouts.question <= Instant::now() {
                     break;
                 },
             }
@@ -146,7 +146,7 @@ impl InputCollector {
         !self.state.borrow().ended
     }
 
-    /// Waits until a server request is open, or none can be any more. Returns the open ones.
+    /// Waits until a server request is open, or the task has ended. Returns the open ones.
     async fn first(&self) -> Json {
         let mut state = self.state.subscribe();
         let first = state.wait_for(|state| state.ended || state.shown().next().is_some()).await;

@@ -10,9 +10,11 @@ use fanlight_protocol::{Json, Method, Response, code};
 use fanlight_telemetry::Parent;
 
 use super::translate::{Inlined, Status, complete, created_to_extension, task_to_extension, without_type};
-use super::{CallProgress, ServerMessages, TaskId, Translator, as_task, no_such_method, task_params, without_progress};
+use super::{
+    CallProgress, ServerMessages, TaskId, TaskTranslation, as_task, no_such_method, task_params, without_progress,
+};
 
-impl Translator {
+impl TaskTranslation {
     /// A tool call that may become a task: it does where the tool requires one.
     pub(super) async fn create_extension(
         &self,
@@ -21,7 +23,7 @@ impl Translator {
     ) -> Result<Response, BackendError> {
         let response = match self.call_without_task(call, progress).await? {
             Some(response) => response,
-            None => self.inner.exchange(&as_task(call), progress).await?,
+            None => self.calls.exchange(&as_task(call), progress).await?,
         };
         let Some(created) = response.result().and_then(|result| created_to_extension(&result)) else {
             return Ok(response);

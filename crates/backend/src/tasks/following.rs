@@ -16,8 +16,9 @@ use futures_util::FutureExt as _;
 use tokio::time::sleep;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::TaskTranslation;
 use super::translate::Status;
-use super::{InnerClient, Translator};
+use crate::sessions::dispatcher::Dispatcher;
 use crate::transport::backoff::Backoff;
 
 /// Longest id of a followed task, in bytes.
@@ -95,7 +96,7 @@ impl Sessions {
     }
 }
 
-impl Translator {
+impl TaskTranslation {
     /// Follows a task of a session until it ends.
     pub(super) fn follow(self: &Arc<Self>, client: &Arc<CallContext>, task: &Json) {
         let id = task.get("taskId");
@@ -148,7 +149,7 @@ impl Translator {
         for Follow { task, messages, left, ended } in follows {
             let interest = Interest { tasks: vec![task.into()], ..Interest::default() };
             let listen = Listen { interest, context: Arc::clone(client), messages };
-            let mut follow = Box::pin(listen_until_dropped(Arc::clone(&self.inner), listen));
+            let mut follow = Box::pin(listen_until_dropped(Arc::clone(&self.calls), listen));
             // Polled here, so that no notification is missed until the task below runs.
             if (&mut follow).now_or_never().is_none() {
                 self.spawn(async move {
@@ -159,10 +160,10 @@ impl Translator {
     }
 }
 
-async fn listen_until_dropped(inner: Arc<dyn InnerClient>, listen: Listen) {
-    let mut backoff = Backoff::new(inner.timeouts().reconnect);
+async fn listen_until_dropped(calls: Arc<Dispatcher>, listen: Listen) {
+    let mut backoff = Backoff::new(calls.timeouts.reconnect);
     loop {
-        match inner.listen(listen.clone()).await {
+        match calls.pool.listen(listen.clone()).await {
             Ok(_listening) => std::future::pending().await,
             Err(BackendError::ShuttingDown) => return,
             Err(_) => sleep(backoff.next_delay()).await,

@@ -15,7 +15,7 @@ use fanlight_protocol::{Json, Method, Response};
 
 use super::translate::with_related_task;
 use super::wait::milliseconds;
-use super::{Translator, has_ended, no_such_method};
+use super::{TaskTranslation, has_ended, no_such_method};
 
 /// The prefix of the ids.
 const PREFIX: &str = "fanlight-task-";
@@ -33,7 +33,7 @@ pub(super) struct ImmediateTask {
     ttl: Duration,
 }
 
-impl Translator {
+impl TaskTranslation {
     /// Makes a task of the result of a call. Returns the response that creates the task; `None` if the
     /// result is too large to be kept.
     pub(super) fn keep(&self, call: &Call, result: &Json) -> Option<Response> {

@@ -1,7 +1,7 @@
 //! Translation between the two dialects of tasks, for clients and a server that differ in them.
 //!
-//! [`TaskTranslation`] is a [`BackendClient`] around another one. It changes only what is about tasks,
-//! and only where the client's dialect ([`CallContext::tasks`]) is not the server's:
+//! [`TaskTranslation`] answers the calls that may be about tasks ([`TaskTranslation::concerns`]), by requests of the
+//! [`Dispatcher`]. It changes only what is about tasks, and only where the client's dialect ([`CallContext::tasks`]) is not the server's:
 //!
 //! | client \ server | 2025-11-25 tasks | the extension `io.modelcontextprotocol/tasks` |
 //! |---|---|---|
@@ -13,14 +13,13 @@
 //! tasks. Task ids and `io.modelcontextprotocol/related-task` are never changed, and every wait, table
 //! and buffer is bounded (`timeouts.task`, `limits.tasks`, `limits.taskResults`).
 //!
-//! Every backend is decorated, since a server may have tasks after any reconnect. A call to a server
-//! without tasks goes to the inner client at once.
+//! Every backend has one, since a server may have tasks after any reconnect. A call to a server without tasks does not
+//! reach it.
 
 mod collector;
 mod extension_client;
 mod following;
 mod immediate;
-mod inner;
 mod notifications;
 mod owners;
 mod plain_client;
@@ -34,24 +33,20 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fanlight_canonical::{
-    BackendClient, BackendError, BackendStatus, Call, CallContext, Caller, Listen, Listening, Peer, Pending,
-    ProcessOutput, ServerMessages, SessionKey, TaskDialect,
-};
+use fanlight_canonical::{BackendError, Call, CallContext, Caller, Peer, ServerMessages, SessionKey, TaskDialect};
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
-use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Json, Method, Notification, Response, RpcError, code};
+use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::log::excerpt;
 use crate::request::deadline::{CallProgress, PauseLimits};
+use crate::sessions::dispatcher::Dispatcher;
 use crate::settings::Limits;
 use collector::InputCollector;
 use following::FollowedTasks;
 use immediate::ImmediateTask;
-pub(crate) use inner::InnerClient;
 use notifications::TaskNotifications;
 use owners::TaskOwners;
 use table::{Table, TaskKey};
@@ -64,12 +59,9 @@ const MAX_TASK_STATE: usize = 32 << 10;
 /// basic/utilities/tasks, Protocol Errors).
 const UNKNOWN_TASK: &str = "Failed to retrieve task: Task not found";
 
-/// A backend client that translates between the dialects of tasks around an inner one.
-pub(crate) struct TaskTranslation(Arc<Translator>);
-
-/// The state of a [`TaskTranslation`].
-struct Translator {
-    inner: Arc<dyn InnerClient>,
+/// Translates what is about tasks, and passes everything else on.
+pub(crate) struct TaskTranslation {
+    calls: Arc<Dispatcher>,
     /// All clients share one session at the server, whatever its era.
     shared: bool,
     /// One permit for each wait for a task.
@@ -96,22 +88,22 @@ struct Translator {
 }
 
 impl TaskTranslation {
-    /// Decorates a client. `tasks` and `shutdown` are those of the backend.
-    pub(crate) fn around(
-        inner: Arc<dyn InnerClient>,
+    /// Translates for the calls of the backend called `name`. `tasks` and `shutdown` are those of the backend.
+    pub(crate) fn new(
+        name: &str,
+        calls: Arc<Dispatcher>,
         shared: bool,
         limits: &Limits,
         tasks: TaskTracker,
         shutdown: CancellationToken,
-    ) -> Self {
+    ) -> Arc<Self> {
         let limit = limits.tasks.max(1);
         let bytes = limit.saturating_mul(MAX_TASK_STATE);
         let owners: Arc<dyn TaskOwners> = Arc::new(owners::InMemory::new(limit));
         let followed = Arc::new(FollowedTasks::new(limit));
-        let (notifications, statuses) =
-            TaskNotifications::new(inner.name(), Arc::clone(&owners), Arc::clone(&followed));
-        let translator = Arc::new(Translator {
-            inner,
+        let (notifications, statuses) = TaskNotifications::new(name, Arc::clone(&owners), Arc::clone(&followed));
+        let translation = Arc::new(Self {
+            calls,
             shared,
             waits: WaitLimit::new(limit),
             max_description: limits.client_description,
@@ -127,71 +119,32 @@ impl TaskTranslation {
             tasks,
             shutdown,
         });
-        translator.spawn(Arc::clone(&translator).translate_statuses(statuses));
-        Self(translator)
-    }
-}
-
-impl BackendClient for TaskTranslation {
-    fn name(&self) -> &str {
-        self.0.inner.name()
+        translation.spawn(Arc::clone(&translation).translate_statuses(statuses));
+        translation
     }
 
-    fn describe(&self) -> Pending<'_, ServerDescription> {
-        self.0.inner.describe()
+    /// Whether a call may be about tasks, at a server that has some or is not connected at the moment.
+    pub(crate) fn concerns(&self, call: &Call) -> bool {
+        is_about_tasks(&call.method)
+            && self.calls.pool.current(&call.context).is_none_or(|connection| connection.tasks().is_some())
     }
 
-    fn describe_to<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription> {
-        self.0.inner.describe_to(client)
+    /// Answers a call that it concerns, within the time of a call.
+    pub(crate) async fn request(self: &Arc<Self>, call: Call) -> Result<Response, BackendError> {
+        let progress = CallProgress::default();
+        self.calls.limit(&progress, Box::pin(self.answer(&call, &progress))).await
     }
 
-    fn request(&self, call: Call) -> Pending<'_, Response> {
-        let Self(translator) = self;
-        if !is_about_tasks(&call.method) || translator.inner.task_dialect(&call.context) == Some(None) {
-            return translator.inner.request(call);
-        }
-        Box::pin(async move {
-            let progress = CallProgress::default();
-            translator.inner.limit(&progress, Box::pin(translator.answer(&call, &progress))).await
-        })
+    /// A client's session has ended.
+    pub(crate) fn end_session(&self, session: SessionKey) {
+        self.followed.end_session(session);
     }
 
-    fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
-        Box::pin(self.0.listen(listen))
-    }
-
-    fn notify<'a>(&'a self, notification: &'a Notification, client: &'a CallContext) -> Pending<'a, ()> {
-        self.0.inner.notify(notification, client)
-    }
-
-    fn end_session(&self, session: SessionKey) {
-        self.0.followed.end_session(session);
-        self.0.inner.end_session(session);
-    }
-
-    fn status(&self) -> BackendStatus {
-        self.0.inner.status()
-    }
-
-    fn session_choice(&self) -> Pending<'_, Option<String>> {
-        self.0.inner.session_choice()
-    }
-
-    fn may_rest(&self) -> bool {
-        self.0.inner.may_rest()
-    }
-
-    fn process_output(&self) -> ProcessOutput {
-        self.0.inner.process_output()
-    }
-}
-
-impl Translator {
     /// Answers a call that may be about tasks.
     async fn answer(self: &Arc<Self>, call: &Call, progress: &CallProgress) -> Result<Response, BackendError> {
         use TaskDialect::{Extension, Requested};
-        let Some(server) = self.inner.connect(&call.context).await? else {
-            return self.inner.exchange(call, progress).await;
+        let Some(server) = self.calls.server(&call.context).await?.tasks() else {
+            return self.calls.exchange(call, progress).await;
         };
         let asks_for_task = call.params.as_ref().is_some_and(|params| params.get("task").is_some());
         match (&call.method, call.context.tasks, server) {
@@ -203,7 +156,7 @@ impl Translator {
                 self.call_plainly(server, call, progress).await
             }
             (Method::CallTool, ..) => {
-                let response = self.inner.exchange(call, progress).await?;
+                let response = self.calls.exchange(call, progress).await?;
                 let task = response.result().and_then(|result| match server {
                     Requested => result.get("task"),
                     Extension => created(&result).map(|_| result),
@@ -217,7 +170,7 @@ impl Translator {
                 Ok(no_such_method(&call.method))
             }
             (Method::ListTasks, client, _) if client != Some(Extension) => {
-                self.without_foreign(call, self.inner.exchange(call, progress).await?)
+                self.without_foreign(call, self.calls.exchange(call, progress).await?)
             }
             (_, client, _) => {
                 let task = TaskId::of(call);
@@ -225,7 +178,7 @@ impl Translator {
                     Ok(task) if self.owners.is_foreign(&task.name, &call.context.caller) => {
                         return Ok(refusal(code::INVALID_PARAMS, UNKNOWN_TASK));
                     }
-                    // A server might read as an id what is none here, such as one with half a surrogate pair.
+                    // A server may accept an id that Fanlight cannot read, such as one with half a surrogate pair.
                     Err(refusal) if call.params.as_ref().is_some_and(|params| params.get("taskId").is_some()) => {
                         return Ok(refusal.clone());
                     }
@@ -238,7 +191,7 @@ impl Translator {
                     },
                     (Some(Extension), Requested, Ok(task)) => self.serve_extension(call, &task).await,
                     (Some(Extension), Requested, Err(refusal)) => Ok(refusal),
-                    _ => self.inner.exchange(call, progress).await,
+                    _ => self.calls.exchange(call, progress).await,
                 }
             }
         }
@@ -291,7 +244,8 @@ impl Translator {
         messages: &ServerMessages,
     ) -> Result<Response, BackendError> {
         let (context, messages) = (Arc::clone(context), messages.clone());
-        self.inner.request(Call { method, params: Some(params), context, messages }).await
+        let call = Call { method, params: Some(params), context, messages };
+        Box::pin(self.calls.request(&call)).await
     }
 
     /// The same without a channel for the server's messages.
@@ -312,13 +266,13 @@ impl Translator {
         wait: impl Future<Output = Result<Response, BackendError>>,
     ) -> Result<Response, BackendError> {
         let _pause = progress.deadline.pause(PauseLimits { open: usize::MAX, ever: usize::MAX });
-        let limit = self.inner.timeouts().task;
+        let limit = self.calls.timeouts.task;
         timeout(limit, wait).await.unwrap_or(Err(BackendError::Timeout { after: limit, sent: true }))
     }
 
     /// How long the state of a task is kept.
     fn lifetime(&self, ttl: Option<Json>) -> Duration {
-        let longest = self.inner.timeouts().task;
+        let longest = self.calls.timeouts.task;
         ttl.as_ref().and_then(wait::milliseconds).map_or(longest, |ttl| ttl.min(longest))
     }
 
@@ -351,7 +305,7 @@ impl TaskId {
 
 /// Cancels a task when dropped, unless disarmed; best effort.
 struct CancelOnDrop {
-    translator: Arc<Translator>,
+    translator: Arc<TaskTranslation>,
     context: Arc<CallContext>,
     id: Json,
     armed: bool,
@@ -362,7 +316,7 @@ impl Drop for CancelOnDrop {
         if self.armed {
             let translator = Arc::clone(&self.translator);
             let (context, params) = (Arc::clone(&self.context), task_params(&self.id));
-            let limit = translator.inner.timeouts().own_message;
+            let limit = translator.calls.timeouts.own_message;
             self.translator.spawn(async move {
                 let _ = timeout(limit, translator.query(Method::CancelTask, params, &context)).await;
             });
@@ -425,6 +379,3 @@ fn no_such_method(method: &Method) -> Response {
 fn has_ended(status: &str) -> Response {
     refusal(code::INVALID_PARAMS, format!("the task has ended already: it is {status}"))
 }
-
-#[cfg(test)]
-mod tests;

@@ -16,7 +16,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::Translator;
+use super::TaskTranslation;
 use super::following::FollowedTasks;
 use super::owners::TaskOwners;
 use super::translate::{Status, task_to_legacy, with_method};
@@ -114,19 +114,19 @@ impl TaskNotifications {
     }
 }
 
-impl Translator {
+impl TaskTranslation {
     /// Listens, without the tasks that other clients have made.
-    pub(super) async fn listen(self: &Arc<Self>, mut listen: Listen) -> Result<Listening, BackendError> {
+    pub(crate) async fn listen(self: &Arc<Self>, mut listen: Listen) -> Result<Listening, BackendError> {
         let client = Arc::clone(&listen.context);
         listen.interest.tasks.retain(|task| !self.owners.is_foreign(task, &client.caller));
         if listen.interest.session || !listen.interest.tasks.is_empty() {
             listen.messages = self.notifications.translated(&listen);
         }
         if !listen.interest.session || client.tasks != Some(TaskDialect::Requested) {
-            return self.inner.listen(listen).await;
+            return self.calls.pool.listen(listen).await;
         }
         let following = self.follow_for(&client, &listen.messages);
-        let listening = self.inner.listen(listen).await?;
+        let listening = self.calls.pool.listen(listen).await?;
         let honoured = listening.honoured.clone();
         Ok(Listening::new(honoured, (following, listening.into_guard())))
     }

@@ -1,4 +1,4 @@
-//! Who has made which task.
+//! The clients that tasks were made for.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

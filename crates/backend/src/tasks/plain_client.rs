@@ -9,9 +9,11 @@ use fanlight_canonical::{BackendError, Call, Caller};
 use fanlight_protocol::{Json, Response, code, meta};
 
 use super::wait::{ExtensionWait, RequestedWait};
-use super::{CallProgress, CancelOnDrop, TaskDialect, Translator, as_task, created, with_extension, without_progress};
+use super::{
+    CallProgress, CancelOnDrop, TaskDialect, TaskTranslation, as_task, created, with_extension, without_progress,
+};
 
-impl Translator {
+impl TaskTranslation {
     /// Calls a tool for a client without tasks.
     pub(super) async fn call_plainly(
         self: &Arc<Self>,
@@ -30,7 +32,7 @@ impl Translator {
             return Ok(response);
         }
         let _permit = self.permit(&call.context.peer)?;
-        let response = self.inner.exchange(&as_task(call), progress).await?;
+        let response = self.calls.exchange(&as_task(call), progress).await?;
         let Some(task) = response.result().and_then(|result| result.get("task")) else { return Ok(response) };
         let Some(id) = task.get("taskId").filter(|id| id.as_str().is_some()) else { return Ok(response) };
         self.record_owner(&unlisted(call), &call.context.peer, &task, task.get("ttl"), true);
@@ -44,12 +46,12 @@ impl Translator {
     }
 
     async fn call_modern(self: &Arc<Self>, call: &Call, progress: &CallProgress) -> Result<Response, BackendError> {
-        let mut response = self.inner.exchange(call, progress).await?;
+        let mut response = self.calls.exchange(call, progress).await?;
         let mut permit = None;
         if requires_extension(&response) {
             permit = Some(self.permit(&call.context.peer)?);
             let context = Arc::new(with_extension(&call.context));
-            response = self.inner.exchange(&Call { context, ..call.clone() }, progress).await?;
+            response = self.calls.exchange(&Call { context, ..call.clone() }, progress).await?;
         }
         let Some(task) = response.result() else { return Ok(response) };
         let Some(id) = created(&task) else { return Ok(response) };
@@ -82,14 +84,14 @@ impl Translator {
         let tool = call.params.as_ref().and_then(|params| params.get("name"));
         let tool = tool.as_ref().and_then(Json::as_str).map(Cow::into_owned);
         if let Some(tool) = &tool
-            && self.inner.requires_task(&call.context, tool, false).await?
+            && self.calls.requires_task(&call.context, tool, false).await?
         {
             return Ok(None);
         }
-        let response = self.inner.exchange(call, progress).await?;
+        let response = self.calls.exchange(call, progress).await?;
         if let Some(tool) = &tool
             && matches!(response.error_code(), Some(code::METHOD_NOT_FOUND | code::INVALID_REQUEST))
-            && self.inner.requires_task(&call.context, tool, true).await.unwrap_or(false)
+            && self.calls.requires_task(&call.context, tool, true).await.unwrap_or(false)
         {
             return Ok(None);
         }

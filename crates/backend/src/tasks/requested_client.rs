@@ -14,8 +14,8 @@ use tokio::time::sleep;
 use super::translate::{Status, created_to_legacy, task_to_legacy, without_task};
 use super::wait::ExtensionWait;
 use super::{
-    CallProgress, ImmediateTask, TaskDialect, TaskId, Translator, created, has_ended, no_such_method, no_such_task,
-    refusal, task_params, with_extension, without_progress,
+    CallProgress, ImmediateTask, TaskDialect, TaskId, TaskTranslation, created, has_ended, no_such_method,
+    no_such_task, refusal, task_params, with_extension, without_progress,
 };
 
 /// Tasks on one page of a list. No option: the server chooses the size of pages, and clients read all of them.
@@ -25,7 +25,7 @@ const PAGE: usize = 20;
 const CANCEL_READS: u32 = 10;
 const CANCEL_DELAY: Duration = Duration::from_millis(100);
 
-impl Translator {
+impl TaskTranslation {
     /// A tool call that is to become a task. The server decides, but the client gets a task in any
     /// case.
     pub(super) async fn create_requested(
@@ -38,7 +38,7 @@ impl Translator {
             context: Arc::new(with_extension(&call.context)),
             ..call.clone()
         };
-        let response = self.inner.exchange(&plain, progress).await?;
+        let response = self.calls.exchange(&plain, progress).await?;
         let Some(result) = response.result() else { return Ok(response) };
         if created(&result).is_some() {
             self.record_created(&call.context, Some(&result), TaskDialect::Extension);
@@ -70,7 +70,7 @@ impl Translator {
         match call.method {
             Method::GetTask => {
                 let call = Call { context: Arc::new(with_extension(&call.context)), ..call.clone() };
-                let response = self.inner.exchange(&call, progress).await?;
+                let response = self.calls.exchange(&call, progress).await?;
                 let Some(state) = response.result() else {
                     if response.error_code() == Some(code::INVALID_PARAMS) {
                         self.followed.remove(&call.context.caller, &task.name);

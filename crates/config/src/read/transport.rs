@@ -195,7 +195,11 @@ fn read_headers(reader: &mut Reader<'_>, entry: &Entry) -> Vec<(String, Secret)>
             let help = "keep one of the two: upper and lower case are the same";
             reader.error(pair.key_span, message, help);
         }
-        headers.push((name.to_owned(), Secret::new(text.value)));
+        let value = match &pair.value.value {
+            Value::String(reference) if text.substituted => Secret::referred_to(reference, text.value),
+            _ => Secret::new(text.value),
+        };
+        headers.push((name.to_owned(), value));
     }
     headers
 }

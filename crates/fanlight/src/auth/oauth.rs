@@ -4,7 +4,7 @@ use fanlight_auth::{Algorithm, ClaimPaths, IntrospectionSettings, IssuerSettings
 use fanlight_config::{Config, Introspection, Issuer};
 use fanlight_settings::Secret;
 
-use crate::reload::Unusable;
+use crate::failure::Unusable;
 
 /// The access tokens that `config` accepts from these issuers; `None` if there are none.
 pub(super) fn settings(config: &Config, issuers: &[Issuer]) -> Result<Option<OAuthSettings>, Unusable> {

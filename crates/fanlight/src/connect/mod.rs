@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use fanlight_client_files::{Client, Entry, Places, System};
 use serde_json::json;
 
-use crate::cli::{CommonArgs, ConnectArgs};
+use crate::cli::{CommonArgs, ConnectArgs, NAME};
 use crate::configuration;
 use crate::failure::Failure;
-use crate::inspect::{print_table, table};
+use crate::listening::scheme;
 use crate::out::{self, complain, say};
-use crate::wiring::scheme;
+use crate::show::{self, table};
 use file::{ClientFile, Undone};
-pub(crate) use target::{NAME, Target, absolute};
+pub(crate) use target::{Target, absolute};
 
 /// Shows the clients of this machine, or writes into the file of one.
 pub(crate) fn connect(args: &ConnectArgs, common: &CommonArgs) -> Result<(), Failure> {
@@ -119,7 +119,7 @@ fn target_of(args: &ConnectArgs, common: &CommonArgs) -> Result<Target, Failure>
             Ok(loaded) => loaded.config,
             // What a missing variable holds is not needed here.
             Err(errors) => match errors.without_missing_variables() {
-                Some(errors) => return Err(configuration::failure(&crate::reload::Unusable::Errors(errors))),
+                Some(errors) => return Err(configuration::failure(&crate::failure::Unusable::Errors(errors))),
                 None => fanlight_config::Config::default(),
             },
         },
@@ -181,7 +181,7 @@ fn list(args: &ConnectArgs, places: Option<&Places>) -> Result<(), Failure> {
         out::json(&format!("{:#}", serde_json::Value::from(answer)));
         return Ok(());
     }
-    print_table(&rows);
+    show::print(&rows);
     say!("fanlight connect <client> writes the entry; --print shows it, --undo takes it out again");
     Ok(())
 }

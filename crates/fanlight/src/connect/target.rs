@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use fanlight_client_files::{Client, Credential, Entry, Places, Reach, System};
 use serde_json::{Value, json};
 
-/// The name of the entry.
-pub(crate) const NAME: &str = "fanlight";
+use crate::cli::NAME;
 
 /// How clients reach a gateway.
 #[derive(Clone, Debug, Default)]

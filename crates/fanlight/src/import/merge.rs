@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use fanlight_client_files::Item;
 
 use super::sources::Source;
-use crate::connect::NAME;
+use crate::cli::NAME;
 
 /// What makes two entries the same server.
 const REACH: [&str; 6] = ["command", "args", "env", "cwd", "url", "headers"];

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::merge::Taken;
 use super::{Import, tell, text};
 use crate::cli::ImportArgs;
-use crate::inspect::table;
 use crate::out;
+use crate::show::table;
 
 /// Shows what is taken. `is_written` says whether it was written.
 pub(super) fn show(import: &Import, args: &ImportArgs, is_written: bool) {

@@ -1,16 +1,17 @@
 //! `fanlight call`: one tool call through the gateway.
 
-use fanlight_canonical::Core as _;
+use fanlight_canonical::{Core as _, Detail, ServerMessages};
 use std::io::IsTerminal as _;
 
 use fanlight_config::Config;
 use fanlight_protocol::Json;
 use fanlight_protocol::result::CallToolResult;
 
-use super::{arguments, no_such_tool, show, tool_call, tools, with_assembly};
+use super::{arguments, no_such_tool, tool_call, tools, with_assembly};
 use crate::cli::CallArgs;
 use crate::failure::Failure;
 use crate::out::{self, say};
+use crate::show;
 
 /// Prints the result: indented on a terminal, otherwise with the bytes of the backend. Fails if it is a
 /// JSON-RPC error or a result with `isError`.
@@ -19,7 +20,8 @@ pub(crate) async fn call(config: &Config, args: &CallArgs) -> Result<(), Failure
     let (response, unknown) = with_assembly(config, async |assembly| {
         let endpoint = args.endpoint.find(&assembly.gateway)?;
         let call = tool_call(&Json::string(&args.tool), &arguments, endpoint.clone());
-        let response = assembly.gateway.handle(call).await;
+        let mut operation = assembly.gateway.resolve(call, Detail::Known).await;
+        let response = assembly.gateway.run(&mut operation, ServerMessages::discard()).await;
         if !response.is_error() {
             return Ok((response, None));
         }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::{BackendClient as _, Endpoint};
+use fanlight_canonical::{BackendClient as _, Call, Endpoint, ServerMessages, Unresolved};
 use fanlight_config::Config;
 use fanlight_frontend::{FrontendSettings, serve_http};
 use fanlight_gateway::catalogue::{Entry, ListView};
@@ -16,12 +16,14 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::client::{Client, other};
-use super::{arguments, difference, looked_through, no_such_tool, show, tool_call, tools, with_assembly};
+use super::{arguments, difference, looked_through, no_such_tool, tool_call, tools, with_assembly};
+use crate::assembly::Assembly;
 use crate::auth;
 use crate::cli::CallArgs;
 use crate::failure::Failure;
 use crate::out::{self, say};
-use crate::wiring::{Assembly, frontend_settings};
+use crate::show;
+use crate::wiring::frontend_settings;
 
 /// Prints what the configuration changes of the tool, and the differences of the two results; fails if the results
 /// differ.
@@ -93,11 +95,11 @@ async fn both(
     if !args.json {
         say_intended(&snapshot, tool);
     }
-    let mut call = tool_call(original, arguments, Endpoint::Everything);
+    let Unresolved { method, params, context } = tool_call(original, arguments, Endpoint::Everything);
     // The server gets the arguments that the gateway would send it: the results are to be compared, not the requests.
-    let params = call.params.as_ref().map(|params| tool.rewrite_call(params)).transpose();
-    call.params = params.map_err(|error| Failure::usage(error.message))?;
-    let direct = backend.request(call).await;
+    let params = params.as_ref().map(|params| tool.rewrite_call(params)).transpose();
+    let params = params.map_err(|error| Failure::usage(error.message))?;
+    let direct = backend.request(Call { method, params, context, messages: ServerMessages::discard() }).await;
     let direct = direct.map_err(|error| Failure::other(format!("backend {:?} {error}", backend.name())))?;
 
     let era = backend.status().era.unwrap_or(Era::Modern);

@@ -74,7 +74,7 @@ fn compare_elements(path: &str, left: &Json, right: &Json, found: &mut Vec<Strin
 }
 
 fn shown(json: &Json) -> String {
-    super::show::plain(json.as_text(), 80)
+    crate::show::plain(json.as_text(), 80)
 }
 
 /// The first differing byte and its context; `None` if the texts are equal.

@@ -5,10 +5,11 @@ use fanlight_gateway::catalogue::{Entry, ListKind, ListView};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 
-use super::{show, with_assembly};
+use super::with_assembly;
 use crate::cli::{EndpointArgs, Listed};
 use crate::failure::Failure;
 use crate::out::{self, say};
+use crate::show;
 
 const LONGEST_DESCRIPTION: usize = 100;
 

@@ -9,7 +9,6 @@ mod difference;
 mod failures;
 mod hops;
 mod list;
-mod show;
 mod trace_test;
 mod validate;
 
@@ -17,7 +16,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fanlight_canonical::{Call, CallContext, Caller, Endpoint, Holder, Principal, ServerMessages};
+use fanlight_canonical::{CallContext, Caller, Endpoint, Holder, Principal, Unresolved};
 use fanlight_config::{Config, StartChoice};
 use fanlight_gateway::catalogue::{ListKind, ListView};
 use fanlight_protocol::json::{DEFAULT_NESTING, ObjectBuilder};
@@ -29,15 +28,14 @@ pub(crate) use call::call;
 pub(crate) use check::check;
 pub(crate) use diff::diff;
 pub(crate) use list::list;
-pub(crate) use show::{plain, print as print_table, table};
 pub(crate) use trace_test::trace_test;
 pub(crate) use validate::validate;
 
+use crate::assembly::Assembly;
 use crate::cli::{EndpointArgs, TraceArgs};
 use crate::failure::Failure;
 use crate::log::Log;
 use crate::suggestions::did_you_mean;
-use crate::wiring::Assembly;
 use crate::{listening, starts, telemetry};
 
 /// Runs `command` on an assembly that is started before and stopped after it. What is known of servers that do not start is
@@ -143,18 +141,17 @@ fn arguments(text: &str) -> Result<Json, Failure> {
 }
 
 /// The canonical `tools/call` of `tool`, by the name that its receiver uses.
-fn tool_call(tool: &Json, arguments: &Json, endpoint: Endpoint) -> Call {
+fn tool_call(tool: &Json, arguments: &Json, endpoint: Endpoint) -> Unresolved {
     let mut params = ObjectBuilder::new();
     params.member("name", tool).member("arguments", arguments);
     let caller = match endpoint {
         Endpoint::Everything => Caller::gateway(),
         endpoint => Caller::request_of(Holder::new(Principal::operator(), endpoint)),
     };
-    Call {
+    Unresolved {
         method: Method::CallTool,
         params: Some(params.finish()),
         context: Arc::new(CallContext { caller, ..(*CallContext::internal()).clone() }),
-        messages: ServerMessages::discard(),
     }
 }
 

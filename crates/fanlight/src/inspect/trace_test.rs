@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::{Client, TraceParents, other};
 use super::hops::{Hop, Sent, judge};
-use super::{arguments, looked_through, plain, with_traced_assembly};
+use super::{arguments, looked_through, with_traced_assembly};
 use crate::auth;
 use crate::cli::{CommonArgs, EndpointArgs, TraceTestArgs};
 use crate::failure::Failure;
@@ -30,6 +30,7 @@ use crate::observe::spans::{self, Kind, Span};
 use crate::observe::style::{Style, duration};
 use crate::observe::{Admin, waterfall};
 use crate::out::say;
+use crate::show::plain;
 use crate::suggestions::did_you_mean;
 use crate::wiring::frontend_settings;
 

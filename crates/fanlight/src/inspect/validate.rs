@@ -9,9 +9,8 @@ use super::check::authentication;
 use super::refused_listeners;
 use crate::cli::{CommonArgs, ValidateArgs};
 use crate::configuration;
-use crate::failure::Failure;
+use crate::failure::{Failure, Unusable};
 use crate::out::{self, counted, say};
-use crate::reload::Unusable;
 
 /// Fails if the configuration cannot be used. With `--allow-missing-env` what depends on variables that are not set is not
 /// judged.

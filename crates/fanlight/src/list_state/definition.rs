@@ -37,7 +37,7 @@ impl Definition {
 
     /// The digest as hexadecimal digits.
     pub(super) fn text(&self) -> String {
-        super::file::hex(&self.0)
+        hex(&self.0)
     }
 }
 
@@ -117,6 +117,10 @@ impl Digest {
         }
         self.optional(user.as_deref(), Self::text);
     }
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Whether `tag` is that of `parts`.

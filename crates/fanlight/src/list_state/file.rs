@@ -14,7 +14,7 @@ use fanlight_protocol::Revision;
 use fanlight_protocol::json::{ArrayBuilder, Json, MAX_NESTING, ObjectBuilder};
 use fanlight_protocol::result::ResultView as _;
 
-use super::definition::{Definition, verifies};
+use super::definition::{Definition, hex, verifies};
 
 /// The format, with its version.
 const FORMAT: &str = "fanlight-lists/1";
@@ -46,10 +46,6 @@ pub(super) enum Unusable {
 pub(super) fn name_of(server: &str) -> String {
     let digest = digest(&SHA256, server.as_bytes());
     format!("{}.lists", hex(digest.as_ref().get(..16).unwrap_or_default()))
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The text of a file.

@@ -157,7 +157,7 @@ impl Admin {
         let what = if error.is_timeout() { "does not answer" } else { "cannot be reached" };
         let cause = std::iter::successors(error.source(), |cause| (*cause).source()).last().map(ToString::to_string);
         let help = cause.as_deref().and_then(tls::help);
-        let cause = cause.map(|cause| format!(": {}", crate::inspect::plain(&cause, 200)));
+        let cause = cause.map(|cause| format!(": {}", crate::show::plain(&cause, 200)));
         Failure::other(format!(
             "the admin listener at {} ({}) {what}{}; {}",
             self.shown(),
@@ -176,5 +176,5 @@ impl Admin {
 fn reason(body: &[u8]) -> String {
     let answer: Option<Value> = serde_json::from_slice(body).ok();
     let reason = answer.as_ref().and_then(|answer| answer.get("error")?.as_str());
-    reason.map(|text| format!(": {}", crate::inspect::plain(text, 300))).unwrap_or_default()
+    reason.map(|text| format!(": {}", crate::show::plain(text, 300))).unwrap_or_default()
 }

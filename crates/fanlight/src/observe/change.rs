@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use super::Admin;
 use crate::cli::{CommonArgs, ReloadRequestArgs, ServerArgs, SessionArgs};
 use crate::failure::Failure;
-use crate::inspect::plain;
 use crate::out::{self, say};
+use crate::show::plain;
 use crate::suggestions::did_you_mean;
 
 /// Has the configuration read again; fails if it cannot be used.

@@ -4,7 +4,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement};
 use unicode_width::UnicodeWidthStr as _;
 
 use super::waterfall::fit;
-use crate::inspect::table;
+use crate::show::table;
 
 /// Columns between two cells.
 const GAP: usize = 2;

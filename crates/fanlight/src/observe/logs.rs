@@ -8,8 +8,8 @@ use super::clock::clock;
 use super::style::Style;
 use crate::cli::{CommonArgs, LogsArgs};
 use crate::failure::Failure;
-use crate::inspect::plain;
 use crate::out::{self, say};
+use crate::show::plain;
 
 /// Most bytes of one line of the log as the gateway sends it.
 const LONGEST: usize = 1 << 20;

@@ -5,7 +5,6 @@ mod admin;
 mod change;
 mod clock;
 mod columns;
-mod filters;
 mod logs;
 mod place;
 pub(crate) mod spans;
@@ -17,7 +16,6 @@ pub(crate) mod waterfall;
 
 pub(crate) use admin::Admin;
 pub(crate) use change::{change_server, end_session, reload};
-pub(crate) use filters::TraceFilters;
 pub(crate) use logs::logs;
 pub(crate) use status::status;
 pub(crate) use traces::traces;

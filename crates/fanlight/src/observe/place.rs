@@ -8,8 +8,7 @@ use reqwest::Url;
 
 use crate::cli::{AdminArgs, CommonArgs};
 use crate::configuration;
-use crate::failure::Failure;
-use crate::reload::Unusable;
+use crate::failure::{Failure, Unusable};
 
 /// The environment variable with the token; other users can see a command line.
 pub(super) const TOKEN: &str = "FANLIGHT_ADMIN_TOKEN";

@@ -9,8 +9,8 @@ use super::columns::{self, Column};
 use super::style::{Style, duration};
 use crate::cli::{CommonArgs, StatusArgs};
 use crate::failure::Failure;
-use crate::inspect::plain;
 use crate::out::{self, counted, say};
+use crate::show::plain;
 
 /// Least width of the names of backends, before other columns are dropped.
 const NAME: usize = 16;

@@ -11,8 +11,8 @@ use super::style::{Style, duration};
 use super::{Admin, spans, waterfall};
 use crate::cli::{CommonArgs, TracesArgs};
 use crate::failure::Failure;
-use crate::inspect::plain;
 use crate::out::{self, say};
+use crate::show::plain;
 
 /// Least number of digits of an id.
 const SHORTEST: usize = 8;

@@ -6,7 +6,7 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use super::spans::{Kind, Span};
 use super::style::{Style, duration};
-use crate::inspect::plain;
+use crate::show::plain;
 
 /// Least width of a terminal for bars.
 const LEAST_WITH_BARS: usize = 60;

@@ -15,9 +15,9 @@ use fanlight_telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::Unusable;
-use crate::listening::{LoadedTls, TlsMarks};
-use crate::wiring::{client_guard, frontend_settings, scheme};
+use crate::failure::Unusable;
+use crate::listening::{LoadedTls, TlsMarks, scheme};
+use crate::wiring::{client_guard, frontend_settings};
 use crate::{admin, files, listening, protection};
 
 /// The listeners for clients and operators.

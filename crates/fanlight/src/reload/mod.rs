@@ -5,6 +5,7 @@
 //! a whole or, if it cannot be used, not at all. What was changed at run time outlasts a reload, and ends with the process.
 
 mod listeners;
+mod operations;
 mod outcome;
 mod restart;
 mod watch;
@@ -15,7 +16,7 @@ use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 use fanlight_auth::Authenticator;
-use fanlight_config::{Config, ConfigErrors, ConfigFile, Loaded};
+use fanlight_config::{Config, ConfigFile, Loaded};
 use fanlight_telemetry::Telemetry;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
@@ -23,11 +24,11 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use crate::assembly::Assembly;
 use crate::auth;
 use crate::connect::Target;
-use crate::failure::Failure;
+use crate::failure::{Failure, Unusable};
 use crate::service_manager;
-use crate::wiring::Assembly;
 pub(crate) use listeners::{Listener, Listeners, warn_if_open};
 pub(crate) use outcome::{Outcome, State, Trigger};
 pub(crate) use watch::Watch;
@@ -37,14 +38,6 @@ const WAITING: usize = 16;
 
 /// Reads the configuration as at the start: the same files, the same options of the command line.
 pub(crate) type Source = Box<dyn Fn() -> Result<Loaded, Unusable> + Send + Sync>;
-
-/// Why a configuration cannot be used.
-pub(crate) enum Unusable {
-    /// Its files have errors.
-    Errors(ConfigErrors),
-    /// Anything else.
-    Other(String),
-}
 
 /// What is asked of the [`Keeper`].
 enum Request {

@@ -9,9 +9,9 @@ use fanlight_config::{ConfigErrors, ConfigFile};
 use serde_json::{Map, Value, json};
 use tracing::{info, warn};
 
-use super::Unusable;
 use super::listeners::Moved;
 use crate::connect::Target;
+use crate::failure::Unusable;
 use crate::servers::Difference;
 
 /// Why the configuration was read again.

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use fanlight_canonical::{
-    Call, CallContext, Core, MessageReceiver, ServerMessage, ServerMessages, cancelled_by_operator,
+    CallContext, Core, MessageReceiver, ResolvedOperation as _, ServerMessage, ServerMessages, cancelled_by_operator,
 };
-use fanlight_protocol::{Json, Method, Response, RpcError};
+use fanlight_protocol::{Response, RpcError};
 use fanlight_telemetry::Parent;
 use tokio_util::sync::CancellationToken;
 
@@ -25,10 +25,9 @@ type PendingAnswer = Pin<Box<dyn Future<Output = Response> + Send>>;
 
 /// A request to the core.
 #[derive(Debug)]
-pub(crate) struct CoreRequest {
-    pub(crate) method: Method,
-    pub(crate) params: Option<Json>,
-    pub(crate) context: CallContext,
+pub(crate) struct CoreRequest<R> {
+    /// What runs: it has been decided that it may.
+    pub(crate) operation: R,
     /// The number of messages that the server may send ahead of its answer without waiting for the
     /// client; `None` if the client can take none.
     pub(crate) messages: Option<usize>,
@@ -58,7 +57,7 @@ pub(crate) struct CoreCall {
 
 impl CoreCall {
     /// Starts a request. Nothing happens until it is polled.
-    pub(crate) fn start<C: Core>(core: &Arc<C>, request: CoreRequest) -> Self {
+    pub(crate) fn start<C: Core>(core: &Arc<C>, request: CoreRequest<C::Resolved>) -> Self {
         Self::start_after(None, core, request)
     }
 
@@ -66,7 +65,7 @@ impl CoreCall {
     pub(crate) fn start_after<C: Core>(
         first: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
         core: &Arc<C>,
-        request: CoreRequest,
+        request: CoreRequest<C::Resolved>,
     ) -> Self {
         let (sender, messages) = match request.messages {
             Some(capacity) => {
@@ -75,16 +74,17 @@ impl CoreCall {
             }
             None => (ServerMessages::discard(), None),
         };
-        let CoreRequest { method, params, context, input_rounds, .. } = request;
-        let context = Arc::new(context);
-        let call = Call { method, params, context: Arc::clone(&context), messages: sender };
+        let CoreRequest { mut operation, input_rounds, .. } = request;
+        let context = Arc::clone(operation.context());
         let (core, trace) = (Arc::clone(core), &context.trace);
         let answer: PendingAnswer = match (first, input_rounds) {
-            (None, Some(limits)) => Box::pin(trace.scope(input_rounds::resolve_input_rounds(core, call, limits))),
-            (None, None) => Box::pin(trace.scope(async move { core.handle(call).await })),
+            (None, Some(limits)) => {
+                Box::pin(trace.scope(input_rounds::resolve_input_rounds(core, operation, sender, limits)))
+            }
+            (None, None) => Box::pin(trace.scope(async move { core.run(&mut operation, sender).await })),
             (Some(first), _) => Box::pin(trace.scope(async move {
                 first.await;
-                core.handle(call).await
+                core.run(&mut operation, sender).await
             })),
         };
         Self {

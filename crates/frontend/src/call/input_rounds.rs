@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use fanlight_canonical::{Call, Core, ServerMessage, ServerRequest};
+use fanlight_canonical::{CallContext, Core, ResolvedOperation as _, ServerMessage, ServerMessages, ServerRequest};
 use fanlight_protocol::capability::MissingCapability;
-use fanlight_protocol::input::{self, InputRequest, InputRequired};
+use fanlight_protocol::input::{InputRequest, InputRequired};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use tokio::sync::oneshot;
@@ -36,23 +36,23 @@ pub(crate) struct Limits {
     pub(crate) give_up: CancellationToken,
 }
 
-/// Answers `call`, in as many rounds as it takes within `limits`.
-#[expect(clippy::manual_async_fn, reason = "the future of an `async fn` holds the call twice")]
+/// Answers `operation`, in as many rounds as it takes within `limits`.
+#[expect(clippy::manual_async_fn, reason = "the future of an `async fn` holds the operation twice")]
 pub(crate) fn resolve_input_rounds<C: Core>(
     core: Arc<C>,
-    mut call: Call,
+    mut operation: C::Resolved,
+    messages: ServerMessages,
     limits: Limits,
 ) -> impl Future<Output = Response> + Send + 'static {
     async move {
-        let first = call.params.clone();
         let mut rounds = 0;
         let mut elicitations = UrlElicitations::default();
         loop {
-            let response = core.handle(call.clone()).await;
+            let response = core.run(&mut operation, messages.clone()).await;
             let required = InputRequired::of(&response);
             if !elicitations.is_empty() && !response.is_error() {
                 let asked = required.as_ref().and_then(|required| required.requests().ok()).unwrap_or_default();
-                elicitations.complete(&asked, &call.messages).await;
+                elicitations.complete(&asked, &messages).await;
             }
             let Some(required) = required else { return response };
             if rounds == limits.rounds {
@@ -60,12 +60,10 @@ pub(crate) fn resolve_input_rounds<C: Core>(
             }
             rounds += 1;
             // Boxed, since few calls need input.
-            let answers = answers(&call, &required, &mut elicitations, limits.timeout);
+            let answers = answers(operation.context(), &messages, &required, (&mut elicitations, limits.timeout));
             let answers = Box::pin(limits.give_up.run_until_cancelled(answers));
             match answers.await.unwrap_or_else(|| Err(interrupted())) {
-                Ok(answers) => {
-                    call.params = Some(input::next_params(first.as_ref(), &answers, required.state.as_ref()));
-                }
+                Ok(answers) => operation.answer(&answers, required.state.as_ref()),
                 Err(error) => return Response::from_error(&error),
             }
         }
@@ -84,10 +82,10 @@ struct OpenInput {
 
 /// Asks the client for everything at once; the first refusal ends it.
 async fn answers(
-    call: &Call,
+    context: &CallContext,
+    messages: &ServerMessages,
     required: &InputRequired,
-    elicitations: &mut UrlElicitations,
-    limit: Duration,
+    (elicitations, limit): (&mut UrlElicitations, Duration),
 ) -> Result<Vec<(Json, Json)>, RpcError> {
     if required.is_empty() {
         return Err(broken("it asks for input, but has neither input requests nor a state"));
@@ -95,9 +93,7 @@ async fn answers(
     let mut requests =
         required.requests().map_err(|key| broken(&format!("its input request {} is no request", named(&key))))?;
     for InputRequest { key, method, params } in &requests {
-        if let Some(missing) =
-            MissingCapability::for_server_request(&call.context.capabilities, method, params.as_ref())
-        {
+        if let Some(missing) = MissingCapability::for_server_request(&context.capabilities, method, params.as_ref()) {
             return Err(unanswered(key, method, &missing.to_error().message));
         }
     }
@@ -110,9 +106,9 @@ async fn answers(
         let url = url_of(&request);
         let InputRequest { key, method, params } = request;
         let (sender, answer) = oneshot::channel();
-        let trace = call.context.trace.clone();
+        let trace = context.trace.clone();
         let request = ServerRequest { method: method.clone(), params, trace, answer: sender, notices: None, deadline };
-        call.messages.send(ServerMessage::Request(request)).await;
+        messages.send(ServerMessage::Request(request)).await;
         open.push(OpenInput { key, method, url, answer, result: None });
     }
     let all = poll_fn(|cx| {

@@ -51,11 +51,11 @@ impl RequestMeta {
     pub(crate) fn tasks(&self) -> Option<TaskDialect> {
         has_tasks_extension(&self.capabilities).then_some(TaskDialect::Extension)
     }
+}
 
-    /// Which log messages the request gets: none unless it asked.
-    pub(crate) fn log_gate(&self) -> LogGate {
-        self.log_level.map_or(LogGate::Closed, LogGate::AtLeast)
-    }
+/// Which log messages a request with this level gets: none unless it asked.
+pub(crate) fn log_gate(level: Option<LogLevel>) -> LogGate {
+    level.map_or(LogGate::Closed, LogGate::AtLeast)
 }
 
 /// Refuses a request whose method 2026-07-28 removed, or which is about tasks although its client does
@@ -162,10 +162,10 @@ mod tests {
             assert_eq!(client(wrong).unwrap_err().code, code::INVALID_PARAMS, "{wrong}");
         }
         let plain = client(r#"{"io.modelcontextprotocol/clientCapabilities":{"a":1.0}}"#).unwrap();
-        assert_eq!((plain.capabilities.as_text(), plain.log_gate()), (r#"{"a":1.0}"#, LogGate::Closed));
+        assert_eq!((plain.capabilities.as_text(), log_gate(plain.log_level)), (r#"{"a":1.0}"#, LogGate::Closed));
         let logging =
             client(r#"{"io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/logLevel":"error"}"#);
-        assert_eq!(logging.unwrap().log_gate(), LogGate::AtLeast(LogLevel::Error));
+        assert_eq!(log_gate(logging.unwrap().log_level), LogGate::AtLeast(LogLevel::Error));
     }
 
     #[test]

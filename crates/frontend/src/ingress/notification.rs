@@ -22,7 +22,7 @@ impl<C: Core> Ingress<C> {
         if let Some(unknown) = version.filter(|version| Revision::from_name(version).is_none()) {
             return Err(Refusal::malformed(modern::unsupported(unknown)));
         }
-        self.admit(transport, origin, None, false).await?;
+        self.admit(transport, origin, None, false)?;
         let running = match transport.running() {
             Some(running) => Some(Arc::clone(running)),
             // 2026-07-28 has no notification from client to server on HTTP: a modern one, cancellation

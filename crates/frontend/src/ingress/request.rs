@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::{CallContext, Caller, Core, Peer, SessionRequest};
+use fanlight_canonical::{CallContext, Caller, Core, Detail, ResolvedOperation as _, SessionRequest, Unresolved};
 use fanlight_protocol::capability::can_be_asked;
 use fanlight_protocol::input;
 use fanlight_protocol::member_name::is_confusable_method;
 use fanlight_protocol::{Era, Json, Method, Request, Response, Revision, RpcError, code};
 use fanlight_telemetry::ServerSpan;
 
+use super::authorization::Asked;
 use super::{Ingress, Origin, Reason, Refusal, RequestKind, StartedRequest, Transport};
 use crate::call::{Answered, CoreCall, CoreRequest, LegacyCall, RenderedCall, ResponseStream, input_rounds};
 use crate::eras::notifications::NotificationFilter;
@@ -64,7 +65,7 @@ impl<C: Core> Ingress<C> {
         match era {
             Era::Modern if !transport.serves_modern() => Err(modern::not_served(method, meta).into()),
             Era::Modern => self.start_modern(transport, origin, parsed).await,
-            Era::Legacy if *method == Method::Initialize => self.start_initialize(transport, origin, parsed),
+            Era::Legacy if *method == Method::Initialize => self.start_initialize(transport, origin, parsed).await,
             Era::Legacy => self.start_legacy(transport, origin, parsed).await,
         }
     }
@@ -81,40 +82,80 @@ impl<C: Core> Ingress<C> {
         span.set_revision(revision);
         let sender = modern::request_meta(&params.meta)?;
         span.set_client(|| client_name(sender.client_info.as_ref(), &origin.identity));
-        transport.check_headers(&self.core, request, params, origin.holder.endpoint(), span.within()).await?;
+        transport.check_headers(&request.method, params)?;
         modern::check_method(&request.method, &sender)?;
-        let is_subscription = request.method == Method::Listen;
-        let asked = Some((&request.method, &*params, span.within()));
-        let permit = self.admit(transport, origin, asked, !is_subscription).await?;
-        let cancellation = transport.running().map(|running| running.begin(&request.id));
-        let caller = Caller::request_of(origin.holder.clone());
-        let kind = if is_subscription { RequestKind::Subscription } else { RequestKind::Call };
-        let stream: Result<Responses, RpcError> = if is_subscription {
-            let opened = self.subscriptions.open(
-                &self.core,
-                (caller, origin.peer()),
-                request,
-                sender,
-                (cancellation, transport.closing()),
-                span.parent(),
-            );
-            opened.map(|subscription| Box::new(subscription) as Responses)
-        } else {
-            self.resumption(origin, request, params).await.map(|resumption| {
-                self.suspendable_call(
-                    (caller, origin.peer()),
-                    parsed,
-                    sender,
-                    transport.takes_messages(),
-                    resumption,
-                    (cancellation, RequestValidity::of(&origin.identity)),
-                )
-            })
-        };
+        if request.method == Method::Listen {
+            return self.start_subscription(transport, origin, (parsed, revision), sender);
+        }
+        let operation = self.resolve_modern::<T>(origin, parsed, sender, transport.takes_messages()).await;
+        transport.check_mirrored(&operation, &parsed.params)?;
+        let permit = self.admit(transport, origin, Some(Asked::Operation(&operation, &parsed.params)), true)?;
+        let cancellation = transport.running().map(|running| running.begin(&parsed.request.id));
+        let stream = self.resumption(origin, &parsed.request, &parsed.params).await.map(|resumption| {
+            let ends = (cancellation, RequestValidity::of(&origin.identity));
+            self.suspendable_call(operation, parsed, transport.takes_messages(), resumption, ends)
+        });
         let stream = stream.unwrap_or_else(|error| Box::new(Answered::new(Response::from_error(&error))));
         let call = parsed.answered_by::<T>(stream, revision, self.settings.max_mirrored_params);
-        let call = if is_subscription { call.ending_span_at_message() } else { call };
-        Ok(StartedRequest { call, kind, revision, session: None, permit })
+        Ok(StartedRequest { call, kind: RequestKind::Call, revision, session: None, permit })
+    }
+
+    /// A stream of what servers send outside of calls.
+    fn start_subscription<T: Transport>(
+        &self,
+        transport: &T,
+        origin: &Origin<'_>,
+        (parsed, revision): (&mut ParsedRequest, Revision),
+        sender: modern::RequestMeta,
+    ) -> Result<StartedRequest, Box<Refusal>> {
+        let ParsedRequest { request, span, .. } = &mut *parsed;
+        let permit = self.admit(transport, origin, Some(Asked::Method(&request.method)), false)?;
+        let cancellation = transport.running().map(|running| running.begin(&request.id));
+        let opened = self.subscriptions.open(
+            &self.core,
+            (caller_of(origin), origin.peer()),
+            request,
+            sender,
+            (cancellation, transport.closing()),
+            span.parent(),
+        );
+        let stream: Responses = match opened {
+            Ok(subscription) => Box::new(subscription),
+            Err(error) => Box::new(Answered::new(Response::from_error(&error))),
+        };
+        let call = parsed.answered_by::<T>(stream, revision, self.settings.max_mirrored_params);
+        let call = call.ending_span_at_message();
+        Ok(StartedRequest { call, kind: RequestKind::Subscription, revision, session: None, permit })
+    }
+
+    /// The operation of a request without a session.
+    async fn resolve_modern<T: Transport>(
+        &self,
+        origin: &Origin<'_>,
+        parsed: &mut ParsedRequest,
+        sender: modern::RequestMeta,
+        takes_messages: bool,
+    ) -> C::Resolved {
+        let ParsedRequest { request, params, span } = parsed;
+        let method = request.method.clone();
+        let tasks = sender.tasks();
+        let may_be_suspended = method.may_need_input() && can_be_asked(&sender.capabilities);
+        let kept = |value: Json| if may_be_suspended { in_own_memory(value) } else { value };
+        let context = CallContext {
+            caller: caller_of(origin),
+            peer: origin.peer(),
+            client_info: sender.client_info.map(kept),
+            capabilities: kept(sender.capabilities),
+            log_level: sender.log_level,
+            wants_progress: takes_messages && params.meta.progress_token().is_some(),
+            request: None,
+            tasks,
+            trace: span.parent(),
+        };
+        let detail = if T::HAS_HEADERS { Detail::Tool } else { self.detail(origin, &method) };
+        request.params = request.params.take().map(kept);
+        let unresolved = Unresolved { method, params: request.params.clone(), context: Arc::new(context) };
+        self.core.resolve(unresolved, detail).await
     }
 
     /// How a request continues: with a suspended call, if it brings the input that the call waits for.
@@ -141,56 +182,40 @@ impl<C: Core> Ingress<C> {
 
     fn suspendable_call(
         &self,
-        (caller, peer): (Caller, Peer),
+        mut operation: C::Resolved,
         parsed: &mut ParsedRequest,
-        sender: modern::RequestMeta,
         takes_messages: bool,
         resumption: Resumption,
         (cancellation, validity): (Option<Cancellation>, Option<Box<RequestValidity>>),
     ) -> Responses {
         let ParsedRequest { request, params, span } = parsed;
-        let (method, trace) = (request.method.clone(), span.parent());
         let progress_token = if takes_messages { params.meta.progress_token() } else { None };
-        let wants_progress = progress_token.is_some();
-        let logs = sender.log_gate();
+        let logs = modern::log_gate(operation.context().log_level);
         let filter = takes_messages.then_some(NotificationFilter { progress_token, logs, era: Era::Modern });
+        let method = request.method.clone();
         let params = match resumption {
             Resumption::New => request.params.take(),
-            Resumption::Repeat => Some(input::next_params(request.params.as_ref(), &[], None)),
+            Resumption::Repeat => {
+                operation.answer(&[], None);
+                Some(input::next_params(request.params.as_ref(), &[], None))
+            }
             Resumption::Answered(response) => return Box::new(Answered::new(response)),
             Resumption::Suspended(call) => {
                 let calls = Arc::clone(&self.suspended_calls);
                 return Box::new(SuspendableCall::resumed(
                     call,
-                    sender.capabilities,
+                    operation.context().capabilities.clone(),
                     filter,
                     (cancellation, validity),
-                    trace,
+                    span.parent(),
                     calls,
                 ));
             }
         };
-        let tasks = sender.tasks();
-        let may_be_suspended = method.may_need_input() && can_be_asked(&sender.capabilities);
-        let kept = |value: Json| if may_be_suspended { in_own_memory(value) } else { value };
-        let params = params.map(kept);
-        let context = CallContext {
-            caller,
-            peer,
-            client_info: sender.client_info.map(kept),
-            capabilities: kept(sender.capabilities),
-            log_level: sender.log_level,
-            wants_progress,
-            request: None,
-            tasks,
-            trace,
-        };
         // A server request reaches the client by the answer, which needs no event stream.
         let suspended_calls = method.may_need_input().then(|| Arc::clone(&self.suspended_calls));
         let messages = (takes_messages || suspended_calls.is_some()).then_some(self.settings.notification_buffer);
-        let core_request =
-            CoreRequest { method: method.clone(), params: params.clone(), context, messages, input_rounds: None };
-        let mut call = CoreCall::start(&self.core, core_request);
+        let mut call = CoreCall::start(&self.core, CoreRequest { operation, messages, input_rounds: None });
         call.set_cancellation(cancellation);
         call.set_validity(validity);
         Box::new(SuspendableCall::new(call, (method, params), filter, suspended_calls))
@@ -218,17 +243,45 @@ impl<C: Core> Ingress<C> {
         let info = session.as_ref().and_then(|session| session.session.client_info());
         span.set_client(|| client_name(info, &origin.identity));
         let own_answer = legacy::own_answer(&request.method, params);
-        let asked = Some((&request.method, &*params, span.within()));
-        let permit = self.admit(transport, origin, asked, own_answer.is_none()).await?;
-        let stream: Responses = match (own_answer, &session) {
-            (None, Some(session)) => Box::new(self.legacy_call(transport, origin, session, parsed)),
+        let (stream, permit): (Responses, _) = match (own_answer, &session) {
+            (None, Some(session)) => {
+                let named = Arc::new(SessionRequest::new(params.meta.progress_token()));
+                let operation = self.resolve_legacy(transport, origin, session, (parsed, &named)).await;
+                let permit = self.admit(transport, origin, Some(Asked::Operation(&operation, &parsed.params)), true)?;
+                (Box::new(self.legacy_call(transport, origin, session, (parsed, named), operation)), permit)
+            }
             (answer, _) => {
+                let reaches_core = answer.is_none();
+                let permit = self.admit(transport, origin, Some(Asked::Method(&request.method)), reaches_core)?;
                 let answer = answer.unwrap_or_else(|| Err(RpcError::new(code::INTERNAL, "no session")));
-                Box::new(Answered::new(answer.unwrap_or_else(|error| Response::from_error(&error))))
+                (Box::new(Answered::new(answer.unwrap_or_else(|error| Response::from_error(&error)))), permit)
             }
         };
         let call = parsed.answered_by::<T>(stream, revision, self.settings.max_mirrored_params);
         Ok(StartedRequest { call, kind: RequestKind::Call, revision, session, permit })
+    }
+
+    /// The operation of a request within a session.
+    async fn resolve_legacy<T: Transport>(
+        &self,
+        transport: &T,
+        origin: &Origin<'_>,
+        session: &ActiveSession,
+        (parsed, named): (&mut ParsedRequest, &Arc<SessionRequest>),
+    ) -> C::Resolved {
+        let ParsedRequest { request, params, span } = parsed;
+        let method = request.method.clone();
+        let wants_progress = transport.takes_messages() && params.meta.progress_token().is_some();
+        let mut context = session.session.context(wants_progress);
+        context.caller = context.caller.with_identity(Arc::clone(&origin.identity));
+        if method == Method::SetLogLevel {
+            context.log_level = legacy::log_level(params).ok();
+        }
+        let context = CallContext { trace: span.parent(), request: Some(Arc::clone(named)), ..context };
+        let detail = self.detail(origin, &method);
+        self.core
+            .resolve(Unresolved { method, params: request.params.take(), context: Arc::new(context) }, detail)
+            .await
     }
 
     fn legacy_call<T: Transport>(
@@ -236,9 +289,10 @@ impl<C: Core> Ingress<C> {
         transport: &T,
         origin: &Origin<'_>,
         session: &ActiveSession,
-        parsed: &mut ParsedRequest,
+        (parsed, named): (&mut ParsedRequest, Arc<SessionRequest>),
+        operation: C::Resolved,
     ) -> LegacyCall {
-        let ParsedRequest { request, params, span } = parsed;
+        let ParsedRequest { request, params, .. } = parsed;
         let method = request.method.clone();
         let listening = match method {
             Method::SetLogLevel => {
@@ -251,12 +305,6 @@ impl<C: Core> Ingress<C> {
         };
         let client = &session.session;
         let (takes_messages, progress_token) = (transport.takes_messages(), params.meta.progress_token());
-        let named = Arc::new(SessionRequest::new(progress_token.clone()));
-        let context = CallContext {
-            trace: span.parent(),
-            request: Some(Arc::clone(&named)),
-            ..client.context(takes_messages && progress_token.is_some())
-        };
         let logs = legacy::log_gate(client.log_level());
         let filter = NotificationFilter { progress_token, logs, era: Era::Legacy };
         let limits = || input_rounds::Limits {
@@ -266,9 +314,7 @@ impl<C: Core> Ingress<C> {
         };
         let core_request = CoreRequest {
             input_rounds: method.may_need_input().then(limits),
-            method,
-            params: request.params.take(),
-            context,
+            operation,
             messages: takes_messages.then_some(self.settings.notification_buffer),
         };
         let mut call = CoreCall::start_after(listening, &self.core, core_request);
@@ -282,7 +328,7 @@ impl<C: Core> Ingress<C> {
     }
 
     /// Makes a session, which the transport opens, and has the core describe the server.
-    fn start_initialize<T: Transport>(
+    async fn start_initialize<T: Transport>(
         &self,
         transport: &T,
         origin: &Origin<'_>,
@@ -320,14 +366,20 @@ impl<C: Core> Ingress<C> {
         span.set_revision(revision);
         span.set_client(|| client_name(streams.session.client_info(), &origin.identity));
         let context = CallContext { trace: span.parent(), ..streams.session.context(false) };
-        let core_request =
-            CoreRequest { method: Method::Discover, params: None, context, messages: None, input_rounds: None };
+        let request = Unresolved { method: Method::Discover, params: None, context: Arc::new(context) };
+        let operation = self.core.resolve(request, Detail::Known).await;
+        let core_request = CoreRequest { operation, messages: None, input_rounds: None };
         let logs = legacy::log_gate(None);
         let filter = NotificationFilter { progress_token: None, logs, era: Era::Legacy };
         let call = LegacyCall::new(CoreCall::start(&self.core, core_request), filter, Arc::clone(&streams.session));
         let call = parsed.answered_by::<T>(Box::new(call), revision, self.settings.max_mirrored_params);
         Ok(StartedRequest { call, kind: RequestKind::Initialize(streams), revision, session: None, permit })
     }
+}
+
+/// Whom a request without a session is made for.
+fn caller_of(origin: &Origin<'_>) -> Caller {
+    Caller::request_of(origin.holder.clone()).with_identity(Arc::clone(&origin.identity))
 }
 
 impl ParsedRequest {

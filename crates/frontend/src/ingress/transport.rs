@@ -3,9 +3,8 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use fanlight_canonical::{Core, Endpoint};
-use fanlight_protocol::{Request, Revision, RpcError};
-use fanlight_telemetry::Parent;
+use fanlight_canonical::{Core, ResolvedOperation};
+use fanlight_protocol::{Method, Revision, RpcError};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -42,16 +41,14 @@ pub(crate) trait Transport: Send + Sync {
         modern::revision(meta)
     }
 
-    /// Checks the other header fields that repeat parts of a modern request.
-    fn check_headers<C: Core>(
-        &self,
-        _core: &Arc<C>,
-        _request: &Request,
-        _params: &Params,
-        _endpoint: &Endpoint,
-        _trace: &Parent,
-    ) -> impl Future<Output = Result<(), RpcError>> + Send {
-        std::future::ready(Ok(()))
+    /// Checks the other header fields that every modern request of this method repeats parts of its body in.
+    fn check_headers(&self, _method: &Method, _params: &Params) -> Result<(), RpcError> {
+        Ok(())
+    }
+
+    /// Checks the header fields that repeat arguments of the tool that the request calls.
+    fn check_mirrored<R: ResolvedOperation>(&self, _operation: &R, _params: &Params) -> Result<(), RpcError> {
+        Ok(())
     }
 
     /// The legacy session that a message belongs to. `None` if its connection has none; an error if the

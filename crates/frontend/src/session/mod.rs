@@ -147,9 +147,9 @@ impl Session {
 
     /// The context of one request of the session.
     pub(crate) fn context(&self, wants_progress: bool) -> CallContext {
-        let Client { holder, peer, initialize, .. } = &self.client;
+        let Client { holder, identity, peer, initialize, .. } = &self.client;
         CallContext {
-            caller: Caller::session_of(holder.clone(), self.key),
+            caller: Caller::session_of(holder.clone(), self.key).with_identity(Arc::clone(identity)),
             peer: peer.clone(),
             client_info: initialize.client_info.clone(),
             capabilities: initialize.capabilities.clone(),

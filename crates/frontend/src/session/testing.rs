@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fanlight_canonical::{Call, Core, Endpoint, Listen, Listening, Peer, Principal, SessionKey};
-use fanlight_protocol::{Json, Response, Revision, RpcError};
+use fanlight_canonical::{
+    CallContext, Core, Detail, Endpoint, Item, Listen, Listening, Peer, Principal, ResolvedOperation, ServerMessages,
+    SessionKey, Unresolved,
+};
+use fanlight_protocol::{Json, Method, Response, Revision, RpcError, input};
 
 use super::Client;
 use super::Session;
@@ -66,16 +69,44 @@ impl ListenCore {
     }
 }
 
+/// A request as a core for unit tests resolves it: as it is.
+#[derive(Debug)]
+pub(crate) struct TestOperation(pub(crate) Unresolved);
+
+impl ResolvedOperation for TestOperation {
+    fn method(&self) -> &Method {
+        &self.0.method
+    }
+
+    fn context(&self) -> &Arc<CallContext> {
+        &self.0.context
+    }
+
+    fn definition(&self) -> Option<&Arc<Json>> {
+        None
+    }
+
+    fn tool(&self) -> Option<Item<'_>> {
+        None
+    }
+
+    fn answer(&mut self, answers: &[(Json, Json)], state: Option<&Json>) {
+        self.0.params = Some(input::next_params(self.0.params.as_ref(), answers, state));
+    }
+}
+
 impl Core for ListenCore {
-    async fn handle(&self, _: Call) -> Response {
+    type Resolved = TestOperation;
+
+    async fn resolve(&self, request: Unresolved, _: Detail) -> TestOperation {
+        TestOperation(request)
+    }
+
+    async fn run(&self, _: &mut TestOperation, _: ServerMessages) -> Response {
         Response::from_result(&Json::empty_object())
     }
 
     fn endpoint(&self, _: &str) -> Option<Endpoint> {
-        None
-    }
-
-    async fn tool(&self, _: &str, _: &Endpoint, _: &fanlight_telemetry::Parent) -> Option<Arc<Json>> {
         None
     }
 

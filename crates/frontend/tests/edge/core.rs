@@ -6,11 +6,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use fanlight_canonical::Core;
 use fanlight_canonical::{
-    Call, CallContext, Endpoint, Listen, Listening, ServerMessage, ServerRequest, SessionKey, StreamSignal,
+    Call, CallContext, Detail, Endpoint, Item, Listen, Listening, ResolvedOperation, ServerMessage, ServerMessages,
+    ServerRequest, SessionKey, StreamSignal, Unresolved,
 };
 use fanlight_protocol::capability::{ClientCapability, MissingCapability};
 use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::{Json, Message, Method, Notification, Response, RpcError};
+use fanlight_protocol::{Json, Message, Method, Notification, Response, RpcError, input};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 /// An event in the core.
@@ -238,8 +239,61 @@ async fn ask(call: &Call, request: &Json) -> oneshot::Receiver<Response> {
     answered
 }
 
+/// A request as this core resolves it: as it is, with a tool of its own list.
+#[derive(Debug)]
+pub(crate) struct TestOperation {
+    request: Unresolved,
+    tool: Option<Arc<Json>>,
+}
+
+impl ResolvedOperation for TestOperation {
+    fn method(&self) -> &Method {
+        &self.request.method
+    }
+
+    fn context(&self) -> &Arc<CallContext> {
+        &self.request.context
+    }
+
+    fn definition(&self) -> Option<&Arc<Json>> {
+        self.tool.as_ref()
+    }
+
+    fn tool(&self) -> Option<Item<'_>> {
+        let name = self.tool.as_ref()?.get("name")?.as_str()?.into_owned();
+        Some(Item { server: "one", name: name.into() })
+    }
+
+    fn answer(&mut self, answers: &[(Json, Json)], state: Option<&Json>) {
+        self.request.params = Some(input::next_params(self.request.params.as_ref(), answers, state));
+    }
+}
+
+fn listed(name: &str) -> Option<Arc<Json>> {
+    const MIRRORED: &str = r#"{"name":"mirrored","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}}"#;
+    let listed = match name {
+        "mirrored" => MIRRORED,
+        "echo" => r#"{"name":"echo"}"#,
+        // By its name in lists, and by another one that is accepted.
+        "files__delete_all" | "delete_all" => r#"{"name":"files__delete_all"}"#,
+        _ => return None,
+    };
+    Some(Arc::new(Json::literal(listed)))
+}
+
 impl Core for TestCore {
-    async fn handle(&self, call: Call) -> Response {
+    type Resolved = TestOperation;
+
+    async fn resolve(&self, request: Unresolved, detail: Detail) -> TestOperation {
+        let name = request.params.as_ref().and_then(|params| params.get("name"));
+        let name = name.filter(|_| detail == Detail::Tool && request.method == Method::CallTool);
+        let tool = name.and_then(|name| listed(&name.as_str()?));
+        TestOperation { request, tool }
+    }
+
+    async fn run(&self, operation: &mut TestOperation, messages: ServerMessages) -> Response {
+        let Unresolved { method, params, context } = operation.request.clone();
+        let call = Call { method, params, context, messages };
         let mut ending = Ending(self.happened.clone(), Some(Happened::Dropped));
         let _ = self.happened.send(Happened::Began(Box::new(call.clone())));
         let response = match &call.method {
@@ -269,18 +323,6 @@ impl Core for TestCore {
             "/mcp/other" => Some(Endpoint::at("/mcp/other")),
             _ => None,
         }
-    }
-
-    async fn tool(&self, name: &str, _: &Endpoint, _: &fanlight_telemetry::Parent) -> Option<Arc<Json>> {
-        const MIRRORED: &str = r#"{"name":"mirrored","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}}"#;
-        let listed = match name {
-            "mirrored" => MIRRORED,
-            "echo" => r#"{"name":"echo"}"#,
-            // By its name in lists, and by another one that is accepted.
-            "files__delete_all" | "delete_all" => r#"{"name":"files__delete_all"}"#,
-            _ => return None,
-        };
-        Some(Arc::new(Json::literal(listed)))
     }
 
     async fn listen(&self, listen: Listen) -> Result<Listening, RpcError> {

@@ -8,6 +8,7 @@ use fanlight_protocol::{Response, RpcError};
 use tokio::time::Instant;
 
 use super::Gateway;
+use super::operation::ListedTool;
 use crate::catalogue::{Entry, ListKind, ListView, PageOf, Served};
 use crate::cursor::Position;
 use crate::fault;
@@ -74,15 +75,25 @@ impl Gateway {
         self.lists.catalogues.of(kind).current(&view, &Parent::default()).await.list
     }
 
-    pub(super) async fn read_tool(&self, view: &View, name: &str, trace: &Parent) -> Option<Arc<Json>> {
+    /// The tool that clients know as `name`, if the newest list can be trusted and has it.
+    pub(super) fn trusted_tool(&self, view: &View, name: &str) -> Option<ListedTool> {
+        if view.transparent().is_none() {
+            self.lists.begin();
+        }
+        let tools = self.lists.catalogues.of(ListKind::Tools).trusted(view)?;
+        tools.find(name).or_else(|| only_bare(view, &tools, name)).and_then(listed)
+    }
+
+    /// The tool that clients know as `name`, after reading lists.
+    pub(super) async fn read_tool(&self, view: &View, name: &str, trace: &Parent) -> Option<ListedTool> {
         let tools = self.lists.catalogues.of(ListKind::Tools);
         let from_all = async {
             let known = tools.known(view, trace).await;
             if let Some(tool) = known.find(name) {
-                return Some(Arc::clone(&tool.visible));
+                return listed(tool);
             }
             let fresh = tools.recheck(view, trace).await?;
-            fresh.find(name).map(|tool| Arc::clone(&tool.visible))
+            fresh.find(name).and_then(listed)
         };
         match by_prefix(view, name) {
             // Backends that are slow to list must not delay a call of this one's tool.
@@ -91,12 +102,11 @@ impl Gateway {
                     biased;
                     found = from_all => found,
                     found = tools.entry_of(view.topology(), backend.id, original, trace) => {
-                        let rewriting = backend.rewritings.of(original);
-                        let rewrite = |tool: Arc<Json>| match rewriting {
-                            Some(rewriting) => Arc::new(rewriting.definition(&tool)),
-                            None => tool,
+                        let definition = match (found?, backend.rewritings.of(original)) {
+                            (tool, Some(rewriting)) => Arc::new(rewriting.definition(&tool)),
+                            (tool, None) => tool,
                         };
-                        found.map(rewrite)
+                        Some(ListedTool { backend: backend.id, original: Json::string(original), definition })
                     }
                 }
             }
@@ -105,8 +115,13 @@ impl Gateway {
     }
 }
 
+fn listed(tool: &Entry) -> Option<ListedTool> {
+    let (backend, definition) = (tool.backend, Arc::clone(&tool.visible));
+    Some(ListedTool { backend, original: tool.original.clone()?, definition })
+}
+
 /// The only tool that its backend calls `name`, unless the name has a prefix.
-pub(super) fn only_bare<'a>(view: &View, tools: &'a ListView, name: &str) -> Option<&'a Entry> {
+fn only_bare<'a>(view: &View, tools: &'a ListView, name: &str) -> Option<&'a Entry> {
     let mut all = tools.find_bare(name);
     let only = all.next().filter(|_| by_prefix(view, name).is_none())?;
     all.next().is_none().then_some(only)

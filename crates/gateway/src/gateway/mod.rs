@@ -1,7 +1,8 @@
-//! The life of a request in the core, in one function: [`Core::handle`].
+//! The life of a request in the core: [`Core::resolve`], then [`Core::run`].
 
 mod answers;
 mod lists;
+mod operation;
 mod operators;
 mod replacement;
 mod several;
@@ -9,7 +10,10 @@ mod several;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::{Call, CallContext, Core, Endpoint, Listen, Listening, Parent, Pending, SessionKey};
+use fanlight_canonical::{
+    Call, CallContext, Core, Detail, Endpoint, Listen, Listening, Pending, Rewritten, ServerMessages, SessionKey,
+    Unresolved,
+};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::result::ResultView as _;
 use fanlight_protocol::{Method, Notification, Response, RpcError};
@@ -28,7 +32,7 @@ use crate::topology::{
 };
 use crate::uris::{self, Asked, HandedOut, Opened};
 use answers::{Given, shown_messages};
-use lists::only_bare;
+pub use operation::Operation;
 use several::send_to_all_with;
 
 /// Settings of the core.
@@ -58,6 +62,9 @@ pub struct GatewaySettings {
     /// `Implementation` object that describes Fanlight where several servers are one.
     pub identity: Json,
 }
+
+/// Where a request is sent, once that has been found.
+type FoundTarget = Option<Box<Result<Target, RpcError>>>;
 
 /// Several backends as one server.
 pub struct Gateway {
@@ -150,12 +157,15 @@ impl Gateway {
         }
     }
 
-    async fn route(&self, view: &View, call: Call) -> Result<Response, RpcError> {
-        let known = self.lookup(view, &call.context).known_target(&call.method, call.params.as_ref());
-        match known {
-            Some(Ok(Target::One(routed))) => self.send(view, routed, call).await,
+    async fn route(&self, view: &View, target: &mut FoundTarget, call: Call) -> Result<Response, RpcError> {
+        if target.is_none() {
+            let known = self.lookup(view, &call.context).known_target(&call.method, call.params.as_ref());
+            *target = known.map(Box::new);
+        }
+        match target.as_deref() {
+            Some(Ok(Target::One(routed))) => self.send(view, routed.clone(), call).await,
             // Boxed: most calls do not need the large future of everything else.
-            _ => Box::pin(self.find_and_send(view, call)).await,
+            _ => Box::pin(self.find_and_send(view, target, call)).await,
         }
     }
 
@@ -164,23 +174,43 @@ impl Gateway {
     }
 
     /// Answers a request whose backend is not known without asking, or which is not for one backend alone.
-    async fn find_and_send(&self, view: &View, call: Call) -> Result<Response, RpcError> {
+    async fn find_and_send(&self, view: &View, target: &mut FoundTarget, call: Call) -> Result<Response, RpcError> {
         if let Some(kind) = ListKind::of(&call.method) {
             return self.list(view, kind, &call).await;
         }
-        match self.lookup(view, &call.context).target(&call.method, call.params.as_ref()).await {
-            Some(Ok(Target::One(routed))) => self.send(view, routed, call).await,
+        if target.is_none() {
+            let found = self.lookup(view, &call.context).target(&call.method, call.params.as_ref()).await;
+            *target = found.map(Box::new);
+        }
+        match target.as_deref() {
+            Some(Ok(Target::One(routed))) => self.send(view, routed.clone(), call).await,
             Some(Ok(Target::FirstThatHas(uri))) => {
-                let (context, method) = (Arc::clone(&call.context), call.method.clone());
-                let (backend, response) = self.first_that_has(view, &uri, call).await?;
-                let opens = uris::is_app(&uri).then_some(Opened::ByRead);
-                let asked = Some(Asked { original: uri.clone(), visible: uri });
-                Ok(self.received(view, &context, backend, &method, response, Given { asked, opens }).await)
+                let uri = uri.clone();
+                self.ask_each(view, target, uri, call).await
             }
             Some(Ok(Target::AllWith(capability))) => send_to_all_with(view, capability, &call).await,
-            Some(Err(error)) => Err(error),
+            Some(Err(error)) => Err(error.clone()),
             None => self.unnamed(view, call).await,
         }
+    }
+
+    /// Asks each backend for a resource that no list has. Further rounds of input go to the one that has answered.
+    async fn ask_each(
+        &self,
+        view: &View,
+        target: &mut FoundTarget,
+        uri: String,
+        call: Call,
+    ) -> Result<Response, RpcError> {
+        let (context, method, params) = (Arc::clone(&call.context), call.method.clone(), call.params.clone());
+        let (backend, response) = self.first_that_has(view, &uri, call).await?;
+        let opens = uris::is_app(&uri).then_some(Opened::ByRead);
+        let asked = Some(Asked { original: uri.clone(), visible: uri });
+        if let Some(params) = params {
+            let (asked, rewritten) = (asked.clone(), Rewritten::NONE);
+            *target = Some(Box::new(Ok(Target::One(Routed { backend, params, asked, opens, rewritten }))));
+        }
+        Ok(self.received(view, &context, backend, &method, response, Given { asked, opens }).await)
     }
 
     /// Sends a request to one backend, and remembers whose task it is if the answer has created one.
@@ -209,23 +239,27 @@ impl Gateway {
 }
 
 impl Core for Gateway {
-    /// Answers one request in canonical form. Never fails: a failure is an error response.
+    type Resolved = Operation;
+
+    async fn resolve(&self, request: Unresolved, detail: Detail) -> Operation {
+        self.operation(request, detail).await
+    }
+
+    /// Never fails: a failure is an error response.
     ///
     /// [`Method::Discover`] asks for the description: its result has the shape of an `initialize`
     /// or a `server/discover` result, or, merged from several, `capabilities`, `serverInfo`,
     /// `instructions` and `_meta`. The client's edge renders it.
-    ///
-    /// The request is handled by the topology that is current when the future is first polled. Nothing
-    /// is sent before. Dropping the future cancels the request at the backend.
-    async fn handle(&self, call: Call) -> Response {
-        let view = self.view(call.context.caller.endpoint());
+    async fn run(&self, operation: &mut Operation, messages: ServerMessages) -> Response {
+        let Operation { view, request, target, .. } = operation;
+        let Unresolved { method, params, context } = request.clone();
+        let messages = if view.has_filters() { shown_messages(view, &messages) } else { messages };
+        let call = Call { method, params, context, messages };
         let subscription = SubscriptionRequest::of(&call);
-        let call =
-            if view.has_filters() { Call { messages: shown_messages(&view, &call.messages), ..call } } else { call };
         let answer = match view.transparent() {
-            Some(only) => self.pass(&view, only, call).await,
+            Some(only) => self.pass(view, only, call).await,
             // Boxed to keep the future of a call small where there is one backend.
-            None => Box::pin(self.route(&view, call)).await,
+            None => Box::pin(self.route(view, target, call)).await,
         };
         match (answer, subscription) {
             (Ok(response), Some(request)) if !response.is_error() => {
@@ -239,21 +273,6 @@ impl Core for Gateway {
     /// The endpoint at this path of a request.
     fn endpoint(&self, path: &str) -> Option<Endpoint> {
         self.topology.load().endpoints.at(path)
-    }
-
-    /// The definition of the tool that clients of an endpoint know as `name`, as they see it in the list; `None` for
-    /// an unknown tool. A list that has to be read for it is read within `trace`.
-    async fn tool(&self, name: &str, endpoint: &Endpoint, trace: &Parent) -> Option<Arc<Json>> {
-        let view = self.view(endpoint);
-        if view.transparent().is_none() {
-            self.lists.begin();
-        }
-        let known = self.lists.catalogues.of(ListKind::Tools).trusted(&view);
-        match known.as_ref().and_then(|tools| tools.find(name).or_else(|| only_bare(&view, tools, name))) {
-            Some(tool) => Some(Arc::clone(&tool.visible)),
-            // Boxed: calls of known tools do not need the large future of reading lists.
-            None => Box::pin(self.read_tool(&view, name, trace)).await,
-        }
     }
 
     /// Begins to listen to what servers send outside of calls, until the result is dropped. It goes on when the backends

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use fanlight_canonical::{Call, Core as _};
+use fanlight_canonical::{Call, Core as _, Detail, Unresolved};
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use tracing::debug;
@@ -57,7 +57,10 @@ impl Gateway {
                 if !gateway.subscribed.has(session) {
                     return;
                 }
-                let response = gateway.handle(call).await;
+                let Call { method, params, context, messages } = call;
+                let request = Unresolved { method, params, context };
+                let mut operation = gateway.resolve(request, Detail::Known).await;
+                let response = gateway.run(&mut operation, messages).await;
                 if response.is_error() {
                     debug!(
                         error = response.body().as_text(),

@@ -8,10 +8,11 @@ use bytes::Bytes;
 use std::sync::LazyLock;
 
 use fanlight_canonical::{
-    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Caller, Core as _, Interest, Listen,
-    Listening, MessageReceiver, Pending, Principal, ServerMessage, ServerMessages, SessionKey,
+    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Caller, Core as _, Detail, Endpoint,
+    Holder, Interest, Listen, Listening, MessageReceiver, Parent, Pending, Principal, ResolvedOperation as _,
+    ServerMessage, ServerMessages, SessionKey, Unresolved,
 };
-use fanlight_protocol::json::Json;
+use fanlight_protocol::json::{Json, ObjectBuilder};
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Message, Method, Notification, Response};
 use tokio::sync::Semaphore;
@@ -459,4 +460,24 @@ pub(super) use crate::catalogue::Change;
 fn client() -> Caller {
     static CLIENT: LazyLock<Caller> = LazyLock::new(|| Caller::request_of(Principal::anonymous()));
     CLIENT.clone()
+}
+
+impl Gateway {
+    /// Resolves a request, and runs it at once.
+    pub(super) async fn handle(&self, call: Call) -> Response {
+        let Call { method, params, context, messages } = call;
+        let mut operation = self.resolve(Unresolved { method, params, context }, Detail::Known).await;
+        self.run(&mut operation, messages).await
+    }
+
+    /// The definition of the tool that a call of `name` at an endpoint is resolved to.
+    pub(super) async fn tool(&self, name: &str, endpoint: &Endpoint, trace: &Parent) -> Option<Arc<Json>> {
+        let caller = Caller::request_of(Holder::new(Principal::anonymous(), endpoint.clone()));
+        let context = CallContext { caller, trace: trace.clone(), ..(*CallContext::internal()).clone() };
+        let mut params = ObjectBuilder::new();
+        params.string("name", name);
+        let (method, params, context) = (Method::CallTool, Some(params.finish()), Arc::new(context));
+        let operation = self.resolve(Unresolved { method, params, context }, Detail::Tool).await;
+        operation.definition().map(Arc::clone)
+    }
 }

@@ -1,7 +1,5 @@
 //! The metrics by name: description, and values at one moment.
 
-use super::histogram::Counts;
-
 /// The names of labels.
 pub mod label {
     use crate::names;
@@ -140,4 +138,13 @@ pub enum Values {
     Integer(i64),
     /// Of a histogram.
     Histogram(Counts),
+}
+
+/// The values of a histogram at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Counts {
+    /// The values in each bucket, not cumulative; the last bucket is above all of [`BOUNDS`](super::BOUNDS).
+    pub buckets: Vec<u64>,
+    /// The sum of all values, in seconds.
+    pub sum_seconds: f64,
 }

@@ -9,7 +9,7 @@ use fanlight_protocol::{Method, Revision};
 use foldhash::fast::RandomState;
 
 use super::durations::{Durations, LIMITS, RANGES, range_of};
-use super::family::{Labels, Point, Values, label};
+use super::family::{Counts, Labels, Point, Values, label};
 use super::known::{KnownNames, NameId};
 use crate::error_type::ErrorType;
 use crate::message::Transport;
@@ -39,15 +39,6 @@ impl Default for Histogram {
     fn default() -> Self {
         Self { ranges: std::array::from_fn(|_| AtomicU64::new(0)), sum_nanos: AtomicU64::new(0) }
     }
-}
-
-/// The values of a histogram at one moment.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Counts {
-    /// The values in each bucket, not cumulative; the last bucket is above all of [`BOUNDS`].
-    pub buckets: Vec<u64>,
-    /// The sum of all values, in seconds.
-    pub sum_seconds: f64,
 }
 
 /// All series of one metric.

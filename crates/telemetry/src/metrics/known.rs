@@ -9,8 +9,8 @@ use foldhash::fast::RandomState;
 
 use super::family::label;
 use crate::names::OTHER;
-use crate::stored::truncated;
 use crate::subject::Target;
+use crate::text::truncated;
 
 /// Longest name that becomes a label, in characters.
 const LONGEST: usize = 128;

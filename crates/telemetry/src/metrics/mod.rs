@@ -29,12 +29,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use opentelemetry_sdk::Resource;
 
 pub use backend::{BackendMetrics, Direction};
-pub use family::{FAMILIES, Family, FamilyInfo, Labels, Point, Shape, Values, label};
+pub use family::{Counts, FAMILIES, Family, FamilyInfo, Labels, Point, Shape, Values, label};
 pub use figures::{BackendFigures, GIVEN_UP};
-pub use histogram::{BOUNDS, Counts};
+pub use histogram::BOUNDS;
 pub use known::NameKind;
+pub use prometheus::prometheus;
 pub use timer::Side;
-pub(crate) use timer::Timer;
+pub(crate) use timer::{BackendLabels, Timer};
 pub use tools::{MINUTES, ToolFigures};
 
 use histogram::Series;
@@ -213,7 +214,7 @@ impl Metrics {
     /// All metrics in the Prometheus text exposition format 0.0.4.
     #[must_use]
     pub fn prometheus(&self, resource: &Resource) -> String {
-        prometheus::render(resource, &self.snapshot())
+        prometheus::with_target(resource, &self.snapshot())
     }
 
     pub(crate) fn active(&self, change: i64) {

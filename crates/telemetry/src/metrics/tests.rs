@@ -26,7 +26,8 @@ fn backend(metrics: &Arc<Metrics>) -> BackendTelemetry {
 
 fn call(metrics: &Arc<Metrics>, backend: &BackendTelemetry, tool: &str, error: Option<ErrorType>) {
     let (registry, target) = (Arc::clone(metrics), Target::Tool(tool));
-    let mut timer = Timer::start(registry, Side::Client, Some(backend), &Method::CallTool, target, Moment::now());
+    let mut timer =
+        Timer::start(registry, Side::Client, Some(backend.labels()), &Method::CallTool, target, Moment::now());
     timer.set_revision(Revision::V2025_11_25);
     timer.stop(error, Duration::from_millis(1));
 }

@@ -7,7 +7,6 @@ use fanlight_protocol::{Method, Revision};
 
 use super::Metrics;
 use super::histogram::Key;
-use crate::backend::BackendTelemetry;
 use crate::error_type::ErrorType;
 use crate::message::{Moment, Transport};
 use crate::subject::Target;
@@ -21,6 +20,14 @@ pub enum Side {
     Client,
     /// Requests that could not be sent, for want of a connection; without durations, and for operators alone.
     Unsent,
+}
+
+/// The labels of a backend's messages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BackendLabels {
+    /// The number of the backend in the registry.
+    pub(crate) index: u16,
+    pub(crate) transport: Transport,
 }
 
 /// The running timer of a message; requests from clients count as active until it is dropped.
@@ -37,12 +44,12 @@ impl Timer {
     pub(crate) fn start(
         metrics: Arc<Metrics>,
         side: Side,
-        backend: Option<&BackendTelemetry>,
+        backend: Option<BackendLabels>,
         method: &Method,
         target: Target<'_>,
         began: Moment,
     ) -> Self {
-        let index = backend.map_or(0, |backend| backend.metrics().index());
+        let index = backend.map_or(0, |backend| backend.index);
         let key = Key {
             backend: index,
             method: match method {
@@ -52,7 +59,7 @@ impl Timer {
             name: metrics.known().id(index, target),
             error: None,
             revision: None,
-            transport: backend.map(|backend| backend.shared().transport),
+            transport: backend.map(|backend| backend.transport),
         };
         if side == Side::Server {
             metrics.active(1);

@@ -9,11 +9,12 @@ use fanlight_protocol::json::ObjectBuilder;
 use http::{HeaderMap, StatusCode};
 
 use super::running::Owner;
-use crate::access::{Operator, require_json};
+use crate::Admin;
+use crate::access::require_json;
 use crate::api::Answer;
 use crate::api::body::read;
+use crate::operator::Operator;
 use crate::reply::{Refusal, json};
-use crate::router::Admin;
 
 /// Answers a question of the server.
 pub(crate) async fn give(

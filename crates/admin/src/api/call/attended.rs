@@ -9,8 +9,12 @@ use std::time::Duration;
 
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
-use fanlight_canonical::{Call, Core as _, MessageReceiver, ServerMessage, ServerMessages, ServerRequest};
-use fanlight_protocol::input::{InputRequired, next_params};
+use fanlight_canonical::{
+    Core as _, Detail, MessageReceiver, ResolvedOperation as _, ServerMessage, ServerMessages, ServerRequest,
+    Unresolved,
+};
+use fanlight_gateway::Operation;
+use fanlight_protocol::input::InputRequired;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, RpcError, code};
 use futures_util::future::{BoxFuture, join_all};
@@ -25,9 +29,9 @@ use super::OperatorCall;
 use super::capabilities::MissingCapabilities;
 use super::running::{NotBegun, Owner, RunningCall};
 use super::traced::{self, TracedCall};
-use crate::access::Operator;
+use crate::Admin;
+use crate::operator::Operator;
 use crate::reply::Refusal;
-use crate::router::Admin;
 use crate::values::{count, millis, optional};
 
 /// What the page can do for a server (2025-11-25 and 2026-07-28 client/elicitation, Capabilities).
@@ -126,18 +130,16 @@ impl Attended {
         let settings = &self.admin.now().settings;
         let (most_rounds, patience) = (settings.max_input_rounds, settings.answer_timeout);
         let context = self.traced.context(&self.admin.subject, call.endpoint, Json::literal(CAPABILITIES), true);
-        let mut params = call.params.clone();
+        let request = Unresolved { method: call.method, params: Some(call.params), context };
+        let mut operation = self.admin.subject.gateway.resolve(request, Detail::Known).await;
         for round in 0.. {
-            let messages = self.sender.clone();
-            let request =
-                Call { method: call.method.clone(), params: Some(params), context: Arc::clone(&context), messages };
-            let response = self.until_answered(request).await;
+            let response = self.until_answered(&mut operation).await;
             let Some(required) = InputRequired::of(&response) else { return response };
             if round == most_rounds {
                 return refused(format!("the server asked for input more than {most_rounds} times, the limit here"));
             }
             match self.ask_all(&required, patience).await {
-                Ok(answers) => params = next_params(Some(&call.params), &answers, required.state.as_ref()),
+                Ok(answers) => operation.answer(&answers, required.state.as_ref()),
                 Err(Unanswered::Incapable) => return response,
                 Err(Unanswered::Because(reason)) => return refused(reason),
             }
@@ -146,9 +148,9 @@ impl Attended {
     }
 
     /// The response to one request. Messages of the server are shown meanwhile.
-    async fn until_answered(&mut self, call: Call) -> fanlight_protocol::Response {
+    async fn until_answered(&mut self, operation: &mut Operation) -> fanlight_protocol::Response {
         let admin = Arc::clone(&self.admin);
-        let mut answering = std::pin::pin!(admin.subject.gateway.handle(call));
+        let mut answering = std::pin::pin!(admin.subject.gateway.run(operation, self.sender.clone()));
         let response = loop {
             tokio::select! {
                 biased;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use bytes::Bytes;
-use fanlight_canonical::{Call, Core as _, Endpoint, cancelled_by_operator};
+use fanlight_canonical::{Core as _, Detail, Endpoint, Unresolved, cancelled_by_operator};
 use fanlight_protocol::{Json, Method, Response};
 use fanlight_telemetry::Moment;
 use http::HeaderMap;
@@ -24,11 +24,12 @@ use http::header::ACCEPT;
 use super::Answer;
 use super::body::read;
 use super::endpoints::endpoint_at;
+use crate::Admin;
 use crate::Subject;
-use crate::access::{Operator, require_json};
+use crate::access::require_json;
 use crate::audit::About;
+use crate::operator::Operator;
 use crate::reply::{Refusal, json};
-use crate::router::Admin;
 
 pub(crate) use answers::{cancel, give};
 pub(crate) use running::RunningCalls;
@@ -86,11 +87,16 @@ async fn unattended(subject: &Subject, call: OperatorCall) -> Json {
     let traced = TracedCall::begin(subject, &call);
     let context = traced.context(subject, call.endpoint, Json::empty_object(), false);
     let (messages, mut refusals) = Refusals::during(traced.parent());
-    let request = Call { method: call.method, params: Some(call.params), context, messages };
+    let request = Unresolved { method: call.method, params: Some(call.params), context };
+    let gateway = &subject.gateway;
+    let answer = async {
+        let mut operation = gateway.resolve(request, Detail::Known).await;
+        gateway.run(&mut operation, messages).await
+    };
     let running = traced.parent();
     let response = tokio::select! {
         biased;
-        response = running.scope(refusals.until(subject.gateway.handle(request))) => response,
+        response = running.scope(refusals.until(answer)) => response,
         () = traced::cancelled(&running) => Response::from_error(&cancelled_by_operator()),
     };
     traced.finish(&response, refusals.required())

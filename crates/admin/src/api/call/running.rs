@@ -11,7 +11,7 @@ use fanlight_protocol::Json;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::access::{Digest, Operator};
+use crate::operator::{Digest, Operator};
 
 /// Bytes of an id.
 const ID: usize = 16;

@@ -9,14 +9,14 @@ use fanlight_protocol::{Json, Method, Response, code};
 use super::inputs::{AnsweringGuard, Inputs};
 use super::pace::{Pace, Step};
 use crate::tasks::translate::{Status, with_related_task};
-use crate::tasks::{Translator, refusal, task_params};
+use crate::tasks::{TaskTranslation, refusal, task_params};
 
 /// Errors by which a server refuses a request about a task for good.
 const REFUSALS: [i64; 3] = [code::INVALID_PARAMS, code::METHOD_NOT_FOUND, code::MISSING_CLIENT_CAPABILITY];
 
 /// One wait for a task of a server with the tasks extension.
 pub(in crate::tasks) struct ExtensionWait<'a> {
-    pub(in crate::tasks) translator: &'a Translator,
+    pub(in crate::tasks) translator: &'a TaskTranslation,
     /// Declares the extension.
     pub(in crate::tasks) context: &'a Arc<CallContext>,
     pub(in crate::tasks) messages: &'a ServerMessages,
@@ -29,12 +29,12 @@ impl ExtensionWait<'_> {
     /// Waits, and answers as the request would have been answered without a task. `task` is the last
     /// known state; without it the task is read at once.
     pub(in crate::tasks) async fn run(&self, task: Option<&Json>) -> Result<Response, BackendError> {
-        let mut pace = Pace::new(self.translator.inner.timeouts().task_polls);
+        let mut pace = Pace::new(self.translator.calls.timeouts.task_polls);
         if let Some(task) = task {
             pace.follow(task.get("pollIntervalMs").as_ref());
         }
         let related = self.names_task.then_some(self.id);
-        let limit = self.translator.inner.timeouts().question;
+        let limit = self.translator.calls.timeouts.question;
         let mut inputs = Inputs::new(self.context, self.messages, related, (limit, self.translator.task_inputs));
         let (mut at_once, mut answering) = (task.is_none(), None);
         loop {

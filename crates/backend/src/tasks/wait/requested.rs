@@ -11,11 +11,11 @@ use tokio::time::sleep;
 use super::pace::{Pace, Step, is_transient};
 use crate::request::deadline::CallProgress;
 use crate::tasks::translate::Status;
-use crate::tasks::{Translator, task_params, without_progress};
+use crate::tasks::{TaskTranslation, task_params, without_progress};
 
 /// One wait for a task of a legacy server.
 pub(in crate::tasks) struct RequestedWait<'a> {
-    pub(in crate::tasks) translator: &'a Translator,
+    pub(in crate::tasks) translator: &'a TaskTranslation,
     pub(in crate::tasks) context: &'a Arc<CallContext>,
     pub(in crate::tasks) messages: &'a ServerMessages,
     pub(in crate::tasks) id: &'a Json,
@@ -54,7 +54,7 @@ impl RequestedWait<'_> {
             let progress = CallProgress { carries_on: self.token, ..CallProgress::default() };
             tokio::select! {
                 biased;
-                outcome = self.translator.inner.exchange_unlimited(&call, &progress) => match outcome {
+                outcome = self.translator.calls.exchange_unlimited(&call, &progress) => match outcome {
                     Err(error) if is_transient(&error) => polled.alive.notified().await,
                     outcome => return outcome,
                 },
@@ -65,10 +65,10 @@ impl RequestedWait<'_> {
 
     /// Polls the task, without end unless the server does not know it or cannot be reached.
     async fn poll(&self, task: &Json, polled: &Polled) -> Result<Response, BackendError> {
-        let mut pace = Pace::new(self.translator.inner.timeouts().task_polls);
+        let mut pace = Pace::new(self.translator.calls.timeouts.task_polls);
         pace.follow(task.get("pollInterval").as_ref());
         // Doubles each time, since a large result may take long.
-        let mut delay = self.translator.inner.timeouts().task_result;
+        let mut delay = self.translator.calls.timeouts.task_result;
         let context = Arc::new(without_progress(self.context));
         loop {
             pace.wait().await;

@@ -1,4 +1,4 @@
-//! Whether the server at the other end of a channel still answers: what gives rise to doubt, and what became of it.
+//! Whether the server at the other end of a channel still answers: what causes doubt, and how the doubt ended.
 //!
 //! A process that was stopped, that hangs, or that reads no more looks like a slow one. Only a ping tells them apart,
 //! which the supervisor of the connection sends when it is in doubt.

@@ -139,7 +139,7 @@ impl HttpTransport {
             Ok(Message::Response(response)) if request_number(&response.id()) == Some(id) => {
                 Reply::Answer { response, session: None }
             }
-            // An error that names no request may lack the id (2026-07-28 streamable-http, SendFuture
+            // An error that names no request may lack the id (2026-07-28 streamable-http, Sending
             // Messages), which makes it an invalid message, but it still says what happened.
             _ => {
                 let error = Json::parse(body, self.context.limits.nesting).ok().and_then(|body| body.get("error"));

@@ -131,7 +131,7 @@ mod tests {
     fn request_that_gets_the_connection_of_another_may_be_sent() {
         let (give_back, checkout) = oneshot::channel::<()>();
         let mut request = WatchedRequest::new(async {
-            // What is left of making the connection is not polled any more: the library hands it to a task of its own.
+            // The rest of making the connection is no longer polled: the library hands it to a task of its own.
             let _left = select(checkout, Connecting(Box::pin(pending::<()>()))).await;
             pending::<()>().await;
         });

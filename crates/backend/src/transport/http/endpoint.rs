@@ -20,6 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use super::authorities::Authorities;
 use super::client::{HttpClient, HttpError, HttpRequest, HttpResponse, ResponseFuture, Target};
+use super::headers::{ConfiguredHeaders, CredentialSource as _};
 use super::problem::{self, Problem};
 use crate::log::Throttle;
 use crate::log::excerpt;
@@ -37,7 +38,7 @@ pub(crate) struct HttpEndpoint {
     /// Without user information.
     pub(super) target: Arc<Target>,
     /// What every request carries.
-    pub(super) headers: Arc<HeaderMap>,
+    pub(super) credentials: Arc<ConfiguredHeaders>,
     /// Scheme, host and port: all that errors show of the URL.
     origin: String,
     /// For warnings that a server can provoke.
@@ -72,16 +73,14 @@ impl HttpEndpoint {
         headers.extend(host.map(|host| (header::HOST, host)));
         headers.extend(credentials.map(|credentials| (header::AUTHORIZATION, credentials)));
         headers.extend(user_agent(identity));
-        for (name, value) in configured {
-            set(&mut headers, name, value).map_err(unusable)?;
-        }
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         debug_assert_eq!(sse::CONTENT_TYPE, "text/event-stream");
+        let credentials = ConfiguredHeaders::new(headers, configured).map_err(unusable)?;
         Ok(Self {
             client,
             target: Arc::new(target),
-            headers: Arc::new(headers),
+            credentials: Arc::new(credentials),
             origin,
             warnings: Throttle::default(),
             aside: Arc::new(Semaphore::new(MAX_DETACHED)),
@@ -151,9 +150,14 @@ impl HttpEndpoint {
         self.challenge.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Sends these configured headers from the next message on.
+    pub(crate) fn replace_headers(&self, configured: &[(String, Secret)]) -> Result<(), String> {
+        self.credentials.replace(configured)
+    }
+
     /// Whether requests show credentials.
     pub(crate) fn has_credentials(&self) -> bool {
-        self.headers.contains_key(header::AUTHORIZATION)
+        self.credentials.headers().contains_key(header::AUTHORIZATION)
     }
 
     /// Whether the connection is not encrypted.
@@ -194,7 +198,7 @@ impl HttpEndpoint {
         url.set_path(&format!("/.well-known/oauth-protected-resource{path}"));
         url.set_query(None);
         let mut headers = HeaderMap::new();
-        headers.extend(self.headers.get(header::HOST).map(|host| (header::HOST, host.clone())));
+        headers.extend(self.credentials.headers().get(header::HOST).map(|host| (header::HOST, host.clone())));
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
         let target = Arc::new(Target::new(url)?);
         let mut response = self.execute_at(&target, Method::GET, headers, Bytes::new()).await.ok()?;
@@ -237,33 +241,6 @@ fn user_agent(identity: &Identity) -> Option<(HeaderName, HeaderValue)> {
     Some((header::USER_AGENT, HeaderValue::from_str(&value).ok()?))
 }
 
-/// Sets a configured header, unless it is one of the protocol's or of HTTP's own.
-fn set(headers: &mut HeaderMap, name: &str, value: &Secret) -> Result<(), String> {
-    let shown = excerpt(name.as_bytes(), 64);
-    let name: HeaderName = name.parse().map_err(|_| format!("the header name {shown:?} is not valid"))?;
-    let mut value =
-        HeaderValue::from_str(value.expose()).map_err(|_| format!("the value of the header {name} is not valid"))?;
-    value.set_sensitive(true);
-    if is_set_by_transport(&name) {
-        tracing::warn!(header = %name, "configured header ignored: the transport sets it");
-        return Ok(());
-    }
-    headers.insert(name, value);
-    Ok(())
-}
-
-fn is_set_by_transport(name: &HeaderName) -> bool {
-    const RESERVED: [HeaderName; 6] = [
-        header::ACCEPT,
-        header::CONTENT_TYPE,
-        header::CONTENT_LENGTH,
-        header::CONNECTION,
-        header::TRANSFER_ENCODING,
-        header::UPGRADE,
-    ];
-    RESERVED.contains(name) || name.as_str().starts_with("mcp-")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -282,20 +259,20 @@ mod tests {
         let configured = [("Authorization", "Bearer t"), ("Mcp-Session-Id", "x"), ("accept", "*/*"), ("X-A", "1")];
         let endpoint = endpoint("http://me:pw@127.0.0.1:1/mcp", &configured).unwrap();
         assert_eq!(endpoint.target.url().as_str(), "http://127.0.0.1:1/mcp");
-        assert_eq!(endpoint.headers["authorization"], "Bearer t");
-        assert_eq!(endpoint.headers["accept"], "application/json, text/event-stream");
-        assert_eq!(endpoint.headers["x-a"], "1");
-        assert_eq!(endpoint.headers["user-agent"], "fanlight/1");
-        assert!(!endpoint.headers.contains_key("mcp-session-id"));
+        assert_eq!(endpoint.credentials.headers()["authorization"], "Bearer t");
+        assert_eq!(endpoint.credentials.headers()["accept"], "application/json, text/event-stream");
+        assert_eq!(endpoint.credentials.headers()["x-a"], "1");
+        assert_eq!(endpoint.credentials.headers()["user-agent"], "fanlight/1");
+        assert!(!endpoint.credentials.headers().contains_key("mcp-session-id"));
     }
 
     #[tokio::test]
     async fn user_information_of_the_url_becomes_a_header() {
         let endpoint = endpoint("http://me:pw@127.0.0.1:1/mcp", &[]).unwrap();
-        assert_eq!(endpoint.headers["authorization"], "Basic bWU6cHc=");
+        assert_eq!(endpoint.credentials.headers()["authorization"], "Basic bWU6cHc=");
         let endpoint = self::endpoint("http://m%C3%A9@127.0.0.1:1/mcp", &[]).unwrap();
-        assert_eq!(endpoint.headers["authorization"], format!("Basic {}", STANDARD.encode("mé:")));
-        assert!(endpoint.headers["authorization"].is_sensitive());
+        assert_eq!(endpoint.credentials.headers()["authorization"], format!("Basic {}", STANDARD.encode("mé:")));
+        assert!(endpoint.credentials.headers()["authorization"].is_sensitive());
     }
 
     #[tokio::test]

@@ -26,7 +26,7 @@ pub(super) struct EventStream {
     received: bool,
 }
 
-/// Where a stream can be taken up again.
+/// The position from which a stream can be resumed.
 #[derive(Clone, Default)]
 pub(super) struct Position {
     /// The last event that arrived whole, if the server numbers them.

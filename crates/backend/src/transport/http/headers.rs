@@ -2,30 +2,99 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use fanlight_protocol::{Era, Revision, header};
 use fanlight_telemetry::Propagation;
-use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::header::{self as http_header, HeaderMap, HeaderName, HeaderValue};
 
+use crate::log::excerpt;
 use crate::request::dialect::Mirror;
+use crate::settings::Secret;
 
 pub(super) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static(header::PROTOCOL_VERSION);
 const METHOD: HeaderName = HeaderName::from_static(header::METHOD);
 const NAME: HeaderName = HeaderName::from_static(header::NAME);
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static(header::SESSION_ID);
 
+/// What Fanlight shows to an HTTP server of itself, credentials included. It is asked for each message, so that a secret that
+/// was rotated is used at once.
+pub(super) trait CredentialSource: Send + Sync {
+    /// The headers of the next message, besides those of its transport.
+    fn headers(&self) -> Arc<HeaderMap>;
+}
+
+/// The headers that the configuration sets for a server.
+pub(super) struct ConfiguredHeaders {
+    /// What every request carries besides.
+    own: HeaderMap,
+    all: ArcSwap<HeaderMap>,
+}
+
+impl ConfiguredHeaders {
+    pub(super) fn new(own: HeaderMap, configured: &[(String, Secret)]) -> Result<Self, String> {
+        let all = ArcSwap::from_pointee(merged(&own, configured)?);
+        Ok(Self { own, all })
+    }
+
+    /// Sends these from the next message on.
+    pub(super) fn replace(&self, configured: &[(String, Secret)]) -> Result<(), String> {
+        self.all.store(Arc::new(merged(&self.own, configured)?));
+        Ok(())
+    }
+}
+
+impl CredentialSource for ConfiguredHeaders {
+    fn headers(&self) -> Arc<HeaderMap> {
+        self.all.load_full()
+    }
+}
+
+fn merged(own: &HeaderMap, configured: &[(String, Secret)]) -> Result<HeaderMap, String> {
+    let mut headers = own.clone();
+    configured.iter().try_for_each(|(name, value)| set(&mut headers, name, value))?;
+    Ok(headers)
+}
+
+/// Sets a configured header, unless it is one of the protocol's or of HTTP's own.
+fn set(headers: &mut HeaderMap, name: &str, value: &Secret) -> Result<(), String> {
+    let shown = excerpt(name.as_bytes(), 64);
+    let name: HeaderName = name.parse().map_err(|_| format!("the header name {shown:?} is not valid"))?;
+    let mut value =
+        HeaderValue::from_str(value.expose()).map_err(|_| format!("the value of the header {name} is not valid"))?;
+    value.set_sensitive(true);
+    if is_set_by_transport(&name) {
+        tracing::warn!(header = %name, "configured header ignored: the transport sets it");
+        return Ok(());
+    }
+    headers.insert(name, value);
+    Ok(())
+}
+
+fn is_set_by_transport(name: &HeaderName) -> bool {
+    const RESERVED: [HeaderName; 6] = [
+        http_header::ACCEPT,
+        http_header::CONTENT_TYPE,
+        http_header::CONTENT_LENGTH,
+        http_header::CONNECTION,
+        http_header::TRANSFER_ENCODING,
+        http_header::UPGRADE,
+    ];
+    RESERVED.contains(name) || name.as_str().starts_with("mcp-")
+}
+
 /// The headers that all messages have. There is a transport for each session and each suspended call, so they share what
 /// the endpoint has.
 #[derive(Clone)]
 pub(super) struct MessageHeaders {
-    base: Arc<HeaderMap>,
+    credentials: Arc<dyn CredentialSource>,
     /// Of a legacy server that wants it.
     revision: Option<Revision>,
     session: Option<HeaderValue>,
 }
 
 impl MessageHeaders {
-    pub(super) fn new(base: &Arc<HeaderMap>) -> Self {
-        Self { base: Arc::clone(base), revision: None, session: None }
+    pub(super) fn new(credentials: Arc<dyn CredentialSource>) -> Self {
+        Self { credentials, revision: None, session: None }
     }
 
     /// Sets what the handshake agreed on. `MCP-Protocol-Version` exists since 2025-06-18; in the modern era it belongs to
@@ -48,7 +117,7 @@ impl MessageHeaders {
 
     /// The headers of a message that belongs to no request.
     pub(super) fn of_message(&self) -> HeaderMap {
-        let mut headers = HeaderMap::clone(&self.base);
+        let mut headers = HeaderMap::clone(&self.credentials.headers());
         if let Some(revision) = self.revision {
             insert(&mut headers, PROTOCOL_VERSION, HeaderValue::from_static(revision.as_str()));
         }
@@ -101,7 +170,7 @@ mod tests {
 
     fn agreed(adopted: Option<Revision>) -> MessageHeaders {
         let every = HeaderMap::from_iter([(http::header::ACCEPT, HeaderValue::from_static("*/*"))]);
-        let mut headers = MessageHeaders::new(&Arc::new(every));
+        let mut headers = MessageHeaders::new(Arc::new(ConfiguredHeaders::new(every, &[]).unwrap()));
         if let Some(revision) = adopted {
             headers.adopt(revision, Some(HeaderValue::from_static("s")));
         }

@@ -53,7 +53,7 @@ pub(crate) struct HttpTransport {
 
 impl HttpTransport {
     pub(crate) fn new(endpoint: Arc<HttpEndpoint>, context: Arc<TransportContext>) -> Self {
-        let headers = MessageHeaders::new(&endpoint.headers);
+        let headers = MessageHeaders::new(Arc::clone(&endpoint.credentials) as _);
         Self { endpoint, context, headers, revision: None }
     }
 

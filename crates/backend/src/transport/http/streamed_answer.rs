@@ -85,7 +85,7 @@ impl HttpTransport {
         }
     }
 
-    /// Reads up to the answer; `None` if the stream broke off before, be it within an event.
+    /// Reads up to the answer; `None` if the stream broke off before the answer, even within an event.
     async fn read_stream(
         &self,
         stream: &mut EventStream,
@@ -122,8 +122,8 @@ impl HttpTransport {
         }
     }
 
-    /// Takes the stream of a call up again where it broke off: a legacy server that numbers its
-    /// events may close it to save a connection (2025-11-25 basic/transports, SendFuture Messages to
+    /// Resumes the stream of a call where it broke off: a legacy server that numbers its
+    /// events may close it to save a connection (2025-11-25 basic/transports, Sending Messages to
     /// the Server). The call itself is not sent again.
     async fn resume(
         &self,
@@ -235,11 +235,11 @@ impl HttpTransport {
     }
 
     /// A request on the stream of a call is for the client of that call (2025-11-25
-    /// basic/transports, SendFuture Messages to the Server).
+    /// basic/transports, Sending Messages to the Server).
     async fn take_request(&self, asked: &Request, request: &ActiveRequest<'_>, requests: &mut OpenServerRequests) {
         if let Some(ImmediateReply { text, missing }) = reply_immediately(asked, &self.context.declared) {
             if let Some(missing) = missing {
-                // A client that does not keep up goes without: it explains an answer, no more.
+                // Dropped if the client does not keep up: it only explains an answer.
                 let _ = request.messages.try_send(ServerMessage::Refused(missing));
             }
             return self.reply_to_server(text).await;
@@ -257,8 +257,8 @@ impl HttpTransport {
         }
     }
 
-    /// PendingCall for a slow client holds up this one stream only. That a list or a task has
-    /// changed concerns others too, on whichever stream a legacy server says so.
+    /// Sends a notification to the client of the call. Waiting for a slow client holds up this stream only. Changes of
+    /// lists and tasks concern other clients as well, whichever stream a legacy server announces them on.
     async fn pass_on(&self, notification: Notification, request: &ActiveRequest<'_>) {
         let changed = matches!(
             notification.method,

@@ -40,7 +40,7 @@ pub(super) fn run(spawned: Spawned, queue: mpsc::Receiver<QueuedLine>, log: Proc
         };
         let written = tokio::select! {
             written = writer::write(&mut stdin, order, queue, last_replies, &counters) => written,
-            // It does not read any more.
+            // The process no longer reads its input.
             () = too_late => Ok(()),
         };
         let _ = report.send(is_unread(&stdin, orders));

@@ -16,10 +16,11 @@ use fanlight_telemetry::Telemetry;
 use serde_json::{Map, Value, json};
 
 use super::list::incomplete;
-use super::{failures, observed, refused_listeners, show};
+use super::{failures, observed, refused_listeners};
+use crate::assembly::Assembly;
 use crate::failure::Failure;
 use crate::out::{self, counted, say};
-use crate::wiring::Assembly;
+use crate::show;
 
 /// Prints the findings; fails if a backend cannot be used or its lists cannot be read.
 pub(crate) async fn check(loaded: &Loaded, as_json: bool) -> Result<(), Failure> {

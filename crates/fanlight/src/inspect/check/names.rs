@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use fanlight_gateway::catalogue::{ListView, UnknownName};
 
-use crate::inspect::show;
+use crate::show;
 
 /// The names in the configuration that no list has.
 pub(super) fn unknown_names(lists: &[ListView]) -> Vec<String> {

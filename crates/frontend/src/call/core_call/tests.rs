@@ -1,12 +1,14 @@
 //! Order, cancellation and survival of running requests.
 
 use bytes::Bytes;
-use fanlight_protocol::{Message, Notification};
+use fanlight_canonical::{Detail, Unresolved};
+use fanlight_protocol::{Json, Message, Method, Notification};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::session::RunningRequests;
+use crate::session::testing::TestOperation;
 
 /// A core that notifies, waits to be released, and says when it is dropped and when it is done.
 struct Probe {
@@ -24,22 +26,24 @@ impl Drop for Outcome {
 }
 
 impl Core for Probe {
-    async fn handle(&self, call: Call) -> Response {
+    type Resolved = TestOperation;
+
+    async fn resolve(&self, request: Unresolved, _: Detail) -> TestOperation {
+        TestOperation(request)
+    }
+
+    async fn run(&self, _: &mut TestOperation, messages: ServerMessages) -> Response {
         let mut outcome = Outcome(self.outcome.clone(), "dropped");
         for count in 0..self.notes {
-            call.messages.send(ServerMessage::Notification(note(count))).await;
+            messages.send(ServerMessage::Notification(note(count))).await;
         }
         self.release.notified().await;
-        call.messages.send(ServerMessage::Notification(note(99))).await;
+        messages.send(ServerMessage::Notification(note(99))).await;
         outcome.1 = "done";
         Response::from_result(&Json::empty_object())
     }
 
     fn endpoint(&self, _: &str) -> Option<fanlight_canonical::Endpoint> {
-        None
-    }
-
-    async fn tool(&self, _: &str, _: &fanlight_canonical::Endpoint, _: &Parent) -> Option<Arc<Json>> {
         None
     }
 
@@ -64,11 +68,9 @@ fn probe(notes: usize) -> (Arc<Probe>, mpsc::UnboundedReceiver<&'static str>) {
 }
 
 fn start(core: &Arc<Probe>) -> CoreCall {
-    let context = CallContext::internal().as_ref().clone();
-    CoreCall::start(
-        core,
-        CoreRequest { method: Method::CallTool, params: None, context, messages: Some(2), input_rounds: None },
-    )
+    let request = Unresolved { method: Method::CallTool, params: None, context: CallContext::internal() };
+    let operation = TestOperation(request);
+    CoreCall::start(core, CoreRequest { operation, messages: Some(2), input_rounds: None })
 }
 
 #[tokio::test]

@@ -3,11 +3,9 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use fanlight_canonical::{Core, Endpoint as McpEndpoint};
+use fanlight_canonical::{Core, ResolvedOperation};
 use fanlight_protocol::accept::Accepts;
-use fanlight_protocol::json::Value;
-use fanlight_protocol::{Method, Request, Revision, RpcError};
-use fanlight_telemetry::Parent;
+use fanlight_protocol::{Method, Revision, RpcError};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -42,23 +40,14 @@ impl<C: Core> Transport for Exchange<'_, C> {
         headers::check_version(self.fields, meta)
     }
 
-    async fn check_headers<K: Core>(
-        &self,
-        core: &Arc<K>,
-        request: &Request,
-        params: &Params,
-        endpoint: &McpEndpoint,
-        trace: &Parent,
-    ) -> Result<(), RpcError> {
-        headers::check_standard(self.fields, &request.method, params)?;
-        if request.method == Method::CallTool
-            && let Some(name) = params.name().and_then(Value::as_str)
-            && let Some(tool) = core.tool(&name, endpoint, trace).await
-        {
-            let mirrored = self.endpoint.mirrored_params.of(&name, &tool)?;
-            headers::check_params(self.fields, mirrored.as_deref().unwrap_or_default(), params)?;
-        }
-        Ok(())
+    fn check_headers(&self, method: &Method, params: &Params) -> Result<(), RpcError> {
+        headers::check_standard(self.fields, method, params)
+    }
+
+    fn check_mirrored<R: ResolvedOperation>(&self, operation: &R, params: &Params) -> Result<(), RpcError> {
+        let Some((tool, name)) = operation.definition().zip(params.name()) else { return Ok(()) };
+        let mirrored = self.endpoint.mirrored_params.of(&name.as_str().unwrap_or_default(), tool)?;
+        headers::check_params(self.fields, mirrored.as_deref().unwrap_or_default(), params)
     }
 
     async fn session(&self, origin: &Origin<'_>) -> Result<Option<ActiveSession>, Box<Refusal>> {

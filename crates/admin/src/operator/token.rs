@@ -32,6 +32,12 @@ impl PartialEq for Digest {
     }
 }
 
+impl std::fmt::Debug for Digest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Digest(***)")
+    }
+}
+
 /// What a request has as `Authorization`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Authorization<'a> {

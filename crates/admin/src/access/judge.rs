@@ -1,84 +1,13 @@
-//! What has shown who an operator is, and what that is worth under the settings in force.
+//! Whom a proof shows under the settings in force.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use fanlight_identity::{Identity, Validity};
 
-use super::role::Role;
-use super::sessions::SessionInForce;
-use super::token::Digest;
-use crate::router::Admin;
+use crate::Admin;
+use crate::operator::{Digest, Operator, Proof, Role, Worthless};
 use crate::settings::InForce;
-
-/// What has shown who an operator is. It is judged at each request, since settings change and identities end.
-#[derive(Clone, Debug)]
-pub(crate) enum Proof {
-    /// `admin.token` or `admin.viewerToken`, as it was then.
-    Token(Digest),
-    /// An identity by the methods of `auth`.
-    Identity(Arc<Identity>),
-    /// An identity by the issuer of `admin.signIn`, as it was configured then.
-    SignedIn { issuer: Arc<str>, client: Arc<str>, identity: Arc<Identity> },
-}
-
-impl std::fmt::Debug for Digest {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Digest(***)")
-    }
-}
-
-/// Who makes a request, and in which role.
-#[derive(Clone, Debug)]
-pub(crate) struct Operator {
-    pub(crate) role: Role,
-    /// The name for people. Not unique.
-    pub(crate) name: Arc<str>,
-    /// What has shown it.
-    pub(crate) source: &'static str,
-    /// Until when that holds.
-    pub(crate) validity: Validity,
-    /// The session of the page, if it was shown by that.
-    pub(crate) session: Option<SessionInForce>,
-}
-
-/// Why a proof is worth nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Worthless {
-    /// It is not accepted any more, or was not.
-    Unaccepted,
-    /// Whom it shows has no role.
-    NoRole(Arc<str>),
-}
-
-impl Operator {
-    /// Whoever reaches a listener that asks for nothing.
-    pub(crate) fn unknown() -> Self {
-        Self {
-            role: Role::Operator,
-            name: Arc::from("not signed in"),
-            source: "none",
-            validity: Validity::default(),
-            session: None,
-        }
-    }
-}
-
-impl Operator {
-    /// Waits until its identity is revoked or its session has ended.
-    pub(crate) async fn ended(&self) {
-        let signed_out = async {
-            match &self.session {
-                Some(session) => session.ended.cancelled().await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = self.validity.revoked.cancelled() => {}
-            () = signed_out => {}
-        }
-    }
-}
 
 impl Admin {
     /// Whether an operator is still accepted. Its session counts as used.

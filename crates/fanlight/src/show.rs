@@ -38,7 +38,7 @@ pub(crate) fn plain(text: &str, longest: usize) -> String {
 
 /// JSON indented for reading. Only white space differs from the original: numbers, escapes and the
 /// order of members are kept.
-pub(super) fn indented(json: &Json) -> String {
+pub(crate) fn indented(json: &Json) -> String {
     let mut out = String::with_capacity(json.bytes().len() * 2);
     indent(json, 0, &mut out);
     out

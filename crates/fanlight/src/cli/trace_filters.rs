@@ -69,7 +69,7 @@ enum Sort {
 
 impl TraceFilters {
     /// The parameters of the request, at the time `now`.
-    pub(super) fn query(&self, now: SystemTime) -> Vec<(&'static str, String)> {
+    pub(crate) fn query(&self, now: SystemTime) -> Vec<(&'static str, String)> {
         let text = |value: &Option<String>| value.clone();
         let millis = |duration: Duration| duration.as_millis().to_string();
         let since = |ago: Duration| millis(now.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(ago));

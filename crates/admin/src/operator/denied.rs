@@ -1,0 +1,64 @@
+//! Why a request is not served.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fanlight_credentials::Denial;
+
+use super::Worthless;
+
+/// Why a request is not served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Denied {
+    /// It shows nothing.
+    Missing,
+    /// What it shows is not well-formed.
+    Malformed(Cow<'static, str>),
+    /// What it shows is not accepted.
+    Invalid(Cow<'static, str>),
+    /// Its session has ended.
+    SessionOver,
+    /// Who makes it is known, and has no role.
+    NoRole(Arc<str>),
+    /// Too much of its peer was not accepted.
+    Throttled(Duration),
+    /// It cannot be checked at the moment.
+    Unavailable(Cow<'static, str>),
+}
+
+impl Denied {
+    /// Its name in metrics and the log.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Malformed(_) => "malformed",
+            Self::Invalid(_) => "invalid",
+            Self::SessionOver => "session_over",
+            Self::NoRole(_) => "no_role",
+            Self::Throttled(_) => "throttled",
+            Self::Unavailable(_) => "unavailable",
+        }
+    }
+}
+
+impl From<Worthless> for Denied {
+    fn from(worthless: Worthless) -> Self {
+        match worthless {
+            Worthless::Unaccepted => Self::Invalid("these credentials are not accepted".into()),
+            Worthless::NoRole(name) => Self::NoRole(name),
+        }
+    }
+}
+
+impl From<Denial> for Denied {
+    fn from(denial: Denial) -> Self {
+        match denial {
+            Denial::Missing => Self::Missing,
+            Denial::Malformed(text) => Self::Malformed(text),
+            Denial::Invalid(text) | Denial::Forbidden(text) => Self::Invalid(text),
+            Denial::Throttled { retry_after } => Self::Throttled(retry_after),
+            Denial::Unavailable(text) => Self::Unavailable(text),
+        }
+    }
+}

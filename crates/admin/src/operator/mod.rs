@@ -1,0 +1,72 @@
+//! Operators: the roles they have, what shows who they are, and their sessions. Which requests they may make is in
+//! [`access`](crate::access).
+
+mod cookie;
+mod denied;
+mod proof;
+mod role;
+mod sessions;
+mod throttle;
+mod token;
+
+use std::sync::Arc;
+
+use fanlight_identity::Validity;
+
+pub(crate) use cookie::{Cookies, Purpose, Shown};
+pub(crate) use denied::Denied;
+pub(crate) use proof::Proof;
+pub use role::{Role, RoleRule, Roles};
+pub(crate) use sessions::{SessionInForce, SessionLimits, Sessions};
+pub(crate) use throttle::Throttle;
+pub(crate) use token::{Authorization, Digest};
+
+/// Who makes a request, and in which role.
+#[derive(Clone, Debug)]
+pub(crate) struct Operator {
+    pub(crate) role: Role,
+    /// The name for people. Not unique.
+    pub(crate) name: Arc<str>,
+    /// What has shown it.
+    pub(crate) source: &'static str,
+    /// Until when that holds.
+    pub(crate) validity: Validity,
+    /// The session of the page, if it was shown by that.
+    pub(crate) session: Option<SessionInForce>,
+}
+
+/// Why a proof is worth nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Worthless {
+    /// It is not accepted any more, or was not.
+    Unaccepted,
+    /// Whom it shows has no role.
+    NoRole(Arc<str>),
+}
+
+impl Operator {
+    /// Whoever reaches a listener that asks for nothing.
+    pub(crate) fn unknown() -> Self {
+        Self {
+            role: Role::Operator,
+            name: Arc::from("not signed in"),
+            source: "none",
+            validity: Validity::default(),
+            session: None,
+        }
+    }
+
+    /// Waits until its identity is revoked or its session has ended.
+    pub(crate) async fn ended(&self) {
+        let signed_out = async {
+            match &self.session {
+                Some(session) => session.ended.cancelled().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.validity.revoked.cancelled() => {}
+            () = signed_out => {}
+        }
+    }
+}

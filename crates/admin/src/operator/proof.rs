@@ -1,0 +1,18 @@
+//! What has shown who an operator is.
+
+use std::sync::Arc;
+
+use fanlight_identity::Identity;
+
+use super::token::Digest;
+
+/// What has shown who an operator is. It is judged at each request, since settings change and identities end.
+#[derive(Clone, Debug)]
+pub(crate) enum Proof {
+    /// `admin.token` or `admin.viewerToken`, as it was then.
+    Token(Digest),
+    /// An identity by the methods of `auth`.
+    Identity(Arc<Identity>),
+    /// An identity by the issuer of `admin.signIn`, as it was configured then.
+    SignedIn { issuer: Arc<str>, client: Arc<str>, identity: Arc<Identity> },
+}

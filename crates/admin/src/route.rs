@@ -1,0 +1,27 @@
+//! A route of the listener, declared with what it needs.
+
+use std::sync::Arc;
+
+use axum::handler::Handler;
+use axum::routing::{MethodRouter, get, post};
+
+use crate::Admin;
+use crate::access::Needs;
+use crate::reply::Refusal;
+
+/// A route, and what it needs.
+pub(crate) struct Route {
+    pub(crate) path: &'static str,
+    pub(crate) needs: Needs,
+    pub(crate) serve: fn() -> MethodRouter<Arc<Admin>>,
+}
+
+/// A route for `GET` and `HEAD` alone.
+pub(crate) fn read<H: Handler<T, Arc<Admin>>, T: 'static>(handler: H) -> MethodRouter<Arc<Admin>> {
+    get(handler).fallback(async || Refusal::method("GET, HEAD"))
+}
+
+/// A route for `POST` alone.
+pub(crate) fn change<H: Handler<T, Arc<Admin>>, T: 'static>(handler: H) -> MethodRouter<Arc<Admin>> {
+    post(handler).fallback(async || Refusal::method("POST"))
+}

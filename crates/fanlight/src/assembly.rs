@@ -1,0 +1,81 @@
+//! Running backends and the core in front of them.
+
+use std::sync::Arc;
+
+use fanlight_config::Config;
+use fanlight_gateway::{CacheLimits, Gateway, GatewaySettings, TaskLimits};
+use fanlight_telemetry::Telemetry;
+use tokio_util::sync::CancellationToken;
+
+use crate::endpoints::Endpoints;
+use crate::failure::Failure;
+use crate::list_state::ListState;
+use crate::rewriting::naming_policy;
+use crate::servers::{Difference, Servers};
+use crate::wiring::{budgets, identity_json, keys, list_limits};
+
+/// Running backends and the core in front of them.
+pub(crate) struct Assembly {
+    /// The core.
+    pub(crate) gateway: Arc<Gateway>,
+    /// The enabled servers.
+    pub(crate) servers: Servers,
+    endpoints: Endpoints,
+}
+
+impl Assembly {
+    /// Starts every enabled backend without waiting for connections. `lists` keeps their lists beyond the end of the process.
+    pub(crate) fn start(
+        config: &Config,
+        telemetry: &Telemetry,
+        shutdown: &CancellationToken,
+        lists: Option<ListState>,
+    ) -> Result<Self, Failure> {
+        let mut servers = Servers::new(telemetry, shutdown, lists);
+        let change = servers.prepare(config, None);
+        let endpoints = Endpoints::new(config);
+        let settings = GatewaySettings {
+            backends: change.entries(),
+            endpoints: endpoints.settings(),
+            naming: naming_policy(config),
+            lists: list_limits(config),
+            cache: CacheLimits {
+                entries: config.limits.cache_entries,
+                bytes: budgets(config).cache,
+                longest: config.timeouts.cache,
+            },
+            tasks: TaskLimits {
+                owners: config.limits.tasks,
+                grace: config.timeouts.task_owner_grace,
+                endless: config.timeouts.task_owner,
+                longest: config.timeouts.task_owner_max,
+            },
+            max_handed_out: config.limits.handed_out_uris,
+            open_apps: config.timeouts.open_apps,
+            max_subscriptions: config.limits.subscriptions,
+            keys: keys(config),
+            identity: identity_json(),
+        };
+        let gateway = Gateway::new(settings).map_err(|error| Failure::other(error.to_string()))?;
+        servers.commit(change, config.timeouts.drain);
+        Ok(Self { gateway: Arc::new(gateway), servers, endpoints })
+    }
+
+    /// Puts the servers and endpoints of `config` in force instead of the current ones, for requests that arrive from now
+    /// on. The server that is `restarted` counts as changed.
+    pub(crate) async fn replace(&mut self, config: &Config, restarted: Option<&str>) -> Difference {
+        let change = self.servers.prepare(config, restarted);
+        let difference = change.difference.clone();
+        self.endpoints.update(config);
+        let endpoints = self.endpoints.settings();
+        self.gateway.replace(change.entries(), &naming_policy(config), list_limits(config), endpoints).await;
+        self.servers.commit(change, config.timeouts.drain);
+        difference
+    }
+
+    /// Stops the background work of the core, then all backends concurrently.
+    pub(crate) async fn stop(&self) {
+        self.gateway.stop().await;
+        self.servers.stop().await;
+    }
+}

@@ -1,0 +1,48 @@
+//! What operators see of the configuration in force, and change.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fanlight_admin::{OperationError, Operations, Reloaded};
+use fanlight_protocol::Json;
+use fanlight_protocol::json::DEFAULT_NESTING;
+use futures_util::future::BoxFuture;
+
+use super::{Control, NoServer, Trigger};
+
+impl Operations for Control {
+    fn config(&self) -> Json {
+        parsed(self.state().to_json())
+    }
+
+    fn endpoint(&self) -> Arc<str> {
+        self.state().endpoint()
+    }
+
+    fn connect(&self) -> Json {
+        parsed(self.state().target().to_json().to_string())
+    }
+
+    fn reload(&self) -> BoxFuture<'_, Result<Reloaded, OperationError>> {
+        Box::pin(async {
+            let outcome = self.reload(Trigger::Api).await.ok_or(OperationError::Ending)?;
+            Ok(Reloaded { is_usable: !outcome.is_failed(), report: parsed(format!("{:#}", outcome.to_json())) })
+        })
+    }
+
+    fn switch(&self, server: String, enabled: bool) -> BoxFuture<'_, Result<(), OperationError>> {
+        Box::pin(async move { done(self.switch(server, enabled).await) })
+    }
+
+    fn restart(&self, server: String) -> BoxFuture<'_, Result<(), OperationError>> {
+        Box::pin(async move { done(self.restart(server).await) })
+    }
+}
+
+fn done(answer: Option<Result<(), NoServer>>) -> Result<(), OperationError> {
+    answer.ok_or(OperationError::Ending)?.map_err(|NoServer| OperationError::NoSuchServer)
+}
+
+fn parsed(text: String) -> Json {
+    Json::parse(Bytes::from(text), DEFAULT_NESTING).unwrap_or_else(|_| Json::null())
+}

@@ -1,0 +1,58 @@
+//! The spans that begin under a parent.
+
+use crate::backend::BackendTelemetry;
+use crate::message::{Arrival, Departure};
+use crate::names::Kind;
+use crate::parent::Parent;
+use crate::record::SpanStart;
+use crate::span::{ClientSpan, ConnectSpan, ServerSpan};
+use crate::subject::Subject;
+
+impl Parent {
+    /// The span of a message to a backend, one per attempt.
+    #[must_use]
+    pub fn client(&self, backend: &BackendTelemetry, message: &Departure<'_>) -> ClientSpan {
+        if !self.is_recording() && backend.shared().registry.is_none() {
+            return ClientSpan::off(self.clone(), Some(backend.clone()));
+        }
+        let began = self.now();
+        let span = self.begin(|| ClientSpan::start(Some(backend), message, began));
+        ClientSpan::new(span, self.clone(), Some(backend), message, began)
+    }
+
+    /// The span of a message to the client: a request of a backend.
+    #[must_use]
+    pub fn to_client(&self, message: &Departure<'_>) -> ClientSpan {
+        if !self.is_recording() {
+            return ClientSpan::off(self.clone(), None);
+        }
+        let began = self.now();
+        let span = self.begin(|| ClientSpan::start(None, message, began));
+        ClientSpan::new(span, self.clone(), None, message, began)
+    }
+
+    /// The span of a message from a backend: a request to the client, or a notification outside of calls. Its parent is
+    /// the context it brings, if that is of the same trace, and this span otherwise.
+    #[must_use]
+    pub fn server(&self, backend: &BackendTelemetry, message: &Arrival<'_>) -> ServerSpan {
+        let registry = backend.shared().registry.clone();
+        let span =
+            self.recorder().map(|recorder| ServerSpan::begin(recorder, message, Some(backend), self.active_span()));
+        ServerSpan::new(span.map_or_else(Self::default, Self::active), registry, Some(backend), message)
+    }
+
+    /// The span of connecting a backend for this call.
+    #[must_use]
+    pub fn connecting(&self, backend: &BackendTelemetry) -> ConnectSpan {
+        ConnectSpan::new(self.begin(|| SpanStart {
+            kind: Kind::Internal,
+            method: None,
+            subject: Subject::None,
+            id: None,
+            backend: Some(backend.clone()),
+            attempt: None,
+            began: self.now(),
+            links: Vec::new(),
+        }))
+    }
+}

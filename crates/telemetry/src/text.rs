@@ -1,0 +1,9 @@
+//! Text of peers, bounded.
+
+/// The first `longest` characters.
+pub(crate) fn truncated(text: &str, longest: usize) -> &str {
+    if text.len() <= longest {
+        return text;
+    }
+    text.char_indices().nth(longest).and_then(|(end, _)| text.get(..end)).unwrap_or(text)
+}
