@@ -118,7 +118,9 @@ impl Table {
         }
         let lost =
             self.owners.newcomer(newcomer, limit).of_largest((limit / 64).max(1), |owner| Some(owner.value.used));
-        lost.iter().for_each(|task| drop(self.owners.remove(task)));
+        for task in lost {
+            self.owners.remove(&task);
+        }
     }
 }
 
