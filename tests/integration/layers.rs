@@ -79,7 +79,8 @@ fn leaves_reach_no_other_crate_of_ours() {
     assert_layer("fanlight-judge", &["fanlight-protocol"], &[]);
     assert_layer("fanlight-demo", &[], &[HTTP, &["tokio"]].concat());
     assert_layer("fanlight-http-pool", &[], &["reqwest"]);
-    assert_layer("fanlight-http-edge", &["fanlight-settings"], &["reqwest"]);
+    assert_layer("fanlight-http-edge", &["fanlight-fair", "fanlight-settings"], &["reqwest"]);
+    assert_layer("fanlight-fair", &[], HTTP);
 }
 
 #[test]
@@ -99,12 +100,13 @@ fn canonical_form_reaches_no_http_and_no_edge() {
 
 #[test]
 fn gateway_reaches_no_http_and_no_edge() {
-    assert_layer("fanlight-gateway", &[CORE, &["fanlight-rights"]].concat(), &[HTTP, &["process-wrap"]].concat());
+    let ours = &["fanlight-fair", "fanlight-rights"];
+    assert_layer("fanlight-gateway", &[CORE, ours].concat(), &[HTTP, &["process-wrap"]].concat());
 }
 
 #[test]
 fn backend_reaches_neither_gateway_nor_frontend() {
-    let ours = &["fanlight-child-guard", "fanlight-http-pool", "fanlight-settings"];
+    let ours = &["fanlight-child-guard", "fanlight-fair", "fanlight-http-pool", "fanlight-settings"];
     assert_layer("fanlight-backend", &[CORE, ours].concat(), &["axum"]);
     // Pooled connections are driven by the pool alone.
     let direct = &workspace()["fanlight-backend"];
@@ -123,18 +125,19 @@ fn credentials_reach_identity_alone_and_do_no_io() {
 
 #[test]
 fn authentication_reaches_credentials_and_no_edge() {
-    assert_layer("fanlight-auth", &[CORE, &["fanlight-credentials", "fanlight-settings"]].concat(), &["axum"]);
+    let ours = [CORE, &["fanlight-credentials", "fanlight-fair", "fanlight-settings"]].concat();
+    assert_layer("fanlight-auth", &ours, &["axum"]);
 }
 
 #[test]
 fn frontend_reaches_neither_gateway_nor_backend() {
-    let ours = [CORE, &["fanlight-credentials", "fanlight-http-edge", "fanlight-settings"]].concat();
+    let ours = [CORE, &["fanlight-credentials", "fanlight-fair", "fanlight-http-edge", "fanlight-settings"]].concat();
     assert_layer("fanlight-frontend", &ours, &["reqwest", "process-wrap"]);
 }
 
 #[test]
 fn admin_reaches_only_the_core_telemetry_and_http_edge() {
-    let ours = ["fanlight-credentials", "fanlight-gateway", "fanlight-http-edge", "fanlight-settings"];
+    let ours = ["fanlight-credentials", "fanlight-fair", "fanlight-gateway", "fanlight-http-edge", "fanlight-settings"];
     let ours = [CORE, &ours].concat();
     assert_layer("fanlight-admin", &ours, &["reqwest", "process-wrap"]);
 }

@@ -2,30 +2,60 @@
 //! in the metrics. Neither has a secret.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use axum::extract::Request;
 use axum::response::Response;
 use fanlight_credentials::{Authenticate, Authentication, Credentials, Denial};
+use fanlight_fair::LogLimit;
 use fanlight_protocol::visible;
-use tokio::time::Instant;
+use fanlight_telemetry::metrics::{Family, FamilyInfo, Point, Shape, Values};
 use tracing::{info, warn};
 
 use crate::operator::{Denied, Operator};
 
-/// Most lines about refusals in [`WINDOW`]; the next line says how many there were besides. No option: metrics count each.
-const LINES: usize = 20;
-const WINDOW: Duration = Duration::from_secs(10);
+/// Most lines about refusals in ten seconds; the next line says how many there were besides. No option: metrics count each.
+const LINES: u32 = 20;
 
 /// Most characters of a path or a name in a line.
 const LONGEST: usize = 200;
 
+const SIGN_INS: FamilyInfo = FamilyInfo {
+    name: "fanlight.auth.sign_ins",
+    unit: "{sign_in}",
+    help: "Sign-ins of operators.",
+    shape: Shape::Counter,
+    labels: &["method", "outcome"],
+};
+const REFUSALS: FamilyInfo = FamilyInfo {
+    name: "fanlight.auth.refusals",
+    unit: "{request}",
+    help: "Requests that were not authenticated or not allowed.",
+    shape: Shape::Counter,
+    labels: &["listener", "reason"],
+};
+const OPERATOR_SESSIONS: FamilyInfo = FamilyInfo {
+    name: "fanlight.auth.operator_sessions",
+    unit: "{session}",
+    help: "Operators who are signed in to the page.",
+    shape: Shape::Gauge,
+    labels: &[],
+};
+
 /// Records who signed in, who was refused and who changed what.
-#[derive(Debug, Default)]
-pub struct Audit(Mutex<State>);
+#[derive(Debug)]
+pub struct Audit {
+    counts: Mutex<State>,
+    /// Bounds the lines that anybody can cause.
+    lines: LogLimit,
+}
+
+impl Default for Audit {
+    fn default() -> Self {
+        Self { counts: Mutex::default(), lines: LogLimit::new(LINES) }
+    }
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -33,31 +63,6 @@ struct State {
     sign_ins: BTreeMap<(&'static str, &'static str), u64>,
     /// By the listener, and the reason.
     refusals: BTreeMap<(&'static str, &'static str), u64>,
-    lines: Lines,
-}
-
-/// Bounds the lines that anybody can cause.
-#[derive(Debug, Default)]
-struct Lines {
-    since: Option<Instant>,
-    written: usize,
-    omitted: u64,
-}
-
-impl Lines {
-    /// Whether to write a line now, and how many were omitted before it.
-    fn next(&mut self) -> Option<u64> {
-        let now = Instant::now();
-        if self.since.is_none_or(|since| now.duration_since(since) >= WINDOW) {
-            (self.since, self.written) = (Some(now), 0);
-        }
-        if self.written >= LINES {
-            self.omitted += 1;
-            return None;
-        }
-        self.written += 1;
-        Some(std::mem::take(&mut self.omitted))
-    }
 }
 
 /// A change that an operator asks for.
@@ -160,42 +165,33 @@ impl Audit {
     fn count_refusal(&self, listener: &'static str, reason: &'static str, is_silent: bool) -> Option<u64> {
         let mut state = self.state();
         *state.refusals.entry((listener, reason)).or_default() += 1;
-        if is_silent { None } else { state.lines.next() }
+        if is_silent { None } else { self.lines.admit() }
     }
 
-    /// The counts in the Prometheus text format.
-    pub(crate) fn prometheus(&self, sessions: usize) -> String {
+    /// The counts, and the number of `sessions` of operators.
+    pub(crate) fn metrics(&self, sessions: usize) -> [Family; 3] {
         let state = self.state();
-        let mut text = String::new();
-        let mut family = |name: &str, kind: &str, help: &str, series: Vec<(String, u64)>| {
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-            series.iter().for_each(|(labels, value)| _ = writeln!(text, "{name}{labels} {value}"));
-        };
-        let labelled = |counts: &BTreeMap<(&'static str, &'static str), u64>, first: &str, second: &str| {
-            let series = counts
-                .iter()
-                .map(|((one, other), value)| (format!("{{{first}=\"{one}\",{second}=\"{other}\"}}"), *value));
-            series.collect::<Vec<_>>()
-        };
-        let sign_ins = labelled(&state.sign_ins, "method", "outcome");
-        family("fanlight_auth_sign_ins_total", "counter", "Sign-ins of operators.", sign_ins);
-        let refusals = labelled(&state.refusals, "listener", "reason");
-        family(
-            "fanlight_auth_refusals_total",
-            "counter",
-            "Requests that were not authenticated or not allowed.",
-            refusals,
-        );
-        let sessions = vec![(String::new(), u64::try_from(sessions).unwrap_or(u64::MAX))];
-        family("fanlight_auth_operator_sessions", "gauge", "Operators who are signed in to the page.", sessions);
-        text
+        let sessions = vec![(Vec::new(), Values::Integer(i64::try_from(sessions).unwrap_or(i64::MAX)))];
+        [
+            Family { info: &SIGN_INS, points: points(&state.sign_ins, SIGN_INS.labels) },
+            Family { info: &REFUSALS, points: points(&state.refusals, REFUSALS.labels) },
+            Family { info: &OPERATOR_SESSIONS, points: sessions },
+        ]
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing that can panic runs under this lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The values of counts by two labels.
+fn points(counts: &BTreeMap<(&'static str, &'static str), u64>, labels: &[&'static str]) -> Vec<Point> {
+    let point = |((one, other), count): (&(&str, &str), &u64)| {
+        let values = [*one, *other].map(str::to_owned);
+        (labels.iter().copied().zip(values).collect(), Values::Integer(i64::try_from(*count).unwrap_or(i64::MAX)))
+    };
+    counts.iter().map(point).collect()
 }
 
 /// A text of a peer on one line, with an end.
@@ -278,19 +274,9 @@ mod tests {
                 assert_eq!(audited.authenticate(&credentials).outcome().await.is_ok(), is_served);
             }
         }
-        let text = audit.prometheus(3);
+        let text = fanlight_telemetry::metrics::prometheus(&audit.metrics(3));
         assert!(text.contains("fanlight_auth_refusals_total{listener=\"clients\",reason=\"invalid\"} 2\n"), "{text}");
         assert!(text.contains("fanlight_auth_operator_sessions 3\n"), "{text}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn lines_about_refusals_are_bounded() {
-        let mut lines = Lines::default();
-        let written = (0..1000).filter(|_| lines.next().is_some()).count();
-        assert_eq!(written, LINES);
-        tokio::time::advance(WINDOW).await;
-        assert_eq!(lines.next(), Some(1000 - LINES as u64));
-        assert_eq!(lines.next(), Some(0));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::{IntoResponse as _, Redirect, Response};
+use fanlight_telemetry::metrics::prometheus;
 use http::header::{CONNECTION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
@@ -87,7 +88,7 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
     let mut text = admin.subject.telemetry.prometheus();
     let now = admin.now();
     admin.sessions.retain(|proof| now.judge(proof, SystemTime::now()).is_ok());
-    text.push_str(&admin.audit().prometheus(admin.sessions.len(&now.session_limits())));
+    text.push_str(&prometheus(&admin.audit().metrics(admin.sessions.len(&now.session_limits()))));
     ([(CONTENT_TYPE, kind)], text).into_response()
 }
 

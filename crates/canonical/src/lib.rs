@@ -33,6 +33,6 @@ pub use handle::{Handle, HandleKind, HandleSeal};
 pub use listen::{Interest, Listen, Listening, ListeningGuard};
 pub use messages::{ClientNotices, MessageReceiver, ServerMessage, ServerMessages, ServerRequest, StreamSignal};
 pub use operation::{Detail, Item, ResolvedOperation, Unresolved};
-pub use peer::{Peer, Shares};
+pub use peer::Peer;
 pub use process::{ProcessLine, ProcessOutput, ProcessStream, RunningProcess};
 pub use session_request::{SentAs, SessionRequest};

@@ -1,6 +1,5 @@
 //! The peer behind a request, for limits that clients share: who has most of something loses first.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 
 use fanlight_identity::Principal;
@@ -42,48 +41,6 @@ impl Peer {
     }
 }
 
-/// How many of the things that a limit counts each peer has.
-#[derive(Debug)]
-pub struct Shares<'a> {
-    counts: HashMap<&'a Peer, usize>,
-    newcomer: &'a Peer,
-}
-
-impl<'a> Shares<'a> {
-    /// Counts the peers of everything there is; `newcomer` wants one more.
-    pub fn count(all: impl Iterator<Item = &'a Peer>, newcomer: &'a Peer) -> Self {
-        let mut counts = HashMap::new();
-        all.for_each(|peer| *counts.entry(peer).or_default() += 1);
-        Self { counts, newcomer }
-    }
-
-    /// How many `peer` has.
-    #[must_use]
-    pub fn of(&self, peer: &Peer) -> usize {
-        self.counts.get(peer).copied().unwrap_or_default()
-    }
-
-    /// Whether `peer` may lose one for the newcomer: it has more than the newcomer, or is the newcomer.
-    #[must_use]
-    pub fn may_lose(&self, peer: &Peer) -> bool {
-        peer == self.newcomer || self.of(peer) > self.of(self.newcomer)
-    }
-
-    /// Whether `peer` has more than an equal part of `limit`.
-    #[must_use]
-    pub fn is_above_share(&self, peer: &Peer, limit: usize) -> bool {
-        let peers = self.counts.len() + usize::from(self.of(self.newcomer) == 0);
-        self.of(peer) > limit.div_ceil(peers)
-    }
-
-    /// Whether `peer` may lose to the newcomer what is in use: it has no less than the newcomer even afterwards, so that
-    /// no two peers take such things from each other.
-    #[must_use]
-    pub fn has_more_even_afterwards(&self, peer: &Peer) -> bool {
-        self.of(peer) > self.of(self.newcomer) + 1
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,18 +53,5 @@ mod tests {
         assert_eq!(Peer::of(&Principal::anonymous(), address).or_user(Some(1)), Peer::Address([10, 0, 0, 1].into()));
         assert_eq!(Peer::of(&Principal::anonymous(), None).or_user(Some(1)), Peer::User(1));
         assert_eq!(Peer::of(&Principal::anonymous(), None), Peer::Local);
-    }
-
-    #[test]
-    fn only_peers_with_more_lose_for_a_newcomer() {
-        let [one, two, new] = [1, 2, 3].map(|last| Peer::Address([10, 0, 0, last].into()));
-        let all = [&one, &one, &one, &two, &new];
-        let shares = Shares::count(all.into_iter(), &new);
-        assert!(shares.may_lose(&one) && shares.may_lose(&new) && !shares.may_lose(&two));
-        assert_eq!((shares.of(&one), shares.of(&Peer::Local)), (3, 0));
-        assert!(shares.has_more_even_afterwards(&one));
-        assert!(shares.is_above_share(&one, 5) && !shares.is_above_share(&one, 9) && !shares.is_above_share(&two, 1));
-        let shares = Shares::count([&one, &one, &new].into_iter(), &new);
-        assert!(!shares.has_more_even_afterwards(&one) && !shares.has_more_even_afterwards(&new));
     }
 }

@@ -13,6 +13,10 @@ pub(crate) struct Section {
     pub(crate) location: &'static str,
     pub(crate) about: &'static str,
     pub(crate) definitions: &'static [Definition],
+    /// Values that are no options any more. They are still read, with a warning, and without one where the file is a test's.
+    pub(crate) fixed: &'static [Definition],
+    /// Other names of options, which other programs write.
+    pub(crate) aliases: &'static [Definition],
     /// Keys that other programs write for themselves: accepted, without effect.
     pub(crate) foreign: &'static [&'static str],
 }
@@ -22,6 +26,10 @@ pub(crate) struct Definition {
     pub(crate) key: &'static str,
     /// Its name in earlier versions, still accepted; empty if it has none.
     pub(crate) former: &'static str,
+    /// Whether a change of it takes effect when the configuration is loaded again; else, when Fanlight is started again.
+    pub(crate) is_live: bool,
+    /// What stands in its place, if it is no option any more: the rest of a sentence that begins with "write".
+    pub(crate) instead: &'static str,
     pub(crate) about: &'static str,
     pub(crate) form: fn() -> Form,
     pub(crate) default: fn() -> Value,
@@ -90,10 +98,16 @@ impl Section {
         self.definitions.iter().map(|definition| definition.key).collect()
     }
 
-    /// The option of this key, or of this former key.
+    /// The option of this key, or of this former key; also an alias, and a value that is no option any more.
     pub(crate) fn find(&self, key: &str) -> Option<&'static Definition> {
         let named = |definition: &&Definition| key == definition.key || (key == definition.former && !key.is_empty());
-        self.definitions.iter().find(named)
+        self.definitions.iter().chain(self.aliases).find(named).or_else(|| self.find_fixed(key))
+    }
+
+    /// The value of this key, or of this former key, that is no option any more.
+    pub(crate) fn find_fixed(&self, key: &str) -> Option<&'static Definition> {
+        let named = |definition: &&Definition| key == definition.key || (key == definition.former && !key.is_empty());
+        self.fixed.iter().find(named)
     }
 }
 

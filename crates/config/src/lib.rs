@@ -29,6 +29,7 @@ mod variables;
 use std::path::{Path, PathBuf};
 
 use files::First;
+use option::Options as _;
 
 pub use fanlight_client_files::Input;
 pub use fanlight_document::Position;
@@ -40,6 +41,7 @@ pub use model::auth::methods::{CertificateName, Certificates, KeyFile, Proxy, So
 pub use model::auth::oauth::{Algorithm, Claims, Introspection, Issuer};
 pub use model::auth::scopes::ScopeRules;
 pub use model::auth::{Auth, AuthChoice};
+pub use model::budgets::Budgets;
 pub use model::endpoint::Endpoint;
 pub use model::life::{Health, LandlockOptions, SandboxOptions, StartChoice};
 pub use model::limits::{Limits, Timeouts};
@@ -89,7 +91,19 @@ pub fn load(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<Loaded,
 /// Whether a server has an option or another key of this name.
 #[must_use]
 pub fn is_server_option(key: &str) -> bool {
-    <Server as option::Options>::SECTION.find(key).is_some()
+    Server::SECTION.find(key).is_some()
+}
+
+/// Whether a change of an option takes effect when the configuration is loaded again, and not only when Fanlight is started
+/// again. `section` is `limits` or `timeouts`, or empty for the top level.
+#[must_use]
+pub fn is_live(section: &str, key: &str) -> bool {
+    let section = match section {
+        "limits" => Limits::SECTION,
+        "timeouts" => Timeouts::SECTION,
+        _ => Config::SECTION,
+    };
+    section.find(key).is_some_and(|option| option.is_live)
 }
 
 /// Checks the text of a config file, without those that it includes. `origin` is its name in messages; its extension tells
@@ -101,4 +115,24 @@ pub fn is_server_option(key: &str) -> bool {
 pub fn parse(text: &str, origin: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, ConfigErrors> {
     let environment = Environment { variable: env, ask: &|_| None };
     files::parse_first(text, origin, environment, First { has_further: false, reads_files: false }, &mut ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use output::reference::sections;
+
+    /// Every key that a file may have counts once for each kind of section: sections, too. Not counted are names of
+    /// options in other programs, what is read for one more version, and `$schema`, which Fanlight does not read.
+    #[test]
+    fn options_are_at_most_150() {
+        let counts = sections().into_iter().map(|(_, section)| {
+            let keys = section.keys().into_iter().filter(|key| *key != "$schema").count();
+            println!("{:<16} {keys:>3}", section.name);
+            keys
+        });
+        let total: usize = counts.sum();
+        println!("{:<16} {total:>3}", "total");
+        assert!(total <= 150, "{total} options: make one that nobody turns a fixed value");
+    }
 }

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::list_state::ListState;
 use crate::rewriting::naming_policy;
 use crate::servers::{Difference, Servers};
-use crate::wiring::{identity_json, keys, list_limits};
+use crate::wiring::{budgets, identity_json, keys, list_limits};
 
 /// Running backends and the core in front of them.
 pub(crate) struct Assembly {
@@ -39,7 +39,7 @@ impl Assembly {
             lists: list_limits(config),
             cache: CacheLimits {
                 entries: config.limits.cache_entries,
-                bytes: config.limits.cache_bytes,
+                bytes: budgets(config).cache,
                 longest: config.timeouts.cache,
             },
             tasks: TaskLimits {

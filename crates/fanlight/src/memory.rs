@@ -6,22 +6,20 @@ use std::path::{Path, PathBuf};
 
 use tracing::{debug, warn};
 
-/// A quarter of the memory that the process may use.
-pub(crate) fn quarter() -> usize {
+/// Half of the memory that the process may use.
+pub(crate) fn half() -> usize {
     let bounds = [machine(), control_groups(), address_space()];
     let Some(least) = bounds.into_iter().flatten().min() else {
-        warn!("cannot find out how much memory there is; set limits.requestMemory");
+        warn!("cannot find out how much memory there is; set limits.memory");
         return UNKNOWN;
     };
-    let quarter = usize::try_from(least / 4).unwrap_or(usize::MAX).max(LEAST);
-    debug!(memory = least, requests = quarter, "memory for requests of clients");
-    quarter
+    let half = usize::try_from(least / 2).unwrap_or(usize::MAX);
+    debug!(memory = least, used = half, "memory for what clients and servers send");
+    half
 }
 
-/// The budget where the memory is unknown.
-const UNKNOWN: usize = 256 << 20;
-/// The smallest budget: no request of a usual size fits into less.
-const LEAST: usize = 4 << 20;
+/// What is used where the memory is unknown.
+const UNKNOWN: usize = 512 << 20;
 
 /// The memory of the machine.
 fn machine() -> Option<u64> {

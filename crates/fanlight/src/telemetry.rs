@@ -12,6 +12,7 @@ use tracing::{info, warn};
 use crate::cli::TraceArgs;
 use crate::failure::Failure;
 use crate::log::Log;
+use crate::wiring::budgets;
 
 /// Starts telemetry within the runtime. [`end`] delivers what is queued.
 pub(crate) fn start(config: &Config, args: &TraceArgs, log: &Log) -> Result<(Telemetry, Guard), Failure> {
@@ -32,7 +33,7 @@ pub(crate) fn start(config: &Config, args: &TraceArgs, log: &Log) -> Result<(Tel
         info!(endpoint = target.shown(), "exporting traces");
     }
     let limits = &config.limits;
-    let ring = RingLimits { traces: limits.traces, bytes: limits.trace_bytes };
+    let ring = RingLimits { traces: limits.traces, bytes: budgets(config).traces };
     let file = |path: &PathBuf| FileSettings {
         path: path.clone(),
         max_bytes: limits.trace_file_bytes as u64,

@@ -12,7 +12,7 @@ use fanlight_backend::{
     TelemetrySettings,
 };
 use fanlight_canonical::Endpoint;
-use fanlight_config::{Config, StartChoice, TrustChoice};
+use fanlight_config::{Budgets, Config, StartChoice, TrustChoice};
 use fanlight_frontend::{
     ByteBudget, FrontendSettings, Guard, ListenAddress, LiveGuard, LiveProtection, Origins, PublicUrl, TrustedProxies,
 };
@@ -44,12 +44,17 @@ pub(crate) fn list_limits(config: &Config) -> ListLimits {
         unannounced: config.timeouts.list_unannounced,
         unknown: config.timeouts.unknown_name,
         listen_retry: (config.timeouts.listen_retry, config.timeouts.listen_retry_max),
-        bytes: ByteLimits { one: config.limits.list_bytes, all: config.limits.list_total_bytes },
+        bytes: ByteLimits { one: config.limits.list_bytes, all: budgets(config).lists },
         stale: config.timeouts.stale_lists,
         client_notifications: config.limits.client_notifications,
         client_extensions: config.limits.client_extensions,
         result_uris: config.limits.result_uris,
     }
+}
+
+/// The shares of the memory.
+pub(crate) fn budgets(config: &Config) -> Budgets {
+    config.limits.budgets(memory::half())
 }
 
 pub(crate) fn keys(config: &Config) -> Keys {
@@ -176,7 +181,7 @@ pub(crate) fn backend_settings(
             mirrored_params: config.limits.mirrored_params,
             server_requests: config.limits.call_server_requests,
             list_bytes: config.limits.list_bytes,
-            spare_bytes: config.limits.spare_bytes,
+            spare_bytes: budgets(config).spare,
         },
         identity: identity(),
         telemetry: TelemetrySettings {
@@ -215,18 +220,18 @@ pub(crate) fn frontend_settings(
     telemetry: &Telemetry,
     backends_end: &CancellationToken,
 ) -> FrontendSettings {
-    let request_memory = config.limits.request_memory.unwrap_or_else(memory::quarter);
+    let memory = budgets(config);
     FrontendSettings {
         path: config.path.clone(),
         endpoint: Endpoint::Default,
         sse_path: config.sse_path.clone(),
         guard: LiveGuard::new(client_guard(config, &config.listen)),
         keys: keys(config),
-        max_body: config.limits.request_body.min(request_memory),
-        request_memory: ByteBudget::new(request_memory),
-        answer_memory: ByteBudget::new(config.limits.answer_memory.unwrap_or_else(memory::quarter)),
+        max_body: config.limits.request_body.min(memory.requests),
+        request_memory: ByteBudget::new(memory.requests),
+        answer_memory: ByteBudget::new(memory.answers),
         max_header: config.limits.header,
-        max_line: config.limits.request_body.min(request_memory),
+        max_line: config.limits.request_body.min(memory.requests),
         max_concurrent: config.limits.concurrency,
         nesting: config.limits.nesting,
         workers: Vec::new(),
@@ -247,12 +252,12 @@ pub(crate) fn frontend_settings(
         max_peer_suspended_calls: config.limits.peer_suspended_calls,
         max_subscriptions: config.limits.subscriptions,
         max_description: config.limits.client_description,
-        description_memory: ByteBudget::new(config.limits.client_descriptions),
+        description_memory: ByteBudget::new(memory.descriptions),
         max_batch: config.limits.batch,
         max_mirrored_params: config.limits.mirrored_params,
         replay_events: config.limits.replay_events,
         replay_bytes: config.limits.replay_bytes,
-        replay_total_bytes: config.limits.replay_total_bytes,
+        replay_total_bytes: memory.replay,
         input_timeout: config.timeouts.client_answer,
         header_timeout: config.timeouts.header,
         first_request: config.timeouts.first_request,

@@ -15,11 +15,11 @@
 //! that no two peers take them from each other.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use fanlight_fair::{Candidate, Newcomer, Rule};
 use tokio::time::Instant;
 
 /// The part of the connections that is ended at once, so that a flood of new ones does not search for each.
@@ -77,11 +77,10 @@ pub(crate) struct Connections {
     table: Mutex<Table>,
 }
 
-type OfPeer = HashMap<u64, Arc<dyn Endable>>;
-
 #[derive(Default)]
 struct Table {
-    peers: HashMap<ConnectionPeer, OfPeer>,
+    /// By number, which rises from connection to connection.
+    open: fanlight_fair::Table<ConnectionPeer, u64, Arc<dyn Endable>>,
     next: u64,
 }
 
@@ -89,7 +88,6 @@ struct Table {
 #[derive(Debug)]
 pub(crate) struct Entry {
     connections: Arc<Connections>,
-    peer: ConnectionPeer,
     number: u64,
 }
 
@@ -100,30 +98,32 @@ impl Connections {
         let mut table = self.lock();
         let number = table.next;
         table.next += 1;
-        table.peers.entry(peer).or_default().insert(number, connection);
-        Entry { connections: Arc::clone(self), peer, number }
+        table.open.insert(number, peer, connection);
+        Entry { connections: Arc::clone(self), number }
     }
 
     /// The number of connections of `peer`.
     #[must_use]
     pub(crate) fn count(&self, peer: ConnectionPeer) -> usize {
-        self.lock().peers.get(&peer).map_or(0, HashMap::len)
+        self.lock().open.count(&peer)
     }
 
     /// Ends connections for a new one of `newcomer` where all of `limit` are taken; returns whether there were any to
     /// end. They are gone a moment later.
     pub(crate) fn make_space(&self, newcomer: ConnectionPeer, limit: usize) -> bool {
         let ended = self.lock().to_end_for(newcomer, limit);
-        // Without the lock.
-        ended.iter().for_each(|connection| connection.end());
-        !ended.is_empty()
+        end_all(&ended)
     }
 
     /// Ends one idle connection of `peer`; returns whether there was any.
     pub(crate) fn make_space_within(&self, peer: ConnectionPeer) -> bool {
-        let ended = self.lock().peers.get(&peer).map(|all| first(all, is_idle, 1)).unwrap_or_default();
-        ended.iter().for_each(|connection| connection.end());
-        !ended.is_empty()
+        let longest_idle = {
+            let table = self.lock();
+            let usages = table.open.of(&peer).filter_map(|(_, one)| Some((one.usage()?, one)));
+            let idle = usages.filter(|(usage, _)| is_idle(usage));
+            idle.min_by_key(|(usage, _)| *usage).map(|(_, one)| Arc::clone(one))
+        };
+        end_all(longest_idle.as_slice())
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -132,53 +132,69 @@ impl Connections {
     }
 }
 
+/// Ends connections, without the lock; returns whether there were any.
+fn end_all(connections: &[Arc<dyn Endable>]) -> bool {
+    connections.iter().for_each(|connection| connection.end());
+    !connections.is_empty()
+}
+
 impl Table {
     fn to_end_for(&self, newcomer: ConnectionPeer, limit: usize) -> Vec<Arc<dyn Endable>> {
-        let own = self.peers.get(&newcomer).map_or(0, HashMap::len);
-        let share = limit.div_ceil(self.peers.len() + usize::from(own == 0));
-        let mut noisiest_first: Vec<_> = self.peers.iter().map(|(peer, all)| (*peer == newcomer, all)).collect();
-        noisiest_first.sort_unstable_by_key(|(_, all)| Reverse(all.len()));
-        let peers = || noisiest_first.iter().copied();
-        let is_noisy = |all: &OfPeer| all.len() > share.max(own + 1);
-        let noisy = || peers().filter(|(is_own, all)| !is_own && is_noisy(all)).map(|(_, all)| all);
-        let others = || peers().filter(|(is_own, all)| *is_own || all.len() > own);
         let several = (limit / AT_ONCE).max(1);
-        let waits_for_client = |usage: &Usage| matches!(usage.kind, UsageKind::WaitsForClient | UsageKind::Listens);
-        let is_unused = |usage: &Usage| is_idle(usage) && usage.since.elapsed() >= JUST_USED;
-        // A request may be about to be read from one that has just been accepted: those of a peer do not end each other.
-        let idle_of_noisy = others().filter(|(is_own, all)| *is_own || all.len() > share);
-        any(idle_of_noisy
-            .map(|(is_own, all)| first(all, |usage| is_unused(usage) || !is_own && is_idle(usage), several)))
-        .or_else(|| any(noisy().map(|all| first(all, waits_for_client, 1))))
-        .or_else(|| any(others().map(|(_, all)| first(all, is_unused, several))))
-        .or_else(|| if own == 0 { any(noisy().map(newest_at_work)) } else { None })
-        .or_else(|| any(others().filter(|(is_own, _)| !is_own).map(|(_, all)| first(all, is_idle, several))))
-        .unwrap_or_default()
+        let ended = Displaced { newcomer: self.open.newcomer(&newcomer, limit), peer: newcomer, several }.first();
+        ended.iter().filter_map(|number| self.open.get(number)).cloned().collect()
     }
 }
 
-/// The first that is not empty.
-fn any(mut found: impl Iterator<Item = Vec<Arc<dyn Endable>>>) -> Option<Vec<Arc<dyn Endable>>> {
-    found.find(|found| !found.is_empty())
+type OpenConnection<'a> = Candidate<'a, ConnectionPeer, u64, Arc<dyn Endable>>;
+
+/// The connections that end for a new one.
+struct Displaced<'a> {
+    newcomer: Newcomer<'a, ConnectionPeer, u64, Arc<dyn Endable>>,
+    peer: ConnectionPeer,
+    several: usize,
+}
+
+impl Displaced<'_> {
+    /// The first of the kinds that the module lists of which there is any.
+    fn first(&self) -> Vec<u64> {
+        let waits = |_: &OpenConnection<'_>, usage: &Usage| {
+            matches!(usage.kind, UsageKind::WaitsForClient | UsageKind::Listens)
+        };
+        // A request may be about to be read from one that has just been accepted: those of a peer do not end each other.
+        let idle =
+            |one: &OpenConnection<'_>, usage: &Usage| is_unused(usage) || *one.share != self.peer && is_idle(usage);
+        let kinds: [&dyn Fn() -> Vec<u64>; 5] = [
+            &|| self.least(Rule::UNUSED.above_equal_part(), self.several, idle),
+            &|| self.least(Rule::IN_USE.above_equal_part(), 1, waits),
+            &|| self.least(Rule::UNUSED, self.several, |_, usage| is_unused(usage)),
+            &|| self.newest_at_work(),
+            &|| self.least(Rule::UNUSED.of_others(), self.several, |_, usage| is_idle(usage)),
+        ];
+        kinds.iter().map(|kind| kind()).find(|found| !found.is_empty()).unwrap_or_default()
+    }
+
+    fn least(&self, rule: Rule, most: usize, is_meant: impl Fn(&OpenConnection<'_>, &Usage) -> bool) -> Vec<u64> {
+        self.newcomer.several(rule, most, |one| one.value.usage().filter(|usage| is_meant(&one, usage)))
+    }
+
+    /// The one whose request has been worked on for the shortest time, for a peer that has no connection at all: the least
+    /// is lost.
+    fn newest_at_work(&self) -> Vec<u64> {
+        let working = |one: OpenConnection<'_>| one.value.usage().filter(|usage| usage.kind == UsageKind::Works);
+        let newest = |one: OpenConnection<'_>| working(one).map(|usage| Reverse(usage.since));
+        let is_first = self.newcomer.own() == 0;
+        let found = is_first.then(|| self.newcomer.least(Rule::IN_USE.above_equal_part(), newest)).flatten();
+        found.into_iter().collect()
+    }
 }
 
 fn is_idle(usage: &Usage) -> bool {
     usage.kind <= UsageKind::Idle
 }
 
-/// The first `most` of those that are meant.
-fn first(connections: &OfPeer, is_meant: impl Fn(&Usage) -> bool, most: usize) -> Vec<Arc<dyn Endable>> {
-    let usages = connections.values().filter_map(|one| Some((one.usage()?, one)));
-    let mut found: Vec<_> = usages.filter(|(usage, _)| is_meant(usage)).collect();
-    found.sort_unstable_by_key(|(usage, _)| *usage);
-    found.into_iter().take(most).map(|(_, connection)| Arc::clone(connection)).collect()
-}
-
-/// The one whose request has been worked on for the shortest time: the least is lost.
-fn newest_at_work(connections: &OfPeer) -> Vec<Arc<dyn Endable>> {
-    let usages = connections.values().filter_map(|one| Some((one.usage()?, one)));
-    let working = usages.filter(|(usage, _)| usage.kind == UsageKind::Works);
-    working.max_by_key(|(usage, _)| usage.since).map(|(_, connection)| Arc::clone(connection)).into_iter().collect()
+fn is_unused(usage: &Usage) -> bool {
+    is_idle(usage) && usage.since.elapsed() >= JUST_USED
 }
 
 impl std::fmt::Debug for Connections {
@@ -189,12 +205,7 @@ impl std::fmt::Debug for Connections {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        let mut table = self.connections.lock();
-        let Some(all) = table.peers.get_mut(&self.peer) else { return };
-        all.remove(&self.number);
-        if all.is_empty() {
-            table.peers.remove(&self.peer);
-        }
+        drop(self.connections.lock().open.remove(&self.number));
     }
 }
 

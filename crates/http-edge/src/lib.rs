@@ -20,7 +20,7 @@ pub use connection::{BoxedStream, Http1Limits, OpenedStream, Stream, open, serve
 pub use connections::{ConnectionPeer, Endable, Usage, UsageKind, peer_of};
 pub use fanlight_settings::ListenAddress;
 pub use guard::{Guard, LiveGuard, Origins, PublicUrl, Rejection, TrustedProxies};
-pub use limit::{ConcurrencyLimit, Permit, WarningLimit};
+pub use limit::{ConcurrencyLimit, Permit};
 pub use socket::{BindOptions, ClientStream, ListeningSocket, SocketReceiver, SocketSender, sockets};
 pub use tls::{
     ClientCa, HandshakeError, HttpVersions, LiveTls, TlsError, TlsFiles, TlsServer, accept_tls, client_certificate,

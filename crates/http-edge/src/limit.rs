@@ -1,20 +1,15 @@
 //! A limit of how many connections or streams may be open at once.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
+use fanlight_fair::LogLimit;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::Instant;
-
-/// How often the log reports that a limit is reached: clients can cause that at will. No option: the metrics count
-/// each.
-const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A number of permits, each for something that is open. The number can change.
 #[derive(Debug)]
 pub struct ConcurrencyLimit {
     shared: Arc<Shared>,
-    warnings: WarningLimit,
+    warnings: LogLimit,
 }
 
 #[derive(Debug)]
@@ -39,29 +34,13 @@ pub struct Permit {
     shared: Arc<Shared>,
 }
 
-/// Bounds how often a warning that clients can cause is logged.
-#[derive(Debug, Default)]
-pub struct WarningLimit(Mutex<Option<Instant>>);
-
-impl WarningLimit {
-    /// Whether to log now: not more than once in ten seconds.
-    pub fn is_due(&self) -> bool {
-        let mut warned = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = warned.is_none_or(|last| last.elapsed() >= WARN_INTERVAL);
-        if is_due {
-            *warned = Some(Instant::now());
-        }
-        is_due
-    }
-}
-
 impl ConcurrencyLimit {
     /// A limit of `most` permits, at least one.
     #[must_use]
     pub fn new(most: usize) -> Self {
         let most = bounded(most);
         let shared = Shared { permits: Arc::new(Semaphore::new(most)), counts: Mutex::new(Counts { most, excess: 0 }) };
-        Self { shared: Arc::new(shared), warnings: WarningLimit::default() }
+        Self { shared: Arc::new(shared), warnings: LogLimit::default() }
     }
 
     /// Changes how many permits there are in all, at least one. Those that have been given out stay, also if they are
@@ -135,7 +114,7 @@ mod tests {
         let permit = limit.try_acquire();
         assert!(permit.is_some() && limit.try_acquire().is_none());
         assert_eq!([limit.is_warning_due(), limit.is_warning_due()], [true, false]);
-        tokio::time::advance(WARN_INTERVAL).await;
+        tokio::time::advance(std::time::Duration::from_secs(10)).await;
         assert!(limit.is_warning_due());
         drop(permit);
         assert!(limit.acquire().await.is_some());

@@ -1,8 +1,10 @@
 //! Connections that have been accepted and wait for another to end. They are told apart by peer, so that those of one
 //! peer delay no other's, which they would in the backlog of the socket.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
+use fanlight_fair::Table;
 use tokio::time::Instant;
 
 use crate::connections::ConnectionPeer;
@@ -10,15 +12,15 @@ use crate::connections::ConnectionPeer;
 /// The connections that wait.
 #[derive(Debug)]
 pub(crate) struct WaitingConnections<T> {
-    /// In the order of their arrival.
-    all: Vec<WaitingConnection<T>>,
+    /// By number, which rises in the order of their arrival.
+    all: Table<ConnectionPeer, u64, WaitingConnection<T>>,
+    next: u64,
     limit: usize,
 }
 
 #[derive(Debug)]
 struct WaitingConnection<T> {
     stream: T,
-    peer: ConnectionPeer,
     since: Instant,
     prospect: Prospect,
 }
@@ -36,7 +38,7 @@ enum Prospect {
 impl<T> WaitingConnections<T> {
     /// At most `limit`, at least one.
     pub(crate) fn new(limit: usize) -> Self {
-        Self { all: Vec::new(), limit: limit.max(1) }
+        Self { all: Table::default(), next: 0, limit: limit.max(1) }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -49,23 +51,26 @@ impl<T> WaitingConnections<T> {
 
     /// For how long the first has waited.
     pub(crate) fn longest_wait(&self) -> Duration {
-        self.all.first().map_or(Duration::ZERO, |first| first.since.elapsed())
+        self.all.values().map(|one| one.since.elapsed()).max().unwrap_or_default()
     }
 
     /// How many of `peer` wait.
     pub(crate) fn count(&self, peer: ConnectionPeer) -> usize {
-        self.all.iter().filter(|one| one.peer == peer).count()
+        self.all.count(&peer)
     }
 
     /// Adds a connection. If there are too many then, returns the newest of the peer that has most.
     pub(crate) fn push(&mut self, stream: T, peer: ConnectionPeer) -> Option<T> {
         let prospect = if self.is_in_vain(peer) { Prospect::InVain } else { Prospect::Unknown };
-        self.all.push(WaitingConnection { stream, peer, since: Instant::now(), prospect });
+        let number = self.next;
+        self.next += 1;
+        self.all.insert(number, peer, WaitingConnection { stream, since: Instant::now(), prospect });
         if self.all.len() <= self.limit {
             return None;
         }
-        let noisiest = self.all.iter().enumerate().max_by_key(|(at, one)| (self.count(one.peer), *at))?.0;
-        Some(self.all.remove(noisiest).stream)
+        // The new one counts already.
+        let newest = self.all.newcomer(&peer, self.limit).of_largest(1, |one| Some(Reverse(*one.key))).pop()?;
+        self.all.remove(&newest).map(|lost| lost.stream)
     }
 
     /// Takes the connection whose turn it is: that has waited longest, of the peer that has fewest in `open`.
@@ -83,55 +88,53 @@ impl<T> WaitingConnections<T> {
         open: impl Fn(ConnectionPeer) -> usize,
         is_meant: impl Fn(Prospect) -> bool,
     ) -> Option<(T, ConnectionPeer)> {
-        let meant = self.all.iter().enumerate().filter(|(_, one)| is_meant(one.prospect));
-        let at = meant.min_by_key(|(at, one)| (open(one.peer), *at))?.0;
-        let WaitingConnection { stream, peer, .. } = self.all.remove(at);
-        Some((stream, peer))
+        let first = |peer: &ConnectionPeer| {
+            let meant = self.all.of(peer).filter(|(_, one)| is_meant(one.prospect));
+            meant.map(|(number, _)| *number).min()
+        };
+        let turns = self.all.shares().filter_map(|peer| Some((open(*peer), first(peer)?, *peer)));
+        let (_, number, peer) = turns.min_by_key(|(open, number, _)| (*open, *number))?;
+        self.all.remove(&number).map(|next| (next.stream, peer))
     }
 
     /// Whether another connection ends for this peer, which a further one waits for, or nothing could be ended for it, or
     /// none of its connections waits.
     pub(crate) fn is_settled(&self, peer: ConnectionPeer) -> bool {
-        let mut own = self.all.iter().filter(|one| one.peer == peer).peekable();
-        own.peek().is_none() || own.any(|one| one.prospect != Prospect::Unknown)
+        let mut own = self.all.of(&peer);
+        self.count(peer) == 0 || own.any(|(_, one)| one.prospect != Prospect::Unknown)
     }
 
     /// Whether nothing could be ended for this peer when that was last tried.
     fn is_in_vain(&self, peer: ConnectionPeer) -> bool {
-        self.all.iter().any(|one| one.peer == peer && one.prospect == Prospect::InVain)
+        self.all.of(&peer).any(|(_, one)| one.prospect == Prospect::InVain)
     }
 
     /// Notes whether another connection ends for this peer.
     pub(crate) fn note(&mut self, peer: ConnectionPeer, is_ending: bool) {
-        let mut own = self.all.iter_mut().filter(|one| one.peer == peer);
-        if is_ending {
-            own.next().into_iter().for_each(|one| one.prospect = Prospect::Promised);
-        } else {
-            own.for_each(|one| one.prospect = Prospect::InVain);
+        let mut own: Vec<_> = self.all.of(&peer).map(|(number, _)| *number).collect();
+        own.sort_unstable();
+        let (noted, prospect) = if is_ending { (1, Prospect::Promised) } else { (own.len(), Prospect::InVain) };
+        for number in own.iter().take(noted) {
+            self.all.get_mut(number).into_iter().for_each(|one| one.prospect = prospect);
         }
     }
 
     /// What has been done for the connections is to be done anew.
     pub(crate) fn reset(&mut self) {
-        self.all.iter_mut().for_each(|one| one.prospect = Prospect::Unknown);
+        self.all.values_mut().for_each(|one| one.prospect = Prospect::Unknown);
     }
 
     /// The peers of those that wait, each once, the one that has waited longest first.
     pub(crate) fn peers(&self) -> Vec<ConnectionPeer> {
-        let mut peers = Vec::new();
-        for one in &self.all {
-            if !peers.contains(&one.peer) {
-                peers.push(one.peer);
-            }
-        }
+        let first = |peer: &ConnectionPeer| self.all.of(peer).map(|(number, _)| *number).min();
+        let mut peers: Vec<_> = self.all.shares().copied().collect();
+        peers.sort_by_cached_key(first);
         peers
     }
 
     /// Removes those that have waited for `longest`; returns how many.
     pub(crate) fn expire(&mut self, longest: Duration) -> usize {
-        let before = self.all.len();
-        self.all.retain(|one| one.since.elapsed() < longest);
-        before - self.all.len()
+        self.all.remove_if(|_, one| one.since.elapsed() >= longest).len()
     }
 }
 

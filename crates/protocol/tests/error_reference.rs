@@ -2,26 +2,13 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "the lint knows test functions only, not their helpers")]
 
-use std::fs;
-use std::path::Path;
-
 use fanlight_protocol::code;
 
 const BEGIN: &str = "<!-- Made from crates/protocol/src/error.rs: `UPDATE_GENERATED=1 cargo test -p fanlight-protocol` writes it. -->\n";
-const END: &str = "<!-- The end of what is made. -->\n";
 
 #[test]
 fn error_reference_is_current() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/errors.md");
-    let page = fs::read_to_string(&path).unwrap();
-    let (head, rest) = page.split_once(BEGIN).expect("the page has the beginning of the table");
-    let (_, tail) = rest.split_once(END).expect("the page has the end of the table");
-    let current = format!("{head}{BEGIN}{}{END}{tail}", table());
-    if std::env::var_os("UPDATE_GENERATED").is_some() {
-        fs::write(&path, current).unwrap();
-    } else {
-        assert_eq!(page, current, "set UPDATE_GENERATED=1 to write it");
-    }
+    fanlight_testkit::generated::assert_part("docs/reference/errors.md", BEGIN, &table());
 }
 
 /// Those of Fanlight first, then those of JSON-RPC and MCP.

@@ -7,9 +7,6 @@
     reason = "the lint knows test functions only, not their helpers"
 )]
 
-use std::fs;
-use std::path::Path;
-
 use fanlight_telemetry::ErrorType;
 use fanlight_telemetry::metrics::{FAMILIES, Metrics};
 use fanlight_telemetry::names::{ATTRIBUTES, event};
@@ -49,20 +46,10 @@ fn errors_are_documented() {
 }
 
 const BEGIN: &str = "<!-- Made from crates/telemetry/src/metrics: `UPDATE_GENERATED=1 cargo test -p fanlight-telemetry --test docs` writes it. -->\n";
-const END: &str = "<!-- The end of what is made. -->\n";
 
 #[test]
 fn metrics_are_documented_and_exposed() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/metrics.md");
-    let page = fs::read_to_string(&path).unwrap();
-    let (head, rest) = page.split_once(BEGIN).expect("the page has the beginning of the table");
-    let (_, tail) = rest.split_once(END).expect("the page has the end of the table");
-    let current = format!("{head}{BEGIN}{}{END}{tail}", metrics_table());
-    if std::env::var_os("UPDATE_GENERATED").is_some() {
-        fs::write(&path, current).unwrap();
-    } else {
-        assert_eq!(page, current, "set UPDATE_GENERATED=1 to write it");
-    }
+    fanlight_testkit::generated::assert_part("docs/reference/metrics.md", BEGIN, &metrics_table());
 }
 
 /// A row for each metric, in the order of the definitions.

@@ -14,6 +14,7 @@
     reason = "a panic is how a test fails; clippy.toml allows it only inside test functions, not in their tools"
 )]
 
+pub mod generated;
 pub mod generator;
 pub mod harness;
 pub mod issuer;

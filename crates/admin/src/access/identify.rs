@@ -74,11 +74,12 @@ impl Admin {
         connection: &ConnectionFacts,
     ) -> Result<Proof, Denied> {
         let (peer, digest) = (peer(connection), Digest::of(token.as_bytes()));
-        self.throttle.check(peer, digest, now.settings.max_sign_in_failures).map_err(Denied::Throttled)?;
+        let most = now.settings.max_sign_in_failures;
+        self.throttle.check(peer, digest, most).map_err(Denied::Throttled)?;
         let proof = self.check_token(now, token, digest, connection).await;
         match &proof {
             Ok(_) => self.throttle.accepted(peer, digest),
-            Err(Denied::Invalid(_) | Denied::Malformed(_)) => self.throttle.failed(peer),
+            Err(Denied::Invalid(_) | Denied::Malformed(_)) => self.throttle.failed(peer, most),
             Err(_) => {}
         }
         proof

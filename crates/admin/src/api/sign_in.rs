@@ -145,7 +145,8 @@ async fn prove(
     let answer =
         IssuerAnswer { code: code.as_deref(), state: state.as_deref(), iss: iss.as_deref(), error: error.as_deref() };
     let (peer, shown) = (peer(connection), Digest::of(answer.code.unwrap_or_default().as_bytes()));
-    admin.throttle.check(peer, shown, now.settings.max_sign_in_failures).map_err(Denied::Throttled)?;
+    let most = now.settings.max_sign_in_failures;
+    admin.throttle.check(peer, shown, most).map_err(Denied::Throttled)?;
     let finished = {
         let _asking = admin.attempts.asking.try_acquire().map_err(|_| busy())?;
         client.client.finish(&attempt, answer).await
@@ -158,7 +159,7 @@ async fn prove(
         }),
         Err(error) => {
             if matches!(error, SignInError::Refused(_)) {
-                admin.throttle.failed(peer);
+                admin.throttle.failed(peer, most);
             }
             Err(denied(error))
         }

@@ -1,8 +1,5 @@
 //! The whole description, and the tests that it is current and complete.
 
-use std::fs;
-use std::path::Path;
-
 use serde_json::{Value, json};
 use utoipa::OpenApi as _;
 
@@ -60,13 +57,7 @@ fn add_common(operation: &mut Value, needs: Needs) {
 
 #[test]
 fn openapi_description_is_current() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
-    let current = format!("{:#}\n", document());
-    if std::env::var_os("UPDATE_GENERATED").is_some() {
-        fs::write(&path, current).unwrap();
-    } else {
-        assert_eq!(fs::read_to_string(&path).unwrap(), current, "set UPDATE_GENERATED=1 to write it");
-    }
+    fanlight_testkit::generated::assert_file("docs/openapi.json", &format!("{:#}\n", document()));
 }
 
 #[test]

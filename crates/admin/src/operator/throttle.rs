@@ -5,106 +5,58 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use fanlight_fair::{Quota, Rate};
 
 use super::token::Digest;
 
-/// The time in which failures are counted.
-const WINDOW: Duration = Duration::from_secs(60);
-
-/// Most peers whose failures are counted apart; the failures of others are counted together. No option: it bounds memory.
+/// Most peers whose failures are counted apart, and whose accepted credentials are remembered. No option: it bounds memory.
 const PEERS: usize = 4096;
 
 /// Counts the credentials of each peer that were not accepted.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Throttle {
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    peers: HashMap<IpAddr, Record>,
-    /// Of all peers that are not in the table.
-    others: Record,
-}
-
-#[derive(Debug, Default)]
-struct Record {
-    /// When the failures began to be counted.
-    since: Option<Instant>,
-    failures: usize,
-    /// The credentials of this peer that were accepted last: they are looked at even if another program behind the same
+    failures: Rate<Option<IpAddr>>,
+    /// The credentials of each peer that were accepted last: they are looked at even if another program behind the same
     /// address tries wrong ones.
-    accepted: Option<Digest>,
-}
-
-impl Record {
-    fn is_over(&self, now: Instant) -> bool {
-        self.since.is_none_or(|since| now.duration_since(since) >= WINDOW)
-    }
+    accepted: Mutex<HashMap<Option<IpAddr>, Digest>>,
 }
 
 impl Throttle {
-    /// Whether credentials of this peer are looked at.
+    /// Whether credentials of this peer are looked at, of which `most` may be wrong in a minute.
     ///
     /// # Errors
     ///
     /// The time after which they are.
     pub(crate) fn check(&self, peer: Option<IpAddr>, shown: Digest, most: usize) -> Result<(), Duration> {
-        let now = Instant::now();
-        let mut state = self.state();
-        let record = state.known(peer);
-        if record.failures < most || record.is_over(now) || record.accepted == Some(shown) {
-            return Ok(());
+        match self.failures.check(&peer, Quota::per_minute(most)) {
+            Err(_) if self.accepted_last().get(&peer) == Some(&shown) => Ok(()),
+            outcome => outcome.map_err(|too_many| too_many.retry_after),
         }
-        Err(record.since.map_or(WINDOW, |since| WINDOW.saturating_sub(now.duration_since(since))))
     }
 
     /// Counts credentials that were not accepted.
-    pub(crate) fn failed(&self, peer: Option<IpAddr>) {
-        let now = Instant::now();
-        let mut state = self.state();
-        let record = state.entered(peer, now);
-        if record.is_over(now) {
-            record.since = Some(now);
-            record.failures = 0;
-        }
-        record.failures = record.failures.saturating_add(1);
+    pub(crate) fn failed(&self, peer: Option<IpAddr>, most: usize) {
+        // Over the quota only if they were looked at at the same time as others.
+        let _ = self.failures.charge(&peer, Quota::per_minute(most));
     }
 
     /// Notes credentials that were accepted.
     pub(crate) fn accepted(&self, peer: Option<IpAddr>, shown: Digest) {
-        // Nothing is to be remembered for peers that make no mistakes and share their address with none that does, but
-        // that is known only afterwards.
-        self.state().entered(peer, Instant::now()).accepted = Some(shown);
+        let mut accepted = self.accepted_last();
+        if accepted.len() < PEERS || accepted.contains_key(&peer) {
+            accepted.insert(peer, shown);
+        }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn accepted_last(&self) -> MutexGuard<'_, HashMap<Option<IpAddr>, Digest>> {
         // Nothing that can panic runs under this lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.accepted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    fn known(&mut self, peer: Option<IpAddr>) -> &mut Record {
-        match peer.and_then(|peer| self.peers.get_mut(&peer)) {
-            Some(record) => record,
-            None => &mut self.others,
-        }
-    }
-
-    /// The record of a peer, which gets one if there is a free place or can be made one.
-    fn entered(&mut self, peer: Option<IpAddr>, now: Instant) -> &mut Record {
-        let Some(peer) = peer else { return &mut self.others };
-        if !self.peers.contains_key(&peer) {
-            if self.peers.len() >= PEERS {
-                self.peers.retain(|_, record| !record.is_over(now));
-            }
-            if self.peers.len() >= PEERS {
-                return &mut self.others;
-            }
-        }
-        self.peers.entry(peer).or_default()
+impl Default for Throttle {
+    fn default() -> Self {
+        Self { failures: Rate::new(PEERS), accepted: Mutex::default() }
     }
 }
 
@@ -119,28 +71,33 @@ mod tests {
         Some(IpAddr::from([10, 0, high, low]))
     }
 
+    /// The time that one of [`MOST`] takes.
+    const PART: Duration = Duration::from_secs(20);
+
     #[tokio::test(start_paused = true)]
     async fn peer_waits_after_some_failures_and_others_do_not() {
         let (throttle, guess) = (Throttle::default(), Digest::of(b"guess"));
         for _ in 0..MOST {
             assert_eq!(throttle.check(peer(1), guess, MOST), Ok(()));
-            throttle.failed(peer(1));
+            throttle.failed(peer(1), MOST);
         }
-        assert_eq!(throttle.check(peer(1), guess, MOST), Err(WINDOW));
+        assert_eq!(throttle.check(peer(1), guess, MOST), Err(PART));
         assert_eq!(throttle.check(peer(2), guess, MOST), Ok(()));
-        tokio::time::advance(WINDOW / 2).await;
+        tokio::time::advance(PART / 2).await;
         // Tries that are refused do not make it longer.
-        assert_eq!(throttle.check(peer(1), guess, MOST), Err(WINDOW / 2));
-        tokio::time::advance(WINDOW / 2).await;
+        assert_eq!(throttle.check(peer(1), guess, MOST), Err(PART / 2));
+        tokio::time::advance(PART / 2).await;
         assert_eq!(throttle.check(peer(1), guess, MOST), Ok(()));
+        throttle.failed(peer(1), MOST);
+        assert_eq!(throttle.check(peer(1), guess, MOST), Err(PART), "it may fail as often in each minute");
     }
 
     #[tokio::test(start_paused = true)]
     async fn credentials_that_were_accepted_from_a_peer_are_looked_at_all_the_same() {
         let (throttle, good) = (Throttle::default(), Digest::of(b"good"));
         throttle.accepted(peer(1), good);
-        (0..MOST).for_each(|_| throttle.failed(peer(1)));
-        (0..MOST).for_each(|_| throttle.failed(peer(2)));
+        (0..MOST).for_each(|_| throttle.failed(peer(1), MOST));
+        (0..MOST).for_each(|_| throttle.failed(peer(2), MOST));
         assert_eq!(throttle.check(peer(1), good, MOST), Ok(()));
         assert!(throttle.check(peer(1), Digest::of(b"guess"), MOST).is_err());
         assert!(throttle.check(peer(2), good, MOST).is_err());
@@ -150,13 +107,14 @@ mod tests {
     async fn table_is_bounded_and_peers_beyond_it_are_throttled_together() {
         let (throttle, guess) = (Throttle::default(), Digest::of(b"guess"));
         for last in 0..u16::try_from(PEERS).unwrap() + 500 {
-            throttle.failed(peer(last));
+            throttle.failed(peer(last), MOST);
+            throttle.accepted(peer(last), guess);
         }
-        assert_eq!(throttle.state().peers.len(), PEERS);
+        assert_eq!((throttle.failures.len(), throttle.accepted_last().len()), (PEERS, PEERS));
         assert!(throttle.check(peer(60_000), guess, MOST).is_err());
         assert_eq!(throttle.check(peer(0), guess, MOST), Ok(()));
-        tokio::time::advance(WINDOW).await;
-        throttle.failed(peer(60_000));
-        assert_eq!(throttle.state().peers.len(), 1);
+        tokio::time::advance(PART).await;
+        throttle.failed(peer(60_000), MOST);
+        assert_eq!(throttle.failures.len(), 1);
     }
 }

@@ -136,7 +136,7 @@ impl Tokens {
         jwt: Jwt<'a>,
         issuer: Arc<Issuer>,
         keys: Arc<KeyStore>,
-        (mut charge, peer): (Charge, Peer),
+        (charge, peer): (Charge, Peer),
     ) -> Authentication<'a> {
         let header = match jwt.header() {
             Ok(header) if issuer.accepts(header.algorithm) => header,
@@ -176,7 +176,7 @@ impl Tokens {
         header: &Header,
         (issuer, lookup): (&Issuer, Lookup),
         expires: SystemTime,
-        mut charge: Charge,
+        charge: Charge,
     ) -> Result<Arc<Identity>, Denial> {
         let keys: Arc<KeySet> = match lookup {
             Lookup::Found(keys) => keys,
@@ -202,7 +202,7 @@ impl Tokens {
         self: Arc<Self>,
         shown: Shown<'_>,
         issuers: Vec<Arc<Issuer>>,
-        mut charge: Charge,
+        charge: Charge,
     ) -> Result<Arc<Identity>, Denial> {
         let mut denial = Denial::Invalid("the token is not known".into());
         for issuer in issuers {

@@ -36,11 +36,7 @@ fn all(queue: &FairQueue, context: &CallContext) -> Vec<Permit> {
 }
 
 fn is_unused(queue: &FairQueue) -> bool {
-    let state = queue.lock();
-    (state.free, state.waiting) == (queue.0.concurrency, 0)
-        && state.owners.is_empty()
-        && state.clients.is_empty()
-        && state.turns.is_empty()
+    queue.permits.is_unused()
 }
 
 #[test]
@@ -80,54 +76,6 @@ fn single_permit_is_given_to_any_client() {
     assert_eq!(all(&queue, &session(1, 1)).len(), 1);
     assert_eq!(all(&queue, &modern(1, "{}")).len(), 1);
     assert!(is_unused(&queue));
-}
-
-#[tokio::test]
-async fn waiting_clients_are_served_in_turn() {
-    let queue = FairQueue::new(1);
-    let (one, other) = (queue.claim(&session(1, 1)), queue.claim(&session(2, 2)));
-    let held = one.try_acquire().unwrap();
-    let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(one.clone().acquire_again())).collect();
-    assert!(waiting.iter_mut().all(|waiting| waiting.as_mut().now_or_never().is_none()));
-    let mut late = Box::pin(other.acquire_again());
-    assert!(late.as_mut().now_or_never().is_none());
-    drop(held);
-    let first = waiting.remove(0).now_or_never().expect("it came first");
-    drop(first);
-    let of_other = late.now_or_never().expect("the other client has its turn");
-    // The second leaves the queue, and the third moves up.
-    drop(waiting.remove(0));
-    drop(of_other);
-    drop(waiting.remove(0).now_or_never().expect("nobody else waits"));
-    assert!(is_unused(&queue));
-}
-
-#[tokio::test]
-async fn permit_of_a_waiter_that_has_gone_is_given_to_the_next() {
-    let queue = FairQueue::new(1);
-    let claim = queue.claim(&session(1, 1));
-    let held = claim.try_acquire().unwrap();
-    let mut gone = Box::pin(claim.clone().acquire_again());
-    let mut next = Box::pin(claim.acquire_again());
-    assert!(gone.as_mut().now_or_never().is_none() && next.as_mut().now_or_never().is_none());
-    drop(held);
-    drop(gone);
-    drop(next.now_or_never().expect("the permit was given back"));
-    assert!(is_unused(&queue));
-}
-
-#[tokio::test]
-async fn waiting_requests_are_bounded_for_each_client_and_in_all() {
-    let queue = FairQueue::new(4);
-    let claim = |number| queue.claim(&session(1, number));
-    let _held: Vec<_> = (0..4).filter_map(|number| claim(number).try_acquire()).collect();
-    let mut waiting: Vec<_> = (0..5).map(|_| Box::pin(async { claim(1).acquire().await.map(drop) })).collect();
-    let outcomes = waiting.iter_mut().map(|waiting| waiting.as_mut().now_or_never());
-    let refused = outcomes.filter(|outcome| *outcome == Some(Err(Full))).count();
-    assert_eq!(refused, 2, "three wait, and leave space for another client");
-    let mut other = Box::pin(async { claim(2).acquire().await.map(drop) });
-    assert!(other.as_mut().now_or_never().is_none());
-    assert_eq!(claim(3).acquire().await.map(drop), Err(Full));
 }
 
 #[tokio::test]

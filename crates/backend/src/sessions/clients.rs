@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_canonical::{BackendError, Caller, Peer, Principal, SessionKey, Shares};
+use fanlight_canonical::{BackendError, Caller, Peer, Principal, SessionKey};
+use fanlight_fair::{Rule, Table};
 
 use crate::connection::supervised::{InUse, SupervisedConnection};
 
@@ -47,7 +48,7 @@ type SpareKey = (Principal, Bytes);
 /// All connections of clients.
 #[derive(Default)]
 pub(super) struct ClientConnections {
-    owned: HashMap<Owner, Arc<SupervisedConnection>>,
+    owned: Table<Peer, Owner, Arc<SupervisedConnection>>,
     /// Connections of requests that have ended without the server having asked anything. They know nothing of the
     /// clients that have used them, and the next request gets the one that was used last.
     spare: HashMap<SpareKey, Vec<Arc<SupervisedConnection>>>,
@@ -89,7 +90,7 @@ impl ClientConnections {
         }
         let claimed = claimed?;
         let in_use = claimed.take();
-        self.owned.insert(owner.clone(), claimed);
+        self.insert(owner.clone(), claimed);
         Some(in_use)
     }
 
@@ -130,27 +131,18 @@ impl ClientConnections {
     }
 
     fn longest_idle(&self, newcomer: &Peer) -> Option<Owner> {
-        let shares = Shares::count(self.owned.values().map(|connection| connection.peer()), newcomer);
-        let idle = self.owned.iter().filter_map(|(owner, connection)| {
-            let (idle, peer) = (connection.idle()?, connection.peer());
-            shares.may_lose(peer).then(|| ((shares.of(peer), idle), owner))
-        });
-        idle.max_by_key(|(rank, _)| *rank).map(|(_, owner)| owner.clone())
+        let newcomer = self.owned.newcomer(newcomer, self.owned.len());
+        newcomer.least(Rule::UNUSED, |connection| connection.value.idle().map(Reverse))
     }
 
     /// Of the connections in use, the one to end for another: the one that has waited longest of those on which the server
     /// has asked its client something, or else, for a peer that has none at all, the one that was taken into use last.
     fn needed_least(&self, newcomer: &Peer) -> Option<Owner> {
-        let shares = Shares::count(self.owned.values().map(|connection| connection.peer()), newcomer);
-        let candidates = || {
-            let in_use = self.owned.iter().filter(|(_, connection)| connection.idle().is_none());
-            in_use.filter(|(_, connection)| shares.has_more_even_afterwards(connection.peer()))
-        };
-        let asked = candidates().filter(|(_, connection)| connection.has_asked());
-        let asked = asked.min_by_key(|(_, it)| (Reverse(shares.of(it.peer())), it.since()));
-        let is_first = shares.of(newcomer) == 0;
-        let newest = || candidates().filter(|_| is_first).max_by_key(|(_, it)| (shares.of(it.peer()), it.since()));
-        asked.or_else(newest).map(|(owner, _)| owner.clone())
+        let newcomer = self.owned.newcomer(newcomer, self.owned.len());
+        let in_use = |connection: &Arc<SupervisedConnection>| connection.idle().is_none().then(|| connection.since());
+        let asked = newcomer.least(Rule::IN_USE, |it| in_use(it.value).filter(|_| it.value.has_asked()));
+        let newest = || newcomer.least(Rule::IN_USE, |it| in_use(it.value).map(Reverse));
+        asked.or_else(|| if newcomer.own() == 0 { newest() } else { None })
     }
 
     /// Ends the spare connections.
@@ -161,7 +153,7 @@ impl ClientConnections {
     }
 
     pub(super) fn insert(&mut self, owner: Owner, connection: Arc<SupervisedConnection>) {
-        self.owned.insert(owner, connection);
+        self.owned.insert(owner, connection.peer().clone(), connection);
     }
 
     /// Ends the connection of an owner.
@@ -173,7 +165,7 @@ impl ClientConnections {
 
     /// Ends the connections of a client session that has ended.
     pub(super) fn end_session(&mut self, session: SessionKey) {
-        for (_, connection) in self.owned.extract_if(|owner, _| owner.session() == Some(session)) {
+        for connection in self.owned.remove_if(|owner, _| owner.session() == Some(session)) {
             connection.end();
         }
     }
@@ -203,14 +195,11 @@ impl ClientConnections {
             Some(idle) => idle >= bound && !connection.has_open_task(),
             None => false,
         };
-        self.owned.retain(|owner, connection| {
+        let is_expired = |owner: &Owner, connection: &Arc<SupervisedConnection>| {
             let bound = if let Owner::Session(_) = owner { idle.of_sessions } else { idle.shared };
-            let ends = has_expired(connection, bound) && !is_needed(owner);
-            if ends {
-                connection.end();
-            }
-            !ends
-        });
+            has_expired(connection, bound) && !is_needed(owner)
+        };
+        self.owned.remove_if(is_expired).iter().for_each(|connection| connection.end());
         for spares in self.spare.values_mut() {
             spares.extract_if(.., |spare| has_expired(spare, idle.shared)).for_each(|spare| spare.end());
         }

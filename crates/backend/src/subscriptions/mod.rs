@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use fanlight_canonical::{CallContext, Caller, Interest, Listen, Principal, ServerMessage, ServerMessages, SessionKey};
+use fanlight_fair::LogLimit;
 use fanlight_protocol::{Json, Notification};
 use tokio::sync::watch;
 use tokio::time::sleep_until;
@@ -34,7 +35,6 @@ pub(crate) use state::Verdict;
 pub(crate) use task_progress::{ExpectedTask, TaskProgress, WaitGuard};
 pub(crate) use unsolicited::{UnsolicitedRequest, UnsolicitedRequests, UnsolicitedSender};
 
-use crate::log::Throttle;
 use coalescing::{Admission, Announcement, Coalescing};
 use listener::ListenerId;
 use recorded::InMemory;
@@ -78,7 +78,7 @@ pub(crate) struct SubscriptionRegistry {
     records: Arc<dyn SessionSubscriptions>,
     changed: watch::Sender<u64>,
     agreement: watch::Sender<Agreement>,
-    slow: Throttle,
+    slow: LogLimit,
     coalescing: Coalescing,
     task_progress: TaskProgress,
     /// The tasks that deliver announcements later, until the backend ends.
@@ -117,7 +117,7 @@ impl SubscriptionRegistry {
             records: Arc::new(InMemory::new(limit)),
             changed: watch::Sender::new(0),
             agreement: watch::Sender::new(Agreement::default()),
-            slow: Throttle::default(),
+            slow: LogLimit::default(),
             coalescing: Coalescing::new(settle),
             task_progress: TaskProgress::new(limit),
             tasks,

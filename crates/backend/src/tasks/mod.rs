@@ -27,19 +27,20 @@ mod requested_client;
 mod table;
 mod translate;
 mod wait;
-mod wait_limit;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fanlight_canonical::{BackendError, Call, CallContext, Caller, Peer, ServerMessages, SessionKey, TaskDialect};
+use fanlight_fair::{Budget, Reservation, Spent};
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::concurrency::OWNER;
 use crate::log::excerpt;
 use crate::request::deadline::{CallProgress, PauseLimits};
 use crate::sessions::dispatcher::Dispatcher;
@@ -50,7 +51,6 @@ use immediate::ImmediateTask;
 use notifications::TaskNotifications;
 use owners::TaskOwners;
 use table::{Table, TaskKey};
-use wait_limit::{WaitLimit, WaitPermit};
 
 /// State of a task besides its result, in bytes: a client's capabilities above all. No option: `limits.tasks` is the
 /// one for users; this turns it into bytes.
@@ -59,13 +59,16 @@ const MAX_TASK_STATE: usize = 32 << 10;
 /// basic/utilities/tasks, Protocol Errors).
 const UNKNOWN_TASK: &str = "Failed to retrieve task: Task not found";
 
+/// Counts a request that waits for a task until it is dropped.
+type WaitPermit = Reservation<Peer>;
+
 /// Translates what is about tasks, and passes everything else on.
 pub(crate) struct TaskTranslation {
     calls: Arc<Dispatcher>,
     /// All clients share one session at the server, whatever its era.
     shared: bool,
     /// One permit for each wait for a task.
-    waits: WaitLimit,
+    waits: Budget<Peer>,
     /// Largest kept capabilities of a client, in bytes.
     max_description: usize,
     /// Inputs that one task may ask for.
@@ -105,7 +108,7 @@ impl TaskTranslation {
         let translation = Arc::new(Self {
             calls,
             shared,
-            waits: WaitLimit::new(limit),
+            waits: Budget::new(limit, OWNER),
             max_description: limits.client_description,
             task_inputs: limits.task_inputs,
             owners,
@@ -253,9 +256,9 @@ impl TaskTranslation {
         self.ask(method, params, context, &ServerMessages::discard()).await
     }
 
-    /// A permit to wait for a task, for a client of `peer`.
+    /// A permit to wait for a task, for a client of `peer`, of which each peer has a part.
     fn permit(&self, peer: &Peer) -> Result<WaitPermit, BackendError> {
-        self.waits.acquire(peer).ok_or(BackendError::Busy { limit: self.waits.limit() })
+        self.waits.reserve(peer, 1).map_err(|Spent| BackendError::Busy { limit: self.waits.limit() })
     }
 
     /// Waits for a task. That may take longer than a call, whose deadline is paused. The task's `ttl` is

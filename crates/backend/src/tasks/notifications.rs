@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fanlight_canonical::{BackendError, CallContext, Listen, Listening, ServerMessage, ServerMessages, TaskDialect};
+use fanlight_fair::LogLimit;
 use fanlight_protocol::{Json, Method};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::mpsc;
@@ -20,7 +21,6 @@ use super::TaskTranslation;
 use super::following::FollowedTasks;
 use super::owners::TaskOwners;
 use super::translate::{Status, task_to_legacy, with_method};
-use crate::log::Throttle;
 
 /// Capacity for statuses that wait to be translated.
 const QUEUE: usize = 256;
@@ -37,7 +37,7 @@ pub(super) struct TaskNotifications {
     followed: Arc<FollowedTasks>,
     statuses: mpsc::Sender<TaskStatus>,
     next_listener: AtomicU64,
-    slow: Throttle,
+    slow: LogLimit,
 }
 
 /// A legacy server's status of a task, for a listener with the extension.
@@ -60,7 +60,7 @@ impl TaskNotifications {
         followed: Arc<FollowedTasks>,
     ) -> (Arc<Self>, mpsc::Receiver<TaskStatus>) {
         let (statuses, receiver) = mpsc::channel(QUEUE);
-        let (backend, next_listener, slow) = (backend.to_owned(), AtomicU64::default(), Throttle::default());
+        let (backend, next_listener, slow) = (backend.to_owned(), AtomicU64::default(), LogLimit::default());
         (Arc::new(Self { backend, owners, followed, statuses, next_listener, slow }), receiver)
     }
 

@@ -187,7 +187,8 @@ pub(crate) fn parse_first(
     let variables = Variables::new(environment, origin, client.as_ref(), own, kind.reads_files);
     let env = |name: &str| variables.get(name);
     let is_of_client = client.is_some();
-    let mut reader = Reader { root: Config::SECTION, source: &source, env: &env, is_of_client, findings };
+    let mut reader =
+        Reader { root: Config::SECTION, source: &source, env: &env, is_of_client, is_of_test: false, findings };
     let folder = variables.folder(origin);
     let config = root.as_ref().map(|root| file::read(&mut reader, root, &folder, kind.has_further)).unwrap_or_default();
     let warnings = reader.findings.conclude(origin, &source, &masked)?;
@@ -237,7 +238,8 @@ fn parse_further(
     let variables = Variables::new(environment, origin, client.as_ref(), Vec::new(), true);
     let env = |name: &str| variables.get(name);
     let is_of_client = client.is_some();
-    let mut reader = Reader { root: Config::SECTION, source: &source, env: &env, is_of_client, findings };
+    let mut reader =
+        Reader { root: Config::SECTION, source: &source, env: &env, is_of_client, is_of_test: false, findings };
     let mut servers = Vec::new();
     if let Some(root) = &root
         && let Some(fields) = Fields::open(&mut reader, Config::SECTION, "the file", root)

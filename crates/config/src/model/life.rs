@@ -58,8 +58,10 @@ options! {
         /// The user that it runs as, by name or number, with that user's group and no other. Fanlight must run as root.
         /// Default: Fanlight's own user.
         "user" => user: Option<String> = None, Maybe(USER), example "# mcp";
+    }
+    fixed {
         /// The folder in which it is started; relative to the folder of this file. Default: `cwd`.
-        "workingDirectory" => working_directory: Option<String> = None, Maybe(FOLDER), example "# work";
+        "workingDirectory" => working_directory: Option<String> = None, Maybe(FOLDER), example "# work", instead "write `cwd` in the server";
     }
 }
 

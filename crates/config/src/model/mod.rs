@@ -1,6 +1,7 @@
 //! The configuration: the types that the rest of Fanlight reads, each with the definitions of its options.
 
 pub(crate) mod auth;
+pub(crate) mod budgets;
 pub(crate) mod endpoint;
 pub(crate) mod life;
 pub(crate) mod limits;
@@ -37,23 +38,23 @@ options! {
     options {
         /// Address and port for clients over HTTP, or a Unix socket: `unix:/run/fanlight.sock`. An address that other
         /// machines can reach requires `auth`.
-        "listen" => listen: ListenAddress = loopback(8080).into(), ADDRESS, example "${FANLIGHT_LISTEN:-127.0.0.1:8080}";
+        "listen" [live] => listen: ListenAddress = loopback(8080).into(), ADDRESS, example "${FANLIGHT_LISTEN:-127.0.0.1:8080}";
         /// Permissions of the socket file, if `listen` is a Unix socket. Users who may write to the file may connect.
-        "socketMode" => socket_mode: u32 = 0o660, Mode, example "\"0660\"";
+        "socketMode" [live] => socket_mode: u32 = 0o660, Mode, example "\"0660\"";
         /// TLS of `listen`. Default: none.
-        "tls" => tls: Option<Tls> = None, Maybe(Nested::<Tls>::KIND), example "# {cert: server.pem, key: server.key}";
+        "tls" [live] => tls: Option<Tls> = None, Maybe(Nested::<Tls>::KIND), example "# {cert: server.pem, key: server.key}";
         /// The URL at which clients reach `listen`: scheme, host and, if needed, port, such as
         /// `https://mcp.example.com`. Fanlight derives the URLs of its endpoints from it, never from a request. Its
         /// host is one of `allowedHosts`, and its pages have the listener's own origin. Default: the listen address if
         /// that is a loopback address, else none.
-        "publicUrl" => public_url: Option<String> = None, Maybe(PUBLIC_URL), example "# https://mcp.example.com";
+        "publicUrl" [live] => public_url: Option<String> = None, Maybe(PUBLIC_URL), example "# https://mcp.example.com";
         /// Addresses or networks (CIDR) of reverse proxies. The address of a client behind them is the last one in
         /// `Forwarded` or `X-Forwarded-For` that is not a trusted proxy; if the two headers differ or are malformed, it
         /// is the address of the proxy. It is used only for shares of limits, traces and logs.
-        "trustedProxies" => trusted_proxies: Vec<IpNet> = Vec::new(), Each(NETWORK), example "# [10.0.0.0/8]";
+        "trustedProxies" [live] => trusted_proxies: Vec<IpNet> = Vec::new(), Each(NETWORK), example "# [10.0.0.0/8]";
         /// Whether other processes may listen at `listen` and `admin.listen` at the same time (`SO_REUSEPORT`), so that a
         /// new process can take over from an old one.
-        "reusePort" => reuse_port: bool = false, Flag;
+        "reusePort" [live] => reuse_port: bool = false, Flag;
         /// Path of the default endpoint. Without `endpoints` it is the only one.
         "path" => path: String = "/mcp".to_owned(), PATH;
         /// Path of the deprecated HTTP+SSE transport of 2024-11-05, for clients that support nothing newer; null or
@@ -61,20 +62,20 @@ options! {
         "ssePath" => sse_path: Option<String> = Some("/sse".to_owned()), OrOff(PATH);
         /// The endpoints by path. Each shows some of the servers' tools, prompts and resources; other paths do not
         /// exist. Default: one that shows everything, at `path`.
-        "endpoints" => endpoints: Vec<(String, Endpoint)> = Vec::new(), Endpoints;
+        "endpoints" [live] => endpoints: Vec<(String, Endpoint)> = Vec::new(), Endpoints;
         /// The admin listener, which serves `/healthz`, `/readyz`, `/metrics`, `/api` and `/ui`.
-        "admin" => admin: Admin = Admin::defaults(), Nested::<Admin>::KIND;
+        "admin" [live] => admin: Admin = Admin::defaults(), Nested::<Admin>::KIND;
         /// Values of `Origin` that are accepted, such as `https://app.example.com`; `http://localhost:*` for pages on
         /// any port of this machine, `*` for any. Default: the listener's own origin.
-        "allowedOrigins" => allowed_origins: Vec<String> = Vec::new(), Each(ORIGIN), example "[https://app.example.com]";
+        "allowedOrigins" [live] => allowed_origins: Vec<String> = Vec::new(), Each(ORIGIN), example "[https://app.example.com]";
         /// Values of `Host` that are accepted, such as `mcp.example.com` (any port) or `mcp.example.com:8080`; `*` for
         /// any. Default: loopback names and the listen address.
-        "allowedHosts" => allowed_hosts: Vec<String> = Vec::new(), Each(HOST), example "[localhost, 127.0.0.1, mcp.example.com]";
+        "allowedHosts" [live] => allowed_hosts: Vec<String> = Vec::new(), Each(HOST), example "[localhost, 127.0.0.1, mcp.example.com]";
         /// How clients over HTTP are authenticated, or `none`. Without it they are not authenticated, and `listen` must
         /// be an address that only this machine can reach.
-        "auth" => auth: AuthChoice = AuthChoice::Unset, AuthKind;
+        "auth" [live] => auth: AuthChoice = AuthChoice::Unset, AuthKind;
         /// How the names of tools and prompts are made.
-        "naming" => naming: Naming = Naming::defaults(), Nested::<Naming>::KIND;
+        "naming" [live] => naming: Naming = Naming::defaults(), Nested::<Naming>::KIND;
         /// Secret keys that seal list cursors and `requestState`, which clients hold: 32 bytes each, as base64 or 64
         /// hexadecimal digits. The first key seals, and all of them open: to change keys, put the new one first and
         /// remove the old one a day later. Set them to keep cursors valid across restarts and replicas. Default: a new
@@ -82,7 +83,7 @@ options! {
         "keys" => keys: Vec<SealKey> = Vec::new(), Each(KEY), example "# [\"${FANLIGHT_KEY}\"]";
         /// Further files with servers, relative to the folder of this one; `*` stands for any text in a name. They
         /// contain `mcpServers` and no other options. A server may be in one file only.
-        "include" => include: Vec<String> = Vec::new(), Each(PATTERN), example "# [conf.d/*.yaml]";
+        "include" [live] => include: Vec<String> = Vec::new(), Each(PATTERN), example "# [conf.d/*.yaml]";
         /// A file with values for the variables in this file, one `NAME=value` per line, relative to the folder of this
         /// file. Variables of the environment override it. Included files do not see it.
         "envFile" => env_file: Option<String> = None, Maybe(FOLDER), example "# fanlight.env";
@@ -97,17 +98,23 @@ options! {
         /// Limits on time.
         "timeouts" => timeouts: Timeouts = Timeouts::defaults(), Nested::<Timeouts>::KIND;
     }
+    fixed {
+        /// Whether the file is a test's, which may set the fixed limits without a warning.
+        "testing" => is_of_test: bool = false, Flag;
+    }
     keys {
         /// The backends by name. Merged lists follow their order, and the first wins when names collide.
         "mcpServers" => Form::Named(Server::SECTION);
-        /// Another name of `mcpServers`, which VS Code uses. A file has only one of the two.
-        "servers" => Form::Named(Server::SECTION);
         /// The location of the JSON Schema, for editors.
         "$schema" => Form::Any;
     }
     fields {
         /// The backends in the order of the file, disabled ones included.
         servers: Vec<Server> = Vec::new();
+    }
+    aliases {
+        /// Another name of `mcpServers`, which VS Code uses. A file has only one of the two.
+        "servers" => Form::Named(Server::SECTION);
     }
     foreign { "globalShortcut", "inputs", "isUsingBuiltInNodeForMcp", "preferences" }
 }

@@ -66,14 +66,16 @@ options! {
     options {
         /// Base URL of an OTLP collector; overrides the `OTEL_*` variables. Default: as set by those variables.
         "endpoint" => endpoint: Option<String> = None, Maybe(COLLECTOR), example "# http://127.0.0.1:4318";
-        /// Protocol of the collector: `http/protobuf` (usually on port 4318) or `grpc` (4317); overrides the `OTEL_*`
-        /// variables. Default: as set by those variables, else `http/protobuf`.
-        "protocol" => protocol: Option<OtlpChoice> = None, Maybe(PROTOCOL), example "# http/protobuf";
-        /// `service.name`, unless `OTEL_SERVICE_NAME` sets another. Default: `fanlight`.
-        "serviceName" => service_name: Option<String> = None, SERVICE_NAME, example "# fanlight";
         /// Whether to trust the trace context of clients: `true` continues their traces, `link` begins new ones that link
         /// to them, `ignore` begins new ones. Their `tracestate` and `baggage` go to servers with `true` only.
         "trustInbound" => trust_inbound: TrustChoice = TrustChoice::True, TRUST;
+    }
+    fixed {
+        /// Protocol of the collector: `http/protobuf` (usually on port 4318) or `grpc` (4317); overrides the `OTEL_*`
+        /// variables. Default: as set by those variables, else `http/protobuf`.
+        "protocol" => protocol: Option<OtlpChoice> = None, Maybe(PROTOCOL), example "# http/protobuf", instead "set the variable `OTEL_EXPORTER_OTLP_PROTOCOL`";
+        /// `service.name`, unless `OTEL_SERVICE_NAME` sets another. Default: `fanlight`.
+        "serviceName" => service_name: Option<String> = None, SERVICE_NAME, example "# fanlight", instead "set the variable `OTEL_SERVICE_NAME`";
     }
 }
 

@@ -71,20 +71,23 @@ options! {
         /// A file with certificates (PEM) of authorities that are trusted for this server in addition to those of the
         /// system; relative to the folder of this file.
         "caFile" => ca_file: Option<String> = None, Maybe(FOLDER), example "internal-ca.pem";
-        /// How many attempts in a row to start its process may fail. After that, only a call starts it, at most once
-        /// per `timeouts.failedRetry`. 0 for no limit.
-        "startAttempts" => start_attempts: usize = 20, count(0, 1_000_000);
-        /// How Fanlight detects that it no longer answers.
-        "health" => health: Health = Health::defaults(), Nested::<Health>::KIND;
+        /// Time between two checks whether it still answers, by a `ping`, or by `server/discover` if a modern server has no
+        /// ping. A server that does not answer is taken out of use until it answers again. Null or `off` for checks only
+        /// after calls have timed out.
+        "healthInterval" => health_interval: Option<Duration> = None, OrOff(TIME), example "30s";
         /// Restrictions for its process; Linux only. A process whose sandbox the system cannot enforce is not started.
         "sandbox" => sandbox: SandboxOptions = SandboxOptions::defaults(), Nested::<SandboxOptions>::KIND;
         /// Whether traces record arguments and results of its tools, truncated at `limits.recordedContent`.
         "recordContent" => records_content: bool = false, Flag;
     }
+    fixed {
+        /// How many attempts in a row to start its process may fail. After that, only a call starts it, at most once
+        /// per minute. 0 for no limit.
+        "startAttempts" => start_attempts: usize = 20, count(0, 1_000_000);
+        /// How Fanlight detects that it no longer answers.
+        "health" => health: Health = Health::defaults(), Nested::<Health>::KIND, instead "write `healthInterval` in place of its `interval`, and remove the rest";
+    }
     keys {
-        /// The transport. Default: by `command` or `url`. `sse` is the deprecated HTTP+SSE transport, which is detected
-        /// without it, too.
-        "type" => Form::Choice(TYPES.to_vec()), example "http";
         /// The program to start.
         "command" => Form::Text(Visible::FirstWord), example "npx";
         /// Its arguments.
@@ -98,20 +101,8 @@ options! {
         "cwd" => Form::Text(Visible::All), example ".";
         /// Endpoint of a Streamable HTTP server; http or https.
         "url" => Form::Text(Visible::Authority), example "https://mcp.example.com/mcp";
-        /// Another name of `url`.
-        "serverUrl" => Form::Text(Visible::Authority);
-        /// Another name of `url`.
-        "httpUrl" => Form::Text(Visible::Authority);
         /// Headers sent to the server.
         "headers" => Form::Pairs, example "{Authorization: \"Bearer ${TOKEN}\"}";
-        /// The opposite of `enabled`.
-        "disabled" => Form::Flag;
-        /// Tools added to `tools.deny`.
-        "disabledTools" => Form::Texts(Visible::All);
-        /// Tools added to `tools.deny`.
-        "excludeTools" => Form::Texts(Visible::All);
-        /// Another name of `tools.allow`.
-        "includeTools" => Form::Texts(Visible::All);
     }
     fields {
         /// Its key in the file; unique, not empty.
@@ -120,6 +111,23 @@ options! {
         transport: Transport = Transport::Http { url: String::new(), headers: Vec::new() };
         /// The file with environment variables for it.
         env_file: Option<PathBuf> = None;
+    }
+    aliases {
+        /// The transport. Default: by `command` or `url`. `sse` is the deprecated HTTP+SSE transport, which is detected
+        /// without it, too.
+        "type" => Form::Choice(TYPES.to_vec());
+        /// Another name of `url`.
+        "serverUrl" => Form::Text(Visible::Authority);
+        /// Another name of `url`.
+        "httpUrl" => Form::Text(Visible::Authority);
+        /// The opposite of `enabled`.
+        "disabled" => Form::Flag;
+        /// Tools added to `tools.deny`.
+        "disabledTools" => Form::Texts(Visible::All);
+        /// Tools added to `tools.deny`.
+        "excludeTools" => Form::Texts(Visible::All);
+        /// Another name of `tools.allow`.
+        "includeTools" => Form::Texts(Visible::All);
     }
     foreign {
         "alwaysAllow", "autoApprove", "description", "dev", "gallery", "icon", "metadata", "oauth", "trust",

@@ -23,14 +23,16 @@ impl<'t> Fields<'t> {
         for entry in entries {
             let key = quoted(&entry.key);
             match section.find(&entry.key) {
-                Some(option) if option.key != entry.key => {
-                    let help = format!("write `{}`", option.key);
-                    reader.warn(entry.key_span, format!("{key} is now called `{}`", option.key), &help);
-                    if let Some(current) = entries.iter().find(|entry| entry.key == option.key) {
-                        reader.both(current, entry);
+                Some(option) => {
+                    if section.find_fixed(&entry.key).is_some() {
+                        reader.warn_of_fixed(section, entry);
+                    } else if option.key != entry.key {
+                        let help = format!("write `{}`", option.key);
+                        reader.warn(entry.key_span, format!("{key} is now called `{}`", option.key), &help);
                     }
+                    let current = entries.iter().find(|other| option.key != entry.key && other.key == option.key);
+                    current.into_iter().for_each(|current| reader.both(current, entry));
                 }
-                Some(_) => {}
                 None if reader.is_of_client => {}
                 None if section.foreign.contains(&entry.key.as_str()) => {
                     let help = "it is a setting of a client; Fanlight ignores it";

@@ -14,14 +14,39 @@ pub fn reference() -> String {
     let sections = sections();
     let anchors = anchors(&sections);
     let mut text = include_str!("reference.md").to_owned();
-    for (definition, section) in sections {
-        push_section(&mut text, definition, section, &anchors);
+    for (definition, section) in &sections {
+        push_section(&mut text, *definition, section, &anchors);
     }
+    push_fixed(&mut text, &sections);
     text
 }
 
+/// The values that are no options, of all sections in one table.
+fn push_fixed(text: &mut String, sections: &[(Option<&'static Definition>, &'static Section)]) {
+    text.push_str(include_str!("reference_fixed.md"));
+    for (_, section) in sections.iter().filter(|(option, _)| option.is_some()) {
+        for fixed in section.fixed {
+            let value = default(fixed);
+            text.push_str(&format!(
+                "| `{}.{}` | {value} | {} |\n",
+                section.name,
+                fixed.key,
+                fixed.about.replace('|', "\\|")
+            ));
+        }
+    }
+}
+
+/// The default of an option as the reference shows it.
+fn default(option: &Definition) -> String {
+    option.default().map_or(String::new(), |default| match default {
+        Value::String(text) => format!("`{text}`"),
+        other => format!("`{other}`"),
+    })
+}
+
 /// Each section once, behind that which has it, with the option whose value it is.
-fn sections() -> Vec<(Option<&'static Definition>, &'static Section)> {
+pub(crate) fn sections() -> Vec<(Option<&'static Definition>, &'static Section)> {
     let (mut pending, mut found) = (vec![(None, Config::SECTION)], Vec::<(_, &Section)>::new());
     while let Some((definition, section)) = pending.pop() {
         if found.iter().any(|(_, known)| known.name == section.name) {
@@ -83,10 +108,7 @@ fn push_section(text: &mut String, option: Option<&Definition>, section: &Sectio
     ));
     for option in section.definitions {
         let form = (option.form)();
-        let default = option.default().map_or(String::new(), |default| match default {
-            Value::String(text) => format!("`{text}`"),
-            other => format!("`{other}`"),
-        });
+        let default = default(option);
         let former = match option.former {
             "" => String::new(),
             former => format!(" Formerly `{former}`."),
@@ -97,6 +119,12 @@ fn push_section(text: &mut String, option: Option<&Definition>, section: &Sectio
             option.key,
             value(&form, option.key, anchors)
         ));
+    }
+    if !section.aliases.is_empty() {
+        text.push_str("\nOther names, which the files of other programs have:\n\n");
+        for alias in section.aliases {
+            text.push_str(&format!("- `{}`: {}\n", alias.key, alias.about));
+        }
     }
     if !section.foreign.is_empty() {
         let keys = section.foreign.join("`, `");

@@ -35,6 +35,17 @@ pub fn schema() -> String {
 /// The schema of one mapping: its options, keys without effect, and no others. Adds those of the sections in it.
 fn section(section: &Section, definitions: &mut Map<String, Value>) -> Map<String, Value> {
     let mut properties = Map::new();
+    for fixed in section.fixed {
+        for key in [fixed.key, fixed.former].into_iter().filter(|key| !key.is_empty()) {
+            let mut schema = describe(fixed, definitions);
+            schema["deprecated"] = json!(true);
+            schema["description"] = json!("No longer an option; will be an error in the next version.");
+            properties.insert(key.to_owned(), schema);
+        }
+    }
+    for alias in section.aliases {
+        properties.insert(alias.key.to_owned(), describe(alias, definitions));
+    }
     for option in section.definitions {
         let schema = describe(option, definitions);
         if !option.former.is_empty() {

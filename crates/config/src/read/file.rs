@@ -13,11 +13,12 @@ use crate::option::reader::{Reader, suggest};
 use crate::read::server::{self, Context};
 use crate::report::problem::Finding;
 use crate::report::problem::quoted;
-use crate::syntax::{Node, Span};
+use crate::syntax::{Node, Span, Value};
 
 /// Reads the whole file. The result is complete only if no error was reported. `has_further` says whether other files may
 /// have servers, too.
 pub(crate) fn read(reader: &mut Reader<'_>, root: &Node, folder: &Path, has_further: bool) -> Config {
+    reader.is_of_test = root.field("testing").is_some_and(|node| matches!(node.value, Value::Bool(true)));
     let Some(fields) = Fields::open(reader, Config::SECTION, "the file", root) else {
         return Config::default();
     };

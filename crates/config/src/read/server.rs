@@ -61,6 +61,7 @@ fn read(reader: &mut Reader<'_>, entry: &Entry, context: &Context<'_>) -> Option
     if fields.get("concurrency").is_none() {
         server.concurrency = context.concurrency;
     }
+    server.health.interval = server.health_interval.or(server.health.interval);
     server.sandbox.resolved(context.folder);
     server.ca_file.iter_mut().for_each(|file| *file = context.folder.join(&*file).display().to_string());
     if let Some(renames) = fields.get("rename") {

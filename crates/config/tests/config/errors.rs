@@ -243,7 +243,7 @@ fn former_name_of_an_option_beside_its_name_is_reported() {
 fn settings_without_the_expected_effect_are_warned_of() {
     for (text, message) in [
         (server("command: run\nautoApprove: [x]"), "4:5 `autoApprove` has no effect here"),
-        (with_server("limits: {parkedCalls: 5}"), "1:10 `parkedCalls` is now called `suspendedCalls`"),
+        (with_server("limits: {parkedCalls: 5}"), "1:10 `parkedCalls` is no longer an option in `limits`"),
         (with_server("inputs: []"), "1:1 `inputs` has no effect here"),
         (server("command: npx -y thing"), "3:14 `command` is the name of one program, spaces included"),
         (server("command: ~/run"), "3:14 `~` does not mean the home folder here"),

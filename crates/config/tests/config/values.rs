@@ -230,3 +230,27 @@ fn server_may_be_named_like_a_boolean_a_number_or_null() {
         .collect::<Vec<_>>();
     assert_eq!(names, ["True", "1", "null"]);
 }
+
+#[test]
+fn former_options_have_effect_with_a_warning_and_in_tests_without() {
+    let text = with_server("limits: {refusedBody: 1KiB}\ntimeouts: {probe: 1s, call: 2s}");
+    let loaded = parse_yaml(&text).unwrap();
+    assert_eq!((loaded.config.limits.refused_body, loaded.config.timeouts.probe.as_secs()), (1024, 1));
+    let expected =
+        ["1:10 `refusedBody` is no longer an option in `limits`", "2:12 `probe` is no longer an option in `timeouts`"];
+    assert_eq!(crate::warnings(&text), expected);
+    assert_eq!(good(&format!("testing: true\n{text}")).limits.refused_body, 1024);
+}
+
+#[test]
+fn former_options_of_servers_name_what_stands_in_their_place() {
+    let text = server("command: run\nhealth: {interval: 7s}\nsandbox: {workingDirectory: /w}");
+    let loaded = parse_yaml(&text).unwrap();
+    assert_eq!(loaded.config.servers[0].health.interval.map(|time| time.as_secs()), Some(7));
+    assert_eq!(crate::warnings(&text).len(), 2, "{:?}", loaded.warnings);
+    assert!(format!("{:?}", loaded.warnings[0]).contains("`healthInterval`"), "{:?}", loaded.warnings[0]);
+    assert_eq!(
+        good(&server("command: run\nhealthInterval: 7s")).servers[0].health.interval.map(|t| t.as_secs()),
+        Some(7)
+    );
+}

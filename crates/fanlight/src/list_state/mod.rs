@@ -24,6 +24,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 use crate::failure::Failure;
+use crate::wiring::budgets;
 use definition::Definition;
 use file::Contents;
 use folder::Folder;
@@ -72,7 +73,7 @@ impl ListState {
         let Some(path) = &config.state_dir else { return Ok(None) };
         let folder = Folder::open(Path::new(path)).map_err(|problem| Failure::other(format!("stateDir: {problem}")))?;
         let limits = &config.limits;
-        let lists = limits.list_bytes.saturating_mul(ListKind::ALL.len()).min(limits.list_total_bytes);
+        let lists = limits.list_bytes.saturating_mul(ListKind::ALL.len()).min(budgets(config).lists);
         let longest = lists.saturating_add(limits.message).saturating_add(OVERHEAD);
         Ok(Some(Self { folder: Arc::new(folder), longest, writing: TaskTracker::new(), end: CancellationToken::new() }))
     }

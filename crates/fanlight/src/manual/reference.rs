@@ -103,11 +103,5 @@ fn first_line(text: &str) -> &str {
 
 #[test]
 fn reference_is_current() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md");
-    let page = page();
-    if std::env::var_os("UPDATE_GENERATED").is_some() {
-        std::fs::write(path, &page).unwrap();
-    }
-    let committed = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(committed == page, "docs/cli.md is out of date: UPDATE_GENERATED=1 cargo test -p fanlight reference");
+    fanlight_testkit::generated::assert_file("docs/cli.md", &page());
 }

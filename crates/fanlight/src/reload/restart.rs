@@ -2,120 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use fanlight_config::Config;
+use fanlight_config::{Config, is_live};
 use serde_json::{Map, Value};
 
-/// Options that take effect at once, beside the servers. Of others in these sections that servers use too, the servers'
-/// part takes effect at once, and the clients' part after a restart: they are named.
-const LIVE: [&str; 13] = [
-    "admin",
-    "allowedHosts",
-    "allowedOrigins",
-    "auth",
-    "endpoints",
-    "include",
-    "listen",
-    "naming",
-    "publicUrl",
-    "reusePort",
-    "socketMode",
-    "tls",
-    "trustedProxies",
-];
-/// Sections whose options are looked at one by one.
+/// Sections whose options are looked at one by one. Of options that servers use too, the servers' part takes effect at once,
+/// and the clients' part after a restart: they are named.
 const SECTIONS: [&str; 2] = ["limits", "timeouts"];
-/// Options of `limits` that only listeners, lists and servers use.
-const LIVE_LIMITS: [&str; 36] = [
-    "authKeys",
-    "writeRate",
-    "adminPeerSessions",
-    "adminSessions",
-    "adminSignInFailures",
-    "adminConnections",
-    "adminFollowers",
-    "adminCalls",
-    "connections",
-    "header",
-    "http2Streams",
-    "peerConnections",
-    "streams",
-    "backendSessions",
-    "clientExtensions",
-    "clientNotifications",
-    "invalidOutput",
-    "listBytes",
-    "listEntries",
-    "listGenerations",
-    "listPages",
-    "listTotalBytes",
-    "callServerRequests",
-    "pageSize",
-    "processLog",
-    "processLogKept",
-    "processes",
-    "recordedContent",
-    "resultUris",
-    "spareBytes",
-    "streamAttempts",
-    "taskInputs",
-    "taskPollFailures",
-    "taskResults",
-    "unknownTasks",
-    "uri",
-];
-/// Options of `timeouts` that only listeners, lists and servers use.
-const LIVE_TIMEOUTS: [&str; 50] = [
-    "adminLists",
-    "adminSession",
-    "adminSessionIdle",
-    "adminSignIn",
-    "adminRefresh",
-    "adminEvents",
-    "http2Ping",
-    "firstRequest",
-    "header",
-    "idleConnection",
-    "write",
-    "backendIdleConnection",
-    "backendResume",
-    "backendResumeMax",
-    "backendSessionIdle",
-    "call",
-    "callTotal",
-    "configSettle",
-    "connect",
-    "connectOnCall",
-    "delivery",
-    "eraRecheck",
-    "failedRetry",
-    "list",
-    "listSettle",
-    "listUnannounced",
-    "ownMessage",
-    "ping",
-    "probe",
-    "processStop",
-    "reconnect",
-    "reconnectMax",
-    "reconnectOnCall",
-    "refusedRequest",
-    "sessionEnd",
-    "sseRetryMax",
-    "sseRetryMin",
-    "stableConnection",
-    "staleLists",
-    "streamOpening",
-    "subscribeOnCall",
-    "task",
-    "taskInput",
-    "taskPoll",
-    "taskPollMax",
-    "taskPollMin",
-    "taskResult",
-    "tcpProbe",
-    "tcpUnacknowledged",
-    "unknownName",
-];
 
 /// The changed options that take effect after a restart, such as `limits.workers`.
 pub(super) fn needed(old: &Config, new: &Config) -> Vec<String> {
@@ -125,16 +17,15 @@ pub(super) fn needed(old: &Config, new: &Config) -> Vec<String> {
         let earlier = before.get(key);
         match key.as_str() {
             "mcpServers" => {}
-            key if LIVE.contains(&key) => {}
             key if SECTIONS.contains(&key) => {
-                let live: &[&str] = if key == "limits" { &LIVE_LIMITS } else { &LIVE_TIMEOUTS };
                 for (option, value) in value.as_object().into_iter().flatten() {
-                    let is_live = live.contains(&option.as_str());
-                    if !is_live && earlier.and_then(|earlier| earlier.get(option)) != Some(value) {
+                    let is_changed = earlier.and_then(|earlier| earlier.get(option)) != Some(value);
+                    if is_changed && !is_live(key, option) {
                         changed.insert(format!("{key}.{option}"));
                     }
                 }
             }
+            key if is_live("", key) => {}
             key => {
                 if earlier != Some(value) {
                     changed.insert(key.to_owned());
@@ -170,17 +61,6 @@ fn shown(config: &Config) -> Map<String, Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn live_options_exist() {
-        let all = shown(&Config::default());
-        for (section, options) in [("limits", &LIVE_LIMITS[..]), ("timeouts", &LIVE_TIMEOUTS[..])] {
-            for option in options {
-                assert!(all[section].get(option).is_some(), "{section}.{option}");
-            }
-        }
-        assert!(LIVE.iter().all(|option| all.contains_key(*option)));
-    }
 
     #[test]
     fn only_options_that_cannot_change_are_named() {

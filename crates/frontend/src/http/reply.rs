@@ -287,7 +287,7 @@ impl Body for ReplyBody {
             let next = match stream.poll_next(cx) {
                 Poll::Ready(next) => next,
                 // It ends for another client.
-                Poll::Pending if this.permit.as_ref().is_some_and(|permit| permit.poll_end(cx).is_ready()) => None,
+                Poll::Pending if this.permit.as_mut().is_some_and(|permit| permit.poll_end(cx).is_ready()) => None,
                 Poll::Pending => return Poll::Pending,
             };
             match next {

@@ -3,14 +3,14 @@
 //! A session ends by DELETE, by having had no request for too long, by making space for a new one when
 //! there are too many, or with its listener. There is no task per session: the listener sweeps.
 
-use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::future::{Future, ready};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fanlight_canonical::{Holder, Peer, Shares};
+use fanlight_canonical::{Holder, Peer};
+use fanlight_fair::{Candidate, Rule};
 use fanlight_telemetry::clients::SessionView;
+use tokio::time::Instant;
 
 use super::SessionStreams;
 use crate::insight::shown_id;
@@ -33,12 +33,14 @@ pub(crate) trait SessionStore: Send + Sync {
 
 /// The sessions of this process.
 pub(crate) struct InMemorySessions {
-    table: Mutex<HashMap<Box<str>, Entry>>,
+    table: Mutex<Table>,
     limit: usize,
     /// The most of one peer; 0 for no such bound.
     per_peer: usize,
     idle: Duration,
 }
+
+type Table = fanlight_fair::Table<Peer, Box<str>, Entry>;
 
 /// Ends its session when it is dropped.
 struct Entry(Arc<SessionStreams>);
@@ -103,7 +105,8 @@ impl InMemorySessions {
         if self.per_peer > 0 {
             ended.extend(make_space_within(&mut table, self.per_peer, session.session.peer())?);
         }
-        table.insert(id.clone(), Entry(session));
+        let peer = session.session.peer().clone();
+        table.insert(id.clone(), peer, Entry(session));
         // Sessions end, and report that to the core, without the lock; so everywhere here.
         drop(table);
         drop(ended);
@@ -135,7 +138,7 @@ impl InMemorySessions {
     /// Ends the session that an operator sees under this digest, and cancels its requests; returns whether there was one.
     pub(crate) fn end_shown(&self, digest: &str) -> bool {
         let mut table = self.lock();
-        let id = table.keys().find(|id| shown_id(id) == digest).cloned();
+        let id = table.iter().map(|(id, _)| id).find(|id| shown_id(id) == digest).cloned();
         let ended = id.and_then(|id| table.remove(&id));
         drop(table);
         ended.is_some()
@@ -144,7 +147,7 @@ impl InMemorySessions {
     /// Ends the sessions that have expired; in the others, forgets the streams that have had no reader
     /// for `resume`.
     pub(crate) fn sweep(&self, resume: Duration) {
-        let ended: Vec<_> = self.lock().extract_if(|_, entry| entry.is_expired(self.idle)).collect();
+        let ended = self.lock().remove_if(|_, entry| entry.is_expired(self.idle));
         drop(ended);
         for session in self.all() {
             session.sweep(resume);
@@ -153,7 +156,7 @@ impl InMemorySessions {
 
     /// Ends every session.
     pub(crate) fn end_all(&self) {
-        let ended = std::mem::take(&mut *self.lock());
+        let ended: Vec<_> = self.lock().take_all().collect();
         drop(ended);
     }
 
@@ -184,7 +187,7 @@ impl InMemorySessions {
         self.lock().values().map(|entry| Arc::clone(&entry.0)).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, Table> {
         // Nothing that can panic runs under this lock.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -198,59 +201,43 @@ impl std::fmt::Debug for InMemorySessions {
 
 /// Removes expired sessions, else those idle longest of the peer that has most: a few at once, so that a flood of new
 /// sessions does not search the whole table for each.
-fn make_space(
-    table: &mut HashMap<Box<str>, Entry>,
-    limit: usize,
-    idle: Duration,
-    newcomer: &Peer,
-) -> Result<Vec<Entry>, OpenError> {
-    let mut ended: Vec<_> = table.extract_if(|_, entry| entry.is_expired(idle)).map(|(_, entry)| entry).collect();
+fn make_space(table: &mut Table, limit: usize, idle: Duration, newcomer: &Peer) -> Result<Vec<Entry>, OpenError> {
+    let mut ended = table.remove_if(|_, entry| entry.is_expired(idle));
     if table.len() < limit {
         return Ok(ended);
     }
-    let shares = Shares::count(table.values().map(|entry| entry.0.session.peer()), newcomer);
-    let idle = |is_meant: &dyn Fn(&Peer) -> bool| {
-        let idle = table.iter().filter_map(|(id, entry)| {
-            let (since, peer) = (entry.0.session.idle_since()?, entry.0.session.peer());
-            (shares.may_lose(peer) && is_meant(peer)).then(|| (Reverse(shares.of(peer)), since, id.clone()))
-        });
-        Some(idle.collect::<Vec<_>>()).filter(|idle| !idle.is_empty())
-    };
-    let of_noisy = idle(&|peer| peer == newcomer || shares.is_above_share(peer, limit));
-    let in_use = if of_noisy.is_none() { needed_least(table, &shares, limit) } else { None };
-    if let Some(id) = in_use {
-        ended.extend(table.remove(&id));
-        return Ok(ended);
+    let several = (limit / 64).max(1);
+    let newcomer = table.newcomer(newcomer, limit);
+    let mut lost = newcomer.several(Rule::UNUSED.above_equal_part(), several, idle_since);
+    if lost.is_empty() {
+        lost.extend(newcomer.least(Rule::IN_USE.above_equal_part(), need));
     }
-    let mut idle = of_noisy.or_else(|| idle(&|_| true)).ok_or(OpenError::Full { limit })?;
-    idle.sort_unstable();
-    let longest = idle.into_iter().take((limit / 64).max(1));
-    ended.extend(longest.filter_map(|(.., id)| table.remove(&id)));
+    if lost.is_empty() {
+        lost = newcomer.several(Rule::UNUSED, several, idle_since);
+    }
+    if lost.is_empty() {
+        return Err(OpenError::Full { limit });
+    }
+    ended.extend(lost.iter().filter_map(|id| table.remove(id)));
     Ok(ended)
 }
 
-/// The session in use to end for another, if there is one.
-fn needed_least(table: &HashMap<Box<str>, Entry>, shares: &Shares<'_>, limit: usize) -> Option<Box<str>> {
-    let may_lose = |peer| shares.is_above_share(peer, limit) && shares.has_more_even_afterwards(peer);
-    let candidates = table.iter().filter(|(_, entry)| may_lose(entry.0.session.peer()));
-    let rank = |entry: &Entry| {
-        let session = &entry.0.session;
-        (Reverse(shares.of(session.peer())), session.running.count() > 0, session.last_unused())
-    };
-    candidates.min_by_key(|(_, entry)| rank(entry)).map(|(id, _)| id.clone())
+fn idle_since(candidate: Candidate<'_, Peer, Box<str>, Entry>) -> Option<Instant> {
+    candidate.value.0.session.idle_since()
+}
+
+/// How much a session in use is needed: one whose client only listens least.
+fn need(candidate: Candidate<'_, Peer, Box<str>, Entry>) -> Option<(bool, Instant)> {
+    let session = &candidate.value.0.session;
+    Some((session.running.count() > 0, session.last_unused()))
 }
 
 /// Removes the session of `peer` that has been idle longest, if the peer has `limit` or more.
-fn make_space_within(
-    table: &mut HashMap<Box<str>, Entry>,
-    limit: usize,
-    peer: &Peer,
-) -> Result<Option<Entry>, OpenError> {
-    let own = || table.iter().filter(|(_, entry)| entry.0.session.peer() == peer);
-    if own().count() < limit {
+fn make_space_within(table: &mut Table, limit: usize, peer: &Peer) -> Result<Option<Entry>, OpenError> {
+    if table.count(peer) < limit {
         return Ok(None);
     }
-    let idle = own().filter_map(|(id, entry)| Some((entry.0.session.idle_since()?, id.clone())));
+    let idle = table.of(peer).filter_map(|(id, entry)| Some((entry.0.session.idle_since()?, id.clone())));
     let (_, id) = idle.min().ok_or(OpenError::Full { limit })?;
     Ok(table.remove(&id))
 }

@@ -1,10 +1,9 @@
 //! The entries of suspended calls.
 
-use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fanlight_canonical::{Peer, Shares};
+use fanlight_canonical::Peer;
+use fanlight_fair::{Rule, Table};
 use fanlight_protocol::{RpcError, code};
 use fanlight_telemetry::clients::SuspendedCallView;
 use tokio::sync::oneshot;
@@ -51,15 +50,13 @@ pub(super) struct Waiting {
 
 /// The entries of this process, at most `limit`, and `per_peer` of one peer unless that is 0.
 pub(super) struct InMemorySuspendedCalls {
-    table: Mutex<Table>,
+    table: Mutex<Table<Peer, SuspendedId, Entry>>,
     limit: usize,
     per_peer: usize,
 }
 
-type Table = HashMap<SuspendedId, Entry>;
-
+#[derive(Default)]
 struct Entry {
-    peer: Peer,
     /// How often the call has been suspended.
     round: u32,
     waiting: Option<Waiting>,
@@ -70,7 +67,7 @@ impl InMemorySuspendedCalls {
         Self { table: Mutex::default(), limit, per_peer }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    fn lock(&self) -> MutexGuard<'_, Table<Peer, SuspendedId, Entry>> {
         // Nothing that can panic runs under this lock.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -82,16 +79,17 @@ impl SuspendedCallStore for InMemorySuspendedCalls {
     fn insert(&self, id: SuspendedId, peer: &Peer) -> bool {
         let mut table = self.lock();
         let is_full = table.len() >= self.limit;
-        let (mut fits, mut ended) = (true, None);
-        if is_full || self.per_peer > 0 {
-            let shares = Shares::count(table.values().map(|entry| &entry.peer), peer);
-            fits = self.per_peer == 0 || shares.of(peer) < self.per_peer;
-            let lost = if fits && is_full { longest_suspended(&table, &shares, peer) } else { None };
-            fits &= !is_full || lost.is_some();
+        let mut fits = self.per_peer == 0 || table.count(peer) < self.per_peer;
+        let mut ended = None;
+        if fits && is_full {
+            let since = |entry: &Entry| Some(entry.waiting.as_ref()?.since);
+            let newcomer = table.newcomer(peer, self.limit);
+            let lost = newcomer.least(Rule::UNUSED.of_others(), |call| since(call.value));
             ended = lost.and_then(|lost| table.remove(&lost));
+            fits = ended.is_some();
         }
         if fits {
-            table.insert(id, Entry { peer: peer.clone(), round: 0, waiting: None });
+            table.insert(id, peer.clone(), Entry::default());
         }
         drop(table);
         // Without the lock. Its task ends the call.
@@ -146,16 +144,6 @@ impl SuspendedCallStore for InMemorySuspendedCalls {
         };
         self.lock().values().filter_map(view).collect()
     }
-}
-
-/// The call that has been suspended longest, of the peers that have most and more than the newcomer.
-fn longest_suspended(table: &Table, shares: &Shares<'_>, newcomer: &Peer) -> Option<SuspendedId> {
-    let candidates = table.iter().filter(|(_, entry)| entry.peer != *newcomer && shares.may_lose(&entry.peer));
-    let suspended = candidates.filter_map(|(id, entry)| {
-        let since = entry.waiting.as_ref()?.since;
-        Some(((Reverse(shares.of(&entry.peer)), since), *id))
-    });
-    suspended.min_by_key(|(rank, _)| *rank).map(|(_, id)| id)
 }
 
 pub(super) fn refuse(reason: &str) -> RpcError {

@@ -3,11 +3,10 @@
 //! Bounded, and shared among peers: the one that has most loses first. An entry also expires some time after its task
 //! may. Forgetting costs no more than asking the backends again.
 
-use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fanlight_canonical::{Caller, Holder, Peer, SessionKey, Shares};
+use fanlight_canonical::{Caller, Holder, Peer, SessionKey};
 use fanlight_protocol::Json;
 use futures_util::future::{BoxFuture, FutureExt as _, ready};
 use tokio::time::Instant;
@@ -83,7 +82,7 @@ pub(super) struct MemoryOwners {
 
 #[derive(Default)]
 struct Table {
-    owners: HashMap<TaskKey, Owner>,
+    owners: fanlight_fair::Table<Peer, TaskKey, Owner>,
     /// Rises with each use of an entry.
     uses: u64,
 }
@@ -91,7 +90,6 @@ struct Table {
 #[derive(Clone, Debug)]
 struct Owner {
     backend: BackendId,
-    peer: Peer,
     until: Instant,
     /// When it was used last, as a number of [`Table::uses`].
     used: u64,
@@ -114,20 +112,13 @@ impl Table {
     /// flood of new tasks does not search the whole table for each.
     fn make_space(&mut self, limit: usize, newcomer: &Peer) {
         let now = Instant::now();
-        self.owners.retain(|_, owner| owner.until > now);
+        drop(self.owners.remove_if(|_, owner| owner.until <= now));
         if self.owners.len() < limit {
             return;
         }
-        let shares = Shares::count(self.owners.values().map(|owner| &owner.peer), newcomer);
-        let rank = |peer: &Peer| (shares.of(peer), peer == newcomer);
-        let Some(noisiest) = self.owners.values().map(|owner| &owner.peer).max_by_key(|peer| rank(peer)) else {
-            return;
-        };
-        let surplus = shares.of(noisiest).saturating_sub(shares.of(newcomer)).clamp(1, (limit / 64).max(1));
-        let of_noisiest = self.owners.iter().filter(|(_, owner)| owner.peer == *noisiest);
-        let mut of_noisiest: Vec<_> = of_noisiest.map(|(task, owner)| (owner.used, task.clone())).collect();
-        of_noisiest.sort_unstable_by_key(|(used, _)| *used);
-        for (_, task) in of_noisiest.into_iter().take(surplus) {
+        let lost =
+            self.owners.newcomer(newcomer, limit).of_largest((limit / 64).max(1), |owner| Some(owner.value.used));
+        for task in lost {
             self.owners.remove(&task);
         }
     }
@@ -153,12 +144,12 @@ impl TaskOwners for MemoryOwners {
         let (mut table, now) = (self.lock(), Instant::now());
         let known = table.owners.get(&task).filter(|known| known.until > now);
         if evidence == Evidence::Created || known.is_none_or(|known| known.backend == backend) {
-            if table.owners.len() >= self.limit && !table.owners.contains_key(&task) {
+            if table.owners.len() >= self.limit && table.owners.get(&task).is_none() {
                 table.make_space(self.limit, &peer);
             }
             table.uses += 1;
             let used = table.uses;
-            table.owners.insert(task, Owner { backend, peer, until: now + kept_for, used });
+            table.owners.insert(task, peer, Owner { backend, until: now + kept_for, used });
         }
         ready(()).boxed()
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::{Call, CallContext, Caller, Core as _, Interest, Principal, SessionKey};
+use fanlight_canonical::{Call, CallContext, Caller, Interest, Principal, SessionKey};
 use fanlight_protocol::Method;
 
 use super::fake::*;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::{Call, CallContext, Caller, Core as _, Principal, SessionKey};
+use fanlight_canonical::{Call, CallContext, Caller, Principal, SessionKey};
 
 use super::fake::*;
 use crate::NamingPolicy;

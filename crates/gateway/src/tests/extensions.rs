@@ -2,7 +2,6 @@
 
 use super::fake::*;
 use crate::NamingPolicy;
-use fanlight_canonical::Core as _;
 
 const SKILLS: &str =
     r#"{"capabilities":{"resources":{},"extensions":{"io.modelcontextprotocol/skills":{"directoryRead":true}}}}"#;

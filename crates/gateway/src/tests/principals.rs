@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::{Call, CallContext, Caller, Core as _, Principal};
+use fanlight_canonical::{Call, CallContext, Caller, Principal};
 use futures_util::poll;
 use tokio::sync::Semaphore;
 

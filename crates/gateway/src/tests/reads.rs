@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::{Call, CallContext, Caller, Core as _, Interest, Principal, ServerMessages, SessionKey};
+use fanlight_canonical::{Call, CallContext, Caller, Interest, Principal, ServerMessages, SessionKey};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::{Message, Method};
 use futures_util::poll;

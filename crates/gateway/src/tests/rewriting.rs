@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fanlight_canonical::{Core as _, Endpoint, Parent, Rewritten};
+use fanlight_canonical::{Endpoint, Parent, Rewritten};
 use fanlight_protocol::Json;
 use proptest::prelude::*;
 

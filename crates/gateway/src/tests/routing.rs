@@ -1,6 +1,5 @@
 //! Naming, merging, routing and fan-out.
 
-use fanlight_canonical::Core as _;
 use std::sync::Arc;
 use std::time::Duration;
 

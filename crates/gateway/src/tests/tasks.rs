@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_canonical::{Call, CallContext, Caller, Core as _, Principal, ServerMessages, SessionKey};
+use fanlight_canonical::{Call, CallContext, Caller, Principal, ServerMessages, SessionKey};
 use fanlight_protocol::Method;
 use fanlight_protocol::json::Json;
 use tokio::time::Instant;

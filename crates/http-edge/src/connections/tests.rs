@@ -131,7 +131,7 @@ fn ended_connections_are_removed() {
     assert!(all.make_space(peer(1), 2) && !all.make_space(peer(1), 2), "none ends twice");
     drop(open);
     assert_eq!(all.count(peer(1)), 0);
-    assert!(all.lock().peers.is_empty());
+    assert!(all.lock().open.is_empty());
 }
 
 #[test]

@@ -33,6 +33,7 @@ pub use family::{Counts, FAMILIES, Family, FamilyInfo, Labels, Point, Shape, Val
 pub use figures::{BackendFigures, GIVEN_UP};
 pub use histogram::BOUNDS;
 pub use known::NameKind;
+pub use prometheus::prometheus;
 pub use timer::Side;
 pub(crate) use timer::{BackendLabels, Timer};
 pub use tools::{MINUTES, ToolFigures};
@@ -213,7 +214,7 @@ impl Metrics {
     /// All metrics in the Prometheus text exposition format 0.0.4.
     #[must_use]
     pub fn prometheus(&self, resource: &Resource) -> String {
-        prometheus::render(resource, &self.snapshot())
+        prometheus::with_target(resource, &self.snapshot())
     }
 
     pub(crate) fn active(&self, change: i64) {

@@ -8,11 +8,20 @@ use opentelemetry_sdk::Resource;
 use super::family::{Counts, Family, FamilyInfo, Labels, Shape, Values};
 use super::histogram::BOUNDS;
 
-pub(super) fn render(resource: &Resource, families: &[Family]) -> String {
+/// These metrics, behind the description of what is measured.
+pub(super) fn with_target(resource: &Resource, families: &[Family]) -> String {
     let mut out = String::with_capacity(8192);
     out.push_str("# HELP target_info What is measured.\n# TYPE target_info gauge\n");
     let target: Vec<(&str, String)> = resource.iter().map(|(key, value)| (key.as_str(), value.to_string())).collect();
     sample(&mut out, "target_info", &target, None, "1");
+    out.push_str(&prometheus(families));
+    out
+}
+
+/// These metrics in the Prometheus text exposition format 0.0.4.
+#[must_use]
+pub fn prometheus(families: &[Family]) -> String {
+    let mut out = String::new();
     for family in families {
         let name = name(family.info);
         let kind = match family.info.shape {

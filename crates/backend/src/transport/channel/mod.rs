@@ -21,10 +21,10 @@ use self::liveness::Liveness;
 use self::pending::{Outcome, PendingCall, PendingCalls, ServerRequestEvent};
 pub(crate) use self::reader::Reader;
 pub(crate) use self::writer::{Begun, MessageWriter, SendFuture, Sent};
-use crate::log::Throttle;
 use crate::request::server_request::{CALL_HAS_ENDED, OpenServerRequests};
 use crate::request::{OutgoingRequest, Reply, TransportContext, cancelled_text};
 use fanlight_canonical::BackendError;
+use fanlight_fair::LogLimit;
 
 /// A channel to a server. Dropping this ends it.
 pub(crate) struct Channel {
@@ -53,10 +53,10 @@ pub(crate) struct Shared {
 
 #[derive(Default)]
 struct Warnings {
-    ambiguous_log: Throttle,
-    slow_client: Throttle,
-    oversize: Throttle,
-    server_request: Throttle,
+    ambiguous_log: LogLimit,
+    slow_client: LogLimit,
+    oversize: LogLimit,
+    server_request: LogLimit,
 }
 
 impl Channel {

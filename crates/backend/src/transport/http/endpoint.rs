@@ -22,10 +22,10 @@ use super::authorities::Authorities;
 use super::client::{HttpClient, HttpError, HttpRequest, HttpResponse, ResponseFuture, Target};
 use super::headers::{ConfiguredHeaders, CredentialSource as _};
 use super::problem::{self, Problem};
-use crate::log::Throttle;
 use crate::log::excerpt;
 use crate::settings::{Identity, Secret, origin_of};
 use fanlight_canonical::{BackendError, Remedy};
+use fanlight_fair::LogLimit;
 
 /// Characters that are kept of a `WWW-Authenticate` header.
 const CHALLENGE: usize = 1000;
@@ -42,7 +42,7 @@ pub(crate) struct HttpEndpoint {
     /// Scheme, host and port: all that errors show of the URL.
     origin: String,
     /// For warnings that a server can provoke.
-    pub(super) warnings: Throttle,
+    pub(super) warnings: LogLimit,
     aside: Arc<Semaphore>,
     runtime: Handle,
     /// What the last refusal of credentials said.
@@ -82,7 +82,7 @@ impl HttpEndpoint {
             target: Arc::new(target),
             credentials: Arc::new(credentials),
             origin,
-            warnings: Throttle::default(),
+            warnings: LogLimit::default(),
             aside: Arc::new(Semaphore::new(MAX_DETACHED)),
             runtime: Handle::current(),
             challenge: Mutex::default(),

@@ -24,14 +24,16 @@ options! {
         /// The accepted values of `aud` in its tokens. Default: the URL of the endpoint that a request came to, made
         /// from `publicUrl` (RFC 8707).
         "audience" => audience: Vec<String> = Vec::new(), OneOrMany(TEXT), example "[https://mcp.example.com/mcp]";
-        /// The accepted signature algorithms of its tokens. Default: all of these.
-        "algorithms" => algorithms: Vec<Algorithm> = Vec::new(), Algorithms, example "[RS256, ES256, EdDSA]";
         /// The claims that identify a client and its rights.
         "claims" => claims: Claims = Claims::defaults(), Nested::<Claims>::KIND;
         /// Claims that its tokens must have, each with values of which the claim must be, or contain, one.
         "require" => require: Vec<(String, Vec<String>)> = Vec::new(), NameMap(OneOrMany(TEXT)), example "{azp: [agent-runner]}";
         /// Asks the issuer about each token (RFC 7662) instead of verifying a signature.
         "introspection" => introspection: Option<Introspection> = None, Maybe(Nested::<Introspection>::KIND);
+    }
+    fixed {
+        /// The accepted signature algorithms of its tokens. Default: all of these.
+        "algorithms" => algorithms: Vec<Algorithm> = Vec::new(), Algorithms, example "[RS256, ES256, EdDSA]";
     }
 }
 

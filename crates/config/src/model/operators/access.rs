@@ -49,13 +49,15 @@ options! {
         "clientSecret" => client_secret: Option<Secret> = None, Maybe(CLIENT_SECRET), example "# ${FANLIGHT_CLIENT_SECRET}";
         /// The scopes that are requested. Default: `openid`, which is requested in any case.
         "scopes" => scopes: Vec<String> = Vec::new(), Each(SCOPE), example "# [openid, profile, groups]";
-        /// The claim of the ID token with the name that the page and the log show. Default: `preferred_username`, else
-        /// `email`, else `sub`.
-        "nameClaim" => name_claim: Option<String> = None, Maybe(NAME), example "# preferred_username";
         /// The claim with a list of groups, or a text with one, for `admin.roles`. Default: `groups`.
         "groupsClaim" => groups_claim: Option<String> = None, Maybe(NAME), example "# groups";
         /// The claim with scopes, as a text or a list, for `admin.roles`. Default: scopes are not read.
         "scopesClaim" => scopes_claim: Option<String> = None, Maybe(NAME), example "# scope";
+    }
+    fixed {
+        /// The claim of the ID token with the name that the page and the log show. Default: `preferred_username`, else
+        /// `email`, else `sub`.
+        "nameClaim" => name_claim: Option<String> = None, Maybe(NAME), example "# preferred_username";
     }
 }
 

@@ -1,11 +1,10 @@
 //! The sessions of the HTTP+SSE transport, by id. An id is a secret, and only the principal that opened
 //! the session can use it.
 
-use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fanlight_canonical::{Core, Holder, Peer, Shares};
+use fanlight_canonical::{Core, Holder, Peer};
+use fanlight_fair::Rule;
 use fanlight_telemetry::clients::SessionView;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -34,11 +33,10 @@ struct Shared<C> {
     runtime: Handle,
 }
 
-type Table<C> = HashMap<Box<str>, Entry<C>>;
+type Table<C> = fanlight_fair::Table<Peer, Box<str>, Entry<C>>;
 
 struct Entry<C> {
     holder: Holder,
-    peer: Peer,
     connection: Arc<Connection<C>>,
     /// When the client sent a message last, or opened the session.
     used: Instant,
@@ -68,18 +66,17 @@ impl<C: Core> SseSessions<C> {
         let id = new_id().map_err(|_| OpenError::NoRandomness)?;
         let mut table = self.shared.lock();
         let mut ended = None;
-        if table.len() >= self.limit || self.per_peer > 0 {
-            let shares = Shares::count(table.values().map(|entry| &entry.peer), &peer);
-            if self.per_peer > 0 && shares.of(&peer) >= self.per_peer {
-                return Err(OpenError::Full { limit: self.per_peer });
-            }
-            if table.len() >= self.limit {
-                let lost = needed_least(&table, &shares).ok_or(OpenError::Full { limit: self.limit })?;
-                ended = table.remove(&lost);
-            }
+        if self.per_peer > 0 && table.count(&peer) >= self.per_peer {
+            return Err(OpenError::Full { limit: self.per_peer });
         }
-        let entry = Entry { holder, peer, connection: Arc::clone(connection), used: Instant::now() };
-        table.insert(id.clone(), entry);
+        if table.len() >= self.limit {
+            // One without a running request before others, and of those the one that has been unused longest.
+            let need = |entry: &Entry<C>| (entry.connection.is_working(), entry.used);
+            let newcomer = table.newcomer(&peer, self.limit);
+            let lost = newcomer.least(Rule::IN_USE, |session| Some(need(session.value)));
+            ended = table.remove(&lost.ok_or(OpenError::Full { limit: self.limit })?);
+        }
+        table.insert(id.clone(), peer, Entry { holder, connection: Arc::clone(connection), used: Instant::now() });
         drop(table);
         if let Some(ended) = ended {
             tracing::debug!(limit = self.limit, "session of the HTTP+SSE transport ended: its peer has most of them");
@@ -124,7 +121,7 @@ impl<C: Core> SseSessions<C> {
 
     /// Ends the session that an operator sees under this digest, and cancels its requests; returns whether there was one.
     pub(in crate::http) fn end_shown(&self, digest: &str) -> bool {
-        let id = self.shared.lock().keys().find(|id| shown_id(id) == digest).cloned();
+        let id = self.shared.lock().iter().map(|(id, _)| id).find(|id| shown_id(id) == digest).cloned();
         let ended = id.and_then(|id| self.shared.lock().remove(&id));
         ended.inspect(|ended| self.shared.end(&ended.connection)).is_some()
     }
@@ -166,12 +163,4 @@ impl<C: Core> Drop for SessionEntry<C> {
             self.shared.end(&ended.connection);
         }
     }
-}
-
-/// The session to end for another: of the peer that has most, one without a running request before others, and of those
-/// the one that has been unused longest.
-fn needed_least<C: Core>(table: &Table<C>, shares: &Shares<'_>) -> Option<Box<str>> {
-    let candidates = table.iter().filter(|(_, entry)| shares.has_more_even_afterwards(&entry.peer));
-    let rank = |entry: &Entry<C>| (Reverse(shares.of(&entry.peer)), entry.connection.is_working(), entry.used);
-    candidates.min_by_key(|(_, entry)| rank(entry)).map(|(id, _)| id.clone())
 }

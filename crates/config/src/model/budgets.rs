@@ -1,0 +1,97 @@
+//! The shares of `limits.memory`.
+
+use super::limits::Limits;
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+/// What each kind of data may use of the memory that Fanlight may use for what clients and servers send, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budgets {
+    /// Requests of clients.
+    pub requests: usize,
+    /// Answers that wait for clients that read slowly.
+    pub answers: usize,
+    /// Capabilities and `clientInfo` of all sessions.
+    pub descriptions: usize,
+    /// Events of all legacy sessions, for resumption.
+    pub replay: usize,
+    /// Lists of all servers.
+    pub lists: usize,
+    /// Cached results.
+    pub cache: usize,
+    /// Memory that is kept for the next long results.
+    pub spare: usize,
+    /// Kept traces.
+    pub traces: usize,
+}
+
+/// A share of the memory in total: one part of `parts`, within bounds.
+struct Share {
+    parts: usize,
+    least: usize,
+    most: usize,
+}
+
+impl Share {
+    fn of(&self, memory: usize) -> usize {
+        (memory / self.parts).clamp(self.least, self.most)
+    }
+}
+
+/// A request of a usual size fits into the least. Requests are refused when it is used up, so it is large.
+const REQUESTS: Share = Share { parts: 2, least: 4 * MIB, most: usize::MAX };
+/// As for requests. What one kind leaves free is free for no other, so that neither can starve the other.
+const ANSWERS: Share = Share { parts: 2, least: 4 * MIB, most: usize::MAX };
+/// A few hundred bytes for each client are usual.
+const DESCRIPTIONS: Share = Share { parts: 16, least: 256 * KIB, most: 32 * MIB };
+/// Beyond the most, clients that lose their streams ask again.
+const REPLAY: Share = Share { parts: 8, least: MIB, most: 256 * MIB };
+/// The lists of a hundred large servers fit into the most.
+const LISTS: Share = Share { parts: 8, least: 4 * MIB, most: 256 * MIB };
+/// Results are read again if they are not cached.
+const CACHE: Share = Share { parts: 32, least: 256 * KIB, most: 16 * MIB };
+/// Kept for a second only.
+const SPARE: Share = Share { parts: 32, least: 256 * KIB, most: 32 * MIB };
+/// Traces are for diagnosis, and the oldest go first.
+const TRACES: Share = Share { parts: 32, least: 256 * KIB, most: 16 * MIB };
+
+impl Limits {
+    /// The shares of `memory`, or of `available` bytes if the file does not set it.
+    #[must_use]
+    pub fn budgets(&self, available: usize) -> Budgets {
+        let memory = self.memory.unwrap_or(available);
+        let share = |set: Option<usize>, share: Share| set.unwrap_or_else(|| share.of(memory));
+        Budgets {
+            requests: share(self.request_memory, REQUESTS),
+            answers: share(self.answer_memory, ANSWERS),
+            descriptions: share(self.client_descriptions, DESCRIPTIONS),
+            replay: share(self.replay_total_bytes, REPLAY),
+            lists: share(self.list_total_bytes, LISTS),
+            cache: share(self.cache_bytes, CACHE),
+            spare: share(self.spare_bytes, SPARE),
+            traces: share(self.trace_bytes, TRACES),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgets_follow_from_the_memory_within_bounds() {
+        let small = Limits::default().budgets(MIB);
+        assert_eq!((small.requests, small.lists, small.cache), (4 * MIB, 4 * MIB, 256 * KIB));
+        let large = Limits { memory: Some(64 << 30), ..Limits::default() }.budgets(MIB);
+        assert_eq!((large.requests, large.answers, large.lists), (32 << 30, 32 << 30, 256 * MIB));
+        let middle = Limits::default().budgets(1 << 30);
+        assert_eq!((middle.requests, middle.replay, middle.spare), (512 * MIB, 128 * MIB, 32 * MIB));
+    }
+
+    #[test]
+    fn budget_that_a_file_of_an_earlier_version_sets_wins() {
+        let limits = Limits { cache_bytes: Some(0), ..Limits::default() };
+        assert_eq!((limits.budgets(1 << 30).cache, limits.budgets(1 << 30).answers), (0, 512 * MIB));
+    }
+}

@@ -1,0 +1,178 @@
+//! An amount of something, such as bytes, that all share.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use foldhash::fast::RandomState;
+
+/// How much of a limit one share may hold, by how much that leaves free for others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// As much for each that stays free.
+    pub for_each_free: usize,
+    /// Of a limit of so much at least, so much is kept for others in any case.
+    pub kept: [(usize, usize); 2],
+}
+
+impl Part {
+    /// As much as the share leaves free: alone half of all, beside another that does the same a third.
+    pub const AS_MUCH_AS_IT_LEAVES: Self = Self { for_each_free: 1, kept: [(usize::MAX, 0); 2] };
+
+    /// Whether a share that holds `held` may take `more` where so much is `free`, of `limit` in all: for each unit, it
+    /// holds less before than as much for each that is free, and more is free than is kept.
+    #[must_use]
+    pub fn allows(&self, held: usize, more: usize, free: usize, limit: usize) -> bool {
+        let Some(before_last) = more.checked_sub(1) else { return true };
+        let kept = self.kept.iter().filter(|(of, _)| limit >= *of).map(|(_, kept)| *kept).max().unwrap_or(0);
+        let free = free.saturating_sub(before_last);
+        free > kept && held.saturating_add(before_last) < self.for_each_free.saturating_mul(free)
+    }
+}
+
+/// A limited amount, of which each share may hold a [`Part`]. What a share holds first is bounded by the whole alone, so
+/// that each can take any amount that is allowed at all.
+#[derive(Debug)]
+pub struct Budget<S>(Arc<Shared<S>>);
+
+#[derive(Debug)]
+struct Shared<S> {
+    limit: usize,
+    part: Part,
+    state: Mutex<State<S>>,
+}
+
+#[derive(Debug)]
+struct State<S> {
+    /// The sum of all holdings; at most the limit.
+    held: usize,
+    /// Shares that hold nothing have no entry.
+    shares: HashMap<S, Holding, RandomState>,
+}
+
+#[derive(Debug, Default)]
+struct Holding {
+    amount: usize,
+    reservations: usize,
+}
+
+/// The budget, or the share, is spent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the limit is reached")]
+pub struct Spent;
+
+/// What a share holds, until this is dropped.
+#[derive(Debug)]
+pub struct Reservation<S: Eq + Hash> {
+    budget: Budget<S>,
+    share: S,
+    amount: usize,
+}
+
+impl<S> Clone for Budget<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<S: Clone + Eq + Hash> Budget<S> {
+    /// A budget of `limit`, of which each share may hold `part`.
+    #[must_use]
+    pub fn new(limit: usize, part: Part) -> Self {
+        let state = Mutex::new(State { held: 0, shares: HashMap::default() });
+        Self(Arc::new(Shared { limit, part, state }))
+    }
+
+    /// The amount in all.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        self.0.limit
+    }
+
+    /// The amount that all shares hold now.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.lock().held
+    }
+
+    /// Reserves an amount for a share.
+    ///
+    /// # Errors
+    ///
+    /// If there is not so much left, or the share would hold more than its part.
+    pub fn reserve(&self, share: &S, amount: usize) -> Result<Reservation<S>, Spent> {
+        self.0.take(share, amount, true)?;
+        Ok(Reservation { budget: self.clone(), share: share.clone(), amount })
+    }
+}
+
+impl<S> Budget<S> {
+    fn lock(&self) -> MutexGuard<'_, State<S>> {
+        self.0.lock()
+    }
+}
+
+impl<S> Shared<S> {
+    fn lock(&self) -> MutexGuard<'_, State<S>> {
+        // Nothing that can panic runs under this lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S: Clone + Eq + Hash> Shared<S> {
+    /// `is_new`: for a further reservation of the share, not for more of one that exists.
+    fn take(&self, share: &S, amount: usize, is_new: bool) -> Result<(), Spent> {
+        let mut state = self.lock();
+        let free = self.limit - state.held;
+        let holding = state.shares.get(share);
+        let (own, reservations) = holding.map_or((0, 0), |holding| (holding.amount, holding.reservations));
+        let is_first = reservations == usize::from(!is_new);
+        if amount > free || !(is_first || self.part.allows(own, amount, free, self.limit)) {
+            return Err(Spent);
+        }
+        let holding = state.shares.entry(share.clone()).or_default();
+        holding.amount += amount;
+        holding.reservations += usize::from(is_new);
+        state.held += amount;
+        Ok(())
+    }
+}
+
+impl<S: Eq + Hash> Shared<S> {
+    fn give_back(&self, share: &S, amount: usize, is_last: bool) {
+        let mut state = self.lock();
+        state.held -= amount;
+        if let Some(holding) = state.shares.get_mut(share) {
+            holding.amount -= amount;
+            holding.reservations -= usize::from(is_last);
+            if holding.reservations == 0 {
+                state.shares.remove(share);
+            }
+        }
+    }
+}
+
+impl<S: Clone + Eq + Hash> Reservation<S> {
+    /// Changes the amount. On an error it stays what it was.
+    ///
+    /// # Errors
+    ///
+    /// If there is not so much left, or the share would hold more than its part.
+    pub fn resize(&mut self, amount: usize) -> Result<(), Spent> {
+        match amount.checked_sub(self.amount) {
+            Some(more) => self.budget.0.take(&self.share, more, false)?,
+            None => self.budget.0.give_back(&self.share, self.amount - amount, false),
+        }
+        self.amount = amount;
+        Ok(())
+    }
+}
+
+impl<S: Eq + Hash> Drop for Reservation<S> {
+    fn drop(&mut self) {
+        self.budget.0.give_back(&self.share, self.amount, true);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! Bounds how often a line is logged that a peer can cause.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The time in which lines are counted. No option: the metrics count each event.
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// Lets some lines through in ten seconds, and counts the others.
+#[derive(Debug)]
+pub struct LogLimit {
+    lines: u32,
+    window: Mutex<Option<Window>>,
+}
+
+#[derive(Debug)]
+struct Window {
+    since: Instant,
+    written: u32,
+    omitted: u64,
+}
+
+impl LogLimit {
+    /// Lets through `lines` in ten seconds.
+    #[must_use]
+    pub const fn new(lines: u32) -> Self {
+        Self { lines, window: Mutex::new(None) }
+    }
+
+    /// Whether to log now, and if so how many lines were omitted since the last one.
+    pub fn admit(&self) -> Option<u64> {
+        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let omitted = window.as_ref().map_or(0, |window| window.omitted);
+        let open = window.take().filter(|window| window.since.elapsed() < WINDOW);
+        let open = window.insert(open.unwrap_or_else(|| Window { since: Instant::now(), written: 0, omitted }));
+        if open.written >= self.lines {
+            open.omitted += 1;
+            return None;
+        }
+        open.written += 1;
+        open.omitted = 0;
+        Some(omitted)
+    }
+
+    /// Whether to log now, for lines that do not say how many were omitted.
+    pub fn is_due(&self) -> bool {
+        self.admit().is_some()
+    }
+}
+
+/// One line in ten seconds.
+impl Default for LogLimit {
+    fn default() -> Self {
+        Self::new(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn some_lines_are_let_through_and_the_others_counted() {
+        let limit = LogLimit::new(2);
+        assert_eq!([(); 4].map(|()| limit.admit()), [Some(0), Some(0), None, None]);
+        tokio::time::advance(WINDOW).await;
+        assert_eq!([(); 3].map(|()| limit.admit()), [Some(2), Some(0), None]);
+        let one = LogLimit::default();
+        assert_eq!([one.is_due(), one.is_due()], [true, false]);
+    }
+}

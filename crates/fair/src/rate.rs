@@ -1,0 +1,234 @@
+//! How often something may happen, for each key: the generic cell rate algorithm, which keeps one time for each.
+//!
+//! Not crate `governor`, which can neither give back what was charged nor bound the number of keys.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use tokio::time::Instant;
+
+/// As many at once, and as many again evenly over each such time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// How many, at least one.
+    pub most: usize,
+    /// In which time.
+    pub per: Duration,
+}
+
+impl Quota {
+    /// As many a second.
+    #[must_use]
+    pub const fn per_second(most: usize) -> Self {
+        Self { most, per: Duration::from_secs(1) }
+    }
+
+    /// As many a minute.
+    #[must_use]
+    pub const fn per_minute(most: usize) -> Self {
+        Self { most, per: Duration::from_secs(60) }
+    }
+
+    /// The time that one takes.
+    fn part(self) -> Duration {
+        let most = u32::try_from(self.most).unwrap_or(u32::MAX).max(1);
+        (self.per / most).max(Duration::from_nanos(1))
+    }
+}
+
+/// Counts events by key. Keys that have used nothing lately leave when the table is full. Beyond the bound on keys, all
+/// others are counted together, so that a flood of keys gets no more than that.
+#[derive(Clone, Debug)]
+pub struct Rate<K>(Arc<Shared<K>>);
+
+#[derive(Debug)]
+struct Shared<K> {
+    keys: usize,
+    state: Mutex<State<K>>,
+}
+
+#[derive(Debug)]
+struct State<K> {
+    /// When all that a key has used is forgotten.
+    used: HashMap<K, Instant, RandomState>,
+    /// The same for all keys that are not in the table.
+    others: Option<Instant>,
+    swept: Option<Instant>,
+}
+
+/// How often keys without use are looked for while the table is full.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// A key has used all that it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too many; again in {retry_after:?}")]
+pub struct TooMany {
+    /// The time until it may use one more.
+    pub retry_after: Duration,
+}
+
+/// What was charged to a key. It stays used unless it is given back.
+#[derive(Debug)]
+pub struct Charge<K> {
+    rate: Rate<K>,
+    key: K,
+    part: Duration,
+}
+
+impl<K: Clone + Eq + Hash> Rate<K> {
+    /// Counts at most so many keys apart.
+    #[must_use]
+    pub fn new(keys: usize) -> Self {
+        let state = Mutex::new(State { used: HashMap::default(), others: None, swept: None });
+        Self(Arc::new(Shared { keys, state }))
+    }
+
+    /// Whether `key` may use one more, without using it.
+    ///
+    /// # Errors
+    ///
+    /// If it has none left.
+    pub fn check(&self, key: &K, quota: Quota) -> Result<(), TooMany> {
+        let now = Instant::now();
+        quota.next(self.swept_state(now).until(key, self.0.keys), now).map(drop)
+    }
+
+    /// Has `key` use one.
+    ///
+    /// # Errors
+    ///
+    /// If it has none left.
+    pub fn charge(&self, key: &K, quota: Quota) -> Result<Charge<K>, TooMany> {
+        let now = Instant::now();
+        let mut state = self.swept_state(now);
+        let next = quota.next(state.until(key, self.0.keys), now)?;
+        if state.used.len() < self.0.keys || state.used.contains_key(key) {
+            state.used.insert(key.clone(), next);
+        } else {
+            state.others = Some(next);
+        }
+        Ok(Charge { rate: self.clone(), key: key.clone(), part: quota.part() })
+    }
+
+    /// The number of keys that are counted apart.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.state().used.len()
+    }
+
+    /// Whether no key is counted apart.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn swept_state(&self, now: Instant) -> MutexGuard<'_, State<K>> {
+        let mut state = self.state();
+        if state.used.len() >= self.0.keys && state.swept.is_none_or(|swept| now.duration_since(swept) >= SWEEP) {
+            state.used.retain(|_, until| *until > now);
+            state.swept = Some(now);
+        }
+        state
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<K>> {
+        // Nothing that can panic runs under this lock.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Clone + Eq + Hash> Charge<K> {
+    /// Gives it back.
+    pub fn refund(self) {
+        let mut state = self.rate.state();
+        let state = &mut *state;
+        if let Some(until) = state.used.get_mut(&self.key).or(state.others.as_mut()) {
+            *until = until.checked_sub(self.part).unwrap_or(*until);
+        }
+    }
+}
+
+impl<K: Eq + Hash> State<K> {
+    fn until(&self, key: &K, keys: usize) -> Option<Instant> {
+        match self.used.get(key) {
+            Some(until) => Some(*until),
+            None if self.used.len() < keys => None,
+            None => self.others,
+        }
+    }
+}
+
+impl Quota {
+    /// When all is forgotten of a key that uses one more, where that was `until`.
+    fn next(self, until: Option<Instant>, now: Instant) -> Result<Instant, TooMany> {
+        let next = until.map_or(now, |until| until.max(now)) + self.part();
+        let latest = now + self.part() * u32::try_from(self.most).unwrap_or(u32::MAX).max(1);
+        if next > latest { Err(TooMany { retry_after: next - latest }) } else { Ok(next) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: usize = 3;
+    const QUOTA: Quota = Quota::per_minute(MOST);
+    const PART: Duration = Duration::from_secs(20);
+
+    #[tokio::test(start_paused = true)]
+    async fn each_key_has_a_quota_of_its_own() {
+        let rate = Rate::new(8);
+        assert_eq!((0..9).filter(|_| rate.charge(&1, QUOTA).is_ok()).count(), MOST);
+        assert_eq!(rate.check(&1, QUOTA), Err(TooMany { retry_after: PART }));
+        assert!(rate.charge(&2, QUOTA).is_ok());
+        tokio::time::advance(PART / 2).await;
+        // What is refused takes no longer.
+        assert_eq!(rate.charge(&1, QUOTA).map(drop), Err(TooMany { retry_after: PART / 2 }));
+        tokio::time::advance(PART / 2).await;
+        assert!(rate.charge(&1, QUOTA).is_ok() && rate.charge(&1, QUOTA).is_err());
+        tokio::time::advance(4 * PART).await;
+        assert_eq!((0..9).filter(|_| rate.charge(&1, QUOTA).is_ok()).count(), MOST, "no more than at once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_given_back_is_not_used() {
+        let rate = Rate::new(8);
+        for _ in 0..100 {
+            rate.charge(&1, QUOTA).unwrap().refund();
+        }
+        assert_eq!((0..9).filter(|_| rate.charge(&1, QUOTA).is_ok()).count(), MOST);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_beyond_the_bound_are_counted_together() {
+        let rate = Rate::new(8);
+        assert_eq!((0..100).filter(|key| rate.charge(key, QUOTA).is_ok()).count(), 8 + MOST);
+        assert!(rate.check(&999, QUOTA).is_err() && rate.check(&0, QUOTA).is_ok());
+        assert_eq!(rate.len(), 8);
+        tokio::time::advance(PART).await;
+        assert!(rate.charge(&999, QUOTA).is_ok());
+        assert_eq!(rate.len(), 1, "those that have used nothing lately have left");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_key_gets_more_than_its_quota(steps in proptest::collection::vec((0_u8..4, 0_u64..30, proptest::bool::ANY), 1..200)) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+            runtime.block_on(async {
+                let (rate, start) = (Rate::new(4), Instant::now());
+                let mut used = [0_usize; 4];
+                for (key, seconds, is_refunded) in steps {
+                    tokio::time::advance(Duration::from_secs(seconds)).await;
+                    if let Ok(charge) = rate.charge(&key, QUOTA) {
+                        if is_refunded { charge.refund() } else { used[usize::from(key)] += 1 }
+                    }
+                }
+                let regained = usize::try_from(start.elapsed().as_secs() / PART.as_secs()).unwrap();
+                assert!(used.iter().all(|used| *used <= MOST + regained));
+            });
+        }
+    }
+}
