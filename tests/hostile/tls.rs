@@ -114,7 +114,7 @@ async fn handshake_has_the_time_of_a_first_head() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn garbage_ends_its_own_connection_alone() {
-    let attacked = Attacked::start(r#""timeouts":{"header":"2s"},"#).await;
+    let attacked = Attacked::start(r#""testing":true,"timeouts":{"header":"2s"},"#).await;
     assert!(attacked.call().await.contains("result"));
     let before = usage::resident_memory(attacked.gateway.pid());
     let mut long = BEGINNING.to_vec();

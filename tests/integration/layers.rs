@@ -137,8 +137,8 @@ fn frontend_reaches_neither_gateway_nor_backend() {
 
 #[test]
 fn admin_reaches_only_the_core_telemetry_and_http_edge() {
-    let ours = ["fanlight-credentials", "fanlight-fair", "fanlight-gateway", "fanlight-http-edge", "fanlight-settings"];
-    let ours = [CORE, &ours].concat();
+    let below = ["fanlight-credentials", "fanlight-fair", "fanlight-http-edge", "fanlight-rights", "fanlight-settings"];
+    let ours = [CORE, &["fanlight-gateway"], &below].concat();
     assert_layer("fanlight-admin", &ours, &["reqwest", "process-wrap"]);
 }
 

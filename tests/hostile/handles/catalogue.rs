@@ -14,7 +14,6 @@ const WORDS: [&str; 7] = ["Holder", "Principal", "Caller", "SessionKey", "owns_w
 const NO_HANDLES: &[(&str, &str)] = &[
     ("admin::api::call::traced", "makes the caller of an operator's call"),
     ("backend::backend", "passes the end of a session on"),
-    ("backend::direct", "passes the end of a session on"),
     ("backend::concurrency", "shares permits among clients; nothing is named by a client"),
     ("backend::listening::calls", "calls of the owner of a connection"),
     ("backend::listening::legacy", "subscribes for the listeners that `subscriptions` knows"),

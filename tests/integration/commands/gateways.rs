@@ -37,6 +37,7 @@ impl Running {
         let out = Log::shown("out", child.stdout.take().unwrap());
         let err = Log::shown("err", child.stderr.take().unwrap());
         out.line_with("admin on").await;
+        err.line_with("backend is connected").await;
         Self { folder, out, _err: err, _child: child, _backend: backend }
     }
 
