@@ -18,7 +18,7 @@ async fn lost_backend_session_is_reopened_and_the_request_is_repeated() {
         let mut client = Client::start(&config(&[backend.entry("only")]), era, front).await;
         client.call("t").await.member("result.content");
         let sessions = backend.received("initialize").len();
-        backend.once("tools/call", Reply::fault(Fault::Status(404, "text/plain", "no such session")));
+        backend.forget_session_of("tools/call");
         client.call("t").await.member("result.content");
         assert_eq!(backend.received("initialize").len(), sessions + 1);
         let calls = backend.received("tools/call");
@@ -56,7 +56,7 @@ async fn running_call_survives_the_loss_of_the_backend_session() {
         tokio::spawn(async move { session.post(&request).await.messages().await.1 })
     };
     gate.reached(1).await;
-    backend.once("tools/call", Reply::fault(Fault::Status(404, "text/plain", "no such session")));
+    backend.forget_session_of("tools/call");
     let other = session.post(&legacy_request("2", "tools/call", r#""name":"t""#)).await.text().await;
     assert!(other.contains(r#""content":[]"#), "{other}");
     gate.open();

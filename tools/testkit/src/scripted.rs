@@ -143,6 +143,13 @@ impl Backend {
         self.add(Rule { method: method.to_owned(), target: None, once: true, reply });
     }
 
+    /// From now on, responds with 404 to all requests in the session of the last `method`, HTTP only.
+    pub fn forget_session_of(&self, method: &str) {
+        let received = self.received(method);
+        let session = received.last().and_then(|request| request.header("mcp-session-id")).expect("a session");
+        self.shared.forgotten.lock().unwrap().push(session.to_owned());
+    }
+
     /// From now on, responds to `method` for this tool or prompt name, this URI or this task with `reply`.
     pub fn on_target(&self, method: &str, target: &str, reply: Reply) {
         self.add(Rule { method: method.to_owned(), target: Some(target.to_owned()), once: false, reply });

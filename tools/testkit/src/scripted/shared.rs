@@ -7,7 +7,7 @@ use crate::slicer;
 use tokio::sync::watch;
 
 use super::reply::End;
-use super::{Era, Received, Reply, Stream};
+use super::{Era, Fault, Received, Reply, Stream};
 use crate::raw_client::{MODERN, NEWEST_LEGACY};
 use crate::schema::{Checks, Direction, Peer};
 
@@ -15,6 +15,8 @@ use crate::schema::{Checks, Direction, Peer};
 pub(super) struct Shared {
     pub(super) era: Era,
     pub(super) rules: Mutex<Vec<Rule>>,
+    /// Sessions whose requests are answered with 404.
+    pub(super) forgotten: Mutex<Vec<String>>,
     pub(super) received: watch::Sender<Vec<Arc<Received>>>,
     /// Methods of requests that the client closed before the response.
     pub(super) abandoned: watch::Sender<Vec<String>>,
@@ -42,6 +44,7 @@ impl Shared {
         Self {
             era,
             rules: Mutex::default(),
+            forgotten: Mutex::default(),
             received: watch::Sender::default(),
             abandoned: watch::Sender::default(),
             children: watch::Sender::default(),
@@ -93,6 +96,11 @@ impl Shared {
 
     /// The reply of a rule for this message, else the default of the era; `None` if it is not a request.
     pub(super) fn reply(&self, received: &Received) -> Option<Reply> {
+        let forgotten = self.forgotten.lock().unwrap();
+        if received.header("mcp-session-id").is_some_and(|session| forgotten.iter().any(|one| one == session)) {
+            return Some(Reply::fault(Fault::Status(404, "text/plain", "no such session")));
+        }
+        drop(forgotten);
         if let Some(mut reply) = self.ruled(received) {
             while let End::Chosen(choose) = &reply.end {
                 reply = choose(received);
