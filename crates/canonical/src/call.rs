@@ -17,7 +17,7 @@ use crate::session_request::SessionRequest;
 /// Capability Negotiation).
 const ALL_CAPABILITIES: &str = r#"{"roots":{},"sampling":{"tools":{}},"elicitation":{"form":{},"url":{}},"extensions":{"io.modelcontextprotocol/tasks":{},"io.modelcontextprotocol/ui":{"mimeTypes":["text/html;profile=mcp-app"]},"io.modelcontextprotocol/skills":{}}}"#;
 
-/// A request in canonical form.
+/// A request in canonical form, as it goes to a server.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// The method.

@@ -49,6 +49,8 @@ pub(super) enum Scripted {
     Late(&'static str),
     Fails(BackendError),
     Hangs,
+    /// Lets others run first.
+    Yields(&'static str),
     /// Answers once a permit is there.
     Waits(Arc<Semaphore>, &'static str),
 }
@@ -216,6 +218,10 @@ impl BackendClient for Fake {
                 Some(Scripted::Body(body)) => body,
                 Some(Scripted::Late(body)) => {
                     tokio::time::sleep(Duration::from_millis(500)).await;
+                    body
+                }
+                Some(Scripted::Yields(body)) => {
+                    tokio::task::yield_now().await;
                     body
                 }
                 Some(Scripted::Fails(error)) => return Err(error),

@@ -10,6 +10,7 @@ mod freshness;
 mod listening;
 mod principals;
 mod reads;
+mod resolution;
 mod rewriting;
 mod routing;
 mod tasks;
