@@ -11,7 +11,7 @@ use super::{FoundTarget, Gateway};
 use crate::routing::Target;
 use crate::topology::{BackendId, View};
 
-/// A request as the gateway carries it out. Its fields are private to the gateway, and only [`Gateway::operation`] makes
+/// A request as the gateway carries it out. Its fields are private to the gateway, and only `Gateway::operation` makes
 /// one: what has been decided about it is what runs.
 pub struct Operation {
     /// What its client's endpoint shows of the topology that it keeps.
