@@ -298,7 +298,8 @@ async fn scopes_added_by_a_reload_end_open_streams() {
     assert!(within("the end of the stream", reader.event()).await.unwrap().is_none());
     challenge(guarded.ask(READER.0, "/mcp", "subscriptions/listen", r#""notifications":{}"#).await, 403, "1").await;
     // The other client's scope contains the new one: it goes on listening.
-    let without_git = added.replace(&format!(", {}", guarded.git.entry("git")), "").replace("  /mcp/git", "  #/mcp/git");
+    let without_git =
+        added.replace(&format!(", {}", guarded.git.entry("git")), "").replace("  /mcp/git", "  #/mcp/git");
     guarded.reconfigure(&without_git).await;
     let told = within("a changed list", caller.event()).await.unwrap().unwrap();
     assert!(told.contains("tools/list_changed"), "{told}");

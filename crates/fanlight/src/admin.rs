@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use fanlight_admin::{AdminSettings, Audit, Operations, RoleRule, Roles, SignInClient, Subject};
+use fanlight_admin::{AdminSettings, Operations, RoleRule, Roles, SignInClient, Subject};
+use fanlight_audit::AuditLog;
 use fanlight_auth::OpenIdConnect;
 use fanlight_config::Config;
 use fanlight_credentials::{Authenticate, SignInSettings};
@@ -71,7 +72,7 @@ pub(crate) fn subject(
     gateway: &Arc<Gateway>,
     telemetry: &Telemetry,
     insight: Insight,
-    (authenticate, audit): (Arc<dyn Authenticate>, Arc<Audit>),
+    (authenticate, audit_log): (Arc<dyn Authenticate>, Arc<AuditLog>),
     draining: CancellationToken,
 ) -> Subject {
     Subject {
@@ -80,7 +81,8 @@ pub(crate) fn subject(
         clients: Arc::new(insight),
         operations,
         authenticate,
-        audit,
+        record: Arc::<AuditLog>::clone(&audit_log),
+        audit_log,
         version: env!("CARGO_PKG_VERSION"),
         draining,
     }

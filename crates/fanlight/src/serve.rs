@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use fanlight_admin::{Audit, AuditedAuthentication, LiveSettings, Subject, serve_admin};
+use fanlight_admin::{LiveSettings, Subject, serve_admin};
+use fanlight_audit::{AuditLog, AuditedAuthentication};
 use fanlight_auth::Authenticator;
 use fanlight_config::{Config, Loaded};
 use fanlight_frontend::{
@@ -79,9 +80,11 @@ async fn http_until(
     let assembly = Assembly::start(&loaded.config, &telemetry, &backends_end, lists)?;
     let workers = Workers::start(loaded.config.limits.workers)?;
     let settings = frontend_settings(&loaded.config, &telemetry, &backends_end);
-    let (known, audit) = (Arc::<Authenticator>::clone(&authenticator), Arc::new(Audit::default()));
-    let authenticate = Arc::new(AuditedAuthentication::new(Arc::<Authenticator>::clone(&known), Arc::clone(&audit)));
-    let settings = Arc::new(FrontendSettings { workers: workers.runtimes(), authenticate, ..settings });
+    let (known, audit) = (Arc::<Authenticator>::clone(&authenticator), Arc::new(AuditLog::default()));
+    let record = Arc::<AuditLog>::clone(&audit);
+    let authenticate = AuditedAuthentication::new(Arc::<Authenticator>::clone(&known), Arc::<AuditLog>::clone(&audit));
+    let authenticate = Arc::new(authenticate);
+    let settings = Arc::new(FrontendSettings { workers: workers.runtimes(), authenticate, record, ..settings });
     let of_operators = operators.listener.address();
     let addresses = Addresses {
         clients: &address,
@@ -174,10 +177,11 @@ async fn stdio_until(
             return Err(failure);
         }
     };
-    let settings = FrontendSettings { endpoint, ..frontend_settings(&loaded.config, &telemetry, &backends_end) };
-    let settings = Arc::new(settings);
+    let (known, audit) = (Arc::<Authenticator>::clone(&authenticator), Arc::new(AuditLog::default()));
+    let record = Arc::<AuditLog>::clone(&audit);
+    let settings = frontend_settings(&loaded.config, &telemetry, &backends_end);
+    let settings = Arc::new(FrontendSettings { endpoint, record, ..settings });
     let core = Arc::clone(&assembly.gateway);
-    let (known, audit) = (Arc::<Authenticator>::clone(&authenticator), Arc::new(Audit::default()));
     let listeners = Listeners {
         clients: None,
         operators: operators.listener,

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use fanlight_audit::{Event, NotRecorded};
 use fanlight_canonical::{Caller, Endpoint, Interest, Subject};
 use fanlight_identity::{Identity, Scopes};
 use fanlight_protocol::json::ObjectBuilder;
@@ -23,16 +24,20 @@ impl Subject for OwnRequest<'_> {
     }
 }
 
-/// The client lacks some of these scopes, which what it asks for needs.
+/// Why a client may not do what it asks for.
 #[derive(Clone, Debug)]
-pub(crate) struct Refused {
-    pub(crate) required: Box<[Arc<str>]>,
+pub(crate) enum Refused {
+    /// It lacks some of these scopes, which that needs.
+    Scopes(Box<[Arc<str>]>),
+    /// It may, and that could not be put on record.
+    NotRecorded,
 }
 
 impl Refused {
     /// The error for its client.
     pub(crate) fn to_error(&self) -> RpcError {
-        let scope = self.required.join(" ");
+        let Self::Scopes(required) = self else { return RpcError::new(code::INTERNAL, NotRecorded.to_string()) };
+        let scope = required.join(" ");
         let mut data = ObjectBuilder::new();
         data.string("scope", &scope);
         let message = format!("the credentials lack a scope; this needs: {scope}");
@@ -40,8 +45,21 @@ impl Refused {
     }
 }
 
-/// Decides whether a client with this identity may do at this endpoint what `subject` says, by the rules in force now.
+/// Decides whether a client with this identity may do at this endpoint what `subject` says, by the rules in force now, and
+/// puts that on record.
 pub(crate) fn decide(
+    settings: &FrontendSettings,
+    (endpoint, identity): (&Endpoint, &Identity),
+    subject: &dyn Subject,
+) -> Result<(), Refused> {
+    let outcome = may(settings, (endpoint, identity), subject);
+    let refused = outcome.as_ref().err().map(|_| "scopes");
+    let recorded = settings.record.record(&Event::Decided { client: identity, endpoint, subject, refused });
+    outcome.and(recorded.map_err(|NotRecorded| Refused::NotRecorded))
+}
+
+/// Whether a client may still have what it was allowed before: the decision alone, of which there is a record.
+pub(crate) fn may(
     settings: &FrontendSettings,
     (endpoint, identity): (&Endpoint, &Identity),
     subject: &dyn Subject,
@@ -71,7 +89,7 @@ fn check(
 ) -> Result<(), Refused> {
     let protection = settings.protection.load();
     let policy = protection.scopes_at(path_of(settings, endpoint));
-    policy.check(&identity.scopes, operation).map_err(|required| Refused { required: required.into() })
+    policy.check(&identity.scopes, operation).map_err(|required| Refused::Scopes(required.into()))
 }
 
 fn path_of<'a>(settings: &'a FrontendSettings, endpoint: &'a Endpoint) -> &'a str {

@@ -36,7 +36,8 @@ const ASK: &str = r#"{"jsonrpc":"2.0","id":"ask-{call}","method":"roots/list"}"#
 const ANSWERS: &str = r#""inputResponses":{"input-1":{"roots":[]}}"#;
 const ACCEPTED: &str = r#""inputResponses":{"input-1":{"action":"accept"}}"#;
 /// What a modern server answers that asks for input, and its state in that.
-const INPUT_NEEDED: &str = r#"{"resultType":"input_required","inputRequests":{"input-1":{"method":"roots/list"}},"requestState":"s"}"#;
+const INPUT_NEEDED: &str =
+    r#"{"resultType":"input_required","inputRequests":{"input-1":{"method":"roots/list"}},"requestState":"s"}"#;
 const URL_NEEDED: &str = r#"{"code":-32042,"message":"m","data":{"elicitations":[{"mode":"url","elicitationId":"e","url":"https://example.com/","message":"m"}]}}"#;
 
 /// Who makes a request.
@@ -204,9 +205,10 @@ impl World {
             Kind::StatelessState => {
                 text(&self.of_ann("tools/call", r#""name":"legacy__url","arguments":{}"#).await, "result.requestState")
             }
-            Kind::ServerState => {
-                text(&self.of_ann("tools/call", r#""name":"modern__input","arguments":{}"#).await, "result.requestState")
-            }
+            Kind::ServerState => text(
+                &self.of_ann("tools/call", r#""name":"modern__input","arguments":{}"#).await,
+                "result.requestState",
+            ),
             Kind::LegacyTask => {
                 let session = in_session(self.open_session(Client::Ann).await.unwrap());
                 let call = legacy_request("1", "tools/call", r#""name":"legacy__long","task":{}"#);

@@ -56,7 +56,10 @@ pub(crate) fn check_in_batch(method: &Method, era: Era) -> Result<(), RpcError> 
 
 /// A `requestState` that this gateway has not given to the client: it could be another's.
 pub(crate) fn unknown_state() -> RpcError {
-    RpcError::new(code::INVALID_PARAMS, "\"requestState\" is none that was given to this client here: make the call anew, without it")
+    RpcError::new(
+        code::INVALID_PARAMS,
+        "\"requestState\" is none that was given to this client here: make the call anew, without it",
+    )
 }
 
 /// A method that the client's revision does not have.

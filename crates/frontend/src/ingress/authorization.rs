@@ -32,7 +32,7 @@ impl<C: Core> Ingress<C> {
     ) -> Result<Option<OwnedSemaphorePermit>, Box<Refusal>> {
         if let Some(subject) = asked {
             let client = (origin.holder.endpoint(), &*origin.identity);
-            decision::decide(&self.settings, client, subject).map_err(insufficient)?;
+            decision::decide(&self.settings, client, subject).map_err(refusal)?;
         }
         Ok(self.permit(transport, reaches_core)?)
     }
@@ -51,9 +51,15 @@ impl<C: Core> Ingress<C> {
     }
 }
 
-/// The refusal of a message whose client lacks some of the scopes that it needs.
-fn insufficient(refused: Refused) -> Box<Refusal> {
-    let mut refusal = Refusal::new(Reason::Scopes, refused.to_error());
-    refusal.required_scopes = Some(refused.required);
-    refusal
+/// The refusal of a message that its client may not send.
+fn refusal(refused: Refused) -> Box<Refusal> {
+    let error = refused.to_error();
+    match refused {
+        Refused::Scopes(required) => {
+            let mut refusal = Refusal::new(Reason::Scopes, error);
+            refusal.required_scopes = Some(required);
+            refusal
+        }
+        Refused::NotRecorded => Refusal::new(Reason::Busy, error),
+    }
 }

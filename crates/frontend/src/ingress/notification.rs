@@ -53,25 +53,25 @@ impl<C: Core> Ingress<C> {
 /// request or a progress token goes where that request's server is known: such names belong to one hop, and at another
 /// server they would name something else. What answers an open server request goes to that at once.
 fn for_servers(session: &Session, running: &RunningRequests, notification: &Notification) -> Option<CallContext> {
-        let params = notification.params();
-        let param = |name: &str| params.as_ref().and_then(|params| params.get(name));
-        let (id, token) = (param("requestId"), param("progressToken"));
-        let mut named = id.iter().chain(&token);
-        if let Some(own) = named.clone().find(|name| ServerRequests::is_id(name)) {
-            if named.all(|other| other == own) {
-                session.server_requests.notify(own, notification);
-            }
-            return None;
+    let params = notification.params();
+    let param = |name: &str| params.as_ref().and_then(|params| params.get(name));
+    let (id, token) = (param("requestId"), param("progressToken"));
+    let mut named = id.iter().chain(&token);
+    if let Some(own) = named.clone().find(|name| ServerRequests::is_id(name)) {
+        if named.all(|other| other == own) {
+            session.server_requests.notify(own, notification);
         }
-        if notification.method == Method::Progress {
-            tracing::debug!("progress of a client dropped: it is on no open request of a server");
-            return None;
-        }
-        let names_any = id.is_some() || token.is_some();
-        let request = if names_any { running.named(id.as_ref(), token.as_ref()) } else { None };
-        if names_any && request.is_none() {
-            tracing::debug!("notification of a client dropped: the request that it names is not running");
-            return None;
-        }
-        Some(CallContext { request, ..session.context(false) })
+        return None;
+    }
+    if notification.method == Method::Progress {
+        tracing::debug!("progress of a client dropped: it is on no open request of a server");
+        return None;
+    }
+    let names_any = id.is_some() || token.is_some();
+    let request = if names_any { running.named(id.as_ref(), token.as_ref()) } else { None };
+    if names_any && request.is_none() {
+        tracing::debug!("notification of a client dropped: the request that it names is not running");
+        return None;
+    }
+    Some(CallContext { request, ..session.context(false) })
 }

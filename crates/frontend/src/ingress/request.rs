@@ -7,8 +7,8 @@ use fanlight_canonical::{
 };
 use fanlight_protocol::capability::can_be_asked;
 use fanlight_protocol::input;
-use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::member_name::is_confusable_method;
+use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Era, Json, Method, Request, Response, Revision, RpcError, code};
 use fanlight_telemetry::ServerSpan;
 use tokio::sync::OwnedSemaphorePermit;

@@ -270,7 +270,10 @@ mod tests {
             (Operation::of(&Method::TaskResult), "mcp:call"),
             (Operation::of_listening(&Interest { session: true, ..Interest::default() }), ""),
             (Operation::of_listening(&Interest { tools: true, ..Interest::default() }), "mcp:read"),
-            (Operation::of_listening(&Interest { tasks: vec!["t".into()], ..Interest::default() }), "mcp:read mcp:call"),
+            (
+                Operation::of_listening(&Interest { tasks: vec!["t".into()], ..Interest::default() }),
+                "mcp:read mcp:call",
+            ),
             (Operation::of(&Method::SetLogLevel), "mcp:read"),
             (Operation::of(&Method::CancelTask), "mcp:call"),
             (Operation::of(&Method::UpdateTask), "mcp:call"),

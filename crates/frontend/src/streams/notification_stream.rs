@@ -75,7 +75,9 @@ impl NotificationStream {
         self.settings = Some(Arc::clone(&settings));
         let answered = opened.clone();
         self.state = State::Opening {
-            opening: Box::pin(async move { listen_until_accepted(&*core, context, sender, &settings, &answered).await }),
+            opening: Box::pin(
+                async move { listen_until_accepted(&*core, context, sender, &settings, &answered).await },
+            ),
             messages,
             opened: opened.clone(),
         };
@@ -181,7 +183,7 @@ impl NotificationStream {
 /// Whether the client may still have a notification: the rules may have changed since it has subscribed to a resource.
 fn may_have(settings: &FrontendSettings, session: &Session, notification: &Notification) -> bool {
     notification.method != Method::ResourceUpdated
-        || decision::decide(settings, session.client_rights(), &OwnRequest(&Method::Subscribe)).is_ok()
+        || decision::may(settings, session.client_rights(), &OwnRequest(&Method::Subscribe)).is_ok()
 }
 
 /// Listens as soon as the core accepts. `answered` is cancelled once the core has answered. The pause before it is asked

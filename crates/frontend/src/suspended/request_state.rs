@@ -110,9 +110,7 @@ impl StateSeal {
             HandleKind::SuspendedCall if !handle.is_of_this_run => Some(Opened::Elsewhere),
             HandleKind::SuspendedCall => State::read(&handle.content).map(Opened::Suspended),
             HandleKind::UrlElicitation => UrlElicitation::read(&handle.content).map(Opened::UrlElicitation),
-            HandleKind::ServerState => {
-                Json::parse(Bytes::from(handle.content), MAX_NESTING).ok().map(Opened::Server)
-            }
+            HandleKind::ServerState => Json::parse(Bytes::from(handle.content), MAX_NESTING).ok().map(Opened::Server),
             HandleKind::Cursor | HandleKind::TaskCursor => None,
         };
         opened.unwrap_or(Opened::Forged)

@@ -197,7 +197,8 @@ impl SuspendedCalls {
     /// An answer that asks for input with the server's own state, as its client `holder` gets it: nobody else can use that.
     pub(super) fn sealing_server_state(&self, response: Response, holder: &Holder) -> Response {
         let is_alone = holder.principal().is_anonymous();
-        let Some(state) = Some(&response).filter(|_| !is_alone).and_then(InputRequired::of).and_then(|it| it.state) else {
+        let Some(state) = Some(&response).filter(|_| !is_alone).and_then(InputRequired::of).and_then(|it| it.state)
+        else {
             return response;
         };
         let result = response.result().unwrap_or_else(Json::empty_object);

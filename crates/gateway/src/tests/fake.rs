@@ -9,8 +9,8 @@ use std::sync::LazyLock;
 
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Caller, Core as _, Detail, Endpoint,
-    Holder, Interest, Listen, Listening, MessageReceiver, Parent, Pending, Principal, ServerMessage,
-    ServerMessages, SessionKey, Subject as _, Unresolved,
+    Holder, Interest, Listen, Listening, MessageReceiver, Parent, Pending, Principal, ServerMessage, ServerMessages,
+    SessionKey, Subject as _, Unresolved,
 };
 use fanlight_protocol::json::{Json, ObjectBuilder};
 use fanlight_protocol::result::ServerDescription;

@@ -26,9 +26,7 @@ async fn session_does_not_exist_for_another_principal() {
     let [ann, bob] = ["ann", "bob"].map(|name| Holder::from(Principal::named("issuer", name)));
     let sessions = InMemorySessions::new(3, 0, IDLE);
     let core = ListenCore::refusing();
-    let id = sessions
-        .open_now(SessionStreams::new(core.session_of(ann.principal().clone()), &Arc::default()))
-        .unwrap();
+    let id = sessions.open_now(SessionStreams::new(core.session_of(ann.principal().clone()), &Arc::default())).unwrap();
     assert!(sessions.enter(&id, &bob).await.is_none() && !sessions.end(&id, &bob).await);
     assert!(sessions.enter(&id, &ann).await.is_some() && sessions.end(&id, &ann).await);
 }
@@ -151,8 +149,7 @@ async fn peer_whose_sessions_are_all_in_use_takes_none_from_peers_with_fewer() {
 async fn quota_of_a_peer_bounds_its_sessions() {
     let core = ListenCore::refusing();
     let sessions = InMemorySessions::new(10, 2, IDLE);
-    let open_from =
-        |last| sessions.open_now(SessionStreams::new(core.session_from(last), &Arc::default()));
+    let open_from = |last| sessions.open_now(SessionStreams::new(core.session_from(last), &Arc::default()));
     let (other, first, second) = (open_from(1).unwrap(), open_from(2).unwrap(), open_from(2).unwrap());
     tokio::time::advance(Duration::from_secs(1)).await;
     let _using = enter(&sessions, &second).unwrap();
