@@ -89,9 +89,9 @@ impl AuditLog {
         let Some(omitted) = self.count_refusal("clients", reason, true) else { return };
         let what = shown(subject.method().as_str());
         let about = subject.tool().map(|Item { server, name }| shown(&format!("{server}/{name}")));
-        let (who, source) = (shown(&client.name), client.source.as_str());
+        let (who, source, groups) = (shown(&client.name), client.source.as_str(), shown(&client.groups.join(",")));
         let endpoint = endpoint.path().map(|path| shown(path));
-        warn!(target: "audit", what, about, who, source, endpoint, outcome = "refused", reason, omitted, "not allowed to a client: {reason}");
+        warn!(target: "audit", what, about, who, source, groups, endpoint, outcome = "refused", reason, omitted, "not allowed to a client: {reason}");
     }
 
     /// A client of the listener for clients was not authenticated.

@@ -99,7 +99,8 @@ impl<C: Core> Ingress<C> {
                 Box::pin(self.resume(transport, origin, parsed, &sender, *waiting)).await?
             }
             Ok(Found::Call(resumption)) => self.begin(transport, origin, parsed, sender, Ok(resumption)).await?,
-            Err(error) => self.begin(transport, origin, parsed, sender, Err(error)).await?,
+            // Boxed: it is rare, and the future of every call would hold it twice.
+            Err(error) => Box::pin(self.begin(transport, origin, parsed, sender, Err(error))).await?,
         };
         let call = parsed.answered_by::<T>(stream, revision, self.settings.max_mirrored_params);
         Ok(StartedRequest { call, kind: RequestKind::Call, revision, session: None, permit })

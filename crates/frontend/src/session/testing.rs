@@ -7,6 +7,7 @@ use fanlight_canonical::{
     CallContext, Core, Detail, Endpoint, Interest, Listen, Listening, Peer, Principal, ResolvedOperation,
     ServerMessages, SessionKey, Subject, Unresolved,
 };
+use fanlight_identity::{Identity, Scopes};
 use fanlight_protocol::{Json, Method, Notification, Response, Revision, RpcError, input};
 
 use super::Client;
@@ -46,7 +47,16 @@ impl ListenCore {
         self.session_for(principal, peer)
     }
 
+    /// A session of a client with these scopes.
+    pub(crate) fn session_with(self: &Arc<Self>, scopes: Scopes) -> Session {
+        self.session_by(Identity { scopes, ..Identity::anonymous() }, Peer::Local)
+    }
+
     fn session_for(self: &Arc<Self>, principal: Principal, peer: Peer) -> Session {
+        self.session_by(Identity { principal, ..Identity::anonymous() }, peer)
+    }
+
+    fn session_by(self: &Arc<Self>, identity: Identity, peer: Peer) -> Session {
         let initialize = InitializeParams {
             revision: Revision::V2025_11_25,
             client_info: Some(Json::literal(r#"{"name":"c"}"#)),
@@ -54,8 +64,8 @@ impl ListenCore {
         };
         let memory = ByteBudget::new(1 << 10).reserve(&peer, initialize.len()).unwrap();
         let client = Client {
-            holder: principal.into(),
-            identity: Arc::new(fanlight_identity::Identity::anonymous()),
+            holder: identity.principal.clone().into(),
+            identity: Arc::new(identity),
             peer,
             initialize,
             _memory: memory,

@@ -245,9 +245,11 @@ mod tests {
     use std::time::Duration;
 
     use fanlight_canonical::Listen;
+    use fanlight_identity::Scopes;
     use tokio::time::{Instant, timeout};
 
     use super::*;
+    use crate::protection::{ProtectionSettings, ScopeSettings};
     use crate::session::testing::ListenCore;
 
     fn settings() -> Arc<FrontendSettings> {
@@ -287,6 +289,25 @@ mod tests {
         assert_eq!(asked.load(Ordering::Relaxed), 5);
         let text = poll_fn(|cx| notifications.poll_next(&session, cx)).await;
         assert!(text.as_text().contains("tools/list_changed") && began.elapsed() == Duration::from_secs(60));
+    }
+
+    #[tokio::test]
+    async fn update_of_a_resource_needs_the_scopes_of_now() {
+        let core = ListenCore::new(|Listen { interest, messages, .. }| {
+            for method in [Method::ResourceUpdated, Method::ToolsChanged] {
+                assert!(messages.try_send(ServerMessage::Notification(Notification::new(method, None))));
+            }
+            Ok(Listening::new(interest, messages))
+        });
+        let (settings, held) = (settings(), Scopes::parse("mcp:read"));
+        for (needed, first) in [("mcp:read", "resources/updated"), ("mcp:other", "tools/list_changed")] {
+            let scopes = ScopeSettings { read: vec![needed.into()], ..ScopeSettings::default() };
+            settings.protection.replace(ProtectionSettings { scopes, ..ProtectionSettings::default() });
+            let (session, mut notifications) = (core.session_with(held.clone()), NotificationStream::default());
+            notifications.begin(&core, &session, &settings);
+            let text = poll_fn(|cx| notifications.poll_next(&session, cx)).await;
+            assert!(text.as_text().contains(first), "{needed}: {text}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
