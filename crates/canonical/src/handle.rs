@@ -21,10 +21,13 @@ pub enum HandleKind {
     SuspendedCall,
     /// A call that is made again once the user has followed some URLs.
     UrlElicitation,
+    /// The state of a server that has asked for input.
+    ServerState,
 }
 
 impl HandleKind {
-    const ALL: [Self; 4] = [Self::Cursor, Self::TaskCursor, Self::SuspendedCall, Self::UrlElicitation];
+    const ALL: [Self; 5] =
+        [Self::Cursor, Self::TaskCursor, Self::SuspendedCall, Self::UrlElicitation, Self::ServerState];
 
     /// Its number in a handle, which must never change.
     const fn number(self) -> u8 {
@@ -33,6 +36,7 @@ impl HandleKind {
             Self::TaskCursor => 1,
             Self::SuspendedCall => 2,
             Self::UrlElicitation => 3,
+            Self::ServerState => 4,
         }
     }
 }

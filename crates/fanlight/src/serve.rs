@@ -13,7 +13,8 @@ mod signals;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_admin::{Audit, AuditedAuthentication, Subject};
+use fanlight_admin::Subject;
+use fanlight_audit::{AuditLog, AuditedAuthentication};
 use fanlight_auth::Authenticator;
 use fanlight_config::{Config, Loaded};
 use fanlight_credentials::Authenticate;
@@ -68,10 +69,10 @@ async fn serve_http(mut plan: Plan<'_>, args: &RunArgs, log: &Log, shutdown: Can
 
     let services = Services::start(&plan.loaded.config, &args.trace, log)?;
     let workers = Workers::start(plan.loaded.config.limits.workers)?;
-    let audit = Arc::new(Audit::default());
+    let record = Arc::new(AuditLog::default());
     let known: Arc<dyn Authenticate> = Arc::<Authenticator>::clone(&plan.authenticator);
-    let authenticate = Arc::new(AuditedAuthentication::new(known, Arc::clone(&audit)));
-    let settings = services.frontend_settings(&plan.loaded.config);
+    let authenticate = Arc::new(AuditedAuthentication::new(known, Arc::<AuditLog>::clone(&record)));
+    let settings = services.frontend_settings(&plan.loaded.config, &record);
     let settings = Arc::new(FrontendSettings { workers: workers.runtimes(), authenticate, ..settings });
     plan.welcome(&clients.address, &operators);
 
@@ -79,7 +80,7 @@ async fn serve_http(mut plan: Plan<'_>, args: &RunArgs, log: &Log, shutdown: Can
     let live =
         LiveListener { sockets: clients.sockets, tls: clients.listener.tls.clone(), limits: Arc::clone(&limits) };
     let side = ClientSide { settings: &settings, listener: Some(clients.listener), limits: Some(limits), open_files };
-    let life = Life::begin(plan, services, operators, side, audit, shutdown.clone());
+    let life = Life::begin(plan, services, operators, side, record, shutdown.clone());
     let shown = Arc::clone(&life.core);
     // Ends with the process at the latest, or when all servers have been started.
     tokio::spawn(async move { starts::show_on_terminal(&shown).await });
@@ -118,11 +119,12 @@ async fn serve_stdio(
             return Err(failure);
         }
     };
-    let settings = services.frontend_settings(&plan.loaded.config);
+    let record = Arc::new(AuditLog::default());
+    let settings = services.frontend_settings(&plan.loaded.config, &record);
     let settings = Arc::new(FrontendSettings { endpoint, ..settings });
 
     let side = ClientSide { settings: &settings, listener: None, limits: None, open_files: None };
-    let life = Life::begin(plan, services, operators, side, Arc::default(), shutdown.clone());
+    let life = Life::begin(plan, services, operators, side, record, shutdown.clone());
     let (input, output) = (standard_io::input(), standard_io::output());
     let served = serve_stdio_observed(input, output, Arc::clone(&life.core), settings, shutdown, &life.insight).await;
     life.end(None).await;
@@ -224,8 +226,9 @@ impl Services {
         Ok(Self { telemetry, exports, assembly, servers_end })
     }
 
-    fn frontend_settings(&self, config: &Config) -> FrontendSettings {
-        frontend_settings(config, &self.telemetry, &self.servers_end)
+    fn frontend_settings(&self, config: &Config, record: &Arc<AuditLog>) -> FrontendSettings {
+        let settings = frontend_settings(config, &self.telemetry, &self.servers_end);
+        FrontendSettings { record: Arc::<AuditLog>::clone(record), ..settings }
     }
 
     /// Stops before anybody was served.
@@ -266,7 +269,7 @@ impl Life {
         services: Services,
         operators: Operators,
         clients: ClientSide<'_>,
-        audit: Arc<Audit>,
+        audit_log: Arc<AuditLog>,
         draining: CancellationToken,
     ) -> Self {
         let Services { telemetry, exports, assembly, servers_end } = services;
@@ -301,7 +304,8 @@ impl Life {
             clients: Arc::new(insight.clone()),
             operations: Arc::new(control),
             authenticate: plan.authenticator,
-            audit,
+            record: Arc::<AuditLog>::clone(&audit_log),
+            audit_log,
             version: env!("CARGO_PKG_VERSION"),
             draining,
         };

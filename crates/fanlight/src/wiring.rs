@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fanlight_audit::AuditLog;
 use fanlight_auth::Authenticator;
 use fanlight_backend::{
     BackendLimits, BackendSettings, BackendTimeouts, HealthPolicy, Identity, PollIntervals, ProcessPolicy, RetryDelays,
@@ -206,7 +207,7 @@ pub(crate) fn client_guard(config: &Config, address: &ListenAddress) -> Guard {
         .with_trusted_proxies(TrustedProxies::new(config.trusted_proxies.clone()))
 }
 
-/// The settings of the client edge, without worker threads and authentication. Calls that outlast the shutdown end with the backends.
+/// The settings of the client edge, without worker threads and authentication, and with a record of its own. Calls that outlast the shutdown end with the backends.
 pub(crate) fn frontend_settings(
     config: &Config,
     telemetry: &Telemetry,
@@ -269,6 +270,7 @@ pub(crate) fn frontend_settings(
         refused_body: (config.timeouts.refused_body, config.limits.refused_body),
         collect_requests: config.timeouts.collect_requests,
         listen_retry: (config.timeouts.listen_retry, config.timeouts.listen_retry_max),
+        record: Arc::new(AuditLog::default()),
         telemetry: telemetry.clone(),
         trust_inbound: match config.telemetry.trust_inbound {
             TrustChoice::True => TrustInbound::Trust,

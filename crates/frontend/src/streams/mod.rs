@@ -31,7 +31,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::event_id::EventId;
-use self::mailbox::QueueLimits;
 use self::notification_stream::NotificationStream;
 pub(crate) use self::reader::{Read, StreamReader};
 use self::replay::{Replay, ReplayLimits, ReplayStore};
@@ -74,10 +73,7 @@ type Calls = dyn ResponseStream<Answer>;
 /// A session and its streams. Locks are taken in the order: that of a call, `notifications`, `state`.
 pub(crate) struct SessionStreams {
     pub(crate) session: Arc<Session>,
-    /// What may wait for a client without a stream.
-    limits: QueueLimits,
-    /// Pauses before the core is asked again for them.
-    listen_retry: (Duration, Duration),
+    settings: Arc<FrontendSettings>,
     notifications: Mutex<NotificationStream>,
     state: Mutex<State>,
 }
@@ -127,11 +123,9 @@ struct Stream {
 }
 
 impl SessionStreams {
-    pub(crate) fn new(session: Session, settings: &FrontendSettings) -> Arc<Self> {
-        let limits = QueueLimits { messages: settings.notification_buffer, bytes: settings.replay_bytes };
-        let session = Arc::new(session);
-        let listen_retry = settings.listen_retry;
-        Arc::new(Self { session, limits, listen_retry, notifications: Mutex::default(), state: Mutex::default() })
+    pub(crate) fn new(session: Session, settings: &Arc<FrontendSettings>) -> Arc<Self> {
+        let (session, settings) = (Arc::new(session), Arc::clone(settings));
+        Arc::new(Self { session, settings, notifications: Mutex::default(), state: Mutex::default() })
     }
 
     /// Begins to listen to messages outside of calls, unless that has been done; the result is cancelled
@@ -139,7 +133,7 @@ impl SessionStreams {
     pub(crate) fn begin_listening<C: Core>(&self, core: &Arc<C>) -> Option<CancellationToken> {
         let mut notifications = self.notifications();
         // Under the lock that `end` takes after it has set `ended`.
-        if self.state().ended { None } else { notifications.begin(core, &self.session, self.limits, self.listen_retry) }
+        if self.state().ended { None } else { notifications.begin(core, &self.session, &self.settings) }
     }
 
     /// Like [`Self::begin_listening`]; while the client has no GET stream, a task reads the messages.

@@ -14,17 +14,16 @@ mod url_elicitation;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use fanlight_canonical::ServerMessage;
 use fanlight_protocol::json::Chunks;
-use fanlight_protocol::{Json, Method, Response};
+use fanlight_protocol::{Json, Response};
 use fanlight_telemetry::Parent;
 use tokio::time::{Sleep, sleep};
 
-use self::suspended_call::SuspendedCall;
-pub(crate) use self::table::{Resumption, Retry, SuspendedCalls};
-use crate::call::{CoreCall, ResponseItem, ResponseStream};
+pub(crate) use self::suspended_call::SuspendedCall;
+pub(crate) use self::table::{Found, Resumption, Retry, SuspendedCalls, WaitingCall};
+use crate::call::{ResponseItem, ResponseStream};
 use crate::eras::notifications::NotificationFilter;
 use crate::session::Cancellation;
 use crate::validity::RequestValidity;
@@ -38,22 +37,19 @@ pub(crate) struct SuspendableCall {
     call: Option<Box<SuspendedCall>>,
     /// The notifications that the client gets; `None` if it can get none.
     filter: Option<NotificationFilter>,
-    /// `None` if the method may not be answered by `input_required`.
-    suspended_calls: Option<Arc<SuspendedCalls>>,
+    suspended_calls: Arc<SuspendedCalls>,
     /// Runs while more server requests may follow.
     more: Option<Pin<Box<Sleep>>>,
 }
 
 impl SuspendableCall {
-    /// A call that begins: `running` is that of `method` with `params`.
+    /// A call that begins.
     pub(crate) fn new(
-        running: CoreCall,
-        (method, params): (Method, Option<Json>),
+        call: SuspendedCall,
         filter: Option<NotificationFilter>,
-        suspended_calls: Option<Arc<SuspendedCalls>>,
+        suspended_calls: Arc<SuspendedCalls>,
     ) -> Self {
-        let call = Box::new(SuspendedCall::new(running, method, params));
-        Self { call: Some(call), filter, suspended_calls, more: None }
+        Self { call: Some(Box::new(call)), filter, suspended_calls, more: None }
     }
 
     /// A call that is resumed by a request, which may have other capabilities, want other
@@ -70,13 +66,13 @@ impl SuspendableCall {
         call.running.set_cancellation(cancellation);
         call.running.set_validity(validity);
         call.running.set_answered_span(span);
-        Self { call: Some(call), filter, suspended_calls: Some(suspended_calls), more: None }
+        Self { call: Some(call), filter, suspended_calls, more: None }
     }
 
     /// Suspends the call and returns the response that asks for input; `None` if that is impossible,
     /// and then the server has got an error.
     fn suspend(&mut self) -> Option<Item> {
-        match self.suspended_calls.as_ref()?.suspend(self.call.take()?) {
+        match self.suspended_calls.suspend(self.call.take()?) {
             Ok(response) => Some(ResponseItem::Response(response)),
             Err(mut call) => {
                 call.refuse_server_requests();
@@ -105,8 +101,8 @@ impl ResponseStream<Response> for SuspendableCall {
                 Poll::Ready(Some(ResponseItem::Message(ServerMessage::Request(request)))) => {
                     // If the call cannot be suspended, dropping the request tells the server that the
                     // client cannot be asked.
-                    if let Some(suspended_calls) = &self.suspended_calls {
-                        call.add_server_request(request, suspended_calls.max_server_requests());
+                    if call.may_need_input() {
+                        call.add_server_request(request, self.suspended_calls.max_server_requests());
                         self.more = None;
                     }
                 }
@@ -116,7 +112,7 @@ impl ResponseStream<Response> for SuspendableCall {
                     | ResponseItem::Stream(_),
                 )) => {}
                 Poll::Ready(Some(ResponseItem::Response(response))) => {
-                    let response = url_elicitation::final_response(call, response, self.suspended_calls.as_deref());
+                    let response = url_elicitation::final_response(call, response, &self.suspended_calls);
                     self.call = None;
                     return Poll::Ready(Some(ResponseItem::Response(response)));
                 }
@@ -127,7 +123,7 @@ impl ResponseStream<Response> for SuspendableCall {
                 // Server requests that are sent together reach the client together: a server that asks for several
                 // things at once sends them one after the other.
                 Poll::Pending if call.has_server_requests() => {
-                    let pause = self.suspended_calls.as_ref().map_or(Duration::ZERO, |calls| calls.collect_requests());
+                    let pause = self.suspended_calls.collect_requests();
                     ready!(self.more.get_or_insert_with(|| Box::pin(sleep(pause))).as_mut().poll(cx));
                     self.more = None;
                     match self.suspend() {

@@ -1,8 +1,8 @@
 //! The entries of suspended calls.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fanlight_canonical::Peer;
+use fanlight_canonical::{Decided, Peer};
 use fanlight_fair::{Rule, Table};
 use fanlight_protocol::{RpcError, code};
 use fanlight_telemetry::clients::SuspendedCallView;
@@ -21,6 +21,9 @@ pub(super) trait SuspendedCallStore: Send + Sync {
     /// The call is suspended and waits to be resumed; returns how often it has been. `None` if it has no
     /// entry.
     fn suspend(&self, id: &SuspendedId, waiting: Waiting) -> Option<u32>;
+
+    /// What it was decided about when the call began that was suspended the `round`th time.
+    fn decided(&self, id: &SuspendedId, round: u32) -> Result<Arc<Decided>, RpcError>;
 
     /// Takes the means to resume the call as it was suspended the `round`th time.
     fn resume(&self, id: &SuspendedId, round: u32) -> Result<HandOver, RpcError>;
@@ -41,6 +44,7 @@ pub(super) type HandOver = oneshot::Sender<oneshot::Sender<Box<SuspendedCall>>>;
 /// A call that waits to be resumed.
 pub(super) struct Waiting {
     pub(super) hand_over: HandOver,
+    pub(super) decided: Arc<Decided>,
     pub(super) method: String,
     pub(super) name: Option<String>,
     pub(super) requests: Vec<String>,
@@ -109,6 +113,16 @@ impl SuspendedCallStore for InMemorySuspendedCalls {
         Some(entry.round)
     }
 
+    fn decided(&self, id: &SuspendedId, round: u32) -> Result<Arc<Decided>, RpcError> {
+        match self.lock().get_mut(id) {
+            Some(entry) if entry.round == round => {
+                entry.waiting.as_ref().map(|waiting| Arc::clone(&waiting.decided)).ok_or_else(replayed)
+            }
+            Some(_) => Err(replayed()),
+            None => Err(expired()),
+        }
+    }
+
     fn resume(&self, id: &SuspendedId, round: u32) -> Result<HandOver, RpcError> {
         match self.lock().get_mut(id) {
             Some(entry) if entry.round == round => {
@@ -169,7 +183,11 @@ pub(super) fn replayed() -> RpcError {
 mod tests {
     use std::time::Duration;
 
+    use fanlight_canonical::{CallContext, ResolvedOperation as _, Unresolved};
+    use fanlight_protocol::Method;
+
     use super::*;
+    use crate::session::testing::TestOperation;
 
     fn peer(last: u8) -> Peer {
         Peer::Address([10, 0, 0, last].into())
@@ -188,7 +206,9 @@ mod tests {
         let (hand_over, resumed) = oneshot::channel();
         let since = Instant::now() + Duration::from_secs(number.into());
         let (method, name, requests) = (String::new(), None, Vec::new());
-        calls.suspend(&id, Waiting { hand_over, method, name, requests, since, until: since }).unwrap();
+        let request = Unresolved { method: Method::CallTool, params: None, context: CallContext::internal() };
+        let decided = Arc::new(TestOperation(request).decided());
+        calls.suspend(&id, Waiting { hand_over, decided, method, name, requests, since, until: since }).unwrap();
         Some(resumed)
     }
 
