@@ -11,7 +11,7 @@ use fanlight_backend::{
     BackendSettings, EraChoice, HealthPolicy, Identity, PollIntervals, ProcessPolicy, RetryDelays, SessionPolicy,
     TelemetrySettings,
 };
-use fanlight_canonical::Endpoint;
+use fanlight_canonical::{Endpoint, HandleSeal};
 use fanlight_config::{Budgets, Config, StartChoice, TrustChoice};
 use fanlight_frontend::{
     ByteBudget, FrontendSettings, Guard, ListenAddress, LiveGuard, LiveProtection, Origins, PublicUrl, TrustedProxies,
@@ -76,6 +76,7 @@ pub(crate) fn backend_settings(
     config: &Config,
     server: &fanlight_config::Server,
     telemetry: &Telemetry,
+    handles: &Arc<HandleSeal>,
 ) -> BackendSettings {
     let is_process = matches!(server.transport, fanlight_config::Transport::Stdio { .. });
     BackendSettings {
@@ -196,6 +197,7 @@ pub(crate) fn backend_settings(
                 max_bytes: config.limits.recorded_content,
             },
         },
+        handles: Arc::clone(handles),
     }
 }
 

@@ -102,7 +102,7 @@ impl StateSeal {
             HandleKind::SuspendedCall if !handle.is_of_this_run => Some(Opened::Elsewhere),
             HandleKind::SuspendedCall => State::read(&handle.content).map(Opened::Suspended),
             HandleKind::UrlElicitation => UrlElicitation::read(&handle.content).map(Opened::UrlElicitation),
-            HandleKind::Cursor | HandleKind::TaskCursor => None,
+            _ => None,
         };
         opened.unwrap_or(Opened::Forged)
     }
