@@ -188,7 +188,10 @@ mod tests {
         for space in ['\u{a0}', '\u{2003}', '\u{3000}', '\u{2028}'] {
             for name in [format!("{space}ann"), format!("ann{space}")] {
                 let identity = user(&name, &format!("{space}ops"));
-                assert_eq!((&identity.principal, &*identity.name), (&Principal::named("fanlight:proxy", &*name), &*name));
+                assert_eq!(
+                    (&identity.principal, &*identity.name),
+                    (&Principal::named("fanlight:proxy", &*name), &*name)
+                );
                 assert_eq!(*identity.groups, [Arc::from(format!("{space}ops"))]);
             }
         }

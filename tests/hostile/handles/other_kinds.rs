@@ -13,7 +13,11 @@ fn is_mistaken(as_kind: Kind, kind: Kind) -> bool {
     let is_task = |kind| matches!(kind, Kind::Task | Kind::LegacyTask);
     let is_state = |kind| matches!(kind, Kind::SuspendedCall | Kind::StatelessState);
     // The handle of an event is that of its session.
-    as_kind != kind && kind != Kind::EventId && as_kind != Kind::EventId && !is_state(as_kind) && !(is_task(as_kind) && is_task(kind))
+    as_kind != kind
+        && kind != Kind::EventId
+        && as_kind != Kind::EventId
+        && !is_state(as_kind)
+        && !(is_task(as_kind) && is_task(kind))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -47,7 +51,9 @@ async fn send(gateway: &Gateway, attempt: &Use) -> (u16, Option<String>, String)
         _ => headers.push(("Accept", "text/event-stream")),
     }
     let mut connection = Connection::open(gateway.mcp).await;
-    connection.request(attempt.method, attempt.path.as_deref().unwrap_or("/mcp"), &headers, attempt.body.as_bytes()).await;
+    connection
+        .request(attempt.method, attempt.path.as_deref().unwrap_or("/mcp"), &headers, attempt.body.as_bytes())
+        .await;
     let mut response = connection.response().await;
     let id = response.header("mcp-session-id").map(str::to_owned);
     (response.status, id, response.text().await)

@@ -132,8 +132,8 @@ impl OpenIdConnect {
             return Err(refused("the issuer does not accept the code: begin again"));
         }
         let answer = answer.and_then(|answer| json::object(answer).ok_or(FetchError::Malformed));
-        let token = answer
-            .and_then(|answer| json::text(&answer, "id_token").ok_or(FetchError::Missing("the ID token")));
+        let token =
+            answer.and_then(|answer| json::text(&answer, "id_token").ok_or(FetchError::Missing("the ID token")));
         self.asked(&self.exchange_failed, token)
     }
 

@@ -72,7 +72,8 @@ impl Providers {
         if attempts.failed.is_some_and(|failed| failed.elapsed() < RETRY) {
             return Err(FetchError::JustFailed);
         }
-        let (mut ending, client, issuer) = (Ending(Arc::clone(self), Err(FetchError::JustFailed)), Arc::clone(client), issuer.to_owned());
+        let (mut ending, client, issuer) =
+            (Ending(Arc::clone(self), Err(FetchError::JustFailed)), Arc::clone(client), issuer.to_owned());
         // A task of its own: browsers that leave do not end it. It takes no longer than a few requests to the issuer.
         let task = tokio::spawn(async move {
             ending.1 = Provider::of(&client, &issuer).await;

@@ -92,7 +92,8 @@ fn values_that_would_weaken_authentication_are_refused() {
         let shown = error(auth);
         assert!(shown.contains(message), "{auth}: {shown}");
     }
-    let on_this_machine = "auth: { oauth: [{ issuer: \"http://127.0.0.1:9000\", jwksUri: \"http://localhost:9001/keys\" }] }";
+    let on_this_machine =
+        "auth: { oauth: [{ issuer: \"http://127.0.0.1:9000\", jwksUri: \"http://localhost:9001/keys\" }] }";
     let issuer = &methods(on_this_machine).oauth[0];
     assert_eq!(
         (issuer.issuer.as_str(), issuer.jwks_uri.as_deref()),

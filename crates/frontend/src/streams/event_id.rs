@@ -29,7 +29,12 @@ impl EventId {
         let (stream, rest) = rest.split_once('-')?;
         let (position, tag) = rest.split_once('-')?;
         let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?;
-        Some(Self { is_get, stream: number(stream)?, position: number(position)?, tag: tag.as_bytes().try_into().ok()? })
+        Some(Self {
+            is_get,
+            stream: number(stream)?,
+            position: number(position)?,
+            tag: tag.as_bytes().try_into().ok()?,
+        })
     }
 
     /// Passes the pieces of the id to `put`.

@@ -158,7 +158,9 @@ async fn token_opens_the_listener_of_operators_only_by_a_configured_audience() {
     let connection = ConnectionFacts::default();
     let settings_of = |trusted| OAuthSettings { public_url: Some("https://mcp".to_owned()), ..settings(vec![trusted]) };
     let by_url = tokens(&settings_of(trusted(&issuer)));
-    for audience in ["https://mcpadmin", "https://mcpadmin/", "https://mcp", "https://mcp/", "https://mcp/admin", "admin"] {
+    for audience in
+        ["https://mcpadmin", "https://mcpadmin/", "https://mcp", "https://mcp/", "https://mcp/admin", "admin"]
+    {
         let outcome = show_to(&by_url, &connection, "admin", &issuer.token("eve", audience, "")).await;
         assert!(is_invalid(&outcome), "{audience}");
     }
