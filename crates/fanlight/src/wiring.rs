@@ -12,7 +12,7 @@ use fanlight_backend::{
     BackendLimits, BackendSettings, BackendTimeouts, HealthPolicy, Identity, PollIntervals, ProcessPolicy, RetryDelays,
     TelemetrySettings,
 };
-use fanlight_canonical::Endpoint;
+use fanlight_canonical::{Endpoint, HandleSeal};
 use fanlight_config::{Budgets, Config, StartChoice, TrustChoice};
 use fanlight_frontend::{
     ByteBudget, FrontendSettings, Guard, ListenAddress, LiveGuard, LiveProtection, Origins, PublicUrl, TrustedProxies,
@@ -77,6 +77,7 @@ pub(crate) fn backend_settings(
     config: &Config,
     server: &fanlight_config::Server,
     telemetry: &Telemetry,
+    handles: &Arc<HandleSeal>,
 ) -> BackendSettings {
     let is_process = matches!(server.transport, fanlight_config::Transport::Stdio { .. });
     BackendSettings {
@@ -189,6 +190,7 @@ pub(crate) fn backend_settings(
                 max_bytes: config.limits.recorded_content,
             },
         },
+        handles: Arc::clone(handles),
     }
 }
 

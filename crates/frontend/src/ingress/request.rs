@@ -94,7 +94,7 @@ impl<C: Core> Ingress<C> {
         if params.has_request_state() {
             self.open_server_state(origin, parsed)?;
         }
-        let (stream, permit) = match self.find(origin, &parsed.request, &parsed.params) {
+        let (stream, permit) = match self.find(origin, &parsed.request, &parsed.params).await {
             Ok(Found::Suspended(waiting)) => {
                 Box::pin(self.resume(transport, origin, parsed, &sender, *waiting)).await?
             }
@@ -222,7 +222,7 @@ impl<C: Core> Ingress<C> {
     }
 
     /// How a request continues: with a suspended call, if it brings the input that the call waits for.
-    fn find(&self, origin: &Origin<'_>, request: &Request, params: &Params) -> Result<Found, RpcError> {
+    async fn find(&self, origin: &Origin<'_>, request: &Request, params: &Params) -> Result<Found, RpcError> {
         // Few requests have a state.
         if !params.has_request_state() {
             return Ok(Found::Call(Resumption::New));
@@ -235,7 +235,7 @@ impl<C: Core> Ingress<C> {
             state: state.as_ref(),
             responses: responses.as_ref(),
         };
-        self.suspended_calls.find(retry)
+        Box::pin(self.suspended_calls.find(retry)).await
     }
 
     fn suspendable_call(
