@@ -33,8 +33,8 @@ use option::Options as _;
 
 pub use fanlight_client_files::Input;
 pub use fanlight_document::Position;
-pub use fanlight_settings::{ListenAddress, Secret, Transport};
-pub use files::{ConfigFile, fingerprint, load_admin, load_all, load_all_in};
+pub use fanlight_settings::{ListenAddress, Secret, Transport, origin_of};
+pub use files::{ConfigFile, fingerprint, load_admin, load_all, load_all_in, load_usable};
 pub use keys::{Key, Keys, key_file, load_keys, parse_keys, parse_moment, with_key, without_keys, written_moment};
 pub use model::Config;
 pub use model::auth::methods::{CertificateName, Certificates, KeyFile, Proxy, Socket};
@@ -114,7 +114,7 @@ pub fn is_live(section: &str, key: &str) -> bool {
 /// Every error of the text.
 pub fn parse(text: &str, origin: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, ConfigErrors> {
     let environment = Environment { variable: env, ask: &|_| None };
-    files::parse_first(text, origin, environment, First { has_further: false, reads_files: false }, &mut ())
+    files::parse_first(text, origin, environment, First { has_further: false, reads_files: false, is_lenient: false }, &mut ())
 }
 
 #[cfg(test)]

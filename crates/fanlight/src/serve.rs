@@ -1,5 +1,6 @@
 //! `fanlight run` and `fanlight stdio`: from start to graceful shutdown.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use fanlight_admin::{Audit, AuditedAuthentication, LiveSettings, Subject, serve_admin};
@@ -75,7 +76,7 @@ async fn http_until(
     // Backends outlive the listener, so that running calls can finish.
     let backends_end = CancellationToken::new();
     let (telemetry, guard) = telemetry::start(&loaded.config, &args.trace, log)?;
-    let lists = ListState::open(&loaded.config)?;
+    let lists = ListState::open(&loaded.config, files_of(&as_read, common).as_deref())?;
     let assembly = Assembly::start(&loaded.config, &telemetry, &backends_end, lists)?;
     let workers = Workers::start(loaded.config.limits.workers)?;
     let settings = frontend_settings(&loaded.config, &telemetry, &backends_end);
@@ -163,7 +164,7 @@ async fn stdio_until(
     }
     let backends_end = CancellationToken::new();
     let (telemetry, guard) = telemetry::start(&loaded.config, &args.trace, log)?;
-    let lists = ListState::open(&loaded.config)?;
+    let lists = ListState::open(&loaded.config, files_of(&as_read, common).as_deref())?;
     let assembly = Assembly::start(&loaded.config, &telemetry, &backends_end, lists)?;
     let path = args.endpoint.as_deref().unwrap_or(&loaded.config.path);
     let endpoint = match endpoints::find(&assembly.gateway, path) {
@@ -218,9 +219,8 @@ fn keep(
     telemetry: &Telemetry,
     (listeners, authenticator): (Listeners, Arc<Authenticator>),
 ) -> (Control, Keeping) {
-    // The demo has no file.
     let is_demo = demo::is_demo(&loaded);
-    let paths = if is_demo { None } else { configuration::paths(common) };
+    let paths = files_of(&loaded, common);
     let source: Source = Box::new(move || match &paths {
         None => Err(Unusable::Other("the built-in demo has no configuration to reload; use --config".to_owned())),
         Some(paths) => configuration::read_again(paths),
@@ -228,6 +228,11 @@ fn keep(
     let watch = if args.no_watch || is_demo { None } else { Watch::new() };
     let (in_force, telemetry) = (in_force.clone(), telemetry.clone());
     Keeper::start(Start { source, loaded, in_force, assembly, telemetry, listeners, authenticator, watch, hangups })
+}
+
+/// The files of the configuration; the demo has none.
+fn files_of(loaded: &Loaded, common: &CommonArgs) -> Option<Vec<PathBuf>> {
+    if demo::is_demo(loaded) { None } else { configuration::paths(common) }
 }
 
 /// The parts of the listener for operators.

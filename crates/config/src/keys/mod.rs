@@ -63,7 +63,7 @@ pub fn key_file(
     let Some(first) = paths.first() else { return Ok(None) };
     let (text, _) = read_text(first, MAX_FILE_SIZE)?;
     let environment = Environment { variable: env, ask: &|_| None };
-    let kind = First { has_further: true, reads_files: true };
+    let kind = First { has_further: true, reads_files: true, is_lenient: false };
     let config = parse_first(&text, first, environment, kind, &mut ())?.config;
     let keys = config.auth.methods().and_then(|auth| auth.keys.as_ref());
     Ok(keys.map(|keys| (PathBuf::from(&keys.file), config.limits.auth_keys)))
@@ -108,6 +108,7 @@ pub fn parse_keys(text: &str, origin: &Path, most: usize) -> Result<Keys, Config
         env: &|_| None,
         is_of_client: false,
         is_of_test: false,
+        is_lenient: false,
         findings,
     };
     let keys = root.as_ref().map(|root| read(&mut reader, root, most)).unwrap_or_default();

@@ -24,6 +24,7 @@ pub(crate) fn connect(args: &ConnectArgs, common: &CommonArgs) -> Result<(), Fai
     let Some(name) = &args.client else { return list(args, places.as_ref()) };
     let client = Client::named(name).ok_or_else(|| unknown(name))?;
     let file = ClientFile::new(client, find(client, args, places.as_ref())?);
+    let file = if args.project { file.of_project(std::env::current_dir().unwrap_or_default()) } else { file };
     let shown = places.as_ref().map_or_else(|| file.path.display().to_string(), |places| places.shown(&file.path));
     if args.undo {
         return match file.undo(&args.name)? {

@@ -47,7 +47,7 @@ pub(crate) async fn trace_test(config: &Config, args: &TraceTestArgs, common: &C
     let ids = Ids::random();
     let observed = match &args.url {
         Some(url) => {
-            let admin = Admin::find(&args.admin, common)?;
+            let admin = Admin::find(&args.admin, common).await?;
             // Before the call, which would be wasted without the API.
             let omitted = omitting(&admin).await?;
             let client =
