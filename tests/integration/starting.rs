@@ -107,7 +107,7 @@ async fn client_is_served_what_there_is_and_notified_of_a_slow_server() {
     let mut client = StdioClient::of(&mut gateway);
     let described: Value = serde_json::from_str(&client.initialize("2025-11-25").await).unwrap();
     for kind in ["tools", "prompts", "resources"] {
-        assert_eq!(described["result"]["capabilities"][kind]["listChanged"], true, "{described}");
+        assert_eq!(described["capabilities"][kind]["listChanged"], true, "{described}");
     }
     let (_, list) = client.call(&legacy_request("1", "tools/list", "")).await;
     assert!(list.contains("fast__u") && !list.contains("slow__t"), "{list}");

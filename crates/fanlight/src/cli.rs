@@ -54,6 +54,9 @@ pub(crate) enum Command {
         json: bool,
         #[command(flatten)]
         endpoint: EndpointArgs,
+        /// The endpoint of a gateway, which is asked as its clients are, with the key or access token in FANLIGHT_TOKEN
+        #[arg(long, value_name = "URL", conflicts_with_all = ["admin", "endpoint"])]
+        url: Option<String>,
         #[command(flatten)]
         admin: AdminArgs,
     },
@@ -353,6 +356,9 @@ pub(crate) struct CommonArgs {
 pub(crate) struct CallCommand {
     #[command(flatten)]
     pub(crate) call: CallArgs,
+    /// The endpoint of a gateway, which is called as its clients do, with the key or access token in FANLIGHT_TOKEN
+    #[arg(long, value_name = "URL", conflicts_with_all = ["admin", "endpoint"])]
+    pub(crate) url: Option<String>,
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
 }

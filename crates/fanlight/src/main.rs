@@ -47,7 +47,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser as _;
-use cli::{Cli, Command, EndpointArgs, ListTarget, RunCommand};
+use cli::{CallCommand, Cli, Command, EndpointArgs, ListTarget, RunCommand};
 use failure::Failure;
 use log::Log;
 use observe::Admin;
@@ -102,7 +102,13 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
             }
         }
         // What a running gateway can tell starts nothing.
-        Some(Command::List { what, json, endpoint, admin }) => {
+        Some(Command::List { what, json, endpoint, url: Some(url), .. }) => {
+            return in_runtime(inspect::list_at(url, &wanted(what, *json, endpoint)));
+        }
+        Some(Command::Call(CallCommand { call, url: Some(url), .. })) => {
+            return in_runtime(inspect::call_at(url, call));
+        }
+        Some(Command::List { what, json, endpoint, admin, .. }) => {
             let ran = in_runtime(async {
                 let Some(admin) = Admin::for_command(admin, common).await? else { return Ok(false) };
                 inspect::list_of_running(&admin, &wanted(what, *json, endpoint)).await.map(|()| true)
@@ -138,6 +144,9 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
         Some(Command::Check(_) | Command::List { .. } | Command::Call(_) | Command::Diff(_) | Command::TraceTest(_))
     ) {
         consent::ask(&loaded, &cli.common)?;
+        if matches!(cli.command, Some(Command::List { .. } | Command::Call(_))) && !demo::is_demo(&loaded) {
+            complain("no gateway with this configuration can be asked: starting its servers for this command …\n");
+        }
     }
     in_runtime(async {
         match cli.command {
@@ -147,7 +156,7 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
             }
             Some(Command::Stdio(args)) => serve::stdio(loaded, &args, &cli.common, log).await,
             Some(Command::Check(args)) => inspect::check(&loaded, args.json).await,
-            Some(Command::List { what, json, endpoint, admin: _ }) => {
+            Some(Command::List { what, json, endpoint, .. }) => {
                 inspect::list(&loaded.config, &wanted(&what, json, &endpoint)).await
             }
             Some(Command::Call(args)) => inspect::call(&loaded.config, &args.call).await,

@@ -92,7 +92,7 @@ async fn server_that_lacks_a_value_is_left_out_and_others_are_used() {
 /// A gateway that was started in a folder, at the admin port that it takes itself.
 struct Running {
     admin: String,
-    _out: ShownLog,
+    out: ShownLog,
     _err: ShownLog,
     _child: Child,
 }
@@ -107,7 +107,7 @@ impl Running {
         let err = Log::shown("err", child.stderr.take().unwrap());
         let admin = out.line_with("admin on").await;
         err.line_with("backend is connected").await;
-        Self { admin, _out: out, _err: err, _child: child }
+        Self { admin, out, _err: err, _child: child }
     }
 }
 
@@ -123,7 +123,7 @@ async fn commands_act_on_the_gateway_of_their_configuration_alone() {
     for (folder, name) in [(&first, "one"), (&second, "two")] {
         let ran = run_in(folder.path(), &["status"]).await;
         assert!(ran.status == 0 && ran.out.contains(name), "{name}: {}", ran.text());
-        let ran = run_in(folder.path(), &["restart", name]).await;
+        let ran = run_in(folder.path(), &["reload"]).await;
         assert_eq!(ran.status, 0, "{name}: {}", ran.text());
     }
     let ran = run_in(third.path(), &["status"]).await;
@@ -137,6 +137,12 @@ async fn commands_act_on_the_gateway_of_their_configuration_alone() {
         assert!(command[0] == "call" || (ran.status == 0 && ran.out.contains('t')), "{command:?}: {}", ran.text());
     }
     assert_eq!(backend.started().len(), started);
+    let url = one.out.line_with("listening on").await;
+    let url = url.trim_start_matches("listening on ").trim();
+    for command in [&["list", "tools", "--url", url][..], &["call", "t", "--url", url]] {
+        let ran = run_in(third.path(), command).await;
+        assert!(ran.status <= 1 && !ran.err.contains("starting") && !ran.err.contains("cannot"), "{}", ran.text());
+    }
     let ran = run_in(third.path(), &["list", "--yes"]).await;
     assert!(ran.status == 0 && ran.err.contains("starting its servers for this command"), "{}", ran.text());
 }

@@ -8,6 +8,7 @@ use fanlight_protocol::Json;
 use fanlight_protocol::json::{MAX_NESTING, ObjectBuilder};
 use fanlight_protocol::result::CallToolResult;
 
+use super::list::incomplete;
 use super::{arguments, no_such_tool, tool_call, tools, with_assembly};
 use crate::cli::CallArgs;
 use crate::failure::Failure;
@@ -28,7 +29,8 @@ pub(crate) async fn call(config: &Config, args: &CallArgs) -> Result<(), Failure
             return Ok((response, None));
         }
         let tools = tools(assembly, &endpoint).await;
-        let is_known = tools.is_empty() || tools.find(&args.tool).is_some();
+        // The tools of a server that is down are not known.
+        let is_known = tools.is_empty() || tools.find(&args.tool).is_some() || incomplete(&tools).next().is_some();
         Ok((response, (!is_known).then(|| no_such_tool(&args.tool, &tools))))
     })
     .await?;
@@ -58,7 +60,7 @@ pub(crate) async fn call_running(admin: &Admin, args: &CallArgs) -> Result<(), F
     outcome(is_error, is_failed)
 }
 
-fn print(body: &Json, json: bool) {
+pub(super) fn print(body: &Json, json: bool) {
     if std::io::stdout().is_terminal() && !json {
         say!("{}", show::indented(body));
     } else {
@@ -66,7 +68,7 @@ fn print(body: &Json, json: bool) {
     }
 }
 
-fn outcome(is_error: bool, is_failed: bool) -> Result<(), Failure> {
+pub(super) fn outcome(is_error: bool, is_failed: bool) -> Result<(), Failure> {
     match (is_error, is_failed) {
         (true, _) => Err(Failure::other("the call was answered with an error")),
         (false, true) => Err(Failure::other("the tool reported an error (isError)")),

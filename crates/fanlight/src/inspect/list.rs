@@ -24,7 +24,7 @@ pub(crate) struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    fn kinds(&self) -> &'static [ListKind] {
+    pub(super) fn kinds(&self) -> &'static [ListKind] {
         match self.what {
             Some(Listed::Tools) => &[ListKind::Tools],
             Some(Listed::Resources) => &[ListKind::Resources, ListKind::ResourceTemplates],
@@ -60,7 +60,7 @@ pub(crate) async fn list_of_running(admin: &Admin, wanted: &Wanted<'_>) -> Resul
     print_all(&lists, wanted.json)
 }
 
-fn print_all(lists: &[(ListKind, List)], json: bool) -> Result<(), Failure> {
+pub(super) fn print_all(lists: &[(ListKind, List)], json: bool) -> Result<(), Failure> {
     let mut all = ObjectBuilder::new();
     for (kind, list) in lists {
         if json {
@@ -87,18 +87,31 @@ fn print_all(lists: &[(ListKind, List)], json: bool) -> Result<(), Failure> {
 
 /// A merged list as it is shown.
 #[derive(Default)]
-struct List {
-    entries: Vec<Shown>,
+pub(super) struct List {
+    pub(super) entries: Vec<Shown>,
     /// What is said of entries whose URI another server has.
     collisions: Vec<String>,
     /// The servers that are missing, each with the reason.
     missing: Vec<String>,
 }
 
-struct Shown {
+pub(super) struct Shown {
     key: String,
     backend: String,
     visible: Arc<Json>,
+}
+
+impl Shown {
+    /// An entry as clients get it, which does not name its server.
+    pub(super) fn of(kind: ListKind, entry: Json) -> Self {
+        let member = match kind {
+            ListKind::Tools | ListKind::Prompts => "name",
+            ListKind::Resources | ListKind::Skills => "uri",
+            ListKind::ResourceTemplates => "uriTemplate",
+        };
+        let key = entry.get(member).and_then(|key| Some(key.as_str()?.into_owned())).unwrap_or_default();
+        Self { key, backend: String::new(), visible: Arc::new(entry) }
+    }
 }
 
 impl List {
@@ -152,6 +165,8 @@ fn collision_text([key, other, kept]: [&str; 3], alias: Option<&str>) -> String 
 }
 
 fn missing_text(backend: &str, reason: &str) -> String {
+    // That is for clients.
+    let reason = &reason.replace("; ask the gateway's operator", "; `fanlight check` says more");
     format!("backend {backend:?} {}", show::plain(reason, 300))
 }
 

@@ -54,7 +54,7 @@ impl Admin {
     }
 
     /// The gateway for a command that can do without one: the one that `--admin` names, or the one of the configuration if
-    /// it is running and lets itself be asked; else `None`, and the command starts the servers, which is said.
+    /// it is running and lets itself be asked; else `None`.
     pub(crate) async fn for_command(args: &AdminArgs, common: &CommonArgs) -> Result<Option<Self>, Failure> {
         if args.admin.is_some() {
             return Self::find(args, common).await.map(Some);
@@ -66,14 +66,11 @@ impl Admin {
             Ok(admin) => match admin.get("/api/endpoints", &[]).await {
                 Ok(_) => Ok(Some(admin)),
                 Err(refused) => {
-                    complain(&format!("{refused}\nstarting the servers for this command instead …\n"));
+                    complain(&format!("{refused}\n"));
                     Ok(None)
                 }
             },
-            Err(_) => {
-                complain("no gateway with this configuration is running: starting its servers for this command …\n");
-                Ok(None)
-            }
+            Err(_) => Ok(None),
         }
     }
 
