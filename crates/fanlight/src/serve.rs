@@ -10,6 +10,7 @@
 mod operators;
 mod signals;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,7 +68,7 @@ async fn serve_http(mut plan: Plan<'_>, args: &RunArgs, log: &Log, shutdown: Can
     let operators = Operators::new(socket, configured, args.admin.is_some(), &plan.loaded.config)?;
     warn_if_open(&plan.loaded.config, &clients.address);
 
-    let services = Services::start(&plan.loaded.config, &args.trace, log)?;
+    let services = Services::start(&plan, &args.trace, log)?;
     let workers = Workers::start(plan.loaded.config.limits.workers)?;
     let record = Arc::new(AuditLog::default());
     let known: Arc<dyn Authenticate> = Arc::<Authenticator>::clone(&plan.authenticator);
@@ -110,7 +111,7 @@ async fn serve_stdio(
         log_operators(&plan.loaded.config, &address);
     }
 
-    let services = Services::start(&plan.loaded.config, &args.trace, log)?;
+    let services = Services::start(&plan, &args.trace, log)?;
     let path = args.endpoint.as_deref().unwrap_or(&plan.loaded.config.path);
     let endpoint = match endpoints::find(&services.assembly.gateway, path) {
         Ok(endpoint) => endpoint,
@@ -218,10 +219,10 @@ struct Services {
 }
 
 impl Services {
-    fn start(config: &Config, trace: &TraceArgs, log: &Log) -> Result<Self, Failure> {
-        let servers_end = CancellationToken::new();
+    fn start(plan: &Plan<'_>, trace: &TraceArgs, log: &Log) -> Result<Self, Failure> {
+        let (config, servers_end) = (&plan.loaded.config, CancellationToken::new());
         let (telemetry, exports) = telemetry::start(config, trace, log)?;
-        let lists = ListState::open(config)?;
+        let lists = ListState::open(config, files_of(&plan.as_read, plan.common).as_deref())?;
         let assembly = Assembly::start(config, &telemetry, &servers_end, lists)?;
         Ok(Self { telemetry, exports, assembly, servers_end })
     }
@@ -285,11 +286,10 @@ impl Life {
             files: clients.open_files,
             telemetry: telemetry.clone(),
         };
-        // The demo has no file.
-        let is_demo = demo::is_demo(&plan.as_read);
+        let files = files_of(&plan.as_read, plan.common);
         let (control, keeping) = Keeper::start(Start {
-            source: source(plan.common, is_demo),
-            watch: if plan.reload.no_watch || is_demo { None } else { Watch::new() },
+            watch: if plan.reload.no_watch || files.is_none() { None } else { Watch::new() },
+            source: source(files),
             loaded: plan.as_read,
             in_force: plan.loaded.config,
             assembly,
@@ -323,11 +323,15 @@ impl Life {
     }
 }
 
-/// Reads the configuration again, from the files of the command line.
-fn source(common: &CommonArgs, is_demo: bool) -> Source {
-    let paths = if is_demo { None } else { configuration::paths(common) };
-    Box::new(move || match &paths {
+/// The files of the configuration; the demo has none.
+fn files_of(loaded: &Loaded, common: &CommonArgs) -> Option<Vec<PathBuf>> {
+    if demo::is_demo(loaded) { None } else { configuration::paths(common) }
+}
+
+/// Reads the configuration again, from its files.
+fn source(files: Option<Vec<PathBuf>>) -> Source {
+    Box::new(move || match &files {
         None => Err(Unusable::Other("the built-in demo has no configuration to reload; use --config".to_owned())),
-        Some(paths) => configuration::read_again(paths),
+        Some(files) => configuration::read_again(files),
     })
 }

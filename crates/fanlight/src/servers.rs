@@ -104,6 +104,8 @@ impl Servers {
     fn next(&self, config: &Config, server: &Server, restarted: Option<&str>, difference: &mut Difference) -> Running {
         let mut settings = backend_settings(config, server, &self.telemetry, &self.handles);
         settings.processes.keeps_lists &= self.lists.is_some();
+        settings.processes.rests_while_known =
+            settings.processes.keeps_lists && self.lists.as_ref().is_some_and(ListState::spares_processes);
         let known = self.running.iter().find(|running| running.settings.name == server.name);
         let tools = server.tools.clone();
         let permits_tool = match known {

@@ -90,6 +90,8 @@ pub(crate) fn backend_settings(
             sandbox: server.sandbox.sandbox(),
             starts_on_demand: server.start == Some(StartChoice::Lazy),
             keeps_lists: is_process && server.start != Some(StartChoice::Eager),
+            // Depends on where lists are kept.
+            rests_while_known: false,
             idle: server.idle,
             max_failures: server.start_attempts,
         },
