@@ -170,11 +170,8 @@ pub(super) fn replayed() -> RpcError {
 mod tests {
     use std::time::Duration;
 
-    use fanlight_canonical::{CallContext, ResolvedOperation as _, Unresolved};
-    use fanlight_protocol::Method;
 
     use super::*;
-    use crate::session::testing::TestOperation;
 
     fn peer(last: u8) -> Peer {
         Peer::Address([10, 0, 0, last].into())
