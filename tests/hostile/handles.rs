@@ -7,6 +7,7 @@
 
 mod behaviour;
 mod catalogue;
+mod other_kinds;
 mod world;
 
 use std::time::{Duration, Instant};

@@ -29,7 +29,7 @@ pub use error::{BackendError, Outcome};
 pub use failure::{FailureDetails, Remedy, RemedyKind};
 pub use fanlight_identity::{Identity, Principal};
 pub use fanlight_telemetry::{Parent, Rewritten};
-pub use handle::{Handle, HandleKind, HandleSeal};
+pub use handle::{Handle, HandleKind, HandleSeal, Keeper};
 pub use listen::{Interest, Listen, Listening, ListeningGuard};
 pub use messages::{ClientNotices, MessageReceiver, ServerMessage, ServerMessages, ServerRequest, StreamSignal};
 pub use operation::{Decidable, Decided, Detail, Item, ResolvedOperation, Unresolved};

@@ -12,7 +12,7 @@ use fanlight_backend::{
     BackendLimits, BackendSettings, BackendTimeouts, HealthPolicy, Identity, PollIntervals, ProcessPolicy, RetryDelays,
     TelemetrySettings,
 };
-use fanlight_canonical::Endpoint;
+use fanlight_canonical::{Endpoint, HandleSeal};
 use fanlight_config::{Budgets, Config, StartChoice, TrustChoice};
 use fanlight_frontend::{
     ByteBudget, FrontendSettings, Guard, ListenAddress, LiveGuard, LiveProtection, Origins, PublicUrl, TrustedProxies,
@@ -77,6 +77,7 @@ pub(crate) fn backend_settings(
     config: &Config,
     server: &fanlight_config::Server,
     telemetry: &Telemetry,
+    handles: &Arc<HandleSeal>,
 ) -> BackendSettings {
     let is_process = matches!(server.transport, fanlight_config::Transport::Stdio { .. });
     BackendSettings {
@@ -89,6 +90,8 @@ pub(crate) fn backend_settings(
             sandbox: server.sandbox.sandbox(),
             starts_on_demand: server.start == Some(StartChoice::Lazy),
             keeps_lists: is_process && server.start != Some(StartChoice::Eager),
+            // Depends on where lists are kept.
+            rests_while_known: false,
             idle: server.idle,
             max_failures: server.start_attempts,
         },
@@ -189,6 +192,7 @@ pub(crate) fn backend_settings(
                 max_bytes: config.limits.recorded_content,
             },
         },
+        handles: Arc::clone(handles),
     }
 }
 

@@ -15,7 +15,6 @@ mod ingress;
 mod insight;
 mod memory;
 mod protection;
-mod random_id;
 mod session;
 mod settings;
 mod streams;

@@ -95,7 +95,7 @@ impl<C: Core> Ingress<C> {
         let found = if is_of_server {
             Ok(Found::Call(Resumption::New))
         } else {
-            self.find(origin, &parsed.request, &parsed.params)
+            self.find(origin, &parsed.request, &parsed.params).await
         };
         let (stream, permit) = match found {
             Ok(Found::Suspended(waiting)) => {
@@ -225,7 +225,7 @@ impl<C: Core> Ingress<C> {
     }
 
     /// How a request continues: with a suspended call, if it brings the input that the call waits for.
-    fn find(&self, origin: &Origin<'_>, request: &Request, params: &Params) -> Result<Found, RpcError> {
+    async fn find(&self, origin: &Origin<'_>, request: &Request, params: &Params) -> Result<Found, RpcError> {
         // Few requests have a state.
         if !params.has_request_state() {
             return Ok(Found::Call(Resumption::New));
@@ -238,7 +238,7 @@ impl<C: Core> Ingress<C> {
             state: state.as_ref(),
             responses: responses.as_ref(),
         };
-        self.suspended_calls.find(retry)
+        Box::pin(self.suspended_calls.find(retry)).await
     }
 
     fn suspendable_call(

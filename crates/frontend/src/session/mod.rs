@@ -84,6 +84,11 @@ impl Session {
         *lock(&self.counted) = Some(CountGuard::session(telemetry));
     }
 
+    /// The principal that opened the session, at its endpoint.
+    pub(crate) fn holder(&self) -> &Holder {
+        &self.client.holder
+    }
+
     /// Whether `holder` opened the session.
     pub(crate) fn belongs_to(&self, holder: &Holder) -> bool {
         self.client.holder == *holder

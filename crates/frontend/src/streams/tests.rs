@@ -14,7 +14,7 @@ use crate::session::testing::ListenCore;
 const RESUME: Duration = Duration::from_secs(60);
 
 fn id(is_get: bool, stream: u64, position: u64) -> EventId {
-    EventId { is_get, stream, position }
+    EventId { is_get, stream, position, tag: Tag::default() }
 }
 
 fn calls() -> Content {
@@ -36,7 +36,8 @@ async fn stream_is_resumed_by_its_kind_and_by_one_reader() {
     let (newer, _) = state.resume(id(false, first, 1)).unwrap();
     assert_ne!(first, newer);
     assert_eq!(state.streams[&first].reader, newer);
-    for wrong in [id(true, first, 1), id(false, first, 2), id(false, first + 1, 0)] {
+    let of_another_session = EventId { tag: *b"otherTag", ..id(false, first, 1) };
+    for wrong in [id(true, first, 1), id(false, first, 2), id(false, first + 1, 0), of_another_session] {
         assert!(state.resume(wrong).is_none(), "{wrong:?}");
     }
     let get = state.open(Content::Notifications, 10);

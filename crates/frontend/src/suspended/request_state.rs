@@ -111,7 +111,7 @@ impl StateSeal {
             HandleKind::SuspendedCall => State::read(&handle.content).map(Opened::Suspended),
             HandleKind::UrlElicitation => UrlElicitation::read(&handle.content).map(Opened::UrlElicitation),
             HandleKind::ServerState => Json::parse(Bytes::from(handle.content), MAX_NESTING).ok().map(Opened::Server),
-            HandleKind::Cursor | HandleKind::TaskCursor => None,
+            _ => None,
         };
         opened.unwrap_or(Opened::Forged)
     }

@@ -5,9 +5,10 @@
 //! it is suspended until it ends, so that a state that has been used is known as such.
 
 use std::any::Any;
+use std::collections::HashMap;
 use std::future::{pending, poll_fn};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fanlight_canonical::{Decided, Holder, Peer};
@@ -33,10 +34,22 @@ pub(crate) struct SuspendedCalls {
     seal: StateSeal,
     settings: Arc<FrontendSettings>,
     store: Box<dyn SuspendedCallStore>,
+    /// The calls that wait in this process.
+    waiting: Mutex<HashMap<SuspendedId, Resumable>>,
     started: (Instant, Duration),
     runtime: Handle,
     tasks: TaskTracker,
     cut: CancellationToken,
+}
+
+/// Asks the task of a suspended call to hand the call over. The task ends the call if this is dropped.
+type HandOver = oneshot::Sender<oneshot::Sender<Box<SuspendedCall>>>;
+
+/// A call that waits in this process.
+struct Resumable {
+    hand_over: HandOver,
+    /// What it was decided about when it began.
+    decided: Arc<Decided>,
 }
 
 /// Removes a call's entry when it is dropped.
@@ -97,6 +110,7 @@ impl SuspendedCalls {
                 settings.max_suspended_calls,
                 settings.max_peer_suspended_calls,
             )),
+            waiting: Mutex::default(),
             started: (Instant::now(), epoch),
             runtime: Handle::current(),
             tasks: TaskTracker::new(),
@@ -115,21 +129,25 @@ impl SuspendedCalls {
     }
 
     /// Suspends a call; returns the response that asks for input. Returns the call if there are too many.
-    pub(super) fn suspend(self: &Arc<Self>, mut call: Box<SuspendedCall>) -> Result<Response, Box<SuspendedCall>> {
+    pub(super) async fn suspend(self: Arc<Self>, mut call: Box<SuspendedCall>) -> Result<Response, Box<SuspendedCall>> {
         if self.cut.is_cancelled() {
             return Err(call);
         }
         if call.entry.is_none() {
-            call.entry = self.new_entry(&call.running.context().peer);
+            let peer = call.running.context().peer.clone();
+            call.entry = self.new_entry(&peer).await;
         }
         let digest = call.digest();
         let Some(id) = call.entry.as_ref().map(|(id, _)| *id) else { return Err(call) };
         let (hand_over, resumed) = oneshot::channel();
         let Some(decided) = call.decided.clone() else { return Err(call) };
+        // Before the call counts as suspended: whoever takes its entry then ends it.
+        let before = self.waiting().insert(id, Resumable { hand_over, decided });
+        drop(before);
         let deadline = call.deadline(Instant::now() + self.settings.input_timeout);
         let (method, name, requests) = call.view();
-        let waiting = Waiting { hand_over, decided, method, name, requests, since: Instant::now(), until: deadline };
-        let Some(round) = self.store.suspend(&id, waiting) else { return Err(call) };
+        let waiting = Waiting { method, name, requests, since: Instant::now(), until: deadline };
+        let Some(round) = self.store.suspend(&id, waiting).await else { return Err(call) };
         let state = State { id, round, expires: self.millis(deadline), digest };
         let Some(state) = self.seal.seal(&state, call.holder()) else { return Err(call) };
         let requests = call.server_requests().iter();
@@ -148,7 +166,7 @@ impl SuspendedCalls {
     }
 
     /// What `retry` continues.
-    pub(crate) fn find(&self, retry: Retry<'_>) -> Result<Found, RpcError> {
+    pub(crate) async fn find(&self, retry: Retry<'_>) -> Result<Found, RpcError> {
         if !retry.method.may_need_input() {
             return Ok(Found::Call(Resumption::New));
         }
@@ -166,15 +184,22 @@ impl SuspendedCalls {
         };
         self.check(retry, &state.digest, state.expires)?;
         let answers = answers(retry.responses)?;
-        let decided = self.store.decided(&state.id, state.round)?;
+        let known = self.waiting().get(&state.id).map(|waiting| Arc::clone(&waiting.decided));
+        let Some(decided) = known else {
+            // It is running, or has ended.
+            self.store.resume(&state.id, state.round).await?;
+            return Err(expired());
+        };
         Ok(Found::Suspended(Box::new(WaitingCall { decided, state, answers })))
     }
 
     /// Takes the call that waits, which receives the answers.
     pub(crate) async fn resume(&self, waiting: WaitingCall) -> Result<Box<SuspendedCall>, RpcError> {
         let WaitingCall { state, answers, .. } = waiting;
+        self.store.resume(&state.id, state.round).await?;
+        let Resumable { hand_over, .. } = self.waiting().remove(&state.id).ok_or_else(expired)?;
         let (call, handed_over) = oneshot::channel();
-        self.store.resume(&state.id, state.round)?.send(call).map_err(|_| expired())?;
+        hand_over.send(call).map_err(|_| expired())?;
         let mut call = handed_over.await.map_err(|_| expired())?;
         call.answer(&answers);
         Ok(call)
@@ -245,13 +270,27 @@ impl SuspendedCalls {
         self.tasks.wait().await;
     }
 
-    fn new_entry(self: &Arc<Self>, peer: &Peer) -> Option<(SuspendedId, Box<dyn Any + Send + Sync>)> {
+    async fn new_entry(self: &Arc<Self>, peer: &Peer) -> Option<(SuspendedId, Box<dyn Any + Send + Sync>)> {
         let mut id = SuspendedId::default();
         getrandom::fill(&mut id).ok()?;
-        if !self.store.insert(id, peer) {
-            return None;
+        // First, so that nothing is left if this is not polled to its end.
+        let entry = Entry { calls: Arc::clone(self), id };
+        if let Some(ended) = self.store.insert(id, peer).await.ok()? {
+            self.forget(&ended);
         }
-        Some((id, Box::new(Entry { calls: Arc::clone(self), id })))
+        Some((id, Box::new(entry)))
+    }
+
+    /// Ends the call of this id, if it waits in this process.
+    fn forget(&self, id: &SuspendedId) {
+        let waiting = self.waiting().remove(id);
+        // Without the lock.
+        drop(waiting);
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<SuspendedId, Resumable>> {
+        // Nothing that can panic runs under this lock.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Milliseconds after the Unix epoch, by the clock of tokio's timers.
@@ -315,6 +354,7 @@ fn answers(responses: Option<&Json>) -> Result<Vec<(String, Json)>, RpcError> {
 impl Drop for Entry {
     fn drop(&mut self) {
         self.calls.store.remove(&self.id);
+        self.calls.forget(&self.id);
     }
 }
 

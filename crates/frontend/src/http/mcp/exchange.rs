@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::super::fields::Fields;
-use super::{Endpoint, headers};
+use super::{Endpoint, NamedSession, headers};
 use crate::call::DetachedCalls;
 use crate::eras::params::{Meta, Params};
 use crate::ingress::{Origin, Refusal, Transport};
@@ -20,6 +20,7 @@ use crate::streams::ActiveSession;
 pub(super) struct Exchange<'a, C> {
     pub(super) endpoint: &'a Endpoint<C>,
     pub(super) fields: &'a Fields<'a>,
+    pub(super) session: NamedSession,
     pub(super) accepts: Accepts,
     /// Cancelled when its connection is to end.
     pub(super) shutdown: &'a CancellationToken,
@@ -50,12 +51,12 @@ impl<C: Core> Transport for Exchange<'_, C> {
         headers::check_params(self.fields, mirrored.as_deref().unwrap_or_default(), params)
     }
 
-    async fn session(&self, origin: &Origin<'_>) -> Result<Option<ActiveSession>, Box<Refusal>> {
-        self.endpoint.session(self.fields, &origin.holder).await.map(Some)
+    async fn session(&self, _origin: &Origin<'_>) -> Result<Option<ActiveSession>, Box<Refusal>> {
+        super::found(self.session.clone()).map(Some)
     }
 
     fn session_id(&self) -> Option<&str> {
-        super::session_id(self.fields).ok()
+        super::session_id(self.fields)
     }
 
     fn closing(&self) -> &CancellationToken {
