@@ -177,7 +177,9 @@ fn read_env_files(loaded: &mut Loaded, is_lenient: bool) -> Result<(), ConfigErr
                 let name = quoted(&server.name);
                 loaded.files.push(ConfigFile { path: path.clone(), fingerprint: fingerprint(path) });
                 let why = errors.problems().first().map(|problem| problem.message().to_owned()).unwrap_or_default();
-                loaded.warnings.extend(errors.into_warnings(|message| format!("{message}: the server {name} is not used")));
+                loaded
+                    .warnings
+                    .extend(errors.into_warnings(|message| format!("{message}: the server {name} is not used")));
                 let why = format!("its `envFile` {} cannot be used: {why}", path.display());
                 server.transport = Transport::Incomplete { is_process: true, why };
                 continue;
