@@ -7,7 +7,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::{IntoResponse as _, Redirect, Response};
-use fanlight_telemetry::metrics::prometheus;
+use fanlight_telemetry::metrics::{Family, FamilyInfo, Shape, Values, prometheus};
 use http::header::{CONNECTION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
@@ -99,8 +99,22 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
     let mut text = admin.subject.telemetry.prometheus();
     let now = admin.now();
     admin.sessions.retain(|proof| now.judge(proof, SystemTime::now()).is_ok());
-    text.push_str(&prometheus(&admin.audit().metrics(admin.sessions.len(&now.session_limits()))));
+    text.push_str(&prometheus(&admin.subject.audit_log.metrics()));
+    text.push_str(&prometheus(&[operator_sessions(admin.sessions.len(&now.session_limits()))]));
     ([(CONTENT_TYPE, kind)], text).into_response()
+}
+
+const OPERATOR_SESSIONS: FamilyInfo = FamilyInfo {
+    name: "fanlight.auth.operator_sessions",
+    unit: "{session}",
+    help: "Operators who are signed in to the page.",
+    shape: Shape::Gauge,
+    labels: &[],
+};
+
+fn operator_sessions(count: usize) -> Family {
+    let value = Values::Integer(i64::try_from(count).unwrap_or(i64::MAX));
+    Family { info: &OPERATOR_SESSIONS, points: vec![(Vec::new(), value)] }
 }
 
 #[cfg(test)]

@@ -82,6 +82,7 @@ impl Backend {
             limits,
             identity,
             telemetry,
+            handles,
         } = settings;
         let name: Arc<str> = name.into();
         let life_name = Arc::clone(&name);
@@ -150,7 +151,7 @@ impl Backend {
         let pool = SessionPool::start(connect, sessions, catalogue, registry, known);
         let calls = Dispatcher::new(Arc::clone(&pool), timeouts, limits.concurrency, shutdown.clone());
         let calls = Arc::new(calls);
-        let translation = Arc::clone(&calls);
+        let translation = (Arc::clone(&calls), handles);
         let translation = TaskTranslation::new(&name, translation, shared, &limits, tasks.clone(), shutdown.clone());
         let life = BackendLife { name: life_name, process_stop: timeouts.process_stop, shutdown, tasks };
         Arc::new(Self { name, transport, pool, endpoint, calls, tasks: translation, life })

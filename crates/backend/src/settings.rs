@@ -4,8 +4,10 @@
 //! shows no secret: no header or environment value, no argument, and no URL path or query.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use fanlight_canonical::HandleSeal;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
 use fanlight_protocol::{Json, Revision};
@@ -41,6 +43,8 @@ pub struct BackendSettings {
     pub identity: Identity,
     /// What is recorded of it.
     pub telemetry: TelemetrySettings,
+    /// Seals the ids of the tasks that Fanlight makes for its clients.
+    pub handles: Arc<HandleSeal>,
 }
 
 impl BackendSettings {
@@ -64,6 +68,7 @@ impl BackendSettings {
             limits,
             identity,
             telemetry: TelemetrySettings { telemetry: _, trace_context, content },
+            handles: _,
         } = self;
         *name == other.name
             && transport.is_same_server(&other.transport)
