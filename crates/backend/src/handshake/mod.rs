@@ -150,9 +150,7 @@ impl Handshake<'_> {
             let reply = match self.choice {
                 // There is no other era to try: a slow start has the whole time that the caller allows.
                 EraChoice::Modern => Ok(probe.as_mut().await),
-                EraChoice::Auto | EraChoice::Legacy => {
-                    tokio::time::timeout(self.probe_timeout, probe.as_mut()).await
-                }
+                EraChoice::Auto | EraChoice::Legacy => tokio::time::timeout(self.probe_timeout, probe.as_mut()).await,
             };
             let silent = reply.is_err();
             let reply = reply.unwrap_or(ProbeReply::Silent { after: self.probe_timeout });

@@ -86,9 +86,13 @@ pub fn load_all_in(paths: &[PathBuf], environment: Environment<'_>) -> Result<Lo
 ///
 /// # Errors
 ///
-/// Every other error of every file, or the one reason why one cannot be read.
+/// Every other error of every file, or the one reason why one cannot be read; what is missing, if no server can be used.
 pub fn load_usable(paths: &[PathBuf], environment: Environment<'_>) -> Result<Loaded, ConfigErrors> {
-    load(paths, environment, true)
+    let loaded = load(paths, environment, true)?;
+    let mut enabled = loaded.config.servers.iter().filter(|server| server.enabled).peekable();
+    let is_none_usable =
+        enabled.peek().is_some() && enabled.all(|server| matches!(server.transport, Transport::Incomplete { .. }));
+    if is_none_usable { Err(ConfigErrors::of_missing(&loaded.path, &loaded.warnings)) } else { Ok(loaded) }
 }
 
 fn load(paths: &[PathBuf], environment: Environment<'_>, is_lenient: bool) -> Result<Loaded, ConfigErrors> {
@@ -177,7 +181,9 @@ fn read_env_files(loaded: &mut Loaded, is_lenient: bool) -> Result<(), ConfigErr
                 let name = quoted(&server.name);
                 loaded.files.push(ConfigFile { path: path.clone(), fingerprint: fingerprint(path) });
                 let why = errors.problems().first().map(|problem| problem.message().to_owned()).unwrap_or_default();
-                loaded.warnings.extend(errors.into_warnings(|message| format!("{message}: the server {name} is not used")));
+                loaded
+                    .warnings
+                    .extend(errors.into_warnings(|message| format!("{message}: the server {name} is not used")));
                 let why = format!("its `envFile` {} cannot be used: {why}", path.display());
                 server.transport = Transport::Incomplete { is_process: true, why };
                 continue;

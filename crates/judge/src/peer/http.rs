@@ -142,7 +142,8 @@ impl Http {
         }
         let issuers = self.issuers(&challenge).await;
         let from = if issuers.is_empty() { String::new() } else { format!(" of {}", issuers.join(" or ")) };
-        let what = if has_credentials { "does not accept this access token; it wants one" } else { "wants an access token" };
+        let what =
+            if has_credentials { "does not accept this access token; it wants one" } else { "wants an access token" };
         format!("it {what}{from} (OAuth, status {status}): give one with `--header 'Authorization: Bearer …'`")
     }
 
