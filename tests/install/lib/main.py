@@ -11,13 +11,14 @@ import artefacts
 from gateway import Failed, stopwatch
 
 # What needs a root of its own, and so the rights of root.
-NEEDS_ROOT = {"archive", "deb", "rpm", "image"}
+NEEDS_ROOT = {"archive", "deb", "rpm", "image", "static"}
+OF_THE_RELEASE = ["archive", "npm", "wheel", "deb", "rpm", "image", "cargo"]
 
 
 def main():
-    kinds = {name: getattr(artefacts, name) for name in ["archive", "npm", "wheel", "deb", "rpm", "image", "cargo"]}
+    kinds = {name: getattr(artefacts, name) for name in [*OF_THE_RELEASE, "static"]}
     parser = argparse.ArgumentParser()
-    parser.add_argument("--only", default=",".join(kinds))
+    parser.add_argument("--only", default=",".join(OF_THE_RELEASE))
     chosen = parser.parse_args().only.split(",")
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", artefacts.REPOSITORY / "target"))
     program = pathlib.Path(os.environ.get("FANLIGHT_BIN", target / "release/fanlight"))
@@ -28,7 +29,8 @@ def main():
     failed = 0
     with tempfile.TemporaryDirectory(prefix="fanlight-install-") as folder:
         packages = pathlib.Path(folder, "packages")
-        for arguments in [["binary", program, "--out", packages], ["finish", "--out", packages]]:
+        steps = [["binary", program, "--out", packages], ["finish", "--out", packages]]
+        for arguments in steps if chosen != ["static"] else []:
             subprocess.run([artefacts.REPOSITORY / "deploy/package", *arguments], check=True, stdout=subprocess.DEVNULL)
         for name in chosen:
             if name in NEEDS_ROOT and os.geteuid() != 0:

@@ -53,6 +53,8 @@ pub(super) struct ClientConnections {
     /// Connections of requests that have ended without the server having asked anything. They know nothing of the
     /// clients that have used them, and the next request gets the one that was used last.
     spare: HashMap<SpareKey, Vec<Arc<SupervisedConnection>>>,
+    /// Those that are about to be made for requests.
+    starting: Vec<SpareKey>,
 }
 
 impl Owner {
@@ -83,8 +85,10 @@ impl ClientConnections {
     }
 
     /// The connections in use that may become spare ones for a key, without those in use for longer than `longest`.
-    pub(super) fn running(&self, (principal, capabilities): &SpareKey, longest: Duration) -> Running {
-        let mut running = Running::default();
+    pub(super) fn running(&self, key: &SpareKey, longest: Duration) -> Running {
+        let (principal, capabilities) = key;
+        let starting = self.starting.iter().filter(|starting| *starting == key).count();
+        let mut running = Running { starting, ready: 0 };
         for (owner, connection) in self.owned.iter() {
             let is_meant = matches!(owner, Owner::Request(caller) if caller.principal() == principal)
                 && connection.may_become_spare()
@@ -98,6 +102,18 @@ impl ClientConnections {
             }
         }
         running
+    }
+
+    /// A connection is about to be made for a request.
+    pub(super) fn begin_start(&mut self, key: &SpareKey) {
+        self.starting.push(key.clone());
+    }
+
+    /// The connection is among the others, or is not to be.
+    pub(super) fn end_start(&mut self, key: &SpareKey) {
+        if let Some(at) = self.starting.iter().position(|starting| starting == key) {
+            self.starting.swap_remove(at);
+        }
     }
 
     /// A spare connection, which becomes the owner's.

@@ -41,7 +41,7 @@ use fanlight_canonical::{BackendError, Call, CallContext, Listen, Listening, Pee
 use fanlight_http_pool::shortages;
 use legacy_era::{Finding, LegacyEra, Refusal};
 use sharing::Sharing;
-use turns::{Turns, WakeOnDrop};
+use turns::{Place, Turns, WakeOnDrop};
 
 /// Bounds of the interval between looks for idle connections, which is a quarter of their allowed idle time. No option:
 /// it follows from `timeouts.backendSessionIdle`.
@@ -252,13 +252,10 @@ impl SessionPool {
                 }
                 let owner = if self.has_own_connection(client, &base) { self.owner(client) } else { None };
                 match owner {
-                    Some(owner) => {
-                        let is_request = matches!(owner, Owner::Request(_));
-                        match if is_request { self.in_turn(&owner, client).await } else { None } {
-                            Some(free) => free,
-                            None => self.open_for(owner, client, &base)?,
-                        }
-                    }
+                    Some(owner) => match self.in_turn(&owner, client).await {
+                        Place::Free(free) => free,
+                        Place::Start(_starting) => self.open_for(owner, client, &base)?,
+                    },
                     None => return Ok(Lease::of_base(base)),
                 }
             }

@@ -56,6 +56,25 @@ impl Drop for WakeOnDrop<'_> {
     }
 }
 
+/// What a request runs on.
+pub(super) enum Place<'a> {
+    Free(InUse),
+    /// A process is to be started for it.
+    Start(Option<Starting<'a>>),
+}
+
+/// A process that is about to be started, until it is among the connections.
+pub(super) struct Starting<'a> {
+    pool: &'a SessionPool,
+    key: SpareKey,
+}
+
+impl Drop for Starting<'_> {
+    fn drop(&mut self) {
+        self.pool.connections().end_start(&self.key);
+    }
+}
+
 /// The place of a waiting request, given up when this is dropped.
 struct Turn<'a> {
     turns: &'a Turns,
@@ -120,9 +139,10 @@ fn is_sooner(running: Running, ahead: usize, each: Option<Duration>, start: Dura
 }
 
 impl SessionPool {
-    /// A process that has become free while this waited for it; `None` if one is to be started.
-    pub(super) async fn in_turn(&self, owner: &Owner, client: &CallContext) -> Option<InUse> {
-        let start = self.settings.process().and_then(|_| self.settings.starts.known())?;
+    /// A process that has become free while this waited for it, or the order to start one.
+    pub(super) async fn in_turn(&self, owner: &Owner, client: &CallContext) -> Place<'_> {
+        let measured = self.settings.process().and_then(|_| self.settings.starts.known());
+        let (Owner::Request(_), Some(start)) = (owner, measured) else { return Place::Start(None) };
         let key: SpareKey = (owner.principal().clone(), Bytes::copy_from_slice(client.capabilities.bytes()));
         let turn = self.turns.enter(&key);
         let mut changed = self.turns.changed.subscribe();
@@ -133,14 +153,19 @@ impl SessionPool {
             let ahead = turn.ahead();
             let running = {
                 let mut connections = self.connections();
-                if connections.spares(&key) > ahead {
-                    return connections.claim(owner, &key);
+                if connections.spares(&key) > ahead
+                    && let Some(free) = connections.claim(owner, &key)
+                {
+                    return Place::Free(free);
                 }
-                connections.running(&key, start)
+                let running = connections.running(&key, start);
+                if !is_sooner(running, ahead, self.turns.uses.known(), start) {
+                    // Others see it at once, and wait for it.
+                    connections.begin_start(&key);
+                    return Place::Start(Some(Starting { pool: self, key: key.clone() }));
+                }
+                running
             };
-            if !is_sooner(running, ahead, self.turns.uses.known(), start) {
-                return None;
-            }
             if running.ready > 0 {
                 patience.get_or_insert_with(|| Instant::now() + start);
             }
@@ -148,7 +173,10 @@ impl SessionPool {
             tokio::select! {
                 // The sender lives as long as the pool.
                 _ = changed.changed() => {}
-                () = sleep_until(until) => return None,
+                () = sleep_until(until) => {
+                    self.connections().begin_start(&key);
+                    return Place::Start(Some(Starting { pool: self, key: key.clone() }));
+                }
             }
         }
     }
