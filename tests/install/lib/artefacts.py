@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import platform
 import shutil
 import signal
 import subprocess
@@ -49,31 +48,6 @@ def archive(packages, work):
     with gateway.running(command) as (_, *urls):
         gateway.first_call(*urls)
     nothing_left(before, roots.files(root), "a gateway that ran")
-
-
-def static(_packages, work):
-    """The programs of `deploy/build-static`, each in a root that has nothing else; those of another processor in QEMU."""
-    target = pathlib.Path(os.environ["INSTALL_CACHE"]).parent / "static"
-    programs = sorted(target.glob("*-linux-musl/fanlight"))
-    if not programs:
-        raise Failed(f"no program in {target}: run deploy/build-static")
-    for program in programs:
-        if b"/ld-" in program.read_bytes()[:4096]:
-            raise Failed(f"{program} asks for a dynamic linker")
-        arch = program.parent.name.split("-")[0]
-        root = work / arch
-        for folder in ["proc", "dev", "tmp"]:
-            (root / folder).mkdir(parents=True)
-        (root / "tmp").chmod(0o1777)
-        shutil.copy(program, root / "fanlight")
-        emulator = []
-        if arch != platform.machine():
-            # Linked statically, too: it is all that the root has besides the program.
-            shutil.copy(f"/usr/bin/qemu-{arch}-static", root / "qemu")
-            emulator = ["/qemu"]
-        stopwatch.restart()
-        with gateway.running(roots.enter(root, [*emulator, "/fanlight", *ANY_PORTS])) as (_, *urls):
-            gateway.first_call(*urls)
 
 
 def deb(packages, work):

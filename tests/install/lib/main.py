@@ -11,14 +11,13 @@ import artefacts
 from gateway import Failed, stopwatch
 
 # What needs a root of its own, and so the rights of root.
-NEEDS_ROOT = {"archive", "deb", "rpm", "image", "static"}
-OF_THE_RELEASE = ["archive", "npm", "wheel", "deb", "rpm", "image", "cargo"]
+NEEDS_ROOT = {"archive", "deb", "rpm", "image"}
 
 
 def main():
-    kinds = {name: getattr(artefacts, name) for name in [*OF_THE_RELEASE, "static"]}
+    kinds = {name: getattr(artefacts, name) for name in ["archive", "npm", "wheel", "deb", "rpm", "image", "cargo"]}
     parser = argparse.ArgumentParser()
-    parser.add_argument("--only", default=",".join(OF_THE_RELEASE))
+    parser.add_argument("--only", default=",".join(kinds))
     chosen = parser.parse_args().only.split(",")
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", artefacts.REPOSITORY / "target"))
     program = pathlib.Path(os.environ.get("FANLIGHT_BIN", target / "release/fanlight"))
@@ -29,8 +28,7 @@ def main():
     failed = 0
     with tempfile.TemporaryDirectory(prefix="fanlight-install-") as folder:
         packages = pathlib.Path(folder, "packages")
-        steps = [["binary", program, "--out", packages], ["finish", "--out", packages]]
-        for arguments in steps if chosen != ["static"] else []:
+        for arguments in [["binary", program, "--out", packages], ["finish", "--out", packages]]:
             subprocess.run([artefacts.REPOSITORY / "deploy/package", *arguments], check=True, stdout=subprocess.DEVNULL)
         for name in chosen:
             if name in NEEDS_ROOT and os.geteuid() != 0:
