@@ -9,7 +9,6 @@ use bytes::Bytes;
 use fanlight_canonical::{BackendError, Caller, Peer, Principal, SessionKey};
 use fanlight_fair::{Rule, Table};
 
-use super::turns::Running;
 use crate::connection::supervised::{InUse, SupervisedConnection};
 
 /// The clients that may use a connection. Two principals never share one, except under
@@ -45,6 +44,14 @@ pub(super) struct IdleBounds {
 
 /// A connection that only clients of this principal with these capabilities can get.
 pub(super) type SpareKey = (Principal, Bytes);
+
+/// The processes that run for clients with the same key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Running {
+    /// Those whose request may leave them to others, and does not keep them for long.
+    pub(super) ready: usize,
+    pub(super) starting: usize,
+}
 
 /// All connections of clients.
 #[derive(Default)]

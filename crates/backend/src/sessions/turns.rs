@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::SessionPool;
-use super::clients::{Owner, SpareKey};
+use super::clients::{Owner, Running, SpareKey};
 use crate::connection::measured::Measured;
 use crate::connection::supervised::InUse;
 
@@ -37,14 +37,6 @@ struct Queue {
     last: u64,
     /// In order.
     waiting: Vec<(u64, SpareKey)>,
-}
-
-/// The processes that run for clients with the same key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Running {
-    /// Those whose request may leave them to others, and does not keep them for long.
-    pub(super) ready: usize,
-    pub(super) starting: usize,
 }
 
 /// Has the waiting requests look again when it is dropped: the process that a request waits for is ready, or is not to be.
