@@ -143,10 +143,6 @@ impl ListenRequest<'_> {
         subscription: BackendSubscription,
     ) -> (BackendId, Option<(BackendSubscription, Listening)>) {
         let Some(member) = self.view.get(backend) else { return (backend, None) };
-<<<<<<< HEAD
-=======
-        // An interest in tasks alone needs no filtering or renaming.
->>>>>>> 84d2e7ef6f707becdefa5ea092b8d3ac1af3256b
         let interest = subscription.interest.clone();
         let messages = self.renaming(backend, &subscription);
         let context = Arc::clone(&self.listen.context);
