@@ -196,7 +196,9 @@ async fn client_without_tasks_gets_the_final_result() {
         [(Era::Legacy, Transport::Http), (Era::Modern, Transport::Http), (Era::Legacy, Transport::Stdio)]
     {
         // A modern client at a modern server is refused: see below.
-        for server_era in [Era::Legacy, Era::Modern].into_iter().filter(|server| (client, *server) != (Era::Modern, Era::Modern)) {
+        for server_era in
+            [Era::Legacy, Era::Modern].into_iter().filter(|server| (client, *server) != (Era::Modern, Era::Modern))
+        {
             for several in [0, 1] {
                 let server = match server_era {
                     Era::Legacy => legacy_server(Transport::Stdio).await,

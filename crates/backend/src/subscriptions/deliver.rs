@@ -158,8 +158,7 @@ impl State {
             // Nobody knows whom it concerns: all that listen, whatever they listen to. A session with a stream of its own
             // receives there what is meant for it.
             Method::Other(_) => {
-                let without_stream =
-                    |listener: &&Listener| !self.has_own_stream(&listener.context.caller);
+                let without_stream = |listener: &&Listener| !self.has_own_stream(&listener.context.caller);
                 delivery.send_all(self.listeners.values().filter(without_stream));
             }
             _ => {

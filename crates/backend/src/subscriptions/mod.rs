@@ -355,7 +355,8 @@ impl SubscriptionRegistry {
     /// Passes on an update that the base connection's process has announced. Principals with processes of their own that
     /// are subscribed to the resource get it together with those processes' announcements.
     fn deliver_update_of_base(&self, notification: &Notification) {
-        let joint = deliver::updated_uri(notification).map(|uri| self.joint_updates.principals(&uri)).unwrap_or_default();
+        let joint =
+            deliver::updated_uri(notification).map(|uri| self.joint_updates.principals(&uri)).unwrap_or_default();
         self.deliver_update(Audience::AllBut(&joint), notification);
         for principal in &joint {
             self.deliver_jointly(ProcessNumber::BASE, principal, notification);
@@ -363,7 +364,12 @@ impl SubscriptionRegistry {
     }
 
     /// Passes on an update that a process of `principal`'s clients without a session has announced.
-    pub(crate) fn deliver_update_of(&self, process: ProcessNumber, principal: &Principal, mut notification: Notification) {
+    pub(crate) fn deliver_update_of(
+        &self,
+        process: ProcessNumber,
+        principal: &Principal,
+        mut notification: Notification,
+    ) {
         notification.text = notification.text.detached();
         self.deliver_jointly(process, principal, &notification);
     }

@@ -115,7 +115,12 @@ impl Announcer {
     }
 
     /// Passes on what a backend has sent to all that listen, to those that do not get it directly.
-    pub(super) fn pass_on(&self, backend: BackendId, notification: &Notification, is_shown: impl Fn(&Endpoint) -> bool) {
+    pub(super) fn pass_on(
+        &self,
+        backend: BackendId,
+        notification: &Notification,
+        is_shown: impl Fn(&Endpoint) -> bool,
+    ) {
         for listener in self.lock().listeners.values() {
             let is_heard = listener.heard.as_ref().is_none_or(|heard| heard.contains(&backend));
             if !is_heard && is_shown(&listener.endpoint) {
