@@ -83,6 +83,31 @@ impl SupervisedConnection {
         self.declared.has_asked()
     }
 
+    /// Whether it is in use by a request that may leave it to others, as far as is known.
+    pub(crate) fn may_become_spare(&self) -> bool {
+        let usage = self.usage();
+        usage.users > 0 && !usage.has_task && !self.has_asked() && !self.has_stopped()
+    }
+
+    /// Whether these are the capabilities that it declares.
+    pub(crate) fn declares(&self, capabilities: &[u8]) -> bool {
+        self.declared.capabilities().bytes() == capabilities
+    }
+
+    /// For how long it has been in use with a connection; `None` without one.
+    pub(crate) fn ready_for(&self) -> Option<Duration> {
+        let used = self.since().elapsed();
+        match &self.state.borrow().phase {
+            Phase::Ready(connection) if !connection.is_lost() => Some(used.min(connection.age())),
+            _ => None,
+        }
+    }
+
+    /// Whether its first connection is being made, or about to be.
+    pub(crate) fn is_starting(&self) -> bool {
+        matches!(&self.state.borrow().phase, Phase::Idle | Phase::Connecting { after: None, .. })
+    }
+
     /// Records that the server has a task that was made on it.
     pub(crate) fn note_task(&self) {
         self.usage().has_task = true;
