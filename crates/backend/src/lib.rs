@@ -24,6 +24,7 @@ mod handshake;
 mod health;
 mod listening;
 mod log;
+mod outage;
 mod process_log;
 mod remedy;
 mod request;

@@ -130,7 +130,7 @@ async fn call_with_elicitation_is_one_trace() {
     connect.parent().client(&backend, &initialize).finish(&Outcome::Finished);
     connect.finish(&Outcome::Finished);
     let client = parent.client(&backend, &Departure { id: Some((&id).into()), ..DEPARTURE });
-    client.record_arguments_in(&Json::literal(r#"{"arguments":{"path":"x","password":"s3"}}"#));
+    client.record_arguments_in(&Method::CallTool, &Json::literal(r#"{"arguments":{"path":"x","password":"s3"}}"#));
     let sent = client.propagation();
     let none = Json::literal("{}");
     let request = Arrival {

@@ -360,7 +360,7 @@ impl<C: Core> Ingress<C> {
             _memory: memory,
         };
         let session = Session::new(client, running, limit, &self.core);
-        session.count(&self.settings.telemetry);
+        session.count(&self.settings.telemetry, span.network().unwrap_or(Network::Stdio));
         let streams = SessionStreams::new(session, &self.settings);
         let revision = streams.session.revision();
         span.set_revision(revision);

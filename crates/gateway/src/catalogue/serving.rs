@@ -40,7 +40,8 @@ impl Catalogue {
             match backend.client.status().state {
                 BackendState::Down { .. } | BackendState::Failed { .. } => down.push(backend.id),
                 BackendState::Idle => resting.push(backend.id),
-                BackendState::Connecting | BackendState::Ready => {}
+                // Its lists do not depend on its calls.
+                BackendState::Connecting | BackendState::Ready | BackendState::Ejected { .. } => {}
             }
         }
         let serves = |backend, part: &Part| match view.shows(backend) {
