@@ -99,7 +99,7 @@ impl Record {
             out.extend(named.into_iter().filter_map(|(key, text)| Some(KeyValue::new(key, text?.to_owned()))));
         }
         if let Some(error) = fields.error {
-            match self.failed(fields) {
+            match self.is_failure(fields) {
                 true => out.push(KeyValue::new(ERROR_TYPE, error.as_text())),
                 false => out.extend(message(fields).map(|message| KeyValue::new(ERROR_MESSAGE, message))),
             }
@@ -109,12 +109,12 @@ impl Record {
     }
 
     /// Whether the span has failed: not if the sender of the message has made the mistake.
-    fn failed(&self, fields: &SpanFields) -> bool {
+    fn is_failure(&self, fields: &SpanFields) -> bool {
         fields.error.is_some_and(|error| self.start.kind != Kind::Server || !error.is_mistake_of_sender())
     }
 
     fn status(&self, fields: &SpanFields) -> Status {
-        if self.failed(fields) { Status::error(message(fields).unwrap_or_default()) } else { Status::Unset }
+        if self.is_failure(fields) { Status::error(message(fields).unwrap_or_default()) } else { Status::Unset }
     }
 
     fn describe_message(&self, out: &mut Vec<KeyValue>) {

@@ -7,7 +7,7 @@ use fanlight_protocol::capability::can_be_asked;
 use fanlight_protocol::input;
 use fanlight_protocol::member_name::is_confusable_method;
 use fanlight_protocol::{Era, Json, Method, Request, Response, Revision, RpcError, code};
-use fanlight_telemetry::ServerSpan;
+use fanlight_telemetry::{Network, ServerSpan};
 
 use super::authorization::Asked;
 use super::{Ingress, Origin, Reason, Refusal, RequestKind, StartedRequest, Transport};
