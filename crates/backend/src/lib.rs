@@ -18,6 +18,7 @@
 //! outside of calls.
 
 mod backend;
+mod backoff;
 mod concurrency;
 mod connection;
 mod handshake;

@@ -27,7 +27,7 @@ use crate::request::{BackendContext, TransportContext};
 use crate::settings::{EraChoice, ProcessPolicy, Timeouts};
 use crate::subscriptions::SubscriptionRegistry;
 use crate::transport::Transport;
-use crate::transport::backoff::Backoff;
+use crate::backoff::Backoff;
 use crate::transport::http::{HttpEndpoint, HttpTransport};
 use crate::transport::stdio::{self, ProcessSettings};
 use fanlight_canonical::{BackendError, FailureDetails, Plain};

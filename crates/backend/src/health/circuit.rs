@@ -16,7 +16,7 @@ use fanlight_protocol::{Json, Method};
 use tokio::time::Instant;
 
 use crate::settings::RetryDelays;
-use crate::transport::backoff::Backoff;
+use crate::backoff::Backoff;
 
 /// How many clients are remembered that have met a failure. Further ones get no trial of their own: each trial costs its
 /// client a time-out. No option: it bounds memory alone.

@@ -14,7 +14,7 @@ use super::worker::{connected, stopped};
 use crate::connection::Connection;
 use crate::connection::supervisor::State;
 use crate::subscriptions::{Filter, SubscriptionRegistry};
-use crate::transport::backoff::Backoff;
+use crate::backoff::Backoff;
 
 /// A subscription of one listener alone.
 pub(super) struct DedicatedSubscription {

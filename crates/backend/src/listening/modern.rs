@@ -13,7 +13,7 @@ use super::subscription::{BackendSubscription, End, SubscriptionEvent};
 use crate::connection::Connection;
 use crate::log::excerpt;
 use crate::subscriptions::{Filter, Origin, SubscriptionRegistry};
-use crate::transport::backoff::Backoff;
+use crate::backoff::Backoff;
 
 /// Delay before a subscription is replaced by a smaller one. No option: until then updates arrive that no client wants,
 /// which are dropped.
