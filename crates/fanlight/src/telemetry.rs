@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use fanlight_config::{Config, OtlpChoice};
-use fanlight_otlp::{Collector, ExportSettings, Guard, OtlpProtocol, propagators_from_env, resource_from_env, sampling_from_env};
+use fanlight_otlp::{
+    Collector, ExportSettings, Guard, OtlpProtocol, propagators_from_env, resource_from_env, sampling_from_env,
+};
 use fanlight_telemetry::metrics::MetricLimits;
 use fanlight_telemetry::{FileSettings, RingLimits, Settings, Telemetry};
 use tracing::{info, warn};
@@ -34,7 +36,10 @@ pub(crate) fn start(config: &Config, args: &TraceArgs, log: &Log) -> Result<(Tel
     }
     let (propagators, unknown) = propagators_from_env(variable);
     if !unknown.is_empty() {
-        warn!(names = unknown.join(","), "OTEL_PROPAGATORS names propagators that Fanlight does not have; they are ignored");
+        warn!(
+            names = unknown.join(","),
+            "OTEL_PROPAGATORS names propagators that Fanlight does not have; they are ignored"
+        );
     }
     let limits = &config.limits;
     let ring = RingLimits { traces: limits.traces, bytes: budgets(config).traces };

@@ -7,9 +7,7 @@ use fanlight_canonical::Endpoint;
 use fanlight_identity::{Identity, Source};
 use fanlight_protocol::{Json, Method, Request, Response, Revision, RpcError};
 use fanlight_telemetry::metrics::{Direction, SessionSide};
-use fanlight_telemetry::{
-    Arrival, Carriers, ClientName, Metrics, Network, ServerSpan, Subject, Telemetry, Verdict,
-};
+use fanlight_telemetry::{Arrival, Carriers, ClientName, Metrics, Network, ServerSpan, Subject, Telemetry, Verdict};
 use tokio::time::Instant;
 
 use crate::eras::params::Params;

@@ -259,7 +259,13 @@ impl OptionalFields {
         let events = self.events.capacity() * size_of::<(SystemTime, Event)>();
         let spans = self.server_spans.as_ref().map_or(0, |spans| spans.len());
         let variables: usize = self.variables.iter().map(|(name, value)| name.len() + value.len()).sum();
-        size_of::<Self>() + events + spans + variables + text(&self.arguments) + text(&self.result) + text(&self.message)
+        size_of::<Self>()
+            + events
+            + spans
+            + variables
+            + text(&self.arguments)
+            + text(&self.result)
+            + text(&self.message)
     }
 }
 

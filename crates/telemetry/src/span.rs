@@ -70,8 +70,11 @@ impl ServerSpan {
             (None, None) => Ancestor::None,
         };
         // Requests of backends have no headers of a client.
-        let forwarded =
-            if recorder.is_delivered || within.is_some() { None } else { recorder.propagators.header(&message.carriers) };
+        let forwarded = if recorder.is_delivered || within.is_some() {
+            None
+        } else {
+            recorder.propagators.header(&message.carriers)
+        };
         ActiveSpan::begin(recorder, start, &ancestor, inbound.baggage, forwarded.map(Arc::new))
     }
 

@@ -11,11 +11,11 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
 use crate::message::Network;
 use crate::names::{
-    ATTEMPT, CACHE_HIT, CLIENT_ADDRESS, CLIENT_NAME, CLIENT_PORT, CLIENT_VERSION, CONNECT_SPAN, ENDPOINT, ERROR_MESSAGE, ERROR_TYPE,
-    GEN_AI_OPERATION_NAME, GEN_AI_PROMPT_NAME, GEN_AI_PROMPT_VARIABLE, GEN_AI_TOOL_CALL_ARGUMENTS, GEN_AI_TOOL_CALL_RESULT, GEN_AI_TOOL_NAME,
-    JSONRPC_REQUEST_ID, Kind, MCP_METHOD_NAME, MCP_PROTOCOL_VERSION, MCP_RESOURCE_URI, MCP_SESSION_ID,
-    NETWORK_PROTOCOL_NAME, NETWORK_PROTOCOL_VERSION, NETWORK_TRANSPORT, OTHER, PARTIAL_FAILURES, PRINCIPAL, REWRITTEN,
-    RPC_RESPONSE_STATUS_CODE,
+    ATTEMPT, CACHE_HIT, CLIENT_ADDRESS, CLIENT_NAME, CLIENT_PORT, CLIENT_VERSION, CONNECT_SPAN, ENDPOINT,
+    ERROR_MESSAGE, ERROR_TYPE, GEN_AI_OPERATION_NAME, GEN_AI_PROMPT_NAME, GEN_AI_PROMPT_VARIABLE,
+    GEN_AI_TOOL_CALL_ARGUMENTS, GEN_AI_TOOL_CALL_RESULT, GEN_AI_TOOL_NAME, JSONRPC_REQUEST_ID, Kind, MCP_METHOD_NAME,
+    MCP_PROTOCOL_VERSION, MCP_RESOURCE_URI, MCP_SESSION_ID, NETWORK_PROTOCOL_NAME, NETWORK_PROTOCOL_VERSION,
+    NETWORK_TRANSPORT, OTHER, PARTIAL_FAILURES, PRINCIPAL, REWRITTEN, RPC_RESPONSE_STATUS_CODE,
 };
 use crate::record::{OptionalFields, Record, SpanFields};
 use crate::stored::StoredId;
@@ -88,9 +88,12 @@ impl Record {
             let text = |name, text: &Option<String>| text.clone().map(|text| KeyValue::new(name, text));
             out.extend(text(GEN_AI_TOOL_CALL_ARGUMENTS, &optional.arguments));
             out.extend(text(GEN_AI_TOOL_CALL_RESULT, &optional.result));
-            out.extend(optional.variables.iter().map(|(name, value)| {
-                KeyValue::new([GEN_AI_PROMPT_VARIABLE, ".", name].concat(), value.clone())
-            }));
+            out.extend(
+                optional
+                    .variables
+                    .iter()
+                    .map(|(name, value)| KeyValue::new([GEN_AI_PROMPT_VARIABLE, ".", name].concat(), value.clone())),
+            );
             out.extend(optional.endpoint.as_ref().map(|path| KeyValue::new(ENDPOINT, Arc::clone(path))));
         }
         if let Some(client) = &fields.client {

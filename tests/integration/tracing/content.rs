@@ -39,7 +39,11 @@ async fn content_is_on_both_spans_without_secrets_where_it_is_switched_on() {
             let arguments = r#"{"city":"Bern","password":"[redacted]"}"#;
             assert_eq!(call.text(ARGUMENTS), is_on.then_some(arguments), "{kind}");
             let result = call.text(RESULT);
-            assert_eq!(result.is_some_and(|text| text.contains(r#""token":"[redacted]""#)), is_on, "{kind}: {result:?}");
+            assert_eq!(
+                result.is_some_and(|text| text.contains(r#""token":"[redacted]""#)),
+                is_on,
+                "{kind}: {result:?}"
+            );
             assert_eq!(prompt.text("gen_ai.prompt.variable.city"), is_on.then_some("Bern"), "{kind}");
             assert_eq!(prompt.text("gen_ai.prompt.variable.password"), is_on.then_some("[redacted]"), "{kind}");
         }

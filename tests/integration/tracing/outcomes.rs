@@ -94,7 +94,10 @@ async fn mistakes_of_clients_leave_the_status_of_server_spans_unset() {
     let metrics = connection.response().await.text().await;
     let calls = |side: &str| {
         let line = format!("mcp_{side}_operation_duration_seconds_count{{mcp_method_name=\"tools/call\"");
-        metrics.lines().find(|one| one.starts_with(&line) && one.contains(r#"rpc_response_status_code="-32602""#)).unwrap()
+        metrics
+            .lines()
+            .find(|one| one.starts_with(&line) && one.contains(r#"rpc_response_status_code="-32602""#))
+            .unwrap()
     };
     assert!(!calls("server").contains("error_type") && calls("client").contains(r#"error_type="-32602""#), "{metrics}");
     assert!(calls("client").contains(r#"server_address="127.0.0.1""#), "{metrics}");

@@ -18,6 +18,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use crate::backoff::Backoff;
 use crate::connection::attempt::Attempt;
 use crate::connection::{Connection, Loss};
 use crate::handshake::{Handshake, Known};
@@ -27,7 +28,6 @@ use crate::request::{BackendContext, TransportContext};
 use crate::settings::{EraChoice, ProcessPolicy, Timeouts};
 use crate::subscriptions::SubscriptionRegistry;
 use crate::transport::Transport;
-use crate::backoff::Backoff;
 use crate::transport::http::{HttpEndpoint, HttpTransport};
 use crate::transport::stdio::{self, ProcessSettings};
 use fanlight_canonical::{BackendError, FailureDetails, Plain};

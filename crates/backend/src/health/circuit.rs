@@ -15,8 +15,8 @@ use fanlight_canonical::{BackendError, Peer};
 use fanlight_protocol::{Json, Method};
 use tokio::time::Instant;
 
-use crate::settings::RetryDelays;
 use crate::backoff::Backoff;
+use crate::settings::RetryDelays;
 
 /// How many clients are remembered that have met a failure. Further ones get no trial of their own: each trial costs its
 /// client a time-out. No option: it bounds memory alone.
@@ -119,8 +119,7 @@ impl Circuit {
             }
             None if self.is_several && self.failures >= self.most => {
                 let (since, failures) = (Instant::now(), self.failures);
-                self.open =
-                    Some(Open { since, until: since + self.pauses.next_delay(), is_tried: false, failures });
+                self.open = Some(Open { since, until: since + self.pauses.next_delay(), is_tried: false, failures });
                 return Some(News::Opened { failures });
             }
             Some(_) | None => {}

@@ -15,8 +15,8 @@ use fanlight_telemetry::metrics::BackendMetrics;
 use tokio::sync::Notify;
 
 use crate::settings::{HealthPolicy, RetryDelays};
-use circuit::{Circuit, News};
 pub(crate) use circuit::{Admission, Item};
+use circuit::{Circuit, News};
 
 /// What the calls of one server have shown.
 pub(crate) struct Health {

@@ -6,8 +6,8 @@ pub(crate) mod dialect;
 pub(crate) mod server_request;
 pub(crate) mod trace;
 
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;

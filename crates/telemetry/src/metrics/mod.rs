@@ -35,12 +35,12 @@ pub use figures::{BackendFigures, GIVEN_UP};
 pub use histogram::BOUNDS;
 pub use known::NameKind;
 pub use prometheus::prometheus;
-pub use timer::{BackendLabels, SessionSide, Side};
 pub(crate) use timer::{BACKEND_HTTP, Timer};
+pub use timer::{BackendLabels, SessionSide, Side};
 pub use tools::{MINUTES, ToolFigures};
 
-use histogram::{About, Key, Series};
 use crate::error_type::ErrorType;
+use histogram::{About, Key, Series};
 use known::KnownNames;
 use tools::ToolHistory;
 
@@ -174,14 +174,13 @@ impl Metrics {
     /// A session has ended, which lasted so long; `error` is why, unless it was ended properly.
     pub fn session_ended(&self, side: SessionSide, revision: Revision, lasted: Duration, error: Option<ErrorType>) {
         let (series, backend, transport, http) = match side {
-            SessionSide::Server(network) => {
-                (&self.server_sessions, 0, network.transport(), network.http_version())
-            }
+            SessionSide::Server(network) => (&self.server_sessions, 0, network.transport(), network.http_version()),
             SessionSide::Client(labels) => (&self.client_sessions, labels.index, labels.transport, labels.http()),
         };
         let error = error.map(ErrorType::bounded);
         let (revision, transport) = (Some(revision), Some(transport));
-        series.record(Key { backend, method: Method::Initialize, name: None, error, revision, transport, http }, lasted);
+        series
+            .record(Key { backend, method: Method::Initialize, name: None, error, revision, transport, http }, lasted);
     }
 
     /// A call was suspended (1), or resumed or dropped (-1).

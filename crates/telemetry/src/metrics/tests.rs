@@ -84,7 +84,8 @@ fn series_limit_counts_the_rest_as_overflow() {
     let series = Series::new(10);
     let known = KnownNames::new(1);
     for backend in 0..25 {
-        let key = Key { backend, method: Method::Ping, name: None, error: None, revision: None, transport: None, http: None };
+        let key =
+            Key { backend, method: Method::Ping, name: None, error: None, revision: None, transport: None, http: None };
         series.record(key, Duration::from_millis(1));
     }
     let points = series.snapshot(About::Received, &known, &|_| None);
@@ -96,7 +97,8 @@ fn series_limit_counts_the_rest_as_overflow() {
 #[test]
 fn duration_counts_in_the_bucket_of_the_conventions() {
     let series = Series::new(10);
-    let key = Key { backend: 0, method: Method::Ping, name: None, error: None, revision: None, transport: None, http: None };
+    let key =
+        Key { backend: 0, method: Method::Ping, name: None, error: None, revision: None, transport: None, http: None };
     for millis in [10, 11, 300_000, 300_001] {
         series.record(key.clone(), Duration::from_millis(millis));
     }
@@ -111,7 +113,8 @@ fn labels_of(error: ErrorType) -> [Vec<(&'static str, String)>; 2] {
     [About::Received, About::Sent].map(|about| {
         let (series, known) = (Series::new(10), KnownNames::new(1));
         let (method, transport) = (Method::CallTool, Some(Transport::Tcp));
-        let key = Key { backend: 1, method, name: None, error: Some(error), revision: None, transport, http: Some("2") };
+        let key =
+            Key { backend: 1, method, name: None, error: Some(error), revision: None, transport, http: Some("2") };
         series.record(key, Duration::from_millis(1));
         let named = |_| Some(NamedBackend { name: "b".to_owned(), address: Some((Arc::from("h"), 80)) });
         series.snapshot(about, &known, &named).remove(0).0
