@@ -7,18 +7,18 @@ import * as live from "./live.js";
 import { running } from "./running.js";
 import { STATES } from "./servers/state.js";
 import { statistics } from "./statistics.js";
-import { numberCell, table } from "./table.js";
+import { isNarrow, numberCell, table } from "./table.js";
 import { trouble } from "./trouble.js";
 
-/** Most running requests that are shown; the others are on the page of traces. */
-const RUNNING = 5;
+/** Most running requests that are shown, and fewer in a narrow window; the others are on the page of traces. */
+const RUNNING = { wide: 5, narrow: 3 };
 
 export async function overview(main, { signal }) {
   const ofTools = () => get("/api/tools/statistics", {}, signal);
   const [first, called] = await Promise.all([get("/api/overview", {}, signal), ofTools()]);
   const [wrong, tiles, backends, tools] = Array.from({ length: 4 }, () => h("div", null));
   tiles.className = "tiles";
-  fill(main, h("h1", { class: "hidden" }, "Overview"), wrong, tiles, running(signal, RUNNING),
+  fill(main, h("h1", { class: "hidden" }, "Overview"), wrong, tiles, running(signal, isNarrow() ? RUNNING.narrow : RUNNING.wide),
     h("h2", null, "Servers"), backends, h("h2", null, "Tools in the last hour"), tools);
   let [last, statisticsNow, isAll] = [first, called, false];
   // Without a change nothing is rendered, so that focus and selection stay.

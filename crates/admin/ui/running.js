@@ -41,7 +41,7 @@ function rows(calls, at) {
     const elapsed = numberCell(one.elapsedMs, duration(one.elapsedMs));
     elapsed.dataset.since = String(at - one.elapsedMs);
     return h("tr", null,
-      h("th", { scope: "row", class: "words mono" }, one.name),
+      h("th", { scope: "row", class: "words mono long" }, one.name),
       h("td", { class: "words narrow" }, one.client ?? "–", one.principal ? h("span", { class: "note" }, ` ${one.principal}`) : null),
       elapsed,
       mayChange() ? h("td", { class: "right" }, cancel(one)) : null);

@@ -2,22 +2,22 @@
 
 import { empty, h } from "./dom.js";
 import { count, duration } from "./format.js";
-import { numberCell, table } from "./table.js";
+import { isNarrow, numberCell, table } from "./table.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const HEIGHT = 22;
 /** Width of a minute, and of the gap after it. */
 const MINUTE = 2;
 
-/** Most tools that are shown at first, so that the page stays short. */
-const FIRST = 8;
+/** Most tools that are shown at first, so that the page stays short, also in a narrow window. */
+const FIRST = { wide: 8, narrow: 6 };
 
 /** The table of `GET /api/tools/statistics`; `all` shows more than the most called ones. */
 export function statistics({ tools, toolCount }, all, showAll) {
   if (tools.length === 0) return empty("No tool was called in the last hour", "Calls of clients, and those from the catalogue, are counted here.");
   const right = (text, kind = "") => ({ text, class: `right ${kind}`.trim() });
   const heads = ["Tool", "Backend", right("Calls"), right("Per minute", "wide-only"), right("Errors"), right("Median", "wide-only"), right("95 %"), right("99 %", "wide-only"), "Latency", { text: "Last hour", class: "wide-only" }];
-  const shown = all ? tools : tools.slice(0, FIRST);
+  const shown = all ? tools : tools.slice(0, isNarrow() ? FIRST.narrow : FIRST.wide);
   const more = toolCount - shown.length;
   return [
     table("Tools in the last hour", heads, shown.map(row), { compact: true }),
@@ -31,7 +31,7 @@ function row(one) {
   const isOne = one.tool !== "_OTHER";
   const traces = `#/traces?${new URLSearchParams({ backend: one.backend, tool: one.tool })}`;
   return h("tr", null,
-    h("th", { scope: "row", class: "words mono" }, isOne ? h("a", { href: traces, title: "Its traces" }, one.tool) : "others"),
+    h("th", { scope: "row", class: "words mono long" }, isOne ? h("a", { href: traces, title: "Its traces" }, one.tool) : "others"),
     h("td", null, h("span", { class: "chip" }, one.backend)),
     numberCell(one.calls, count(one.calls)),
     numberCell(one.perMinute, rate(one.perMinute), "wide-only"),

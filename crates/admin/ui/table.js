@@ -30,9 +30,12 @@ export function table(caption, heads, rows, { compact = false } = {}) {
       body));
 }
 
-/** A cell with a number that sorts by it, and is shown as a text. */
+/** Whether tables are lists: the style says the same. */
+export const isNarrow = () => matchMedia("(max-width: 760px)").matches;
+
+/** A cell with a number that sorts by it, and is shown as a text; one without a number needs no place in a narrow window. */
 export function numberCell(value, text, kind = "") {
-  return h("td", { class: `right number ${kind}`.trim(), "data-sort": String(value ?? -1) }, text);
+  return h("td", { class: `right number ${value ? "" : "nothing"} ${kind}`.trim(), "data-sort": String(value ?? -1) }, text);
 }
 
 function isNamed(head) {
