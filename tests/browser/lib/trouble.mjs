@@ -28,7 +28,7 @@ async function shoot(page, name, scheme) {
 
 export const troubleChecks = {
   "trouble stands first, and the overview fits three screens": async ({ page, goTo, accessible }, scheme) => {
-    await goTo("catalogue/tools/server-01__list_units");
+    await goTo("catalogue/tools/server-01__convert_units");
     await page.getByRole("button", { name: "Run" }).waitFor();
     await goTo("overview");
     const trouble = page.locator("main > div").first().getByRole("region", { name: "Trouble" }).or(page.locator("main .trouble"));
