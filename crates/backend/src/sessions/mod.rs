@@ -13,6 +13,7 @@ pub(crate) mod dispatcher;
 mod legacy_era;
 mod sharing;
 mod turns;
+mod watched_call;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
