@@ -80,6 +80,7 @@ impl Backend {
             catalogue,
             timeouts,
             limits,
+            memory,
             identity,
             telemetry,
         } = settings;
@@ -106,6 +107,7 @@ impl Backend {
             ids: AtomicI64::new(1),
             health: Arc::new(Health::new(health)),
             process_log: Arc::new(ProcessLog::new(limits.process_log_kept)),
+            memory: memory.of(&name),
             tasks: tasks.clone(),
             telemetry,
             root,

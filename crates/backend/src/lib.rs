@@ -24,6 +24,7 @@ mod handshake;
 mod health;
 mod listening;
 mod log;
+mod memory;
 mod process_log;
 mod remedy;
 mod request;
@@ -35,6 +36,7 @@ mod transport;
 
 pub use backend::{Backend, BackendLife};
 pub use fanlight_http_pool::worker;
+pub use memory::MessageMemory;
 pub use settings::{
     BackendSettings, EraChoice, HealthPolicy, Identity, KnownServer, Landlock, Limits, PollIntervals, ProcessPolicy,
     RetryDelays, Sandbox, Secret, SessionPolicy, TelemetrySettings, Timeouts, TransportSettings,

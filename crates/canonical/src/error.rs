@@ -90,6 +90,14 @@ pub enum BackendError {
         /// The limit that applied, in bytes.
         limit: usize,
     },
+    /// Its messages take all memory that they may.
+    #[error(
+        "sent more than clients take from it: at most {limit} bytes of servers' messages are kept (`limits.memory`)"
+    )]
+    NoMemory {
+        /// The limit for all servers, in bytes.
+        limit: usize,
+    },
     /// Something that is no answer.
     #[error("sent no valid answer: {reason}")]
     Malformed {
@@ -279,6 +287,7 @@ impl BackendError {
             | Self::ClosedEarly
             | Self::Interrupted
             | Self::ResponseTooLarge { .. }
+            | Self::NoMemory { .. }
             | Self::Malformed { .. }
             | Self::Status { .. }
             | Self::Overloaded { .. } => true,
@@ -302,6 +311,7 @@ impl BackendError {
             Self::Busy { .. }
             | Self::TooManySessions { .. }
             | Self::ResponseTooLarge { .. }
+            | Self::NoMemory { .. }
             | Self::Malformed { .. }
             | Self::Status { .. }
             | Self::Overloaded { .. }
@@ -319,7 +329,7 @@ impl BackendError {
                 ErrorType::HttpStatus(*status)
             }
             Self::Timeout { .. } | Self::Starting { .. } => ErrorType::Timeout,
-            Self::Busy { .. } | Self::TooManySessions { .. } => ErrorType::Overloaded,
+            Self::Busy { .. } | Self::TooManySessions { .. } | Self::NoMemory { .. } => ErrorType::Overloaded,
             Self::Exited { .. } | Self::GivenUp { .. } => ErrorType::BackendExited,
             Self::ClosedEarly => ErrorType::ConnectionClosed,
             Self::ResponseTooLarge { .. } => ErrorType::ResponseTooLarge,
@@ -365,6 +375,7 @@ impl fmt::Display for ForClients<'_> {
             | E::ClosedEarly
             | E::TooManySessions { .. }
             | E::ResponseTooLarge { .. }
+            | E::NoMemory { .. }
             | E::Malformed { .. }
             | E::Status { .. }
             | E::Overloaded { .. }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_backend::{Backend, BackendLife, BackendSettings};
+use fanlight_backend::{Backend, BackendLife, BackendSettings, MessageMemory};
 use fanlight_canonical::{BackendClient, BackendState};
 use fanlight_config::{Config, Server};
 use fanlight_gateway::{BackendEntry, BackendId, ListStore, Rewriting, ToolFilter};
@@ -21,6 +21,8 @@ use crate::wiring::backend_settings;
 /// The running servers.
 pub(crate) struct Servers {
     telemetry: Telemetry,
+    /// The memory for what all servers send.
+    memory: MessageMemory,
     shutdown: CancellationToken,
     /// Keeps lists beyond the end of the process.
     lists: Option<ListState>,
@@ -72,9 +74,15 @@ pub(crate) struct Difference {
 }
 
 impl Servers {
-    pub(crate) fn new(telemetry: &Telemetry, shutdown: &CancellationToken, lists: Option<ListState>) -> Self {
+    pub(crate) fn new(
+        telemetry: &Telemetry,
+        memory: MessageMemory,
+        shutdown: &CancellationToken,
+        lists: Option<ListState>,
+    ) -> Self {
         Self {
             telemetry: telemetry.clone(),
+            memory,
             shutdown: shutdown.clone(),
             lists,
             running: Vec::new(),
@@ -95,7 +103,7 @@ impl Servers {
     }
 
     fn next(&self, config: &Config, server: &Server, restarted: Option<&str>, difference: &mut Difference) -> Running {
-        let mut settings = backend_settings(config, server, &self.telemetry);
+        let mut settings = backend_settings(config, server, &self.telemetry, &self.memory);
         settings.processes.keeps_lists &= self.lists.is_some();
         let known = self.running.iter().find(|running| running.settings.name == server.name);
         let tools = server.tools.clone();

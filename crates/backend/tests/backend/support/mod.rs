@@ -35,6 +35,7 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
         era: EraChoice::Auto,
         sessions: SessionPolicy::PerClient,
         catalogue: false,
+        memory: Default::default(),
         timeouts: Timeouts {
             connect: PATIENCE,
             start: PATIENCE,
