@@ -108,7 +108,10 @@ async fn child_that_inherits_everything_gets_no_secret_of_fanlight() {
         let folder = TempFile::folder();
         let text = config(&server, "env > \"$F/env\"", &folder, json!({ "inheritEnv": inherit }));
         let own = [("FANLIGHT_KEY", TOKEN), ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", TOKEN)];
-        let mut gateway = start(&text, |command| drop(command.envs(own))).await;
+        let add = |command: &mut Command| {
+            command.envs(own);
+        };
+        let mut gateway = start(&text, add).await;
         let names = variables(&folder);
         assert!(names.iter().any(|name| name == "TESTED_REGION"), "{names:?}");
         assert!(!names.iter().any(|name| name.starts_with("FANLIGHT_") || name.ends_with("_HEADERS")), "{names:?}");

@@ -180,7 +180,8 @@ mod tests {
     async fn stream_waits_while_memory_is_given_back_and_fails_otherwise() {
         let (_, server) = memory(2 * STEP);
         let first = Arriving::messages(&server).try_hold(Bytes::from(vec![0; STEP])).unwrap();
-        let second = Arriving::messages(&server).hold(Bytes::from(vec![0; 2 * STEP]));
+        let mut arriving = Arriving::messages(&server);
+        let second = arriving.hold(Bytes::from(vec![0; 2 * STEP]));
         let mut second = std::pin::pin!(second);
         assert!(futures_util::FutureExt::now_or_never(second.as_mut()).is_none());
         drop(first);
