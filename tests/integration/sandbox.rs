@@ -197,8 +197,11 @@ async fn server_in_a_sandbox_has_no_capabilities() {
 
 #[tokio::test]
 async fn server_in_a_sandbox_cannot_end_its_guard() {
-    let script =
-        format!("{} end $PPID | cat; kill -0 -1 && echo all; kill -9 $PPID || echo alive", sandbox_escape().display());
+    let script = format!(
+        r#"{} end $PPID | cat; kill -0 -1 && echo all
+        for thread in $(ls /proc/$PPID/task); do kill -9 $thread && echo killed; done; [ -d /proc/$PPID ] && echo alive"#,
+        sandbox_escape().display()
+    );
     let entry = json!({
         "command": "bash", "args": ["-c", format!("{{ {script}\n}} >&2; echo end >&2; exec sleep 1000")],
         "sandbox": { "files": 64 }, "startAttempts": 1,
@@ -209,7 +212,7 @@ async fn server_in_a_sandbox_cannot_end_its_guard() {
     for lines in [with_landlock, without] {
         assert!(lines.iter().any(|line| line.starts_with("limit no")), "{lines:#?}");
         assert!(lines.iter().any(|line| line.starts_with("signal no")), "{lines:#?}");
-        assert!(has(&lines, "alive") && !has(&lines, "all"), "{lines:#?}");
+        assert!(has(&lines, "alive") && !has(&lines, "all") && !has(&lines, "killed"), "{lines:#?}");
     }
 }
 

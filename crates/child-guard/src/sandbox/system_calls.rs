@@ -3,6 +3,7 @@
 //! They fail with `EACCES`. Programs of another architecture than this one, such as 32-bit ones, are ended.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io;
 
 use fanlight_settings::Sandbox;
@@ -35,12 +36,15 @@ pub(super) struct Protected {
 }
 
 impl Protected {
-    /// Their numbers, and those of their groups.
+    /// Their numbers, those of the guard's threads, which stand for it as well, and those of their groups. Threads of
+    /// Fanlight come and go; should it end, the guard ends the server.
     fn numbers(&self) -> Vec<i32> {
         let pids = [Some(self.guard), i32::try_from(self.fanlight).ok().and_then(Pid::from_raw)];
-        let groups = pids.iter().flatten().filter_map(|pid| getpgid(Some(*pid)).ok()).collect::<Vec<_>>();
-        let mut numbers: Vec<i32> =
-            pids.into_iter().flatten().chain(groups).map(|pid| pid.as_raw_nonzero().get()).collect();
+        let pids: Vec<Pid> = pids.into_iter().flatten().collect();
+        let groups = pids.iter().filter_map(|pid| getpgid(Some(*pid)).ok());
+        let mut numbers: Vec<i32> = pids.iter().copied().chain(groups).map(|pid| pid.as_raw_nonzero().get()).collect();
+        let threads = fs::read_dir(format!("/proc/{}/task", self.guard)).into_iter().flatten().flatten();
+        numbers.extend(threads.filter_map(|thread| thread.file_name().to_str()?.parse::<i32>().ok()));
         numbers.sort_unstable();
         numbers.dedup();
         numbers
