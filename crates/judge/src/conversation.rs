@@ -1,16 +1,18 @@
 //! The conversation with a server in one era: what it is asked, and what it answers.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fanlight_protocol::{Era, Revision, meta};
 use serde_json::{Map, Value, json};
 
-use crate::lists::{self, List};
+use crate::client::Client;
+use crate::list::List;
+use crate::lists;
 use crate::mask::Mask;
 use crate::observed::Observed;
 use crate::peer::{Answer, Broken, Peer};
 use crate::report::{EraReport, Finding, Pings, Timing, Who};
-use crate::rules::{self, Shape};
+use crate::shape::{Shape, check_shape};
 use crate::{Patience, Step, Target};
 
 /// Small requests whose time is measured.
@@ -55,7 +57,7 @@ pub(crate) async fn hold(
             return said;
         }
     };
-    let mut client = Client { peer, era, patience, mask, next: 0 };
+    let mut client = Client::new(peer, era, patience, mask);
     let opened = match said.open(&mut client).await {
         Err(refused @ Broken::NotHere { .. }) if era == Era::Legacy => said.open_over_sse(&mut client, &refused).await,
         opened => opened,
@@ -79,50 +81,6 @@ pub(crate) async fn hold(
     }
     client.peer.close(&mut said.observed).await;
     said
-}
-
-/// A client of one era.
-pub(crate) struct Client<'a> {
-    peer: Peer,
-    pub(crate) era: Era,
-    patience: Patience,
-    mask: &'a Mask,
-    next: i64,
-}
-
-impl Client<'_> {
-    /// Asks with the members of `params`; the time that it took as well.
-    pub(crate) async fn ask(
-        &mut self,
-        method: &str,
-        params: Map<String, Value>,
-        observed: &mut Observed,
-    ) -> Result<(Answer, Duration), Broken> {
-        self.ask_within(self.patience.answer, method, params, observed).await
-    }
-
-    async fn ask_within(
-        &mut self,
-        timeout: Duration,
-        method: &str,
-        mut params: Map<String, Value>,
-        observed: &mut Observed,
-    ) -> Result<(Answer, Duration), Broken> {
-        if self.era == Era::Modern {
-            let own = json!({
-                meta::PROTOCOL_VERSION: Revision::NEWEST_MODERN.as_str(),
-                meta::CLIENT_INFO: { "name": "fanlight check", "version": env!("CARGO_PKG_VERSION") },
-                meta::CLIENT_CAPABILITIES: {},
-            });
-            params.insert("_meta".to_owned(), own);
-        }
-        let id = self.next;
-        self.next += 1;
-        let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
-        let start = Instant::now();
-        let answer = self.peer.request(&request, timeout, self.mask, observed).await?;
-        Ok((answer, start.elapsed()))
-    }
 }
 
 impl Said {
@@ -215,7 +173,7 @@ impl Said {
                 self.report.revision = Some(newest.to_owned());
             }
         }
-        rules::check_shape(shape, description, &mut self.observed);
+        check_shape(shape, description, &mut self.observed);
         let of = |server: &Value, key: &str| server.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         self.report.server = server.map(|server| Who { name: of(server, "name"), version: of(server, "version") });
         if server.is_none() && client.era == Era::Modern {
@@ -227,7 +185,7 @@ impl Said {
         self.report.instructions_bytes = text("instructions").unwrap_or_default().len();
         self.report.is_served = true;
         let declared = description.get("capabilities").cloned().unwrap_or_default();
-        self.report.lists = lists::declared(&declared).into_iter().map(List::empty_report).collect();
+        self.report.lists = List::declared(&declared);
         Ok(())
     }
 

@@ -65,7 +65,7 @@ pub struct Who {
 }
 
 /// A list of a server.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListReport {
     /// The member with its entries, such as `tools`.

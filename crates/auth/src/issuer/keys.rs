@@ -7,8 +7,8 @@ use fanlight_protocol::Json;
 use jsonwebtoken::DecodingKey;
 
 use super::client::FetchError;
-use crate::token::json;
-use crate::token::{Algorithm, KeyType};
+use crate::algorithm::{Algorithm, KeyType};
+use crate::json;
 
 /// Bits of an RSA modulus: fewer are not safe (RFC 7518, 3.3), and more take long.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;

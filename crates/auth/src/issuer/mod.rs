@@ -14,7 +14,8 @@ pub(crate) use self::client::{FetchError, IssuerClient};
 pub(crate) use self::introspection::Introspection;
 pub(crate) use self::keys::{Key, KeySet};
 pub(crate) use self::store::{KeyStore, Lookup};
-use crate::token::{Algorithm, IssuerSettings, OAuthLimits, OAuthSettings};
+use crate::algorithm::Algorithm;
+use crate::oauth_settings::{IssuerSettings, OAuthLimits, OAuthSettings};
 
 /// An issuer of access tokens.
 #[derive(Debug)]

@@ -10,7 +10,8 @@ use futures_util::future::{BoxFuture, Shared};
 use super::client::{FetchError, IssuerClient};
 use super::discovery;
 use super::keys::KeySet;
-use crate::token::{Algorithm, OAuthLimits};
+use crate::algorithm::Algorithm;
+use crate::oauth_settings::OAuthLimits;
 
 /// The least time between two attempts to read the keys of an issuer of which there are none.
 const RETRY: Duration = Duration::from_secs(1);

@@ -20,7 +20,8 @@ use url::form_urlencoded::{Serializer, byte_serialize};
 use self::id_token::Expected;
 use self::provider::{Provider, Providers};
 use crate::issuer::{FetchError, IssuerClient, KeyStore};
-use crate::token::{OAuthLimits, json};
+use crate::json;
+use crate::oauth_settings::OAuthLimits;
 
 /// The longest authorization code that is sent on.
 const LONGEST_CODE: usize = 8 << 10;

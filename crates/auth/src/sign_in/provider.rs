@@ -8,7 +8,7 @@ use fanlight_protocol::Json;
 use reqwest::Url;
 
 use crate::issuer::{FetchError, IssuerClient, discovery};
-use crate::token::json;
+use crate::json;
 
 /// For how long the metadata of an issuer are used. No option: a sign-in is rare, and waits for them when they are older.
 const FRESH: Duration = Duration::from_secs(600);

@@ -4,9 +4,9 @@ use fanlight_credentials::Denial;
 use fanlight_protocol::Json;
 use jsonwebtoken::crypto;
 
-use super::algorithm::Algorithm;
-use super::json;
+use crate::algorithm::Algorithm;
 use crate::issuer::Key;
+use crate::json;
 
 /// Header parameters that bring keys of the token's own choice, or change how the rest is read. Not accepted, whatever
 /// their values: keys come from issuers alone.

@@ -1,12 +1,9 @@
 //! OAuth access tokens (RFC 6750): JSON Web Tokens, whose signatures are verified with keys of their issuers, and tokens
 //! that an issuer is asked about. Verified tokens are remembered by their hashes.
 
-mod algorithm;
 pub(crate) mod claims;
-pub(crate) mod json;
 mod jwt;
 pub(crate) mod memory;
-mod settings;
 mod throttle;
 
 use std::sync::Arc;
@@ -18,17 +15,16 @@ use fanlight_identity::{Identity, Principal, Validity};
 use fanlight_protocol::Json;
 use tokio::sync::Semaphore;
 
-pub use self::algorithm::Algorithm;
-pub(crate) use self::algorithm::KeyType;
 pub(crate) use self::claims::date as claim_date;
 use self::claims::{Binding, Rules};
 use self::jwt::Header;
 pub(crate) use self::jwt::Jwt;
-use self::memory::{Memory, TokenHash, Verified, not_bound, wrong_signature};
-pub use self::settings::{ClaimPaths, IntrospectionSettings, IssuerSettings, OAuthLimits, OAuthSettings};
+use self::memory::{Memory, Verified, not_bound, wrong_signature};
 use self::throttle::{Charge, Throttle};
-use crate::bearer::Bearer;
+use crate::bearer::{Bearer, TokenHash};
 use crate::issuer::{Introspection, Issuer, KeySet, KeyStore, Lookup, Verification};
+use crate::json;
+use crate::oauth_settings::OAuthSettings;
 
 /// Access tokens of the configured issuers.
 #[derive(Debug)]

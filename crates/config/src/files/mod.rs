@@ -5,7 +5,7 @@
 
 mod admin;
 mod include;
-mod text;
+mod key_file;
 mod tree;
 
 use std::path::{Path, PathBuf};
@@ -23,12 +23,12 @@ use crate::read::file;
 use crate::read::server::{self, Context};
 use crate::report::problem::{ConfigErrors, quoted};
 use crate::syntax::{Node, Source, Value};
+use crate::text_file::fingerprint;
 use crate::variables::{Environment, Variables};
-use crate::{Loaded, MAX_FILE_SIZE, env_file, keys};
+use crate::{Loaded, MAX_FILE_SIZE, env_file, keys, text_file};
 pub use admin::load_admin;
 use include::included;
-pub use text::fingerprint;
-pub(crate) use text::read_text;
+pub use key_file::key_file;
 use tree::Tree;
 
 /// Options of a further file.
@@ -82,7 +82,7 @@ pub fn load_all_in(paths: &[PathBuf], environment: Environment<'_>) -> Result<Lo
     let Some((first, further)) = paths.split_first() else {
         return Err(ConfigErrors::of_file(Path::new(""), "no config file is named".to_owned(), "name one"));
     };
-    let (text, mark) = read_text(first, MAX_FILE_SIZE)?;
+    let (text, mark) = text_file::read(first, MAX_FILE_SIZE)?;
     let mut known = Known::default();
     let kind = First { has_further: !further.is_empty(), reads_files: true };
     let mut loaded = parse_first(&text, first, environment, kind, &mut known)?;
@@ -90,7 +90,7 @@ pub fn load_all_in(paths: &[PathBuf], environment: Environment<'_>) -> Result<Lo
     let (included, folders) = included(&loaded.config, first)?;
     let mut errors = Errors(None);
     for path in further.iter().chain(&included) {
-        let servers = read_text(path, MAX_FILE_SIZE).and_then(|(text, mark)| {
+        let servers = text_file::read(path, MAX_FILE_SIZE).and_then(|(text, mark)| {
             loaded.files.push(ConfigFile { path: path.clone(), fingerprint: mark });
             parse_further(&text, path, environment, &loaded.config, &mut known)
         });

@@ -5,8 +5,9 @@ use serde_json::{Map, Value, json};
 
 use crate::model::Config;
 use crate::model::server::Server;
-use crate::model::values::{HIDDEN, url_without_secrets};
+use crate::model::values::url_without_secrets;
 use crate::option::Options as _;
+use crate::report::mask::HIDDEN;
 
 impl Config {
     /// The configuration in force as JSON, indented. Tokens, keys, arguments, values of variables and headers, and URLs

@@ -3,10 +3,14 @@
 
 use std::collections::HashSet;
 
+use fanlight_document::{Node, Source, Span, Syntax, Value};
+
 use super::harmless::{self, holds_secrets};
 use super::lexical;
 use crate::definition::{Form, Section, Visible};
-use crate::syntax::{Node, Source, Span, Syntax, Value};
+
+/// What is shown instead of a secret.
+pub(crate) const HIDDEN: &str = "***";
 
 /// What is hidden in one file.
 pub(crate) enum Masked {

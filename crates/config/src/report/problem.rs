@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use fanlight_document::{Position, Source, Span};
+
 use super::mask::Masked;
-use crate::syntax::{Source, Span};
-use fanlight_document::Position;
 
 /// How the message about a variable that is not set begins.
 pub(crate) const MISSING_VARIABLE: &str = "the environment variable ";

@@ -13,6 +13,8 @@ use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json as value};
 
 use super::*;
+use crate::algorithm::Algorithm;
+use crate::oauth_settings::{ClaimPaths, IntrospectionSettings, IssuerSettings, OAuthLimits};
 
 const PUBLIC_URL: &str = "https://mcp.example.com";
 const AUDIENCE: &str = "https://mcp.example.com/mcp";

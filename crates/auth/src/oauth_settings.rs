@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fanlight_settings::Secret;
 
-use super::algorithm::Algorithm;
+use crate::algorithm::Algorithm;
 
 /// Which access tokens are accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]

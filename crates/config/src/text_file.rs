@@ -1,4 +1,4 @@
-//! Reading files: their text, and a fingerprint by which a change is noticed.
+//! Reading files: their text, and a fingerprint that shows a change.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::ErrorKind;
@@ -29,7 +29,7 @@ fn hash(bytes: &[u8]) -> u64 {
 }
 
 /// The text of a file of at most `most` bytes; of a larger one, one byte more than that.
-pub(crate) fn read_text(path: &Path, most: usize) -> Result<(String, Option<u64>), ConfigErrors> {
+pub(crate) fn read(path: &Path, most: usize) -> Result<(String, Option<u64>), ConfigErrors> {
     let bytes = read_bounded(path, most).map_err(|error| {
         let help = match error.kind() {
             ErrorKind::InvalidInput => "name a file that holds the text: pipes and devices are not read",
