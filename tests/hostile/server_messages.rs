@@ -150,7 +150,7 @@ async fn answers_that_never_end_are_bounded() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_for_clients_that_do_not_read_are_bounded() {
-    const CALLS: usize = 24;
+    const CALLS: usize = 16;
     let (server, target) = hostile(Era::Modern, Transport::Http).await;
     let text = format!(r#""content":[{{"type":"text","text":"{}"}}]"#, "x".repeat(24 * MIB));
     server.on_target("tools/call", "flood", Reply::result(Era::Modern.complete(&text)));

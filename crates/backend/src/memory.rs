@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use fanlight_canonical::BackendError;
 use fanlight_fair::{Budget, Part, Reservation, Spent};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// Texts up to this size are not counted: what belongs to a message besides takes as much, and their number is bounded.
 const UNCOUNTED: usize = 8 << 10;
@@ -18,7 +18,8 @@ const UNCOUNTED: usize = 8 << 10;
 const UNCOUNTED_BODY: usize = 64 << 10;
 /// A text that is arriving is counted in steps of so many bytes.
 const STEP: usize = 64 << 10;
-/// How long a stream waits for memory while nobody gives any back. Where a client reads, however slowly, it goes on.
+/// How long one message waits for memory while no message is dropped. Where a client reads, however slowly, it goes on; what
+/// other calls give back that have failed does not count, or they would fail one after the other.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// What one server may hold.
 const PART: Part = Part { for_each_free: 3, kept: [(usize::MAX, 0); 2] };
@@ -38,6 +39,8 @@ pub(crate) struct Arriving {
     memory: Arc<ServerMemory>,
     uncounted: usize,
     held: Option<Reservation<Arc<str>>>,
+    /// What is left of [`PATIENCE`] for the text that is arriving.
+    patience: Duration,
 }
 
 impl MessageMemory {
@@ -69,12 +72,16 @@ impl ServerMemory {
 impl Arriving {
     /// That of messages, of which one call may have many.
     pub(crate) fn messages(memory: &Arc<ServerMemory>) -> Self {
-        Self { memory: Arc::clone(memory), uncounted: UNCOUNTED, held: None }
+        Self::new(memory, UNCOUNTED)
     }
 
     /// That of the body of one response.
     pub(crate) fn body(memory: &Arc<ServerMemory>) -> Self {
-        Self { memory: Arc::clone(memory), uncounted: UNCOUNTED_BODY, held: None }
+        Self::new(memory, UNCOUNTED_BODY)
+    }
+
+    fn new(memory: &Arc<ServerMemory>, uncounted: usize) -> Self {
+        Self { memory: Arc::clone(memory), uncounted, held: None, patience: PATIENCE }
     }
 
     /// Counts a text of which so many bytes have arrived.
@@ -88,6 +95,7 @@ impl Arriving {
 
     /// The same text, counted until its last part is dropped.
     pub(crate) fn try_hold(&mut self, text: Bytes) -> Result<Bytes, Spent> {
+        self.patience = PATIENCE;
         if text.len() > self.uncounted {
             self.resize(text.len())?;
             if let Some(held) = self.held.take() {
@@ -117,13 +125,19 @@ impl Arriving {
 
     async fn wait_for(&mut self, bytes: usize) -> Result<(), BackendError> {
         let memory = Arc::clone(&self.memory);
+        let mut dropped = memory.budget.texts_dropped();
         loop {
             // Asked for before the attempt, so that nothing given back meanwhile is missed.
             let given_back = memory.budget.given_back();
             if self.resize(bytes).is_ok() {
                 return Ok(());
             }
-            if timeout(PATIENCE, given_back).await.is_err() {
+            let since = Instant::now();
+            let is_over = timeout(self.patience, given_back).await.is_err();
+            self.patience = self.patience.saturating_sub(since.elapsed());
+            if std::mem::replace(&mut dropped, memory.budget.texts_dropped()) != dropped {
+                self.patience = PATIENCE;
+            } else if is_over {
                 return Err(memory.spent());
             }
         }
@@ -189,5 +203,21 @@ mod tests {
         let third = Arriving::messages(&server).hold(Bytes::from(vec![0; STEP])).await;
         assert_eq!(third.unwrap_err(), BackendError::NoMemory { limit: 2 * STEP });
         drop(second);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn messages_that_never_end_fail_together() {
+        let (_, server) = memory(6 * STEP);
+        let started = Instant::now();
+        let attempts = (0..20).map(|_| async {
+            let mut arriving = Arriving::messages(&server);
+            for bytes in (1..).map(|steps| steps * STEP) {
+                if arriving.cover(bytes).await.is_err() {
+                    return;
+                }
+            }
+        });
+        futures_util::future::join_all(attempts).await;
+        assert!(started.elapsed() < 2 * PATIENCE, "{:?}", started.elapsed());
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -43,6 +44,8 @@ struct Shared<S> {
     part: Part,
     state: Mutex<State<S>>,
     given_back: Notify,
+    /// Texts that held a reservation and have been dropped.
+    texts_dropped: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -83,7 +86,7 @@ impl<S: Clone + Eq + Hash> Budget<S> {
     #[must_use]
     pub fn new(limit: usize, part: Part) -> Self {
         let state = Mutex::new(State { held: 0, shares: HashMap::default() });
-        Self(Arc::new(Shared { limit, part, state, given_back: Notify::new() }))
+        Self(Arc::new(Shared { limit, part, state, given_back: Notify::new(), texts_dropped: AtomicUsize::new(0) }))
     }
 
     /// The amount in all.
@@ -101,6 +104,12 @@ impl<S: Clone + Eq + Hash> Budget<S> {
     /// Resolves when any share gives anything back after this call.
     pub fn given_back(&self) -> impl Future<Output = ()> + Send + '_ {
         self.0.given_back.notified()
+    }
+
+    /// How many texts that held a reservation have been dropped so far ([`Reservation::hold`]). It wraps around.
+    #[must_use]
+    pub fn texts_dropped(&self) -> usize {
+        self.0.texts_dropped.load(Ordering::Relaxed)
     }
 
     /// Reserves an amount for a share.
@@ -182,14 +191,20 @@ impl<S: Eq + Hash + Send + Sync + 'static> Reservation<S> {
     /// The same text, which holds this reservation until its last part is dropped.
     #[must_use]
     pub fn hold(self, text: Bytes) -> Bytes {
-        Bytes::from_owner(Held { text, _reservation: self })
+        Bytes::from_owner(Held { text, reservation: self })
     }
 }
 
 /// A text and its reservation. Fields are dropped in order of declaration.
 struct Held<S: Eq + Hash> {
     text: Bytes,
-    _reservation: Reservation<S>,
+    reservation: Reservation<S>,
+}
+
+impl<S: Eq + Hash> Drop for Held<S> {
+    fn drop(&mut self) {
+        self.reservation.budget.0.texts_dropped.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl<S: Eq + Hash> AsRef<[u8]> for Held<S> {
