@@ -41,7 +41,7 @@ pub use operations::{OperationError, Operations, Reloaded};
 pub use operator::{Role, RoleRule, Roles};
 pub use settings::{AdminSettings, LiveSettings, SignInClient};
 
-use access::Connection;
+use access::OperatorConnection;
 use api::call::RunningCalls;
 use api::overview::Latest;
 use api::sign_in::Attempts;
@@ -127,7 +127,7 @@ pub async fn serve_admin(sockets: SocketReceiver, subject: Subject, live: LiveSe
                 Some(Ok(Err(error))) => return tracing::debug!(%error, "TLS handshake with an operator failed"),
                 Some(Err(_)) | None => return,
             };
-            let connection = Connection(Arc::new(facts_of(&opened)));
+            let connection = OperatorConnection(Arc::new(facts_of(&opened)));
             // The settings in force may be those of another address by then, and demand less of a client.
             let has_ended = ending.clone();
             let service = service_fn(move |mut request: Request<Incoming>| {

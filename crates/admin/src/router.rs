@@ -11,7 +11,7 @@ use fanlight_telemetry::metrics::prometheus;
 use http::header::{CONNECTION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use crate::access::{Connection, Needs, require, require_host};
+use crate::access::{Needs, OperatorConnection, require, require_host};
 use crate::operator::Role;
 use crate::reply::{Refusal, json, with_default_headers};
 use crate::route::{Route, read};
@@ -75,7 +75,7 @@ async fn closing(mut response: Response) -> Response {
 }
 
 /// Whether requests of clients can be served; the details need a viewer.
-async fn readiness(State(admin): State<Arc<Admin>>, connection: Connection, headers: HeaderMap) -> Response {
+async fn readiness(State(admin): State<Arc<Admin>>, connection: OperatorConnection, headers: HeaderMap) -> Response {
     let subject = &admin.subject;
     let is_ready = ready::is_ready(&subject.gateway, &subject.draining);
     let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };

@@ -29,7 +29,7 @@ use crate::tasks::TaskTranslation;
 use crate::transport::http::HttpEndpoint;
 use crate::transport::stdio::ProcessSettings;
 
-/// Waits of [`crate::Timeouts::process_stop`] until everything has ended: a process has three, and the processes that it left
+/// Waits of [`crate::BackendTimeouts::process_stop`] until everything has ended: a process has three, and the processes that it left
 /// behind have as many.
 const STOP_STEPS: u32 = 6;
 

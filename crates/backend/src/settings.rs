@@ -10,7 +10,7 @@ use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
 use fanlight_protocol::{Json, Revision};
 pub(crate) use fanlight_settings::origin_of;
-pub use fanlight_settings::{Landlock, Sandbox, Secret, Transport as TransportSettings};
+pub use fanlight_settings::{EraChoice, Landlock, Sandbox, Secret, SessionPolicy, Transport as TransportSettings};
 use fanlight_telemetry::{BackendInfo, BackendTelemetry, ContentPolicy, Endpoint, Telemetry, TraceContextPolicy};
 
 use crate::memory::MessageMemory;
@@ -36,9 +36,9 @@ pub struct BackendSettings {
     /// none, and no session, share a session of their own.
     pub catalogue: bool,
     /// Bounds on time.
-    pub timeouts: Timeouts,
+    pub timeouts: BackendTimeouts,
     /// Bounds on size and number.
-    pub limits: Limits,
+    pub limits: BackendLimits,
     /// The memory for what all servers send.
     pub memory: MessageMemory,
     /// The name and version of Fanlight.
@@ -163,35 +163,9 @@ pub struct HealthPolicy {
     pub timeouts: usize,
 }
 
-/// The era of a backend.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EraChoice {
-    /// In the one found by asking.
-    #[default]
-    Auto,
-    /// With `initialize` and sessions.
-    Legacy,
-    /// Stateless, with `server/discover`.
-    Modern,
-}
-
-/// Whether clients share a session with a legacy backend. A modern one has no sessions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SessionPolicy {
-    /// Each client session has one of its own, over stdio a process of its own. Clients without a
-    /// session share one with those that have the same capabilities.
-    #[default]
-    PerClient,
-    /// As `PerClient`, but client sessions of one principal share a process if the server shows that it has no state for a
-    /// session, and the clients cannot be asked.
-    Auto,
-    /// All share one, which declares no capability.
-    Shared,
-}
-
 /// Bounds on time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timeouts {
+pub struct BackendTimeouts {
     /// A request's wait for a connection that is being made.
     pub connect: Duration,
     /// An attempt to connect, with probe and handshake. Of a process, the time in which it writes nothing to standard
@@ -285,7 +259,7 @@ pub struct RetryDelays {
 
 /// Bounds on size and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct BackendLimits {
     /// Running calls; as many may wait besides.
     pub concurrency: usize,
     /// Sessions of clients, besides the one that Fanlight itself uses.

@@ -2,14 +2,11 @@
 
 use std::sync::Arc;
 
-use fanlight_admin::{AdminSettings, Audit, Operations, RoleRule, Roles, SignInClient, Subject};
+use fanlight_admin::{AdminSettings, RoleRule, Roles, SignInClient};
 use fanlight_auth::OpenIdConnect;
 use fanlight_config::Config;
-use fanlight_credentials::{Authenticate, SignInSettings};
-use fanlight_frontend::{Insight, ListenAddress, ListeningSocket};
-use fanlight_gateway::Gateway;
-use fanlight_telemetry::Telemetry;
-use tokio_util::sync::CancellationToken;
+use fanlight_credentials::SignInSettings;
+use fanlight_frontend::{ListenAddress, ListeningSocket};
 use tracing::warn;
 
 use crate::auth::limits;
@@ -63,27 +60,6 @@ pub(crate) fn listen(
     };
     config.admin.listen = listener.address().ok().or(Some(address));
     Ok(Some(listener))
-}
-
-/// What the admin listener shows.
-pub(crate) fn subject(
-    operations: Arc<dyn Operations>,
-    gateway: &Arc<Gateway>,
-    telemetry: &Telemetry,
-    insight: Insight,
-    (authenticate, audit): (Arc<dyn Authenticate>, Arc<Audit>),
-    draining: CancellationToken,
-) -> Subject {
-    Subject {
-        gateway: Arc::clone(gateway),
-        telemetry: telemetry.clone(),
-        clients: Arc::new(insight),
-        operations,
-        authenticate,
-        audit,
-        version: env!("CARGO_PKG_VERSION"),
-        draining,
-    }
 }
 
 /// The settings of the admin listener at this address.

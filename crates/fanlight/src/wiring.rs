@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use fanlight_auth::Authenticator;
 use fanlight_backend::{
-    BackendSettings, EraChoice, HealthPolicy, Identity, MessageMemory, PollIntervals, ProcessPolicy, RetryDelays,
-    SessionPolicy, TelemetrySettings,
+    BackendLimits, BackendSettings, BackendTimeouts, HealthPolicy, Identity, MessageMemory, PollIntervals,
+    ProcessPolicy, RetryDelays, TelemetrySettings,
 };
 use fanlight_canonical::Endpoint;
 use fanlight_config::{Budgets, Config, StartChoice, TrustChoice};
@@ -104,19 +104,11 @@ pub(crate) fn backend_settings(
             timeout: server.health.timeout,
             timeouts: server.health.timeouts,
         },
-        era: match server.era {
-            fanlight_config::EraChoice::Auto => EraChoice::Auto,
-            fanlight_config::EraChoice::Legacy => EraChoice::Legacy,
-            fanlight_config::EraChoice::Modern => EraChoice::Modern,
-        },
-        sessions: match server.session {
-            fanlight_config::SessionChoice::Auto => SessionPolicy::Auto,
-            fanlight_config::SessionChoice::PerClient => SessionPolicy::PerClient,
-            fanlight_config::SessionChoice::Shared => SessionPolicy::Shared,
-        },
+        era: server.era,
+        sessions: server.session,
         // With one backend, each client reads its lists from the backend itself.
         catalogue: config.servers.iter().filter(|server| server.enabled).count() > 1,
-        timeouts: fanlight_backend::Timeouts {
+        timeouts: BackendTimeouts {
             connect: match is_process {
                 true => config.timeouts.connect,
                 false => server.start_timeout.unwrap_or(config.timeouts.connect),
@@ -167,7 +159,7 @@ pub(crate) fn backend_settings(
             tcp_probe: config.timeouts.tcp_probe,
             tcp_unacknowledged: config.timeouts.tcp_unacknowledged,
         },
-        limits: fanlight_backend::Limits {
+        limits: BackendLimits {
             concurrency: server.concurrency,
             sessions: if is_process { config.limits.processes } else { config.limits.backend_sessions },
             // All of them at the same time. Each over stdio is a process, which is counted as such.

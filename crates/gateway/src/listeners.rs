@@ -130,7 +130,7 @@ impl Listeners {
     async fn retry(&self, mut waiting: Vec<Arc<Listener>>, topology: Arc<Topology>) {
         let (mut pause, longest) = topology.limits.listen_retry;
         let number = topology.number();
-        // Its backends end with the last that has it.
+        // Its backends end with its last user.
         drop(topology);
         while !waiting.is_empty() {
             sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
@@ -153,7 +153,7 @@ impl Listeners {
         let view = View::of(Arc::clone(topology), listen.context.caller.endpoint());
         match view.transparent() {
             Some(only) => {
-                // What the only backend announces passes unchanged.
+                // Announcements of the only backend pass unchanged.
                 registration.announce_only(&Default::default());
                 let listening = only.client.listen(listening::evicting(listen.clone(), only.id, &self.lists)).await;
                 Ok((listening.map_err(|error| fault::no_answer(only.name(), &error))?, true))

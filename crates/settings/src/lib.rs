@@ -1,16 +1,20 @@
-//! Settings that the configuration file and the edges have in common: secrets, where a listener listens, how a server is
-//! reached, what its process gets, and how files that the configuration names are read.
+//! Settings that the configuration file and the edges have in common: secrets, where a listener listens, how a server is reached
+//! and spoken to, what its process gets, algorithms of signatures, and reading files that the configuration names.
 
+mod algorithm;
 mod listen;
 mod own_variables;
 mod read;
 mod sandbox;
 mod secret;
+mod server;
 mod transport;
 
+pub use algorithm::Algorithm;
 pub use listen::{ListenAddress, NotAnAddress};
 pub use own_variables::is_own_variable;
 pub use read::read_bounded;
 pub use sandbox::{Landlock, SYSTEM_FOLDERS, Sandbox};
 pub use secret::Secret;
+pub use server::{EraChoice, SessionPolicy};
 pub use transport::{Transport, origin_of};

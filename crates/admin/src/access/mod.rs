@@ -29,7 +29,7 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 pub(crate) enum Needs {
     /// Nothing: there is no data, and nothing changes.
     Nothing,
-    /// To come from no page of another origin. Who makes it is not asked.
+    /// The request must not come from a page of another origin. Anybody may make it.
     OwnPage,
     /// That, and an operator with this role. What needs [`Role::Operator`] is a change, which is logged.
     Role(Role),
@@ -37,9 +37,9 @@ pub(crate) enum Needs {
 
 /// What is known of a request's connection.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Connection(pub(crate) Arc<ConnectionFacts>);
+pub(crate) struct OperatorConnection(pub(crate) Arc<ConnectionFacts>);
 
-impl<S: Sync> FromRequestParts<S> for Connection {
+impl<S: Sync> FromRequestParts<S> for OperatorConnection {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
@@ -60,7 +60,7 @@ pub(crate) async fn require_host(
 /// Requires what the route needs.
 pub(crate) async fn require(
     State((admin, needs)): State<(Arc<Admin>, Needs)>,
-    connection: Connection,
+    connection: OperatorConnection,
     mut request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {

@@ -14,7 +14,7 @@ use http::{HeaderMap, StatusCode};
 use super::Answer;
 use super::body::read_up_to;
 use crate::Admin;
-use crate::access::{Connection, peer, require_json};
+use crate::access::{OperatorConnection, peer, require_json};
 use crate::operator::{Denied, Digest, Operator, Proof, Purpose, Shown};
 use crate::reply::{Refusal, json};
 use crate::settings::{InForce, set_cookie};
@@ -27,7 +27,11 @@ pub(super) const LONGEST_BODY: usize = 64 << 10;
 pub(super) const NESTING: usize = 4;
 
 /// Who makes the request, if it shows that, and how to sign in.
-pub(super) async fn answer(State(admin): State<Arc<Admin>>, connection: Connection, headers: HeaderMap) -> Answer {
+pub(super) async fn answer(
+    State(admin): State<Arc<Admin>>,
+    connection: OperatorConnection,
+    headers: HeaderMap,
+) -> Answer {
     let now = admin.now();
     match admin.identify(&now, &headers, &connection.0).await {
         Ok(operator) => Ok(json(described(&now, Some((&operator, operator.session.is_some()))))),
@@ -45,7 +49,7 @@ pub(super) async fn answer(State(admin): State<Arc<Admin>>, connection: Connecti
     }
 }
 
-/// Who it is, with whether that is shown by a session, and how to sign in.
+/// Who makes the request, whether a session says so, and how to sign in.
 fn described(now: &InForce, operator: Option<(&Operator, bool)>) -> Json {
     let identity = operator.map(|(operator, has_session)| {
         let mut identity = ObjectBuilder::new();
@@ -65,7 +69,7 @@ fn described(now: &InForce, operator: Option<(&Operator, bool)>) -> Json {
 /// Signs in with a token.
 pub(super) async fn begin(
     State(admin): State<Arc<Admin>>,
-    connection: Connection,
+    connection: OperatorConnection,
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
@@ -113,7 +117,7 @@ pub(super) fn sign_in(
 }
 
 /// Signs out.
-pub(super) async fn end(State(admin): State<Arc<Admin>>, connection: Connection, headers: HeaderMap) -> Answer {
+pub(super) async fn end(State(admin): State<Arc<Admin>>, connection: OperatorConnection, headers: HeaderMap) -> Answer {
     let now = admin.now();
     let cookies = now.cookies(&connection.0);
     if let Shown::Value(id) = cookies.read(Purpose::Session, &headers)

@@ -38,7 +38,7 @@ pub(crate) struct Operator {
 /// Why a proof is worth nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Worthless {
-    /// It is not accepted any more, or was not.
+    /// It has expired, was revoked, or was never valid.
     Unaccepted,
     /// Whom it shows has no role.
     NoRole(Arc<str>),

@@ -33,7 +33,7 @@ use crate::listening::{self, Listeners, ListeningWorker};
 use crate::process_log::ProcessLog;
 use crate::request::TransportContext;
 use crate::request::declared::Declared;
-use crate::settings::{EraChoice, KnownServer, Limits, SessionPolicy, Timeouts};
+use crate::settings::{BackendLimits, BackendTimeouts, EraChoice, KnownServer, SessionPolicy};
 use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedSender};
 use clients::{ClientConnections, IdleBounds, Owner, Room};
 use fanlight_canonical::{BackendError, Call, CallContext, Listen, Listening, Peer, Principal, SessionKey};
@@ -178,7 +178,7 @@ impl SessionPool {
     /// How long to wait for the base connection where there is nothing to say without it: as long as a process may take to
     /// start. Whoever cannot wait so long gives up earlier.
     fn start_limit(&self) -> Duration {
-        let Timeouts { connect, start, start_total, .. } = self.settings.timeouts;
+        let BackendTimeouts { connect, start, start_total, .. } = self.settings.timeouts;
         self.settings.process().map_or(connect, |_| start_total.max(start))
     }
 
@@ -481,7 +481,7 @@ impl SessionPool {
                 (Origin::Request(caller.principal().clone()), false)
             }
         };
-        let Limits { sessions, request_sessions, .. } = self.settings.context.limits;
+        let BackendLimits { sessions, request_sessions, .. } = self.settings.context.limits;
         connections.make_room(&owner, Room { sessions, of_requests: request_sessions }, &client.peer)?;
         let is_second_era = base.era() == Era::Modern;
         let known = if is_second_era { Known { era: Era::Legacy, sse: false } } else { base.known() };

@@ -116,7 +116,7 @@ fn read_key(reader: &mut Reader<'_>, node: &Node) -> Option<Key> {
     is_complete.then_some(Key { name, sha256, groups, scopes, expires, endpoints })
 }
 
-/// Who may write the file may let clients in.
+/// Warns if other users may write the file: they could let clients in.
 fn writable_by_others(path: &Path) -> Option<Problem> {
     #[cfg(unix)]
     {

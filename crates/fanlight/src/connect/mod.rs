@@ -96,7 +96,7 @@ fn find(client: Client, args: &ConnectArgs, places: Option<&Places>) -> Result<P
     } else {
         places.map(|places| places.of_user(client)).and_then(|files| {
             let exists = |file: &&PathBuf| file.is_file();
-            // Of several editors that which is installed.
+            // Several editors match: prefer the installed one.
             let is_installed = |file: &&PathBuf| file.ancestors().skip(1).take(3).any(Path::is_dir);
             files.iter().find(exists).or_else(|| files.iter().find(is_installed)).or(files.first()).cloned()
         })

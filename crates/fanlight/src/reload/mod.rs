@@ -219,7 +219,7 @@ impl Keeper {
         self.switched.retain(|name, enabled| {
             self.config.servers.iter().any(|server| server.name == *name && server.enabled != *enabled)
         });
-        // Who may not come in any more does not see the new servers; who need not show anything any more comes in after the
+        // Clients that lose access never see the new servers, and clients that newly need no credentials are let in only after the
         // listener has left an address that others can reach.
         if authentication.is_some() {
             self.authenticator.replace(authentication.as_ref());

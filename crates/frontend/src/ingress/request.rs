@@ -307,7 +307,7 @@ impl<C: Core> Ingress<C> {
         let (takes_messages, progress_token) = (transport.takes_messages(), params.meta.progress_token());
         let logs = legacy::log_gate(client.log_level());
         let filter = NotificationFilter { progress_token, logs, era: Era::Legacy };
-        let limits = || input_rounds::Limits {
+        let limits = || input_rounds::RoundLimits {
             rounds: self.settings.max_input_rounds,
             timeout: self.settings.input_timeout,
             give_up: self.settings.give_up.clone(),

@@ -39,7 +39,7 @@ impl Gateway {
                     None => catalogue.newest_or_first(view, trace).await,
                 };
                 let ttl_left = catalogue.ttl_left(&list, Instant::now());
-                // A backend that is no longer configured has nothing left to list.
+                // A removed backend has nothing to list.
                 let start = list.position(&position.backend, position.offset).unwrap_or(usize::MAX);
                 (Served { list, ttl_left, is_cached }, start)
             }

@@ -1,4 +1,4 @@
-//! A request as the gateway carries it out: resolved once, by one topology.
+//! A resolved request: what the gateway runs, by one topology.
 
 use std::fmt;
 use std::sync::Arc;

@@ -113,7 +113,7 @@ impl View {
         self.rules().is_some_and(|rules| rules.filter(kind).is_some())
     }
 
-    /// Whether it shows nothing of this kind.
+    /// Whether it shows no entry of this kind.
     pub(crate) fn shows_none(&self, kind: Filtered) -> bool {
         let filter = self.rules().and_then(|rules| rules.filter(kind));
         filter.is_some_and(|filter| filter.permits_nothing())

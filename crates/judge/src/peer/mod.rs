@@ -47,7 +47,7 @@ fn in_words(status: u16, said: &str) -> String {
 }
 
 /// A server to talk to.
-pub(crate) enum Peer {
+pub(crate) enum JudgedServer {
     Process(Process),
     Http(Http),
     /// Over the deprecated HTTP+SSE transport.
@@ -60,7 +60,7 @@ pub(crate) enum Answer {
     Error { code: i64, message: String },
 }
 
-impl Peer {
+impl JudgedServer {
     pub(crate) fn open(target: &Target, era: Era, patience: Patience) -> Result<Self, Broken> {
         match target {
             Target::Command { program, arguments } => Process::start(program, arguments, patience).map(Self::Process),
