@@ -33,6 +33,7 @@ mod operators;
 mod peers;
 mod redirects;
 mod request_state;
+mod server_messages;
 mod sessions;
 mod slow_readers;
 mod suspended_calls;

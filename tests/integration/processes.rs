@@ -101,9 +101,36 @@ async fn child_inherits_no_secret() {
         assert!(["PATH", "LC_TIME", "F"].iter().all(|name| names.iter().any(|own| own == name)), "{names:?}");
         signal_and_wait(&mut gateway.child, Signal::TERM).await;
     }
+}
+
+#[tokio::test]
+async fn child_that_inherits_everything_gets_no_secret_of_fanlight() {
+    let server = backend(Era::Modern, Transport::Stdio).await;
+    for inherit in [json!(["*"]), json!(true), json!(["F*", "O*", "T*"])] {
+        let folder = TempFile::folder();
+        let text = config(&server, "env > \"$F/env\"", &folder, json!({ "inheritEnv": inherit }));
+        let own = [("FANLIGHT_KEY", TOKEN), ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", TOKEN)];
+        let add = |command: &mut Command| {
+            command.envs(own);
+        };
+        let mut gateway = start(&text, add).await;
+        let names = variables(&folder);
+        assert!(names.iter().any(|name| name == "TESTED_REGION"), "{names:?}");
+        assert!(!names.iter().any(|name| name.starts_with("FANLIGHT_") || name.ends_with("_HEADERS")), "{names:?}");
+        assert!(!fs::read_to_string(folder.path().join("env")).unwrap().contains(TOKEN));
+        signal_and_wait(&mut gateway.child, Signal::TERM).await;
+    }
+}
+
+#[tokio::test]
+async fn child_whose_guard_is_killed_ends_with_it() {
+    let server = backend(Era::Modern, Transport::Stdio).await;
     let folder = TempFile::folder();
-    let mut gateway = start(&config(&server, "env > \"$F/env\"", &folder, json!({"inheritEnv": ["*"]})), |_| ()).await;
-    assert!(variables(&folder).iter().any(|name| name == "FANLIGHT_ADMIN_TOKEN"));
+    let script = "echo $$ >> \"$F/server\"; echo $PPID >> \"$F/guard\"";
+    let mut gateway = start(&config(&server, script, &folder, json!({})), |_| ()).await;
+    let (child, guard) = (pids(&folder, "server", 1).await[0], pids(&folder, "guard", 1).await[0]);
+    kill(guard, Signal::KILL);
+    assert_gone(child).await;
     signal_and_wait(&mut gateway.child, Signal::TERM).await;
 }
 

@@ -15,6 +15,8 @@ pub(crate) use fanlight_settings::origin_of;
 pub use fanlight_settings::{EraChoice, Landlock, Sandbox, Secret, SessionPolicy, Transport as TransportSettings};
 use fanlight_telemetry::{BackendInfo, BackendTelemetry, ContentPolicy, Endpoint, Telemetry, TraceContextPolicy};
 
+use crate::memory::MessageMemory;
+
 /// One backend.
 #[derive(Clone, Debug)]
 pub struct BackendSettings {
@@ -39,6 +41,8 @@ pub struct BackendSettings {
     pub timeouts: BackendTimeouts,
     /// Bounds on size and number.
     pub limits: BackendLimits,
+    /// The memory for what all servers send.
+    pub memory: MessageMemory,
     /// The name and version of Fanlight.
     pub identity: Identity,
     /// What is recorded of it.
@@ -66,6 +70,7 @@ impl BackendSettings {
             catalogue: _,
             timeouts,
             limits,
+            memory: _,
             identity,
             telemetry: TelemetrySettings { telemetry: _, trace_context, content },
             handles: _,
@@ -135,6 +140,8 @@ pub struct ProcessPolicy {
     /// Variables of Fanlight's own environment that a process inherits besides the common ones; `*` at the end of a name
     /// stands for any text.
     pub inherit_env: Vec<String>,
+    /// Variables that Fanlight's own options use, which no pattern with `*` passes on.
+    pub own_variables: Vec<String>,
     /// The program that starts a process and ends it with all its descendants, as `<guard> child-guard <name>`
     /// (`fanlight-child-guard`); absent where only the process group is ended.
     pub guard: Option<PathBuf>,

@@ -96,6 +96,14 @@ pub enum BackendError {
         /// The limit that applied, in bytes.
         limit: usize,
     },
+    /// Its messages take all memory that they may.
+    #[error(
+        "sent more than clients take from it: at most {limit} bytes of servers' messages are kept (`limits.memory`)"
+    )]
+    NoMemory {
+        /// The limit for all servers, in bytes.
+        limit: usize,
+    },
     /// Something that is no answer.
     #[error("sent no valid answer: {reason}")]
     Malformed {
@@ -292,6 +300,7 @@ impl BackendError {
             | Self::ClosedEarly
             | Self::Interrupted
             | Self::ResponseTooLarge { .. }
+            | Self::NoMemory { .. }
             | Self::Malformed { .. }
             | Self::InvalidHandshake { .. }
             | Self::Status { .. }
@@ -316,6 +325,7 @@ impl BackendError {
             Self::Busy { .. }
             | Self::TooManySessions { .. }
             | Self::ResponseTooLarge { .. }
+            | Self::NoMemory { .. }
             | Self::Malformed { .. }
             | Self::InvalidHandshake { .. }
             | Self::Status { .. }
@@ -334,7 +344,7 @@ impl BackendError {
                 ErrorType::HttpStatus(*status)
             }
             Self::Timeout { .. } | Self::Starting { .. } => ErrorType::Timeout,
-            Self::Busy { .. } | Self::TooManySessions { .. } => ErrorType::Overloaded,
+            Self::Busy { .. } | Self::TooManySessions { .. } | Self::NoMemory { .. } => ErrorType::Overloaded,
             Self::NoAnswers { .. } => ErrorType::Ejected,
             Self::Exited { .. } | Self::GivenUp { .. } => ErrorType::BackendExited,
             Self::ClosedEarly => ErrorType::ConnectionClosed,
@@ -385,6 +395,7 @@ impl fmt::Display for ForClients<'_> {
             | E::ClosedEarly
             | E::TooManySessions { .. }
             | E::ResponseTooLarge { .. }
+            | E::NoMemory { .. }
             | E::Malformed { .. }
             | E::Status { .. }
             | E::Overloaded { .. }

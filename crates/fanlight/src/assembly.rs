@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fanlight_backend::MessageMemory;
 use fanlight_canonical::HandleSeal;
 use fanlight_config::Config;
 use fanlight_gateway::{CacheLimits, Gateway, GatewaySettings, TaskLimits};
@@ -32,7 +33,8 @@ impl Assembly {
         lists: Option<ListState>,
     ) -> Result<Self, Failure> {
         let handles = HandleSeal::new(&keys(config)).map_err(|error| Failure::other(error.to_string()))?;
-        let mut servers = Servers::new(telemetry, handles, shutdown, lists);
+        let memory = MessageMemory::new(budgets(config).server_messages);
+        let mut servers = Servers::new(telemetry, handles, memory, shutdown, lists);
         let change = servers.prepare(config, None);
         let settings = GatewaySettings {
             backends: change.entries(),

@@ -15,7 +15,7 @@ pub(crate) fn run() -> Option<ExitCode> {
         if command == fanlight_child_guard::SUBCOMMAND {
             return Some(fanlight_child_guard::run());
         }
-        if command == fanlight_child_guard::SANDBOX {
+        if command == fanlight_child_guard::STEP {
             return Some(fanlight_child_guard::run_sandbox());
         }
     }

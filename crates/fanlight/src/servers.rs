@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_backend::{Backend, BackendLife, BackendSettings};
+use fanlight_backend::{Backend, BackendLife, BackendSettings, MessageMemory};
 use fanlight_canonical::{BackendClient, BackendState, HandleSeal};
 use fanlight_config::{Config, Server};
 use fanlight_gateway::{BackendEntry, BackendId, ListStore, Rewriting, ToolFilter};
@@ -22,6 +22,8 @@ use crate::wiring::backend_settings;
 pub(crate) struct Servers {
     telemetry: Telemetry,
     handles: Arc<HandleSeal>,
+    /// The memory for what all servers send.
+    memory: MessageMemory,
     shutdown: CancellationToken,
     /// Keeps lists beyond the end of the process.
     lists: Option<ListState>,
@@ -77,12 +79,14 @@ impl Servers {
     pub(crate) fn new(
         telemetry: &Telemetry,
         handles: HandleSeal,
+        memory: MessageMemory,
         shutdown: &CancellationToken,
         lists: Option<ListState>,
     ) -> Self {
         Self {
             telemetry: telemetry.clone(),
             handles: Arc::new(handles),
+            memory,
             shutdown: shutdown.clone(),
             lists,
             running: Vec::new(),
@@ -103,7 +107,7 @@ impl Servers {
     }
 
     fn next(&self, config: &Config, server: &Server, restarted: Option<&str>, difference: &mut Difference) -> Running {
-        let mut settings = backend_settings(config, server, &self.telemetry, &self.handles);
+        let mut settings = backend_settings(config, server, &self.telemetry, &self.handles, &self.memory);
         settings.processes.keeps_lists &= self.lists.is_some();
         settings.processes.rests_while_known =
             settings.processes.keeps_lists && self.lists.as_ref().is_some_and(ListState::spares_processes);

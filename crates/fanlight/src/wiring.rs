@@ -9,8 +9,8 @@ use std::time::Duration;
 use fanlight_audit::AuditLog;
 use fanlight_auth::Authenticator;
 use fanlight_backend::{
-    BackendLimits, BackendSettings, BackendTimeouts, HealthPolicy, Identity, PollIntervals, ProcessPolicy, RetryDelays,
-    TelemetrySettings,
+    BackendLimits, BackendSettings, BackendTimeouts, HealthPolicy, Identity, MessageMemory, PollIntervals,
+    ProcessPolicy, RetryDelays, TelemetrySettings,
 };
 use fanlight_canonical::{Endpoint, HandleSeal};
 use fanlight_config::{Budgets, Config, StartChoice, TrustChoice};
@@ -73,11 +73,18 @@ pub(crate) fn identity_json() -> fanlight_protocol::Json {
     object.finish()
 }
 
+/// The variables that Fanlight's own options use, where a pattern could pass them on to a server's process.
+fn own_variables(config: &Config, server: &fanlight_config::Server) -> Vec<String> {
+    let has_pattern = server.inherit_env.iter().any(|name| name.ends_with('*'));
+    if has_pattern { config.own_variables.clone() } else { Vec::new() }
+}
+
 pub(crate) fn backend_settings(
     config: &Config,
     server: &fanlight_config::Server,
     telemetry: &Telemetry,
     handles: &Arc<HandleSeal>,
+    memory: &MessageMemory,
 ) -> BackendSettings {
     let is_process = matches!(server.transport, fanlight_config::Transport::Stdio { .. });
     BackendSettings {
@@ -86,8 +93,9 @@ pub(crate) fn backend_settings(
         ca_file: server.ca_file.as_ref().map(PathBuf::from),
         processes: ProcessPolicy {
             inherit_env: server.inherit_env.clone(),
+            own_variables: own_variables(config, server),
             guard: guard::program(),
-            sandbox: server.sandbox.sandbox(),
+            sandbox: server.sandbox.sandbox(&config.own_files),
             starts_on_demand: server.start == Some(StartChoice::Lazy),
             keeps_lists: is_process && server.start != Some(StartChoice::Eager),
             // Depends on where lists are kept.
@@ -180,6 +188,7 @@ pub(crate) fn backend_settings(
             spare_bytes: budgets(config).spare,
         },
         identity: identity(),
+        memory: memory.clone(),
         telemetry: TelemetrySettings {
             telemetry: telemetry.clone(),
             trace_context: match server.forwards_trace_context {

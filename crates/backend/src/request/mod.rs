@@ -25,6 +25,7 @@ use self::dialect::Mirror;
 use self::server_request::ServerRequestLimits;
 use self::trace::RequestSpan;
 use crate::health::Health;
+use crate::memory::ServerMemory;
 use crate::outage::Outage;
 use crate::process_log::ProcessLog;
 use crate::settings::{BackendLimits, BackendTimeouts};
@@ -58,6 +59,8 @@ pub(crate) struct BackendContext {
     pub(crate) outages: [Mutex<Outage>; 2],
     /// What its processes write besides messages.
     pub(crate) process_log: Arc<ProcessLog>,
+    /// The memory for what the server sends.
+    pub(crate) memory: Arc<ServerMemory>,
     /// Every task of the backend, so that stopping can wait for all of them.
     pub(crate) tasks: TaskTracker,
     /// What spans and counters of the backend need.

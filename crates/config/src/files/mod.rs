@@ -18,6 +18,7 @@ use crate::model::listener::Tls;
 use crate::option::Options as _;
 use crate::option::fields::Fields;
 use crate::option::reader::Reader;
+use crate::option::substitute;
 use crate::read::file;
 use crate::read::server::{self, Context};
 use crate::report::problem::{ConfigErrors, quoted};
@@ -128,7 +129,14 @@ fn load(paths: &[PathBuf], environment: Environment<'_>, is_lenient: bool) -> Re
     }
     let folders = folders.into_iter().map(|path| ConfigFile { fingerprint: fingerprint(&path), path });
     loaded.files.extend(folders);
+    loaded.config.own_files = own_files(&loaded);
     errors.0.map_or(Ok(loaded), Err)
+}
+
+/// The files and folders that servers are not to read.
+fn own_files(loaded: &Loaded) -> Vec<PathBuf> {
+    let state = loaded.config.state_dir.iter().map(PathBuf::from);
+    loaded.files.iter().map(|file| file.path.clone()).chain(state).collect()
 }
 
 /// The errors of several files.
@@ -231,10 +239,28 @@ pub(crate) fn parse_first(
         findings,
     };
     let folder = variables.folder(origin);
-    let config = root.as_ref().map(|root| file::read(&mut reader, root, &folder, kind.has_further)).unwrap_or_default();
+    let mut config =
+        root.as_ref().map(|root| file::read(&mut reader, root, &folder, kind.has_further)).unwrap_or_default();
+    config.own_variables = root.iter().flat_map(own_variable_names).collect();
     let warnings = reader.findings.conclude(origin, &source, &masked)?;
     root.iter().for_each(|root| known.note(root, &source, origin));
     Ok(Loaded { config, warnings, path: origin.to_owned(), files })
+}
+
+/// The variables that options other than those of servers name.
+fn own_variable_names(root: &Node) -> Vec<String> {
+    let Value::Map(entries) = &root.value else { return Vec::new() };
+    let own = entries.iter().filter(|entry| !OF_FURTHER_FILES.contains(&entry.key.as_str()));
+    let (mut pending, mut found): (Vec<_>, _) = (own.map(|entry| &entry.value).collect(), Vec::new());
+    while let Some(node) = pending.pop() {
+        match &node.value {
+            Value::String(text) => found.extend(substitute::names(text)),
+            Value::List(items) => pending.extend(items),
+            Value::Map(entries) => pending.extend(entries.iter().map(|entry| &entry.value)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+    found
 }
 
 type OwnVariables = (env_file::Pairs, Vec<ConfigFile>);

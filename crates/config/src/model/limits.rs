@@ -22,8 +22,8 @@ options! {
     pub struct Limits: "limits", "in `limits`";
     options {
         /// Bytes that Fanlight may use for what clients and servers send: requests and answers on their way, kept lists,
-        /// results, events and traces. Each kind has a fixed share of it, and a client may use as much of a share as it
-        /// leaves free for others. Default: half of the memory that the process may use.
+        /// results, events and traces. Each kind has a fixed share of it. A client may use as much of a share as it leaves
+        /// free for others, and a server three times as much. Default: half of the memory that the process may use.
         "memory" => memory: Option<usize> = None, Maybe(size(MIB, 1 << 40)), example "# 1GiB";
         /// Threads that serve clients; 0 for one per processor.
         "workers" => workers: usize = 0, count(0, 256);

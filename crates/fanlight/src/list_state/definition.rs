@@ -102,7 +102,7 @@ impl Digest {
 
     fn sandbox(&mut self, sandbox: &Sandbox) {
         let Sandbox { landlock, memory, processes, files, user } = sandbox;
-        self.optional(landlock.as_ref(), |digest, Landlock { read, write, connect, bind }| {
+        self.optional(landlock.as_ref(), |digest, Landlock { read, write, connect, bind, except: _ }| {
             for paths in [read, write] {
                 digest.list(paths, |digest, path| digest.path(path));
             }

@@ -83,7 +83,7 @@ impl HttpTransport {
         loop {
             let more = stream.more().await;
             loop {
-                match stream.next_event() {
+                match stream.next_event().await {
                     Ok(Some(event)) => self.take_outside_event(event),
                     Ok(None) => break,
                     Err(error) => {

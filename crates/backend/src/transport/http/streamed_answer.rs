@@ -112,7 +112,7 @@ impl HttpTransport {
                     return Ok(None);
                 }
             }
-            while let Some(event) = stream.next_event()? {
+            while let Some(event) = stream.next_event().await? {
                 reading.refused = None;
                 // Boxed, since it is large and the wait for the next event may last.
                 if let Some(answer) = Box::pin(self.take_event(event, request, reading)).await? {

@@ -1,5 +1,6 @@
 //! One connection of a client: its HTTP version, its requests, and its end.
 
+mod control_frames;
 mod ending;
 mod listen_only;
 mod tracked_io;
@@ -195,13 +196,14 @@ impl<S: Serve> HttpConnection<S> {
 
     async fn serve_http2<I>(
         &self,
-        stream: TrackedIo<I>,
+        mut stream: TrackedIo<I>,
         facts: Arc<ConnectionFacts>,
         activity: &Arc<Activity>,
         ending: &mut Ending<'_>,
     ) where
         I: AsyncRead + AsyncWrite + Send + Unpin,
     {
+        stream.limit_control_frames(PREFACE.len());
         let streams = StreamExecutor::new(self.limits.write_timeout);
         let service = service_fn(|request| {
             let writes = streams.begin(activity);
