@@ -86,6 +86,13 @@ impl CallContext {
         Arc::new(Self { capabilities, ..Self::own(trace) })
     }
 
+    /// Like [`CallContext::for_lists_with`], for lists that are for one principal alone.
+    #[must_use]
+    pub fn for_lists_of(reader: &Principal, capabilities: Json, trace: &Parent) -> Arc<Self> {
+        let caller = Caller::request_of(reader.clone());
+        Arc::new(Self { caller, capabilities, ..Self::own(trace) })
+    }
+
     /// What requests declare by which lists are read: everything that Fanlight knows.
     #[must_use]
     pub fn list_capabilities() -> Json {

@@ -77,8 +77,8 @@ impl Listeners {
 
     /// Begins to listen, until the result is dropped, whatever becomes of the topology.
     pub(crate) async fn listen(self: &Arc<Self>, listen: Listen) -> Result<Listening, RpcError> {
-        let endpoint = listen.context.caller.endpoint().clone();
-        let registration = self.lists.announcer.register(&listen.interest, endpoint, listen.messages.clone());
+        let (client, messages) = (&listen.context.caller, listen.messages.clone());
+        let registration = self.lists.announcer.register(&listen.interest, client, messages);
         let listener = Arc::new(Listener { listen, registration, with_backends: Mutex::default() });
         let topology = self.topology.load();
         let (listening, _) = self.set_up(&listener, &topology).await?;
@@ -150,7 +150,7 @@ impl Listeners {
     /// Listens to the backends of `topology`. Returns whether every backend concerned has answered.
     async fn set_up(&self, listener: &Listener, topology: &Arc<Topology>) -> Result<(Listening, bool), RpcError> {
         let Listener { listen, registration, .. } = listener;
-        let view = View::of(Arc::clone(topology), listen.context.caller.endpoint());
+        let view = View::of(Arc::clone(topology), &listen.context.caller);
         match view.transparent() {
             Some(only) => {
                 // What the only backend announces passes unchanged.

@@ -37,7 +37,9 @@ impl Catalogue {
                     let (reflects, changes) = (part.announced, part.changes);
                     let may_use_kept = is_untouched && rests(topology, backend);
                     let begun = Begun { backend, number, reflects, changes, may_use_kept };
-                    let source = Source { client: Arc::clone(&member.client), store: member.store.clone() };
+                    // What is one principal's is never kept.
+                    let store = member.store.clone().filter(|_| self.own.is_none());
+                    let source = Source { client: Arc::clone(&member.client), store };
                     self.begin_reading(begun, source, topology.limits, trace.clone())
                 });
                 (running.reflects, running.done.clone())
@@ -58,7 +60,7 @@ impl Catalogue {
         let (catalogue, topology) = (Arc::clone(self), Arc::clone(topology));
         drop(self.background.spawn(async move {
             catalogue.read(&topology, backend, need, &Parent::default()).await;
-            catalogue.merge(&topology);
+            drop(catalogue.merge(&topology));
         }));
     }
 
@@ -72,7 +74,16 @@ impl Catalogue {
             let need = catalogue.with(|state| {
                 let part = state.parts.get_mut(&backend)?;
                 part.is_expiring = false;
-                part.is_stale().then_some(part.announced)
+                let need = part.is_stale().then_some(part.announced)?;
+                match &catalogue.own {
+                    None => Some(need),
+                    // For a principal nothing is read that it has not asked for.
+                    Some(_) => {
+                        part.loaded = None;
+                        state.version += 1;
+                        None
+                    }
+                }
             });
             if let Some(need) = need.filter(|_| topology.get(backend).is_some()) {
                 catalogue.read_in_background(&topology, backend, need);
@@ -121,8 +132,11 @@ impl Catalogue {
 
 impl Catalogue {
     async fn load(&self, client: &dyn BackendClient, limits: &ListLimits, declared: Json, trace: &Parent) -> Loaded {
-        let context = CallContext::for_lists_with(declared, trace);
-        load::one(self.kind, client, limits, self.memory.reserve(), context).await
+        let context = match &self.own {
+            None => CallContext::for_lists_with(declared, trace),
+            Some(own) => CallContext::for_lists_of(&own.reader, declared, trace),
+        };
+        load::one(self.kind, client, limits, self.reserve(), context).await
     }
 
     /// The list as it was kept in an earlier run, if that can be used.

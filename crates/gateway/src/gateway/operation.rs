@@ -36,7 +36,7 @@ pub(super) struct ListedTool {
 impl Gateway {
     /// Resolves a request by the current topology.
     pub(super) async fn operation(&self, request: Unresolved, detail: Detail) -> Operation {
-        let view = self.view(request.context.caller.endpoint());
+        let view = self.view_of(&request.context.caller);
         let mut operation = Operation { view, request, target: None, listed: None };
         if detail == Detail::Tool && operation.request.method == Method::CallTool {
             self.find_tool(&mut operation).await;
