@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fanlight_identity::Principal;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Json, Method, RpcError, code};

@@ -9,7 +9,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use fanlight_canonical::Principal;
-use tokio::time::Instant;
 
 use super::memory::ReaderMemory;
 use super::{Catalogue, ListKind, chained, of_kind};
@@ -20,13 +19,21 @@ const READERS: usize = 1024;
 
 /// The principals that have lists of their own.
 pub(super) struct OwnLists {
-    readers: Mutex<HashMap<Principal, Lists>>,
+    readers: Mutex<Readers>,
     memory: Arc<ReaderMemory>,
+}
+
+#[derive(Default)]
+struct Readers {
+    lists: HashMap<Principal, Lists>,
+    /// Counts uses.
+    uses: u64,
 }
 
 struct Lists {
     catalogues: [Arc<Catalogue>; 5],
-    used: Instant,
+    /// The number of the last use.
+    used: u64,
 }
 
 /// Whose list a catalogue is.
@@ -49,20 +56,21 @@ impl OwnLists {
 
     /// The list of a principal beside that of `all`.
     pub(super) fn of(&self, reader: &Principal, kind: ListKind, all: &[Arc<Catalogue>; 5]) -> Arc<Catalogue> {
-        let now = Instant::now();
         let mut readers = self.lock();
-        if let Some(lists) = readers.get_mut(reader) {
-            lists.used = now;
+        readers.uses += 1;
+        let used = readers.uses;
+        if let Some(lists) = readers.lists.get_mut(reader) {
+            lists.used = used;
             return Arc::clone(of_kind(&lists.catalogues, kind));
         }
-        let left = if readers.len() < READERS { None } else { oldest(&readers, None).and_then(|one| readers.remove(&one)) };
+        let left = if readers.lists.len() < READERS { None } else { readers.remove_oldest(None) };
         let catalogues = chained(|kind, claiming| {
             let shared = Arc::clone(of_kind(all, kind));
             let own = Own { reader: reader.clone(), shared: Arc::clone(&shared), memory: Arc::clone(&self.memory) };
             Arc::new(shared.for_reader(claiming, own))
         });
         let found = Arc::clone(of_kind(&catalogues, kind));
-        readers.insert(reader.clone(), Lists { catalogues, used: now });
+        readers.lists.insert(reader.clone(), Lists { catalogues, used });
         drop(readers);
         // Not under the lock: much may be dropped.
         drop(left);
@@ -71,23 +79,25 @@ impl OwnLists {
 
     /// Does something to the lists of each principal.
     pub(super) fn for_each(&self, act: impl Fn(&Catalogue)) {
-        self.lock().values().flat_map(|lists| &lists.catalogues).for_each(|catalogue| act(catalogue));
+        self.lock().lists.values().flat_map(|lists| &lists.catalogues).for_each(|catalogue| act(catalogue));
     }
 
     /// Drops the lists of the principal other than `reader` that has not used them for longest.
     fn evict_another(&self, reader: &Principal) -> bool {
-        let mut readers = self.lock();
-        let evicted = oldest(&readers, Some(reader)).and_then(|oldest| readers.remove(&oldest));
-        drop(readers);
+        let evicted = self.lock().remove_oldest(Some(reader));
         evicted.is_some()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Principal, Lists>> {
+    fn lock(&self) -> MutexGuard<'_, Readers> {
         self.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn oldest(readers: &HashMap<Principal, Lists>, except: Option<&Principal>) -> Option<Principal> {
-    let others = readers.iter().filter(|(reader, _)| Some(*reader) != except);
-    others.min_by_key(|(_, lists)| lists.used).map(|(reader, _)| reader.clone())
+impl Readers {
+    /// Takes the lists of the principal that has not used them for longest.
+    fn remove_oldest(&mut self, except: Option<&Principal>) -> Option<Lists> {
+        let others = self.lists.iter().filter(|(reader, _)| Some(*reader) != except);
+        let oldest = others.min_by_key(|(_, lists)| lists.used).map(|(reader, _)| reader.clone())?;
+        self.lists.remove(&oldest)
+    }
 }

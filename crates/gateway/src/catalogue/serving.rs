@@ -140,10 +140,11 @@ impl Catalogue {
         if private.is_empty() {
             return own.shared.newest(topology).filter(|whole| whole.may_be_seen_by(Some(&own.reader)));
         }
-        let is_read =
-            |state: &mut State, backend| state.parts.get(backend).is_some_and(|part| part.loaded.is_some());
-        let is_whole = self.with(|state| private.iter().all(|(backend, _)| is_read(state, backend)))
-            && own.shared.with(|state| topology.ids().all(|backend| is_read(state, &backend)));
+        let is_read = |state: &State, backend: BackendId| {
+            state.parts.get(&backend).is_some_and(|part| part.loaded.is_some())
+        };
+        let is_whole = self.with(|state| private.iter().all(|(backend, _)| is_read(state, *backend)))
+            && own.shared.with(|state| topology.ids().all(|backend| is_read(state, backend)));
         is_whole.then(|| self.merge(topology))
     }
 
@@ -168,11 +169,11 @@ impl Catalogue {
             catalogue.with(|state| state.last_read.is_none_or(|read| read.elapsed() >= unknown))
         };
         let shared = self.own.as_ref().map(|own| &own.shared);
-        let has_own_parts = shared.is_some_and(|shared| !shared.private_parts(view.topology()).is_empty());
+        let private = shared.map(|shared| shared.private_parts(view.topology())).unwrap_or_default();
         // The parts that all share are not asked for more often because many principals do.
         let is_shared_due = shared.is_none_or(|shared| is_due(shared));
         let is_any_due = match shared {
-            Some(_) if !has_own_parts => is_shared_due,
+            Some(_) if private.is_empty() => is_shared_due,
             _ => is_due(self),
         };
         if !is_any_due {
@@ -181,7 +182,8 @@ impl Catalogue {
         let serves = |backend, part: &Part| match view.shows(backend) {
             true => {
                 let is_current = (part.announces || rests(view.topology(), backend)) && !part.is_behind();
-                is_current || (!is_shared_due && part.loaded.is_some() && !self.own_is_private(backend))
+                let is_own = private.iter().any(|(private, _)| *private == backend);
+                is_current || (!is_shared_due && part.loaded.is_some() && !is_own)
             }
             false => part.loaded.is_some(),
         };
@@ -216,182 +218,6 @@ impl Catalogue {
     }
 
     async fn entry_of_part(
-        self: &Arc<Self>,
-        topology: &Arc<Topology>,
-        backend: BackendId,
-        original: &str,
-        trace: &Parent,
-    ) -> Option<Arc<Json>> {
-        let need = self.with(|state| state.part(backend).announced);
-        self.read(topology, backend, need, trace).await;
-        self.with(|state| {
-            let loaded = state.parts.get(&backend)?.loaded.as_ref()?;
-            snapshot::find_in(&loaded.contribution, self.kind, original).map(Arc::new)
-        })
-    }
-
-    /// How much is left of the time for which the backends gave their lists.
-    pub(crate) ttl_left: Duration,
-    /// Whether no backend was asked because of this client.
-    pub(crate) is_cached: bool,
-}
-
-/// Whether a part is served as it is.
-type Serves<'a> = dyn Fn(BackendId, &Part) -> bool + Send + Sync + 'a;
-
-/// Whether to wait for backends that have not answered in time before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Patience {
-    Short,
-    Long,
-}
-
-impl Catalogue {
-    /// The list as it is now. Asks the backends whose list may have changed without an announcement:
-    /// those that are down cannot announce anything either. They are asked within `trace`.
-    pub(crate) async fn current(self: &Arc<Self>, view: &View, trace: &Parent) -> Served {
-        let arrived = Instant::now();
-        let (mut down, mut resting) = (Vec::new(), Vec::new());
-        for backend in view.ids().filter_map(|backend| view.get(backend)) {
-            match backend.client.status().state {
-                BackendState::Down { .. } | BackendState::Failed { .. } => down.push(backend.id),
-                BackendState::Idle => resting.push(backend.id),
-                BackendState::Connecting | BackendState::Ready => {}
-            }
-        }
-        let serves = |backend, part: &Part| match view.shows(backend) {
-            // A server without a process changes nothing: its list is compared when it is started again.
-            true if resting.contains(&backend) => !part.is_behind(),
-            true => part.is_fresh(arrived) && !down.contains(&backend),
-            // The list is merged of all parts, but the client waits for no news of what it is not shown.
-            false => part.loaded.is_some(),
-        };
-        let (snapshot, is_cached) = self.snapshot_with(view, &serves, Patience::Short, trace).await;
-        let list = ListView::new(snapshot, view);
-        let ttl_left = self.ttl_left(&list, arrived);
-        Served { list, ttl_left, is_cached }
-    }
-
-    /// The list as it is now, asking every backend. Requests that arrive while they are being asked
-    /// get the same answer.
-    pub(crate) async fn refresh(self: &Arc<Self>, view: &View) -> ListView {
-        let (whole, _) = self.snapshot_with(view, &|_, _| false, Patience::Long, &Parent::default()).await;
-        ListView::new(whole, view)
-    }
-
-    /// The newest snapshot, taking the first if there is none and a new one if the newest is not to be
-    /// trusted.
-    pub(crate) async fn known(self: &Arc<Self>, view: &View, trace: &Parent) -> ListView {
-        self.newest_or_first(view, trace).await.0
-    }
-
-    /// [`Catalogue::known`], and whether no backend was asked for it.
-    pub(crate) async fn newest_or_first(self: &Arc<Self>, view: &View, trace: &Parent) -> (ListView, bool) {
-        match self.trusted(view) {
-            Some(list) => (list, true),
-            None => {
-                let Served { list, is_cached, .. } = self.current(view, trace).await;
-                (list, is_cached)
-            }
-        }
-    }
-
-    /// The newest snapshot of this topology, unless the list has probably changed since.
-    pub(crate) fn trusted(&self, view: &View) -> Option<ListView> {
-        let topology = view.topology();
-        let whole = match &self.own {
-            None => self.with(|state| state.newest_of(topology).filter(|_| !state.suspect).cloned()),
-            Some(own) => self.newest(topology).filter(|_| !self.is_outdated(own, topology)),
-        };
-        whole.map(|whole| ListView::new(whole, view))
-    }
-
-    /// Whether any part of a principal's list is known to be outdated.
-    fn is_outdated(&self, own: &Own, topology: &Topology) -> bool {
-        let private = self.follow(own, topology);
-        let is_behind = |state: &State, backend: BackendId| state.parts.get(&backend).is_none_or(Part::is_outdated);
-        own.shared.with(|state| {
-            let mut public = topology.ids().filter(|backend| !private.contains(backend));
-            public.any(|backend| is_behind(state, backend))
-        }) || self.with(|state| state.suspect || private.iter().any(|backend| is_behind(state, *backend)))
-    }
-
-    /// The backends whose parts are private, after those of this principal have counted the changes announced since.
-    fn follow(&self, own: &Own, topology: &Topology) -> Vec<BackendId> {
-        let private = own.shared.private_parts(topology);
-        self.with(|state| {
-            private.iter().for_each(|(backend, announced)| state.part(*backend).follow(*announced));
-        });
-        private.into_iter().map(|(backend, _)| backend).collect()
-    }
-
-    /// The backends whose parts are for those alone for whom they are read, and how many changes each has announced.
-    pub(super) fn private_parts(&self, topology: &Topology) -> Vec<(BackendId, u64)> {
-        self.with(|state| {
-            let private = topology.ids().filter_map(|backend| {
-                let part = state.parts.get(&backend).filter(|part| part.is_private)?;
-                Some((backend, part.announced))
-            });
-            private.collect()
-        })
-    }
-
-    fn is_private(&self, backend: BackendId) -> bool {
-        self.with(|state| state.parts.get(&backend).is_some_and(|part| part.is_private))
-    }
-
-    /// What a view shows of the newest snapshot, if any has been taken of its topology.
-    pub(crate) fn newest_in(&self, view: &View) -> Option<ListView> {
-        self.newest(view.topology()).map(|whole| ListView::new(whole, view))
-    }
-
-    /// The newest snapshot of this topology, if any has been taken.
-    pub(crate) fn newest(&self, topology: &Arc<Topology>) -> Option<Arc<Snapshot>> {
-        let Some(own) = &self.own else { return self.with(|state| state.newest_of(topology).cloned()) };
-        let private = own.shared.private_parts(topology);
-        if private.is_empty() {
-            return own.shared.newest(topology).filter(|whole| whole.may_be_seen_by(Some(&own.reader)));
-        }
-        let is_read =
-            |state: &mut State, backend| state.parts.get(backend).is_some_and(|part| part.loaded.is_some());
-        let is_whole = self.with(|state| private.iter().all(|(backend, _)| is_read(state, backend)))
-            && own.shared.with(|state| topology.ids().all(|backend| is_read(state, &backend)));
-        is_whole.then(|| self.merge(topology))
-    }
-
-    /// The snapshot of this topology and generation, if it is still kept.
-    pub(crate) fn generation(&self, view: &View, generation: u64) -> Option<ListView> {
-        let topology = view.topology();
-        let is_it = |found: &Snapshot| found.generation() == generation && found.topology() == topology.number();
-        let kept_in = |catalogue: &Self| {
-            catalogue.with(|state| state.snapshots.iter().find(|snapshot| is_it(snapshot)).cloned())
-        };
-        let whole = kept_in(self).or_else(|| kept_in(&self.own.as_ref()?.shared));
-        let whole = whole.filter(|whole| whole.may_be_seen_by(view.reader()));
-        whole.map(|whole| ListView::new(whole, view))
-    }
-
-    /// A snapshot newer than one in which a name was not found, unless that was taken just now. A
-    /// name that should be there is a reason to ask before a `ttlMs` is over (2026-07-28
-    /// server/utilities/caching, Freshness Calculation).
-    pub(crate) async fn recheck(self: &Arc<Self>, view: &View, trace: &Parent) -> Option<ListView> {
-        let unknown = view.limits().unknown;
-        let due = self.with(|state| state.last_read.is_none_or(|read| read.elapsed() >= unknown));
-        match due {
-            true => {
-                let serves = |backend, part: &Part| match view.shows(backend) {
-                    true => (part.announces || rests(view.topology(), backend)) && !part.is_behind(),
-                    false => part.loaded.is_some(),
-                };
-                let (whole, _) = self.snapshot_with(view.topology(), serves, Patience::Short, trace).await;
-                Some(ListView::new(whole, view))
-            }
-            false => None,
-        }
-    }
-
-    /// The entry that one backend's own list has under its name `original`, asking that backend alone.
-    pub(crate) async fn entry_of(
         self: &Arc<Self>,
         topology: &Arc<Topology>,
         backend: BackendId,

@@ -128,14 +128,17 @@ fn assert_is_of(list: &str, name: &str) {
 async fn private_list_is_read_for_each_principal_and_served_to_no_other() {
     for order in [["ann", "bob", "-"], ["-", "bob", "ann"], ["bob", "-", "ann"]] {
         let scene = private();
+        // The first list has Fanlight listen to the servers, which has it read what may have changed until then.
+        scene.ask("tools/list", None).await;
+        rest().await;
+        scene.forget();
         for name in order.into_iter().chain(order) {
             let list = scene.ask_by(name, "tools/list", None).await;
             assert_is_of(&list, name);
             assert!(list.contains(r#""cacheScope":"private""#), "{list}");
         }
-        // Once for Fanlight itself, and once for each principal within the time that the server gives.
-        assert_eq!(scene.count("tools/list"), 3);
-        assert_eq!(scene.received(1).iter().filter(|request| *request == "tools/list").count(), 1);
+        // Once for each principal within the time that the server gives.
+        assert_eq!((scene.count("tools/list"), scene.received(1).len()), (2, 0));
         tokio::time::advance(std::time::Duration::from_secs(61)).await;
         assert_is_of(&scene.ask_by("ann", "tools/list", None).await, "ann");
     }
@@ -150,7 +153,7 @@ async fn private_tool_is_resolved_by_the_list_of_its_caller() {
         let context = CallContext { caller: caller(name), ..(*CallContext::internal()).clone() };
         let request = Unresolved { method, params, context: Arc::new(context) };
         let operation = scene.gateway.resolve(request, Detail::Tool).await;
-        operation.tool().map(|item| (item.server.to_owned(), item.name.to_owned()))
+        operation.tool().map(|item| (item.server.to_owned(), item.name.to_string()))
     };
     // Before any list has been read, and afterwards.
     for _ in 0..2 {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fanlight_canonical::{BackendClient as _, Caller, Endpoint, Holder, Principal};
+use fanlight_canonical::{Caller, Endpoint, Holder, Principal};
 use fanlight_rights::{ItemFilter, ItemKind, ServerNames, Servers};
 use proptest::prelude::*;
 
