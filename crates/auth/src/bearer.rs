@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use aws_lc_rs::digest::{Context, SHA256};
 use fanlight_credentials::Denial;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -65,6 +66,29 @@ fn is_token68(text: &str) -> bool {
     let characters = text.trim_end_matches('=');
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/".contains(&byte);
     !characters.is_empty() && characters.bytes().all(is_allowed)
+}
+
+/// The SHA-256 hash of a token and the endpoint that it was shown to: a token for one endpoint says nothing at another.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct TokenHash([u8; 32]);
+
+impl TokenHash {
+    /// The hash of `token` at `endpoint`.
+    pub(crate) fn of(token: &str, endpoint: &str) -> Self {
+        let mut context = Context::new(&SHA256);
+        context.update(&u64::try_from(token.len()).unwrap_or(u64::MAX).to_be_bytes());
+        context.update(token.as_bytes());
+        context.update(endpoint.as_bytes());
+        let mut hash = [0; 32];
+        hash.copy_from_slice(context.finish().as_ref());
+        Self(hash)
+    }
+}
+
+impl fmt::Debug for TokenHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,13 @@
 //! Authentication of clients. [`Authenticator`] asks the configured methods in a fixed order; each method is a module. [`OpenIdConnect`] signs operators in.
 
+mod algorithm;
 mod authenticator;
 mod bearer;
 mod certificate;
 mod issuer;
+mod json;
 mod keys;
+mod oauth_settings;
 mod proxy;
 mod settings;
 mod sign_in;
@@ -14,6 +17,6 @@ pub mod untrusted;
 
 pub use authenticator::Authenticator;
 pub use keys::{NewKey, digest as key_digest};
+pub use oauth_settings::{ClaimPaths, IntrospectionSettings, IssuerSettings, OAuthLimits, OAuthSettings};
 pub use settings::{CertificateName, CertificateSettings, Grant, KeySettings, ProxySettings, Settings, SocketSettings};
 pub use sign_in::OpenIdConnect;
-pub use token::{Algorithm, ClaimPaths, IntrospectionSettings, IssuerSettings, OAuthLimits, OAuthSettings};

@@ -8,7 +8,7 @@ use fanlight_identity::Scopes;
 use http::HeaderName;
 use ipnet::IpNet;
 
-use crate::token::OAuthSettings;
+use crate::oauth_settings::OAuthSettings;
 
 /// The methods by which clients are authenticated; those that are `None` are off.
 #[derive(Clone, Debug, Default)]

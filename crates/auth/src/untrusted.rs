@@ -6,8 +6,10 @@ use bytes::Bytes;
 use fanlight_identity::Validity;
 
 use crate::issuer::KeySet;
+use crate::json;
+use crate::oauth_settings::{ClaimPaths, IssuerSettings};
+use crate::token::Jwt;
 use crate::token::claims::{self, Rules};
-use crate::token::{ClaimPaths, IssuerSettings, Jwt, json};
 
 /// An issuer whose keys are known.
 #[derive(Debug)]

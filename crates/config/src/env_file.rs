@@ -5,14 +5,14 @@ use std::path::Path;
 use fanlight_settings::Secret;
 
 use crate::report::problem::ConfigErrors;
-use crate::{MAX_FILE_SIZE, files};
+use crate::{MAX_FILE_SIZE, text_file};
 
 /// Names and values.
 pub(crate) type Pairs = Vec<(String, Secret)>;
 
 /// The variables of a file, in its order, and its fingerprint.
 pub(crate) fn read(path: &Path) -> Result<(Pairs, Option<u64>), ConfigErrors> {
-    let (text, mark) = files::read_text(path, MAX_FILE_SIZE)?;
+    let (text, mark) = text_file::read(path, MAX_FILE_SIZE)?;
     if text.len() > MAX_FILE_SIZE {
         return Err(ConfigErrors::of_file(path, "the file is too large".to_owned(), "is this the right file?"));
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use fanlight_client_files::{ClientFile, Input};
 use fanlight_settings::Secret;
 
-use crate::{MAX_FILE_SIZE, files};
+use crate::{MAX_FILE_SIZE, text_file};
 
 /// What the process that reads a configuration provides.
 #[derive(Clone, Copy)]
@@ -95,7 +95,7 @@ impl OfClient {
                     Some(rest) => Path::new(&(environment.variable)("HOME")?).join(rest),
                     None => self.folder.join(path),
                 };
-                let (text, _) = files::read_text(&path, MAX_FILE_SIZE).ok()?;
+                let (text, _) = text_file::read(&path, MAX_FILE_SIZE).ok()?;
                 Some(text.trim().to_owned())
             }
         }

@@ -1,16 +1,18 @@
 //! The conversation with a server in one era: what it is asked, and what it answers.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fanlight_protocol::{Era, Revision, meta};
 use serde_json::{Map, Value, json};
 
-use crate::lists::{self, List};
+use crate::client::Client;
+use crate::list::List;
+use crate::lists;
 use crate::mask::Mask;
 use crate::observed::Observed;
-use crate::peer::{Answer, Broken, Peer};
+use crate::peer::{Answer, Broken, JudgedServer};
 use crate::report::{EraReport, Finding, Pings, Timing, Who};
-use crate::rules::{self, Shape};
+use crate::shape::{Shape, check_shape};
 use crate::{Patience, Step, Target};
 
 /// Small requests whose time is measured.
@@ -48,14 +50,14 @@ pub(crate) async fn hold(
     step(Step::Opening(era));
     let report = EraReport { era: era.to_string(), ..EraReport::default() };
     let mut said = Said { report, observed: Observed::new(era, mask), first_answer: None, cannot_start: false };
-    let peer = match Peer::open(target, era, patience) {
+    let peer = match JudgedServer::open(target, era, patience) {
         Ok(peer) => peer,
         Err(broken) => {
             said.refused(&broken, &[], mask);
             return said;
         }
     };
-    let mut client = Client { peer, era, patience, mask, next: 0 };
+    let mut client = Client::new(peer, era, patience, mask);
     let opened = match said.open(&mut client).await {
         Err(refused @ Broken::NotHere { .. }) if era == Era::Legacy => said.open_over_sse(&mut client, &refused).await,
         opened => opened,
@@ -81,50 +83,6 @@ pub(crate) async fn hold(
     said
 }
 
-/// A client of one era.
-pub(crate) struct Client<'a> {
-    peer: Peer,
-    pub(crate) era: Era,
-    patience: Patience,
-    mask: &'a Mask,
-    next: i64,
-}
-
-impl Client<'_> {
-    /// Asks with the members of `params`; the time that it took as well.
-    pub(crate) async fn ask(
-        &mut self,
-        method: &str,
-        params: Map<String, Value>,
-        observed: &mut Observed,
-    ) -> Result<(Answer, Duration), Broken> {
-        self.ask_within(self.patience.answer, method, params, observed).await
-    }
-
-    async fn ask_within(
-        &mut self,
-        timeout: Duration,
-        method: &str,
-        mut params: Map<String, Value>,
-        observed: &mut Observed,
-    ) -> Result<(Answer, Duration), Broken> {
-        if self.era == Era::Modern {
-            let own = json!({
-                meta::PROTOCOL_VERSION: Revision::NEWEST_MODERN.as_str(),
-                meta::CLIENT_INFO: { "name": "fanlight check", "version": env!("CARGO_PKG_VERSION") },
-                meta::CLIENT_CAPABILITIES: {},
-            });
-            params.insert("_meta".to_owned(), own);
-        }
-        let id = self.next;
-        self.next += 1;
-        let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
-        let start = Instant::now();
-        let answer = self.peer.request(&request, timeout, self.mask, observed).await?;
-        Ok((answer, start.elapsed()))
-    }
-}
-
 impl Said {
     fn refused(&mut self, broken: &Broken, last_words: &[String], mask: &Mask) {
         let mut reason = mask.hide(&broken.to_string());
@@ -134,6 +92,13 @@ impl Said {
             reason = format!("{reason}; the last lines of its standard error:\n{}", words.join("\n"));
         }
         self.cannot_start = matches!(broken, Broken::Unreachable(_));
+        match broken {
+            Broken::Unreachable(_) => self.observed.error("unreachable", "It cannot be started or reached.", reason.as_str()),
+            Broken::Unauthorized(_) => {
+                self.observed.error("credentials", "It wants credentials that it was not given.", reason.as_str());
+            }
+            _ => {}
+        }
         self.report.reason = Some(reason);
     }
 
@@ -215,7 +180,7 @@ impl Said {
                 self.report.revision = Some(newest.to_owned());
             }
         }
-        rules::check_shape(shape, description, &mut self.observed);
+        check_shape(shape, description, &mut self.observed);
         let of = |server: &Value, key: &str| server.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         self.report.server = server.map(|server| Who { name: of(server, "name"), version: of(server, "version") });
         if server.is_none() && client.era == Era::Modern {
@@ -227,7 +192,7 @@ impl Said {
         self.report.instructions_bytes = text("instructions").unwrap_or_default().len();
         self.report.is_served = true;
         let declared = description.get("capabilities").cloned().unwrap_or_default();
-        self.report.lists = lists::declared(&declared).into_iter().map(List::empty_report).collect();
+        self.report.lists = List::declared(&declared);
         Ok(())
     }
 

@@ -4,7 +4,9 @@
 //! A client of its own, apart from the gateway's: what a server gets wrong must be seen, not tolerated. `conversation` talks
 //! through a `peer`, `rules` judge what was said, `report` is the outcome, and `page` shows it as HTML.
 
+mod client;
 mod conversation;
+mod list;
 mod lists;
 mod mask;
 mod observed;
@@ -12,6 +14,7 @@ mod page;
 mod peer;
 mod report;
 mod rules;
+mod shape;
 
 use std::time::Duration;
 

@@ -6,11 +6,13 @@ use std::time::Duration;
 use fanlight_protocol::Era;
 use serde_json::{Map, Value};
 
-use crate::conversation::Client;
+use crate::client::Client;
+use crate::list::List;
 use crate::observed::{Observed, shortened};
 use crate::peer::{Answer, Broken};
 use crate::report::{EntryReport, ListReport, tokens};
-use crate::rules::{self, Shape};
+use crate::rules;
+use crate::shape::{Shape, check_shape};
 
 /// Most pages of a list that are read.
 const PAGES: usize = 1000;
@@ -20,89 +22,6 @@ const ENTRIES: usize = 50_000;
 const MANY_TOKENS: usize = 10_000;
 /// More tools than this are refused or cut by some clients.
 const MANY_TOOLS: usize = 100;
-
-/// A list that servers may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum List {
-    Tools,
-    Resources,
-    ResourceTemplates,
-    Prompts,
-}
-
-impl List {
-    const ALL: [Self; 4] = [Self::Tools, Self::Resources, Self::ResourceTemplates, Self::Prompts];
-
-    pub(crate) fn method(self) -> &'static str {
-        match self {
-            Self::Tools => "tools/list",
-            Self::Resources => "resources/list",
-            Self::ResourceTemplates => "resources/templates/list",
-            Self::Prompts => "prompts/list",
-        }
-    }
-
-    /// The member with its entries.
-    pub(crate) fn member(self) -> &'static str {
-        match self {
-            Self::Tools => "tools",
-            Self::Resources => "resources",
-            Self::ResourceTemplates => "resourceTemplates",
-            Self::Prompts => "prompts",
-        }
-    }
-
-    pub(crate) fn of_member(member: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|list| list.member() == member)
-    }
-
-    fn capability(self) -> &'static str {
-        match self {
-            Self::Tools => "tools",
-            Self::Resources | Self::ResourceTemplates => "resources",
-            Self::Prompts => "prompts",
-        }
-    }
-
-    /// The member that tells its entries apart.
-    pub(crate) fn key(self) -> &'static str {
-        match self {
-            Self::Tools | Self::Prompts => "name",
-            Self::Resources => "uri",
-            Self::ResourceTemplates => "uriTemplate",
-        }
-    }
-
-    pub(crate) fn shape(self) -> Shape {
-        match self {
-            Self::Tools => Shape::Tool,
-            Self::Resources => Shape::Resource,
-            Self::ResourceTemplates => Shape::ResourceTemplate,
-            Self::Prompts => Shape::Prompt,
-        }
-    }
-
-    pub(crate) fn empty_report((self_, announces_changes): (Self, bool)) -> ListReport {
-        ListReport {
-            kind: self_.member().to_owned(),
-            entries: Vec::new(),
-            bytes: 0,
-            tokens: 0,
-            pages: 0,
-            ttl_ms: None,
-            announces_changes,
-        }
-    }
-}
-
-/// The lists that these capabilities promise, and whether changes of each are announced.
-pub(crate) fn declared(capabilities: &Value) -> Vec<(List, bool)> {
-    let of = |list: List| {
-        let capability = capabilities.get(list.capability()).filter(|capability| !capability.is_null())?;
-        Some((list, capability.get("listChanged").and_then(Value::as_bool).unwrap_or_default()))
-    };
-    List::ALL.into_iter().filter_map(of).collect()
-}
 
 /// Reads a list into its report; the time that it took.
 pub(crate) async fn read(
@@ -135,7 +54,7 @@ pub(crate) async fn read(
             }
         };
         report.pages += 1;
-        rules::check_shape(if client.era == Era::Modern { Shape::ModernPage } else { Shape::Page }, &page, observed);
+        check_shape(if client.era == Era::Modern { Shape::ModernPage } else { Shape::Page }, &page, observed);
         report.ttl_ms = page.get("ttlMs").and_then(Value::as_u64).or(report.ttl_ms);
         match page.get(list.member()) {
             Some(Value::Array(more)) => entries.extend(more.iter().cloned()),

@@ -16,7 +16,6 @@ pub mod header;
 pub mod input;
 pub mod json;
 pub mod line;
-pub mod member_name;
 pub mod message;
 pub mod meta;
 pub mod method;
@@ -31,7 +30,7 @@ pub mod uri;
 pub mod visible;
 
 pub use error::{RpcError, code};
-pub use json::Json;
+pub use json::{Json, member_name};
 pub use message::{Message, MessageError, Notification, Request, Response};
 pub use method::Method;
 pub use revision::{Era, Revision};

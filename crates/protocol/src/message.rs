@@ -10,6 +10,7 @@ use bytes::Bytes;
 use crate::derived::Derived;
 use crate::error::RpcError;
 use crate::json::{AmbiguousMember, Chunks, DuplicateMember, Edits, Json, Kind, ObjectBuilder, SyntaxError, Value};
+use crate::meta::LogLevel;
 use crate::method::Method;
 use crate::result::ResultView;
 
@@ -234,6 +235,12 @@ impl Notification {
             notification.token = notification.param_range("progressToken");
         }
         notification
+    }
+
+    /// The level that a `notifications/message` states.
+    #[must_use]
+    pub fn log_level(&self) -> Option<LogLevel> {
+        LogLevel::from_name(&self.params()?.get("level")?.as_str()?)
     }
 
     /// A number that only clones of this notification share within the process: tells receivers of

@@ -1,7 +1,5 @@
 //! Keys of `_meta` that the specification reserves, and which of them belong to one hop only.
 
-use crate::message::Notification;
-
 /// The revision of a request (2026-07-28 basic, `_meta`).
 pub const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 /// The client that sends a request.
@@ -66,12 +64,6 @@ impl LogLevel {
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, level)| *level)
-    }
-
-    /// The level that a `notifications/message` states.
-    #[must_use]
-    pub fn of(message: &Notification) -> Option<Self> {
-        Self::from_name(&message.params()?.get("level")?.as_str()?)
     }
 
     /// The level's name on the wire.

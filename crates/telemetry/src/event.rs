@@ -36,7 +36,7 @@ impl Event {
                 let number = |key: &str| params.as_ref()?.get(key)?.as_text().parse().ok();
                 Self::Progress { progress: number("progress"), total: number("total") }
             }
-            _ => Self::Log { level: LogLevel::of(notification) },
+            _ => Self::Log { level: notification.log_level() },
         })
     }
 

@@ -3,39 +3,23 @@
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fs;
-use std::future::Future;
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::watch;
 
+pub use crate::patience::{PATIENCE, within};
 use crate::schema::{Checks, Direction, Listening};
 use crate::{programs, usage};
 
-/// The timeout of every wait; much longer than a loaded machine needs, so exceeding it is a failure.
-pub const PATIENCE: Duration = Duration::from_secs(30);
-
 /// Lines of the log that are kept for failure messages.
 const LOG_LINES: usize = 400;
-
-/// Waits for `future`, at most [`PATIENCE`].
-///
-/// # Panics
-///
-/// If the time expires; `what` names the event in the message.
-pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(PATIENCE, future).await {
-        Ok(value) => value,
-        Err(_) => panic!("waited {PATIENCE:?} in vain for {what}"),
-    }
-}
 
 /// A running `fanlight run` with its listeners.
 pub struct Gateway {
@@ -178,14 +162,6 @@ impl Gateway {
         fs::rename(&new, self._files.path()).unwrap();
     }
 
-    /// Has it read its configuration again; returns the status and the report.
-    pub async fn reload(&self) -> (u16, String) {
-        let mut connection = crate::raw_client::Connection::open(self.admin).await;
-        connection.request("POST", "/api/reload", &[], b"").await;
-        let mut answer = connection.response().await;
-        (answer.status, answer.text().await)
-    }
-
     /// Sends SIGHUP.
     pub fn hang_up(&self) {
         send_signal(&self.child, rustix::process::Signal::HUP);
@@ -289,7 +265,8 @@ pub async fn signal_and_wait(child: &mut Child, signal: rustix::process::Signal)
 /// A command that runs the binary under test; the process is killed when the test ends.
 pub fn fanlight() -> Command {
     let mut command = Command::new(programs::fanlight());
-    command.kill_on_drop(true);
+    // Nothing of another run is known, unless a test wants it.
+    command.kill_on_drop(true).env("XDG_STATE_HOME", "/dev/null");
     command
 }
 

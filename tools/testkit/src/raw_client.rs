@@ -6,18 +6,13 @@ mod stdio;
 
 use std::net::SocketAddr;
 
+use crate::harness::Gateway;
 use crate::slicer;
 
 pub use self::event::Event;
 pub use self::http::{Connection, Response};
 pub use self::stdio::StdioClient;
-
-/// The revision without a handshake.
-pub const MODERN: &str = "2026-07-28";
-/// The newest revision with a handshake.
-pub const NEWEST_LEGACY: &str = "2025-11-25";
-/// Every revision with a handshake.
-pub const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", NEWEST_LEGACY];
+pub use crate::revisions::{LEGACY, MODERN, NEWEST_LEGACY};
 
 /// The content headers of both kinds of POST.
 pub const JSON_HEADERS: [(&str, &str); 2] =
@@ -30,6 +25,16 @@ pub async fn post(address: SocketAddr, headers: &[(&str, &str)], body: &str) -> 
     all.extend_from_slice(headers);
     connection.request("POST", "/mcp", &all, body.as_bytes()).await;
     connection.response().await
+}
+
+impl Gateway {
+    /// Has it read its configuration again; returns the status and the report.
+    pub async fn reload(&self) -> (u16, String) {
+        let mut connection = Connection::open(self.admin).await;
+        connection.request("POST", "/api/reload", &[], b"").await;
+        let mut answer = connection.response().await;
+        (answer.status, answer.text().await)
+    }
 }
 
 /// The `_meta` members that every modern request must have, as raw text without braces.

@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use self::official::Official;
 use self::validation::{Request, Violation};
-use crate::raw_client::MODERN;
+use crate::revisions::MODERN;
 
 /// The kind of the gateway's peer, which determines the requests and notifications that the gateway may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 //! [`Gate`] holds a response until the test opens it; a [`Fault`] breaks one. It validates nothing: the test checks
 //! what the gateway has sent.
 
+mod channel;
 mod era;
 mod http;
 mod received;
@@ -31,7 +32,7 @@ pub use self::reply::{Fault, Gate, Reply};
 use self::shared::{Rule, Shared};
 pub use self::stream::Stream;
 pub use self::tasks::Task;
-use crate::harness::within;
+use crate::patience::within;
 use crate::programs;
 use crate::schema::Checks;
 

@@ -16,7 +16,7 @@ use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use crate::harness::within;
+use crate::patience::within;
 use crate::raw_client::Connection;
 
 /// What signs certificates.

@@ -23,7 +23,7 @@ use super::body::read_up_to;
 use super::session::{LONGEST_BODY, NESTING, sign_in};
 use crate::Admin;
 use crate::SignInClient;
-use crate::access::{Connection, peer, require_json};
+use crate::access::{OperatorConnection, peer, require_json};
 use crate::operator::{Denied, Digest, Proof, Purpose, Shown};
 use crate::reply::{Refusal, json};
 use crate::settings::{InForce, set_cookie};
@@ -83,7 +83,11 @@ fn busy() -> Denied {
 }
 
 /// Begins a sign-in: where the browser goes.
-pub(super) async fn begin(State(admin): State<Arc<Admin>>, connection: Connection, headers: HeaderMap) -> Answer {
+pub(super) async fn begin(
+    State(admin): State<Arc<Admin>>,
+    connection: OperatorConnection,
+    headers: HeaderMap,
+) -> Answer {
     require_json(&headers)?;
     let now = admin.now();
     let client = configured(&now)?;
@@ -91,10 +95,8 @@ pub(super) async fn begin(State(admin): State<Arc<Admin>>, connection: Connectio
         let _asking = admin.attempts.asking.try_acquire().map_err(|_| Refusal::denied(&busy()))?;
         client.client.begin().await
     };
-    let begun = begun.map_err(|error| {
-        tracing::warn!(issuer = client.settings.issuer, %error, "sign-in of an operator not begun");
-        Refusal::denied(&denied(error))
-    })?;
+    // Without a line in the log: anybody can begin one. The client of the issuer writes one when that begins to fail.
+    let begun = begun.map_err(|error| Refusal::denied(&denied(error)))?;
     let age = now.settings.sign_in_timeout;
     let sealed = admin.attempts.seal(&begun.attempt, since_epoch() + age, &client);
     let sealed =
@@ -109,7 +111,7 @@ pub(super) async fn begin(State(admin): State<Arc<Admin>>, connection: Connectio
 /// Ends a sign-in with what the issuer has sent the browser back with.
 pub(super) async fn finish(
     State(admin): State<Arc<Admin>>,
-    connection: Connection,
+    connection: OperatorConnection,
     headers: HeaderMap,
     body: Body,
 ) -> Answer {

@@ -4,7 +4,7 @@ use fanlight_protocol::Json;
 use reqwest::Url;
 
 use super::client::{FetchError, IssuerClient};
-use crate::token::json;
+use crate::json;
 
 /// The places at which an issuer may publish its metadata, in the order of 2026-07-28
 /// basic/authorization/authorization-server-discovery.

@@ -15,9 +15,9 @@ use tokio::sync::Semaphore;
 
 use super::client::{FetchError, IssuerClient};
 use super::discovery;
-use crate::token::json;
-use crate::token::memory::TokenHash;
-use crate::token::{IntrospectionSettings, OAuthLimits};
+use crate::bearer::TokenHash;
+use crate::json;
+use crate::oauth_settings::{IntrospectionSettings, OAuthLimits};
 
 /// How many requests may wait for each that runs.
 const WAITING: usize = 16;

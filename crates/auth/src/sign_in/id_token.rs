@@ -12,7 +12,8 @@ use fanlight_protocol::json::Kind;
 
 use super::refused;
 use crate::issuer::{KeySet, KeyStore, Lookup};
-use crate::token::{Jwt, claim_date, json};
+use crate::json;
+use crate::token::{Jwt, claim_date};
 
 /// The longest ID token that is read.
 const LONGEST: usize = 64 << 10;

@@ -10,8 +10,8 @@ use fanlight_identity::{Identity, Principal, Scopes, Source, Validity};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::Kind;
 
-use super::json;
-use super::settings::{ClaimPaths, IssuerSettings};
+use crate::json;
+use crate::oauth_settings::{ClaimPaths, IssuerSettings};
 
 /// Names of clients have at most this many bytes.
 const MAX_NAME: usize = 1024;

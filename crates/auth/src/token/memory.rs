@@ -4,41 +4,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use aws_lc_rs::digest::{Context, SHA256};
 use fanlight_credentials::Denial;
 use fanlight_identity::Identity;
 use quick_cache::sync::Cache;
 
 use super::claims::Binding;
+use crate::bearer::TokenHash;
 
 /// Wrong tokens that are remembered.
 const REFUSED: usize = 1024;
 
 /// How long a wrong token is: a key could yet be replaced by the one that has signed it.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
-
-/// The SHA-256 hash of a token and the endpoint that it was shown to: a token for one endpoint says nothing at another.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct TokenHash([u8; 32]);
-
-impl TokenHash {
-    /// The hash of `token` at `endpoint`.
-    pub(crate) fn of(token: &str, endpoint: &str) -> Self {
-        let mut context = Context::new(&SHA256);
-        context.update(&u64::try_from(token.len()).unwrap_or(u64::MAX).to_be_bytes());
-        context.update(token.as_bytes());
-        context.update(endpoint.as_bytes());
-        let mut hash = [0; 32];
-        hash.copy_from_slice(context.finish().as_ref());
-        Self(hash)
-    }
-}
-
-impl fmt::Debug for TokenHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
 
 /// A verified token.
 #[derive(Clone, Debug)]
@@ -108,6 +85,8 @@ pub(crate) fn not_bound() -> Denial {
 
 #[cfg(test)]
 mod tests {
+    use aws_lc_rs::digest::SHA256;
+
     use super::*;
 
     fn verified(until: SystemTime, binding: Binding) -> Verified {

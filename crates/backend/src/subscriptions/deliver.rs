@@ -6,7 +6,6 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use fanlight_canonical::{Caller, Interest, Principal, ServerMessage, ServerMessages};
-use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::uri::with_parents;
 use fanlight_protocol::{Json, Method, Notification};
 
@@ -123,7 +122,7 @@ impl State {
             // What a server logs in the base session concerns no client that has a session of its own.
             Method::LogMessage if !shared => {}
             Method::LogMessage => {
-                let level = LogLevel::of(delivery.notification);
+                let level = delivery.notification.log_level();
                 let is_wanted =
                     |session: &&Session| session.level.zip(level).is_none_or(|(least, level)| level >= least);
                 delivery.send_all(sessions().filter(is_wanted).flat_map(|session| self.of(session)));

@@ -32,7 +32,9 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fanlight_canonical::{BackendError, Call, CallContext, Caller, Peer, ServerMessages, SessionKey, TaskDialect};
+use fanlight_canonical::{
+    BackendError, Call, CallContext, Caller, HandleSeal, Peer, ServerMessages, SessionKey, TaskDialect,
+};
 use fanlight_fair::{Budget, Reservation, Spent};
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
@@ -44,12 +46,12 @@ use crate::concurrency::OWNER;
 use crate::log::excerpt;
 use crate::request::deadline::{CallProgress, PauseLimits};
 use crate::sessions::dispatcher::Dispatcher;
-use crate::settings::Limits;
+use crate::settings::BackendLimits;
 use collector::InputCollector;
 use following::FollowedTasks;
 use immediate::ImmediateTask;
 use notifications::TaskNotifications;
-use owners::TaskOwners;
+use owners::SessionTaskOwners;
 use table::{Table, TaskKey};
 
 /// State of a task besides its result, in bytes: a client's capabilities above all. No option: `limits.tasks` is the
@@ -65,6 +67,8 @@ type WaitPermit = Reservation<Peer>;
 /// Translates what is about tasks, and passes everything else on.
 pub(crate) struct TaskTranslation {
     calls: Arc<Dispatcher>,
+    /// Seals the ids of the tasks that Fanlight makes.
+    handles: Arc<HandleSeal>,
     /// All clients share one session at the server, whatever its era.
     shared: bool,
     /// One permit for each wait for a task.
@@ -73,7 +77,7 @@ pub(crate) struct TaskTranslation {
     max_description: usize,
     /// Inputs that one task may ask for.
     task_inputs: usize,
-    owners: Arc<dyn TaskOwners>,
+    owners: Arc<dyn SessionTaskOwners>,
     /// Results that a modern server returned at once to clients of 2025-11-25 that wanted a task.
     immediate: Table<TaskKey, Arc<ImmediateTask>>,
     /// The clients for which a legacy server was asked for tasks: their sessions there have the tasks.
@@ -94,19 +98,20 @@ impl TaskTranslation {
     /// Translates for the calls of the backend called `name`. `tasks` and `shutdown` are those of the backend.
     pub(crate) fn new(
         name: &str,
-        calls: Arc<Dispatcher>,
+        (calls, handles): (Arc<Dispatcher>, Arc<HandleSeal>),
         shared: bool,
-        limits: &Limits,
+        limits: &BackendLimits,
         tasks: TaskTracker,
         shutdown: CancellationToken,
     ) -> Arc<Self> {
         let limit = limits.tasks.max(1);
         let bytes = limit.saturating_mul(MAX_TASK_STATE);
-        let owners: Arc<dyn TaskOwners> = Arc::new(owners::InMemory::new(limit));
+        let owners: Arc<dyn SessionTaskOwners> = Arc::new(owners::InMemory::new(limit));
         let followed = Arc::new(FollowedTasks::new(limit));
         let (notifications, statuses) = TaskNotifications::new(name, Arc::clone(&owners), Arc::clone(&followed));
         let translation = Arc::new(Self {
             calls,
+            handles,
             shared,
             waits: Budget::new(limit, OWNER),
             max_description: limits.client_description,

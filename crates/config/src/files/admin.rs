@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
+use super::own_variables;
 use super::tree::Tree;
-use super::{own_variables, read_text};
-use crate::MAX_FILE_SIZE;
 use crate::model::Config;
 use crate::model::operators::Admin;
 use crate::option::Options as _;
@@ -13,6 +12,7 @@ use crate::read::file;
 use crate::report::problem::ConfigErrors;
 use crate::syntax::{Node, Value};
 use crate::variables::{Environment, Variables};
+use crate::{MAX_FILE_SIZE, text_file};
 
 /// The listener for operators that the config file at `path` has. The rest of the file is not judged, and variables may be
 /// missing: a command that asks a running gateway need not have those of its servers.
@@ -21,7 +21,7 @@ use crate::variables::{Environment, Variables};
 ///
 /// Every other error of `admin`, or the one reason why the file cannot be read.
 pub fn load_admin(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<Admin, ConfigErrors> {
-    let (text, _) = read_text(path, MAX_FILE_SIZE)?;
+    let (text, _) = text_file::read(path, MAX_FILE_SIZE)?;
     let Tree { source, mut root, client, masked, findings } = Tree::new(&text, path)?;
     // A file that cannot be read may have variables of servers alone.
     let (own, _) = own_variables(root.as_ref(), path).unwrap_or_default();
@@ -37,6 +37,7 @@ pub fn load_admin(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<A
         env: &env,
         is_of_client: client.is_some(),
         is_of_test: false,
+        is_lenient: false,
         findings,
     };
     let folder = path.parent().unwrap_or(Path::new(""));

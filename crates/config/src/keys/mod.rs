@@ -5,39 +5,20 @@ mod entry;
 mod values;
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::path::Path;
 
-use crate::files::{First, parse_first, read_text};
+use crate::model::auth::methods::Key;
 use crate::option::Options as _;
 use crate::option::fields::Fields;
 use crate::option::reader::Reader;
 use crate::report::mask::Masked;
 use crate::report::problem::{ConfigErrors, Finding, Findings, Problem, Severity, quoted};
 use crate::syntax::{Node, Source, Span, Syntax, Value};
-use crate::variables::Environment;
-use crate::{MAX_FILE_SIZE, MAX_KEY_FILE_SIZE, syntax, units};
+use crate::{MAX_KEY_FILE_SIZE, syntax, text_file, units};
 
 pub use edit::{with_key, without_keys};
 use entry::{Entry, KeyList};
 pub use values::{parse_moment, written as written_moment};
-
-/// A key of a client.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Key {
-    /// The name of its clients, which is their principal.
-    pub name: String,
-    /// The SHA-256 digest of the key.
-    pub sha256: [u8; 32],
-    /// The groups of its clients.
-    pub groups: Vec<String>,
-    /// Their scopes; `None` for all.
-    pub scopes: Option<Vec<String>>,
-    /// When it expires, if it does.
-    pub expires: Option<SystemTime>,
-    /// The paths of the endpoints that it is for; `None` for all.
-    pub endpoints: Option<Vec<String>>,
-}
 
 /// The keys of a file.
 #[derive(Debug, Clone, Default)]
@@ -50,25 +31,6 @@ pub struct Keys {
     pub(crate) fingerprint: Option<u64>,
 }
 
-/// The file with keys that the first of these config files names, and `limits.authKeys`. The config file is checked, the
-/// keys are not read.
-///
-/// # Errors
-///
-/// Every error of the config file.
-pub fn key_file(
-    paths: &[PathBuf],
-    env: &dyn Fn(&str) -> Option<String>,
-) -> Result<Option<(PathBuf, usize)>, ConfigErrors> {
-    let Some(first) = paths.first() else { return Ok(None) };
-    let (text, _) = read_text(first, MAX_FILE_SIZE)?;
-    let environment = Environment { variable: env, ask: &|_| None };
-    let kind = First { has_further: true, reads_files: true };
-    let config = parse_first(&text, first, environment, kind, &mut ())?.config;
-    let keys = config.auth.methods().and_then(|auth| auth.keys.as_ref());
-    Ok(keys.map(|keys| (PathBuf::from(&keys.file), config.limits.auth_keys)))
-}
-
 /// Reads a file with at most `most` keys.
 ///
 /// # Errors
@@ -79,7 +41,7 @@ pub fn load_keys(path: &Path, most: usize) -> Result<Keys, ConfigErrors> {
         let help = "`fanlight keys new NAME` makes a key, and the file";
         return Err(ConfigErrors::of_file(path, "there is no such file with keys".to_owned(), help));
     }
-    let (text, fingerprint) = read_text(path, MAX_KEY_FILE_SIZE)?;
+    let (text, fingerprint) = text_file::read(path, MAX_KEY_FILE_SIZE)?;
     if text.len() > MAX_KEY_FILE_SIZE {
         let message = format!("the file is larger than {}", units::format_size(MAX_KEY_FILE_SIZE));
         return Err(ConfigErrors::of_file(path, message, "is this the right file?"));
@@ -108,6 +70,7 @@ pub fn parse_keys(text: &str, origin: &Path, most: usize) -> Result<Keys, Config
         env: &|_| None,
         is_of_client: false,
         is_of_test: false,
+        is_lenient: false,
         findings,
     };
     let keys = root.as_ref().map(|root| read(&mut reader, root, most)).unwrap_or_default();
@@ -154,7 +117,7 @@ fn read_key(reader: &mut Reader<'_>, node: &Node) -> Option<Key> {
     is_complete.then_some(Key { name, sha256, groups, scopes, expires, endpoints })
 }
 
-/// Who may write the file may let clients in.
+/// Warns if other users may write the file: they could let clients in.
 fn writable_by_others(path: &Path) -> Option<Problem> {
     #[cfg(unix)]
     {

@@ -13,9 +13,7 @@ use super::secret::SealKey;
 use crate::definition::Visible;
 use crate::option::kind::Parsed;
 use crate::option::reader::{Reader, Text};
-
-/// What is shown instead of a secret.
-pub(crate) const HIDDEN: &str = "***";
+use crate::report::mask::HIDDEN;
 
 /// The shortest token: a shorter one can be guessed.
 const MIN_TOKEN: usize = 16;

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value as Json, json};
 
 use crate::definition::{Form, Visible};
-use crate::model::values::HIDDEN;
 use crate::option::kind::Kind;
 use crate::option::reader::Reader;
+use crate::report::mask::HIDDEN;
 use crate::report::problem::quoted;
 use crate::syntax::{Entry, Node, Value};
 

@@ -5,8 +5,9 @@ use serde_json::{Map, Value, json};
 
 use crate::model::Config;
 use crate::model::server::Server;
-use crate::model::values::{HIDDEN, url_without_secrets};
+use crate::model::values::url_without_secrets;
 use crate::option::Options as _;
+use crate::report::mask::HIDDEN;
 
 impl Config {
     /// The configuration in force as JSON, indented. Tokens, keys, arguments, values of variables and headers, and URLs
@@ -34,6 +35,10 @@ fn server(server: &Server) -> Value {
             add("type", json!(if matches!(server.transport, Transport::Sse { .. }) { "sse" } else { "http" }));
             add("url", json!(url_without_secrets(url)));
             add("headers", hidden(headers));
+        }
+        Transport::Incomplete { is_process, why } => {
+            add("type", json!(if *is_process { "stdio" } else { "http" }));
+            add("incomplete", json!(why));
         }
     }
     Value::Object(shown)

@@ -3,10 +3,14 @@
 
 use std::collections::HashSet;
 
+use fanlight_document::{Node, Source, Span, Syntax, Value};
+
 use super::harmless::{self, holds_secrets};
 use super::lexical;
 use crate::definition::{Form, Section, Visible};
-use crate::syntax::{Node, Source, Span, Syntax, Value};
+
+/// What is shown instead of a secret.
+pub(crate) const HIDDEN: &str = "***";
 
 /// What is hidden in one file.
 pub(crate) enum Masked {
@@ -53,7 +57,7 @@ impl Masked {
     }
 }
 
-/// Finds what of a mapping is hidden: the values of options that may hold a secret, and what of keys that are not options may
+/// Finds what to hide in a mapping: the values of options that may hold a secret, and what of keys that are not options may
 /// be one.
 fn collect(node: &Node, section: &Section, source: &Source, spans: &mut Vec<Span>) {
     let Value::Map(entries) = &node.value else {

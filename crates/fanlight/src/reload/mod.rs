@@ -29,6 +29,7 @@ use crate::assembly::Assembly;
 use crate::auth;
 use crate::connect::Target;
 use crate::failure::{Failure, Unusable};
+use crate::instance;
 use crate::known_lists::KnownLists;
 use crate::shown_names::NameRules;
 use crate::{service_manager, unmatched};
@@ -78,6 +79,8 @@ pub(crate) struct Control {
     /// What others see of the configuration in force.
     state: Arc<ArcSwap<State>>,
     gateway: Arc<Gateway>,
+    /// What tells this gateway from others.
+    instance: Option<Arc<str>>,
 }
 
 /// The running [`Keeper`].
@@ -127,7 +130,9 @@ impl Keeper {
         state.target = target(&listeners, &in_force, &loaded.files);
         let state = Arc::new(ArcSwap::from_pointee(state));
         let (requests, waiting) = mpsc::channel(WAITING);
-        let control = Control { requests, state: Arc::clone(&state), gateway: Arc::clone(&assembly.gateway) };
+        let instance = instance::of(std::slice::from_ref(&loaded.path)).map(Arc::from);
+        let gateway = Arc::clone(&assembly.gateway);
+        let control = Control { requests, state: Arc::clone(&state), gateway, instance };
         let keeper = Self {
             source: Arc::new(source),
             assembly,
@@ -227,7 +232,7 @@ impl Keeper {
         self.switched.retain(|name, enabled| {
             self.config.servers.iter().any(|server| server.name == *name && server.enabled != *enabled)
         });
-        // Who may not come in any more does not see the new servers; who need not show anything any more comes in after the
+        // Clients that lose access never see the new servers, and clients that newly need no credentials are let in only after the
         // listener has left an address that others can reach.
         if authentication.is_some() {
             self.authenticator.replace(authentication.as_ref());

@@ -55,7 +55,7 @@ impl LogGate {
         match self {
             Self::Closed => false,
             Self::Open => true,
-            Self::AtLeast(least) => LogLevel::of(message).is_some_and(|level| level >= least),
+            Self::AtLeast(least) => message.log_level().is_some_and(|level| level >= least),
         }
     }
 }

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::kept::covers;
 use super::part::Part;
+use super::starting::Wait;
 use super::{Catalogue, State, rests};
 use crate::topology::{BackendId, Topology, View};
 
@@ -130,7 +131,7 @@ impl Catalogue {
         if is_wanted {
             drop(self.current(&View::everything(topology), &Parent::default()).await);
         } else if let Some(need) = need {
-            self.read(topology, backend, need, &Parent::default()).await;
+            self.read(topology, (backend, need), Wait::Whole, &Parent::default()).await;
             drop(self.merge(topology));
         }
     }

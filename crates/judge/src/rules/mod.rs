@@ -1,16 +1,14 @@
 //! The rules by which what a server says is judged.
 
 mod schemas;
-mod shapes;
 
 use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_protocol::{Era, Json, param_header};
 use serde_json::Value;
 
-pub(crate) use shapes::{Shape, check_shape};
-
-use crate::lists::List;
+use crate::list::List;
 use crate::observed::{Observed, shortened};
+use crate::shape;
 
 /// The longest name of a tool (2025-11-25 server/tools, Tool Names).
 const LONGEST_NAME: usize = 128;
@@ -24,7 +22,7 @@ const MIRRORED: usize = 64;
 /// What is wrong with an entry of a list, in short. It is observed, too.
 pub(crate) fn check_entry(list: List, era: Era, key: &str, entry: &Value, observed: &mut Observed) -> Vec<String> {
     let place = format!("{} {}", list.member(), shortened(key));
-    let mut problems = shapes::problems(list.shape(), entry);
+    let mut problems = shape::problems(list.shape(), entry);
     for problem in &problems {
         let what = "An entry of a list has not the members that the specification requires.";
         observed.error("entry-shape", what, format!("{place}: {problem}"));

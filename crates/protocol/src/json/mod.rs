@@ -7,11 +7,13 @@ mod block;
 mod brackets;
 mod build;
 mod edit;
+pub mod member_name;
 mod object;
 mod offset_index;
 mod scan;
 mod scan_string;
 mod string;
+mod syntax_error;
 #[cfg(test)]
 mod tests;
 mod union;
@@ -27,8 +29,8 @@ pub use build::{ArrayBuilder, ObjectBuilder, quote};
 pub use edit::{Chunks, Edits, MemberChange, retain_elements, rewrite_object};
 pub use object::{AmbiguousMember, DuplicateMember, Elements, Member, Members};
 use offset_index::{IndexBuilder, OffsetIndex};
-pub use scan::{MAX_NESTING, SyntaxError, SyntaxErrorKind};
-pub(crate) use string::decoded_characters;
+pub use scan::MAX_NESTING;
+pub use syntax_error::{SyntaxError, SyntaxErrorKind};
 pub use union::union;
 pub use value::{Kind, Value};
 

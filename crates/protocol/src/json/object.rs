@@ -5,10 +5,10 @@
 
 use std::ops::Range;
 
+use super::member_name;
 use super::offset_index::IndexCursor;
 use super::scan;
 use super::{Json, string};
-use crate::member_name;
 
 /// A member that an object has twice.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -3,7 +3,7 @@
 use wide::u8x16;
 
 use super::block::{BLOCK, Escapes, LANES, escapes, find, is, is_control};
-use super::scan::{Scanned, SyntaxErrorKind, fail, unexpected};
+use super::syntax_error::{Scanned, SyntaxErrorKind, fail, unexpected};
 
 /// Vectors of a string that are scanned inline; most strings have no more.
 const FEW: usize = 4;

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::fidelity::raw;
+use super::raw;
 use crate::access::Access;
 use crate::era::Era;
 use crate::error::{BenchError, Result, within};

@@ -7,6 +7,7 @@ mod install;
 mod launch;
 mod measure;
 mod page;
+mod raw;
 mod roster;
 
 use std::path::{Path, PathBuf};

@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWrite
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::event::Event;
-use crate::harness::within;
+use crate::patience::within;
 use crate::schema::{self, Checks, Peer};
 
 /// A byte stream to a server.

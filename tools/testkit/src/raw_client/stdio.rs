@@ -5,7 +5,8 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, ChildStdout};
 
 use super::{INITIALIZED, initialize};
-use crate::harness::{StdioGateway, within};
+use crate::harness::StdioGateway;
+use crate::patience::within;
 use crate::schema::Peer;
 
 /// A client over standard input and output: one message per line.

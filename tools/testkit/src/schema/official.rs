@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
-use crate::raw_client::{LEGACY, MODERN};
+use crate::revisions::{LEGACY, MODERN};
 
 /// The folder of the tasks extension, beside those of the revisions.
 pub(super) const EXT_TASKS: &str = "ext-tasks";

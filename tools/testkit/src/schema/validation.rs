@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::Direction;
 use super::definitions::{error_of, notification_of, request_of};
 use super::official::{EXT_TASKS, Official};
-use crate::raw_client::{MODERN, NEWEST_LEGACY};
+use crate::revisions::{MODERN, NEWEST_LEGACY};
 
 /// A violation of the schema.
 #[derive(Debug)]

@@ -19,8 +19,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
+use super::channel::{Channel, Events, event};
 use super::reply::End;
-use super::stream::{Channel, event};
 use super::{Era, Fault, Received, Reply, Shared, Stream, huge_result, response};
 
 type Body = BoxBody<Bytes, io::Error>;
@@ -153,9 +153,6 @@ fn unopened(request: Arc<Received>, shared: &Arc<Shared>) -> (Stream, Response<B
     let (events, received) = mpsc::channel(1);
     (Stream::of_events(request, events, Arc::clone(shared)), stream_of(received))
 }
-
-/// Parts of an event stream; `None` ends it regularly.
-pub(super) type Events = mpsc::Sender<Option<io::Result<Bytes>>>;
 
 fn stream_of(received: mpsc::Receiver<Option<io::Result<Bytes>>>) -> Response<Body> {
     let body = stream::unfold(received, |mut received| async {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use crate::slicer;
 use tokio::sync::watch;
 
-use super::stream::Channel;
+use super::channel::Channel;
 use super::{Received, Shared, response};
-use crate::harness::within;
+use crate::patience::within;
 
 /// The reply to a request.
 #[derive(Clone)]

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::reply::End;
 use super::{Era, Fault, Received, Reply, Stream};
-use crate::raw_client::{MODERN, NEWEST_LEGACY};
+use crate::revisions::{MODERN, NEWEST_LEGACY};
 use crate::schema::{Checks, Direction, Peer};
 
 /// The state shared between the server's tasks and the test.

@@ -3,14 +3,12 @@
 
 use std::sync::Arc;
 
-use crate::wire::{self, Command};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::net::tcp::OwnedWriteHalf;
+use crate::wire::Command;
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Mutex;
 
+use super::channel::{Channel, Output};
 use super::reply::End;
-use super::stream::Channel;
 use super::{Fault, Received, Reply, Shared, Stream, huge_result, response};
 
 pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
@@ -23,7 +21,7 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
 
 async fn serve_child(control: TcpStream, shared: Arc<Shared>) {
     let (from_child, to_child) = control.into_split();
-    let output = Arc::new(Output(Mutex::new(to_child)));
+    let output = Arc::new(Output::new(to_child));
     let mut lines = BufReader::new(from_child).split(b'\n');
     let Ok(Some(pid)) = lines.next_segment().await else { return };
     let pid: u32 = String::from_utf8_lossy(&pid).parse().expect("a process id first");
@@ -72,21 +70,5 @@ async fn answer(reply: Reply, request: Arc<Received>, output: Arc<Output>, share
         End::Fault(Fault::Hang) => {}
         End::Fault(fault) => panic!("{fault:?} is a fault of HTTP"),
         _ => unreachable!("answered above"),
-    }
-}
-
-/// Sends to the standard output of one child.
-pub(super) struct Output(Mutex<OwnedWriteHalf>);
-
-impl Output {
-    pub(super) async fn line(&self, message: &str) {
-        self.send(Command::Stdout, format!("{message}\n").as_bytes()).await;
-    }
-
-    async fn send(&self, command: Command, payload: &[u8]) {
-        let mut frame = wire::frame_head(command, payload.len().try_into().unwrap()).to_vec();
-        frame.extend_from_slice(payload);
-        // The child may have exited, by a fault of the test or by the gateway; the test notices that elsewhere.
-        let _ = self.0.lock().await.write_all(&frame).await;
     }
 }

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use crate::slicer;
 use bytes::Bytes;
 
-use super::http::Events;
-use super::stdio::Output;
+use super::channel::{Channel, Events, Output};
 use super::{Received, Shared, response};
-use crate::harness::within;
+use crate::patience::within;
 
 /// An open stream to one client: an event stream over HTTP, or the standard output of one child.
 #[derive(Clone)]
@@ -18,29 +17,6 @@ pub struct Stream {
     pub request: Arc<Received>,
     channel: Channel,
     shared: Arc<Shared>,
-}
-
-/// Where messages go.
-#[derive(Clone)]
-pub(super) enum Channel {
-    Events(Events),
-    Lines(Arc<Output>),
-}
-
-impl Channel {
-    pub(super) async fn message(&self, message: &str) {
-        match self {
-            // The client may have disconnected; the test that waits for it notices.
-            Self::Events(events) => {
-                let _ = events.send(Some(Ok(event(message).into()))).await;
-            }
-            Self::Lines(output) => output.line(message).await,
-        }
-    }
-}
-
-pub(super) fn event(message: &str) -> String {
-    format!("event: message\ndata: {message}\n\n")
 }
 
 impl Stream {

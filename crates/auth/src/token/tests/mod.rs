@@ -12,7 +12,10 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json as value};
 
+use fanlight_settings::Algorithm;
+
 use super::*;
+use crate::oauth_settings::{ClaimPaths, IntrospectionSettings, IssuerSettings, OAuthLimits};
 
 const PUBLIC_URL: &str = "https://mcp.example.com";
 const AUDIENCE: &str = "https://mcp.example.com/mcp";
@@ -150,6 +153,24 @@ async fn token_for_one_endpoint_is_refused_at_others() {
     let token = issuer.token("ann", "https://mcp.example.com/mcp/readers", "");
     assert!(is_invalid(&show(&tokens, &token).await));
     assert!(show_to(&tokens, &connection, "/mcp/readers", &token).await.is_ok());
+}
+
+#[tokio::test]
+async fn token_opens_the_listener_of_operators_only_by_a_configured_audience() {
+    let issuer = FakeIssuer::start().await;
+    let connection = ConnectionFacts::default();
+    let settings_of = |trusted| OAuthSettings { public_url: Some("https://mcp".to_owned()), ..settings(vec![trusted]) };
+    let by_url = tokens(&settings_of(trusted(&issuer)));
+    for audience in
+        ["https://mcpadmin", "https://mcpadmin/", "https://mcp", "https://mcp/", "https://mcp/admin", "admin"]
+    {
+        let outcome = show_to(&by_url, &connection, "admin", &issuer.token("eve", audience, "")).await;
+        assert!(is_invalid(&outcome), "{audience}");
+    }
+    assert!(show_to(&by_url, &connection, "/mcp", &issuer.token("ann", "https://mcp/mcp", "")).await.is_ok());
+    let configured = IssuerSettings { audience: vec!["api://fanlight".to_owned()], ..trusted(&issuer) };
+    let configured = tokens(&settings_of(configured));
+    assert!(show_to(&configured, &connection, "admin", &issuer.token("ann", "api://fanlight", "")).await.is_ok());
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fanlight_protocol::json::{Edits, Member, rewrite_object};
-use fanlight_protocol::meta::{self, LogLevel};
+use fanlight_protocol::meta;
 use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::{Era, Json, Method, Notification, Response, Revision, RpcError, code, header};
 use http::{HeaderName, HeaderValue};
@@ -202,7 +202,7 @@ impl Dialect {
 pub(crate) fn concerns(notification: &Notification, token: i64, context: &CallContext) -> bool {
     match notification.method {
         Method::Progress => context.wants_progress && progress_token(notification) == Some(token),
-        Method::LogMessage => match (LogLevel::of(notification), context.log_level) {
+        Method::LogMessage => match (notification.log_level(), context.log_level) {
             (Some(level), Some(least)) => level >= least,
             _ => true,
         },

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use fanlight_protocol::Message;
+use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::param_header::annotations;
 
 use super::*;

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use fanlight_protocol::capability::MissingCapability;
-use fanlight_protocol::meta::{self, LogLevel};
+use fanlight_protocol::meta;
 use fanlight_protocol::{Json, Message, MessageError, Method, Notification, Request, partial};
 
 use super::Shared;
@@ -149,7 +149,7 @@ impl<'a> Reader<'a> {
                 }
             }
             Method::LogMessage => {
-                match self.shared.pending.log_target(LogLevel::of(&notification), self.shared.is_modern()) {
+                match self.shared.pending.log_target(notification.log_level(), self.shared.is_modern()) {
                     LogTarget::Call(target) => self.pass_on(&target, notification),
                     LogTarget::None => self.shared.context.outlet.deliver(notification),
                     LogTarget::Ambiguous => {

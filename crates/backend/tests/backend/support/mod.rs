@@ -11,14 +11,15 @@ use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex};
 
 use fanlight_backend::{
-    Backend, BackendSettings, EraChoice, HealthPolicy, Identity, Limits, SessionPolicy, TelemetrySettings, Timeouts,
-    TransportSettings,
+    Backend, BackendLimits, BackendSettings, BackendTimeouts, EraChoice, HealthPolicy, Identity, SessionPolicy,
+    TelemetrySettings, TransportSettings,
 };
 use fanlight_canonical::{
-    BackendClient, BackendError, BackendState, Call, CallContext, Caller, Interest, Listen, Listening, Principal,
-    ServerMessage, ServerMessages, ServerRequest, SessionKey, StreamSignal,
+    BackendClient, BackendError, BackendState, Call, CallContext, Caller, HandleSeal, Interest, Listen, Listening,
+    Principal, ServerMessage, ServerMessages, ServerRequest, SessionKey, StreamSignal,
 };
 use fanlight_protocol::capability::ClientCapability;
+use fanlight_protocol::seal::Keys;
 use fanlight_protocol::{Json, Method, Notification, Response};
 use tokio_util::sync::CancellationToken;
 
@@ -35,7 +36,7 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
         era: EraChoice::Auto,
         sessions: SessionPolicy::PerClient,
         catalogue: false,
-        timeouts: Timeouts {
+        timeouts: BackendTimeouts {
             connect: PATIENCE,
             start: PATIENCE,
             start_total: PATIENCE,
@@ -83,7 +84,7 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
                 longest: Duration::from_secs(30),
             },
         },
-        limits: Limits {
+        limits: BackendLimits {
             concurrency: 8,
             sessions: 8,
             request_sessions: 0,
@@ -108,6 +109,7 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
         },
         identity: Identity { name: "fanlight".into(), version: "0.0.1".into() },
         telemetry: TelemetrySettings::default(),
+        handles: Arc::new(HandleSeal::new(&Keys::default()).unwrap()),
     }
 }
 

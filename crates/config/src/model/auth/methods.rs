@@ -1,9 +1,10 @@
 //! Ways other than OAuth in which clients show who they are.
 
+use std::time::SystemTime;
+
 use ipnet::IpNet;
 
 use super::values::{FILE, HEADER, NETWORK, SCOPE, TEXT};
-use crate::keys::Key;
 use crate::option::kind::{Choice, Each, Maybe};
 use crate::option::options;
 use crate::option::several::OneOrMany;
@@ -20,6 +21,23 @@ options! {
         /// The keys in that file.
         keys: Vec<Key> = Vec::new();
     }
+}
+
+/// A key of a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    /// The name of its clients, which is their principal.
+    pub name: String,
+    /// The SHA-256 digest of the key.
+    pub sha256: [u8; 32],
+    /// The groups of its clients.
+    pub groups: Vec<String>,
+    /// Their scopes; `None` for all.
+    pub scopes: Option<Vec<String>>,
+    /// When it expires, if it does.
+    pub expires: Option<SystemTime>,
+    /// The paths of the endpoints that it is for; `None` for all.
+    pub endpoints: Option<Vec<String>>,
 }
 
 options! {

@@ -8,8 +8,8 @@ use serde_json::json;
 use url::{Host, Url};
 
 use crate::definition::Visible;
-use crate::model::values::HIDDEN;
 use crate::option::kind::Parsed;
+use crate::report::mask::HIDDEN;
 
 /// The identifier of an issuer: "a URL that uses the https scheme and has no query or fragment components" (RFC 8414, 2);
 /// compared as text, so it is kept as it is.

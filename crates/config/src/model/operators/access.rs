@@ -5,10 +5,10 @@ use serde_json::json;
 use url::{Host, Url};
 
 use crate::definition::Visible;
-use crate::model::values::HIDDEN;
 use crate::option::kind::{Each, Maybe, Nested, Parsed};
 use crate::option::options;
 use crate::option::reader::{Reader, Text};
+use crate::report::mask::HIDDEN;
 
 options! {
     /// The roles of identities of `auth` or `admin.signIn`. Identities without a role are refused.

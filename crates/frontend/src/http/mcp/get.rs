@@ -34,7 +34,7 @@ impl<C: Core> Endpoint<C> {
             return Err(Refusal::method(MODERN_METHODS));
         }
         negotiate::check_get(fields)?;
-        let session = self.session(fields, &origin.holder).await?;
+        let session = super::found(self.named_session(fields, &origin.holder).await)?;
         // Earlier revisions know no such header.
         let last = fields.last_event_id.first().filter(|_| is_resumable(session.session.revision()));
         let last = last.map(|id| event_id(id.to_str().unwrap_or_default())).transpose()?;
@@ -55,7 +55,7 @@ impl<C: Core> Endpoint<C> {
         Ok(response)
     }
 
-    /// A GET stream that cannot be resumed begins anew, with new messages. The stream of a call cannot,
+    /// A GET stream that cannot be resumed starts over, with new messages. The stream of a call cannot,
     /// and its client gets an error: not 404, which would end its session.
     fn resume(
         &self,

@@ -2,7 +2,6 @@
 //! of what was received.
 
 mod cases;
-pub(super) mod raw;
 
 use std::net::SocketAddr;
 
@@ -10,6 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::client::{Ask, Client, Transcript};
+use super::raw;
 use crate::access::Access;
 use crate::era::Era;
 use crate::error::{BenchError, Result};

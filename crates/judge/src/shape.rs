@@ -63,7 +63,7 @@ pub(crate) fn check_shape(shape: Shape, result: &Value, observed: &mut Observed)
 }
 
 /// What is wrong with a value.
-pub(super) fn problems(shape: Shape, value: &Value) -> Vec<String> {
+pub(crate) fn problems(shape: Shape, value: &Value) -> Vec<String> {
     static VALIDATORS: LazyLock<Vec<(Shape, Validator)>> = LazyLock::new(|| {
         ALL.into_iter().filter_map(|shape| Some((shape, jsonschema::validator_for(&schema(shape)).ok()?))).collect()
     });

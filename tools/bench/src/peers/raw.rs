@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 
 /// The text at a JSON pointer (RFC 6901).
-pub(in crate::peers) fn at<'a>(text: &'a str, pointer: &str) -> Option<&'a str> {
+pub(super) fn at<'a>(text: &'a str, pointer: &str) -> Option<&'a str> {
     let mut value: &RawValue = serde_json::from_str(text).ok()?;
     for token in pointer.split('/').skip(1) {
         let token = token.replace("~1", "/").replace("~0", "~");
@@ -18,12 +18,12 @@ pub(in crate::peers) fn at<'a>(text: &'a str, pointer: &str) -> Option<&'a str> 
 }
 
 /// The string at a JSON pointer.
-pub(in crate::peers) fn text_at(text: &str, pointer: &str) -> Option<String> {
+pub(super) fn text_at(text: &str, pointer: &str) -> Option<String> {
     serde_json::from_str(at(text, pointer)?).ok()
 }
 
 /// The elements of an array.
-pub(in crate::peers) fn elements(array: &str) -> Vec<String> {
+pub(super) fn elements(array: &str) -> Vec<String> {
     let elements: Vec<&RawValue> = serde_json::from_str(array).unwrap_or_default();
     elements.into_iter().map(|element| element.get().to_owned()).collect()
 }

@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use icu_normalizer::DecomposingNormalizer;
 use smallvec::SmallVec;
 
-use crate::json::decoded_characters;
+use super::string::decoded_characters;
 use crate::method::Method;
 
 /// Characters of a folded name that are compared; each known name is shorter.

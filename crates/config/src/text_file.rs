@@ -1,4 +1,4 @@
-//! Reading files: their text, and a fingerprint by which a change is noticed.
+//! Reading files: their text, and a fingerprint that shows a change.
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -28,7 +28,7 @@ fn hash(bytes: &[u8]) -> u64 {
 }
 
 /// The text of a file of at most `most` bytes; of a larger one, one byte more than that.
-pub(crate) fn read_text(path: &Path, most: usize) -> Result<(String, Option<u64>), ConfigErrors> {
+pub(crate) fn read(path: &Path, most: usize) -> Result<(String, Option<u64>), ConfigErrors> {
     let bytes = read_bounded(path, most).map_err(|error| {
         let help = "check the name and the permissions of the file";
         ConfigErrors::of_file(path, format!("cannot read the file: {error}"), help)

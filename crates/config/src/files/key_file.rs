@@ -1,0 +1,27 @@
+//! What the commands for keys read of a configuration.
+
+use std::path::PathBuf;
+
+use super::{First, parse_first};
+use crate::report::problem::ConfigErrors;
+use crate::variables::Environment;
+use crate::{MAX_FILE_SIZE, text_file};
+
+/// The file with keys that the first of these config files names, and `limits.authKeys`. The config file is checked, the
+/// keys are not read.
+///
+/// # Errors
+///
+/// Every error of the config file.
+pub fn key_file(
+    paths: &[PathBuf],
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Option<(PathBuf, usize)>, ConfigErrors> {
+    let Some(first) = paths.first() else { return Ok(None) };
+    let (text, _) = text_file::read(first, MAX_FILE_SIZE)?;
+    let environment = Environment { variable: env, ask: &|_| None };
+    let kind = First { has_further: true, reads_files: true, is_lenient: true };
+    let config = parse_first(&text, first, environment, kind, &mut ())?.config;
+    let keys = config.auth.methods().and_then(|auth| auth.keys.as_ref());
+    Ok(keys.map(|keys| (PathBuf::from(&keys.file), config.limits.auth_keys)))
+}

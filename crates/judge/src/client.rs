@@ -1,0 +1,60 @@
+//! A client of one era, which asks one server.
+
+use std::time::{Duration, Instant};
+
+use fanlight_protocol::{Era, Revision, meta};
+use serde_json::{Map, Value, json};
+
+use crate::Patience;
+use crate::mask::Mask;
+use crate::observed::Observed;
+use crate::peer::{Answer, Broken, JudgedServer};
+
+/// A client of one era.
+pub(crate) struct Client<'a> {
+    pub(crate) peer: JudgedServer,
+    pub(crate) era: Era,
+    pub(crate) patience: Patience,
+    mask: &'a Mask,
+    next: i64,
+}
+
+impl<'a> Client<'a> {
+    pub(crate) fn new(peer: JudgedServer, era: Era, patience: Patience, mask: &'a Mask) -> Self {
+        Self { peer, era, patience, mask, next: 0 }
+    }
+
+    /// Asks with the members of `params`; the time that it took as well.
+    pub(crate) async fn ask(
+        &mut self,
+        method: &str,
+        params: Map<String, Value>,
+        observed: &mut Observed,
+    ) -> Result<(Answer, Duration), Broken> {
+        self.ask_within(self.patience.answer, method, params, observed).await
+    }
+
+    /// As [`ask`](Self::ask), with a time limit of its own.
+    pub(crate) async fn ask_within(
+        &mut self,
+        timeout: Duration,
+        method: &str,
+        mut params: Map<String, Value>,
+        observed: &mut Observed,
+    ) -> Result<(Answer, Duration), Broken> {
+        if self.era == Era::Modern {
+            let own = json!({
+                meta::PROTOCOL_VERSION: Revision::NEWEST_MODERN.as_str(),
+                meta::CLIENT_INFO: { "name": "fanlight check", "version": env!("CARGO_PKG_VERSION") },
+                meta::CLIENT_CAPABILITIES: {},
+            });
+            params.insert("_meta".to_owned(), own);
+        }
+        let id = self.next;
+        self.next += 1;
+        let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        let start = Instant::now();
+        let answer = self.peer.request(&request, timeout, self.mask, observed).await?;
+        Ok((answer, start.elapsed()))
+    }
+}
