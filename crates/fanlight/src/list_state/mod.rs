@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use fanlight_backend::{Backend, BackendSettings, KnownServer};
-use fanlight_config::Config;
+use fanlight_config::{Config, MAX_FILE_SIZE};
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_gateway::{KeptList, ListStore};
 use tokio::task::spawn_blocking;
@@ -28,6 +28,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
 use crate::failure::Failure;
+use crate::shown_names::NameRules;
 use crate::wiring::budgets;
 use definition::Definition;
 use file::Contents;
@@ -35,6 +36,8 @@ use folder::Folder;
 
 /// Lists that are read within this time are written together.
 const COLLECT: Duration = Duration::from_millis(250);
+/// The file with the rules of names.
+const NAMES: &str = "names.json";
 /// Bytes of a file besides lists and the server's description.
 const OVERHEAD: usize = 64 << 10;
 
@@ -149,6 +152,22 @@ impl ListState {
                 None
             }
         }
+    }
+
+    /// The rules of names that were in force last.
+    pub(crate) fn names(&self) -> Option<NameRules> {
+        let text = self.folder.read(NAMES, MAX_FILE_SIZE.saturating_mul(2)).ok()??;
+        NameRules::from_json(&serde_json::from_slice(&text).ok()?)
+    }
+
+    /// Keeps the rules of names that are in force, for the next start and for `fanlight check`.
+    pub(crate) fn keep_names(&self, names: &NameRules) {
+        let (folder, text) = (Arc::clone(&self.folder), names.to_json().to_string());
+        self.writing.spawn(async move {
+            if let Ok(Err(error)) = spawn_blocking(move || folder.write(NAMES, text.as_bytes())).await {
+                warn!(%error, "names of now not kept in stateDir");
+            }
+        });
     }
 
     /// Writes what is not written yet, and waits for that.

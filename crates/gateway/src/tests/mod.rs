@@ -11,6 +11,7 @@ mod listening;
 mod principals;
 mod reads;
 mod resolution;
+mod rights;
 mod rewriting;
 mod routing;
 mod tasks;
