@@ -108,7 +108,7 @@ impl ListWatcher {
     fn pass_on(&self, backend: BackendId, notification: &Notification) {
         let topology = self.topology();
         self.announcer.pass_on(backend, notification, |endpoint| {
-            let view = View::of(Arc::clone(&topology), endpoint);
+            let view = View::at(Arc::clone(&topology), endpoint);
             view.shows(backend) && !view.has_filters()
         });
     }
