@@ -109,7 +109,7 @@ where
             text.extend(data.iter().take(limit - text.len()));
         }
     };
-    // What is there counts, also if time is over.
+    // Data that has arrived counts even after the deadline.
     let _ = timeout(time, reading).await;
     text
 }

@@ -52,7 +52,7 @@ pub(crate) fn is_pausable(revision: Revision) -> bool {
     revision >= Revision::V2025_11_25
 }
 
-/// What the streams of all sessions of a listener share.
+/// State that the streams of all sessions of a listener share.
 #[derive(Debug)]
 pub(crate) struct StreamPolicy {
     detached: Arc<DetachedCalls>,
@@ -74,7 +74,7 @@ type Calls = dyn ResponseStream<Answer>;
 /// A session and its streams. Locks are taken in the order: that of a call, `notifications`, `state`.
 pub(crate) struct SessionStreams {
     pub(crate) session: Arc<Session>,
-    /// What may wait for a client without a stream.
+    /// Limits on messages that wait for a client without a stream.
     limits: QueueLimits,
     /// Pauses before the core is asked again for them.
     listen_retry: (Duration, Duration),

@@ -254,7 +254,7 @@ impl ActiveSession {
         Self { streams: Arc::clone(streams), guard: SessionGuard::new(&streams.session) }
     }
 
-    /// What keeps the session from expiring, without its streams.
+    /// Keeps the session from expiring; its streams do so, too.
     pub(crate) fn into_guard(self) -> SessionGuard {
         self.guard
     }
