@@ -59,7 +59,7 @@ impl Default for Audit {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By how they signed in, and what came of it.
+    /// By the method of sign-in and its outcome.
     sign_ins: BTreeMap<(&'static str, &'static str), u64>,
     /// By the listener, and the reason.
     refusals: BTreeMap<(&'static str, &'static str), u64>,

@@ -80,7 +80,7 @@ impl BackendSettings {
     }
 }
 
-/// What is known of a server from an earlier run of Fanlight.
+/// Facts about a server from an earlier run of Fanlight.
 #[derive(Clone, Debug)]
 pub struct KnownServer {
     /// The revision that was agreed on.
@@ -103,12 +103,12 @@ pub struct TelemetrySettings {
     pub telemetry: Telemetry,
     /// Whether trace context goes out to it.
     pub trace_context: TraceContextPolicy,
-    /// What of tool calls is recorded.
+    /// The parts of tool calls that are recorded.
     pub content: ContentPolicy,
 }
 
 impl TelemetrySettings {
-    /// What spans and counters of the backend called `name` need.
+    /// The attributes of spans and counters of the backend called `name`.
     pub(crate) fn of(self, name: &str, transport: &TransportSettings) -> BackendTelemetry {
         let endpoint = match transport {
             TransportSettings::Stdio { .. } => Endpoint::Stdio,

@@ -137,7 +137,7 @@ impl OpenIdConnect {
         Ok((Some(value), Vec::new()))
     }
 
-    /// What operators are told; the log says why.
+    /// The text for operators; the log has the cause.
     fn unavailable(&self, error: &FetchError) -> SignInError {
         tracing::warn!(issuer = self.settings.issuer, %error, "the issuer of operators cannot be asked");
         SignInError::Unavailable("the issuer cannot be asked at the moment: the log of Fanlight says why".into())

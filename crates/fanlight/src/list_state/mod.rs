@@ -59,7 +59,7 @@ pub(crate) struct ServerLists {
 struct Kept {
     known: Option<KnownServer>,
     lists: HashMap<ListKind, KeptList>,
-    /// Those that were read in this run.
+    /// Lists that were read in this run.
     read: HashSet<ListKind>,
     is_unwritten: bool,
     is_writing: bool,
@@ -127,7 +127,7 @@ impl ListState {
 }
 
 impl ServerLists {
-    /// What is known of the server from an earlier run.
+    /// Facts about the server from an earlier run.
     pub(crate) fn known(&self) -> Option<KnownServer> {
         self.lock().known.clone()
     }

@@ -32,7 +32,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// That of `--admin`, else of the configuration, else the default one.
+    /// The address in `--admin`, else in the configuration, else the default one.
     pub(super) fn find(args: &AdminArgs, common: &CommonArgs) -> Result<Self, Failure> {
         let token = std::env::var(TOKEN).ok().map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
         let mut place = match &args.admin {
@@ -71,7 +71,7 @@ impl Place {
         place.ok_or_else(wrong)
     }
 
-    /// That of the configuration, or the default one.
+    /// The address in the configuration, or the default one.
     fn configured(common: &CommonArgs) -> Result<Self, Failure> {
         let default = || Self::at(DEFAULT, "the default");
         let Some(first) = configuration::paths(common).and_then(|paths| paths.into_iter().next()) else {
@@ -124,7 +124,7 @@ impl Place {
         self.socket.is_some() || host == "localhost" || address.is_ok_and(|ip| ip.to_canonical().is_loopback())
     }
 
-    /// What it is called in messages, without anything secret.
+    /// Its name in messages, without secrets.
     pub(super) fn shown(&self) -> String {
         match &self.socket {
             Some(path) => format!("unix:{}", path.display()),

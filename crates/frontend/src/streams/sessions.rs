@@ -254,7 +254,7 @@ impl ActiveSession {
         Self { streams: Arc::clone(streams), guard: SessionGuard::new(&streams.session) }
     }
 
-    /// Keeps the session from expiring; its streams do so, too.
+    /// The guard that keeps the session from expiring, without its streams.
     pub(crate) fn into_guard(self) -> SessionGuard {
         self.guard
     }
