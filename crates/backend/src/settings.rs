@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use fanlight_canonical::RetryDelays;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
 use fanlight_protocol::{Json, Revision};
@@ -239,15 +240,6 @@ pub struct PollIntervals {
     pub longest: Duration,
     /// Tolerated failures in a row.
     pub failures: usize,
-}
-
-/// Pauses between attempts, which double from the shortest to the longest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RetryDelays {
-    /// After the first failure.
-    pub shortest: Duration,
-    /// After many.
-    pub longest: Duration,
 }
 
 /// Bounds on size and number.

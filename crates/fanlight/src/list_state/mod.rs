@@ -149,7 +149,7 @@ impl ServerLists {
                 let Kept { known, lists, .. } = &*kept;
                 known
                     .as_ref()
-                    .map(|known| file::encode((&self.server, &self.definition), known, lists, self.state.folder.key()))
+                    .map(|known| file::encode(&self.server, &self.definition, known, lists, self.state.folder.key()))
             };
             let (Some(text), folder) = (text, Arc::clone(&self.state.folder)) else { continue };
             if text.len() > self.state.longest {

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use fanlight_canonical::Core;
+use fanlight_canonical::{Core, RetryDelays};
 use fanlight_protocol::{Json, Revision};
 use fanlight_telemetry::clients::SessionView;
 use smallvec::SmallVec;
@@ -77,7 +77,7 @@ pub(crate) struct SessionStreams {
     /// Limits on messages that wait for a client without a stream.
     limits: QueueLimits,
     /// Pauses before the core is asked again for them.
-    listen_retry: (Duration, Duration),
+    listen_retry: RetryDelays,
     notifications: Mutex<NotificationStream>,
     state: Mutex<State>,
 }

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use fanlight_canonical::{
-    Core, Interest, Listen, Listening, ListeningGuard, MessageReceiver, ServerMessage, ServerMessages,
+    Core, Interest, Listen, Listening, ListeningGuard, MessageReceiver, RetryDelays, ServerMessage, ServerMessages,
 };
 use fanlight_protocol::{Era, Json, Method, Notification, RpcError};
 use tokio::time::sleep;
@@ -178,13 +178,14 @@ impl NotificationStream {
 }
 
 /// Listens as soon as the core accepts. `answered` is cancelled once the core has answered. The pause before it is asked
-/// again is doubled each time within these bounds, with up to half as much jitter.
+/// again doubles each time, with up to half as much jitter.
 async fn listen_until_accepted<C: Core>(
     core: &C,
     listen: Listen,
-    (mut pause, most): (Duration, Duration),
+    delays: RetryDelays,
     answered: &CancellationToken,
 ) -> Listening {
+    let RetryDelays { shortest: mut pause, longest } = delays;
     loop {
         let outcome = core.listen(listen.clone()).await;
         let was_answered = answered.is_cancelled();
@@ -199,7 +200,7 @@ async fn listen_until_accepted<C: Core>(
             }
         }
         sleep(pause.mul_f64(1.0 + fastrand::f64() / 2.0)).await;
-        pause = (pause * 2).min(most);
+        pause = (pause * 2).min(longest);
     }
 }
 

@@ -75,7 +75,7 @@ impl<C: Core> Endpoint<C> {
         if arrived.head.method != Method::POST || arrived.head.headers.contains_key(EXPECT) {
             return None;
         }
-        let time = self.settings.body_timeout.min(self.settings.refused_body.0);
+        let time = self.settings.body_timeout.min(self.settings.refused_body.time);
         partial::id_in_head(&body::beginning(body, ID_WITHIN, time, arrived.active).await)
     }
 
