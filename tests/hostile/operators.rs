@@ -1,5 +1,7 @@
 //! Attacks on the operators' listener: guessed credentials, floods of refusals, and pages that act for an operator.
 
+use fanlight_testkit::issuer::{Conduct, Issuer, Place};
+
 use crate::harness::Gateway;
 use crate::raw_client::{Connection, Response};
 use crate::scripted::{Backend, Era, Transport, config};
@@ -109,4 +111,50 @@ async fn listener_that_only_roles_protect_is_closed_to_clients() {
             }
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn token_for_a_host_of_a_similar_name_opens_nothing_for_operators() {
+    let (backend, issuer) = (Backend::start(Era::Modern, Transport::Http).await, Issuer::start().await);
+    let gateway = Gateway::start(&format!(
+        r#"{{"mcpServers":{{{}}},"publicUrl":"https://mcp","auth":{{"oauth":[{{"issuer":"{}"}}]}},"admin":{{"roles":{{"operator":{{"scopes":["admin"]}}}}}}}}"#,
+        backend.entry("a"),
+        issuer.url(),
+    ))
+    .await;
+    for audience in ["https://mcpadmin", "https://mcp/admin", "https://mcp", "https://mcp/mcp", "admin"] {
+        let bearer = format!("Bearer {}", issuer.token("eve", audience, "admin"));
+        let headers = [("Authorization", bearer.as_str()), ("Content-Type", "application/json")];
+        let refused = send(&gateway, "POST", "/api/reload", &headers, "").await;
+        assert_eq!(refused.status, 401, "{audience}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sign_ins_while_the_issuer_fails_ask_it_seldom_and_fill_no_log() {
+    let (backend, issuer) = (Backend::start(Era::Modern, Transport::Http).await, Issuer::start().await);
+    issuer.conduct(Place::Metadata, Conduct::Status(503));
+    let gateway = Gateway::start(&format!(
+        r#"{{"mcpServers":{{{}}},"admin":{{"publicUrl":"https://fanlight.example.com","roles":{{"operator":{{"groups":["ops"]}}}},"signIn":{{"issuer":"{}","clientId":"fanlight"}}}}}}"#,
+        backend.entry("a"),
+        issuer.url(),
+    ))
+    .await;
+    let began = std::time::Instant::now();
+    let log = gateway.log.text().len();
+    for _ in 0..20 {
+        let some = (0..20).map(|_| async {
+            let begun = send(&gateway, "POST", "/api/session/issuer", &[("Content-Type", "application/json")], "{}");
+            begun.await.status
+        });
+        let statuses = futures_util::future::join_all(some).await;
+        assert!(statuses.iter().all(|status| *status == 503), "{statuses:?}");
+    }
+    // An attempt asks at two places, and begins two seconds after the last.
+    let attempts = 1 + usize::try_from(began.elapsed().as_secs() / 2).unwrap();
+    let asked = issuer.asked(Place::Metadata);
+    assert!(asked > 0 && asked <= 2 * attempts, "{asked} requests in {:?}", began.elapsed());
+    let text = gateway.log.text().split_off(log);
+    assert_eq!(text.matches("the issuer of operators cannot be asked").count(), 1, "{text}");
+    assert!(text.len() < 20_000, "{} bytes", text.len());
 }

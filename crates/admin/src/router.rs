@@ -7,9 +7,9 @@ use axum::Router;
 use axum::extract::State;
 use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::{IntoResponse as _, Redirect, Response};
-use fanlight_telemetry::metrics::prometheus;
+use fanlight_telemetry::metrics::{Family, FamilyInfo, Shape, Values, prometheus};
 use http::header::{CONNECTION, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::access::{Needs, OperatorConnection, require, require_host};
 use crate::operator::Role;
@@ -17,10 +17,13 @@ use crate::reply::{Refusal, json, with_default_headers};
 use crate::route::{Route, read};
 use crate::{Admin, api, ready, ui};
 
+/// The header of `/healthz` that tells gateways apart.
+const INSTANCE: HeaderName = HeaderName::from_static("fanlight-instance");
+
 /// The routes besides those of the API.
 const ROUTES: &[Route] = &[
     Route { path: "/", needs: Needs::Nothing, serve: || read(async || Redirect::permanent("/ui")) },
-    Route { path: "/healthz", needs: Needs::Nothing, serve: || read(async || "ok") },
+    Route { path: "/healthz", needs: Needs::Nothing, serve: || read(health) },
     // The details need a viewer.
     Route { path: "/readyz", needs: Needs::Nothing, serve: || read(readiness) },
     Route { path: "/metrics", needs: Needs::Role(Role::Viewer), serve: || read(metrics) },
@@ -56,7 +59,7 @@ pub(crate) fn router(admin: &Arc<Admin>) -> Router {
 /// The routes that are served when all connections are taken.
 pub(crate) fn health_router(admin: &Arc<Admin>) -> Router {
     Router::new()
-        .route("/healthz", read(async || "ok"))
+        .route("/healthz", read(health))
         .route("/readyz", read(readiness))
         .fallback(async || {
             let message = "all connections to the admin listener are in use (limits.adminConnections); try later";
@@ -66,6 +69,14 @@ pub(crate) fn health_router(admin: &Arc<Admin>) -> Router {
         .layer(map_response(with_default_headers))
         .layer(map_response(closing))
         .with_state(Arc::clone(admin))
+}
+
+/// That the process runs, and which gateway it is: a command compares that before it asks or shows a token.
+async fn health(State(admin): State<Arc<Admin>>) -> Response {
+    let instance = admin.subject.operations.instance().and_then(|text| HeaderValue::from_str(text).ok());
+    let mut response = "ok".into_response();
+    response.headers_mut().extend(instance.map(|instance| (INSTANCE, instance)));
+    response
 }
 
 /// The response, after which the connection is closed: others need it.
@@ -88,8 +99,22 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
     let mut text = admin.subject.telemetry.prometheus();
     let now = admin.now();
     admin.sessions.retain(|proof| now.judge(proof, SystemTime::now()).is_ok());
-    text.push_str(&prometheus(&admin.audit().metrics(admin.sessions.len(&now.session_limits()))));
+    text.push_str(&prometheus(&admin.subject.audit_log.metrics()));
+    text.push_str(&prometheus(&[operator_sessions(admin.sessions.len(&now.session_limits()))]));
     ([(CONTENT_TYPE, kind)], text).into_response()
+}
+
+const OPERATOR_SESSIONS: FamilyInfo = FamilyInfo {
+    name: "fanlight.auth.operator_sessions",
+    unit: "{session}",
+    help: "Operators who are signed in to the page.",
+    shape: Shape::Gauge,
+    labels: &[],
+};
+
+fn operator_sessions(count: usize) -> Family {
+    let value = Values::Integer(i64::try_from(count).unwrap_or(i64::MAX));
+    Family { info: &OPERATOR_SESSIONS, points: vec![(Vec::new(), value)] }
 }
 
 #[cfg(test)]

@@ -88,13 +88,19 @@ fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>
     }
     let text = std::str::from_utf8(field.as_bytes()).ok().filter(|text| !text.chars().any(char::is_control));
     let malformed = || Denial::Malformed("the header with the user, or that with the groups, is not text".into());
-    text.map(|text| Some(text.trim())).ok_or_else(malformed)
+    text.map(|text| Some(trimmed(text))).ok_or_else(malformed)
+}
+
+/// Without the white space that HTTP allows around a value (RFC 9110, 5.6.3). Other white space is part of a name: with a
+/// space of Unicode before it, the name is another user's.
+fn trimmed(text: &str) -> &str {
+    text.trim_matches([' ', '\t'])
 }
 
 /// The groups of a list with commas.
 fn groups(list: &str) -> Result<Arc<[Arc<str>]>, Denial> {
     let groups: Arc<[Arc<str>]> =
-        list.split(',').map(str::trim).filter(|group| !group.is_empty()).take(MAX_GROUPS + 1).map(Arc::from).collect();
+        list.split(',').map(trimmed).filter(|group| !group.is_empty()).take(MAX_GROUPS + 1).map(Arc::from).collect();
     if groups.len() > MAX_GROUPS || groups.iter().any(|group| group.len() > MAX_NAME) {
         return Err(Denial::Malformed("the user has too many groups, or one with a name that is too long".into()));
     }
@@ -168,6 +174,27 @@ mod tests {
         assert!(matches!(denied(&[("x-forwarded-user", "x".repeat(1025).as_bytes())]), Denial::Malformed(_)));
         assert!(matches!(denied(&[ann, ("x-forwarded-groups", "g,".repeat(257).as_bytes())]), Denial::Malformed(_)));
         assert_eq!(denied(&[("x-forwarded-user", b"")]), Denial::Missing);
+    }
+
+    #[test]
+    fn white_space_of_unicode_is_part_of_a_name() {
+        let proxy = proxy(&["10.0.0.0/8"]);
+        let ann = Principal::named("fanlight:proxy", "ann");
+        let user = |name: &str, groups: &str| {
+            let fields = [("x-forwarded-user", name.as_bytes()), ("x-forwarded-groups", groups.as_bytes())];
+            shown(&proxy, "10.0.0.1", &fields).unwrap().unwrap()
+        };
+        assert_eq!(user("  ann ", " ops , dev").principal, ann);
+        for space in ['\u{a0}', '\u{2003}', '\u{3000}', '\u{2028}'] {
+            for name in [format!("{space}ann"), format!("ann{space}")] {
+                let identity = user(&name, &format!("{space}ops"));
+                assert_eq!(
+                    (&identity.principal, &*identity.name),
+                    (&Principal::named("fanlight:proxy", &*name), &*name)
+                );
+                assert_eq!(*identity.groups, [Arc::from(format!("{space}ops"))]);
+            }
+        }
     }
 
     #[test]

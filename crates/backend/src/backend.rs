@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::time::Duration;
 
 use fanlight_canonical::{
-    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Listen, Listening, Pending,
-    ProcessOutput, SessionKey,
+    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, FailureDetails, Listen, Listening,
+    Pending, ProcessOutput, Remedy, RemedyKind, SessionKey,
 };
 use fanlight_http_pool::{PoolSettings, TcpProbes};
 use fanlight_protocol::result::ServerDescription;
@@ -82,6 +82,7 @@ impl Backend {
             limits,
             identity,
             telemetry,
+            handles,
         } = settings;
         let name: Arc<str> = name.into();
         let life_name = Arc::clone(&name);
@@ -129,6 +130,9 @@ impl Backend {
             }
             TransportSettings::Http { url, headers } => ("http", http(&url, &headers)),
             TransportSettings::Sse { url, headers } => ("sse", http(&url, &headers)),
+            TransportSettings::Incomplete { is_process, why } => {
+                (if is_process { "stdio" } else { "http" }, Target::Unusable(incomplete(why)))
+            }
         };
         let endpoint = match &target {
             Target::Http(endpoint) => Some(Arc::clone(endpoint)),
@@ -147,7 +151,7 @@ impl Backend {
         let pool = SessionPool::start(connect, sessions, catalogue, registry, known);
         let calls = Dispatcher::new(Arc::clone(&pool), timeouts, limits.concurrency, shutdown.clone());
         let calls = Arc::new(calls);
-        let translation = Arc::clone(&calls);
+        let translation = (Arc::clone(&calls), handles);
         let translation = TaskTranslation::new(&name, translation, shared, &limits, tasks.clone(), shutdown.clone());
         let life = BackendLife { name: life_name, process_stop: timeouts.process_stop, shutdown, tasks };
         Arc::new(Self { name, transport, pool, endpoint, calls, tasks: translation, life })
@@ -179,6 +183,14 @@ impl Backend {
     pub fn life(&self) -> BackendLife {
         self.life.clone()
     }
+}
+
+/// The error of a server whose entry in the configuration needs a value that is not there.
+fn incomplete(why: String) -> BackendError {
+    let text = "set it where Fanlight is started and start that again, or give it a default, as in `${NAME:-default}`";
+    let remedy = Remedy { kind: RemedyKind::Configuration, text: text.into() };
+    let details = FailureDetails { remedy: Some(remedy), ..FailureDetails::default() };
+    BackendError::Unreachable { reason: why }.with_details(details)
 }
 
 impl BackendLife {

@@ -4,8 +4,10 @@
 //! shows no secret: no header or environment value, no argument, and no URL path or query.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use fanlight_canonical::HandleSeal;
 pub use fanlight_canonical::RetryDelays;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
@@ -42,6 +44,8 @@ pub struct BackendSettings {
     pub identity: Identity,
     /// What is recorded of it.
     pub telemetry: TelemetrySettings,
+    /// Seals the ids of the tasks that Fanlight makes for its clients.
+    pub handles: Arc<HandleSeal>,
 }
 
 impl BackendSettings {
@@ -65,6 +69,7 @@ impl BackendSettings {
             limits,
             identity,
             telemetry: TelemetrySettings { telemetry: _, trace_context, content },
+            handles: _,
         } = self;
         *name == other.name
             && transport.is_same_server(&other.transport)
@@ -112,7 +117,8 @@ impl TelemetrySettings {
     /// The attributes of spans and counters of the backend called `name`.
     pub(crate) fn of(self, name: &str, transport: &TransportSettings) -> BackendTelemetry {
         let endpoint = match transport {
-            TransportSettings::Stdio { .. } => Endpoint::Stdio,
+            TransportSettings::Stdio { .. } | TransportSettings::Incomplete { is_process: true, .. } => Endpoint::Stdio,
+            TransportSettings::Incomplete { .. } => Endpoint::Http { host: String::new(), port: 0 },
             TransportSettings::Http { url, .. } | TransportSettings::Sse { url, .. } => {
                 let url = reqwest::Url::parse(url).ok();
                 let host = url.as_ref().and_then(|url| url.host_str()).unwrap_or_default().to_owned();
@@ -137,9 +143,11 @@ pub struct ProcessPolicy {
     pub sandbox: Sandbox,
     /// Whether the first process is started by the first request, and not at once.
     pub starts_on_demand: bool,
-    /// Whether its lists outlast Fanlight, so that while they are known it is not started for them. The first process is
-    /// then started by the first request that needs it.
+    /// Whether its lists outlast Fanlight: those of an earlier run are served until it has been started.
     pub keeps_lists: bool,
+    /// Whether it is not started while its lists are known. The first process is then started by the first request that
+    /// needs it.
+    pub rests_while_known: bool,
     /// How long Fanlight's own process is unused before it is ended; `None` for never.
     pub idle: Option<Duration>,
     /// Attempts to start it that fail in a row, before only a request has it tried again; 0 for no bound.

@@ -1,14 +1,21 @@
 //! Handles that clients hold and send back: sealed, so that a client can neither read nor change them, and bound to their
 //! holder, so that for everyone else they do not exist.
+//!
+//! Every id that Fanlight gives out is one, except ids that servers have made, which clients get unchanged, and the ids of
+//! subscriptions, which clients choose. A handle that names what a process keeps says which process that is.
 
 use std::sync::OnceLock;
 
-use fanlight_protocol::seal::{KeyError, Keys, Seal};
+use fanlight_protocol::seal::{KeyError, Keys, Seal, Tag};
 
 use crate::endpoint::Holder;
 
 /// Sealed into every handle, so that a change of their form makes old ones unknown.
 const PURPOSE: &[u8] = b"handle 1";
+/// Random bytes in a handle that names what a process keeps.
+const RANDOM: usize = 16;
+/// The length of such a handle as text: the nonce, the kind, the run, the random bytes and the seal's own tag, in Base64.
+const FRESH: usize = ((12 + 1 + 8 + RANDOM + 16) * 4).div_ceil(3);
 
 /// What a handle stands for. A handle of one kind is never taken for one of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,10 +28,30 @@ pub enum HandleKind {
     SuspendedCall,
     /// A call that is made again once the user has followed some URLs.
     UrlElicitation,
+    /// The state of a server that has asked for input.
+    ServerState,
+    /// A session of Streamable HTTP.
+    Session,
+    /// A session of the HTTP+SSE transport.
+    SseSession,
+    /// A task that Fanlight has made.
+    Task,
+    /// An event on a stream of a session.
+    Event,
 }
 
 impl HandleKind {
-    const ALL: [Self; 4] = [Self::Cursor, Self::TaskCursor, Self::SuspendedCall, Self::UrlElicitation];
+    const ALL: [Self; 9] = [
+        Self::Cursor,
+        Self::TaskCursor,
+        Self::SuspendedCall,
+        Self::UrlElicitation,
+        Self::ServerState,
+        Self::Session,
+        Self::SseSession,
+        Self::Task,
+        Self::Event,
+    ];
 
     /// Its number in a handle, which must never change.
     const fn number(self) -> u8 {
@@ -33,6 +60,11 @@ impl HandleKind {
             Self::TaskCursor => 1,
             Self::SuspendedCall => 2,
             Self::UrlElicitation => 3,
+            Self::ServerState => 4,
+            Self::Session => 5,
+            Self::SseSession => 6,
+            Self::Task => 7,
+            Self::Event => 8,
         }
     }
 }
@@ -53,6 +85,17 @@ impl ProcessRun {
         getrandom::fill(&mut random).map_err(|_| KeyError)?;
         Ok(*CURRENT.get_or_init(|| Self(random)))
     }
+}
+
+/// Who keeps what a handle names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeper {
+    /// This run of this process, if it still exists.
+    ThisRun,
+    /// An earlier run of this process, or another process with the same keys.
+    AnotherRun,
+    /// Nobody: it is no handle of that kind and that holder.
+    Nobody,
 }
 
 /// What a client has sent back, opened.
@@ -97,6 +140,33 @@ impl HandleSeal {
         let (run, content) = rest.split_first_chunk()?;
         let kind = HandleKind::ALL.into_iter().find(|kind| kind.number() == *number)?;
         Some(Handle { kind, is_of_this_run: *run == self.run.0, content: content.to_vec() })
+    }
+
+    /// A handle of a random number: for what this process keeps, under the handle itself. All are of one size.
+    #[must_use]
+    pub fn fresh(&self, kind: HandleKind, holder: &Holder) -> Option<String> {
+        let mut random = [0; RANDOM];
+        getrandom::fill(&mut random).ok()?;
+        self.seal(kind, &random, holder)
+    }
+
+    /// Who keeps what the text names, if it was made by [`HandleSeal::fresh`] for `holder`. To be asked where this process
+    /// has nothing of that name: a handle that is found needs not be opened.
+    #[must_use]
+    pub fn keeper(&self, kind: HandleKind, text: &str, holder: &Holder) -> Keeper {
+        let handle = (text.len() == FRESH).then(|| self.open(text, holder)).flatten();
+        match handle.filter(|handle| handle.kind == kind) {
+            Some(handle) if handle.is_of_this_run => Keeper::ThisRun,
+            Some(_) => Keeper::AnotherRun,
+            None => Keeper::Nobody,
+        }
+    }
+
+    /// What distinguishes the ids that belong to the handle `of` from those of any other, of other kinds, holders and runs:
+    /// for ids that are made too often to be sealed one by one, and are good only together with that handle.
+    #[must_use]
+    pub fn tag(&self, kind: HandleKind, of: &str, holder: &Holder) -> Tag {
+        self.seal.tag_for(&[&[kind.number()][..], &self.run.0, of.as_bytes()].concat(), &holder.to_bytes())
     }
 
     /// The name of the key that seals: a hash that does not reveal the key.
@@ -153,6 +223,43 @@ mod tests {
         let other = HandleSeal { run: ProcessRun([7; 8]), ..with(&[1]) };
         let text = other.seal(HandleKind::SuspendedCall, b"x", &ANYONE).unwrap();
         assert!(!with(&[1]).open(&text, &ANYONE).unwrap().is_of_this_run);
+    }
+
+    #[test]
+    fn keeper_is_told_to_the_holder_and_for_the_kind_alone() {
+        let (seal, ann) = (with(&[1]), Holder::from(Principal::named("https://a.example", "ann")));
+        let id = seal.fresh(HandleKind::Session, &ann).unwrap();
+        let of = |text: &str, kind, holder| seal.keeper(kind, text, holder);
+        assert_eq!((id.len(), of(&id, HandleKind::Session, &ann)), (FRESH, Keeper::ThisRun));
+        let earlier = HandleSeal { run: ProcessRun([7; 8]), ..with(&[1]) }.fresh(HandleKind::Session, &ann).unwrap();
+        assert_eq!(of(&earlier, HandleKind::Session, &ann), Keeper::AnotherRun);
+        let with_other_key = with(&[2]).fresh(HandleKind::Session, &ann).unwrap();
+        for (text, kind, holder) in [
+            (&id, HandleKind::SseSession, &ann),
+            (&id, HandleKind::Session, &ANYONE),
+            (&earlier, HandleKind::Session, &ANYONE),
+            (&with_other_key, HandleKind::Session, &ann),
+            (&format!("{id}A"), HandleKind::Session, &ann),
+            (&String::new(), HandleKind::Session, &ann),
+        ] {
+            assert_eq!(of(text, kind, holder), Keeper::Nobody, "{text} {kind:?} {holder:?}");
+        }
+    }
+
+    #[test]
+    fn tag_differs_with_kind_handle_holder_and_run() {
+        let seal = with(&[1]);
+        let tag = seal.tag(HandleKind::Event, "s", &ANYONE);
+        assert_eq!(seal.tag(HandleKind::Event, "s", &ANYONE), tag);
+        let other_run = HandleSeal { run: ProcessRun([7; 8]), ..with(&[1]) };
+        for other in [
+            seal.tag(HandleKind::Session, "s", &ANYONE),
+            seal.tag(HandleKind::Event, "t", &ANYONE),
+            seal.tag(HandleKind::Event, "s", &Principal::operator().into()),
+            other_run.tag(HandleKind::Event, "s", &ANYONE),
+        ] {
+            assert_ne!(other, tag);
+        }
     }
 
     #[test]

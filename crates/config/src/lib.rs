@@ -35,8 +35,8 @@ use output::reference::sections;
 
 pub use fanlight_client_files::Input;
 pub use fanlight_document::Position;
-pub use fanlight_settings::{Algorithm, EraChoice, ListenAddress, Secret, SessionPolicy, Transport};
-pub use files::{ConfigFile, key_file, load_admin, load_all, load_all_in};
+pub use fanlight_settings::{Algorithm, EraChoice, ListenAddress, Secret, SessionPolicy, Transport, origin_of};
+pub use files::{ConfigFile, key_file, load_admin, load_all, load_all_in, load_usable};
 pub use keys::{Keys, load_keys, parse_keys, parse_moment, with_key, without_keys, written_moment};
 pub use model::Config;
 pub use model::auth::methods::{CertificateName, Certificates, Key, KeyFile, Proxy, Socket};
@@ -117,7 +117,13 @@ pub fn is_live(section: &str, key: &str) -> bool {
 /// Every error of the text.
 pub fn parse(text: &str, origin: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, ConfigErrors> {
     let environment = Environment { variable: env, ask: &|_| None };
-    files::parse_first(text, origin, environment, First { has_further: false, reads_files: false }, &mut ())
+    files::parse_first(
+        text,
+        origin,
+        environment,
+        First { has_further: false, reads_files: false, is_lenient: false },
+        &mut (),
+    )
 }
 
 /// How many keys a file may have, each once for each kind of section. Not counted are names of options in other programs, what

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fanlight_canonical::HandleSeal;
 use fanlight_config::Config;
 use fanlight_gateway::{CacheLimits, Gateway, GatewaySettings, TaskLimits};
 use fanlight_telemetry::Telemetry;
@@ -30,7 +31,8 @@ impl Assembly {
         shutdown: &CancellationToken,
         lists: Option<ListState>,
     ) -> Result<Self, Failure> {
-        let mut servers = Servers::new(telemetry, shutdown, lists);
+        let handles = HandleSeal::new(&keys(config)).map_err(|error| Failure::other(error.to_string()))?;
+        let mut servers = Servers::new(telemetry, handles, shutdown, lists);
         let change = servers.prepare(config, None);
         let settings = GatewaySettings {
             backends: change.entries(),

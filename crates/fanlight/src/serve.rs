@@ -10,10 +10,12 @@
 mod operators;
 mod signals;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_admin::{Audit, AuditedAuthentication, Subject};
+use fanlight_admin::Subject;
+use fanlight_audit::{AuditLog, AuditedAuthentication};
 use fanlight_auth::Authenticator;
 use fanlight_config::{Config, Loaded};
 use fanlight_credentials::Authenticate;
@@ -66,12 +68,12 @@ async fn serve_http(mut plan: Plan<'_>, args: &RunArgs, log: &Log, shutdown: Can
     let operators = Operators::new(socket, configured, args.admin.is_some(), &plan.loaded.config)?;
     warn_if_open(&plan.loaded.config, &clients.address);
 
-    let services = Services::start(&plan.loaded.config, &args.trace, log)?;
+    let services = Services::start(&plan, &args.trace, log)?;
     let workers = Workers::start(plan.loaded.config.limits.workers)?;
-    let audit = Arc::new(Audit::default());
+    let record = Arc::new(AuditLog::default());
     let known: Arc<dyn Authenticate> = Arc::<Authenticator>::clone(&plan.authenticator);
-    let authenticate = Arc::new(AuditedAuthentication::new(known, Arc::clone(&audit)));
-    let settings = services.frontend_settings(&plan.loaded.config);
+    let authenticate = Arc::new(AuditedAuthentication::new(known, Arc::<AuditLog>::clone(&record)));
+    let settings = services.frontend_settings(&plan.loaded.config, &record);
     let settings = Arc::new(FrontendSettings { workers: workers.runtimes(), authenticate, ..settings });
     plan.welcome(&clients.address, &operators);
 
@@ -79,7 +81,7 @@ async fn serve_http(mut plan: Plan<'_>, args: &RunArgs, log: &Log, shutdown: Can
     let live =
         LiveListener { sockets: clients.sockets, tls: clients.listener.tls.clone(), limits: Arc::clone(&limits) };
     let side = ClientSide { settings: &settings, listener: Some(clients.listener), limits: Some(limits), open_files };
-    let life = Life::begin(plan, services, operators, side, audit, shutdown.clone());
+    let life = Life::begin(plan, services, operators, side, record, shutdown.clone());
     let shown = Arc::clone(&life.core);
     // Ends with the process at the latest, or when all servers have been started.
     tokio::spawn(async move { starts::show_on_terminal(&shown).await });
@@ -109,7 +111,7 @@ async fn serve_stdio(
         log_operators(&plan.loaded.config, &address);
     }
 
-    let services = Services::start(&plan.loaded.config, &args.trace, log)?;
+    let services = Services::start(&plan, &args.trace, log)?;
     let path = args.endpoint.as_deref().unwrap_or(&plan.loaded.config.path);
     let endpoint = match endpoints::find(&services.assembly.gateway, path) {
         Ok(endpoint) => endpoint,
@@ -118,11 +120,12 @@ async fn serve_stdio(
             return Err(failure);
         }
     };
-    let settings = services.frontend_settings(&plan.loaded.config);
+    let record = Arc::new(AuditLog::default());
+    let settings = services.frontend_settings(&plan.loaded.config, &record);
     let settings = Arc::new(FrontendSettings { endpoint, ..settings });
 
     let side = ClientSide { settings: &settings, listener: None, limits: None, open_files: None };
-    let life = Life::begin(plan, services, operators, side, Arc::default(), shutdown.clone());
+    let life = Life::begin(plan, services, operators, side, record, shutdown.clone());
     let (input, output) = (standard_io::input(), standard_io::output());
     let served = serve_stdio_observed(input, output, Arc::clone(&life.core), settings, shutdown, &life.insight).await;
     life.end(None).await;
@@ -216,16 +219,17 @@ struct Services {
 }
 
 impl Services {
-    fn start(config: &Config, trace: &TraceArgs, log: &Log) -> Result<Self, Failure> {
-        let servers_end = CancellationToken::new();
+    fn start(plan: &Plan<'_>, trace: &TraceArgs, log: &Log) -> Result<Self, Failure> {
+        let (config, servers_end) = (&plan.loaded.config, CancellationToken::new());
         let (telemetry, exports) = telemetry::start(config, trace, log)?;
-        let lists = ListState::open(config)?;
+        let lists = ListState::open(config, files_of(&plan.as_read, plan.common).as_deref())?;
         let assembly = Assembly::start(config, &telemetry, &servers_end, lists)?;
         Ok(Self { telemetry, exports, assembly, servers_end })
     }
 
-    fn frontend_settings(&self, config: &Config) -> FrontendSettings {
-        frontend_settings(config, &self.telemetry, &self.servers_end)
+    fn frontend_settings(&self, config: &Config, record: &Arc<AuditLog>) -> FrontendSettings {
+        let settings = frontend_settings(config, &self.telemetry, &self.servers_end);
+        FrontendSettings { record: Arc::<AuditLog>::clone(record), ..settings }
     }
 
     /// Stops before anybody was served.
@@ -266,7 +270,7 @@ impl Life {
         services: Services,
         operators: Operators,
         clients: ClientSide<'_>,
-        audit: Arc<Audit>,
+        audit_log: Arc<AuditLog>,
         draining: CancellationToken,
     ) -> Self {
         let Services { telemetry, exports, assembly, servers_end } = services;
@@ -282,11 +286,10 @@ impl Life {
             files: clients.open_files,
             telemetry: telemetry.clone(),
         };
-        // The demo has no file.
-        let is_demo = demo::is_demo(&plan.as_read);
+        let files = files_of(&plan.as_read, plan.common);
         let (control, keeping) = Keeper::start(Start {
-            source: source(plan.common, is_demo),
-            watch: if plan.reload.no_watch || is_demo { None } else { Watch::new() },
+            watch: if plan.reload.no_watch || files.is_none() { None } else { Watch::new() },
+            source: source(files),
             loaded: plan.as_read,
             in_force: plan.loaded.config,
             assembly,
@@ -301,7 +304,8 @@ impl Life {
             clients: Arc::new(insight.clone()),
             operations: Arc::new(control),
             authenticate: plan.authenticator,
-            audit,
+            record: Arc::<AuditLog>::clone(&audit_log),
+            audit_log,
             version: env!("CARGO_PKG_VERSION"),
             draining,
         };
@@ -319,11 +323,15 @@ impl Life {
     }
 }
 
-/// Reads the configuration again, from the files of the command line.
-fn source(common: &CommonArgs, is_demo: bool) -> Source {
-    let paths = if is_demo { None } else { configuration::paths(common) };
-    Box::new(move || match &paths {
+/// The files of the configuration; the demo has none.
+fn files_of(loaded: &Loaded, common: &CommonArgs) -> Option<Vec<PathBuf>> {
+    if demo::is_demo(loaded) { None } else { configuration::paths(common) }
+}
+
+/// Reads the configuration again, from its files.
+fn source(files: Option<Vec<PathBuf>>) -> Source {
+    Box::new(move || match &files {
         None => Err(Unusable::Other("the built-in demo has no configuration to reload; use --config".to_owned())),
-        Some(paths) => configuration::read_again(paths),
+        Some(files) => configuration::read_again(files),
     })
 }

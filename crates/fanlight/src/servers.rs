@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_backend::{Backend, BackendLife, BackendSettings};
-use fanlight_canonical::{BackendClient, BackendState};
+use fanlight_canonical::{BackendClient, BackendState, HandleSeal};
 use fanlight_config::{Config, Server};
 use fanlight_gateway::{BackendEntry, BackendId, ListStore, Rewriting, ToolFilter};
 use fanlight_telemetry::Telemetry;
@@ -21,6 +21,7 @@ use crate::wiring::backend_settings;
 /// The running servers.
 pub(crate) struct Servers {
     telemetry: Telemetry,
+    handles: Arc<HandleSeal>,
     shutdown: CancellationToken,
     /// Keeps lists beyond the end of the process.
     lists: Option<ListState>,
@@ -72,9 +73,15 @@ pub(crate) struct Difference {
 }
 
 impl Servers {
-    pub(crate) fn new(telemetry: &Telemetry, shutdown: &CancellationToken, lists: Option<ListState>) -> Self {
+    pub(crate) fn new(
+        telemetry: &Telemetry,
+        handles: HandleSeal,
+        shutdown: &CancellationToken,
+        lists: Option<ListState>,
+    ) -> Self {
         Self {
             telemetry: telemetry.clone(),
+            handles: Arc::new(handles),
             shutdown: shutdown.clone(),
             lists,
             running: Vec::new(),
@@ -95,8 +102,10 @@ impl Servers {
     }
 
     fn next(&self, config: &Config, server: &Server, restarted: Option<&str>, difference: &mut Difference) -> Running {
-        let mut settings = backend_settings(config, server, &self.telemetry);
+        let mut settings = backend_settings(config, server, &self.telemetry, &self.handles);
         settings.processes.keeps_lists &= self.lists.is_some();
+        settings.processes.rests_while_known =
+            settings.processes.keeps_lists && self.lists.as_ref().is_some_and(ListState::spares_processes);
         let known = self.running.iter().find(|running| running.settings.name == server.name);
         let tools = server.tools.clone();
         let permits_tool = match known {

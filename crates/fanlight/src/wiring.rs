@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fanlight_audit::AuditLog;
 use fanlight_auth::Authenticator;
 use fanlight_backend::{
     BackendLimits, BackendSettings, BackendTimeouts, HealthPolicy, Identity, PollIntervals, ProcessPolicy, RetryDelays,
     TelemetrySettings,
 };
-use fanlight_canonical::Endpoint;
+use fanlight_canonical::{Endpoint, HandleSeal};
 use fanlight_config::{Budgets, Config, StartChoice, TrustChoice};
 use fanlight_frontend::{
     ByteBudget, FrontendSettings, Guard, ListenAddress, LiveGuard, LiveProtection, Origins, PublicUrl, RefusedBody,
@@ -82,6 +83,7 @@ pub(crate) fn backend_settings(
     config: &Config,
     server: &fanlight_config::Server,
     telemetry: &Telemetry,
+    handles: &Arc<HandleSeal>,
 ) -> BackendSettings {
     let is_process = matches!(server.transport, fanlight_config::Transport::Stdio { .. });
     BackendSettings {
@@ -94,6 +96,8 @@ pub(crate) fn backend_settings(
             sandbox: server.sandbox.sandbox(),
             starts_on_demand: server.start == Some(StartChoice::Lazy),
             keeps_lists: is_process && server.start != Some(StartChoice::Eager),
+            // Depends on where lists are kept.
+            rests_while_known: false,
             idle: server.idle,
             max_failures: server.start_attempts,
         },
@@ -194,6 +198,7 @@ pub(crate) fn backend_settings(
                 max_bytes: config.limits.recorded_content,
             },
         },
+        handles: Arc::clone(handles),
     }
 }
 
@@ -212,7 +217,7 @@ pub(crate) fn client_guard(config: &Config, address: &ListenAddress) -> Guard {
         .with_trusted_proxies(TrustedProxies::new(config.trusted_proxies.clone()))
 }
 
-/// The settings of the client edge, without worker threads and authentication. Calls that outlast the shutdown end with the backends.
+/// The settings of the client edge, without worker threads and authentication, and with a record of its own. Calls that outlast the shutdown end with the backends.
 pub(crate) fn frontend_settings(
     config: &Config,
     telemetry: &Telemetry,
@@ -275,6 +280,7 @@ pub(crate) fn frontend_settings(
         refused_body: RefusedBody { time: config.timeouts.refused_body, bytes: config.limits.refused_body },
         collect_requests: config.timeouts.collect_requests,
         listen_retry: listen_retry(config),
+        record: Arc::new(AuditLog::default()),
         telemetry: telemetry.clone(),
         trust_inbound: match config.telemetry.trust_inbound {
             TrustChoice::True => TrustInbound::Trust,

@@ -6,6 +6,7 @@
 
 mod call;
 mod channel;
+mod decision;
 mod eras;
 mod error;
 mod facts;
@@ -14,7 +15,6 @@ mod ingress;
 mod insight;
 mod memory;
 mod protection;
-mod random_id;
 mod session;
 mod settings;
 mod streams;

@@ -77,19 +77,18 @@ impl Listeners {
         })
     }
 
-    /// Begins to listen, until the result is dropped, whatever becomes of the topology.
-    pub(crate) async fn listen(self: &Arc<Self>, listen: Listen) -> Result<Listening, RpcError> {
+    /// Begins to listen by `view`, until the result is dropped, whatever becomes of the topology.
+    pub(crate) async fn listen(self: &Arc<Self>, listen: Listen, view: &View) -> Result<Listening, RpcError> {
         let endpoint = listen.context.caller.endpoint().clone();
         let registration = self.lists.announcer.register(&listen.interest, endpoint, listen.messages.clone());
         let listener = Arc::new(Listener { listen, registration, with_backends: Mutex::default() });
-        let topology = self.topology.load();
-        let (listening, _) = self.set_up(&listener, &topology).await?;
+        let (listening, _) = self.set_up(&listener, view).await?;
         let honoured = listening.honoured.clone();
-        listener.install(&topology, listening);
+        listener.install(view.topology(), listening);
         let entry = self.enter(&listener);
         // A replacement in the meantime has not seen this listener.
         let current = self.topology.load();
-        if current.number() != topology.number() {
+        if current.number() != view.topology().number() {
             let again = Arc::clone(self);
             self.lists.spawn(async move {
                 let waiting = again.set_up_again(vec![listener], &current).await;
@@ -114,7 +113,8 @@ impl Listeners {
             if !listener.is_open() || !self.is_current(topology.number()) {
                 return None;
             }
-            match self.set_up(&listener, topology).await {
+            let view = View::of(Arc::clone(topology), listener.listen.context.caller.endpoint());
+            match self.set_up(&listener, &view).await {
                 Ok((listening, is_whole)) => {
                     listener.install(topology, listening);
                     (!is_whole).then_some(listener)
@@ -149,10 +149,9 @@ impl Listeners {
         self.topology.load().number() == topology
     }
 
-    /// Listens to the backends of `topology`. Returns whether every backend concerned has answered.
-    async fn set_up(&self, listener: &Listener, topology: &Arc<Topology>) -> Result<(Listening, bool), RpcError> {
+    /// Listens to the backends that `view` shows. Returns whether every backend concerned has answered.
+    async fn set_up(&self, listener: &Listener, view: &View) -> Result<(Listening, bool), RpcError> {
         let Listener { listen, registration, .. } = listener;
-        let view = View::of(Arc::clone(topology), listen.context.caller.endpoint());
         match view.transparent() {
             Some(only) => {
                 // Announcements of the only backend pass unchanged.
@@ -164,8 +163,8 @@ impl Listeners {
                 self.lists.begin();
                 // Before a backend is asked, so that nothing is missed meanwhile.
                 registration.announce_only(&listen.interest);
-                let owners = self.tasks.owners_of(&view, &listen.context, &listen.interest.tasks).await;
-                let all = listening::to_all(&view, &self.lists, &self.handed_out, listen, &owners).await;
+                let owners = self.tasks.owners_of(view, &listen.context, &listen.interest.tasks).await;
+                let all = listening::to_all(view, &self.lists, &self.handed_out, listen, &owners).await;
                 registration.announce_only(&all.honoured);
                 Ok((Listening::new(all.honoured, all.guards.into_boxed_slice()), all.is_whole))
             }

@@ -92,6 +92,15 @@ impl Said {
             reason = format!("{reason}; the last lines of its standard error:\n{}", words.join("\n"));
         }
         self.cannot_start = matches!(broken, Broken::Unreachable(_));
+        match broken {
+            Broken::Unreachable(_) => {
+                self.observed.error("unreachable", "It cannot be started or reached.", reason.as_str())
+            }
+            Broken::Unauthorized(_) => {
+                self.observed.error("credentials", "It wants credentials that it was not given.", reason.as_str());
+            }
+            _ => {}
+        }
         self.report.reason = Some(reason);
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
@@ -39,8 +40,15 @@ pub struct Seal {
 
 struct Key {
     key: LessSafeKey,
+    tags: hmac::Key,
     name: String,
 }
+
+/// The bytes of a message authentication code that are in a [`Tag`].
+const TAG: usize = 6;
+
+/// A message authentication code, shortened, as URL-safe text.
+pub type Tag = [u8; TAG / 3 * 4];
 
 /// The key cannot be used, or no random key can be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -103,6 +111,18 @@ impl Seal {
         })
     }
 
+    /// A short code of `content` and an owner that nobody without the key can compute: for what would be sealed too often.
+    /// It hides nothing, and is compared only where its secrecy is not all that protects.
+    #[must_use]
+    pub fn tag_for(&self, content: &[u8], owner: &[u8]) -> Tag {
+        let length = u64::try_from(content.len()).unwrap_or(u64::MAX).to_be_bytes();
+        let code = hmac::sign(&self.first.tags, &[&length[..], content, &self.bound(owner)].concat());
+        let mut tag = Tag::default();
+        // The code is longer than that, and the text is as long as the tag.
+        let _ = URL_SAFE_NO_PAD.encode_slice(code.as_ref().get(..TAG).unwrap_or_default(), &mut tag);
+        tag
+    }
+
     /// The name of the key that seals: a hash that does not reveal the key.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -128,8 +148,10 @@ impl Key {
     fn new(bytes: &[u8; 32]) -> Result<Self, KeyError> {
         let key = UnboundKey::new(&AES_256_GCM_SIV, bytes).map_err(|_| KeyError)?;
         let key = LessSafeKey::new(key);
-        let name = digest(&SHA256, &[b"name of the key: ", &bytes[..]].concat());
-        Ok(Self { key, name: name.as_ref().iter().take(6).map(|byte| format!("{byte:02x}")).collect() })
+        let derived = |label: &[u8]| digest(&SHA256, &[label, &bytes[..]].concat());
+        let (name, tags) = (derived(b"name of the key: "), derived(b"key of tags: "));
+        let tags = hmac::Key::new(hmac::HMAC_SHA256, tags.as_ref());
+        Ok(Self { key, tags, name: name.as_ref().iter().take(6).map(|byte| format!("{byte:02x}")).collect() })
     }
 }
 
@@ -175,6 +197,21 @@ mod tests {
         let text = seal.seal_for(b"secret", b"ann").unwrap();
         assert_eq!(seal.open_for(&text, b"ann").as_deref(), Some(&b"secret"[..]));
         assert_eq!((seal.open_for(&text, b"bob"), seal.open(&text)), (None, None));
+    }
+
+    #[test]
+    fn tag_depends_on_key_purpose_content_and_owner() {
+        let tag = with(&[1], b"a").tag_for(b"content", b"ann");
+        assert_eq!(with(&[1, 2], b"a").tag_for(b"content", b"ann"), tag);
+        assert!(tag.iter().all(u8::is_ascii_graphic), "{tag:?}");
+        for other in [
+            with(&[2], b"a").tag_for(b"content", b"ann"),
+            with(&[1], b"b").tag_for(b"content", b"ann"),
+            with(&[1], b"a").tag_for(b"conten", b"tann"),
+            with(&[1], b"a").tag_for(b"content", b"bob"),
+        ] {
+            assert_ne!(other, tag);
+        }
     }
 
     #[test]

@@ -25,7 +25,6 @@ const NO_HANDLES: &[(&str, &str)] = &[
     ("backend::tasks", "translates tasks for the caller that `owners` and `table` know"),
     ("backend::tasks::following", "follows a task for the caller that has made it"),
     ("backend::tasks::plain_client", "follows a task for the caller that has made it"),
-    ("frontend::random_id", "makes ids for the modules that keep them"),
     ("frontend::call::url_elicitations", "ids that name elicitations to a client; no request takes them"),
     ("frontend::ingress", "makes the holder that handles are compared with"),
     ("frontend::ingress::request", "makes the caller of a request"),

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
+use fanlight_audit::Event;
 use fanlight_credentials::ConnectionFacts;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::ObjectBuilder;
@@ -43,7 +44,7 @@ pub(super) async fn answer(
             Ok(response)
         }
         Err(denied) => {
-            admin.audit().refused(&denied, connection.0.peer);
+            admin.note(&Event::OperatorDenied(denied.on_record(connection.0.peer)));
             Err(Refusal::denied(&denied))
         }
     }
@@ -97,10 +98,14 @@ pub(super) fn sign_in(
     let (operator, proof) = match judged {
         Ok(judged) => judged,
         Err(denied) => {
-            admin.audit().sign_in_refused(method, &denied, connection.peer);
+            admin.note(&Event::SignInDenied { method, denied: denied.on_record(connection.peer) });
             return Refusal::denied(&denied).into_response();
         }
     };
+    let signed_in = Event::SignedIn { operator: operator.on_record(connection.peer), method };
+    if let Err(not_recorded) = admin.subject.record.record(&signed_in) {
+        return Refusal::from(not_recorded).into_response();
+    }
     let cookies = now.cookies(connection);
     if let Shown::Value(earlier) = cookies.read(Purpose::Session, headers) {
         admin.sessions.end(Digest::of(earlier.as_bytes()));
@@ -110,7 +115,6 @@ pub(super) fn sign_in(
         let message = "the system has no random numbers for a session";
         return Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message).into_response();
     };
-    admin.audit().signed("sign-in", method, &operator, connection.peer);
     let mut response = json(described(now, Some((&operator, true))));
     set_cookie(&cookies.set(Purpose::Session, &id, None), &mut response);
     response
@@ -124,7 +128,7 @@ pub(super) async fn end(State(admin): State<Arc<Admin>>, connection: OperatorCon
         && let Some(session) = admin.sessions.find(id, &now.session_limits())
     {
         if let Ok(operator) = now.judge(&session.proof, SystemTime::now()) {
-            admin.audit().signed("sign-out", "page", &operator, connection.0.peer);
+            admin.note(&Event::SignedOut { operator: operator.on_record(connection.0.peer) });
         }
         admin.sessions.end(session.key);
     }

@@ -9,8 +9,10 @@ mod sessions;
 mod throttle;
 mod token;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
+use fanlight_audit::Actor;
 use fanlight_identity::Validity;
 
 pub(crate) use cookie::{Cookies, Purpose, Shown};
@@ -54,6 +56,11 @@ impl Operator {
             validity: Validity::default(),
             session: None,
         }
+    }
+
+    /// What is put on record of who makes a request from `peer`.
+    pub(crate) fn on_record(&self, peer: Option<SocketAddr>) -> Actor<'_> {
+        Actor { name: &self.name, source: self.source, role: self.role.as_str(), peer }
     }
 
     /// Waits until its identity is revoked or its session has ended.

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 use bytes::Bytes;
 use fanlight_protocol::Json;
 use jsonwebtoken::DecodingKey;
+use tokio_util::sync::CancellationToken;
 
 use fanlight_settings::Algorithm;
 
@@ -22,12 +24,22 @@ pub(crate) struct Key {
     /// The only algorithm that it is for, if it says so.
     algorithm: Option<Algorithm>,
     verifying: DecodingKey,
+    /// The hash of the numbers that it consists of.
+    hash: [u8; SHA256_OUTPUT_LEN],
+    /// Cancelled when the issuer no longer publishes it.
+    pub(crate) revoked: CancellationToken,
 }
 
 impl Key {
     /// The key for the library.
     pub(crate) fn verifying(&self) -> &DecodingKey {
         &self.verifying
+    }
+
+    /// Whether tokens that `other` has signed can be verified with it.
+    fn is_same(&self, other: &Self) -> bool {
+        let of = |key: &Self| (key.key_type, key.algorithm, key.hash);
+        self.id == other.id && of(self) == of(other)
     }
 
     fn is_for(&self, algorithm: Algorithm) -> bool {
@@ -52,23 +64,38 @@ impl Key {
         };
         let number = |name: &str| json::base64url(&json::text(jwk, name)?);
         let curve = json::text(jwk, "crv");
-        let (key_type, verifying) = match (json::text(jwk, "kty")?.as_str(), curve.as_deref()) {
-            ("RSA", _) => (KeyType::Rsa, rsa(&number("n")?, &number("e")?)?),
-            ("EC", Some("P-256")) => (KeyType::P256, point(&number("x")?, &number("y")?, 32)?),
-            ("EC", Some("P-384")) => (KeyType::P384, point(&number("x")?, &number("y")?, 48)?),
-            ("OKP", Some("Ed25519")) => {
-                let public = number("x").filter(|public| public.len() == 32)?;
-                (KeyType::Ed25519, DecodingKey::from_ed_der(&public))
-            }
+        let kind = json::text(jwk, "kty")?;
+        let (one, other) = match kind.as_str() {
+            "RSA" => (number("n")?, number("e")?),
+            "EC" => (number("x")?, number("y")?),
+            "OKP" => (number("x")?, Vec::new()),
+            _ => return None,
+        };
+        let (key_type, verifying) = match (kind.as_str(), curve.as_deref()) {
+            ("RSA", _) => (KeyType::Rsa, rsa(&one, &other)?),
+            ("EC", Some("P-256")) => (KeyType::P256, point(&one, &other, 32)?),
+            ("EC", Some("P-384")) => (KeyType::P384, point(&one, &other, 48)?),
+            ("OKP", Some("Ed25519")) if one.len() == 32 => (KeyType::Ed25519, DecodingKey::from_ed_der(&one)),
             _ => return None,
         };
         let id = match says("kid") {
             true => Some(json::text(jwk, "kid")?),
             false => None,
         };
-        let key = Self { id, key_type, algorithm, verifying };
+        let (hash, revoked) = (hash(&one, &other), CancellationToken::new());
+        let key = Self { id, key_type, algorithm, verifying, hash, revoked };
         key.algorithm.is_none_or(|only| KeyType::of(only) == key_type).then_some(key)
     }
+}
+
+fn hash(one: &[u8], other: &[u8]) -> [u8; SHA256_OUTPUT_LEN] {
+    let mut context = Context::new(&SHA256);
+    context.update(&u64::try_from(one.len()).unwrap_or(u64::MAX).to_be_bytes());
+    context.update(one);
+    context.update(other);
+    let mut hash = [0; SHA256_OUTPUT_LEN];
+    hash.copy_from_slice(context.finish().as_ref());
+    hash
 }
 
 fn rsa(modulus: &[u8], exponent: &[u8]) -> Option<DecodingKey> {
@@ -87,8 +114,9 @@ fn point(x: &[u8], y: &[u8], length: usize) -> Option<DecodingKey> {
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { id, key_type, algorithm, verifying: _ } = self;
-        f.debug_struct("Key").field("id", id).field("key_type", key_type).field("algorithm", algorithm).finish()
+        let Self { id, key_type, algorithm, .. } = self;
+        let mut shown = f.debug_struct("Key");
+        shown.field("id", id).field("key_type", key_type).field("algorithm", algorithm).finish_non_exhaustive()
     }
 }
 
@@ -110,6 +138,21 @@ impl KeySet {
         }
         let usable: Vec<Key> = keys.elements().filter_map(|element| Key::read(&keys.slice(element))).collect();
         if usable.is_empty() { Err(FetchError::NoKeys) } else { Ok(Self(usable)) }
+    }
+
+    /// These keys after those of `before`: what was verified with a key that stays remains valid. All end with `issuer`.
+    pub(crate) fn following(mut self, before: Option<&Self>, issuer: &CancellationToken) -> Self {
+        for key in &mut self.0 {
+            let known = before.and_then(|before| before.0.iter().find(|known| known.is_same(key)));
+            key.revoked = known.map_or_else(|| issuer.child_token(), |known| known.revoked.clone());
+        }
+        self
+    }
+
+    /// Revokes what was verified with keys that `next` does not have.
+    pub(crate) fn revoke_except(&self, next: &Self) {
+        let is_gone = |key: &&Key| !next.0.iter().any(|other| other.is_same(key));
+        self.0.iter().filter(is_gone).for_each(|key| key.revoked.cancel());
     }
 
     /// The key with this identifier for `algorithm`. Without identifier, or where several keys have it, only one that is

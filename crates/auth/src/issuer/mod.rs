@@ -49,16 +49,19 @@ impl Issuer {
     fn new(settings: &IssuerSettings, all: &OAuthSettings) -> Self {
         let limits = all.limits;
         let client = Arc::new(IssuerClient::new(&settings.issuer, limits.request, limits.answer));
-        let issuer = settings.issuer.clone();
+        let (issuer, revoked) = (settings.issuer.clone(), CancellationToken::new());
         let verification = match &settings.introspection {
             Some(introspection) => {
                 let introspection = Introspection::new(issuer, introspection.clone(), &limits, client);
                 Verification::Introspection(Arc::new(introspection))
             }
-            None => Verification::Signature(Arc::new(KeyStore::new(issuer, settings.jwks_uri.clone(), limits, client))),
+            None => {
+                let keys = KeyStore::new(issuer, settings.jwks_uri.clone(), limits, client, revoked.clone());
+                Verification::Signature(Arc::new(keys))
+            }
         };
         let basis = Basis { public_url: all.public_url.clone(), limits };
-        Self { settings: settings.clone(), verification, revoked: CancellationToken::new(), basis }
+        Self { settings: settings.clone(), verification, revoked, basis }
     }
 
     /// The issuers of `settings`: those of `before` that have not changed, with what they have read, and new ones.
@@ -69,6 +72,13 @@ impl Issuer {
             known.map_or_else(|| Arc::new(Self::new(issuer, settings)), Arc::clone)
         };
         settings.issuers.iter().map(of).collect()
+    }
+
+    /// Begins to read its keys again if they are old.
+    pub(crate) fn keep_keys_fresh(&self) {
+        if let Verification::Signature(keys) = &self.verification {
+            keys.keep_fresh();
+        }
     }
 
     /// Whether its tokens may be signed with `algorithm`.

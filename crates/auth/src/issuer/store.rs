@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwapOption;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
+use tokio_util::sync::CancellationToken;
 
 use fanlight_settings::Algorithm;
 
@@ -24,6 +25,8 @@ pub(crate) struct KeyStore {
     jwks_uri: Option<String>,
     limits: OAuthLimits,
     client: Arc<IssuerClient>,
+    /// Revokes what was verified with any of its keys.
+    revoked: CancellationToken,
     current: ArcSwapOption<Fetched>,
     reading: Mutex<Reading>,
 }
@@ -65,9 +68,10 @@ impl KeyStore {
         jwks_uri: Option<String>,
         limits: OAuthLimits,
         client: Arc<IssuerClient>,
+        revoked: CancellationToken,
     ) -> Self {
         let (current, reading) = (ArcSwapOption::empty(), Mutex::default());
-        Self { issuer, jwks_uri, limits, client, current, reading }
+        Self { issuer, jwks_uri, limits, client, revoked, current, reading }
     }
 
     /// Keys for a token with this key identifier and algorithm. May begin to read keys; tokens whose keys are known do not
@@ -83,11 +87,16 @@ impl KeyStore {
             let attempt = self.read_after(self.limits.unknown_key);
             return attempt.map_or_else(|| self.found(id, algorithm), Lookup::Reading);
         }
-        if known.at.elapsed() >= self.limits.refresh {
+        self.keep_fresh();
+        Lookup::Found(Arc::clone(&known.keys))
+    }
+
+    /// Begins to read the keys again if there are some, and they are old.
+    pub(crate) fn keep_fresh(self: &Arc<Self>) {
+        if self.current.load().as_ref().is_some_and(|known| known.at.elapsed() >= self.limits.refresh) {
             // An issuer that is down is asked as seldom as about unknown keys.
             self.read_after(self.limits.unknown_key.min(self.limits.refresh));
         }
-        Lookup::Found(Arc::clone(&known.keys))
     }
 
     /// Keys for a token, of those that are there.
@@ -123,8 +132,14 @@ impl KeyStore {
         let has_failed = outcome.is_err();
         match outcome {
             Ok(keys) => {
-                let fetched = Fetched { keys: Arc::new(keys), at: Instant::now() };
+                let before = self.current.load_full();
+                let before = before.as_ref().map(|before| &*before.keys);
+                let keys = Arc::new(keys.following(before, &self.revoked));
+                let fetched = Fetched { keys: Arc::clone(&keys), at: Instant::now() };
                 self.current.store(Some(Arc::new(fetched)));
+                if let Some(before) = before {
+                    before.revoke_except(&keys);
+                }
             }
             Err(error) => {
                 let known = self.current.load().is_some();

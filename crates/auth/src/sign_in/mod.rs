@@ -6,6 +6,7 @@ mod id_token;
 mod provider;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
@@ -15,6 +16,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use fanlight_credentials::{Attempt, Begun, IssuerAnswer, SignIn, SignInError, SignInSettings, Signing};
 use fanlight_identity::Identity;
 use http::{HeaderValue, StatusCode};
+use tokio_util::sync::CancellationToken;
 use url::form_urlencoded::{Serializer, byte_serialize};
 
 use self::id_token::Expected;
@@ -32,8 +34,11 @@ pub struct OpenIdConnect {
     settings: SignInSettings,
     client: Arc<IssuerClient>,
     keys: Arc<KeyStore>,
-    providers: Providers,
+    providers: Arc<Providers>,
     limits: OAuthLimits,
+    /// Whether its metadata could not be read, or codes could not be exchanged, when that was tried last.
+    metadata_failed: AtomicBool,
+    exchange_failed: AtomicBool,
 }
 
 impl OpenIdConnect {
@@ -41,12 +46,23 @@ impl OpenIdConnect {
     #[must_use]
     pub fn new(settings: SignInSettings, limits: OAuthLimits) -> Self {
         let client = Arc::new(IssuerClient::new(&settings.issuer, limits.request, limits.answer));
-        let keys = Arc::new(KeyStore::new(settings.issuer.clone(), None, limits, Arc::clone(&client)));
-        Self { settings, client, keys, providers: Providers::default(), limits }
+        // Sessions of operators end by other rules than their ID token's, which is shown once.
+        let revoked = CancellationToken::new();
+        let keys = Arc::new(KeyStore::new(settings.issuer.clone(), None, limits, Arc::clone(&client), revoked));
+        Self {
+            settings,
+            client,
+            keys,
+            providers: Arc::default(),
+            limits,
+            metadata_failed: AtomicBool::new(false),
+            exchange_failed: AtomicBool::new(false),
+        }
     }
 
     async fn provider(&self) -> Result<Arc<Provider>, SignInError> {
-        self.providers.get(&self.client, &self.settings.issuer).await.map_err(|error| self.unavailable(&error))
+        let provider = self.providers.get(&self.client, &self.settings.issuer).await;
+        self.asked(&self.metadata_failed, provider)
     }
 
     async fn begin(&self) -> Result<Begun, SignInError> {
@@ -112,14 +128,14 @@ impl OpenIdConnect {
             .append_pair("code_verifier", verifier)
             .extend_pairs(credentials)
             .finish();
-        let answer = match self.client.post(&provider.token, authorization, form).await {
-            Err(FetchError::Status(StatusCode::BAD_REQUEST)) => {
-                return Err(refused("the issuer does not accept the code: begin again"));
-            }
-            other => other.map_err(|error| self.unavailable(&error))?,
-        };
-        let answer = json::object(answer).ok_or_else(|| self.unavailable(&FetchError::Malformed))?;
-        json::text(&answer, "id_token").ok_or_else(|| self.unavailable(&FetchError::Missing("the ID token")))
+        let answer = self.client.post(&provider.token, authorization, form).await;
+        if matches!(answer, Err(FetchError::Status(StatusCode::BAD_REQUEST))) {
+            return Err(refused("the issuer does not accept the code: begin again"));
+        }
+        let answer = answer.and_then(|answer| json::object(answer).ok_or(FetchError::Malformed));
+        let token =
+            answer.and_then(|answer| json::text(&answer, "id_token").ok_or(FetchError::Missing("the ID token")));
+        self.asked(&self.exchange_failed, token)
     }
 
     /// How this client shows itself at the token endpoint (RFC 6749, 2.3.1): a header, or members of the form.
@@ -137,10 +153,19 @@ impl OpenIdConnect {
         Ok((Some(value), Vec::new()))
     }
 
-    /// The text for operators; the log has the cause.
-    fn unavailable(&self, error: &FetchError) -> SignInError {
-        tracing::warn!(issuer = self.settings.issuer, %error, "the issuer of operators cannot be asked");
-        SignInError::Unavailable("the issuer cannot be asked at the moment: the log of Fanlight says why".into())
+    /// What operators are told if the issuer has not answered. The log says why, once until it answers again: anybody can
+    /// have it asked.
+    fn asked<T>(&self, failed: &AtomicBool, outcome: Result<T, FetchError>) -> Result<T, SignInError> {
+        let issuer = &self.settings.issuer;
+        let had_failed = failed.swap(outcome.is_err(), Ordering::Relaxed);
+        match &outcome {
+            Err(error) if !had_failed => tracing::warn!(issuer, %error, "the issuer of operators cannot be asked"),
+            Ok(_) if had_failed => tracing::info!(issuer, "the issuer of operators can be asked again"),
+            _ => {}
+        }
+        outcome.map_err(|_| {
+            SignInError::Unavailable("the issuer cannot be asked at the moment: the log of Fanlight says why".into())
+        })
     }
 }
 

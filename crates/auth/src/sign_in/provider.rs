@@ -1,10 +1,12 @@
 //! The metadata of an issuer: its endpoints.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use fanlight_protocol::Json;
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
 use reqwest::Url;
 
 use crate::issuer::{FetchError, IssuerClient, discovery};
@@ -12,6 +14,10 @@ use crate::json;
 
 /// For how long the metadata of an issuer are used. No option: a sign-in is rare, and waits for them when they are older.
 const FRESH: Duration = Duration::from_secs(600);
+
+/// For how long an issuer that has failed is not asked again. No option: anybody can begin a sign-in, and an operator who
+/// tries again takes longer.
+const RETRY: Duration = Duration::from_secs(2);
 
 /// The endpoints of an issuer.
 #[derive(Debug)]
@@ -26,24 +32,90 @@ pub(super) struct Provider {
     pub(super) takes_secret_in_form: bool,
 }
 
-/// The endpoints of one issuer as they were read last.
+/// The endpoints of one issuer as they were read last. Anybody can have them read: one attempt at a time, of which the
+/// failure is remembered for a while.
 #[derive(Debug, Default)]
-pub(super) struct Providers(ArcSwapOption<(Instant, Arc<Provider>)>);
+pub(super) struct Providers {
+    known: ArcSwapOption<(Instant, Arc<Provider>)>,
+    attempts: Mutex<Attempts>,
+}
+
+/// An attempt to read the endpoints.
+type Reading = Shared<BoxFuture<'static, Result<Arc<Provider>, FetchError>>>;
+
+#[derive(Debug, Default)]
+struct Attempts {
+    running: Option<Reading>,
+    /// When the last one failed.
+    failed: Option<Instant>,
+}
 
 impl Providers {
     /// The endpoints of `issuer`, read again if they are old.
-    pub(super) async fn get(&self, client: &IssuerClient, issuer: &str) -> Result<Arc<Provider>, FetchError> {
-        if let Some((_, provider)) = self.0.load().as_deref().filter(|(read, _)| read.elapsed() < FRESH) {
+    pub(super) async fn get(
+        self: &Arc<Self>,
+        client: &Arc<IssuerClient>,
+        issuer: &str,
+    ) -> Result<Arc<Provider>, FetchError> {
+        if let Some((_, provider)) = self.known.load().as_deref().filter(|(read, _)| read.elapsed() < FRESH) {
             return Ok(Arc::clone(provider));
         }
-        let metadata = discovery::metadata(client, issuer).await?;
-        let provider = Arc::new(Provider::read(client, &metadata)?);
-        self.0.store(Some(Arc::new((Instant::now(), Arc::clone(&provider)))));
-        Ok(provider)
+        self.reading(client, issuer)?.await
+    }
+
+    /// The running attempt, or else a new one.
+    fn reading(self: &Arc<Self>, client: &Arc<IssuerClient>, issuer: &str) -> Result<Reading, FetchError> {
+        let mut attempts = self.attempts();
+        if let Some(running) = &attempts.running {
+            return Ok(running.clone());
+        }
+        if attempts.failed.is_some_and(|failed| failed.elapsed() < RETRY) {
+            return Err(FetchError::JustFailed);
+        }
+        let (mut ending, client, issuer) =
+            (Ending(Arc::clone(self), Err(FetchError::JustFailed)), Arc::clone(client), issuer.to_owned());
+        // A task of its own: browsers that leave do not end it. It takes no longer than a few requests to the issuer.
+        let task = tokio::spawn(async move {
+            ending.1 = Provider::of(&client, &issuer).await;
+            ending.1.clone()
+        });
+        let ended = |joined: Result<_, tokio::task::JoinError>| joined.unwrap_or(Err(FetchError::JustFailed));
+        Ok(attempts.running.insert(task.map(ended).boxed().shared()).clone())
+    }
+
+    fn end(&self, outcome: &Result<Arc<Provider>, FetchError>) {
+        let now = Instant::now();
+        if let Ok(provider) = outcome {
+            self.known.store(Some(Arc::new((now, Arc::clone(provider)))));
+        }
+        let ended = std::mem::replace(
+            &mut *self.attempts(),
+            Attempts { running: None, failed: outcome.is_err().then_some(now) },
+        );
+        // Without the lock.
+        drop(ended);
+    }
+
+    fn attempts(&self) -> MutexGuard<'_, Attempts> {
+        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends the running attempt with its outcome when it is dropped: with the task, however that ends.
+struct Ending(Arc<Providers>, Result<Arc<Provider>, FetchError>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.end(&self.1);
     }
 }
 
 impl Provider {
+    async fn of(client: &IssuerClient, issuer: &str) -> Result<Arc<Self>, FetchError> {
+        let metadata = discovery::metadata(client, issuer).await?;
+        Self::read(client, &metadata).map(Arc::new)
+    }
+
     fn read(client: &IssuerClient, metadata: &Json) -> Result<Self, FetchError> {
         let authorization = discovery::url(metadata, "authorization_endpoint")?;
         // The page navigates there: another scheme could be a script.

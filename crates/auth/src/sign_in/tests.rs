@@ -31,6 +31,9 @@ struct Script {
     has_wrong_signature: bool,
     /// The requests to the token endpoint.
     exchanges: Vec<String>,
+    is_down: bool,
+    /// The number of requests.
+    asked: usize,
 }
 
 fn key() -> Ed25519KeyPair {
@@ -55,6 +58,10 @@ impl Script {
     fn answer(&mut self, head: &str, body: &str) -> (u16, String) {
         let path = head.split(' ').nth(1).unwrap_or_default();
         let url = &self.url;
+        self.asked += 1;
+        if self.is_down {
+            return (503, String::new());
+        }
         match path {
             "/.well-known/openid-configuration" => {
                 let authorization = &self.authorization;
@@ -123,6 +130,8 @@ impl Issuer {
             issuer_in_token: None,
             has_wrong_signature: false,
             exchanges: Vec::new(),
+            is_down: false,
+            asked: 0,
         };
         let shared = Arc::new(Mutex::new(script));
         let served = Arc::clone(&shared);
@@ -200,6 +209,31 @@ async fn browser_is_sent_with_state_nonce_and_challenge_and_signed_in() {
         assert!(exchange.contains(part), "{exchange}");
     }
     assert!(exchange.contains(&format!("code_verifier={}", attempt.verifier)), "{exchange}");
+}
+
+#[tokio::test]
+async fn issuer_that_fails_is_asked_once_at_a_time_and_not_again_for_a_while() {
+    let issuer = Issuer::start().await;
+    let client = issuer.client();
+    issuer.set(|script| script.is_down = true);
+    let began = std::time::Instant::now();
+    for outcome in futures_util::future::join_all((0..400).map(|_| client.begin())).await {
+        assert!(matches!(outcome, Err(SignInError::Unavailable(_))), "{outcome:?}");
+    }
+    for _ in 0..400 {
+        assert!(client.begin().await.is_err());
+    }
+    // An attempt asks at two places, and begins two seconds after the last.
+    let attempts = 1 + usize::try_from(began.elapsed().as_secs() / 2).unwrap();
+    let asked = issuer.shared.lock().unwrap().asked;
+    assert!(asked <= 2 * attempts, "{asked} requests");
+    issuer.set(|script| script.is_down = false);
+    while client.begin().await.is_err() {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let asked = issuer.shared.lock().unwrap().asked;
+    assert!(client.begin().await.is_ok());
+    assert_eq!(issuer.shared.lock().unwrap().asked, asked, "its metadata are remembered");
 }
 
 #[tokio::test]

@@ -82,6 +82,8 @@ impl Tokens {
         let hash = TokenHash::of(bearer.expose(), credentials.endpoint);
         let certificate = credentials.connection.certificate.as_deref();
         if let Some(known) = self.memory.recall(&hash, certificate, SystemTime::now()) {
+            // Else a client with one token would not notice that its key is gone.
+            self.issuers.iter().for_each(|issuer| issuer.keep_keys_fresh());
             return Authentication::Ready(known);
         }
         let peer = Peer::of(&Principal::anonymous(), credentials.client);
@@ -184,11 +186,12 @@ impl Tokens {
             }
         };
         let key = keys.find(header.key.as_deref(), header.algorithm);
-        if !key.is_some_and(|key| jwt.is_signed_by(key, header.algorithm)) {
+        let Some(key) = key.filter(|key| jwt.is_signed_by(key, header.algorithm)) else {
             self.memory.refuse(shown.hash);
             return Err(wrong_signature());
-        }
-        let identity = self.accept(shown, &jwt.claims, issuer, (Some(expires), expires))?;
+        };
+        let validity = Validity { expires: Some(expires), revoked: key.revoked.clone() };
+        let identity = self.accept(shown, &jwt.claims, issuer, validity, expires)?;
         charge.refund();
         Ok(identity)
     }
@@ -236,30 +239,33 @@ impl Tokens {
         let again = SystemTime::now() + self.settings.limits.introspection;
         // Without an expiry nothing else ends what is open, should the token be revoked.
         let expires = expires.unwrap_or(again);
-        self.accept(shown, &claims, issuer, (Some(expires), expires.min(again))).map(Some)
+        let validity = Validity { expires: Some(expires), revoked: issuer.revoked.clone() };
+        self.accept(shown, &claims, issuer, validity, expires.min(again)).map(Some)
     }
 
     /// Checks claims that are not verified yet, and returns when they expire.
     fn check(&self, claims: &Json, issuer: &Issuer, endpoint: &str) -> Result<Option<SystemTime>, Denial> {
-        let identifier = self.settings.public_url.as_ref().map(|url| resource_url(url, endpoint));
+        // What is no path, the operators' listener, is below no URL of clients: it needs a configured audience.
+        let public_url = self.settings.public_url.as_ref().filter(|_| endpoint.starts_with('/'));
+        let identifier = public_url.map(|url| resource_url(url, endpoint));
         let leeway = self.settings.limits.leeway;
         let rules = Rules { issuer: &issuer.settings, endpoint: identifier.as_deref(), leeway, now: SystemTime::now() };
         claims::check(claims, &rules)
     }
 
-    /// Accepts verified and checked claims, and remembers their token until a time.
+    /// Accepts verified and checked claims, and remembers their token until a time, or until it is revoked.
     fn accept(
         &self,
         shown: &Shown<'_>,
         claims: &Json,
         issuer: &Issuer,
-        (expires, until): (Option<SystemTime>, SystemTime),
+        validity: Validity,
+        until: SystemTime,
     ) -> Result<Arc<Identity>, Denial> {
         let binding: Binding = claims::binding(claims)?;
-        let validity = Validity { expires, revoked: issuer.revoked.clone() };
         let identity = Arc::new(claims::identity(claims, &issuer.settings, validity)?);
-        if issuer.revoked.is_cancelled() {
-            // The configuration has changed meanwhile.
+        if identity.validity.revoked.is_cancelled() {
+            // The configuration or the issuer's keys have changed meanwhile.
             return Err(Denial::Unavailable("the issuers of tokens have changed; try again".into()));
         }
         self.memory.remember(shown.hash, Verified { identity: Arc::clone(&identity), binding, until });

@@ -250,7 +250,9 @@ impl Supervisor {
                 }
             }
             failures = failures.saturating_add(1);
-            let is_failed = most > 0 && failures >= most && self.for_client.is_none();
+            // Another attempt changes nothing.
+            let is_unusable = matches!(self.settings.target, Target::Unusable(_));
+            let is_failed = is_unusable || (most > 0 && failures >= most && self.for_client.is_none());
             if is_failed && failures == most {
                 let retry = self.settings.timeouts.failed_retry;
                 tracing::error!(backend, failures, ?retry, "backend has failed: it is started again for calls only");

@@ -100,7 +100,8 @@ impl SessionPool {
         let policy_of_process = settings.process();
         let keeps_lists = policy_of_process.is_some_and(|process| process.keeps_lists);
         let known = known.filter(|_| keeps_lists);
-        let rests = known.is_some() || policy_of_process.is_some_and(|process| process.starts_on_demand);
+        let rests = policy_of_process
+            .is_some_and(|process| process.starts_on_demand || (process.rests_while_known && known.is_some()));
         let (revision, description) = known.map(|known| (known.revision, known.description)).unzip();
         let first = State { phase: first_phase(rests), revision, description, ..State::default() };
         let base = open(&settings, &registry, Origin::Base, declared, (None, first), &settings.context.root);
@@ -133,7 +134,7 @@ impl SessionPool {
     pub(crate) fn may_rest(&self) -> bool {
         self.settings
             .process()
-            .is_some_and(|policy| policy.idle.is_some() || policy.starts_on_demand || policy.keeps_lists)
+            .is_some_and(|policy| policy.idle.is_some() || policy.starts_on_demand || policy.rests_while_known)
     }
 
     /// Counts a request for which there was no connection.
@@ -487,7 +488,10 @@ impl SessionPool {
         let known = if is_second_era { Known { era: Era::Legacy, sse: false } } else { base.known() };
         let is_proven = matches!(self.legacy_era.finding(base), Some(Finding::Served(_)));
         let for_client = ForClient { known, reprobed: base.is_reprobed(), is_second_era, is_proven };
-        let declared = Declared::by(client, is_named, self.largest_description());
+        let declared = match client.caller.is_gateway() {
+            true => Declared::by_gateway(client, self.largest_description()),
+            false => Declared::by(client, is_named, self.largest_description()),
+        };
         let first = State { phase: first_phase(true), ..State::default() };
         let for_client = (Some((for_client, client.peer.clone())), first);
         let supervised = open(&self.settings, &self.registry, origin, declared, for_client, &client.trace);

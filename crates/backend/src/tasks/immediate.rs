@@ -1,15 +1,13 @@
 //! Tasks made of results that a modern server returned at once to a client of 2025-11-25 that wanted
 //! a task: in that dialect the answer has to be a task.
 //!
-//! Such a task has ended already. Its id is unguessable, as it has to be without authorization
-//! (2025-11-25 basic/utilities/tasks, Task Isolation and Access Control).
+//! Such a task has ended already. Its id is a sealed handle: bound to its client, and unguessable, as it has to be
+//! without authorization (2025-11-25 basic/utilities/tasks, Task Isolation and Access Control).
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use fanlight_canonical::Call;
+use fanlight_canonical::{Call, HandleKind};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response};
 
@@ -17,10 +15,8 @@ use super::translate::with_related_task;
 use super::wait::milliseconds;
 use super::{TaskTranslation, has_ended, no_such_method};
 
-/// The prefix of the ids.
+/// The prefix of the ids, by which they are told from those of servers.
 const PREFIX: &str = "fanlight-task-";
-/// Random bytes in an id.
-const RANDOM: usize = 18;
 /// In milliseconds. Short, since the task has ended already.
 const POLL_INTERVAL: i64 = 50;
 
@@ -39,7 +35,7 @@ impl TaskTranslation {
     pub(super) fn keep(&self, call: &Call, result: &Json) -> Option<Response> {
         let ttl = call.params.as_ref().and_then(|params| params.get("task")?.get("ttl"));
         let task = Arc::new(ImmediateTask {
-            id: new_id()?,
+            id: format!("{PREFIX}{}", self.handles.fresh(HandleKind::Task, call.context.caller.holder())?),
             result: result.detached(),
             created: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
             ttl: self.lifetime(ttl.filter(|ttl| milliseconds(ttl).is_some_and(|ttl| !ttl.is_zero()))),
@@ -93,10 +89,4 @@ impl ImmediateTask {
             .integer("pollInterval", POLL_INTERVAL);
         task.finish()
     }
-}
-
-fn new_id() -> Option<String> {
-    let mut random = [0; RANDOM];
-    getrandom::fill(&mut random).ok()?;
-    Some(format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(random)))
 }

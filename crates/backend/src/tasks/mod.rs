@@ -32,7 +32,9 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fanlight_canonical::{BackendError, Call, CallContext, Caller, Peer, ServerMessages, SessionKey, TaskDialect};
+use fanlight_canonical::{
+    BackendError, Call, CallContext, Caller, HandleSeal, Peer, ServerMessages, SessionKey, TaskDialect,
+};
 use fanlight_fair::{Budget, Reservation, Spent};
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
@@ -65,6 +67,8 @@ type WaitPermit = Reservation<Peer>;
 /// Translates what is about tasks, and passes everything else on.
 pub(crate) struct TaskTranslation {
     calls: Arc<Dispatcher>,
+    /// Seals the ids of the tasks that Fanlight makes.
+    handles: Arc<HandleSeal>,
     /// All clients share one session at the server, whatever its era.
     shared: bool,
     /// One permit for each wait for a task.
@@ -94,7 +98,7 @@ impl TaskTranslation {
     /// Translates for the calls of the backend called `name`. `tasks` and `shutdown` are those of the backend.
     pub(crate) fn new(
         name: &str,
-        calls: Arc<Dispatcher>,
+        (calls, handles): (Arc<Dispatcher>, Arc<HandleSeal>),
         shared: bool,
         limits: &BackendLimits,
         tasks: TaskTracker,
@@ -107,6 +111,7 @@ impl TaskTranslation {
         let (notifications, statuses) = TaskNotifications::new(name, Arc::clone(&owners), Arc::clone(&followed));
         let translation = Arc::new(Self {
             calls,
+            handles,
             shared,
             waits: Budget::new(limit, OWNER),
             max_description: limits.client_description,

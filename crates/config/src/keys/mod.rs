@@ -70,6 +70,7 @@ pub fn parse_keys(text: &str, origin: &Path, most: usize) -> Result<Keys, Config
         env: &|_| None,
         is_of_client: false,
         is_of_test: false,
+        is_lenient: false,
         findings,
     };
     let keys = root.as_ref().map(|root| read(&mut reader, root, most)).unwrap_or_default();

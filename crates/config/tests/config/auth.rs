@@ -75,6 +75,14 @@ fn values_that_would_weaken_authentication_are_refused() {
         ("auth: { oauth: [{ issuer: \"https://id.example.com?tenant=1\" }] }", "is not the identifier of an issuer"),
         ("auth: { oauth: [{ issuer: \"https://me:pw@id.example.com\" }] }", "is not the identifier of an issuer"),
         ("auth: { oauth: [{ issuer: https://a.example, jwksUri: http://a.example/keys }] }", "is not a URL"),
+        (
+            "auth: { oauth: [{ issuer: https://a.example, jwksUri: \"http://127.0.0.1:9000/keys\" }] }",
+            "`jwksUri` is an http URL of an https issuer",
+        ),
+        (
+            "auth: { oauth: [{ issuer: https://a.example, introspection: { clientId: c, clientSecret: s, endpoint: \"HTTP://localhost/i\" } }] }",
+            "`endpoint` is an http URL of an https issuer",
+        ),
         ("auth: { oauth: [{ issuer: https://a.example, algorithms: [HS256] }] }", "is not a value of"),
         ("auth: { oauth: [{ issuer: https://a.example, algorithms: [none] }] }", "is not a value of"),
         ("auth: { proxy: { header: Authorization, from: [10.0.0.0/8] } }", "cannot be used as such a header"),
@@ -84,10 +92,15 @@ fn values_that_would_weaken_authentication_are_refused() {
         let shown = error(auth);
         assert!(shown.contains(message), "{auth}: {shown}");
     }
+    let on_this_machine =
+        "auth: { oauth: [{ issuer: \"http://127.0.0.1:9000\", jwksUri: \"http://localhost:9001/keys\" }] }";
+    let issuer = &methods(on_this_machine).oauth[0];
     assert_eq!(
-        methods("auth: { oauth: [{ issuer: \"http://127.0.0.1:9000\" }] }").oauth[0].issuer,
-        "http://127.0.0.1:9000"
+        (issuer.issuer.as_str(), issuer.jwks_uri.as_deref()),
+        ("http://127.0.0.1:9000", Some("http://localhost:9001/keys"))
     );
+    let secure = "auth: { oauth: [{ issuer: \"http://127.0.0.1:9000\", jwksUri: \"https://a.example/keys\" }] }";
+    assert_eq!(methods(secure).oauth[0].jwks_uri.as_deref(), Some("https://a.example/keys"));
 }
 
 #[test]

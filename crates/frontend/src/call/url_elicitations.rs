@@ -11,11 +11,12 @@ use fanlight_protocol::json::{Edits, ObjectBuilder};
 use fanlight_protocol::message::notification_text;
 use fanlight_protocol::{Json, Message, Method};
 
-use crate::random_id::new_id;
-
 const ELICITATION_ID: &str = "elicitationId";
 /// Suffices for the notification.
 const NESTING: usize = 8;
+
+/// Random bytes in an id, which nobody else can then guess.
+const RANDOM: usize = 16;
 
 /// The URL elicitations of one call.
 #[derive(Default)]
@@ -36,7 +37,7 @@ impl UrlElicitations {
         let at = match self.0.iter().position(|known| known.url == url) {
             Some(at) => at,
             None => {
-                let Ok(id) = new_id() else { return };
+                let Some(id) = new_id() else { return };
                 self.0.push(UrlElicitation { url: url.detached(), id, is_accepted: false });
                 self.0.len() - 1
             }
@@ -85,4 +86,11 @@ pub(super) fn url_of(request: &InputRequest) -> Option<Json> {
 
 fn is_by_url(method: &Method, params: &Json) -> bool {
     ClientCapability::of(method, Some(params)) == Some(ClientCapability::ElicitationByUrl)
+}
+
+/// An id for an elicitation. No request takes it, so that it is no handle.
+fn new_id() -> Option<Box<str>> {
+    let mut random = [0; RANDOM];
+    getrandom::fill(&mut random).ok()?;
+    Some(format!("{:032x}", u128::from_be_bytes(random)).into())
 }

@@ -84,6 +84,11 @@ impl Session {
         *lock(&self.counted) = Some(CountGuard::session(telemetry));
     }
 
+    /// The principal that opened the session, at its endpoint.
+    pub(crate) fn holder(&self) -> &Holder {
+        &self.client.holder
+    }
+
     /// Whether `holder` opened the session.
     pub(crate) fn belongs_to(&self, holder: &Holder) -> bool {
         self.client.holder == *holder
@@ -97,6 +102,11 @@ impl Session {
     /// The endpoint that it belongs to.
     pub(crate) fn endpoint(&self) -> &Endpoint {
         self.client.holder.endpoint()
+    }
+
+    /// What the client may do is decided by these: where it has its session, and the identity that has opened it.
+    pub(crate) fn client_rights(&self) -> (&Endpoint, &Identity) {
+        (self.endpoint(), &self.client.identity)
     }
 
     /// The revision agreed on.

@@ -23,7 +23,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use fanlight_canonical::{Core, RetryDelays};
+use fanlight_canonical::{Core, Keeper};
+use fanlight_protocol::seal::Tag;
 use fanlight_protocol::{Json, Revision};
 use fanlight_telemetry::clients::SessionView;
 use smallvec::SmallVec;
@@ -31,7 +32,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::event_id::EventId;
-use self::mailbox::QueueLimits;
 use self::notification_stream::NotificationStream;
 pub(crate) use self::reader::{Read, StreamReader};
 use self::replay::{Replay, ReplayLimits, ReplayStore};
@@ -50,6 +50,13 @@ pub(crate) fn is_resumable(revision: Revision) -> bool {
 /// event without data (2025-11-25 basic/transports, Sending Messages to the Server).
 pub(crate) fn is_pausable(revision: Revision) -> bool {
     revision >= Revision::V2025_11_25
+}
+
+/// Notes that a session is kept by another process. To its client it is unknown, like any that does not exist.
+pub(crate) fn log_other_keeper(keeper: Keeper) {
+    if keeper == Keeper::AnotherRun {
+        tracing::debug!("session unknown: it is of an earlier run, or of another process with the same `keys`");
+    }
 }
 
 /// State that the streams of all sessions of a listener share.
@@ -74,10 +81,7 @@ type Calls = dyn ResponseStream<Answer>;
 /// A session and its streams. Locks are taken in the order: that of a call, `notifications`, `state`.
 pub(crate) struct SessionStreams {
     pub(crate) session: Arc<Session>,
-    /// Limits on messages that wait for a client without a stream.
-    limits: QueueLimits,
-    /// Pauses before the core is asked again for them.
-    listen_retry: RetryDelays,
+    settings: Arc<FrontendSettings>,
     notifications: Mutex<NotificationStream>,
     state: Mutex<State>,
 }
@@ -85,6 +89,8 @@ pub(crate) struct SessionStreams {
 #[derive(Debug, Default)]
 struct State {
     replay: Replay,
+    /// In the ids of the session's events.
+    tag: Tag,
     /// Boxed, since a map's node holds eleven, and most sessions have one.
     streams: BTreeMap<u64, Box<Stream>>,
     /// The last number given to a stream or reader.
@@ -127,11 +133,14 @@ struct Stream {
 }
 
 impl SessionStreams {
-    pub(crate) fn new(session: Session, settings: &FrontendSettings) -> Arc<Self> {
-        let limits = QueueLimits { messages: settings.notification_buffer, bytes: settings.replay_bytes };
-        let session = Arc::new(session);
-        let listen_retry = settings.listen_retry;
-        Arc::new(Self { session, limits, listen_retry, notifications: Mutex::default(), state: Mutex::default() })
+    pub(crate) fn new(session: Session, settings: &Arc<FrontendSettings>) -> Arc<Self> {
+        let (session, settings) = (Arc::new(session), Arc::clone(settings));
+        Arc::new(Self { session, settings, notifications: Mutex::default(), state: Mutex::default() })
+    }
+
+    /// Sets what the ids of its events have in common, before it has any.
+    fn set_event_tag(&self, tag: Tag) {
+        self.state().tag = tag;
     }
 
     /// Begins to listen to messages outside of calls, unless that has been done; the result is cancelled
@@ -139,7 +148,7 @@ impl SessionStreams {
     pub(crate) fn begin_listening<C: Core>(&self, core: &Arc<C>) -> Option<CancellationToken> {
         let mut notifications = self.notifications();
         // Under the lock that `end` takes after it has set `ended`.
-        if self.state().ended { None } else { notifications.begin(core, &self.session, self.limits, self.listen_retry) }
+        if self.state().ended { None } else { notifications.begin(core, &self.session, &self.settings) }
     }
 
     /// Like [`Self::begin_listening`]; while the client has no GET stream, a task reads the messages.
@@ -284,8 +293,8 @@ impl State {
     /// Gives a stream a new reader if all events after `id` are kept; returns the reader's number and
     /// the content of the stream.
     fn resume(&mut self, id: EventId) -> Option<(u64, Content)> {
-        let EventId { is_get, stream: number, position } = id;
-        if !self.replay.has_all_after(number, position) {
+        let EventId { is_get, stream: number, position, tag } = id;
+        if tag != self.tag || !self.replay.has_all_after(number, position) {
             return None;
         }
         let stream = self.streams.get_mut(&number)?;

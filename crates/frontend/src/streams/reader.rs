@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use fanlight_canonical::StreamSignal;
 use fanlight_protocol::Revision;
+use fanlight_protocol::seal::Tag;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
@@ -24,6 +25,8 @@ pub(crate) struct StreamReader {
     reader: u64,
     /// The position of the last event read.
     position: u64,
+    /// The tag of the session's events.
+    tag: Tag,
     /// When a GET stream ends though its session does not.
     until: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
@@ -60,15 +63,17 @@ impl StreamReader {
     }
 
     fn open(session: ActiveSession, policy: &Arc<StreamPolicy>, content: Content) -> Self {
-        let stream = session.state().open(content.clone(), policy.replay.events);
-        Self { session, policy: Arc::clone(policy), content, stream, reader: stream, position: 0, until: None }
+        let mut state = session.state();
+        let (stream, tag) = (state.open(content.clone(), policy.replay.events), state.tag);
+        drop(state);
+        Self { session, policy: Arc::clone(policy), content, stream, reader: stream, position: 0, tag, until: None }
     }
 
     /// Resumes a stream after the event `id`; `None` if the events after it are no longer kept.
     pub(crate) fn resume(session: ActiveSession, policy: &Arc<StreamPolicy>, id: EventId) -> Option<Self> {
         let (reader, content) = session.state().resume(id)?;
-        let EventId { stream, position, .. } = id;
-        Some(Self { session, policy: Arc::clone(policy), content, stream, reader, position, until: None })
+        let EventId { stream, position, tag, .. } = id;
+        Some(Self { session, policy: Arc::clone(policy), content, stream, reader, position, tag, until: None })
     }
 
     /// The same reader, which ends when `shutdown` is cancelled: for a GET stream, which lasts as long as its client wants.
@@ -203,7 +208,7 @@ impl StreamReader {
     }
 
     fn id_at(&self, position: u64) -> EventId {
-        EventId { is_get: self.content.is_get(), stream: self.stream, position }
+        EventId { is_get: self.content.is_get(), stream: self.stream, position, tag: self.tag }
     }
 }
 

@@ -7,28 +7,28 @@ use std::future::{Future, ready};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fanlight_canonical::{Holder, Peer};
+use fanlight_canonical::{HandleKind, HandleSeal, Holder, Keeper, Peer};
 use fanlight_fair::{Candidate, Rule};
 use fanlight_telemetry::clients::SessionView;
 use tokio::time::Instant;
 
 use super::SessionStreams;
 use crate::insight::shown_id;
-use crate::random_id::new_id;
 use crate::session::SessionGuard;
 
-/// Sessions by id. An id is a secret, but it is not enough: only the principal that opened a session can
-/// use it, at the same endpoint, and for others it does not exist. A store that replicas share may wait for a session to be
-/// taken over.
+/// Sessions by id. An id is a sealed handle and a secret, but it is not enough: only the principal that opened a session
+/// can use it, at the same endpoint, and for others it does not exist. A store that replicas share may wait for a session
+/// to be taken over.
 pub(crate) trait SessionStore: Send + Sync {
     /// Enters a session; returns its id.
     fn open(&self, session: Arc<SessionStreams>) -> impl Future<Output = Result<Box<str>, OpenError>> + Send;
 
-    /// The session of `holder` with this id; it does not expire while the result lives.
-    fn enter(&self, id: &str, holder: &Holder) -> impl Future<Output = Option<ActiveSession>> + Send;
+    /// The session of `holder` with this id, or who keeps it if this process does not; it does not expire while the result
+    /// lives.
+    fn enter(&self, id: &str, holder: &Holder) -> impl Future<Output = Result<ActiveSession, Keeper>> + Send;
 
-    /// Ends the session of `holder` with this id and cancels its requests; returns whether there was one.
-    fn end(&self, id: &str, holder: &Holder) -> impl Future<Output = bool> + Send;
+    /// Ends the session of `holder` with this id and cancels its requests.
+    fn end(&self, id: &str, holder: &Holder) -> impl Future<Output = Result<(), Keeper>> + Send;
 }
 
 /// The sessions of this process.
@@ -38,6 +38,7 @@ pub(crate) struct InMemorySessions {
     /// The most of one peer; 0 for no such bound.
     per_peer: usize,
     idle: Duration,
+    handles: Arc<HandleSeal>,
 }
 
 type Table = fanlight_fair::Table<Peer, Box<str>, Entry>;
@@ -76,11 +77,11 @@ impl SessionStore for InMemorySessions {
         ready(self.open_now(session))
     }
 
-    fn enter(&self, id: &str, holder: &Holder) -> impl Future<Output = Option<ActiveSession>> + Send {
+    fn enter(&self, id: &str, holder: &Holder) -> impl Future<Output = Result<ActiveSession, Keeper>> + Send {
         ready(self.enter_now(id, holder))
     }
 
-    fn end(&self, id: &str, holder: &Holder) -> impl Future<Output = bool> + Send {
+    fn end(&self, id: &str, holder: &Holder) -> impl Future<Output = Result<(), Keeper>> + Send {
         ready(self.end_now(id, holder))
     }
 }
@@ -88,15 +89,17 @@ impl SessionStore for InMemorySessions {
 impl InMemorySessions {
     /// At most `limit` sessions, and `per_peer` of one peer unless that is 0, which expire after having had no request
     /// for `idle`.
-    pub(crate) fn new(limit: usize, per_peer: usize, idle: Duration) -> Self {
-        Self { table: Mutex::default(), limit: limit.max(1), per_peer, idle }
+    pub(crate) fn new(limit: usize, per_peer: usize, idle: Duration, handles: Arc<HandleSeal>) -> Self {
+        Self { table: Mutex::default(), limit: limit.max(1), per_peer, idle, handles }
     }
 
     /// If there are too many sessions, those end that have been idle longest, of the peer that has most: never of one
     /// that has fewer than that of the new session. Before a peer that is within its share loses any, one that is above
     /// loses those in use, if it has more even afterwards: those whose clients only listen first.
     pub(super) fn open_now(&self, session: Arc<SessionStreams>) -> Result<Box<str>, OpenError> {
-        let id = new_id().map_err(|_| OpenError::NoRandomness)?;
+        let holder = session.session.holder();
+        let id: Box<str> = self.handles.fresh(HandleKind::Session, holder).ok_or(OpenError::NoRandomness)?.into();
+        session.set_event_tag(self.handles.tag(HandleKind::Event, &id, holder));
         let mut table = self.lock();
         let mut ended = Vec::new();
         if table.len() >= self.limit {
@@ -113,26 +116,30 @@ impl InMemorySessions {
         Ok(id)
     }
 
-    pub(super) fn enter_now(&self, id: &str, holder: &Holder) -> Option<ActiveSession> {
+    pub(super) fn enter_now(&self, id: &str, holder: &Holder) -> Result<ActiveSession, Keeper> {
         let mut table = self.lock();
-        let entry = table.get(id).filter(|entry| entry.0.session.belongs_to(holder))?;
-        if entry.is_expired(self.idle) {
-            let ended = table.remove(id);
-            drop(table);
-            drop(ended);
-            return None;
+        let entry = table.get(id).filter(|entry| entry.0.session.belongs_to(holder));
+        match entry {
+            Some(entry) if !entry.is_expired(self.idle) => return Ok(ActiveSession::new(&entry.0)),
+            Some(_) => {
+                let ended = table.remove(id);
+                drop(table);
+                drop(ended);
+            }
+            None => drop(table),
         }
-        Some(ActiveSession::new(&entry.0))
+        Err(self.handles.keeper(HandleKind::Session, id, holder))
     }
 
-    pub(super) fn end_now(&self, id: &str, holder: &Holder) -> bool {
+    pub(super) fn end_now(&self, id: &str, holder: &Holder) -> Result<(), Keeper> {
         let mut table = self.lock();
-        if !table.get(id).is_some_and(|entry| entry.0.session.belongs_to(holder)) {
-            return false;
-        }
-        let ended = table.remove(id);
+        let belongs = table.get(id).is_some_and(|entry| entry.0.session.belongs_to(holder));
+        let ended = if belongs { table.remove(id) } else { None };
         drop(table);
-        ended.is_some_and(|entry| !entry.is_expired(self.idle))
+        match ended {
+            Some(entry) if !entry.is_expired(self.idle) => Ok(()),
+            _ => Err(self.handles.keeper(HandleKind::Session, id, holder)),
+        }
     }
 
     /// Ends the session that an operator sees under this digest, and cancels its requests; returns whether there was one.

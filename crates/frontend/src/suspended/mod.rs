@@ -11,20 +11,20 @@ mod suspended_call;
 mod table;
 mod url_elicitation;
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use fanlight_canonical::ServerMessage;
 use fanlight_protocol::json::Chunks;
-use fanlight_protocol::{Json, Method, Response};
+use fanlight_protocol::{Json, Response};
 use fanlight_telemetry::Parent;
 use tokio::time::{Sleep, sleep};
 
-use self::suspended_call::SuspendedCall;
-pub(crate) use self::table::{Resumption, Retry, SuspendedCalls};
-use crate::call::{CoreCall, ResponseItem, ResponseStream};
+pub(crate) use self::suspended_call::SuspendedCall;
+pub(crate) use self::table::{Found, Resumption, Retry, SuspendedCalls, WaitingCall};
+use crate::call::{ResponseItem, ResponseStream};
 use crate::eras::notifications::NotificationFilter;
 use crate::session::Cancellation;
 use crate::validity::RequestValidity;
@@ -34,26 +34,41 @@ type Item = ResponseItem<Chunks, Response>;
 /// A call that can be suspended when the server asks something.
 #[derive(Debug)]
 pub(crate) struct SuspendableCall {
-    /// `None` once it is answered or suspended.
-    call: Option<Box<SuspendedCall>>,
+    stage: Stage,
     /// The notifications that the client gets; `None` if it can get none.
     filter: Option<NotificationFilter>,
-    /// `None` if the method may not be answered by `input_required`.
-    suspended_calls: Option<Arc<SuspendedCalls>>,
+    suspended_calls: Arc<SuspendedCalls>,
     /// Runs while more server requests may follow.
     more: Option<Pin<Box<Sleep>>>,
 }
 
+/// What has become of a call.
+enum Stage {
+    Running(Box<SuspendedCall>),
+    /// It is being suspended.
+    Suspending(Pin<Box<dyn Future<Output = Result<Response, Box<SuspendedCall>>> + Send>>),
+    /// It is answered or suspended.
+    Over,
+}
+
+impl fmt::Debug for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Running(call) => f.debug_tuple("Running").field(call).finish(),
+            Self::Suspending(_) => f.write_str("Suspending"),
+            Self::Over => f.write_str("Over"),
+        }
+    }
+}
+
 impl SuspendableCall {
-    /// A call that begins: `running` is that of `method` with `params`.
+    /// A call that begins.
     pub(crate) fn new(
-        running: CoreCall,
-        (method, params): (Method, Option<Json>),
+        call: SuspendedCall,
         filter: Option<NotificationFilter>,
-        suspended_calls: Option<Arc<SuspendedCalls>>,
+        suspended_calls: Arc<SuspendedCalls>,
     ) -> Self {
-        let call = Box::new(SuspendedCall::new(running, method, params));
-        Self { call: Some(call), filter, suspended_calls, more: None }
+        Self { stage: Stage::Running(Box::new(call)), filter, suspended_calls, more: None }
     }
 
     /// A call that is resumed by a request, which may have other capabilities, want other
@@ -70,27 +85,43 @@ impl SuspendableCall {
         call.running.set_cancellation(cancellation);
         call.running.set_validity(validity);
         call.running.set_answered_span(span);
-        Self { call: Some(call), filter, suspended_calls: Some(suspended_calls), more: None }
+        Self { stage: Stage::Running(call), filter, suspended_calls, more: None }
     }
 
-    /// Suspends the call and returns the response that asks for input; `None` if that is impossible,
-    /// and then the server has got an error.
-    fn suspend(&mut self) -> Option<Item> {
-        match self.suspended_calls.as_ref()?.suspend(self.call.take()?) {
-            Ok(response) => Some(ResponseItem::Response(response)),
-            Err(mut call) => {
-                call.refuse_server_requests();
-                self.call = Some(call);
-                None
-            }
-        }
+    /// Begins to suspend the call.
+    fn suspend(&mut self) {
+        self.stage = match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Running(call) => Stage::Suspending(Box::pin(Arc::clone(&self.suspended_calls).suspend(call))),
+            other => other,
+        };
+    }
+}
+
+impl Stage {
+    /// The call runs on, and its server has got an error for each of its requests.
+    fn refusing(mut call: Box<SuspendedCall>) -> Self {
+        call.refuse_server_requests();
+        Self::Running(call)
     }
 }
 
 impl ResponseStream<Response> for SuspendableCall {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
         loop {
-            let Some(call) = &mut self.call else { return Poll::Ready(None) };
+            let call = match &mut self.stage {
+                Stage::Running(call) => call,
+                Stage::Suspending(suspended) => match ready!(suspended.as_mut().poll(cx)) {
+                    Ok(response) => {
+                        self.stage = Stage::Over;
+                        return Poll::Ready(Some(ResponseItem::Response(response)));
+                    }
+                    Err(call) => {
+                        self.stage = Stage::refusing(call);
+                        continue;
+                    }
+                },
+                Stage::Over => return Poll::Ready(None),
+            };
             let next = match call.next_buffered() {
                 Some(buffered) => Poll::Ready(Some(buffered)),
                 None => call.running.poll_next(cx),
@@ -105,8 +136,8 @@ impl ResponseStream<Response> for SuspendableCall {
                 Poll::Ready(Some(ResponseItem::Message(ServerMessage::Request(request)))) => {
                     // If the call cannot be suspended, dropping the request tells the server that the
                     // client cannot be asked.
-                    if let Some(suspended_calls) = &self.suspended_calls {
-                        call.add_server_request(request, suspended_calls.max_server_requests());
+                    if call.may_need_input() {
+                        call.add_server_request(request, self.suspended_calls.max_server_requests());
                         self.more = None;
                     }
                 }
@@ -116,24 +147,21 @@ impl ResponseStream<Response> for SuspendableCall {
                     | ResponseItem::Stream(_),
                 )) => {}
                 Poll::Ready(Some(ResponseItem::Response(response))) => {
-                    let response = url_elicitation::final_response(call, response, self.suspended_calls.as_deref());
-                    self.call = None;
+                    let response = url_elicitation::final_response(call, response, &self.suspended_calls);
+                    self.stage = Stage::Over;
                     return Poll::Ready(Some(ResponseItem::Response(response)));
                 }
                 Poll::Ready(None) => {
-                    self.call = None;
+                    self.stage = Stage::Over;
                     return Poll::Ready(None);
                 }
                 // Server requests that are sent together reach the client together: a server that asks for several
                 // things at once sends them one after the other.
                 Poll::Pending if call.has_server_requests() => {
-                    let pause = self.suspended_calls.as_ref().map_or(Duration::ZERO, |calls| calls.collect_requests());
+                    let pause = self.suspended_calls.collect_requests();
                     ready!(self.more.get_or_insert_with(|| Box::pin(sleep(pause))).as_mut().poll(cx));
                     self.more = None;
-                    match self.suspend() {
-                        Some(item) => return Poll::Ready(Some(item)),
-                        None => continue,
-                    }
+                    self.suspend();
                 }
                 Poll::Pending => return Poll::Pending,
             }

@@ -1,31 +1,33 @@
 //! The entries of suspended calls.
 
+use std::future::ready;
+use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fanlight_canonical::Peer;
 use fanlight_fair::{Rule, Table};
 use fanlight_protocol::{RpcError, code};
 use fanlight_telemetry::clients::SuspendedCallView;
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::request_state::SuspendedId;
-use super::suspended_call::SuspendedCall;
 
-/// Entries of suspended calls, by id. The calls themselves belong to the process that began them: with
-/// replicas, a request that brings input is forwarded to that process, which `requestState` names.
+/// What a store answers.
+pub(super) type Stored<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Entries of suspended calls, by id: plain data. The calls themselves run in the process that began them.
 pub(super) trait SuspendedCallStore: Send + Sync {
-    /// Makes an entry for a call of `peer`; false if there are too many.
-    fn insert(&self, id: SuspendedId, peer: &Peer) -> bool;
+    /// Makes an entry for a call of `peer`; returns the call that has lost its own for it, if one has.
+    fn insert(&self, id: SuspendedId, peer: &Peer) -> Stored<'_, Result<Option<SuspendedId>, TooMany>>;
 
     /// The call is suspended and waits to be resumed; returns how often it has been. `None` if it has no
     /// entry.
-    fn suspend(&self, id: &SuspendedId, waiting: Waiting) -> Option<u32>;
+    fn suspend(&self, id: &SuspendedId, waiting: Waiting) -> Stored<'_, Option<u32>>;
 
-    /// Takes the means to resume the call as it was suspended the `round`th time.
-    fn resume(&self, id: &SuspendedId, round: u32) -> Result<HandOver, RpcError>;
+    /// The call that was suspended the `round`th time is resumed, which succeeds once.
+    fn resume(&self, id: &SuspendedId, round: u32) -> Stored<'_, Result<(), RpcError>>;
 
-    /// Removes the entry of a call.
+    /// Removes the entry of a call. Nobody waits for that, since the call has ended.
     fn remove(&self, id: &SuspendedId);
 
     /// The number of calls that are suspended now.
@@ -35,12 +37,13 @@ pub(super) trait SuspendedCallStore: Send + Sync {
     fn views(&self) -> Vec<SuspendedCallView>;
 }
 
-/// Asks the task of a suspended call to hand the call over.
-pub(super) type HandOver = oneshot::Sender<oneshot::Sender<Box<SuspendedCall>>>;
+/// There are too many suspended calls, and none may end for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TooMany;
 
 /// A call that waits to be resumed.
+#[derive(Clone, Debug)]
 pub(super) struct Waiting {
-    pub(super) hand_over: HandOver,
     pub(super) method: String,
     pub(super) name: Option<String>,
     pub(super) requests: Vec<String>,
@@ -76,7 +79,7 @@ impl InMemorySuspendedCalls {
 impl SuspendedCallStore for InMemorySuspendedCalls {
     /// If there are too many, the call ends that has been suspended longest of the peer that has most, unless that
     /// is the peer of the new one.
-    fn insert(&self, id: SuspendedId, peer: &Peer) -> bool {
+    fn insert(&self, id: SuspendedId, peer: &Peer) -> Stored<'_, Result<Option<SuspendedId>, TooMany>> {
         let mut table = self.lock();
         let is_full = table.len() >= self.limit;
         let mut fits = self.per_peer == 0 || table.count(peer) < self.per_peer;
@@ -85,44 +88,42 @@ impl SuspendedCallStore for InMemorySuspendedCalls {
             let since = |entry: &Entry| Some(entry.waiting.as_ref()?.since);
             let newcomer = table.newcomer(peer, self.limit);
             let lost = newcomer.least(Rule::UNUSED.of_others(), |call| since(call.value));
-            ended = lost.and_then(|lost| table.remove(&lost));
+            ended = lost.filter(|lost| table.remove(lost).is_some());
             fits = ended.is_some();
         }
         if fits {
             table.insert(id, peer.clone(), Entry::default());
         }
         drop(table);
-        // Without the lock. Its task ends the call.
         if ended.is_some() {
             tracing::warn!(limit = self.limit, "suspended call dropped: table full, and its client has most of it");
         } else if !fits {
             tracing::warn!(limit = self.limit, "server request refused: too many suspended calls");
         }
-        fits
+        Box::pin(ready(if fits { Ok(ended) } else { Err(TooMany) }))
     }
 
-    fn suspend(&self, id: &SuspendedId, new: Waiting) -> Option<u32> {
+    fn suspend(&self, id: &SuspendedId, new: Waiting) -> Stored<'_, Option<u32>> {
         let mut table = self.lock();
-        let entry = table.get_mut(id)?;
-        entry.round += 1;
-        entry.waiting = Some(new);
-        Some(entry.round)
+        let round = table.get_mut(id).map(|entry| {
+            entry.round += 1;
+            entry.waiting = Some(new);
+            entry.round
+        });
+        Box::pin(ready(round))
     }
 
-    fn resume(&self, id: &SuspendedId, round: u32) -> Result<HandOver, RpcError> {
-        match self.lock().get_mut(id) {
-            Some(entry) if entry.round == round => {
-                entry.waiting.take().map(|waiting| waiting.hand_over).ok_or_else(replayed)
-            }
+    fn resume(&self, id: &SuspendedId, round: u32) -> Stored<'_, Result<(), RpcError>> {
+        let resumed = match self.lock().get_mut(id) {
+            Some(entry) if entry.round == round => entry.waiting.take().map(drop).ok_or_else(replayed),
             Some(_) => Err(replayed()),
             None => Err(expired()),
-        }
+        };
+        Box::pin(ready(resumed))
     }
 
     fn remove(&self, id: &SuspendedId) {
-        let entry = self.lock().remove(id);
-        // Without the lock.
-        drop(entry);
+        self.lock().remove(id);
     }
 
     fn count(&self) -> usize {
@@ -175,43 +176,52 @@ mod tests {
         Peer::Address([10, 0, 0, last].into())
     }
 
-    /// Suspends a call; returns what ends when its entry does.
-    fn suspend(
-        calls: &InMemorySuspendedCalls,
-        number: u8,
-        of: u8,
-    ) -> Option<oneshot::Receiver<oneshot::Sender<Box<SuspendedCall>>>> {
+    /// Suspends a call; returns the call that has lost its entry for it.
+    async fn suspend(calls: &InMemorySuspendedCalls, number: u8, of: u8) -> Result<Option<u8>, TooMany> {
         let id = [number; size_of::<SuspendedId>()];
-        if !calls.insert(id, &peer(of)) {
-            return None;
-        }
-        let (hand_over, resumed) = oneshot::channel();
+        let ended = calls.insert(id, &peer(of)).await?;
         let since = Instant::now() + Duration::from_secs(number.into());
-        let (method, name, requests) = (String::new(), None, Vec::new());
-        calls.suspend(&id, Waiting { hand_over, method, name, requests, since, until: since }).unwrap();
-        Some(resumed)
+        let waiting = Waiting { method: String::new(), name: None, requests: Vec::new(), since, until: since };
+        assert_eq!(calls.suspend(&id, waiting).await, Some(1));
+        Ok(ended.map(|ended| ended[0]))
     }
 
-    fn has_ended(resumed: &mut oneshot::Receiver<oneshot::Sender<Box<SuspendedCall>>>) -> bool {
-        matches!(resumed.try_recv(), Err(oneshot::error::TryRecvError::Closed))
+    async fn resume(calls: &InMemorySuspendedCalls, number: u8, round: u32) -> Result<(), RpcError> {
+        calls.resume(&[number; size_of::<SuspendedId>()], round).await
     }
 
-    #[test]
-    fn peer_with_most_suspended_calls_loses_its_oldest() {
+    #[tokio::test]
+    async fn peer_with_most_suspended_calls_loses_its_oldest() {
         let calls = InMemorySuspendedCalls::new(3, 0);
-        let mut quiet = suspend(&calls, 1, 1).unwrap();
-        let mut noisy = [suspend(&calls, 3, 2).unwrap(), suspend(&calls, 2, 2).unwrap()];
-        assert!(suspend(&calls, 4, 2).is_none(), "its own ones stay");
-        let mut new = suspend(&calls, 5, 3).unwrap();
-        assert!(has_ended(&mut noisy[1]) && !has_ended(&mut noisy[0]) && !has_ended(&mut quiet));
-        assert!(suspend(&calls, 6, 3).is_none(), "all have one now");
-        assert!(!has_ended(&mut new));
+        assert_eq!(
+            [suspend(&calls, 1, 1).await, suspend(&calls, 3, 2).await, suspend(&calls, 2, 2).await],
+            [Ok(None); 3]
+        );
+        assert_eq!(suspend(&calls, 4, 2).await, Err(TooMany), "its own ones stay");
+        assert_eq!(suspend(&calls, 5, 3).await, Ok(Some(2)));
+        assert_eq!(suspend(&calls, 6, 3).await, Err(TooMany), "all have one now");
+        assert!(
+            resume(&calls, 1, 1).await.is_ok()
+                && resume(&calls, 3, 1).await.is_ok()
+                && resume(&calls, 5, 1).await.is_ok()
+        );
+        assert!(resume(&calls, 2, 1).await.is_err());
     }
 
-    #[test]
-    fn quota_of_a_peer_bounds_its_suspended_calls() {
+    #[tokio::test]
+    async fn suspended_call_is_resumed_once_for_each_round() {
+        let calls = InMemorySuspendedCalls::new(3, 0);
+        suspend(&calls, 1, 1).await.unwrap();
+        assert!(resume(&calls, 1, 2).await.is_err() && resume(&calls, 1, 1).await.is_ok());
+        assert_eq!(resume(&calls, 1, 1).await.unwrap_err().message, replayed().message);
+        calls.remove(&[1; size_of::<SuspendedId>()]);
+        assert_eq!(resume(&calls, 1, 1).await.unwrap_err().message, expired().message);
+    }
+
+    #[tokio::test]
+    async fn quota_of_a_peer_bounds_its_suspended_calls() {
         let calls = InMemorySuspendedCalls::new(9, 1);
-        let _one = suspend(&calls, 1, 1).unwrap();
-        assert!(suspend(&calls, 2, 1).is_none() && suspend(&calls, 3, 2).is_some());
+        assert_eq!(suspend(&calls, 1, 1).await, Ok(None));
+        assert_eq!((suspend(&calls, 2, 1).await, suspend(&calls, 3, 2).await), (Err(TooMany), Ok(None)));
     }
 }

@@ -5,13 +5,14 @@
 //! it is suspended until it ends, so that a state that has been used is known as such.
 
 use std::any::Any;
+use std::collections::HashMap;
 use std::future::{pending, poll_fn};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fanlight_canonical::{Holder, Peer};
-use fanlight_protocol::input;
+use fanlight_canonical::{Decided, Holder, Peer};
+use fanlight_protocol::input::{self, InputRequired, REQUEST_STATE};
 use fanlight_protocol::seal::KeyError;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use fanlight_telemetry::clients::SuspendedCallView;
@@ -24,6 +25,7 @@ use tokio_util::task::TaskTracker;
 use super::request_state::{Opened, RequestDigest, State, StateSeal, SuspendedId, request_digest};
 use super::store::{InMemorySuspendedCalls, SuspendedCallStore, Waiting, expired, kept_elsewhere, refuse};
 use super::suspended_call::SuspendedCall;
+use crate::eras::fault;
 use crate::settings::FrontendSettings;
 use crate::trace::CountGuard;
 
@@ -32,10 +34,22 @@ pub(crate) struct SuspendedCalls {
     seal: StateSeal,
     settings: Arc<FrontendSettings>,
     store: Box<dyn SuspendedCallStore>,
+    /// The calls that wait in this process.
+    waiting: Mutex<HashMap<SuspendedId, Resumable>>,
     started: (Instant, Duration),
     runtime: Handle,
     tasks: TaskTracker,
     cut: CancellationToken,
+}
+
+/// Asks the task of a suspended call to hand the call over. The task ends the call if this is dropped.
+type HandOver = oneshot::Sender<oneshot::Sender<Box<SuspendedCall>>>;
+
+/// A call that waits in this process.
+struct Resumable {
+    hand_over: HandOver,
+    /// What it was decided about when it began.
+    decided: Arc<Decided>,
 }
 
 /// Removes a call's entry when it is dropped.
@@ -56,13 +70,29 @@ pub(crate) struct Retry<'a> {
     pub(crate) responses: Option<&'a Json>,
 }
 
-/// How a request continues.
+/// What a request continues.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// A suspended call, which waits for what the request brings.
+    Suspended(Box<WaitingCall>),
+    /// None: it is a call of its own.
+    Call(Resumption),
+}
+
+/// A suspended call that a retry is good for, and what that brings.
+#[derive(Debug)]
+pub(crate) struct WaitingCall {
+    /// What it was decided about when the call began.
+    pub(crate) decided: Arc<Decided>,
+    state: State,
+    answers: Vec<(String, Json)>,
+}
+
+/// How a call of its own goes on.
 #[derive(Debug)]
 pub(crate) enum Resumption {
     /// As a new call: it is not a retry of a call of this process.
     New,
-    /// With a suspended call.
-    Suspended(Box<SuspendedCall>),
     /// As a new call that can now succeed, without the input that the retry brings.
     Repeat,
     /// With an answer.
@@ -80,6 +110,7 @@ impl SuspendedCalls {
                 settings.max_suspended_calls,
                 settings.max_peer_suspended_calls,
             )),
+            waiting: Mutex::default(),
             started: (Instant::now(), epoch),
             runtime: Handle::current(),
             tasks: TaskTracker::new(),
@@ -98,20 +129,25 @@ impl SuspendedCalls {
     }
 
     /// Suspends a call; returns the response that asks for input. Returns the call if there are too many.
-    pub(super) fn suspend(self: &Arc<Self>, mut call: Box<SuspendedCall>) -> Result<Response, Box<SuspendedCall>> {
+    pub(super) async fn suspend(self: Arc<Self>, mut call: Box<SuspendedCall>) -> Result<Response, Box<SuspendedCall>> {
         if self.cut.is_cancelled() {
             return Err(call);
         }
         if call.entry.is_none() {
-            call.entry = self.new_entry(&call.running.context().peer);
+            let peer = call.running.context().peer.clone();
+            call.entry = self.new_entry(&peer).await;
         }
         let digest = call.digest();
         let Some(id) = call.entry.as_ref().map(|(id, _)| *id) else { return Err(call) };
         let (hand_over, resumed) = oneshot::channel();
+        let Some(decided) = call.decided.clone() else { return Err(call) };
+        // Before the call counts as suspended: whoever takes its entry then ends it.
+        let before = self.waiting().insert(id, Resumable { hand_over, decided });
+        drop(before);
         let deadline = call.deadline(Instant::now() + self.settings.input_timeout);
         let (method, name, requests) = call.view();
-        let waiting = Waiting { hand_over, method, name, requests, since: Instant::now(), until: deadline };
-        let Some(round) = self.store.suspend(&id, waiting) else { return Err(call) };
+        let waiting = Waiting { method, name, requests, since: Instant::now(), until: deadline };
+        let Some(round) = self.store.suspend(&id, waiting).await else { return Err(call) };
         let state = State { id, round, expires: self.millis(deadline), digest };
         let Some(state) = self.seal.seal(&state, call.holder()) else { return Err(call) };
         let requests = call.server_requests().iter();
@@ -129,29 +165,74 @@ impl SuspendedCalls {
         Ok(response)
     }
 
-    /// How `retry` continues. A suspended call has received the answers.
-    pub(crate) async fn resume(&self, retry: Retry<'_>) -> Result<Resumption, RpcError> {
+    /// What `retry` continues.
+    pub(crate) async fn find(&self, retry: Retry<'_>) -> Result<Found, RpcError> {
         if !retry.method.may_need_input() {
-            return Ok(Resumption::New);
+            return Ok(Found::Call(Resumption::New));
         }
-        let Some(state) = retry.state.and_then(Json::as_str) else { return Ok(Resumption::New) };
+        let Some(state) = retry.state.and_then(Json::as_str) else { return Ok(Found::Call(Resumption::New)) };
         let state = match self.seal.open(&state, retry.holder) {
-            Opened::Foreign => return Ok(Resumption::New),
+            // `open_server_state` has replaced it where it may not be another client's.
+            Opened::Foreign | Opened::Server(_) => return Ok(Found::Call(Resumption::New)),
             Opened::Forged => return Err(refuse("is not the one that was given to this client: it has been changed")),
             Opened::Elsewhere => return Err(kept_elsewhere()),
             Opened::UrlElicitation(state) => {
                 self.check(retry, &state.digest, state.expires)?;
-                return state.resumed(&answers(retry.responses)?, self, retry.holder);
+                return state.resumed(&answers(retry.responses)?, self, retry.holder).map(Found::Call);
             }
             Opened::Suspended(state) => state,
         };
         self.check(retry, &state.digest, state.expires)?;
         let answers = answers(retry.responses)?;
+        let known = self.waiting().get(&state.id).map(|waiting| Arc::clone(&waiting.decided));
+        let Some(decided) = known else {
+            // It is running, or has ended.
+            self.store.resume(&state.id, state.round).await?;
+            return Err(expired());
+        };
+        Ok(Found::Suspended(Box::new(WaitingCall { decided, state, answers })))
+    }
+
+    /// Takes the call that waits, which receives the answers.
+    pub(crate) async fn resume(&self, waiting: WaitingCall) -> Result<Box<SuspendedCall>, RpcError> {
+        let WaitingCall { state, answers, .. } = waiting;
+        self.store.resume(&state.id, state.round).await?;
+        let Resumable { hand_over, .. } = self.waiting().remove(&state.id).ok_or_else(expired)?;
         let (call, handed_over) = oneshot::channel();
-        self.store.resume(&state.id, state.round)?.send(call).map_err(|_| expired())?;
+        hand_over.send(call).map_err(|_| expired())?;
         let mut call = handed_over.await.map_err(|_| expired())?;
         call.answer(&answers);
-        Ok(Resumption::Suspended(call))
+        Ok(call)
+    }
+
+    /// The state of a server that a retry of `holder` brings, as the server has written it; `None` if it is another state
+    /// of this gateway's. Where clients are not authenticated they are one for servers as well, and states stay as they are.
+    pub(crate) fn open_server_state(&self, state: Option<&Json>, holder: &Holder) -> Result<Option<Json>, RpcError> {
+        if holder.principal().is_anonymous() {
+            return Ok(None);
+        }
+        let text = state.and_then(Json::as_str).ok_or_else(fault::unknown_state)?;
+        match self.seal.open(&text, holder) {
+            Opened::Server(state) => Ok(Some(state)),
+            Opened::Foreign | Opened::Forged => Err(fault::unknown_state()),
+            Opened::Elsewhere | Opened::Suspended(_) | Opened::UrlElicitation(_) => Ok(None),
+        }
+    }
+
+    /// An answer that asks for input with the server's own state, as its client `holder` gets it: nobody else can use that.
+    pub(super) fn sealing_server_state(&self, response: Response, holder: &Holder) -> Response {
+        let is_alone = holder.principal().is_anonymous();
+        let Some(state) = Some(&response).filter(|_| !is_alone).and_then(InputRequired::of).and_then(|it| it.state)
+        else {
+            return response;
+        };
+        let result = response.result().unwrap_or_else(Json::empty_object);
+        let (place, sealed) = match (result.find([REQUEST_STATE]), self.seal.seal_server_state(&state, holder)) {
+            (Ok([Some(place)]), Some(sealed)) => (place, sealed),
+            (Err(_), _) => return unusable("\"requestState\" is there more than once"),
+            _ => return unusable("its \"requestState\" could not be sealed"),
+        };
+        response.with_body(&result.with_indexed(place, &Json::string(&sealed)))
     }
 
     /// Refuses a retry of another request than that of its state, or after the state has expired.
@@ -189,13 +270,27 @@ impl SuspendedCalls {
         self.tasks.wait().await;
     }
 
-    fn new_entry(self: &Arc<Self>, peer: &Peer) -> Option<(SuspendedId, Box<dyn Any + Send + Sync>)> {
+    async fn new_entry(self: &Arc<Self>, peer: &Peer) -> Option<(SuspendedId, Box<dyn Any + Send + Sync>)> {
         let mut id = SuspendedId::default();
         getrandom::fill(&mut id).ok()?;
-        if !self.store.insert(id, peer) {
-            return None;
+        // First, so that nothing is left if this is not polled to its end.
+        let entry = Entry { calls: Arc::clone(self), id };
+        if let Some(ended) = self.store.insert(id, peer).await.ok()? {
+            self.forget(&ended);
         }
-        Some((id, Box::new(Entry { calls: Arc::clone(self), id })))
+        Some((id, Box::new(entry)))
+    }
+
+    /// Ends the call of this id, if it waits in this process.
+    fn forget(&self, id: &SuspendedId) {
+        let waiting = self.waiting().remove(id);
+        // Without the lock.
+        drop(waiting);
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<SuspendedId, Resumable>> {
+        // Nothing that can panic runs under this lock.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Milliseconds after the Unix epoch, by the clock of tokio's timers.
@@ -233,6 +328,12 @@ fn keep(
     }
 }
 
+/// The error for an answer that no client may get as it is.
+fn unusable(reason: &str) -> Response {
+    let message = format!("the server's answer cannot be used: {reason}");
+    Response::from_error(&RpcError::new(code::INTERNAL, message))
+}
+
 /// The members of `inputResponses`. They are results, which are objects.
 fn answers(responses: Option<&Json>) -> Result<Vec<(String, Json)>, RpcError> {
     let Some(all) = responses else { return Ok(Vec::new()) };
@@ -253,6 +354,7 @@ fn answers(responses: Option<&Json>) -> Result<Vec<(String, Json)>, RpcError> {
 impl Drop for Entry {
     fn drop(&mut self) {
         self.calls.store.remove(&self.id);
+        self.calls.forget(&self.id);
     }
 }
 

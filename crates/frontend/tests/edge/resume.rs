@@ -114,14 +114,16 @@ async fn stream_that_cannot_be_resumed_is_refused_or_begins_anew() {
     assert_eq!(ids.iter().collect::<std::collections::BTreeSet<_>>().len(), EVENTS);
     let status = async |session: &str, last: &str| server.connect().await.listen(session, Some(last)).await.status;
     assert_eq!((status(&id, &ids[2]).await, status(&id, &ids[3]).await), (400, 200));
-    for wrong in ["post99-1", "garbage", &ids[0].replace("post", "get").replace('-', "--")] {
+    let tag = ids[0].splitn(3, '-').nth(2).unwrap();
+    let unknown = |stream: &str| format!("{stream}-{tag}");
+    for wrong in [&unknown("post99-1"), "post1-1", "garbage", &ids[0].replace("post", "get").replace('-', "--")] {
         assert_eq!(status(&id, wrong).await, 400, "{wrong}");
     }
     // Of another session.
     assert_eq!(status(&other, &ids[5]).await, 400);
     // A stream that listens has something to come in any case.
     let mut stream = server.connect().await;
-    assert_eq!(stream.listen(&id, Some("get99-1")).await.status, 200);
+    assert_eq!(stream.listen(&id, Some(&unknown("get99-1"))).await.status, 200);
     let listen = server.log.listens().await;
     let note = notification("notifications/tools/list_changed", "{}");
     listen.messages.send(ServerMessage::Notification(note)).await;

@@ -68,7 +68,7 @@ async fn sse_client_of_the_first_revision_is_served_byte_by_byte() {
     let server = Server::start().await;
     let mut client = SseClient::session(&server, "2024-11-05").await;
     assert!(client.endpoint.starts_with("/sse/message?sessionId="), "{}", client.endpoint);
-    assert_eq!(client.endpoint.split('=').nth(1).unwrap().len(), 64);
+    assert_eq!(client.endpoint.split('=').nth(1).unwrap().len(), 71);
     client.tell(&legacy_call("\"\\u0041\"", "echo", "")).await;
     let answer = client.stream.event().await.unwrap();
     assert!(answer.starts_with(r#"{"jsonrpc":"2.0","id":"\u0041","result":"#), "{answer}");

@@ -195,7 +195,7 @@ async fn each_request_and_resumed_stream_needs_valid_credentials_of_its_principa
         let mut headers = vec![("Mcp-Session-Id", session.as_str())];
         headers.extend(own.as_deref().map(|own| ("Authorization", own)));
         assert_eq!(server.connect().await.post(&headers, ping).await.status, status, "{token:?}");
-        headers.extend([("Accept", "text/event-stream"), ("Last-Event-ID", "get1-0")]);
+        headers.extend([("Accept", "text/event-stream"), ("Last-Event-ID", "get1-0-AAAAAAAA")]);
         let mut client = server.connect().await;
         client.send("GET", "/mcp", &headers, "").await;
         assert_eq!(client.head().await.status, status, "{token:?}");

@@ -14,7 +14,7 @@ use super::{BackendId, ListLimits, Member, Topology};
 use crate::fault;
 
 /// A topology as one endpoint shows it.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct View {
     topology: Arc<Topology>,
     /// The position of its rules among those of the topology's endpoints; `None` if it shows everything.

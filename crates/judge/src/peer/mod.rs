@@ -34,6 +34,9 @@ pub(crate) enum Broken {
     /// It answered with something other than a message.
     #[error("{0}")]
     Refused(String),
+    /// It wants credentials.
+    #[error("{0}")]
+    Unauthorized(String),
     /// It answered with this status, as one of the deprecated HTTP+SSE transport may, and perhaps said why.
     #[error("{}", in_words(*status, said))]
     NotHere { status: u16, said: String },

@@ -85,6 +85,40 @@ async fn removed_key_is_used_no_more_after_keys_were_read_again() {
 }
 
 #[tokio::test]
+async fn accepted_token_ends_when_its_key_is_published_no_more() {
+    let issuer = FakeIssuer::start().await;
+    let tokens = impatient(&issuer, |limits| limits.unknown_key = Duration::ZERO);
+    let first = issuer.token("ann", AUDIENCE, "");
+    let ann = show(&tokens, &first).await.unwrap();
+    issuer.add_key(SigningKey::es256);
+    let second = issuer.token("ben", AUDIENCE, "");
+    let ben = show(&tokens, &second).await.unwrap();
+    assert!(is_remembered(&tokens, &first), "both keys are published");
+    // The newer one alone, and what makes the keys be read again.
+    issuer.publish(vec![issuer.key()]);
+    let unknown = SigningKey::es256("unknown");
+    let header = value!({ "alg": "ES256", "kid": "unknown" });
+    assert!(is_invalid(&show(&tokens, &unknown.sign(&header, &issuer.claims("eve", AUDIENCE, ""))).await));
+    assert!(is_invalid(&show(&tokens, &first).await));
+    assert!(ann.validity.revoked.is_cancelled(), "its streams and calls end");
+    assert!(Arc::ptr_eq(&ben, &show(&tokens, &second).await.unwrap()), "a key that stays is not verified with again");
+}
+
+#[tokio::test]
+async fn keys_of_tokens_that_are_remembered_are_read_again() {
+    let issuer = FakeIssuer::start().await;
+    let tokens = impatient(&issuer, |limits| limits.refresh = Duration::ZERO);
+    let token = issuer.token("ann", AUDIENCE, "");
+    show(&tokens, &token).await.unwrap();
+    issuer.rotate();
+    // Nothing else is shown that could have them read.
+    while show(&tokens, &token).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    assert!(is_invalid(&show(&tokens, &token).await));
+}
+
+#[tokio::test]
 async fn known_keys_serve_while_others_are_asked_for() {
     let issuer = FakeIssuer::start().await;
     let tokens = impatient(&issuer, |limits| limits.unknown_key = Duration::ZERO);

@@ -156,6 +156,24 @@ async fn token_for_one_endpoint_is_refused_at_others() {
 }
 
 #[tokio::test]
+async fn token_opens_the_listener_of_operators_only_by_a_configured_audience() {
+    let issuer = FakeIssuer::start().await;
+    let connection = ConnectionFacts::default();
+    let settings_of = |trusted| OAuthSettings { public_url: Some("https://mcp".to_owned()), ..settings(vec![trusted]) };
+    let by_url = tokens(&settings_of(trusted(&issuer)));
+    for audience in
+        ["https://mcpadmin", "https://mcpadmin/", "https://mcp", "https://mcp/", "https://mcp/admin", "admin"]
+    {
+        let outcome = show_to(&by_url, &connection, "admin", &issuer.token("eve", audience, "")).await;
+        assert!(is_invalid(&outcome), "{audience}");
+    }
+    assert!(show_to(&by_url, &connection, "/mcp", &issuer.token("ann", "https://mcp/mcp", "")).await.is_ok());
+    let configured = IssuerSettings { audience: vec!["api://fanlight".to_owned()], ..trusted(&issuer) };
+    let configured = tokens(&settings_of(configured));
+    assert!(show_to(&configured, &connection, "admin", &issuer.token("ann", "api://fanlight", "")).await.is_ok());
+}
+
+#[tokio::test]
 async fn expired_token_is_forgotten() {
     let issuer = FakeIssuer::start().await;
     let mut settings = settings(vec![trusted(&issuer)]);

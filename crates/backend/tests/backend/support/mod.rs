@@ -15,10 +15,11 @@ use fanlight_backend::{
     TelemetrySettings, TransportSettings,
 };
 use fanlight_canonical::{
-    BackendClient, BackendError, BackendState, Call, CallContext, Caller, Interest, Listen, Listening, Principal,
-    ServerMessage, ServerMessages, ServerRequest, SessionKey, StreamSignal,
+    BackendClient, BackendError, BackendState, Call, CallContext, Caller, HandleSeal, Interest, Listen, Listening,
+    Principal, ServerMessage, ServerMessages, ServerRequest, SessionKey, StreamSignal,
 };
 use fanlight_protocol::capability::ClientCapability;
+use fanlight_protocol::seal::Keys;
 use fanlight_protocol::{Json, Method, Notification, Response};
 use tokio_util::sync::CancellationToken;
 
@@ -108,6 +109,7 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
         },
         identity: Identity { name: "fanlight".into(), version: "0.0.1".into() },
         telemetry: TelemetrySettings::default(),
+        handles: Arc::new(HandleSeal::new(&Keys::default()).unwrap()),
     }
 }
 

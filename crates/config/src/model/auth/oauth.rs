@@ -1,6 +1,7 @@
 //! Issuers of OAuth access tokens.
 
 use fanlight_settings::{Algorithm, Secret};
+use url::Url;
 
 use super::values::{CLAIM, CLIENT_SECRET, ISSUER, TEXT, URI};
 use crate::option::kind::{Choice, Kind, Maybe, Nested};
@@ -9,7 +10,7 @@ use crate::option::options;
 use crate::option::reader::Reader;
 use crate::option::several::OneOrMany;
 use crate::report::problem::quoted;
-use crate::syntax::{Entry, Value};
+use crate::syntax::{Entry, Node, Value};
 
 options! {
     /// An issuer of OAuth access tokens.
@@ -19,7 +20,8 @@ options! {
         /// Its identifier, which must equal `iss` of its tokens exactly; https, or http on this machine. Its keys are
         /// found by RFC 8414 or OpenID Connect Discovery.
         "issuer" => issuer: String = String::new(), ISSUER, example "https://id.example.com";
-        /// The URL of its keys (RFC 7517). Default: from its metadata.
+        /// The URL of its keys (RFC 7517): https, or http on this machine if the issuer is so, too. Default: from its
+        /// metadata.
         "jwksUri" => jwks_uri: Option<String> = None, Maybe(URI), example "https://id.example.com/keys";
         /// The accepted values of `aud` in its tokens. Default: the URL of the endpoint that a request came to, made
         /// from `publicUrl` (RFC 8707).
@@ -89,7 +91,8 @@ options! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Introspection: "introspection", "in `introspection` of an issuer";
     options {
-        /// The introspection endpoint. Default: from the issuer's metadata.
+        /// The introspection endpoint: https, or http on this machine if the issuer is so, too. Default: from the issuer's
+        /// metadata.
         "endpoint" => endpoint: Option<String> = None, Maybe(URI), example "https://id.example.com/introspect";
         /// Fanlight's client identifier at the issuer.
         "clientId" => client_id: String = String::new(), TEXT, example "fanlight";
@@ -115,10 +118,34 @@ pub(super) fn check(reader: &mut Reader<'_>, auth: &Entry, issuers: &[Issuer]) {
             }
         }
     }
+    for (issuer, node) in issuers.iter().zip(nodes) {
+        check_schemes(reader, issuer, node);
+    }
     for (index, issuer) in issuers.iter().enumerate() {
         if !issuer.issuer.is_empty() && issuers.iter().take(index).any(|other| other.issuer == issuer.issuer) {
             let span = nodes.get(index).map_or(auth.key_span, |node| node.span);
             reader.error(span, format!("the issuer {} is there twice", quoted(&issuer.issuer)), "remove one of them");
+        }
+    }
+}
+
+/// Reports URLs of an issuer that would never be asked: http is used on this machine alone, and only for an issuer whose
+/// own identifier is of http. Another's tokens would be as trustworthy as any process of this machine.
+fn check_schemes(reader: &mut Reader<'_>, issuer: &Issuer, node: &Node) {
+    let is_http = |url: &String| Url::parse(url).is_ok_and(|url| url.scheme() == "http");
+    if is_http(&issuer.issuer) {
+        return;
+    }
+    let introspection = (node.field("introspection"), issuer.introspection.as_ref());
+    let endpoint = introspection.1.and_then(|introspection| introspection.endpoint.as_ref());
+    for (option, url, parent) in
+        [("jwksUri", issuer.jwks_uri.as_ref(), Some(node)), ("endpoint", endpoint, introspection.0)]
+    {
+        let written = parent.and_then(|parent| parent.field(option));
+        if let Some(written) = written.filter(|_| url.is_some_and(is_http)) {
+            let message = format!("`{option}` is an http URL of an https issuer, and is never asked");
+            let help = "write an https URL: http is for an issuer on this machine whose `issuer` is an http URL, too";
+            reader.error(written.span, message, help);
         }
     }
 }

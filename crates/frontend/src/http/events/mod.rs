@@ -128,7 +128,7 @@ mod tests {
     fn events_are_batched_in_order() {
         let long: &'static str = format!("\"{}\"", "x".repeat(2 * ONE_PIECE)).leak();
         let mut events = EventBatchBuilder::default();
-        let id = EventId { is_get: false, stream: 3, position: 17 };
+        let id = EventId { is_get: false, stream: 3, position: 17, tag: *b"tag-tags" };
         events.put(Some(id), chunks(&["{}"]).parts());
         events.put(None, chunks(&["[", "1]"]).parts());
         assert!(!events.is_full());
@@ -136,8 +136,8 @@ mod tests {
         assert!(events.is_full());
         events.put_text(b":\n\n");
         let pieces = events.finish().pieces;
-        let message = "event: message\ndata: ";
-        let expected = format!("id: post3-17\n{message}{{}}\n\n{message}[1]\n\nid: post3-17\n{message}{long}\n\n:\n\n");
+        let (id, message) = ("id: post3-17-tag-tags\n", "event: message\ndata: ");
+        let expected = format!("{id}{message}{{}}\n\n{message}[1]\n\n{id}{message}{long}\n\n:\n\n");
         assert_eq!((pieces.len(), pieces.concat()), (4, expected.into_bytes()));
     }
 }

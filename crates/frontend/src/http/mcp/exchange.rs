@@ -3,14 +3,14 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use fanlight_canonical::{Core, ResolvedOperation};
+use fanlight_canonical::{Core, Subject};
 use fanlight_protocol::accept::Accepts;
 use fanlight_protocol::{Method, Revision, RpcError};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::super::fields::Fields;
-use super::{Endpoint, headers};
+use super::{Endpoint, NamedSession, headers};
 use crate::call::DetachedCalls;
 use crate::eras::params::{Meta, Params};
 use crate::ingress::{Origin, Refusal, Transport};
@@ -20,6 +20,7 @@ use crate::streams::ActiveSession;
 pub(super) struct Exchange<'a, C> {
     pub(super) endpoint: &'a Endpoint<C>,
     pub(super) fields: &'a Fields<'a>,
+    pub(super) session: NamedSession,
     pub(super) accepts: Accepts,
     /// Cancelled when its connection is to end.
     pub(super) shutdown: &'a CancellationToken,
@@ -44,18 +45,18 @@ impl<C: Core> Transport for Exchange<'_, C> {
         headers::check_standard(self.fields, method, params)
     }
 
-    fn check_mirrored<R: ResolvedOperation>(&self, operation: &R, params: &Params) -> Result<(), RpcError> {
+    fn check_mirrored(&self, operation: &dyn Subject, params: &Params) -> Result<(), RpcError> {
         let Some((tool, name)) = operation.definition().zip(params.name()) else { return Ok(()) };
         let mirrored = self.endpoint.mirrored_params.of(&name.as_str().unwrap_or_default(), tool)?;
         headers::check_params(self.fields, mirrored.as_deref().unwrap_or_default(), params)
     }
 
-    async fn session(&self, origin: &Origin<'_>) -> Result<Option<ActiveSession>, Box<Refusal>> {
-        self.endpoint.session(self.fields, &origin.holder).await.map(Some)
+    async fn session(&self, _origin: &Origin<'_>) -> Result<Option<ActiveSession>, Box<Refusal>> {
+        super::found(self.session.clone()).map(Some)
     }
 
     fn session_id(&self) -> Option<&str> {
-        super::session_id(self.fields).ok()
+        super::session_id(self.fields)
     }
 
     fn closing(&self) -> &CancellationToken {

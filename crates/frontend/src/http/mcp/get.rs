@@ -34,7 +34,7 @@ impl<C: Core> Endpoint<C> {
             return Err(Refusal::method(MODERN_METHODS));
         }
         negotiate::check_get(fields)?;
-        let session = self.session(fields, &origin.holder).await?;
+        let session = super::found(self.named_session(fields, &origin.holder).await)?;
         // Earlier revisions know no such header.
         let last = fields.last_event_id.first().filter(|_| is_resumable(session.session.revision()));
         let last = last.map(|id| event_id(id.to_str().unwrap_or_default())).transpose()?;

@@ -11,7 +11,7 @@ mod well_known;
 
 use std::sync::Arc;
 
-use fanlight_canonical::{Core, Endpoint as McpEndpoint, Holder, Peer};
+use fanlight_canonical::{Core, Endpoint as McpEndpoint, HandleSeal, Holder, Keeper, Peer};
 use fanlight_credentials::ConnectionFacts;
 use fanlight_protocol::{RpcError, code};
 use fanlight_telemetry::Moment;
@@ -38,7 +38,7 @@ use crate::call::DetachedCalls;
 use crate::error::FrontendError;
 use crate::ingress::{self, Destination, Ingress, Origin, Reason, Received};
 use crate::settings::FrontendSettings;
-use crate::streams::{ActiveSession, InMemorySessions, SessionStore as _, StreamPolicy};
+use crate::streams::{ActiveSession, InMemorySessions, SessionStore as _, StreamPolicy, log_other_keeper};
 use crate::trace;
 
 /// The HTTP methods of the endpoint. GET and DELETE are for the sessions of legacy clients.
@@ -179,12 +179,14 @@ impl<C: Core> Endpoint<C> {
         cut: CancellationToken,
     ) -> Result<Self, FrontendError> {
         let detached = DetachedCalls::new(settings.max_connections, cut.clone());
+        let handles = Arc::new(HandleSeal::new(&settings.keys)?);
+        let (limit, per_peer, idle) = (settings.max_sessions, settings.max_peer_sessions, settings.session_idle);
         Ok(Self {
             ingress: Ingress::new(Arc::clone(&core), settings, &cut)?,
-            sessions: InMemorySessions::new(settings.max_sessions, settings.max_peer_sessions, settings.session_idle),
+            sessions: InMemorySessions::new(limit, per_peer, idle, Arc::clone(&handles)),
             policy: StreamPolicy::new(settings, Arc::clone(&detached)),
             detached,
-            sse_transport: SseTransport::new(core, Arc::clone(settings), Arc::clone(&limits), cut),
+            sse_transport: SseTransport::new(core, Arc::clone(settings), Arc::clone(&limits), cut, handles),
             mirrored_params: MirroredParams::new(settings.max_mirrored_params),
             limits,
             settings: Arc::clone(settings),
@@ -259,8 +261,10 @@ impl<C: Core> Endpoint<C> {
         let accepts = negotiate::check(&arrived.fields)?;
         let text = body::read(body, BodyLimits::new(&self.settings, &origin.peer(), arrived.active)).await?;
         trace::bytes(&self.settings.telemetry, Direction::Receive, text.len());
-        let exchange =
-            Exchange { endpoint: self, fields: &arrived.fields, accepts, shutdown: arrived.active.shutdown() };
+        // Before the message is taken, so that a message for a session that this process does not keep reaches nothing.
+        let session = self.named_session(&arrived.fields, &origin.holder).await;
+        let shutdown = arrived.active.shutdown();
+        let exchange = Exchange { endpoint: self, fields: &arrived.fields, session, accepts, shutdown };
         match self.ingress.receive(&exchange, origin, text).await? {
             Received::Request(request) => self.answer_request(request, origin, accepts).await,
             Received::Accepted => Ok(reply::empty(StatusCode::ACCEPTED)),
@@ -270,13 +274,14 @@ impl<C: Core> Endpoint<C> {
     }
 
     async fn delete(&self, arrived: &Arrived<'_>, holder: &Holder) -> Reply {
-        let ended = self.sessions.end(session_id(&arrived.fields)?, holder).await;
-        if ended { Ok(reply::empty(StatusCode::NO_CONTENT)) } else { Err(unknown_session().into()) }
+        let id = session_id(&arrived.fields).ok_or_else(no_session_named)?;
+        let ended = self.sessions.end(id, holder).await;
+        ended.map(|()| reply::empty(StatusCode::NO_CONTENT)).map_err(|keeper| unknown_session(keeper).into())
     }
 
     /// The session of `holder` that a request names.
-    async fn session(&self, fields: &Fields<'_>, holder: &Holder) -> Result<ActiveSession, Box<ingress::Refusal>> {
-        self.sessions.enter(session_id(fields)?, holder).await.ok_or_else(unknown_session)
+    async fn named_session(&self, fields: &Fields<'_>, holder: &Holder) -> NamedSession {
+        Some(self.sessions.enter(session_id(fields)?, holder).await)
     }
 }
 
@@ -287,16 +292,27 @@ fn answer_without_memory(answer: &ReplyBody, peer: &Peer) -> Box<Refusal> {
     Refusal::busy(message).of_request(answer.id())
 }
 
-fn session_id<'a>(fields: &Fields<'a>) -> Result<&'a str, Box<ingress::Refusal>> {
-    let named = fields.session_id.first().and_then(|id| id.to_str().ok());
-    named.ok_or_else(|| {
-        let message = "Mcp-Session-Id is missing: open a session with \"initialize\", or send the per-request metadata \
-                       of protocol version 2026-07-28";
-        ingress::Refusal::malformed(RpcError::new(code::INVALID_REQUEST, message))
-    })
+/// The session that a request names, or who keeps it if this process does not; `None` if it names none.
+type NamedSession = Option<Result<ActiveSession, Keeper>>;
+
+/// The session of a request that needs one.
+fn found(named: NamedSession) -> Result<ActiveSession, Box<ingress::Refusal>> {
+    named.ok_or_else(no_session_named)?.map_err(unknown_session)
 }
 
-fn unknown_session() -> Box<ingress::Refusal> {
+fn session_id<'a>(fields: &Fields<'a>) -> Option<&'a str> {
+    fields.session_id.first().and_then(|id| id.to_str().ok())
+}
+
+fn no_session_named() -> Box<ingress::Refusal> {
+    let message = "Mcp-Session-Id is missing: open a session with \"initialize\", or send the per-request metadata of \
+                   protocol version 2026-07-28";
+    ingress::Refusal::malformed(RpcError::new(code::INVALID_REQUEST, message))
+}
+
+/// The answer is the same whoever keeps the session.
+fn unknown_session(keeper: Keeper) -> Box<ingress::Refusal> {
+    log_other_keeper(keeper);
     let message = "no such session: it has ended or expired; open a new one with \"initialize\"";
     ingress::Refusal::new(Reason::UnknownSession, RpcError::new(code::INVALID_REQUEST, message))
 }

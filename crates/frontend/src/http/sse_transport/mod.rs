@@ -9,7 +9,7 @@ mod stream;
 
 use std::sync::Arc;
 
-use fanlight_canonical::Core;
+use fanlight_canonical::{Core, HandleSeal};
 use fanlight_telemetry::clients::SessionView;
 use fanlight_telemetry::metrics::Direction;
 use http::request::Parts;
@@ -30,6 +30,7 @@ use super::{body, cors, negotiate};
 use crate::channel::{ChannelConnection, ChannelOptions, QUEUE};
 use crate::ingress::Origin;
 use crate::settings::FrontendSettings;
+use crate::streams::log_other_keeper;
 use crate::trace;
 
 /// The HTTP methods where a stream is opened. A client that tries Streamable HTTP here gets 405 for its
@@ -56,10 +57,11 @@ impl<C: Core> SseTransport<C> {
         settings: Arc<FrontendSettings>,
         limits: Arc<LiveLimits>,
         cut: CancellationToken,
+        handles: Arc<HandleSeal>,
     ) -> Self {
         Self {
             core,
-            sessions: SseSessions::new(settings.max_sessions, settings.max_peer_sessions, cut),
+            sessions: SseSessions::new(settings.max_sessions, settings.max_peer_sessions, cut, handles),
             settings,
             limits,
         }
@@ -155,7 +157,8 @@ impl<C: Core> SseTransport<C> {
             let message = "\"sessionId\" is missing: POST to the URI that the \"endpoint\" event names";
             Refusal::invalid(StatusCode::BAD_REQUEST, message)
         })?;
-        let connection = self.sessions.enter(id, &origin.holder).ok_or_else(|| {
+        let connection = self.sessions.enter(id, &origin.holder).map_err(|keeper| {
+            log_other_keeper(keeper);
             let message = "no such session: its event stream has ended; open a new one with GET";
             Refusal::invalid(StatusCode::NOT_FOUND, message)
         })?;

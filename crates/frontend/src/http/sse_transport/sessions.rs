@@ -1,9 +1,9 @@
-//! The sessions of the HTTP+SSE transport, by id. An id is a secret, and only the principal that opened
+//! The sessions of the HTTP+SSE transport, by id. An id is a sealed handle and a secret, and only the principal that opened
 //! the session can use it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fanlight_canonical::{Core, Holder, Peer};
+use fanlight_canonical::{Core, HandleKind, HandleSeal, Holder, Keeper, Peer};
 use fanlight_fair::Rule;
 use fanlight_telemetry::clients::SessionView;
 use tokio::runtime::Handle;
@@ -13,7 +13,6 @@ use tokio_util::task::TaskTracker;
 
 use crate::channel::ChannelConnection;
 use crate::insight::shown_id;
-use crate::random_id::new_id;
 use crate::streams::OpenError;
 
 /// The sessions of a listener.
@@ -24,6 +23,7 @@ pub(crate) struct SseSessions<C> {
     per_peer: usize,
     /// Ends every session.
     pub(super) cut: CancellationToken,
+    handles: Arc<HandleSeal>,
 }
 
 struct Shared<C> {
@@ -50,9 +50,14 @@ pub(super) struct SessionEntry<C: Core> {
 
 impl<C: Core> SseSessions<C> {
     /// At most `limit` sessions, and `per_peer` of one peer unless that is 0, all of which end when `cut` is cancelled.
-    pub(in crate::http) fn new(limit: usize, per_peer: usize, cut: CancellationToken) -> Self {
+    pub(in crate::http) fn new(
+        limit: usize,
+        per_peer: usize,
+        cut: CancellationToken,
+        handles: Arc<HandleSeal>,
+    ) -> Self {
         let (table, ending, runtime) = (Mutex::default(), TaskTracker::new(), Handle::current());
-        Self { shared: Arc::new(Shared { table, ending, runtime }), limit: limit.max(1), per_peer, cut }
+        Self { shared: Arc::new(Shared { table, ending, runtime }), limit: limit.max(1), per_peer, cut, handles }
     }
 
     /// Enters a session of `holder`. If there are too many, the peer that has most loses one, unless the newcomer would
@@ -63,7 +68,7 @@ impl<C: Core> SseSessions<C> {
         peer: Peer,
         connection: &Arc<ChannelConnection<C>>,
     ) -> Result<SessionEntry<C>, OpenError> {
-        let id = new_id().map_err(|_| OpenError::NoRandomness)?;
+        let id: Box<str> = self.handles.fresh(HandleKind::SseSession, &holder).ok_or(OpenError::NoRandomness)?.into();
         let mut table = self.shared.lock();
         let mut ended = None;
         if self.per_peer > 0 && table.count(&peer) >= self.per_peer {
@@ -85,12 +90,15 @@ impl<C: Core> SseSessions<C> {
         Ok(SessionEntry { id, shared: Arc::clone(&self.shared) })
     }
 
-    /// The session of `holder` with this id, if there is one.
-    pub(super) fn enter(&self, id: &str, holder: &Holder) -> Option<Arc<ChannelConnection<C>>> {
+    /// The session of `holder` with this id, or who keeps it if this process does not.
+    pub(super) fn enter(&self, id: &str, holder: &Holder) -> Result<Arc<ChannelConnection<C>>, Keeper> {
         let mut table = self.shared.lock();
-        let entry = table.get_mut(id).filter(|entry| entry.holder == *holder)?;
-        entry.used = Instant::now();
-        Some(Arc::clone(&entry.connection))
+        if let Some(entry) = table.get_mut(id).filter(|entry| entry.holder == *holder) {
+            entry.used = Instant::now();
+            return Ok(Arc::clone(&entry.connection));
+        }
+        drop(table);
+        Err(self.handles.keeper(HandleKind::SseSession, id, holder))
     }
 
     /// The number of sessions.

@@ -2,16 +2,21 @@
 
 use fanlight_canonical::{Endpoint, Holder, Principal};
 use fanlight_protocol::Json;
+use fanlight_protocol::seal::Keys;
 
 use super::*;
 use crate::session::testing::ListenCore;
-use crate::settings::FrontendSettings;
 
 const IDLE: Duration = Duration::from_secs(60);
 const ANN: Holder = Holder::new(Principal::anonymous(), Endpoint::Everything);
 
+fn in_memory(limit: usize, per_peer: usize) -> InMemorySessions {
+    let handles = HandleSeal::new(&Keys::default()).unwrap();
+    InMemorySessions::new(limit, per_peer, IDLE, Arc::new(handles))
+}
+
 fn session_of(core: &Arc<ListenCore>) -> Arc<SessionStreams> {
-    SessionStreams::new(core.session(), &FrontendSettings::default())
+    SessionStreams::new(core.session(), &Arc::default())
 }
 
 fn session() -> Arc<SessionStreams> {
@@ -19,29 +24,29 @@ fn session() -> Arc<SessionStreams> {
 }
 
 fn enter(sessions: &InMemorySessions, id: &str) -> Option<ActiveSession> {
-    sessions.enter_now(id, &ANN)
+    sessions.enter_now(id, &ANN).ok()
 }
 
 #[tokio::test]
 async fn session_does_not_exist_for_another_principal() {
     let [ann, bob] = ["ann", "bob"].map(|name| Holder::from(Principal::named("issuer", name)));
-    let sessions = InMemorySessions::new(3, 0, IDLE);
+    let sessions = in_memory(3, 0);
     let core = ListenCore::refusing();
-    let id = sessions
-        .open_now(SessionStreams::new(core.session_of(ann.principal().clone()), &FrontendSettings::default()))
-        .unwrap();
-    assert!(sessions.enter(&id, &bob).await.is_none() && !sessions.end(&id, &bob).await);
-    assert!(sessions.enter(&id, &ann).await.is_some() && sessions.end(&id, &ann).await);
+    let id = sessions.open_now(SessionStreams::new(core.session_of(ann.principal().clone()), &Arc::default())).unwrap();
+    assert_eq!(sessions.enter(&id, &bob).await.err(), Some(Keeper::Nobody));
+    assert_eq!(sessions.end(&id, &bob).await, Err(Keeper::Nobody));
+    assert!(sessions.enter(&id, &ann).await.is_ok() && sessions.end(&id, &ann).await.is_ok());
+    assert_eq!(sessions.enter(&id, &ann).await.err(), Some(Keeper::ThisRun));
 }
 
 #[tokio::test(start_paused = true)]
 async fn session_end_is_reported_once_after_its_last_call() {
     let core = ListenCore::refusing();
-    let sessions = InMemorySessions::new(3, 0, IDLE);
+    let sessions = in_memory(3, 0);
     let open = || sessions.open_now(session_of(&core)).unwrap();
     let id = open();
     let using = enter(&sessions, &id).unwrap();
-    assert!(sessions.end_now(&id, &ANN));
+    assert!(sessions.end_now(&id, &ANN).is_ok());
     assert_eq!(core.ended(), 0);
     drop(using);
     assert_eq!(core.ended(), 1);
@@ -62,10 +67,10 @@ async fn session_end_is_reported_once_after_its_last_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn session_ids_are_long_visible_and_unique() {
-    let sessions = InMemorySessions::new(100, 0, IDLE);
+async fn session_ids_are_of_one_size_visible_and_unique() {
+    let sessions = in_memory(100, 0);
     let mut ids: Vec<_> = (0..100).map(|_| sessions.open_now(session()).unwrap()).collect();
-    assert!(ids.iter().all(|id| id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_graphic())));
+    assert!(ids.iter().all(|id| id.len() == 71 && id.bytes().all(|byte| byte.is_ascii_graphic())));
     ids.sort();
     ids.dedup();
     assert_eq!(ids.len(), 100);
@@ -73,12 +78,12 @@ async fn session_ids_are_long_visible_and_unique() {
 
 #[tokio::test(start_paused = true)]
 async fn session_expires_after_idle_timeout_unless_in_use() {
-    let sessions = InMemorySessions::new(10, 0, IDLE);
+    let sessions = in_memory(10, 0);
     let (idle, used) = (sessions.open_now(session()).unwrap(), sessions.open_now(session()).unwrap());
     let using = enter(&sessions, &used).unwrap();
     tokio::time::advance(IDLE).await;
     assert!(enter(&sessions, &idle).is_none());
-    assert!(!sessions.end_now(&idle, &ANN));
+    assert!(sessions.end_now(&idle, &ANN).is_err());
     sessions.sweep(IDLE);
     drop(using);
     tokio::time::advance(IDLE / 2).await;
@@ -92,7 +97,7 @@ async fn session_expires_after_idle_timeout_unless_in_use() {
 
 #[tokio::test(start_paused = true)]
 async fn new_session_replaces_the_one_idle_longest_but_none_in_use() {
-    let sessions = InMemorySessions::new(2, 0, IDLE);
+    let sessions = in_memory(2, 0);
     let first = sessions.open_now(session()).unwrap();
     tokio::time::advance(Duration::from_secs(1)).await;
     let second = sessions.open_now(session()).unwrap();
@@ -107,23 +112,23 @@ async fn new_session_replaces_the_one_idle_longest_but_none_in_use() {
 
 #[tokio::test(start_paused = true)]
 async fn ended_session_cancels_its_requests() {
-    let sessions = InMemorySessions::new(2, 0, IDLE);
+    let sessions = in_memory(2, 0);
     let id = sessions.open_now(session()).unwrap();
     let using = enter(&sessions, &id).unwrap();
     let cancellation = using.session.running.begin(&Json::literal("1"));
-    assert!(sessions.end_now(&id, &ANN));
+    assert!(sessions.end_now(&id, &ANN).is_ok());
     cancellation.await;
-    assert!(!sessions.end_now(&id, &ANN));
+    assert!(sessions.end_now(&id, &ANN).is_err());
     assert!(enter(&sessions, &id).is_none());
 }
 
 #[tokio::test(start_paused = true)]
 async fn peer_with_most_sessions_loses_first() {
     let core = ListenCore::refusing();
-    let sessions = InMemorySessions::new(4, 0, IDLE);
+    let sessions = in_memory(4, 0);
     let open_from = async |last| {
         tokio::time::advance(Duration::from_secs(1)).await;
-        sessions.open_now(SessionStreams::new(core.session_from(last), &FrontendSettings::default())).unwrap()
+        sessions.open_now(SessionStreams::new(core.session_from(last), &Arc::default())).unwrap()
     };
     let quiet = open_from(1).await;
     let noisy = [open_from(2).await, open_from(2).await, open_from(2).await];
@@ -139,8 +144,8 @@ async fn peer_with_most_sessions_loses_first() {
 #[tokio::test(start_paused = true)]
 async fn peer_whose_sessions_are_all_in_use_takes_none_from_peers_with_fewer() {
     let core = ListenCore::refusing();
-    let sessions = InMemorySessions::new(3, 0, IDLE);
-    let from = |last| SessionStreams::new(core.session_from(last), &FrontendSettings::default());
+    let sessions = in_memory(3, 0);
+    let from = |last| SessionStreams::new(core.session_from(last), &Arc::default());
     let quiet = sessions.open_now(from(1)).unwrap();
     let noisy = [sessions.open_now(from(2)).unwrap(), sessions.open_now(from(2)).unwrap()];
     let _using = noisy.each_ref().map(|id| enter(&sessions, id).unwrap());
@@ -151,9 +156,8 @@ async fn peer_whose_sessions_are_all_in_use_takes_none_from_peers_with_fewer() {
 #[tokio::test(start_paused = true)]
 async fn quota_of_a_peer_bounds_its_sessions() {
     let core = ListenCore::refusing();
-    let sessions = InMemorySessions::new(10, 2, IDLE);
-    let open_from =
-        |last| sessions.open_now(SessionStreams::new(core.session_from(last), &FrontendSettings::default()));
+    let sessions = in_memory(10, 2);
+    let open_from = |last| sessions.open_now(SessionStreams::new(core.session_from(last), &Arc::default()));
     let (other, first, second) = (open_from(1).unwrap(), open_from(2).unwrap(), open_from(2).unwrap());
     tokio::time::advance(Duration::from_secs(1)).await;
     let _using = enter(&sessions, &second).unwrap();
