@@ -25,7 +25,7 @@ pub(crate) fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), F
     let names = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
     let loaded = match load_all(&paths, &env) {
         Ok(loaded) => loaded,
-        // What a missing variable would hold is unknown: only what does not depend on it can be judged.
+        // The value of a missing variable is unknown, so only independent options can be judged.
         Err(errors) => match if args.allow_missing_env { errors.without_missing_variables() } else { Some(errors) } {
             None if args.json => {
                 out::json(&format!("{:#}", json!({ "valid": true, "problems": [], "missingVariables": true })));
