@@ -12,6 +12,7 @@
 
 mod api;
 mod block;
+mod channels;
 mod examples;
 mod links;
 mod page;

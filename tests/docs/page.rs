@@ -64,6 +64,11 @@ impl Page {
         Self { path: path.into(), text: text.to_owned() }
     }
 
+    /// Its Markdown.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
     fn events(&self) -> impl Iterator<Item = (Event<'_>, Range<usize>)> {
         Parser::new_ext(&self.text, Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH).into_offset_iter()
     }

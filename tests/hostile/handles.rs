@@ -22,18 +22,20 @@ pub(crate) enum Kind {
     EventId,
     SuspendedCall,
     StatelessState,
+    ServerState,
     LegacyTask,
     Task,
     Cursor,
 }
 
 impl Kind {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Session,
         Self::SseSession,
         Self::EventId,
         Self::SuspendedCall,
         Self::StatelessState,
+        Self::ServerState,
         Self::LegacyTask,
         Self::Task,
         Self::Cursor,
@@ -47,6 +49,7 @@ impl Kind {
             Self::EventId => "event id",
             Self::SuspendedCall => "`requestState` of a suspended call",
             Self::StatelessState => "`requestState` of a call that is not suspended",
+            Self::ServerState => "`requestState` of a server",
             Self::LegacyTask => "task of a session",
             Self::Task => "task without a session",
             Self::Cursor => "cursor",
@@ -138,6 +141,11 @@ async fn suspended_call_is_unknown_to_others() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn state_of_a_call_that_is_not_suspended_is_unknown_to_others() {
     try_kind(Kind::StatelessState).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn state_of_a_server_is_unknown_to_others() {
+    try_kind(Kind::ServerState).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

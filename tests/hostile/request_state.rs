@@ -1,11 +1,16 @@
-//! The `requestState` of a suspended call, which its client carries: forged, cut, exchanged and replayed.
+//! `requestState`, which clients carry: that of a suspended call forged, cut, exchanged and replayed, and that of a modern
+//! server in the hands of another client.
 
 use std::time::Duration;
 
 use fanlight_testkit::slicer::{member, plain_string};
 
-use crate::raw_client::{modern_request_with, post_modern};
-use crate::scripted::{Backend, Era, Reply, Transport};
+use crate::harness::{Gateway, TempFile};
+use crate::raw_client::{
+    Connection, JSON_HEADERS, NEWEST_LEGACY, Response, initialize, legacy_request, modern_headers, modern_request_with,
+    post_modern,
+};
+use crate::scripted::{Backend, Era, Received, Reply, Transport, config};
 use crate::target::{Bounds, Target};
 
 const CLIENT: &str = r#"{"roots":{}}"#;
@@ -102,4 +107,112 @@ async fn exchanged_and_replayed_states_reach_no_server() {
     assert_eq!(answers(&target), 1, "the call was answered once");
     target.withstood(Bounds::SMALL).await;
     elsewhere.withstood(Bounds::SMALL).await;
+}
+
+/// Keys with their digests.
+const KEYS: [(&str, &str, &str); 2] = [
+    (
+        "ann",
+        "fanlight_00000000000000000000000000000000000000000002okinW",
+        "319df4a3b61d5bb066d9f39d281dfaded068e99f7eb27b087b1377a9f9bd7fe1",
+    ),
+    (
+        "bob",
+        "fanlight_1111111111111111111111111111111111111111111146EDT",
+        "c248b665096075b86cb84ea6f8a002fdafb7dfafee0aaa809a063ba852efe6b2",
+    ),
+];
+
+/// The state of the modern server, as written: with an escape and in an unusual form.
+const SERVER_STATE: &str = r#""st\u0061te \/ 1""#;
+
+/// A modern server whose tool `transfer` asks for input, and then says for whom it has transferred.
+async fn asking_modern() -> Backend {
+    let backend = Backend::start(Era::Modern, Transport::Http).await;
+    backend.offers_tools(&["transfer"]);
+    let asks = format!(
+        r#"{{ "requestState" : {SERVER_STATE},"resultType":"input_required","inputRequests":{{"input-1":{{"method":"roots/list"}}}}}}"#
+    );
+    let answer = move |call: &Received| match call.member("params.requestState") {
+        Some(_) => Era::Modern.complete(r#""content":[]"#),
+        None => asks.clone(),
+    };
+    backend.on("tools/call", Reply::compute(answer));
+    backend
+}
+
+/// A gateway in front of it whose clients have keys.
+async fn keyed(backend: &Backend) -> (Gateway, TempFile) {
+    let folder = TempFile::folder();
+    let keys = KEYS.map(|(name, _, digest)| format!("- {{name: {name}, sha256: '{digest}'}}\n")).concat();
+    std::fs::write(folder.path().join("keys.yaml"), format!("keys:\n{keys}")).unwrap();
+    let config = format!("auth: {{keys: {{file: keys.yaml}}}}\nmcpServers: {{{}}}\n", backend.entry("only"));
+    std::fs::write(folder.path().join("fanlight.yaml"), config).unwrap();
+    (Gateway::start_at(folder.path().join("fanlight.yaml")).await, folder)
+}
+
+/// Sends a body with the key of this client, and returns the answer.
+async fn send_as(gateway: &Gateway, client: usize, headers: &[(&str, &str)], body: &str) -> Response {
+    let key = format!("Bearer {}", KEYS[client].1);
+    let own = modern_headers(body);
+    let mut all = JSON_HEADERS.to_vec();
+    all.extend(own.iter().filter(|_| headers.is_empty()).map(|(name, value)| (name.as_str(), value.as_str())));
+    all.extend_from_slice(headers);
+    all.push(("Authorization", &key));
+    let mut connection = Connection::open(gateway.mcp).await;
+    connection.request("POST", "/mcp", &all, body.as_bytes()).await;
+    connection.response().await
+}
+
+/// A call of `transfer`, with these further members.
+fn transfer(more: &str) -> String {
+    modern_request_with(CLIENT, "7", "tools/call", &format!(r#""name":"transfer","arguments":{{}}{more}"#), "")
+}
+
+/// A retry with this state, raw.
+fn retry(state: &str) -> String {
+    transfer(&format!(r#","inputResponses":{{"input-1":{{"roots":[]}}}},"requestState":{state}"#))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn state_of_a_modern_server_is_good_for_its_own_client_alone() {
+    let backend = asking_modern().await;
+    let (gateway, _folder) = keyed(&backend).await;
+    let asked = send_as(&gateway, 0, &[], &transfer("")).await.messages().await.1;
+    let sealed = member(&asked, "result.requestState").unwrap_or_else(|| panic!("{asked}")).to_owned();
+    assert!(!asked.contains("te \\/ 1") && !sealed.contains("state"), "the server's state is not shown: {asked}");
+    let before = backend.received("tools/call").len();
+    let opened = send_as(&gateway, 1, &[("X", "")], &initialize(NEWEST_LEGACY, "{}")).await;
+    let session = opened.header("mcp-session-id").unwrap().to_owned();
+    let of_session = [("Mcp-Session-Id", session.as_str()), ("MCP-Protocol-Version", NEWEST_LEGACY)];
+    let in_session = |state: &str| {
+        let params = format!(r#""name":"transfer","arguments":{{}},"inputResponses":{{}},"requestState":{state}"#);
+        legacy_request("7", "tools/call", &params)
+    };
+    for state in [sealed.as_str(), SERVER_STATE, "\"guessed\"", "\"\"", "7", "null", "{}"] {
+        for (headers, body) in [(&[][..], retry(state)), (&of_session[..], in_session(state))] {
+            let answer = send_as(&gateway, 1, headers, &body).await.messages().await.1;
+            assert_eq!(member(&answer, "error.code"), Some("-32602"), "{body}: {answer}");
+        }
+    }
+    // Its own client cannot use it unsealed, either: nothing that was not given to it is good for it.
+    let answer = send_as(&gateway, 0, &[], &retry(SERVER_STATE)).await.messages().await.1;
+    assert_eq!(member(&answer, "error.code"), Some("-32602"), "{answer}");
+    assert_eq!(backend.received("tools/call").len(), before, "a state that is another's reached the server");
+    let done = send_as(&gateway, 0, &[], &retry(&sealed)).await.messages().await.1;
+    assert!(member(&done, "result.content").is_some(), "{done}");
+    let calls = backend.received("tools/call");
+    let sent = calls.last().unwrap().member("params.requestState").unwrap();
+    assert_eq!(sent, SERVER_STATE, "byte for byte as the server has written it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn state_of_a_modern_server_passes_verbatim_where_clients_are_not_authenticated() {
+    let backend = asking_modern().await;
+    let gateway = Gateway::start(&config(&[backend.entry("only")])).await;
+    let asked = post_modern(gateway.mcp, &transfer("")).await.messages().await.1;
+    assert_eq!(member(&asked, "result.requestState"), Some(SERVER_STATE), "{asked}");
+    let done = post_modern(gateway.mcp, &retry(SERVER_STATE)).await.messages().await.1;
+    assert!(member(&done, "result.content").is_some(), "{done}");
+    assert_eq!(backend.received("tools/call").last().unwrap().member("params.requestState"), Some(SERVER_STATE));
 }

@@ -10,6 +10,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use crate::harness::{Gateway, TempFile, within};
 use crate::raw_client::{
     Connection, INITIALIZED, JSON_HEADERS, Response, initialize, legacy_request, modern_headers, modern_request,
+    modern_request_with,
 };
 use crate::scripted::{Backend, Era, Gate, Reply, Transport};
 
@@ -62,13 +63,18 @@ impl Guarded {
         for backend in [&files, &git] {
             backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
         }
+        let configured = configuration("files:delete", [&files, &git]);
+        Self::start_with([files, git], &configured).await
+    }
+
+    async fn start_with([files, git]: [Backend; 2], configured: &str) -> Self {
         let folder = TempFile::folder();
         let entry = |(_, digest): (&str, &str), name: &str, scopes: &str| {
             format!("- {{name: {name}, sha256: '{digest}', scopes: [{scopes}]}}\n")
         };
         let keys = format!("keys:\n{}{}", entry(READER, "reader", "mcp:read"), entry(CALLER, "caller", "mcp:call"));
         fs::write(folder.path().join("keys.yaml"), keys).unwrap();
-        fs::write(folder.path().join("fanlight.yaml"), configuration("files:delete", [&files, &git])).unwrap();
+        fs::write(folder.path().join("fanlight.yaml"), configured).unwrap();
         let gateway = Gateway::start_at(folder.path().join("fanlight.yaml")).await;
         Self { gateway, folder, files, git }
     }
@@ -79,13 +85,24 @@ impl Guarded {
 
     /// A modern request with this key.
     async fn ask(&self, key: &str, path: &str, method: &str, params: &str) -> Response {
-        let body = modern_request("1", method, params, "");
-        let headers = modern_headers(&body);
+        self.post(key, path, &modern_request("1", method, params, "")).await
+    }
+
+    /// A modern request with this key and body.
+    async fn post(&self, key: &str, path: &str, body: &str) -> Response {
+        let headers = modern_headers(body);
         let mut headers: Vec<(&str, &str)> =
             headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let key = format!("Bearer {key}");
         headers.push(("Authorization", &key));
-        send(self.gateway.mcp, "POST", path, &headers, &body).await
+        send(self.gateway.mcp, "POST", path, &headers, body).await
+    }
+
+    /// Has this configuration take effect.
+    async fn reconfigure(&self, configured: &str) {
+        fs::write(self.path(), configured).unwrap();
+        let (status, report) = self.gateway.reload().await;
+        assert_eq!(status, 200, "{report}");
     }
 
     /// A modern call of a tool with this key.
@@ -258,6 +275,74 @@ async fn messages_of_sessions_need_their_scopes_over_both_legacy_transports() {
     let listed = within("the list", stream.event()).await.unwrap().unwrap();
     assert_eq!(member(&listed, "id"), Some("4"), "the refused call has no answer on the stream: {listed}");
     assert!(guarded.git.received("tools/call").is_empty());
+}
+
+#[tokio::test]
+async fn scopes_added_by_a_reload_end_open_streams() {
+    let guarded = Guarded::start().await;
+    let listen = async |key| {
+        let mut stream =
+            guarded.ask(key, "/mcp", "subscriptions/listen", r#""notifications":{"toolsListChanged":true}"#).await;
+        let opened = within("the acknowledgement", stream.event()).await.unwrap().unwrap();
+        assert!(opened.contains("acknowledged"), "{opened}");
+        stream
+    };
+    let (mut reader, mut caller) = (listen(READER.0).await, listen(CALLER.0).await);
+    let configured = fs::read_to_string(guarded.path()).unwrap();
+    // A reload that changes nothing for a stream leaves it open.
+    guarded.reconfigure(&configured.replace("call: mcp:call", "call: mcp:other")).await;
+    let added = configured.replace("    read: mcp:read", "    read: mcp:list").replace("[mcp:read]}", "[mcp:list]}");
+    guarded.reconfigure(&added).await;
+    let ended = within("the end of the stream", reader.event()).await.unwrap().unwrap();
+    assert_eq!(member(&ended, "error.data.scope").and_then(plain_string), Some("mcp:list"), "{ended}");
+    assert!(within("the end of the stream", reader.event()).await.unwrap().is_none());
+    challenge(guarded.ask(READER.0, "/mcp", "subscriptions/listen", r#""notifications":{}"#).await, 403, "1").await;
+    // The other client's scope contains the new one: it goes on listening.
+    let without_git =
+        added.replace(&format!(", {}", guarded.git.entry("git")), "").replace("  /mcp/git", "  #/mcp/git");
+    guarded.reconfigure(&without_git).await;
+    let told = within("a changed list", caller.event()).await.unwrap().unwrap();
+    assert!(told.contains("tools/list_changed"), "{told}");
+}
+
+#[tokio::test]
+async fn retry_of_a_suspended_call_needs_the_scopes_of_the_call_that_goes_on() {
+    let [files, git] =
+        [Backend::start(Era::Legacy, Transport::Http).await, Backend::start(Era::Modern, Transport::Http).await];
+    for backend in [&files, &git] {
+        backend.offers_tools(&["delete_all"]);
+    }
+    let ask = r#"{"jsonrpc":"2.0","id":"ask-{call}","method":"roots/list"}"#;
+    files.on("tools/call", Reply::result(r#"{"content":[]}"#).asking(&[ask]));
+    git.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+    let auth = "auth: {keys: {file: keys.yaml}, scopes: {call: mcp:call, tools: {RULES}}}\n";
+    let configured = |rules: &str, prefixes: [&str; 2]| {
+        let entry = |backend: &Backend, name, prefix| backend.entry_with(name, &format!(r#""prefix":"{prefix}""#));
+        let servers = [entry(&files, "files", prefixes[0]), entry(&git, "git", prefixes[1])].join(", ");
+        format!("{}mcpServers: {{{servers}}}\n", auth.replace("RULES", rules))
+    };
+    let free = configured("", ["files__", "git__"]);
+    // The name that the client knows is that of another server's tool now, which anybody may call.
+    let bound = configured(r#""files/delete_*": [files:delete]"#, ["old__", "files__"]);
+    let rebound = configured("", ["old__", "files__"]);
+    let guarded = Guarded::start_with([files, git], &free).await;
+    let call = |more: &str| {
+        let params = format!(r#""name":"files__delete_all","arguments":{{}}{more}"#);
+        modern_request_with(r#"{"roots":{}}"#, "1", "tools/call", &params, "")
+    };
+    let asked = guarded.post(CALLER.0, "/mcp", &call("")).await.messages().await.1;
+    let state = member(&asked, "result.requestState").unwrap_or_else(|| panic!("not suspended: {asked}"));
+    let retry = call(&format!(r#","inputResponses":{{"input-1":{{"roots":[]}}}},"requestState":{state}"#));
+    guarded.reconfigure(&bound).await;
+    let denied = challenge(guarded.post(CALLER.0, "/mcp", &retry).await, 403, "1").await;
+    assert!(denied.contains("scope=\"mcp:call files:delete\""), "{denied}");
+    assert_eq!(guarded.files.received("").len(), 0, "the server got an answer");
+    // It still waits for a client that may continue it.
+    guarded.reconfigure(&rebound).await;
+    let done = guarded.post(CALLER.0, "/mcp", &retry).await.messages().await.1;
+    assert!(member(&done, "result.content").is_some(), "{done}");
+    let [of_files, of_git] = [&guarded.files, &guarded.git].map(|backend| backend.received("tools/call").len());
+    assert_eq!((of_files, of_git), (1, 0), "the call that was decided about is the one that ran");
 }
 
 #[tokio::test]

@@ -175,3 +175,15 @@ async fn closed_standard_output_is_no_failure() {
     let output = within("the end", child.wait_with_output()).await.unwrap();
     assert_eq!((output.status.code(), String::from_utf8(output.stderr).unwrap().as_str()), (Some(0), ""));
 }
+
+/// Lists are read on a connection of Fanlight's own, which no answer of a client is asked on.
+#[tokio::test]
+async fn list_of_a_legacy_server_does_not_wait_for_a_stream() {
+    let backend = backend(Era::Legacy, Transport::Http).await;
+    let entries = format!("{{{}}}", backend.entry("only"));
+    let config = format!(r#"{{"mcpServers":{entries},"timeouts":{{"list":"8s","streamOpening":"60s"}}}}"#);
+    let output = command(&["list", "tools"], &config).await;
+    assert!(output.status.success(), "{}", text(&output));
+    let initialized = backend.received("initialize");
+    assert!(initialized.iter().any(|request| request.member("params.capabilities.sampling").is_some()), "declared");
+}

@@ -290,3 +290,47 @@ async fn server_that_cannot_be_reached_shows_cause_and_remedy() {
     let (output, check) = command(&["check", "--config", file.path().to_str().unwrap()]).await;
     assert!(!output.status.success() && check.contains("its `caFile` /nowhere.pem cannot be used"), "{check}");
 }
+
+/// A server that answers in plain HTTP speaks it: another connection would only trouble it.
+#[tokio::test]
+async fn server_that_refuses_initialize_in_plain_http_is_not_tried_with_tls() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let first_bytes = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = std::sync::Arc::clone(&first_bytes);
+    let mut serving = JoinSet::new();
+    serving.spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let seen = std::sync::Arc::clone(&seen);
+            tokio::spawn(async move {
+                let mut request = Vec::new();
+                // The id is in the body, which comes last.
+                while !request.ends_with(b"}") || !request.windows(4).any(|four| four == b"\r\n\r\n") {
+                    let mut bytes = [0; 4096];
+                    let count = stream.read(&mut bytes).await.unwrap_or(0);
+                    if request.is_empty() && count > 0 {
+                        seen.lock().unwrap().push(bytes[0]);
+                    }
+                    if count == 0 || bytes[0] == 0x16 {
+                        return;
+                    }
+                    request.extend_from_slice(&bytes[..count]);
+                }
+                let text = String::from_utf8_lossy(&request).into_owned();
+                let id = text.split("\"id\":").nth(1).unwrap_or("1").split([',', '}']).next().unwrap();
+                let body =
+                    format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32601,"message":"Method not found"}}}}"#);
+                let answer = response("200 OK", "Content-Type: application/json\r\n", &body);
+                let _ = stream.write_all(answer.as_bytes()).await;
+            });
+        }
+    });
+    let gateway = Gateway::start(&json!({ "mcpServers": { "only": { "url": url } } }).to_string()).await;
+    let server = server_when(&gateway, "only", |server| !server["failure"].is_null()).await;
+    assert!(server["failure"]["what"].as_str().unwrap().contains("it refuses initialize"), "{server}");
+    assert_eq!(server["failure"]["remedy"], Value::Null, "{server}");
+    let first_bytes = first_bytes.lock().unwrap().clone();
+    assert!(!first_bytes.is_empty() && !first_bytes.contains(&0x16), "a TLS handshake: {first_bytes:?}");
+    assert!(gateway.terminate().await.success());
+}

@@ -12,6 +12,7 @@ use crate::harness::{Gateway, TempFile, fanlight, within};
 use crate::raw_client::{LegacySession, legacy_request, listen, modern_request_with, post_modern};
 use crate::scripted::{Backend, Era, Reply, Transport};
 use crate::server_lives::{api, ask};
+use crate::starting::{entry_after, server_when};
 
 const SECRET: &str = "s3cret-value-of-a-variable";
 const LISTS: [&str; 4] = ["tools/list", "resources/list", "resources/templates/list", "prompts/list"];
@@ -358,4 +359,40 @@ async fn list_that_some_clients_see_less_of_is_not_kept() {
     let listed: Value = serde_json::from_str(&ask(&gateway, "tools/list", "").await).unwrap();
     assert_eq!(names(&listed["result"]), ["t"]);
     assert!(gateway.terminate().await.success());
+}
+
+/// Without `stateDir`, lists are kept in the user's state folder, and the servers are started all the same.
+#[tokio::test]
+async fn lists_of_an_earlier_run_are_served_until_the_servers_have_started() {
+    let (slow, fast) = (server(Era::Modern).await, server(Era::Modern).await);
+    let (files, state) = (TempFile::folder(), TempFile::folder());
+    let mut servers: Value = serde_json::from_str(&format!("{{{}}}", fast.entry("fast"))).unwrap();
+    servers["slow"] = entry_after(&slow, r#"while [ ! -e "$F/go" ]; do sleep 0.05; done"#, &files, json!({}));
+    let path = files.path().join("fanlight.yaml");
+    std::fs::write(&path, json!({ "mcpServers": servers, "timeouts": { "list": "120s" } }).to_string()).unwrap();
+    let go = files.path().join("go");
+    std::fs::write(&go, "").unwrap();
+
+    let start = || Gateway::start_at_with_env(path.clone(), "XDG_STATE_HOME", state.path());
+    let first = start().await;
+    server_when(&first, "slow", |server| server["state"] == "ready").await;
+    let listed = ask(&first, "tools/list", "").await;
+    assert!(listed.contains("slow__"), "{listed}");
+    assert!(first.terminate().await.success());
+
+    std::fs::remove_file(&go).unwrap();
+    slow.offers_tools(&["added"]);
+    let second = start().await;
+    let kept = ask(&second, "tools/list", "").await;
+    assert!(kept.contains("slow__") && !kept.contains("slow__added"), "{kept}");
+    let status = server_when(&second, "slow", |_| true).await;
+    assert_eq!(status["state"], "connecting", "it is started though its lists are known");
+    std::fs::write(&go, "").unwrap();
+    within("the list of the server itself", async {
+        while !ask(&second, "tools/list", "").await.contains("slow__added") {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    assert!(second.terminate().await.success());
 }

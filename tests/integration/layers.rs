@@ -124,6 +124,12 @@ fn credentials_reach_identity_alone_and_do_no_io() {
 }
 
 #[test]
+fn audit_reaches_no_edge() {
+    let ours = [CORE, &["fanlight-credentials", "fanlight-fair"]].concat();
+    assert_layer("fanlight-audit", &ours, &["hyper", "reqwest", "axum"]);
+}
+
+#[test]
 fn authentication_reaches_credentials_and_no_edge() {
     let ours = [CORE, &["fanlight-credentials", "fanlight-fair", "fanlight-settings"]].concat();
     assert_layer("fanlight-auth", &ours, &["axum"]);
@@ -131,14 +137,15 @@ fn authentication_reaches_credentials_and_no_edge() {
 
 #[test]
 fn frontend_reaches_neither_gateway_nor_backend() {
-    let ours = [CORE, &["fanlight-credentials", "fanlight-fair", "fanlight-http-edge", "fanlight-settings"]].concat();
+    let below = ["fanlight-credentials", "fanlight-fair", "fanlight-http-edge", "fanlight-settings"];
+    let ours = [CORE, &["fanlight-audit"], &below].concat();
     assert_layer("fanlight-frontend", &ours, &["reqwest", "process-wrap"]);
 }
 
 #[test]
 fn admin_reaches_only_the_core_telemetry_and_http_edge() {
     let below = ["fanlight-credentials", "fanlight-fair", "fanlight-http-edge", "fanlight-rights", "fanlight-settings"];
-    let ours = [CORE, &["fanlight-gateway"], &below].concat();
+    let ours = [CORE, &["fanlight-audit", "fanlight-gateway"], &below].concat();
     assert_layer("fanlight-admin", &ours, &["reqwest", "process-wrap"]);
 }
 

@@ -74,6 +74,7 @@ mod tls;
 mod tokens;
 mod tracing;
 mod trusted_proxies;
+mod type_names;
 mod unix_sockets;
 
 use fanlight_testkit::{generator, harness, raw_client, schema, scripted};

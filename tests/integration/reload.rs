@@ -1,6 +1,7 @@
 //! Changing the configuration while Fanlight runs.
 
 mod addresses;
+mod decided;
 mod files;
 mod listeners;
 mod operations;

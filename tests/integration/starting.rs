@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::faults::backend;
 use crate::harness::{Gateway, TempFile, within};
-use crate::raw_client::{listen, modern_request, post_modern};
+use crate::raw_client::{StdioClient, legacy_request, listen, modern_request, post_modern};
 use crate::scripted::{Backend, Era, Transport};
 use crate::server_lives::{api, ask};
 
@@ -47,9 +47,9 @@ fn go(folder: &TempFile) {
 
 #[tokio::test]
 async fn process_that_writes_to_standard_error_is_not_ended() {
-    for era in [Era::Legacy, Era::Modern] {
+    for (era, configured) in [(Era::Legacy, "auto"), (Era::Modern, "auto"), (Era::Modern, "modern")] {
         let (server, folder) = (backend(era, Transport::Stdio).await, TempFile::folder());
-        let entry = entry_after(&server, INSTALL, &folder, json!({ "startTimeout": "400ms" }));
+        let entry = entry_after(&server, INSTALL, &folder, json!({ "startTimeout": "400ms", "era": configured }));
         let timeouts = json!({ "probe": "100ms", "connect": "200ms" });
         let gateway =
             Gateway::start(&json!({ "mcpServers": { "only": entry }, "timeouts": timeouts }).to_string()).await;
@@ -92,6 +92,41 @@ async fn initialize_waits_for_the_only_server() {
     let mut answer = answer;
     assert!(answer.messages().await.1.contains("\"result\""));
     assert!(gateway.terminate().await.success());
+}
+
+/// Were it waited for, the answers would take as long as a list may: longer than the test waits.
+#[tokio::test]
+async fn client_is_served_what_there_is_and_notified_of_a_slow_server() {
+    let (slow, fast) = (backend(Era::Legacy, Transport::Stdio).await, backend(Era::Legacy, Transport::Stdio).await);
+    let folder = TempFile::folder();
+    fast.offers_tools(&["u"]);
+    let mut servers: Value = serde_json::from_str(&format!("{{{}}}", fast.entry("fast"))).unwrap();
+    servers["slow"] = entry_after(&slow, INSTALL, &folder, json!({}));
+    let config = json!({ "mcpServers": servers, "timeouts": { "list": "120s", "listSettle": "20ms" } }).to_string();
+    let mut gateway = Gateway::stdio(&config);
+    let mut client = StdioClient::of(&mut gateway);
+    let described: Value = serde_json::from_str(&client.initialize("2025-11-25").await).unwrap();
+    for kind in ["tools", "prompts", "resources"] {
+        assert_eq!(described["capabilities"][kind]["listChanged"], true, "{described}");
+    }
+    let (_, list) = client.call(&legacy_request("1", "tools/list", "")).await;
+    assert!(list.contains("fast__u") && !list.contains("slow__t"), "{list}");
+    // A call of what the list lacks waits for its server.
+    let call = legacy_request("2", "tools/call", r#""name":"slow__t""#);
+    client.send(&call).await;
+    go(&folder);
+    let mut messages = Vec::new();
+    while !(messages.iter().any(|message: &String| message.contains("tools/list_changed"))
+        && messages.iter().any(|message| message.contains("\"id\":2")))
+    {
+        messages.push(within("the announcement and the answer", client.receive()).await.unwrap());
+    }
+    let answer = messages.iter().find(|message| message.contains("\"id\":2")).unwrap();
+    assert!(answer.contains("\"result\""), "{answer}");
+    let (_, list) = client.call(&legacy_request("3", "tools/list", "")).await;
+    assert!(list.contains("fast__u") && list.contains("slow__t"), "{list}");
+    client.close_input();
+    assert!(gateway.ended().await.success());
 }
 
 #[tokio::test]

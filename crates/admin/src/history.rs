@@ -40,7 +40,7 @@ impl History {
         }
     }
 
-    /// Notes the states that differ from those before; backends that are not there any more are forgotten.
+    /// Records the states that have changed; backends that no longer exist are forgotten.
     fn note(&self, status: &[(String, BackendStatus)], at: SystemTime) {
         let mut table = self.table();
         table.retain(|name, _| status.iter().any(|(known, _)| known == name));

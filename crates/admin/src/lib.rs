@@ -6,7 +6,6 @@
 
 mod access;
 mod api;
-mod audit;
 mod history;
 #[cfg(test)]
 mod openapi;
@@ -24,6 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use axum::response::IntoResponse as _;
+use fanlight_audit::{AuditLog, Event, Record};
 use fanlight_credentials::{Authenticate, ConnectionFacts, SocketPeer};
 use fanlight_gateway::Gateway;
 use fanlight_http_edge::{OpenedStream, SocketReceiver, accept_and_spawn, open, serve_http1};
@@ -36,12 +36,11 @@ use hyper_util::service::TowerToHyperService;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-pub use audit::{Audit, AuditedAuthentication};
 pub use operations::{OperationError, Operations, Reloaded};
 pub use operator::{Role, RoleRule, Roles};
 pub use settings::{AdminSettings, LiveSettings, SignInClient};
 
-use access::Connection;
+use access::OperatorConnection;
 use api::call::RunningCalls;
 use api::overview::Latest;
 use api::sign_in::Attempts;
@@ -70,8 +69,10 @@ pub struct Subject {
     pub operations: Arc<dyn Operations>,
     /// Tells whose identities requests show, where roles are configured.
     pub authenticate: Arc<dyn Authenticate>,
-    /// The record of sign-ins, refusals and changes.
-    pub audit: Arc<Audit>,
+    /// Where sign-ins, refusals and changes are put on record: a change that cannot be is not made.
+    pub record: Arc<dyn Record>,
+    /// Counts sign-ins and refusals.
+    pub audit_log: Arc<AuditLog>,
     /// The version of the program.
     pub version: &'static str,
     /// Cancelled when draining begins; from then on the process is not ready.
@@ -105,8 +106,9 @@ impl Admin {
         self.live.load()
     }
 
-    fn audit(&self) -> &Audit {
-        &self.subject.audit
+    /// Puts on record what has been refused, or has happened: nothing depends on whether that can be done.
+    fn note(&self, event: &Event<'_>) {
+        let _ = self.subject.record.record(event);
     }
 }
 
@@ -127,7 +129,7 @@ pub async fn serve_admin(sockets: SocketReceiver, subject: Subject, live: LiveSe
                 Some(Ok(Err(error))) => return tracing::debug!(%error, "TLS handshake with an operator failed"),
                 Some(Err(_)) | None => return,
             };
-            let connection = Connection(Arc::new(facts_of(&opened)));
+            let connection = OperatorConnection(Arc::new(facts_of(&opened)));
             // The settings in force may be those of another address by then, and demand less of a client.
             let has_ended = ending.clone();
             let service = service_fn(move |mut request: Request<Incoming>| {

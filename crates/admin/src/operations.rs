@@ -16,6 +16,11 @@ pub trait Operations: Send + Sync + 'static {
     /// What to write where for each known client to connect to the MCP endpoint.
     fn connect(&self) -> Json;
 
+    /// What tells this gateway from others, by where its configuration is. Everyone is shown it.
+    fn instance(&self) -> Option<&str> {
+        None
+    }
+
     /// Reads the configuration again and puts it in force.
     fn reload(&self) -> BoxFuture<'_, Result<Reloaded, OperationError>>;
 

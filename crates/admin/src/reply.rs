@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use axum::response::{IntoResponse, Response};
+use fanlight_audit::NotRecorded;
 use fanlight_http_edge::Rejection;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, visible};
@@ -106,6 +107,12 @@ impl Refusal {
 impl From<Rejection> for Refusal {
     fn from(rejection: Rejection) -> Self {
         Self::new(rejection.status(), rejection.to_string())
+    }
+}
+
+impl From<NotRecorded> for Refusal {
+    fn from(not_recorded: NotRecorded) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, not_recorded.to_string())
     }
 }
 

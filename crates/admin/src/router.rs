@@ -7,20 +7,23 @@ use axum::Router;
 use axum::extract::State;
 use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::{IntoResponse as _, Redirect, Response};
-use fanlight_telemetry::metrics::prometheus;
+use fanlight_telemetry::metrics::{Family, FamilyInfo, Shape, Values, prometheus};
 use http::header::{CONNECTION, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
-use crate::access::{Connection, Needs, require, require_host};
+use crate::access::{Needs, OperatorConnection, require, require_host};
 use crate::operator::Role;
 use crate::reply::{Refusal, json, with_default_headers};
 use crate::route::{Route, read};
 use crate::{Admin, api, ready, ui};
 
+/// The header of `/healthz` that tells gateways apart.
+const INSTANCE: HeaderName = HeaderName::from_static("fanlight-instance");
+
 /// The routes besides those of the API.
 const ROUTES: &[Route] = &[
     Route { path: "/", needs: Needs::Nothing, serve: || read(async || Redirect::permanent("/ui")) },
-    Route { path: "/healthz", needs: Needs::Nothing, serve: || read(async || "ok") },
+    Route { path: "/healthz", needs: Needs::Nothing, serve: || read(health) },
     // The details need a viewer.
     Route { path: "/readyz", needs: Needs::Nothing, serve: || read(readiness) },
     Route { path: "/metrics", needs: Needs::Role(Role::Viewer), serve: || read(metrics) },
@@ -56,7 +59,7 @@ pub(crate) fn router(admin: &Arc<Admin>) -> Router {
 /// The routes that are served when all connections are taken.
 pub(crate) fn health_router(admin: &Arc<Admin>) -> Router {
     Router::new()
-        .route("/healthz", read(async || "ok"))
+        .route("/healthz", read(health))
         .route("/readyz", read(readiness))
         .fallback(async || {
             let message = "all connections to the admin listener are in use (limits.adminConnections); try later";
@@ -68,6 +71,14 @@ pub(crate) fn health_router(admin: &Arc<Admin>) -> Router {
         .with_state(Arc::clone(admin))
 }
 
+/// That the process runs, and which gateway it is: a command compares that before it asks or shows a token.
+async fn health(State(admin): State<Arc<Admin>>) -> Response {
+    let instance = admin.subject.operations.instance().and_then(|text| HeaderValue::from_str(text).ok());
+    let mut response = "ok".into_response();
+    response.headers_mut().extend(instance.map(|instance| (INSTANCE, instance)));
+    response
+}
+
 /// The response, after which the connection is closed: others need it.
 async fn closing(mut response: Response) -> Response {
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -75,7 +86,7 @@ async fn closing(mut response: Response) -> Response {
 }
 
 /// Whether requests of clients can be served; the details need a viewer.
-async fn readiness(State(admin): State<Arc<Admin>>, connection: Connection, headers: HeaderMap) -> Response {
+async fn readiness(State(admin): State<Arc<Admin>>, connection: OperatorConnection, headers: HeaderMap) -> Response {
     let subject = &admin.subject;
     let is_ready = ready::is_ready(&subject.gateway, &subject.draining);
     let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
@@ -88,8 +99,22 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
     let mut text = admin.subject.telemetry.prometheus();
     let now = admin.now();
     admin.sessions.retain(|proof| now.judge(proof, SystemTime::now()).is_ok());
-    text.push_str(&prometheus(&admin.audit().metrics(admin.sessions.len(&now.session_limits()))));
+    text.push_str(&prometheus(&admin.subject.audit_log.metrics()));
+    text.push_str(&prometheus(&[operator_sessions(admin.sessions.len(&now.session_limits()))]));
     ([(CONTENT_TYPE, kind)], text).into_response()
+}
+
+const OPERATOR_SESSIONS: FamilyInfo = FamilyInfo {
+    name: "fanlight.auth.operator_sessions",
+    unit: "{session}",
+    help: "Operators who are signed in to the page.",
+    shape: Shape::Gauge,
+    labels: &[],
+};
+
+fn operator_sessions(count: usize) -> Family {
+    let value = Values::Integer(i64::try_from(count).unwrap_or(i64::MAX));
+    Family { info: &OPERATOR_SESSIONS, points: vec![(Vec::new(), value)] }
 }
 
 #[cfg(test)]

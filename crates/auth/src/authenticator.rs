@@ -54,7 +54,7 @@ impl Authenticator {
         Self { policy: ArcSwap::from_pointee(Policy::after(&Policy::default(), settings)) }
     }
 
-    /// Puts other settings in force, and revokes the identities that they do not accept any more. What has not changed keeps
+    /// Puts other settings in force, and revokes the identities that they no longer accept. What has not changed keeps
     /// what it knows. Only one task may call this.
     pub fn replace(&self, settings: Option<&Settings>) {
         let new = Arc::new(Policy::after(&self.policy.load(), settings));

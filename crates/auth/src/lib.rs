@@ -15,7 +15,6 @@ mod socket;
 mod token;
 pub mod untrusted;
 
-pub use algorithm::Algorithm;
 pub use authenticator::Authenticator;
 pub use keys::{NewKey, digest as key_digest};
 pub use oauth_settings::{ClaimPaths, IntrospectionSettings, IssuerSettings, OAuthLimits, OAuthSettings};

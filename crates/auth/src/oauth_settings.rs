@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use fanlight_settings::Secret;
-
-use crate::algorithm::Algorithm;
+use fanlight_settings::{Algorithm, Secret};
 
 /// Which access tokens are accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +68,7 @@ pub struct IntrospectionSettings {
 pub struct OAuthLimits {
     /// Verified tokens that are remembered.
     pub tokens: usize,
-    /// Requests a second of one peer whose tokens may be found wrong.
+    /// Wrong tokens that one peer may send per second.
     pub failures: usize,
     /// Requests to one issuer about tokens at the same time.
     pub introspections: usize,
@@ -80,13 +78,13 @@ pub struct OAuthLimits {
     pub keys: usize,
     /// For one request to an issuer.
     pub request: Duration,
-    /// After this time keys that are used are read again, in the background.
+    /// Keys in use are refreshed in the background after this time.
     pub refresh: Duration,
-    /// After this time keys that could not be read again are used no more.
+    /// Keys that could not be refreshed for this long are no longer used.
     pub stale: Duration,
     /// The least time between two readings of keys that tokens with unknown keys cause.
     pub unknown_key: Duration,
-    /// For which an issuer's answer about an active token is remembered, at most.
+    /// How long an issuer's answer about an active token is remembered, at most.
     pub introspection: Duration,
     /// By which clocks may differ.
     pub leeway: Duration,

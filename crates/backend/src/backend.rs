@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::time::Duration;
 
 use fanlight_canonical::{
-    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Listen, Listening, Pending,
-    ProcessOutput, SessionKey,
+    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, FailureDetails, Listen, Listening,
+    Pending, ProcessOutput, Remedy, RemedyKind, SessionKey,
 };
 use fanlight_http_pool::{PoolSettings, TcpProbes};
 use fanlight_protocol::result::ServerDescription;
@@ -29,7 +29,7 @@ use crate::tasks::TaskTranslation;
 use crate::transport::http::HttpEndpoint;
 use crate::transport::stdio::ProcessSettings;
 
-/// Waits of [`crate::Timeouts::process_stop`] until everything has ended: a process has three, and the processes that it left
+/// Waits of [`crate::BackendTimeouts::process_stop`] until everything has ended: a process has three, and the processes that it left
 /// behind have as many.
 const STOP_STEPS: u32 = 6;
 
@@ -130,6 +130,9 @@ impl Backend {
             }
             TransportSettings::Http { url, headers } => ("http", http(&url, &headers)),
             TransportSettings::Sse { url, headers } => ("sse", http(&url, &headers)),
+            TransportSettings::Incomplete { is_process, why } => {
+                (if is_process { "stdio" } else { "http" }, Target::Unusable(incomplete(why)))
+            }
         };
         let endpoint = match &target {
             Target::Http(endpoint) => Some(Arc::clone(endpoint)),
@@ -180,6 +183,14 @@ impl Backend {
     pub fn life(&self) -> BackendLife {
         self.life.clone()
     }
+}
+
+/// The error of a server whose entry in the configuration needs a value that is not there.
+fn incomplete(why: String) -> BackendError {
+    let text = "set it where Fanlight is started and start that again, or give it a default, as in `${NAME:-default}`";
+    let remedy = Remedy { kind: RemedyKind::Configuration, text: text.into() };
+    let details = FailureDetails { remedy: Some(remedy), ..FailureDetails::default() };
+    BackendError::Unreachable { reason: why }.with_details(details)
 }
 
 impl BackendLife {

@@ -36,6 +36,6 @@ mod transport;
 pub use backend::{Backend, BackendLife};
 pub use fanlight_http_pool::worker;
 pub use settings::{
-    BackendSettings, EraChoice, HealthPolicy, Identity, KnownServer, Landlock, Limits, PollIntervals, ProcessPolicy,
-    RetryDelays, Sandbox, Secret, SessionPolicy, TelemetrySettings, Timeouts, TransportSettings,
+    BackendLimits, BackendSettings, BackendTimeouts, EraChoice, HealthPolicy, Identity, KnownServer, Landlock,
+    PollIntervals, ProcessPolicy, RetryDelays, Sandbox, Secret, SessionPolicy, TelemetrySettings, TransportSettings,
 };

@@ -12,7 +12,7 @@ use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
 use fanlight_protocol::{Json, Revision};
 pub(crate) use fanlight_settings::origin_of;
-pub use fanlight_settings::{Landlock, Sandbox, Secret, Transport as TransportSettings};
+pub use fanlight_settings::{EraChoice, Landlock, Sandbox, Secret, SessionPolicy, Transport as TransportSettings};
 use fanlight_telemetry::{BackendInfo, BackendTelemetry, ContentPolicy, Endpoint, Telemetry, TraceContextPolicy};
 
 /// One backend.
@@ -36,9 +36,9 @@ pub struct BackendSettings {
     /// none, and no session, share a session of their own.
     pub catalogue: bool,
     /// Bounds on time.
-    pub timeouts: Timeouts,
+    pub timeouts: BackendTimeouts,
     /// Bounds on size and number.
-    pub limits: Limits,
+    pub limits: BackendLimits,
     /// The name and version of Fanlight.
     pub identity: Identity,
     /// What is recorded of it.
@@ -116,7 +116,8 @@ impl TelemetrySettings {
     /// What spans and counters of the backend called `name` need.
     pub(crate) fn of(self, name: &str, transport: &TransportSettings) -> BackendTelemetry {
         let endpoint = match transport {
-            TransportSettings::Stdio { .. } => Endpoint::Stdio,
+            TransportSettings::Stdio { .. } | TransportSettings::Incomplete { is_process: true, .. } => Endpoint::Stdio,
+            TransportSettings::Incomplete { .. } => Endpoint::Http { host: String::new(), port: 0 },
             TransportSettings::Http { url, .. } | TransportSettings::Sse { url, .. } => {
                 let url = reqwest::Url::parse(url).ok();
                 let host = url.as_ref().and_then(|url| url.host_str()).unwrap_or_default().to_owned();
@@ -141,9 +142,11 @@ pub struct ProcessPolicy {
     pub sandbox: Sandbox,
     /// Whether the first process is started by the first request, and not at once.
     pub starts_on_demand: bool,
-    /// Whether its lists outlast Fanlight, so that while they are known it is not started for them. The first process is
-    /// then started by the first request that needs it.
+    /// Whether its lists outlast Fanlight: those of an earlier run are served until it has been started.
     pub keeps_lists: bool,
+    /// Whether it is not started while its lists are known. The first process is then started by the first request that
+    /// needs it.
+    pub rests_while_known: bool,
     /// How long Fanlight's own process is unused before it is ended; `None` for never.
     pub idle: Option<Duration>,
     /// Attempts to start it that fail in a row, before only a request has it tried again; 0 for no bound.
@@ -161,35 +164,9 @@ pub struct HealthPolicy {
     pub timeouts: usize,
 }
 
-/// The era of a backend.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EraChoice {
-    /// In the one found by asking.
-    #[default]
-    Auto,
-    /// With `initialize` and sessions.
-    Legacy,
-    /// Stateless, with `server/discover`.
-    Modern,
-}
-
-/// Whether clients share a session with a legacy backend. A modern one has no sessions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SessionPolicy {
-    /// Each client session has one of its own, over stdio a process of its own. Clients without a
-    /// session share one with those that have the same capabilities.
-    #[default]
-    PerClient,
-    /// As `PerClient`, but client sessions of one principal share a process if the server shows that it has no state for a
-    /// session, and the clients cannot be asked.
-    Auto,
-    /// All share one, which declares no capability.
-    Shared,
-}
-
 /// Bounds on time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timeouts {
+pub struct BackendTimeouts {
     /// A request's wait for a connection that is being made.
     pub connect: Duration,
     /// An attempt to connect, with probe and handshake. Of a process, the time in which it writes nothing to standard
@@ -283,7 +260,7 @@ pub struct RetryDelays {
 
 /// Bounds on size and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct BackendLimits {
     /// Running calls; as many may wait besides.
     pub concurrency: usize,
     /// Sessions of clients, besides the one that Fanlight itself uses.

@@ -7,18 +7,25 @@ use fanlight_protocol::{Notification, Response, RpcError};
 use crate::call::CallContext;
 use crate::caller::SessionKey;
 use crate::endpoint::Endpoint;
-use crate::listen::{Listen, Listening};
+use crate::listen::{Interest, Listening};
 use crate::messages::ServerMessages;
-use crate::operation::{Detail, ResolvedOperation, Unresolved};
+use crate::operation::{Detail, ResolvedOperation, Subject, Unresolved};
 
 /// The core behind a client edge: the gateway, or something simpler in tests.
+///
+/// Whatever a client asks for is resolved by the servers and endpoints as they are now, which the resolved value keeps; it
+/// is decided about by that value, and nothing but that value is carried out.
 pub trait Core: Send + Sync + 'static {
     /// A request as this core carries it out.
     type Resolved: ResolvedOperation;
+    /// Listening as this core carries it out.
+    type ResolvedListen: Subject + 'static;
+    /// A notification as this core passes it on.
+    type ResolvedNotice: Subject + 'static;
 
-    /// Resolves a request by the servers and endpoints as they are now, which it keeps until it has ended: whatever is
-    /// replaced meanwhile, [`Self::run`] does what this value says. Sends servers no more than requests for lists, and
-    /// those only for [`Detail::Tool`]. A request that cannot be carried out is answered with an error when it runs.
+    /// Resolves a request. The servers and endpoints are kept until it has ended: whatever is replaced meanwhile,
+    /// [`Self::run`] does what this value says. Sends servers no more than requests for lists, and those only for
+    /// [`Detail::Tool`]. A request that cannot be carried out is answered with an error when it runs.
     fn resolve(&self, request: Unresolved, detail: Detail) -> impl Future<Output = Self::Resolved> + Send;
 
     /// Carries out an operation; `messages` takes what the server sends before its response. Dropping the future cancels
@@ -28,13 +35,22 @@ pub trait Core: Send + Sync + 'static {
     /// The endpoint at this path of an HTTP request; `None` if there is none.
     fn endpoint(&self, path: &str) -> Option<Endpoint>;
 
-    /// Begins to listen to what servers send outside of calls, by the servers and endpoints as they are now. Names are those the client knows.
-    fn listen(&self, listen: Listen) -> impl Future<Output = Result<Listening, RpcError>> + Send;
+    /// Resolves what a client wants to listen to, by the names that it knows. Asks no server.
+    fn resolve_listen(&self, interest: Interest, context: Arc<CallContext>) -> Self::ResolvedListen;
 
-    /// Passes on a notification of a client's session that the client edge does not know. Must not block.
-    fn notify(&self, notification: Notification, context: Arc<CallContext>) {
-        drop((notification, context));
-    }
+    /// Begins to listen to what servers send outside of calls, until the result is dropped; `messages` takes it. When
+    /// servers are replaced it goes on with the new ones, as far as the endpoint then shows them.
+    fn listen(
+        &self,
+        operation: Self::ResolvedListen,
+        messages: ServerMessages,
+    ) -> impl Future<Output = Result<Listening, RpcError>> + Send;
+
+    /// Resolves a notification of a client's session that the client edge does not know. Asks no server.
+    fn resolve_notice(&self, notification: Notification, context: Arc<CallContext>) -> Self::ResolvedNotice;
+
+    /// Passes a notification on. Must not block.
+    fn notify(&self, notice: Self::ResolvedNotice);
 
     /// The session has ended, and no more calls of it arrive. Must not block.
     fn end_session(&self, session: SessionKey);

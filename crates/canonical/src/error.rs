@@ -96,6 +96,12 @@ pub enum BackendError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A JSON-RPC answer to `server/discover` or `initialize` that no connection can begin with.
+    #[error("sent no valid answer: {reason}")]
+    InvalidHandshake {
+        /// What is wrong with it.
+        reason: String,
+    },
     /// An HTTP status that carries no JSON-RPC answer.
     #[error("answered with HTTP status {status}{}", hint(*.status))]
     Status {
@@ -280,6 +286,7 @@ impl BackendError {
             | Self::Interrupted
             | Self::ResponseTooLarge { .. }
             | Self::Malformed { .. }
+            | Self::InvalidHandshake { .. }
             | Self::Status { .. }
             | Self::Overloaded { .. } => true,
         }
@@ -303,6 +310,7 @@ impl BackendError {
             | Self::TooManySessions { .. }
             | Self::ResponseTooLarge { .. }
             | Self::Malformed { .. }
+            | Self::InvalidHandshake { .. }
             | Self::Status { .. }
             | Self::Overloaded { .. }
             | Self::NoCommonRevision { .. } => Outcome::Error,
@@ -323,7 +331,7 @@ impl BackendError {
             Self::Exited { .. } | Self::GivenUp { .. } => ErrorType::BackendExited,
             Self::ClosedEarly => ErrorType::ConnectionClosed,
             Self::ResponseTooLarge { .. } => ErrorType::ResponseTooLarge,
-            Self::Malformed { .. } => ErrorType::InvalidResponse,
+            Self::Malformed { .. } | Self::InvalidHandshake { .. } => ErrorType::InvalidResponse,
             Self::NoCommonRevision { .. } => ErrorType::NoCommonRevision,
             Self::ShuttingDown | Self::Interrupted => ErrorType::ShuttingDown,
         }
@@ -341,7 +349,9 @@ impl fmt::Display for ForClients<'_> {
             E::NotConnected { cause, details } => {
                 match &**cause {
                     // Until the handshake is over, its words are for the operator.
-                    E::Malformed { .. } => f.write_str("cannot be connected to: it sent no valid answer"),
+                    E::Malformed { .. } | E::InvalidHandshake { .. } => {
+                        f.write_str("cannot be connected to: it sent no valid answer")
+                    }
                     E::Unreachable { .. } => write!(f, "{}", cause.for_clients()),
                     cause => write!(f, "cannot be connected to: it {}", cause.for_clients()),
                 }?;
@@ -357,6 +367,7 @@ impl fmt::Display for ForClients<'_> {
                 write!(f, "is still starting, for {} s now (a first start may have to install it)", elapsed.as_secs())
             }
             E::NoCommonRevision { .. } => f.write_str("speaks no revision that Fanlight speaks"),
+            E::InvalidHandshake { .. } => f.write_str("sent no valid answer"),
             error @ (E::Unauthorized { .. }
             | E::Timeout { .. }
             | E::Busy { .. }

@@ -28,6 +28,8 @@ pub enum HandleKind {
     SuspendedCall,
     /// A call that is made again once the user has followed some URLs.
     UrlElicitation,
+    /// The state of a server that has asked for input.
+    ServerState,
     /// A session of Streamable HTTP.
     Session,
     /// A session of the HTTP+SSE transport.
@@ -39,11 +41,12 @@ pub enum HandleKind {
 }
 
 impl HandleKind {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Cursor,
         Self::TaskCursor,
         Self::SuspendedCall,
         Self::UrlElicitation,
+        Self::ServerState,
         Self::Session,
         Self::SseSession,
         Self::Task,
@@ -57,10 +60,11 @@ impl HandleKind {
             Self::TaskCursor => 1,
             Self::SuspendedCall => 2,
             Self::UrlElicitation => 3,
-            Self::Session => 4,
-            Self::SseSession => 5,
-            Self::Task => 6,
-            Self::Event => 7,
+            Self::ServerState => 4,
+            Self::Session => 5,
+            Self::SseSession => 6,
+            Self::Task => 7,
+            Self::Event => 8,
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! [`Core`] is what the client edge asks, [`BackendClient`] is what the core asks. A request is resolved once
 //! ([`Core::resolve`]); whether it may run is decided by reading the [`ResolvedOperation`], and that is what runs
-//! ([`Core::run`]).
+//! ([`Core::run`]). Listening and notifications take the same way.
 
 mod call;
 mod caller;
@@ -32,7 +32,7 @@ pub use fanlight_telemetry::{Parent, Rewritten};
 pub use handle::{Handle, HandleKind, HandleSeal, Keeper};
 pub use listen::{Interest, Listen, Listening, ListeningGuard};
 pub use messages::{ClientNotices, MessageReceiver, ServerMessage, ServerMessages, ServerRequest, StreamSignal};
-pub use operation::{Detail, Item, ResolvedOperation, Unresolved};
+pub use operation::{Decided, Detail, Item, ResolvedOperation, Subject, Unresolved};
 pub use peer::Peer;
 pub use process::{ProcessLine, ProcessOutput, ProcessStream, RunningProcess};
 pub use session_request::{SentAs, SessionRequest};

@@ -1,4 +1,5 @@
-//! A request on its way from the client edge to the core: first as the client sent it, then as the core has resolved it.
+//! What a client asks for on its way from the client edge to the core: first as the client sent it, then as the core has
+//! resolved it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -6,6 +7,7 @@ use std::sync::Arc;
 use fanlight_protocol::{Json, Method};
 
 use crate::call::CallContext;
+use crate::listen::Interest;
 
 /// A request in canonical form, before the core has resolved it.
 #[derive(Clone, Debug)]
@@ -27,26 +29,67 @@ pub enum Detail {
     Tool,
 }
 
-/// One request as the core is going to carry it out. Only [`Core::resolve`](crate::Core::resolve) makes one, and
-/// [`Core::run`](crate::Core::run) carries out nothing else: whoever decides about a request reads this value, so that
-/// what was checked is what runs.
-pub trait ResolvedOperation: std::fmt::Debug + Send + Sync + 'static {
-    /// The method.
+/// What it is decided about whether it may run. Whoever decides reads this and the identity of the client.
+pub trait Subject: std::fmt::Debug + Send + Sync {
+    /// The method: of a request or a notification, and of listening `subscriptions/listen` in every era.
     fn method(&self) -> &Method;
-
-    /// What the core and the edges know of the client, with its identity.
-    fn context(&self) -> &Arc<CallContext>;
 
     /// The definition of the tool that it calls, as clients see it in lists; `None` if no list has the tool, or
     /// [`Detail::Tool`] was not asked for. While the list is unchanged, the same `Arc` is returned for each call.
-    fn definition(&self) -> Option<&Arc<Json>>;
+    fn definition(&self) -> Option<&Arc<Json>> {
+        None
+    }
 
     /// The tool that the server gets; `None` if no list has it, so that only its server knows which tool it is, or
     /// [`Detail::Tool`] was not asked for.
-    fn tool(&self) -> Option<Item<'_>>;
+    fn tool(&self) -> Option<Item<'_>> {
+        None
+    }
+
+    /// What is listened to; `None` if it is no listening.
+    fn interest(&self) -> Option<&Interest> {
+        None
+    }
+}
+
+/// One request as the core is going to carry it out. Only [`Core::resolve`](crate::Core::resolve) makes one, and
+/// [`Core::run`](crate::Core::run) carries out nothing else: whoever decides about a request reads this value, so that
+/// what was checked is what runs.
+pub trait ResolvedOperation: Subject + 'static {
+    /// What the core and the edges know of the client, with its identity.
+    fn context(&self) -> &Arc<CallContext>;
 
     /// Has the next run bring the client's answers, by key as written, and the server's state. Nothing else of it changes.
     fn answer(&mut self, answers: &[(Json, Json)], state: Option<&Json>);
+
+    /// What it was decided about, to be kept while the operation runs: it may have to be decided about again.
+    fn decided(&self) -> Decided {
+        let tool = self.tool().map(|Item { server, name }| (server.into(), name.into()));
+        Decided { method: self.method().clone(), definition: self.definition().cloned(), tool }
+    }
+}
+
+/// What it was decided about when a request began that still runs.
+#[derive(Clone, Debug)]
+pub struct Decided {
+    method: Method,
+    definition: Option<Arc<Json>>,
+    /// The server, and its own name of the tool.
+    tool: Option<(Box<str>, Box<str>)>,
+}
+
+impl Subject for Decided {
+    fn method(&self) -> &Method {
+        &self.method
+    }
+
+    fn definition(&self) -> Option<&Arc<Json>> {
+        self.definition.as_ref()
+    }
+
+    fn tool(&self) -> Option<Item<'_>> {
+        self.tool.as_ref().map(|(server, name)| Item { server, name: Cow::Borrowed(name) })
+    }
 }
 
 /// Something that a server has: what rules are about. Names that clients see may depend on the other servers; this does

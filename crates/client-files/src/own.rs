@@ -51,8 +51,9 @@ fn own_entry(value: Item, folder: &Path, is_of_project: bool, is_option: &dyn Fn
         }
     }
     let has = |own: &[(String, Item)], key: &str| own.iter().any(|(known, _)| known == key);
-    // The client starts it in the folder of the project.
-    if is_of_project && has(&own, "command") && !has(&own, "cwd") {
+    // The client starts it in the folder of the project. Of other files a relative path says that their own folder is meant.
+    let starts_in_folder = is_of_project || own.iter().any(|(key, value)| is_relative(key, value));
+    if starts_in_folder && has(&own, "command") && !has(&own, "cwd") {
         own.push(("cwd".to_owned(), Item::text(folder.display().to_string())));
     }
     if (allow.is_some() || !deny.is_empty()) && !has(&own, "tools") {
@@ -63,6 +64,16 @@ fn own_entry(value: Item, folder: &Path, is_of_project: bool, is_option: &dyn Fn
     }
     own.sort_by_key(|(key, _)| ORDER.iter().position(|known| known == key).unwrap_or(ORDER.len()));
     Item::Map(own)
+}
+
+/// Whether a command or an argument is written as a path of the folder in which it is started.
+fn is_relative(key: &str, value: &Item) -> bool {
+    let is_path = |text: &str| text.starts_with("./") || text.starts_with("../");
+    match (key, value) {
+        ("command", Item::Text(command)) => is_path(command),
+        ("args", Item::List(items)) => items.iter().any(|item| matches!(item, Item::Text(text) if is_path(text))),
+        _ => false,
+    }
 }
 
 /// A value with what editors fill in, as variables that Fanlight knows.

@@ -35,12 +35,12 @@ use output::reference::sections;
 
 pub use fanlight_client_files::Input;
 pub use fanlight_document::Position;
-pub use fanlight_settings::{ListenAddress, Secret, Transport};
-pub use files::{ConfigFile, key_file, load_admin, load_all, load_all_in};
+pub use fanlight_settings::{Algorithm, EraChoice, ListenAddress, Secret, SessionPolicy, Transport, origin_of};
+pub use files::{ConfigFile, key_file, load_admin, load_all, load_all_in, load_usable};
 pub use keys::{Keys, load_keys, parse_keys, parse_moment, with_key, without_keys, written_moment};
 pub use model::Config;
 pub use model::auth::methods::{CertificateName, Certificates, Key, KeyFile, Proxy, Socket};
-pub use model::auth::oauth::{Algorithm, Claims, Introspection, Issuer};
+pub use model::auth::oauth::{Claims, Introspection, Issuer};
 pub use model::auth::scopes::ScopeRules;
 pub use model::auth::{Auth, AuthChoice};
 pub use model::budgets::Budgets;
@@ -52,7 +52,7 @@ pub use model::operators::access::{AdminRoles, RoleRule, SignIn};
 pub use model::operators::{Admin, OtlpChoice, Telemetry, TrustChoice};
 pub use model::rewriting::{Argument, ArgumentOptions, Naming, NamingStyle, ToolOverride};
 pub use model::secret::SealKey;
-pub use model::server::{EraChoice, Server, SessionChoice};
+pub use model::server::Server;
 pub use model::tools::{EntryFilter, ToolFilter, matches as matches_name};
 pub use output::reference::reference;
 pub use output::sample::sample;
@@ -117,7 +117,7 @@ pub fn is_live(section: &str, key: &str) -> bool {
 /// Every error of the text.
 pub fn parse(text: &str, origin: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, ConfigErrors> {
     let environment = Environment { variable: env, ask: &|_| None };
-    files::parse_first(text, origin, environment, First { has_further: false, reads_files: false }, &mut ())
+    files::parse_first(text, origin, environment, First { has_further: false, reads_files: false, is_lenient: false }, &mut ())
 }
 
 /// How many keys a file may have, each once for each kind of section. Not counted are names of options in other programs, what

@@ -11,7 +11,7 @@ use foldhash::fast::RandomState;
 pub struct Part {
     /// As much for each that stays free.
     pub for_each_free: usize,
-    /// Of a limit of so much at least, so much is kept for others in any case.
+    /// Limits of at least this size keep this reserve for others in any case.
     pub kept: [(usize, usize); 2],
 }
 
@@ -99,7 +99,7 @@ impl<S: Clone + Eq + Hash> Budget<S> {
     ///
     /// # Errors
     ///
-    /// If there is not so much left, or the share would hold more than its part.
+    /// If less is left, or the share would exceed its part.
     pub fn reserve(&self, share: &S, amount: usize) -> Result<Reservation<S>, Spent> {
         self.0.take(share, amount, true)?;
         Ok(Reservation { budget: self.clone(), share: share.clone(), amount })
@@ -157,7 +157,7 @@ impl<S: Clone + Eq + Hash> Reservation<S> {
     ///
     /// # Errors
     ///
-    /// If there is not so much left, or the share would hold more than its part.
+    /// If less is left, or the share would exceed its part.
     pub fn resize(&mut self, amount: usize) -> Result<(), Spent> {
         match amount.checked_sub(self.amount) {
             Some(more) => self.budget.0.take(&self.share, more, false)?,

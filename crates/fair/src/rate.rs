@@ -79,7 +79,7 @@ pub struct Charge<K> {
 }
 
 impl<K: Clone + Eq + Hash> Rate<K> {
-    /// Counts at most so many keys apart.
+    /// Counts at most this many keys separately.
     #[must_use]
     pub fn new(keys: usize) -> Self {
         let state = Mutex::new(State { used: HashMap::default(), others: None, swept: None });

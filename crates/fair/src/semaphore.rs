@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::budget::Part;
 
-/// Who acquires permits: one of those that have a share together.
+/// One acquirer of permits; several acquirers may have a share together.
 pub trait Member: Clone + Eq + Hash {
     /// What tells shares apart.
     type Share: Clone + Eq + Hash;
@@ -224,7 +224,7 @@ impl<M: Member> State<M> {
         left > 0 && self.allows(member, left, limits, of_share, of_member)
     }
 
-    /// Whether a member and its share may have one more of what is counted, of which so much is `free`.
+    /// Whether a member and its share may take one more permit while `free` permits are left.
     fn allows(
         &self,
         member: &M,

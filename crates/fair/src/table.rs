@@ -261,7 +261,7 @@ impl<'a, S: Clone + Eq + Hash, K: Clone + Eq + Hash, V> Newcomer<'a, S, K, V> {
         self.lowest(largest.into_iter().map(|share| (share, lost)), lost, &rank)
     }
 
-    /// How many entries another share of so many may lose.
+    /// How many entries another share of this size may lose.
     fn lost_by(&self, rule: Rule, count: usize) -> usize {
         let kept = self.own + usize::from(rule.even_afterwards);
         count.saturating_sub(if rule.above_equal_part { kept.max(self.equal_part) } else { kept })

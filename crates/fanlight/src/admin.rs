@@ -2,15 +2,12 @@
 
 use std::sync::Arc;
 
-use fanlight_admin::{AdminSettings, Audit, Operations, RoleRule, Roles, SignInClient, Subject};
+use fanlight_admin::{AdminSettings, RoleRule, Roles, SignInClient};
 use fanlight_auth::OpenIdConnect;
 use fanlight_config::Config;
-use fanlight_credentials::{Authenticate, SignInSettings};
-use fanlight_frontend::{Insight, ListenAddress, ListeningSocket};
-use fanlight_gateway::Gateway;
-use fanlight_telemetry::Telemetry;
-use tokio_util::sync::CancellationToken;
-use tracing::warn;
+use fanlight_credentials::SignInSettings;
+use fanlight_frontend::{ListenAddress, ListeningSocket};
+use tracing::{info, warn};
 
 use crate::auth::limits;
 use crate::cli::Admin;
@@ -30,14 +27,18 @@ pub(crate) fn listen_if_configured(
     listen(config, flag, None)
 }
 
-/// Binds the admin listener. Without `--admin` a failure is only logged: for a second Fanlight on the
-/// same machine the default address is taken.
+/// Ports after the default one that are tried where nobody has chosen one: there may be other gateways on the machine.
+/// Commands look for a gateway at the same ports. No option: `admin.listen` is one.
+pub(crate) const FURTHER_PORTS: u16 = 9;
+
+/// Binds the admin listener. That another process has the port is an error where the port was chosen; else the next free one
+/// is taken.
 pub(crate) fn listen(
     config: &mut Config,
     flag: Option<Admin>,
     socket: Option<ListeningSocket>,
 ) -> Result<Option<ListeningSocket>, Failure> {
-    let has_flag = flag.is_some();
+    let is_chosen = flag.is_some() || !config.admin.is_default;
     match flag {
         Some(Admin::Off) => config.admin.listen = None,
         Some(Admin::At(address)) => config.admin.listen = Some(address),
@@ -54,36 +55,34 @@ pub(crate) fn listen(
     }
     let listener = match listening::bind(&address, "--admin", listening::of_operators(config)) {
         Ok(listener) => listener,
-        Err(problem) if has_flag => return Err(Failure::other(problem)),
-        Err(problem) => {
-            warn!("no admin listener: {problem}");
-            config.admin.listen = None;
-            return Ok(None);
-        }
+        Err(problem) if is_chosen => return Err(Failure::other(problem)),
+        Err(problem) => match further(&address).find_map(|next| {
+            let options = listening::of_operators(config);
+            listening::bind(&next, "--admin", options).ok()
+        }) {
+            Some(listener) => {
+                let taken = listener.address().map(|address| address.to_string()).unwrap_or_default();
+                info!("another process listens on {address}: operators are served on {taken}");
+                listener
+            }
+            None => {
+                warn!("no admin listener: {problem}");
+                config.admin.listen = None;
+                return Ok(None);
+            }
+        },
     };
     config.admin.listen = listener.address().ok().or(Some(address));
     Ok(Some(listener))
 }
 
-/// What the admin listener shows.
-pub(crate) fn subject(
-    operations: Arc<dyn Operations>,
-    gateway: &Arc<Gateway>,
-    telemetry: &Telemetry,
-    insight: Insight,
-    (authenticate, audit): (Arc<dyn Authenticate>, Arc<Audit>),
-    draining: CancellationToken,
-) -> Subject {
-    Subject {
-        gateway: Arc::clone(gateway),
-        telemetry: telemetry.clone(),
-        clients: Arc::new(insight),
-        operations,
-        authenticate,
-        audit,
-        version: env!("CARGO_PKG_VERSION"),
-        draining,
-    }
+/// The addresses that are tried after the default one.
+pub(crate) fn further(default: &ListenAddress) -> impl Iterator<Item = ListenAddress> {
+    let address = default.ip();
+    (1..=FURTHER_PORTS).filter_map(move |more| {
+        let address = address?;
+        Some(ListenAddress::Ip((address.ip(), address.port().checked_add(more)?).into()))
+    })
 }
 
 /// The settings of the admin listener at this address.

@@ -34,7 +34,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve over HTTP (the default command)
-    Run(RunArgs),
+    Run(RunCommand),
     /// Serve over standard input and output, as one server of a desktop client
     Stdio(StdioArgs),
     /// Serve the demo over HTTP, two small built-in servers, even if the folder has a configuration
@@ -43,18 +43,26 @@ pub(crate) enum Command {
     Validate(ValidateArgs),
     /// Check the configuration, connect to every server and report the results; or check one server without a configuration
     Check(CheckArgs),
-    /// Show the merged catalogue
+    /// Show the merged catalogue: of the running gateway with the configuration; if there is none, the servers are started for it
     List {
-        /// What to list; everything if left out
-        what: Option<Listed>,
+        /// What to list: tools, resources or prompts; everything if left out. Also a file of the configuration, as --config
+        /// names it
+        #[arg(value_name = "WHAT|FILE", num_args = 0..=2)]
+        what: Vec<ListTarget>,
         /// Print JSON, with the entries as clients receive them
         #[arg(long)]
         json: bool,
         #[command(flatten)]
         endpoint: EndpointArgs,
+        /// The endpoint of a gateway, which is asked as its clients are, with the key or access token in FANLIGHT_TOKEN
+        #[arg(long, value_name = "URL", conflicts_with_all = ["admin", "endpoint"])]
+        url: Option<String>,
+        #[command(flatten)]
+        admin: AdminArgs,
     },
-    /// Call one tool and print its result; exit status 1 if it is an error
-    Call(CallArgs),
+    /// Call one tool and print its result; exit status 1 if it is an error. The running gateway with the configuration makes the
+    /// call; if there is none, the servers are started for it
+    Call(CallCommand),
     /// Make the same call directly and through the gateway, and compare the results byte by byte
     Diff(CallArgs),
     /// Make a call with a known `traceparent` and show, hop by hop, whether it arrived
@@ -102,7 +110,9 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// The URL of one server to check without a configuration. Write a command after `--` instead
+    /// A file of the configuration, as --config names it; or the URL of one server to check without a configuration. Write a
+    /// command after `--` instead
+    #[arg(value_name = "FILE|URL")]
     pub(crate) url: Option<String>,
     /// A header for the server at that URL, such as 'Authorization: Bearer …'
     #[arg(long, value_name = "HEADER", requires = "url")]
@@ -120,6 +130,8 @@ pub(crate) struct CheckArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ValidateArgs {
+    #[command(flatten)]
+    pub(crate) file: FileArgs,
     /// Accept variables that are not set, for example in a pipeline without the secrets
     #[arg(long)]
     pub(crate) allow_missing_env: bool,
@@ -255,6 +267,22 @@ pub(crate) struct KeyFileArgs {
     pub(crate) file: Option<PathBuf>,
 }
 
+/// A file of the configuration that is named without `--config`.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct FileArgs {
+    /// The configuration, as --config names it
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunCommand {
+    #[command(flatten)]
+    pub(crate) file: FileArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RunArgs {
     /// Address to listen on, such as 0.0.0.0:8080 for all addresses, a port of this machine alone, such as 8080, :8080 or
@@ -272,6 +300,8 @@ pub(crate) struct RunArgs {
 
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct StdioArgs {
+    #[command(flatten)]
+    pub(crate) file: FileArgs,
     /// Path of the endpoint that the client gets [default: the default endpoint, at `path`]
     #[arg(long, value_name = "PATH")]
     pub(crate) endpoint: Option<String>,
@@ -311,12 +341,26 @@ pub(crate) struct CommonArgs {
     /// Use the demo instead of a configuration
     #[arg(long, global = true)]
     pub(crate) demo: bool,
+    /// Start what a configuration names that was found in this folder, without asking
+    #[arg(long, global = true)]
+    pub(crate) yes: bool,
     /// Filter of the log on standard error, as in RUST_LOG: `info`, `fanlight_backend=debug`, …
     #[arg(long, value_name = "FILTER", global = true)]
     pub(crate) log: Option<String>,
     /// Format of the log
     #[arg(long, value_enum, default_value_t, global = true)]
     pub(crate) log_format: LogFormat,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CallCommand {
+    #[command(flatten)]
+    pub(crate) call: CallArgs,
+    /// The endpoint of a gateway, which is called as its clients do, with the key or access token in FANLIGHT_TOKEN
+    #[arg(long, value_name = "URL", conflicts_with_all = ["admin", "endpoint"])]
+    pub(crate) url: Option<String>,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
 }
 
 #[derive(Debug, Args)]
@@ -348,7 +392,7 @@ impl EndpointArgs {
     }
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct AdminArgs {
     /// The admin listener of the running gateway: a URL, an address or port such as 8081, or unix:PATH. Its token comes from
     /// FANLIGHT_ADMIN_TOKEN, else from the configuration [default: `admin.listen` of the configuration]
@@ -486,6 +530,52 @@ impl std::str::FromStr for Admin {
             }
         }
     }
+}
+
+/// What is to be listed, or a file of the configuration.
+#[derive(Clone, Debug)]
+pub(crate) enum ListTarget {
+    Kind(Listed),
+    File(PathBuf),
+}
+
+impl std::str::FromStr for ListTarget {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match Listed::from_str(text, false) {
+            Ok(kind) => Ok(Self::Kind(kind)),
+            Err(_) if is_file_name(text) => Ok(Self::File(text.into())),
+            Err(_) => Err("write tools, resources or prompts, or a file such as mcp.json".to_owned()),
+        }
+    }
+}
+
+impl Cli {
+    /// Has a file that is named without `--config` be the first of the configuration.
+    pub(crate) fn take_file(&mut self) {
+        let file = match &mut self.command {
+            Some(Command::Run(args)) => args.file.file.take(),
+            Some(Command::Stdio(args)) => args.file.file.take(),
+            Some(Command::Validate(args)) => args.file.file.take(),
+            Some(Command::Check(args)) => args.url.take_if(|text| is_file_name(text)).map(PathBuf::from),
+            Some(Command::List { what, .. }) => what.iter().find_map(|target| match target {
+                ListTarget::File(path) => Some(path.clone()),
+                ListTarget::Kind(_) => None,
+            }),
+            _ => None,
+        };
+        if let Some(file) = file {
+            self.common.config.insert(0, file);
+        }
+    }
+}
+
+/// Whether this names a file of a configuration, be it there or not.
+fn is_file_name(text: &str) -> bool {
+    let is_of_configuration = |end: &str| ["json", "jsonc", "yaml", "yml", "toml"].contains(&end);
+    let path = std::path::Path::new(text);
+    !text.contains("://") && (path.is_file() || path.extension().and_then(|end| end.to_str()).is_some_and(is_of_configuration))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -63,7 +63,7 @@ pub(crate) fn read_again(paths: &[PathBuf]) -> Result<Loaded, Unusable> {
 /// Reads the configuration in these files, which the environment completes, and what `ask` answers.
 fn read(paths: &[PathBuf], ask: &dyn Fn(&Input) -> Option<String>) -> Result<Loaded, Unusable> {
     let environment = Environment { variable: &|name| std::env::var(name).ok(), ask };
-    let mut loaded = fanlight_config::load_all_in(paths, environment).map_err(Unusable::Errors)?;
+    let mut loaded = fanlight_config::load_usable(paths, environment).map_err(Unusable::Errors)?;
     leave_out_fanlight(&mut loaded.config, paths);
     if !loaded.config.servers.iter().any(|server| server.enabled) {
         let message = format!("{}: no server is enabled; add one under mcpServers", loaded.path.display());
@@ -84,6 +84,7 @@ fn leave_out_fanlight(config: &mut Config, paths: &[PathBuf]) {
                 let of_public = public.as_ref().is_some_and(|public| url.starts_with(public.as_str()));
                 of_public || of_listener.as_ref().is_some_and(|(port, path)| is_at(url, *port, path))
             }
+            Transport::Incomplete { .. } => false,
         };
         if is_fanlight {
             warn!(server = %server.name, "server left out: it is this gateway itself");

@@ -27,7 +27,8 @@ pub(crate) fn target(args: &CheckArgs) -> Result<Option<Target>, Failure> {
             let is_url = reqwest::Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
             if !is_url {
                 return Err(Failure::usage(format!(
-                    "{url:?} is no http or https URL; a command is written behind `--`, such as `fanlight check -- {url}`"
+                    "{url:?} is neither a file nor an http or https URL; a command is written behind `--`, such as \
+                     `fanlight check -- {url}`"
                 )));
             }
             let headers = args.header.iter().map(|header| parsed_header(header)).collect::<Result<_, _>>()?;
@@ -72,10 +73,12 @@ pub(crate) async fn judge_one(target: &Target, args: &CheckArgs) -> Result<(), F
     if let Some(file) = &args.report {
         complain(&format!("report written to {}\n", file.display()));
     }
-    match (report.is_good, report.count(Severity::Error)) {
+    match (report.is_good, report.is_served()) {
         (true, _) => Ok(()),
-        (false, 0) => Err(Failure::other("the server cannot be used: it serves clients of neither era")),
-        (false, errors) => Err(Failure::other(format!("{} found", counted(errors, "error")))),
+        (false, false) => Err(Failure::other("the server cannot be used as it was asked")),
+        (false, true) => {
+            Err(Failure::other(format!("{} found", counted(report.count(Severity::Error), "error"))))
+        }
     }
 }
 

@@ -7,6 +7,7 @@ mod auth;
 mod cli;
 mod configuration;
 mod connect;
+mod consent;
 mod demo;
 mod endpoints;
 mod failure;
@@ -15,6 +16,7 @@ mod guard;
 mod import;
 mod inputs;
 mod inspect;
+mod instance;
 mod invocation;
 mod judge;
 mod keys;
@@ -45,9 +47,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser as _;
-use cli::{Cli, Command};
+use cli::{CallCommand, Cli, Command, EndpointArgs, ListTarget, RunCommand};
 use failure::Failure;
 use log::Log;
+use observe::Admin;
 use out::{complain, say};
 
 /// Gives memory back to the system soon after a peak; that of the C library keeps it (docs/performance.md).
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         return end;
     }
     let mut cli = Cli::parse();
+    cli.take_file();
     cli.common.demo |= matches!(cli.command, Some(Command::Demo(_)));
     let serves = matches!(cli.command, None | Some(Command::Run(_) | Command::Stdio(_) | Command::Demo(_)));
     let (log, outcome) = match log::start(&cli.common, serves) {
@@ -97,6 +101,31 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
                 return in_runtime(judge::judge_one(&target, args));
             }
         }
+        // What a running gateway can tell starts nothing.
+        Some(Command::List { what, json, endpoint, url: Some(url), .. }) => {
+            return in_runtime(inspect::list_at(url, &wanted(what, *json, endpoint)));
+        }
+        Some(Command::Call(CallCommand { call, url: Some(url), .. })) => {
+            return in_runtime(inspect::call_at(url, call));
+        }
+        Some(Command::List { what, json, endpoint, admin, .. }) => {
+            let ran = in_runtime(async {
+                let Some(admin) = Admin::for_command(admin, common).await? else { return Ok(false) };
+                inspect::list_of_running(&admin, &wanted(what, *json, endpoint)).await.map(|()| true)
+            })?;
+            if ran {
+                return Ok(());
+            }
+        }
+        Some(Command::Call(args)) => {
+            let ran = in_runtime(async {
+                let Some(admin) = Admin::for_command(&args.admin, common).await? else { return Ok(false) };
+                inspect::call_running(&admin, &args.call).await.map(|()| true)
+            })?;
+            if ran {
+                return Ok(());
+            }
+        }
         Some(Command::Validate(args)) => return inspect::validate(args, common),
         Some(Command::Reload(args)) => return in_runtime(observe::reload(args, common)),
         Some(Command::Enable(args)) => return in_runtime(observe::change_server(args, common, "enable")),
@@ -110,14 +139,27 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
     if demo::is_demo(&loaded) && !common.demo && matches!(log, Log::Direct) {
         complain(&format!("DEMO: {}\n", demo::NOTICE));
     }
+    if matches!(
+        cli.command,
+        Some(Command::Check(_) | Command::List { .. } | Command::Call(_) | Command::Diff(_) | Command::TraceTest(_))
+    ) {
+        consent::ask(&loaded, &cli.common)?;
+        if matches!(cli.command, Some(Command::List { .. } | Command::Call(_))) && !demo::is_demo(&loaded) {
+            complain("no gateway with this configuration can be asked: starting its servers for this command …\n");
+        }
+    }
     in_runtime(async {
         match cli.command {
             None => serve::http(loaded, &cli.run, &cli.common, log).await,
-            Some(Command::Run(args) | Command::Demo(args)) => serve::http(loaded, &args, &cli.common, log).await,
+            Some(Command::Run(RunCommand { run: args, .. }) | Command::Demo(args)) => {
+                serve::http(loaded, &args, &cli.common, log).await
+            }
             Some(Command::Stdio(args)) => serve::stdio(loaded, &args, &cli.common, log).await,
             Some(Command::Check(args)) => inspect::check(&loaded, args.json).await,
-            Some(Command::List { what, json, endpoint }) => inspect::list(&loaded.config, what, json, &endpoint).await,
-            Some(Command::Call(args)) => inspect::call(&loaded.config, &args).await,
+            Some(Command::List { what, json, endpoint, .. }) => {
+                inspect::list(&loaded.config, &wanted(&what, json, &endpoint)).await
+            }
+            Some(Command::Call(args)) => inspect::call(&loaded.config, &args.call).await,
             Some(Command::Diff(args)) => inspect::diff(&loaded.config, &args).await,
             Some(Command::TraceTest(args)) => inspect::trace_test(&loaded.config, &args, &cli.common).await,
             // Those that need no configuration.
@@ -126,7 +168,16 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
     })
 }
 
-fn in_runtime(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+/// What `list` is to show.
+fn wanted<'a>(targets: &[ListTarget], json: bool, endpoint: &'a EndpointArgs) -> inspect::Wanted<'a> {
+    let what = targets.iter().find_map(|target| match target {
+        ListTarget::Kind(kind) => Some(*kind),
+        ListTarget::File(_) => None,
+    });
+    inspect::Wanted { what, json, endpoint }
+}
+
+fn in_runtime<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     // One thread; `fanlight run` starts further worker threads.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -20,11 +20,22 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>> {
 
 /// Gives a file this text. A new file can be read by its owner alone; an existing one keeps its owner and mode.
 pub(crate) fn replace(path: &Path, text: &str) -> Result<()> {
+    write(path, text, Some(path).filter(|path| path.exists()))
+}
+
+/// Writes a copy of the file at `original`, which has this text, with its owner and mode. What has the name of the copy is
+/// replaced: a link is not followed.
+pub(crate) fn copy(original: &Path, path: &Path, text: &str) -> Result<()> {
+    write(path, text, Some(original))
+}
+
+/// Writes a file with the owner and mode of another, if there is one.
+fn write(path: &Path, text: &str, like: Option<&Path>) -> Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut new = tempfile::NamedTempFile::new_in(folder)?;
     new.write_all(text.as_bytes())?;
-    if path.exists() {
-        keep_owner_and_mode(path, new.path())?;
+    if let Some(like) = like {
+        keep_owner_and_mode(like, new.path())?;
     }
     new.as_file().sync_all()?;
     new.persist(path).map_err(|error| error.error)?;

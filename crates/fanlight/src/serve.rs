@@ -1,310 +1,337 @@
-//! `fanlight run` and `fanlight stdio`: from start to graceful shutdown.
+//! `fanlight run` and `fanlight stdio`: one life cycle, whether clients come over HTTP or are on standard input and output.
+//!
+//! 1. [`Plan`] holds what was read, and each side opens its sockets. Whatever the configuration or the machine can refuse is
+//!    refused here, before a server runs.
+//! 2. [`Services::start`] starts telemetry, the servers and the core.
+//! 3. [`Life::begin`] starts to follow changes of the configuration, and serves operators.
+//! 4. Clients are served until the first signal, or the end of the input, and drained.
+//! 5. [`Life::end`] ends the servers, then what shows and exports what has happened.
 
+mod operators;
+mod signals;
+
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use fanlight_admin::{Audit, AuditedAuthentication, LiveSettings, Subject, serve_admin};
+use fanlight_admin::Subject;
+use fanlight_audit::{AuditLog, AuditedAuthentication};
 use fanlight_auth::Authenticator;
 use fanlight_config::{Config, Loaded};
+use fanlight_credentials::Authenticate;
 use fanlight_frontend::{
     FrontendSettings, Insight, ListenAddress, ListeningSocket, LiveLimits, LiveListener, SocketReceiver,
     serve_http_observed, serve_stdio_observed,
 };
+use fanlight_gateway::Gateway;
+use fanlight_otlp::Guard;
 use fanlight_telemetry::Telemetry;
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::task::JoinHandle;
+use tokio::signal::unix::Signal;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use self::operators::{AdminListener, Operators};
+use self::signals::Signals;
 use crate::assembly::Assembly;
-use crate::cli::{CommonArgs, ReloadArgs, RunArgs, StdioArgs};
-use crate::endpoints;
+use crate::cli::{CommonArgs, ReloadArgs, RunArgs, StdioArgs, TraceArgs};
 use crate::failure::{Failure, Unusable};
 use crate::list_state::ListState;
 use crate::log::Log;
-use crate::reload::{Control, Keeper, Keeping, Listener, Listeners, Source, Start, Watch, warn_if_open};
+use crate::reload::{Keeper, Keeping, Listener, Listeners, Source, Start, Watch, warn_if_open};
 use crate::service_manager::{self, Sockets};
 use crate::welcome::{self, Addresses};
 use crate::wiring::frontend_settings;
 use crate::workers::Workers;
-use crate::{admin, auth, configuration, demo, files, listening, reload, standard_io, starts, telemetry};
+use crate::{admin, auth, configuration, demo, endpoints, files, listening, reload, standard_io, starts, telemetry};
 
 /// Serves over HTTP until a signal arrives.
 pub(crate) async fn http(loaded: Loaded, args: &RunArgs, common: &CommonArgs, log: &Log) -> Result<(), Failure> {
     let signals = Signals::listen()?;
-    let shutdown = signals.shutdown.clone();
-    signals.run_until_second(Box::pin(http_until(loaded, (args, common), log, shutdown))).await
-}
-
-async fn http_until(
-    mut loaded: Loaded,
-    (args, common): (&RunArgs, &CommonArgs),
-    log: &Log,
-    shutdown: CancellationToken,
-) -> Result<(), Failure> {
-    let as_read = loaded.clone();
-    let authenticator = auth::authenticator(&loaded.config)?;
-    let hangups = reload::hangups()?;
-    if let Some(listen) = &args.listen {
-        loaded.config.listen = listen.clone();
-    }
-    let files = files::raise();
-    files::fit(&mut loaded.config.limits, files);
-    let mut sockets = Sockets::take();
-    let socket = match sockets.clients()? {
-        Some(socket) => socket,
-        None => {
-            // Nothing is opened that may not be served.
-            listening::check_clients(&loaded.config, &loaded.config.listen).map_err(Failure::usage)?;
-            let options = listening::of_clients(&loaded.config);
-            listening::bind(&loaded.config.listen, "--listen", options).map_err(Failure::other)?
-        }
-    };
-    let is_fixed = args.listen.is_some() || socket.is_passed();
-    let address = address_of(&socket)?;
-    listening::check_clients(&loaded.config, &address).map_err(Failure::usage)?;
-    let tls = listening::tls_of_clients(&loaded.config).map_err(Failure::usage)?;
-    let configured = Some(as_read.config.listen.clone());
-    let (clients, client_sockets) = Listener::new("listen", Some(socket), configured, is_fixed, tls);
-    let client_tls = clients.tls.clone();
-    let socket = admin::listen(&mut loaded.config, args.admin.clone(), sockets.operators()?)?;
-    let configured = as_read.config.admin.listen.clone();
-    let operators = Operators::new(socket, configured, args.admin.is_some(), &loaded.config)?;
-    loaded.config.listen = address.clone();
-    warn_if_open(&loaded.config, &address);
-
-    // Backends outlive the listener, so that running calls can finish.
-    let backends_end = CancellationToken::new();
-    let (telemetry, guard) = telemetry::start(&loaded.config, &args.trace, log)?;
-    let lists = ListState::open(&loaded.config)?;
-    let assembly = Assembly::start(&loaded.config, &telemetry, &backends_end, lists)?;
-    let workers = Workers::start(loaded.config.limits.workers)?;
-    let settings = frontend_settings(&loaded.config, &telemetry, &backends_end);
-    let (known, audit) = (Arc::<Authenticator>::clone(&authenticator), Arc::new(Audit::default()));
-    let authenticate = Arc::new(AuditedAuthentication::new(Arc::<Authenticator>::clone(&known), Arc::clone(&audit)));
-    let settings = Arc::new(FrontendSettings { workers: workers.runtimes(), authenticate, ..settings });
-    let of_operators = operators.listener.address();
-    let addresses = Addresses {
-        clients: &address,
-        operators: of_operators.as_ref(),
-        configured_operators: as_read.config.admin.listen.as_ref(),
-    };
-    welcome::print(&loaded, &addresses, common);
-
-    let core = Arc::clone(&assembly.gateway);
-    let limits = LiveLimits::new(&settings);
-    let listeners = Listeners {
-        clients: Some(clients),
-        operators: operators.listener,
-        guard: settings.guard.clone(),
-        protection: settings.protection.clone(),
-        limits: Some(Arc::clone(&limits)),
-        admin: operators.live.clone(),
-        files,
-        telemetry: telemetry.clone(),
-    };
-    let (control, keeping) = keep(
-        (as_read, &loaded.config),
-        (&args.reload, common),
-        hangups,
-        assembly,
-        &telemetry,
-        (listeners, authenticator),
-    );
-    let insight = Insight::default();
-    let subject =
-        admin::subject(Arc::new(control), &core, &telemetry, insight.clone(), (known, audit), shutdown.clone());
-    let admin_listener = AdminListener::start(operators.sockets, subject, operators.live);
-    let shown = Arc::clone(&core);
-    // Ends with the process at the latest, or when all servers have been started.
-    tokio::spawn(async move { starts::show_on_terminal(&shown).await });
-    let live = LiveListener { sockets: client_sockets, tls: client_tls, limits };
-    service_manager::ready();
-    let _watchdog = service_manager::watchdog();
-    let served = serve_http_observed(live, core, settings, shutdown, &insight).await;
-    keeping.stop().await;
-    backends_end.cancel();
-    drop(workers);
-    admin_listener.stop().await;
-    telemetry::end(guard, loaded.config.timeouts.flush).await;
-    info!("stopped");
-    served.map_err(|error| Failure::other(error.to_string()))
+    let plan = Plan::new(loaded, common, &args.reload)?;
+    signals.run_until_second(Box::pin(serve_http(plan, args, log, signals.shutdown.clone()))).await
 }
 
 /// Serves over standard input and output until the input ends or a signal arrives.
 pub(crate) async fn stdio(loaded: Loaded, args: &StdioArgs, common: &CommonArgs, log: &Log) -> Result<(), Failure> {
     let signals = Signals::listen()?;
-    let shutdown = signals.shutdown.clone();
-    signals.run_until_second(Box::pin(stdio_until(loaded, (args, common), log, shutdown))).await
+    let plan = Plan::new(loaded, common, &args.reload)?;
+    signals.run_until_second(Box::pin(serve_stdio(plan, args, log, signals.shutdown.clone()))).await
 }
 
-async fn stdio_until(
-    mut loaded: Loaded,
-    (args, common): (&StdioArgs, &CommonArgs),
+async fn serve_http(mut plan: Plan<'_>, args: &RunArgs, log: &Log, shutdown: CancellationToken) -> Result<(), Failure> {
+    let open_files = files::raise();
+    files::fit(&mut plan.loaded.config.limits, open_files);
+    let mut passed = Sockets::take();
+    let clients = ClientListener::open(&mut plan, args.listen.as_ref(), passed.clients()?)?;
+    let socket = admin::listen(&mut plan.loaded.config, args.admin.clone(), passed.operators()?)?;
+    let configured = plan.as_read.config.admin.listen.clone();
+    let operators = Operators::new(socket, configured, args.admin.is_some(), &plan.loaded.config)?;
+    warn_if_open(&plan.loaded.config, &clients.address);
+
+    let services = Services::start(&plan, &args.trace, log)?;
+    let workers = Workers::start(plan.loaded.config.limits.workers)?;
+    let record = Arc::new(AuditLog::default());
+    let known: Arc<dyn Authenticate> = Arc::<Authenticator>::clone(&plan.authenticator);
+    let authenticate = Arc::new(AuditedAuthentication::new(known, Arc::<AuditLog>::clone(&record)));
+    let settings = services.frontend_settings(&plan.loaded.config, &record);
+    let settings = Arc::new(FrontendSettings { workers: workers.runtimes(), authenticate, ..settings });
+    plan.welcome(&clients.address, &operators);
+
+    let limits = LiveLimits::new(&settings);
+    let live =
+        LiveListener { sockets: clients.sockets, tls: clients.listener.tls.clone(), limits: Arc::clone(&limits) };
+    let side = ClientSide { settings: &settings, listener: Some(clients.listener), limits: Some(limits), open_files };
+    let life = Life::begin(plan, services, operators, side, record, shutdown.clone());
+    let shown = Arc::clone(&life.core);
+    // Ends with the process at the latest, or when all servers have been started.
+    tokio::spawn(async move { starts::show_on_terminal(&shown).await });
+    service_manager::ready();
+    let _watchdog = service_manager::watchdog();
+    let served = serve_http_observed(live, Arc::clone(&life.core), settings, shutdown, &life.insight).await;
+    life.end(Some(workers)).await;
+    info!("stopped");
+    served.map_err(|error| Failure::other(error.to_string()))
+}
+
+async fn serve_stdio(
+    mut plan: Plan<'_>,
+    args: &StdioArgs,
     log: &Log,
     shutdown: CancellationToken,
 ) -> Result<(), Failure> {
     files::raise();
-    if demo::is_demo(&loaded) {
+    if demo::is_demo(&plan.loaded) {
         warn!("DEMO: {}", demo::NOTICE);
     }
-    let as_read = loaded.clone();
-    let authenticator = auth::authenticator(&loaded.config)?;
-    let hangups = reload::hangups()?;
-    let socket = admin::listen_if_configured(&mut loaded.config, args.admin.clone())?;
-    let configured = as_read.config.admin.listen.clone().filter(|_| !as_read.config.admin.is_default);
-    let mut operators = Operators::new(socket, configured, args.admin.is_some(), &loaded.config)?;
+    let socket = admin::listen_if_configured(&mut plan.loaded.config, args.admin.clone())?;
+    let configured = plan.as_read.config.admin.listen.clone().filter(|_| !plan.as_read.config.admin.is_default);
+    let mut operators = Operators::new(socket, configured, args.admin.is_some(), &plan.loaded.config)?;
     operators.listener.needs_address = true;
     if let Some(address) = operators.listener.address() {
-        // Standard output is the client's.
-        match admin::page(&loaded.config, &address) {
-            Some(page) => info!("admin on {}://{address}, page at {page}", listening::scheme(&loaded.config.admin.tls)),
-            None => info!("admin on {address}"),
-        }
+        log_operators(&plan.loaded.config, &address);
     }
-    let backends_end = CancellationToken::new();
-    let (telemetry, guard) = telemetry::start(&loaded.config, &args.trace, log)?;
-    let lists = ListState::open(&loaded.config)?;
-    let assembly = Assembly::start(&loaded.config, &telemetry, &backends_end, lists)?;
-    let path = args.endpoint.as_deref().unwrap_or(&loaded.config.path);
-    let endpoint = match endpoints::find(&assembly.gateway, path) {
+
+    let services = Services::start(&plan, &args.trace, log)?;
+    let path = args.endpoint.as_deref().unwrap_or(&plan.loaded.config.path);
+    let endpoint = match endpoints::find(&services.assembly.gateway, path) {
         Ok(endpoint) => endpoint,
         Err(failure) => {
-            assembly.stop().await;
-            backends_end.cancel();
+            services.stop().await;
             return Err(failure);
         }
     };
-    let settings = FrontendSettings { endpoint, ..frontend_settings(&loaded.config, &telemetry, &backends_end) };
-    let settings = Arc::new(settings);
-    let core = Arc::clone(&assembly.gateway);
-    let (known, audit) = (Arc::<Authenticator>::clone(&authenticator), Arc::new(Audit::default()));
-    let listeners = Listeners {
-        clients: None,
-        operators: operators.listener,
-        guard: settings.guard.clone(),
-        protection: settings.protection.clone(),
-        limits: None,
-        admin: operators.live.clone(),
-        files: None,
-        telemetry: telemetry.clone(),
-    };
-    let (control, keeping) = keep(
-        (as_read, &loaded.config),
-        (&args.reload, common),
-        hangups,
-        assembly,
-        &telemetry,
-        (listeners, authenticator),
-    );
-    let insight = Insight::default();
-    let subject =
-        admin::subject(Arc::new(control), &core, &telemetry, insight.clone(), (known, audit), shutdown.clone());
-    let admin_listener = AdminListener::start(operators.sockets, subject, operators.live);
-    let served =
-        serve_stdio_observed(standard_io::input(), standard_io::output(), core, settings, shutdown, &insight).await;
-    keeping.stop().await;
-    backends_end.cancel();
-    admin_listener.stop().await;
-    telemetry::end(guard, loaded.config.timeouts.flush).await;
+    let record = Arc::new(AuditLog::default());
+    let settings = services.frontend_settings(&plan.loaded.config, &record);
+    let settings = Arc::new(FrontendSettings { endpoint, ..settings });
+
+    let side = ClientSide { settings: &settings, listener: None, limits: None, open_files: None };
+    let life = Life::begin(plan, services, operators, side, record, shutdown.clone());
+    let (input, output) = (standard_io::input(), standard_io::output());
+    let served = serve_stdio_observed(input, output, Arc::clone(&life.core), settings, shutdown, &life.insight).await;
+    life.end(None).await;
     served.map_err(|error| Failure::other(error.to_string()))
 }
 
-/// Keeps the configuration in force and up to date.
-fn keep(
-    (loaded, in_force): (Loaded, &Config),
-    (args, common): (&ReloadArgs, &CommonArgs),
-    hangups: Signal,
-    assembly: Assembly,
-    telemetry: &Telemetry,
-    (listeners, authenticator): (Listeners, Arc<Authenticator>),
-) -> (Control, Keeping) {
-    // The demo has no file.
-    let is_demo = demo::is_demo(&loaded);
-    let paths = if is_demo { None } else { configuration::paths(common) };
-    let source: Source = Box::new(move || match &paths {
-        None => Err(Unusable::Other("the built-in demo has no configuration to reload; use --config".to_owned())),
-        Some(paths) => configuration::read_again(paths),
-    });
-    let watch = if args.no_watch || is_demo { None } else { Watch::new() };
-    let (in_force, telemetry) = (in_force.clone(), telemetry.clone());
-    Keeper::start(Start { source, loaded, in_force, assembly, telemetry, listeners, authenticator, watch, hangups })
+/// Standard output is the client's, so the log says where operators are served.
+fn log_operators(config: &Config, address: &ListenAddress) {
+    match admin::page(config, address) {
+        Some(page) => info!("admin on {}://{address}, page at {page}", listening::scheme(&config.admin.tls)),
+        None => info!("admin on {address}"),
+    }
 }
 
-/// The parts of the listener for operators.
-struct Operators {
+/// What is to be served.
+struct Plan<'a> {
+    /// The configuration as the files have it.
+    as_read: Loaded,
+    /// The configuration that comes into force: with options of the command line, and limits that fit the machine.
+    loaded: Loaded,
+    authenticator: Arc<Authenticator>,
+    /// SIGHUP, which would otherwise end the process.
+    hangups: Signal,
+    common: &'a CommonArgs,
+    reload: &'a ReloadArgs,
+}
+
+impl<'a> Plan<'a> {
+    fn new(loaded: Loaded, common: &'a CommonArgs, reload: &'a ReloadArgs) -> Result<Self, Failure> {
+        let authenticator = auth::authenticator(&loaded.config)?;
+        let hangups = reload::hangups()?;
+        Ok(Self { as_read: loaded.clone(), loaded, authenticator, hangups, common, reload })
+    }
+
+    fn welcome(&self, clients: &ListenAddress, operators: &Operators) {
+        let operators = operators.listener.address();
+        let addresses = Addresses {
+            clients,
+            operators: operators.as_ref(),
+            configured_operators: self.as_read.config.admin.listen.as_ref(),
+        };
+        welcome::print(&self.loaded, &addresses, self.common);
+    }
+}
+
+/// The listener for clients, open and not yet served.
+struct ClientListener {
     listener: Listener,
     sockets: SocketReceiver,
-    live: LiveSettings,
+    address: ListenAddress,
 }
 
-impl Operators {
-    /// With this socket, if it listens; `configured` is the address that the configuration gives it.
-    fn new(
-        socket: Option<ListeningSocket>,
-        configured: Option<ListenAddress>,
-        has_flag: bool,
-        config: &Config,
+impl ClientListener {
+    /// Opens the address of the option `--listen`, else of the configuration, unless the service manager has passed a socket.
+    fn open(
+        plan: &mut Plan<'_>,
+        option: Option<&ListenAddress>,
+        passed: Option<ListeningSocket>,
     ) -> Result<Self, Failure> {
-        let is_fixed = has_flag || socket.as_ref().is_some_and(ListeningSocket::is_passed);
-        let tls = listening::tls_of_operators(config).map_err(Failure::usage)?;
-        let (listener, sockets) = Listener::new("admin.listen", socket, configured, is_fixed, tls);
-        let live = LiveSettings::new(admin::settings(config, listener.address().as_ref()));
-        let live = live.with_tls(listener.tls.clone());
-        Ok(Self { listener, sockets, live })
+        let config = &mut plan.loaded.config;
+        config.listen = option.unwrap_or(&config.listen).clone();
+        let socket = match passed {
+            Some(socket) => socket,
+            None => {
+                // Nothing is opened that may not be served.
+                listening::check_clients(config, &config.listen).map_err(Failure::usage)?;
+                let options = listening::of_clients(config);
+                listening::bind(&config.listen, "--listen", options).map_err(Failure::other)?
+            }
+        };
+        let cannot = |error| Failure::other(format!("cannot read the listening address: {error}"));
+        let address = socket.address().map_err(cannot)?;
+        listening::check_clients(config, &address).map_err(Failure::usage)?;
+        let tls = listening::tls_of_clients(config).map_err(Failure::usage)?;
+        config.listen = address.clone();
+        let is_fixed = option.is_some() || socket.is_passed();
+        let configured = Some(plan.as_read.config.listen.clone());
+        let (listener, sockets) = Listener::new("listen", Some(socket), configured, is_fixed, tls);
+        Ok(Self { listener, sockets, address })
     }
 }
 
-/// The running admin listener.
-struct AdminListener(JoinHandle<()>, CancellationToken);
+/// What runs behind the listeners.
+struct Services {
+    telemetry: Telemetry,
+    /// Delivers what telemetry exports.
+    exports: Guard,
+    assembly: Assembly,
+    /// Ends the servers. They outlive the listeners, so that running calls can finish.
+    servers_end: CancellationToken,
+}
 
-impl AdminListener {
-    fn start(sockets: SocketReceiver, subject: Subject, live: LiveSettings) -> Self {
-        let end = CancellationToken::new();
-        Self(tokio::spawn(serve_admin(sockets, subject, live, end.clone())), end)
+impl Services {
+    fn start(plan: &Plan<'_>, trace: &TraceArgs, log: &Log) -> Result<Self, Failure> {
+        let (config, servers_end) = (&plan.loaded.config, CancellationToken::new());
+        let (telemetry, exports) = telemetry::start(config, trace, log)?;
+        let lists = ListState::open(config, files_of(&plan.as_read, plan.common).as_deref())?;
+        let assembly = Assembly::start(config, &telemetry, &servers_end, lists)?;
+        Ok(Self { telemetry, exports, assembly, servers_end })
     }
 
+    fn frontend_settings(&self, config: &Config, record: &Arc<AuditLog>) -> FrontendSettings {
+        let settings = frontend_settings(config, &self.telemetry, &self.servers_end);
+        FrontendSettings { record: Arc::<AuditLog>::clone(record), ..settings }
+    }
+
+    /// Stops before anybody was served.
     async fn stop(self) {
-        self.1.cancel();
-        // It has nothing to drain, and an error at this point changes nothing.
-        let _ = self.0.await;
+        self.assembly.stop().await;
+        self.servers_end.cancel();
     }
 }
 
-fn address_of(socket: &ListeningSocket) -> Result<ListenAddress, Failure> {
-    socket.address().map_err(|error| Failure::other(format!("cannot read the listening address: {error}")))
+/// What a reload has to know of the side of the clients.
+struct ClientSide<'a> {
+    settings: &'a FrontendSettings,
+    /// `None` where the client is on standard input and output.
+    listener: Option<Listener>,
+    /// The limits of clients over HTTP.
+    limits: Option<Arc<LiveLimits>>,
+    /// The limit of open files, if it is known and clients are held to it.
+    open_files: Option<u64>,
 }
 
-/// The tokens that SIGTERM and SIGINT cancel.
-struct Signals {
-    /// Cancelled by the first signal: finish running requests, then stop.
-    shutdown: CancellationToken,
-    /// Cancelled by the second signal: stop immediately.
-    immediate: CancellationToken,
+/// A gateway that runs, apart from the clients that it serves.
+struct Life {
+    core: Arc<Gateway>,
+    insight: Insight,
+    /// Owns the servers.
+    keeping: Keeping,
+    operators: AdminListener,
+    exports: Guard,
+    servers_end: CancellationToken,
+    /// How long what is exported may take to be delivered at the end.
+    flush: Duration,
 }
 
-impl Signals {
-    fn listen() -> Result<Self, Failure> {
-        let cannot = |error| Failure::other(format!("cannot listen for signals: {error}"));
-        let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
-        let (shutdown, immediate) = (CancellationToken::new(), CancellationToken::new());
-        let (first, second) = (shutdown.clone(), immediate.clone());
-        // Runs until the runtime ends.
-        tokio::spawn(async move {
-            let mut next = async || tokio::select! { _ = terminate.recv() => (), _ = interrupt.recv() => () };
-            next().await;
-            first.cancel();
-            service_manager::stopping();
-            info!("shutting down; a second signal stops immediately");
-            next().await;
-            second.cancel();
+impl Life {
+    /// Follows changes of the configuration, and serves operators.
+    fn begin(
+        plan: Plan<'_>,
+        services: Services,
+        operators: Operators,
+        clients: ClientSide<'_>,
+        audit_log: Arc<AuditLog>,
+        draining: CancellationToken,
+    ) -> Self {
+        let Services { telemetry, exports, assembly, servers_end } = services;
+        let (core, insight, flush) =
+            (Arc::clone(&assembly.gateway), Insight::default(), plan.loaded.config.timeouts.flush);
+        let listeners = Listeners {
+            clients: clients.listener,
+            operators: operators.listener,
+            guard: clients.settings.guard.clone(),
+            protection: clients.settings.protection.clone(),
+            limits: clients.limits,
+            admin: operators.live.clone(),
+            files: clients.open_files,
+            telemetry: telemetry.clone(),
+        };
+        let files = files_of(&plan.as_read, plan.common);
+        let (control, keeping) = Keeper::start(Start {
+            watch: if plan.reload.no_watch || files.is_none() { None } else { Watch::new() },
+            source: source(files),
+            loaded: plan.as_read,
+            in_force: plan.loaded.config,
+            assembly,
+            telemetry: telemetry.clone(),
+            listeners,
+            authenticator: Arc::clone(&plan.authenticator),
+            hangups: plan.hangups,
         });
-        Ok(Self { shutdown, immediate })
+        let subject = Subject {
+            gateway: Arc::clone(&core),
+            telemetry,
+            clients: Arc::new(insight.clone()),
+            operations: Arc::new(control),
+            authenticate: plan.authenticator,
+            record: Arc::<AuditLog>::clone(&audit_log),
+            audit_log,
+            version: env!("CARGO_PKG_VERSION"),
+            draining,
+        };
+        let operators = AdminListener::start(operators.sockets, subject, operators.live);
+        Self { core, insight, keeping, operators, exports, servers_end, flush }
     }
 
-    /// Runs `work` until it ends or the second signal arrives. Dropping it then ends its child
-    /// processes.
-    async fn run_until_second(&self, work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
-        self.immediate.run_until_cancelled(work).await.unwrap_or_else(|| Err(Failure::interrupted()))
+    /// Ends everything after the last client: the servers, the workers of clients, the listener for operators, telemetry.
+    async fn end(self, workers: Option<Workers>) {
+        self.keeping.stop().await;
+        self.servers_end.cancel();
+        drop(workers);
+        self.operators.stop().await;
+        telemetry::end(self.exports, self.flush).await;
     }
+}
+
+/// The files of the configuration; the demo has none.
+fn files_of(loaded: &Loaded, common: &CommonArgs) -> Option<Vec<PathBuf>> {
+    if demo::is_demo(loaded) { None } else { configuration::paths(common) }
+}
+
+/// Reads the configuration again, from its files.
+fn source(files: Option<Vec<PathBuf>>) -> Source {
+    Box::new(move || match &files {
+        None => Err(Unusable::Other("the built-in demo has no configuration to reload; use --config".to_owned())),
+        Some(files) => configuration::read_again(files),
+    })
 }

@@ -104,6 +104,8 @@ impl Servers {
     fn next(&self, config: &Config, server: &Server, restarted: Option<&str>, difference: &mut Difference) -> Running {
         let mut settings = backend_settings(config, server, &self.telemetry, &self.handles);
         settings.processes.keeps_lists &= self.lists.is_some();
+        settings.processes.rests_while_known =
+            settings.processes.keeps_lists && self.lists.as_ref().is_some_and(ListState::spares_processes);
         let known = self.running.iter().find(|running| running.settings.name == server.name);
         let tools = server.tools.clone();
         let permits_tool = match known {
@@ -120,7 +122,7 @@ impl Servers {
             }
             _ => {
                 if known.is_some() { &mut difference.changed } else { &mut difference.added }.push(name);
-                // Who has a server restarted wants a new process.
+                // Restarting a server means a new process.
                 let is_new = restarted == Some(&server.name);
                 let keeping = self.lists.as_ref().filter(|_| settings.processes.keeps_lists);
                 let lists = keeping.map(|lists| lists.of(&settings, is_new));

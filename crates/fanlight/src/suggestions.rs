@@ -7,7 +7,7 @@ const MOST: usize = 3;
 /// Least likeness of two names, of 1.
 const LIKENESS: f64 = 0.85;
 
-/// Words to put behind a sentence that says that `name` does not exist: what of `known` may be meant, or nothing.
+/// Text to append to a message that `name` does not exist: the similar names in `known`, or nothing.
 pub(crate) fn did_you_mean<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let meant: Vec<String> = closest(name, known).into_iter().map(|name| plain(name, 100)).collect();
     match meant.as_slice() {

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fanlight_audit::AuditLog;
 use fanlight_auth::Authenticator;
 use fanlight_backend::{
-    BackendSettings, EraChoice, HealthPolicy, Identity, PollIntervals, ProcessPolicy, RetryDelays, SessionPolicy,
+    BackendLimits, BackendSettings, BackendTimeouts, HealthPolicy, Identity, PollIntervals, ProcessPolicy, RetryDelays,
     TelemetrySettings,
 };
 use fanlight_canonical::{Endpoint, HandleSeal};
@@ -89,6 +90,8 @@ pub(crate) fn backend_settings(
             sandbox: server.sandbox.sandbox(),
             starts_on_demand: server.start == Some(StartChoice::Lazy),
             keeps_lists: is_process && server.start != Some(StartChoice::Eager),
+            // Depends on where lists are kept.
+            rests_while_known: false,
             idle: server.idle,
             max_failures: server.start_attempts,
         },
@@ -97,19 +100,11 @@ pub(crate) fn backend_settings(
             timeout: server.health.timeout,
             timeouts: server.health.timeouts,
         },
-        era: match server.era {
-            fanlight_config::EraChoice::Auto => EraChoice::Auto,
-            fanlight_config::EraChoice::Legacy => EraChoice::Legacy,
-            fanlight_config::EraChoice::Modern => EraChoice::Modern,
-        },
-        sessions: match server.session {
-            fanlight_config::SessionChoice::Auto => SessionPolicy::Auto,
-            fanlight_config::SessionChoice::PerClient => SessionPolicy::PerClient,
-            fanlight_config::SessionChoice::Shared => SessionPolicy::Shared,
-        },
+        era: server.era,
+        sessions: server.session,
         // With one backend, each client reads its lists from the backend itself.
         catalogue: config.servers.iter().filter(|server| server.enabled).count() > 1,
-        timeouts: fanlight_backend::Timeouts {
+        timeouts: BackendTimeouts {
             connect: match is_process {
                 true => config.timeouts.connect,
                 false => server.start_timeout.unwrap_or(config.timeouts.connect),
@@ -160,7 +155,7 @@ pub(crate) fn backend_settings(
             tcp_probe: config.timeouts.tcp_probe,
             tcp_unacknowledged: config.timeouts.tcp_unacknowledged,
         },
-        limits: fanlight_backend::Limits {
+        limits: BackendLimits {
             concurrency: server.concurrency,
             sessions: if is_process { config.limits.processes } else { config.limits.backend_sessions },
             // All of them at the same time. Each over stdio is a process, which is counted as such.
@@ -216,7 +211,7 @@ pub(crate) fn client_guard(config: &Config, address: &ListenAddress) -> Guard {
         .with_trusted_proxies(TrustedProxies::new(config.trusted_proxies.clone()))
 }
 
-/// The settings of the client edge, without worker threads and authentication. Calls that outlast the shutdown end with the backends.
+/// The settings of the client edge, without worker threads and authentication, and with a record of its own. Calls that outlast the shutdown end with the backends.
 pub(crate) fn frontend_settings(
     config: &Config,
     telemetry: &Telemetry,
@@ -279,6 +274,7 @@ pub(crate) fn frontend_settings(
         refused_body: (config.timeouts.refused_body, config.limits.refused_body),
         collect_requests: config.timeouts.collect_requests,
         listen_retry: (config.timeouts.listen_retry, config.timeouts.listen_retry_max),
+        record: Arc::new(AuditLog::default()),
         telemetry: telemetry.clone(),
         trust_inbound: match config.telemetry.trust_inbound {
             TrustChoice::True => TrustInbound::Trust,

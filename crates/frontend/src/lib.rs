@@ -6,6 +6,7 @@
 
 mod call;
 mod channel;
+mod decision;
 mod eras;
 mod error;
 mod facts;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fanlight_audit::Record;
 use fanlight_canonical::Endpoint;
 use fanlight_credentials::Authenticate;
 use fanlight_http_edge::LiveGuard;
@@ -133,6 +134,8 @@ pub struct FrontendSettings {
     pub authenticate: Arc<dyn Authenticate>,
     /// What clients need to use the endpoints; may change while they are served.
     pub protection: LiveProtection,
+    /// Where it is put on record what clients are allowed and refused: what cannot be is not carried out.
+    pub record: Arc<dyn Record>,
     /// What records requests.
     pub telemetry: Telemetry,
     /// What the trace context of clients is worth.
@@ -205,6 +208,7 @@ impl Default for FrontendSettings {
             listen_retry: (Duration::from_secs(1), Duration::from_secs(60)),
             authenticate: Arc::new(fanlight_credentials::Open::default()),
             protection: LiveProtection::default(),
+            record: Arc::new(fanlight_audit::AuditLog::default()),
             telemetry: Telemetry::off(),
             trust_inbound: TrustInbound::Trust,
         }

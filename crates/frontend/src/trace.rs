@@ -64,7 +64,7 @@ fn begin_of(
     span
 }
 
-/// How many clients a thread remembers, so that their names are not read anew with each request. No option: with more,
+/// How many clients a thread remembers, so that their names are not parsed with each request. No option: with more,
 /// reading them takes a little longer.
 const REMEMBERED: usize = 8;
 /// Longest description of a client that is remembered, in bytes.

@@ -26,7 +26,7 @@ mod topology;
 mod uri_places;
 mod uris;
 
-pub use gateway::{Gateway, GatewaySettings, Operation};
+pub use gateway::{Gateway, GatewaySettings, ListenOperation, Notice, Operation};
 pub use list_store::{KeptList, ListStore};
 pub use reads::CacheLimits;
 pub use tasks::TaskLimits;

@@ -75,19 +75,18 @@ impl Listeners {
         })
     }
 
-    /// Begins to listen, until the result is dropped, whatever becomes of the topology.
-    pub(crate) async fn listen(self: &Arc<Self>, listen: Listen) -> Result<Listening, RpcError> {
+    /// Begins to listen by `view`, until the result is dropped, whatever becomes of the topology.
+    pub(crate) async fn listen(self: &Arc<Self>, listen: Listen, view: &View) -> Result<Listening, RpcError> {
         let endpoint = listen.context.caller.endpoint().clone();
         let registration = self.lists.announcer.register(&listen.interest, endpoint, listen.messages.clone());
         let listener = Arc::new(Listener { listen, registration, with_backends: Mutex::default() });
-        let topology = self.topology.load();
-        let (listening, _) = self.set_up(&listener, &topology).await?;
+        let (listening, _) = self.set_up(&listener, view).await?;
         let honoured = listening.honoured.clone();
-        listener.install(&topology, listening);
+        listener.install(view.topology(), listening);
         let entry = self.enter(&listener);
         // A replacement in the meantime has not seen this listener.
         let current = self.topology.load();
-        if current.number() != topology.number() {
+        if current.number() != view.topology().number() {
             let again = Arc::clone(self);
             self.lists.spawn(async move {
                 let waiting = again.set_up_again(vec![listener], &current).await;
@@ -112,7 +111,8 @@ impl Listeners {
             if !listener.is_open() || !self.is_current(topology.number()) {
                 return None;
             }
-            match self.set_up(&listener, topology).await {
+            let view = View::of(Arc::clone(topology), listener.listen.context.caller.endpoint());
+            match self.set_up(&listener, &view).await {
                 Ok((listening, is_whole)) => {
                     listener.install(topology, listening);
                     (!is_whole).then_some(listener)
@@ -130,7 +130,7 @@ impl Listeners {
     async fn retry(&self, mut waiting: Vec<Arc<Listener>>, topology: Arc<Topology>) {
         let (mut pause, longest) = topology.limits.listen_retry;
         let number = topology.number();
-        // Its backends end with the last that has it.
+        // Its backends end with its last user.
         drop(topology);
         while !waiting.is_empty() {
             sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
@@ -147,13 +147,12 @@ impl Listeners {
         self.topology.load().number() == topology
     }
 
-    /// Listens to the backends of `topology`. Returns whether every backend concerned has answered.
-    async fn set_up(&self, listener: &Listener, topology: &Arc<Topology>) -> Result<(Listening, bool), RpcError> {
+    /// Listens to the backends that `view` shows. Returns whether every backend concerned has answered.
+    async fn set_up(&self, listener: &Listener, view: &View) -> Result<(Listening, bool), RpcError> {
         let Listener { listen, registration, .. } = listener;
-        let view = View::of(Arc::clone(topology), listen.context.caller.endpoint());
         match view.transparent() {
             Some(only) => {
-                // What the only backend announces passes unchanged.
+                // Announcements of the only backend pass unchanged.
                 registration.announce_only(&Default::default());
                 let listening = only.client.listen(listening::evicting(listen.clone(), only.id, &self.lists)).await;
                 Ok((listening.map_err(|error| fault::no_answer(only.name(), &error))?, true))
@@ -162,8 +161,8 @@ impl Listeners {
                 self.lists.begin();
                 // Before a backend is asked, so that nothing is missed meanwhile.
                 registration.announce_only(&listen.interest);
-                let owners = self.tasks.owners_of(&view, &listen.context, &listen.interest.tasks).await;
-                let all = listening::to_all(&view, &self.lists, &self.handed_out, listen, &owners).await;
+                let owners = self.tasks.owners_of(view, &listen.context, &listen.interest.tasks).await;
+                let all = listening::to_all(view, &self.lists, &self.handed_out, listen, &owners).await;
                 registration.announce_only(&all.honoured);
                 Ok((Listening::new(all.honoured, all.guards.into_boxed_slice()), all.is_whole))
             }

@@ -40,7 +40,7 @@ struct BackendSubscription {
     names: HashMap<Arc<str>, Arc<str>>,
 }
 
-/// What listening to all backends has come to.
+/// The outcome of listening to all backends.
 pub(crate) struct ListeningToAll {
     pub(crate) honoured: Interest,
     pub(crate) guards: Vec<ListeningGuard>,
@@ -140,7 +140,7 @@ impl ListenRequest<'_> {
         subscription: BackendSubscription,
     ) -> (BackendId, Option<(BackendSubscription, Listening)>) {
         let Some(member) = self.view.get(backend) else { return (backend, None) };
-        // Of tasks alone there is nothing to be dropped or renamed.
+        // An interest in tasks alone needs no filtering or renaming.
         let interest = subscription.interest.clone();
         let messages = match interest.session || interest.unknown.is_some() || !subscription.names.is_empty() {
             true => self.renaming(backend, &subscription),
@@ -174,7 +174,7 @@ impl ListenRequest<'_> {
         let mut all = Vec::new();
         for backend in view.ids() {
             let tasks = interest.tasks.iter().filter(|id| owners.get(*id) == Some(&backend)).cloned().collect();
-            // What a server announces to the client's session alone concerns the merged list, too.
+            // A change announced to one client's session concerns the merged list, too.
             let unknown = interest.unknown.clone().filter(|_| !view.has_filters());
             let session = interest.session;
             let lists = Interest { tools: session, prompts: session, resources: session, ..Interest::default() };

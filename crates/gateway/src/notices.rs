@@ -19,7 +19,7 @@ use crate::tasks::Tasks;
 use crate::topology::{Member, View};
 use crate::uris::HandedOut;
 
-/// Names of members whose values belong to one hop.
+/// Names of members whose values are per hop.
 const OF_ONE_HOP: [&str; 2] = ["requestId", "progressToken"];
 
 /// What is needed to pass notifications on.

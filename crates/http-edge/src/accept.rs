@@ -34,7 +34,7 @@ const AT_ONCE: usize = 8;
 pub struct AcceptLimits {
     /// Most open connections. When all are taken, others end for a new one (`Connections`), or it waits.
     pub connections: usize,
-    /// Most that wait, beyond that. Of more, the newest of the peer that has most is closed.
+    /// Most that wait, beyond that. Beyond this, the peer with the most waiting connections loses its newest.
     pub waiting: usize,
     /// How long one waits before it is closed.
     pub longest_wait: Duration,
@@ -212,7 +212,7 @@ pub async fn accept(
         };
         socket = next;
         earlier.spawn(together.end(drain()));
-        // It is not waited for any more if Fanlight is ending.
+        // Not awaited while Fanlight ends.
         let _ = done.send(());
     }
 }

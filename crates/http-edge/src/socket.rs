@@ -63,7 +63,7 @@ pub enum ClientStream {
 }
 
 impl ListeningSocket {
-    /// Listens at `address`. Of a Unix socket the file is made; one at which no process listens any more is replaced.
+    /// Listens at `address`. Creates the file of a Unix socket; a file that no process listens at is replaced.
     ///
     /// # Errors
     ///

@@ -119,7 +119,7 @@ impl<T> WaitingConnections<T> {
         }
     }
 
-    /// What has been done for the connections is to be done anew.
+    /// The work for the connections has to be repeated.
     pub(crate) fn reset(&mut self) {
         self.all.values_mut().for_each(|one| one.prospect = Prospect::Unknown);
     }

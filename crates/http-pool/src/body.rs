@@ -18,7 +18,7 @@ use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
 use tokio::net::TcpStream;
 
-use crate::connection::Connection;
+use crate::connection::PooledConnection;
 use crate::pool::Pool;
 use crate::socket_body::{Framing, SocketBody};
 use crate::{BodyBuffer, Error};
@@ -63,7 +63,7 @@ struct DirectReader {
 pub(crate) struct CheckedOut {
     pub(crate) pool: Arc<Pool>,
     /// `None` while the body is read directly, and after this has been dropped.
-    pub(crate) connection: Option<Box<Connection>>,
+    pub(crate) connection: Option<Box<PooledConnection>>,
 }
 
 impl ResponseBody {
@@ -195,7 +195,7 @@ impl ResponseBody {
             && let Some(stream) = body.into_reusable()
             && self.connection.pool.has_few_idle()
             // A handshake of HTTP/1.1 waits for nothing.
-            && let Some(Ok(connection)) = Connection::over(stream, true).now_or_never()
+            && let Some(Ok(connection)) = PooledConnection::over(stream, true).now_or_never()
         {
             self.connection.connection = Some(connection);
         }
@@ -204,7 +204,7 @@ impl ResponseBody {
     async fn return_to_hyper(&mut self) {
         if let Reading::Directly(DirectReader { stream, is_reusable: true, .. }) =
             std::mem::replace(&mut self.reading, Reading::Ended)
-            && let Ok(connection) = Connection::over(stream, true).await
+            && let Ok(connection) = PooledConnection::over(stream, true).await
         {
             self.connection.connection = Some(connection);
         }

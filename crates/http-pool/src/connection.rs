@@ -25,7 +25,7 @@ use crate::shared_waker::SharedWaker;
 const WRITTEN_AT_ONCE: u64 = 8 << 10;
 
 /// A connection. It serves one request at a time; dropping it closes it.
-pub(crate) struct Connection {
+pub(crate) struct PooledConnection {
     sender: SendRequest<Full<Bytes>>,
     driver: Driver,
     /// The response to the last request. One allocation serves all.
@@ -48,7 +48,7 @@ struct Driver(Option<http1::Connection<TokioIo<GatedStream>, Full<Bytes>>>);
 /// The error holds the request if nothing of it was written.
 type Outcome = Result<Response<Incoming>, TrySendError<Request<Full<Bytes>>>>;
 
-impl Connection {
+impl PooledConnection {
     /// A connection over `stream`, on which nothing of an earlier response is left to read.
     pub(crate) async fn over(stream: TcpStream, was_idle: bool) -> hyper::Result<Box<Self>> {
         let gate = HeadGate::default();
@@ -66,7 +66,7 @@ impl Connection {
         }))
     }
 
-    /// Queues a request. [`Connection::poll_response`] writes it, and before that polls the driver once: bytes that
+    /// Queues a request. [`PooledConnection::poll_response`] writes it, and before that polls the driver once: bytes that
     /// arrived since the last response are an error, and close the connection with nothing written. `may_last`: if the
     /// response is an event stream, its body is withheld from hyper.
     pub(crate) fn send(&mut self, request: Request<Full<Bytes>>, may_last: bool) {

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use tower_service::Service as _;
 
 use crate::TcpProbes;
-use crate::connection::Connection;
+use crate::connection::PooledConnection;
 
 /// Probes that may fail. No option: with `timeouts.tcpProbe` the time until a connection is closed can be chosen.
 const PROBES: u32 = 3;
@@ -76,12 +76,12 @@ impl Connector {
         Self { http, origin, timeout }
     }
 
-    pub(crate) async fn connect(mut self) -> Result<Box<Connection>, ConnectError> {
+    pub(crate) async fn connect(mut self) -> Result<Box<PooledConnection>, ConnectError> {
         let connecting = async {
             let refused = |error| ConnectError::Refused(Box::new(error));
             std::future::poll_fn(|cx| self.http.poll_ready(cx)).await.map_err(refused)?;
             let io = self.http.call(self.origin).await.map_err(refused)?;
-            Connection::over(io.into_inner(), false).await.map_err(|error| ConnectError::Refused(error.into()))
+            PooledConnection::over(io.into_inner(), false).await.map_err(|error| ConnectError::Refused(error.into()))
         };
         timeout(self.timeout, connecting).await.unwrap_or(Err(ConnectError::Timeout))
     }

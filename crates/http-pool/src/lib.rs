@@ -42,7 +42,7 @@ pub use connector::{ConnectError, is_out_of_files};
 pub use shortage::{announce_shortage, shortages};
 
 use body::CheckedOut;
-use connection::Connection;
+use connection::PooledConnection;
 use connector::Connector;
 use pool::Pool;
 use worker::{PerWorker, workers};
@@ -92,12 +92,12 @@ enum State {
     Unsent(Box<Request<Full<Bytes>>>),
     /// There was no idle connection.
     Waiting(Box<Request<Full<Bytes>>>, oneshot::Receiver<Supply>),
-    Sent(Box<Connection>),
+    Sent(Box<PooledConnection>),
     Done,
 }
 
 /// The outcome of waiting for a connection.
-type Supply = Result<Box<Connection>, ConnectError>;
+type Supply = Result<Box<PooledConnection>, ConnectError>;
 
 /// Why there is no response, or no more of it.
 #[derive(Debug, thiserror::Error)]

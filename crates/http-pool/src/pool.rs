@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
 use crate::Supply;
-use crate::connection::Connection;
+use crate::connection::PooledConnection;
 use crate::connector::{ConnectError, Connector};
 use crate::shortage::{announce_shortage, shortages};
 
@@ -40,8 +40,8 @@ pub(crate) struct Pool {
 #[derive(Default)]
 struct State {
     /// Each with the period in which it became idle, so that no request reads the clock. Every one has had
-    /// [`Connection::rest`] called with the reaper's waker, or has been polled by the reaper since.
-    idle: Vec<(Box<Connection>, u64)>,
+    /// [`PooledConnection::rest`] called with the reaper's waker, or has been polled by the reaper since.
+    idle: Vec<(Box<PooledConnection>, u64)>,
     /// How many connections at the beginning of `idle` have not been used since surplus ones were closed last.
     unused: usize,
     /// The number of the current period; a period is half of the idle timeout.
@@ -67,7 +67,7 @@ impl Pool {
     }
 
     /// An idle connection.
-    pub(crate) fn take(&self) -> Option<Box<Connection>> {
+    pub(crate) fn take(&self) -> Option<Box<PooledConnection>> {
         let mut state = self.state();
         let (connection, _) = state.idle.pop()?;
         state.unused = state.unused.min(state.idle.len());
@@ -81,7 +81,7 @@ impl Pool {
     }
 
     /// Takes back a connection that can be used again.
-    pub(crate) fn give(&self, connection: Box<Connection>) {
+    pub(crate) fn give(&self, connection: Box<PooledConnection>) {
         let surplus = self.state().put(connection, self.max_idle);
         // Closed without the lock.
         drop(surplus);
@@ -134,8 +134,9 @@ impl Pool {
         }
         state.period += u64::from(period_passed);
         let period = state.period;
-        let is_useless =
-            |(connection, since): &mut (Box<Connection>, u64)| *since + 2 <= period || !connection.poll_is_open(cx);
+        let is_useless = |(connection, since): &mut (Box<PooledConnection>, u64)| {
+            *since + 2 <= period || !connection.poll_is_open(cx)
+        };
         let closed: Vec<_> = state.idle.extract_if(.., is_useless).collect();
         state.unused = state.unused.min(state.idle.len());
         drop(state);
@@ -173,7 +174,7 @@ impl Drop for Pool {
 
 impl State {
     /// Hands a connection to a waiting request, or keeps it as idle; returns it if there are too many.
-    fn put(&mut self, mut connection: Box<Connection>, max_idle: usize) -> Option<Box<Connection>> {
+    fn put(&mut self, mut connection: Box<PooledConnection>, max_idle: usize) -> Option<Box<PooledConnection>> {
         while let Some(waiting) = self.waiting.pop_front() {
             match waiting.send(Ok(connection)) {
                 Err(Ok(unwanted)) => connection = unwanted,

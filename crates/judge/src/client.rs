@@ -8,11 +8,11 @@ use serde_json::{Map, Value, json};
 use crate::Patience;
 use crate::mask::Mask;
 use crate::observed::Observed;
-use crate::peer::{Answer, Broken, Peer};
+use crate::peer::{Answer, Broken, JudgedServer};
 
 /// A client of one era.
 pub(crate) struct Client<'a> {
-    pub(crate) peer: Peer,
+    pub(crate) peer: JudgedServer,
     pub(crate) era: Era,
     pub(crate) patience: Patience,
     mask: &'a Mask,
@@ -20,7 +20,7 @@ pub(crate) struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
-    pub(crate) fn new(peer: Peer, era: Era, patience: Patience, mask: &'a Mask) -> Self {
+    pub(crate) fn new(peer: JudgedServer, era: Era, patience: Patience, mask: &'a Mask) -> Self {
         Self { peer, era, patience, mask, next: 0 }
     }
 

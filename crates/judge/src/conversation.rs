@@ -10,7 +10,7 @@ use crate::list::List;
 use crate::lists;
 use crate::mask::Mask;
 use crate::observed::Observed;
-use crate::peer::{Answer, Broken, Peer};
+use crate::peer::{Answer, Broken, JudgedServer};
 use crate::report::{EraReport, Finding, Pings, Timing, Who};
 use crate::shape::{Shape, check_shape};
 use crate::{Patience, Step, Target};
@@ -50,7 +50,7 @@ pub(crate) async fn hold(
     step(Step::Opening(era));
     let report = EraReport { era: era.to_string(), ..EraReport::default() };
     let mut said = Said { report, observed: Observed::new(era, mask), first_answer: None, cannot_start: false };
-    let peer = match Peer::open(target, era, patience) {
+    let peer = match JudgedServer::open(target, era, patience) {
         Ok(peer) => peer,
         Err(broken) => {
             said.refused(&broken, &[], mask);
@@ -92,6 +92,13 @@ impl Said {
             reason = format!("{reason}; the last lines of its standard error:\n{}", words.join("\n"));
         }
         self.cannot_start = matches!(broken, Broken::Unreachable(_));
+        match broken {
+            Broken::Unreachable(_) => self.observed.error("unreachable", "It cannot be started or reached.", reason.as_str()),
+            Broken::Unauthorized(_) => {
+                self.observed.error("credentials", "It wants credentials that it was not given.", reason.as_str());
+            }
+            _ => {}
+        }
         self.report.reason = Some(reason);
     }
 

@@ -183,10 +183,27 @@ impl Report {
 
     /// Sorts the findings, and judges.
     pub(crate) fn judged(mut self) -> Self {
+        let has_errors = self.findings.iter().any(|finding| finding.severity == Severity::Error);
+        if !self.is_served() && !has_errors {
+            let reasons = self.eras.iter().filter_map(|era| era.reason.clone());
+            self.findings.push(Finding {
+                severity: Severity::Error,
+                rule: "not-served".to_owned(),
+                what: "It serves clients of neither era.".to_owned(),
+                eras: vec![Era::Legacy, Era::Modern],
+                examples: reasons.collect(),
+                count: 1,
+            });
+        }
         self.findings.sort_by(|one, other| one.severity.cmp(&other.severity).then_with(|| one.rule.cmp(&other.rule)));
-        let is_served = self.eras.iter().any(|era| era.is_served);
-        self.is_good = is_served && !self.findings.iter().any(|finding| finding.severity == Severity::Error);
+        self.is_good = self.is_served() && !self.findings.iter().any(|finding| finding.severity == Severity::Error);
         self
+    }
+
+    /// Whether it serves clients of either era.
+    #[must_use]
+    pub fn is_served(&self) -> bool {
+        self.eras.iter().any(|era| era.is_served)
     }
 
     /// The number of findings of this severity.

@@ -37,6 +37,14 @@ pub enum Transport {
         /// Headers sent with each request; as for [`Transport::Http`].
         headers: Vec<(String, Secret)>,
     },
+    /// Its entry in the configuration needs a value that is not there, such as a variable that is not set. The server cannot
+    /// be used, others can.
+    Incomplete {
+        /// Whether it would be a process.
+        is_process: bool,
+        /// What is missing, for operators.
+        why: String,
+    },
 }
 
 impl Transport {
@@ -61,7 +69,7 @@ impl Transport {
     pub fn headers(&self) -> Option<&[(String, Secret)]> {
         match self {
             Self::Http { headers, .. } | Self::Sse { headers, .. } => Some(headers),
-            Self::Stdio { .. } => None,
+            Self::Stdio { .. } | Self::Incomplete { .. } => None,
         }
     }
 }
@@ -81,6 +89,9 @@ impl fmt::Debug for Transport {
                 .field("url", &format_args!("{}", origin_of(url)))
                 .field("headers", headers)
                 .finish(),
+            Self::Incomplete { is_process, why } => {
+                f.debug_struct("Incomplete").field("is_process", is_process).field("why", why).finish()
+            }
         }
     }
 }

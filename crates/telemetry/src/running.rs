@@ -207,7 +207,7 @@ mod tests {
         assert!(woken.0.load(Ordering::Relaxed) && one.is_cancelled() && poll().is_ready());
         one.end(&Outcome::Finished, Duration::ZERO);
         assert_eq!(running.cancel(&id), None);
-        // What has ended holds no task any more.
+        // An ended request holds no task.
         let ended = request();
         assert!(ended.poll_cancelled_by_operator(&Context::from_waker(&waker)).is_pending());
         let held = Arc::strong_count(&woken);

@@ -10,7 +10,7 @@ use crate::raw_client::{
     Connection, INITIALIZED, JSON_HEADERS, NEWEST_LEGACY, Response, initialize, legacy_request, modern_headers,
     modern_request_with,
 };
-use crate::scripted::{Backend, Era, Reply, Task, Transport};
+use crate::scripted::{Backend, Era, Received, Reply, Task, Transport};
 
 /// Keys with their digests.
 const ANN: (&str, &str) = (
@@ -35,6 +35,9 @@ const LEGACY_TASKS: &str = r#""tasks":{"list":{},"cancel":{},"requests":{"tools"
 const ASK: &str = r#"{"jsonrpc":"2.0","id":"ask-{call}","method":"roots/list"}"#;
 const ANSWERS: &str = r#""inputResponses":{"input-1":{"roots":[]}}"#;
 const ACCEPTED: &str = r#""inputResponses":{"input-1":{"action":"accept"}}"#;
+/// What a modern server answers that asks for input, and its state in that.
+const INPUT_NEEDED: &str =
+    r#"{"resultType":"input_required","inputRequests":{"input-1":{"method":"roots/list"}},"requestState":"s"}"#;
 const URL_NEEDED: &str = r#"{"code":-32042,"message":"m","data":{"elicitations":[{"mode":"url","elicitationId":"e","url":"https://example.com/","message":"m"}]}}"#;
 
 /// Who makes a request.
@@ -90,11 +93,16 @@ impl World {
         legacy.on("tasks/list", Reply::result(format!(r#"{{"tasks":[{{{}}}]}}"#, task("secret-1", Era::Legacy))));
         let modern = Backend::start(Era::Modern, Transport::Http).await;
         modern.declares(r#"{"tools":{},"resources":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#);
-        modern.offers_tools(&["long"]);
+        modern.offers_tools(&["long", "input"]);
         modern.on(
             "tools/call",
             Reply::result(Task { id: "secret-2", status: "working", ttl: 600_000, poll: 60_000 }.created(Era::Modern)),
         );
+        let input = |call: &Received| {
+            let is_answered = call.member("params.inputResponses").is_some();
+            if is_answered { Era::Modern.complete(r#""content":[]"#) } else { INPUT_NEEDED.to_owned() }
+        };
+        modern.on_target("tools/call", "input", Reply::compute(input));
         for (server, era, id) in [(&legacy, Era::Legacy, "secret-1"), (&modern, Era::Modern, "secret-2")] {
             for method in ["tasks/get", "tasks/cancel", "tasks/result", "tasks/update"] {
                 server.on(method, Reply::error(r#"{"code":-32602,"message":"no such task"}"#));
@@ -197,6 +205,10 @@ impl World {
             Kind::StatelessState => {
                 text(&self.of_ann("tools/call", r#""name":"legacy__url","arguments":{}"#).await, "result.requestState")
             }
+            Kind::ServerState => text(
+                &self.of_ann("tools/call", r#""name":"modern__input","arguments":{}"#).await,
+                "result.requestState",
+            ),
             Kind::LegacyTask => {
                 let session = in_session(self.open_session(Client::Ann).await.unwrap());
                 let call = legacy_request("1", "tools/call", r#""name":"legacy__long","task":{}"#);
@@ -292,6 +304,10 @@ impl World {
             Kind::StatelessState => {
                 let params = format!(r#""name":"legacy__url","arguments":{{}},{ACCEPTED},"requestState":"{handle}""#);
                 vec![modern("retry", "tools/call", &params)]
+            }
+            Kind::ServerState => {
+                let params = format!(r#""name":"modern__input","arguments":{{}},{ANSWERS},"requestState":"{handle}""#);
+                vec![modern("retry", "tools/call", &params), own("retry in a session", "tools/call", &params)]
             }
             Kind::LegacyTask => vec![
                 own("get", "tasks/get", &id),

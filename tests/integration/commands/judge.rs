@@ -192,6 +192,44 @@ async fn server_that_cannot_be_used_is_said_to_be() {
     }
 }
 
+#[tokio::test]
+async fn server_that_wants_credentials_is_said_to() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let metadata = r#"{"authorization_servers":["https://id.example.com"]}"#;
+    let answer = |head: &str, body: &str| {
+        format!("HTTP/1.1 {head}Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
+    };
+    let refused = answer("401 Unauthorized\r\nWWW-Authenticate: Bearer realm=\"x\"\r\n", r#"{"error":"invalid_token"}"#);
+    let described = answer("200 OK\r\n", metadata);
+    let serving = tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = vec![0; 8192];
+            let count = stream.read(&mut request).await.unwrap_or(0);
+            let is_metadata = request[..count].starts_with(b"GET /.well-known/oauth-protected-resource/mcp");
+            let _ = stream.write_all(if is_metadata { &described } else { &refused }.as_bytes()).await;
+        }
+    });
+    let ran = check(&[&url]).await;
+    let report = ran.json();
+    assert_eq!((ran.status, rules(&report)), (1, vec!["credentials"]), "{}", ran.text());
+    let text = report["findings"][0]["examples"][0].as_str().unwrap().to_owned();
+    assert!(text.contains("OAuth") && text.contains("https://id.example.com") && text.contains("--header"), "{text}");
+    serving.abort();
+}
+
+#[tokio::test]
+async fn server_that_cannot_be_reached_has_a_finding() {
+    let refusing = fanlight_testkit::ports::Refusing::any();
+    let url = format!("http://{}/mcp", refusing.address);
+    let ran = check(&[&url]).await;
+    let report = ran.json();
+    assert_eq!((ran.status, rules(&report)), (1, vec!["unreachable"]), "{}", ran.text());
+    let ran = run_in(Path::new("/"), &["check", &url]).await;
+    assert!(ran.status == 1 && !ran.out.contains("no findings"), "{}", ran.text());
+}
+
 /// Waits until a process that was sent a signal has ended. A busy machine takes its time to carry that out.
 fn wait_for_end(what: &str, pid: i32) {
     let process = match pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()) {

@@ -1,6 +1,8 @@
 //! How the commands find what they are about, and what they print: for people and for programs.
 
 mod connect;
+mod first_minute;
+mod found;
 mod gateways;
 mod import;
 mod json;

@@ -265,7 +265,8 @@ pub async fn signal_and_wait(child: &mut Child, signal: rustix::process::Signal)
 /// A command that runs the binary under test; the process is killed when the test ends.
 pub fn fanlight() -> Command {
     let mut command = Command::new(programs::fanlight());
-    command.kill_on_drop(true);
+    // Nothing of another run is known, unless a test wants it.
+    command.kill_on_drop(true).env("XDG_STATE_HOME", "/dev/null");
     command
 }
 

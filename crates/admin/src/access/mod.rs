@@ -9,6 +9,7 @@ use std::sync::Arc;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use fanlight_audit::Event;
 use fanlight_credentials::ConnectionFacts;
 use http::header::{CONTENT_TYPE, ORIGIN};
 use http::request::Parts;
@@ -17,7 +18,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 pub(crate) use identify::peer;
 
 use crate::Admin;
-use crate::audit::Change;
 use crate::operator::{Denied, Purpose, Role};
 use crate::reply::Refusal;
 use crate::settings::InForce;
@@ -29,7 +29,7 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 pub(crate) enum Needs {
     /// Nothing: there is no data, and nothing changes.
     Nothing,
-    /// To come from no page of another origin. Who makes it is not asked.
+    /// The request must not come from a page of another origin. Anybody may make it.
     OwnPage,
     /// That, and an operator with this role. What needs [`Role::Operator`] is a change, which is logged.
     Role(Role),
@@ -37,9 +37,9 @@ pub(crate) enum Needs {
 
 /// What is known of a request's connection.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Connection(pub(crate) Arc<ConnectionFacts>);
+pub(crate) struct OperatorConnection(pub(crate) Arc<ConnectionFacts>);
 
-impl<S: Sync> FromRequestParts<S> for Connection {
+impl<S: Sync> FromRequestParts<S> for OperatorConnection {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
@@ -60,7 +60,7 @@ pub(crate) async fn require_host(
 /// Requires what the route needs.
 pub(crate) async fn require(
     State((admin, needs)): State<(Arc<Admin>, Needs)>,
-    connection: Connection,
+    connection: OperatorConnection,
     mut request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
@@ -76,7 +76,7 @@ pub(crate) async fn require(
     let operator = match admin.identify(&now, request.headers(), &connection.0).await {
         Ok(operator) => operator,
         Err(denied) => {
-            admin.audit().refused(&denied, peer);
+            admin.note(&Event::OperatorDenied(denied.on_record(peer)));
             return Ok(now.refusal(&denied, &connection.0));
         }
     };
@@ -84,17 +84,25 @@ pub(crate) async fn require(
         require_origin_of_page(request.headers())?;
     }
     if operator.role < needed {
-        admin.audit().not_allowed(&operator, request.uri().path(), peer);
+        admin.note(&Event::RoleDenied { operator: operator.on_record(peer), path: request.uri().path() });
         return Err(Refusal::role(needed, operator.role));
     }
-    let change = (needed == Role::Operator && is_change(request.method())).then(|| Change::of(&request));
     request.extensions_mut().insert(operator.clone());
-    let response = next.run(request).await;
-    if let Some(change) = change {
-        admin.audit().changed(&operator, change, &response, peer);
+    if needed != Role::Operator || !is_change(request.method()) {
+        return Ok(next.run(request).await);
     }
+    let (actor, path) = (operator.on_record(peer), request.uri().path().to_owned());
+    // Before it is made: a change that cannot be put on record is none.
+    admin.subject.record.record(&Event::ChangeAsked { operator: actor, path: &path })?;
+    let response = next.run(request).await;
+    let about = response.extensions().get::<About>().map(|about| about.0.as_str());
+    admin.note(&Event::Changed { operator: actor, path: &path, about, status: response.status().as_u16() });
     Ok(response)
 }
+
+/// What a change was about, in the extensions of its response, where the path does not say it.
+#[derive(Clone, Debug)]
+pub(crate) struct About(pub(crate) String);
 
 fn is_change(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)

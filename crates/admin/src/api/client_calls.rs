@@ -10,7 +10,7 @@ use http::StatusCode;
 
 use super::{Answer, Query};
 use crate::Admin;
-use crate::audit::About;
+use crate::access::About;
 use crate::reply::{Refusal, json};
 use crate::values::{array, count, flag, millis, moment, optional};
 

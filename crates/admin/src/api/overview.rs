@@ -125,7 +125,7 @@ impl Latest {
     }
 }
 
-/// Whether an overview has how long a start has taken, which always changes.
+/// Whether an overview includes the duration of a running start, which always changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seconds {
     Shown,

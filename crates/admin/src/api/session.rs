@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
+use fanlight_audit::Event;
 use fanlight_credentials::ConnectionFacts;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::ObjectBuilder;
@@ -14,7 +15,7 @@ use http::{HeaderMap, StatusCode};
 use super::Answer;
 use super::body::read_up_to;
 use crate::Admin;
-use crate::access::{Connection, peer, require_json};
+use crate::access::{OperatorConnection, peer, require_json};
 use crate::operator::{Denied, Digest, Operator, Proof, Purpose, Shown};
 use crate::reply::{Refusal, json};
 use crate::settings::{InForce, set_cookie};
@@ -27,7 +28,11 @@ pub(super) const LONGEST_BODY: usize = 64 << 10;
 pub(super) const NESTING: usize = 4;
 
 /// Who makes the request, if it shows that, and how to sign in.
-pub(super) async fn answer(State(admin): State<Arc<Admin>>, connection: Connection, headers: HeaderMap) -> Answer {
+pub(super) async fn answer(
+    State(admin): State<Arc<Admin>>,
+    connection: OperatorConnection,
+    headers: HeaderMap,
+) -> Answer {
     let now = admin.now();
     match admin.identify(&now, &headers, &connection.0).await {
         Ok(operator) => Ok(json(described(&now, Some((&operator, operator.session.is_some()))))),
@@ -39,13 +44,13 @@ pub(super) async fn answer(State(admin): State<Arc<Admin>>, connection: Connecti
             Ok(response)
         }
         Err(denied) => {
-            admin.audit().refused(&denied, connection.0.peer);
+            admin.note(&Event::OperatorDenied(denied.on_record(connection.0.peer)));
             Err(Refusal::denied(&denied))
         }
     }
 }
 
-/// Who it is, with whether that is shown by a session, and how to sign in.
+/// Who makes the request, whether a session says so, and how to sign in.
 fn described(now: &InForce, operator: Option<(&Operator, bool)>) -> Json {
     let identity = operator.map(|(operator, has_session)| {
         let mut identity = ObjectBuilder::new();
@@ -65,7 +70,7 @@ fn described(now: &InForce, operator: Option<(&Operator, bool)>) -> Json {
 /// Signs in with a token.
 pub(super) async fn begin(
     State(admin): State<Arc<Admin>>,
-    connection: Connection,
+    connection: OperatorConnection,
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
@@ -93,10 +98,14 @@ pub(super) fn sign_in(
     let (operator, proof) = match judged {
         Ok(judged) => judged,
         Err(denied) => {
-            admin.audit().sign_in_refused(method, &denied, connection.peer);
+            admin.note(&Event::SignInDenied { method, denied: denied.on_record(connection.peer) });
             return Refusal::denied(&denied).into_response();
         }
     };
+    let signed_in = Event::SignedIn { operator: operator.on_record(connection.peer), method };
+    if let Err(not_recorded) = admin.subject.record.record(&signed_in) {
+        return Refusal::from(not_recorded).into_response();
+    }
     let cookies = now.cookies(connection);
     if let Shown::Value(earlier) = cookies.read(Purpose::Session, headers) {
         admin.sessions.end(Digest::of(earlier.as_bytes()));
@@ -106,21 +115,20 @@ pub(super) fn sign_in(
         let message = "the system has no random numbers for a session";
         return Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message).into_response();
     };
-    admin.audit().signed("sign-in", method, &operator, connection.peer);
     let mut response = json(described(now, Some((&operator, true))));
     set_cookie(&cookies.set(Purpose::Session, &id, None), &mut response);
     response
 }
 
 /// Signs out.
-pub(super) async fn end(State(admin): State<Arc<Admin>>, connection: Connection, headers: HeaderMap) -> Answer {
+pub(super) async fn end(State(admin): State<Arc<Admin>>, connection: OperatorConnection, headers: HeaderMap) -> Answer {
     let now = admin.now();
     let cookies = now.cookies(&connection.0);
     if let Shown::Value(id) = cookies.read(Purpose::Session, &headers)
         && let Some(session) = admin.sessions.find(id, &now.session_limits())
     {
         if let Ok(operator) = now.judge(&session.proof, SystemTime::now()) {
-            admin.audit().signed("sign-out", "page", &operator, connection.0.peer);
+            admin.note(&Event::SignedOut { operator: operator.on_record(connection.0.peer) });
         }
         admin.sessions.end(session.key);
     }

@@ -23,7 +23,7 @@ use super::body::read_up_to;
 use super::session::{LONGEST_BODY, NESTING, sign_in};
 use crate::Admin;
 use crate::SignInClient;
-use crate::access::{Connection, peer, require_json};
+use crate::access::{OperatorConnection, peer, require_json};
 use crate::operator::{Denied, Digest, Proof, Purpose, Shown};
 use crate::reply::{Refusal, json};
 use crate::settings::{InForce, set_cookie};
@@ -83,7 +83,11 @@ fn busy() -> Denied {
 }
 
 /// Begins a sign-in: where the browser goes.
-pub(super) async fn begin(State(admin): State<Arc<Admin>>, connection: Connection, headers: HeaderMap) -> Answer {
+pub(super) async fn begin(
+    State(admin): State<Arc<Admin>>,
+    connection: OperatorConnection,
+    headers: HeaderMap,
+) -> Answer {
     require_json(&headers)?;
     let now = admin.now();
     let client = configured(&now)?;
@@ -107,7 +111,7 @@ pub(super) async fn begin(State(admin): State<Arc<Admin>>, connection: Connectio
 /// Ends a sign-in with what the issuer has sent the browser back with.
 pub(super) async fn finish(
     State(admin): State<Arc<Admin>>,
-    connection: Connection,
+    connection: OperatorConnection,
     headers: HeaderMap,
     body: Body,
 ) -> Answer {

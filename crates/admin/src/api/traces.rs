@@ -117,7 +117,7 @@ pub(super) async fn one(State(admin): State<Arc<Admin>>, Path(id): Path<String>)
     Ok(json(answer.finish()))
 }
 
-/// The spans that a server returned. What was cut is no JSON any more, and is left out.
+/// The spans that a server returned. Truncated content is no longer JSON, and is left out.
 fn returned(spans: &ServerSpans) -> Option<Json> {
     let resource_spans = Json::parse(Bytes::copy_from_slice(spans.resource_spans.as_bytes()), NESTING).ok()?;
     let mut object = ObjectBuilder::new();

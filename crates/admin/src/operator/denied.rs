@@ -1,9 +1,11 @@
 //! Why a request is not served.
 
 use std::borrow::Cow;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fanlight_audit::DeniedOperator;
 use fanlight_credentials::Denial;
 
 use super::Worthless;
@@ -28,6 +30,17 @@ pub(crate) enum Denied {
 }
 
 impl Denied {
+    /// What is put on record of it, of a request from `peer`.
+    pub(crate) fn on_record(&self, peer: Option<SocketAddr>) -> DeniedOperator<'_> {
+        let name = match self {
+            Self::NoRole(name) => Some(&**name),
+            _ => None,
+        };
+        // A page that is opened, or left open, without a session is no attempt.
+        let is_attempt = !matches!(self, Self::Missing | Self::SessionOver);
+        DeniedOperator { reason: self.reason(), name, is_attempt, peer }
+    }
+
     /// Its name in metrics and the log.
     pub(crate) fn reason(&self) -> &'static str {
         match self {

@@ -9,8 +9,10 @@ mod sessions;
 mod throttle;
 mod token;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
+use fanlight_audit::Actor;
 use fanlight_identity::Validity;
 
 pub(crate) use cookie::{Cookies, Purpose, Shown};
@@ -38,7 +40,7 @@ pub(crate) struct Operator {
 /// Why a proof is worth nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Worthless {
-    /// It is not accepted any more, or was not.
+    /// It has expired, was revoked, or was never valid.
     Unaccepted,
     /// Whom it shows has no role.
     NoRole(Arc<str>),
@@ -54,6 +56,11 @@ impl Operator {
             validity: Validity::default(),
             session: None,
         }
+    }
+
+    /// What is put on record of who makes a request from `peer`.
+    pub(crate) fn on_record(&self, peer: Option<SocketAddr>) -> Actor<'_> {
+        Actor { name: &self.name, source: self.source, role: self.role.as_str(), peer }
     }
 
     /// Waits until its identity is revoked or its session has ended.

@@ -1,6 +1,10 @@
 //! Changes that operators ask for.
 
+use std::sync::Arc;
+
 use fanlight_admin::AdminSettings;
+use fanlight_audit::{Event, NotRecorded, Record};
+use fanlight_credentials::Open;
 use http::{Method, StatusCode};
 
 use crate::scene::{Scene, fake};
@@ -41,6 +45,37 @@ async fn server_is_enabled_disabled_and_restarted() {
     assert_eq!(scene.operations.asked(), ["a false", "a true", "restart a"]);
     assert_eq!(ask("/api/servers/b/restart").await, StatusCode::NOT_FOUND);
     assert_eq!(ask("/api/servers/a/remove").await, StatusCode::NOT_FOUND);
+}
+
+/// Takes nothing.
+#[derive(Debug)]
+struct Full;
+
+impl Record for Full {
+    fn record(&self, _: &Event<'_>) -> Result<(), NotRecorded> {
+        Err(NotRecorded)
+    }
+}
+
+#[tokio::test]
+async fn change_that_cannot_be_put_on_record_is_not_made() {
+    let settings = AdminSettings { token: Some(TOKEN.into()), ..AdminSettings::default() };
+    let (backends, open) = (vec![fake("a", &[])], Arc::new(Open::default()));
+    let scene = Scene::recording(backends, settings, open, Some(Arc::new(Full))).await;
+    let token = format!("Bearer {TOKEN}");
+    let own = [("authorization", token.as_str())];
+    for path in ["/api/reload", "/api/servers/a/disable", "/api/servers/a/restart"] {
+        let answer = scene.client().await.send(Method::POST, path, &own, "").await;
+        assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{path}");
+        assert!(answer.text.contains("could not be put on record"), "{}", answer.text);
+    }
+    assert!(scene.operations.asked().is_empty());
+    let body = format!(r#"{{"token":"{TOKEN}"}}"#);
+    let headers = [("content-type", "application/json")];
+    let refused = scene.client().await.send(Method::POST, "/api/session", &headers, &body).await;
+    assert!(refused.status == StatusCode::SERVICE_UNAVAILABLE && !refused.headers.contains_key("set-cookie"));
+    // What is not a change needs no record.
+    assert_eq!(scene.client().await.send(Method::GET, "/api/status", &own, "").await.status, StatusCode::OK);
 }
 
 #[tokio::test]

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_admin::{AdminSettings, Audit, LiveSettings, OperationError, Operations, Reloaded, Subject, serve_admin};
+use fanlight_admin::{AdminSettings, LiveSettings, OperationError, Operations, Reloaded, Subject, serve_admin};
+use fanlight_audit::{AuditLog, Record};
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, Listen, Listening, Pending, SessionKey,
 };
@@ -203,6 +204,16 @@ impl Scene {
         settings: AdminSettings,
         authenticate: Arc<dyn Authenticate>,
     ) -> Self {
+        Self::recording(backends, settings, authenticate, None).await
+    }
+
+    /// [`Self::with`] where decisions are put on this record.
+    pub(crate) async fn recording(
+        backends: Vec<Fake>,
+        settings: AdminSettings,
+        authenticate: Arc<dyn Authenticate>,
+        record: Option<Arc<dyn Record>>,
+    ) -> Self {
         let entries = backends.into_iter().map(|fake| BackendEntry {
             id: BackendId::fresh(),
             client: Arc::new(fake),
@@ -250,13 +261,15 @@ impl Scene {
         let (telemetry, _guard) = Telemetry::start(Settings::default()).unwrap();
         let (draining, shutdown) = (CancellationToken::new(), CancellationToken::new());
         let operations = Arc::new(FakeOperations::default());
+        let audit_log = Arc::new(AuditLog::default());
         let subject = Subject {
             gateway: Arc::new(gateway.unwrap()),
             telemetry: telemetry.clone(),
             clients: Arc::new(OneSession),
             operations: Arc::<FakeOperations>::clone(&operations),
             authenticate,
-            audit: Arc::new(Audit::default()),
+            record: record.unwrap_or_else(|| Arc::<AuditLog>::clone(&audit_log) as _),
+            audit_log,
             version: "1.2.3",
             draining: draining.clone(),
         };

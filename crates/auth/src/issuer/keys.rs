@@ -8,8 +8,10 @@ use fanlight_protocol::Json;
 use jsonwebtoken::DecodingKey;
 use tokio_util::sync::CancellationToken;
 
+use fanlight_settings::Algorithm;
+
 use super::client::FetchError;
-use crate::algorithm::{Algorithm, KeyType};
+use crate::algorithm::KeyType;
 use crate::json;
 
 /// Bits of an RSA modulus: fewer are not safe (RFC 7518, 3.3), and more take long.
@@ -41,13 +43,13 @@ impl Key {
     }
 
     fn is_for(&self, algorithm: Algorithm) -> bool {
-        self.key_type == algorithm.key_type() && self.algorithm.is_none_or(|only| only == algorithm)
+        self.key_type == KeyType::of(algorithm) && self.algorithm.is_none_or(|only| only == algorithm)
     }
 
     /// Reads a key; `None` if it cannot be used for what tokens are signed with. Such keys are ignored (RFC 7517, 5).
     fn read(jwk: &Json) -> Option<Self> {
         let says = |name: &str| jwk.peek(name).is_some();
-        // A private key that has been published is no key any more.
+        // A published private key proves nothing.
         if says("d") || (says("use") && !jwk.peek("use").is_some_and(|used| used.is_str("sig"))) {
             return None;
         }
@@ -82,7 +84,7 @@ impl Key {
         };
         let (hash, revoked) = (hash(&one, &other), CancellationToken::new());
         let key = Self { id, key_type, algorithm, verifying, hash, revoked };
-        key.algorithm.is_none_or(|only| only.key_type() == key_type).then_some(key)
+        key.algorithm.is_none_or(|only| KeyType::of(only) == key_type).then_some(key)
     }
 }
 

@@ -10,11 +10,12 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use fanlight_settings::Algorithm;
+
 pub(crate) use self::client::{FetchError, IssuerClient};
 pub(crate) use self::introspection::Introspection;
 pub(crate) use self::keys::{Key, KeySet};
 pub(crate) use self::store::{KeyStore, Lookup};
-use crate::algorithm::Algorithm;
 use crate::oauth_settings::{IssuerSettings, OAuthLimits, OAuthSettings};
 
 /// An issuer of access tokens.
@@ -23,7 +24,7 @@ pub(crate) struct Issuer {
     pub(crate) settings: IssuerSettings,
     /// How its tokens are verified.
     pub(crate) verification: Verification,
-    /// Cancelled when it is not accepted any more.
+    /// Cancelled when the configuration no longer accepts it.
     pub(crate) revoked: CancellationToken,
     /// All settings that its identities depend on.
     basis: Basis,

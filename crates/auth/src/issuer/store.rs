@@ -8,10 +8,11 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 use tokio_util::sync::CancellationToken;
 
+use fanlight_settings::Algorithm;
+
 use super::client::{FetchError, IssuerClient};
 use super::discovery;
 use super::keys::KeySet;
-use crate::algorithm::Algorithm;
 use crate::oauth_settings::OAuthLimits;
 
 /// The least time between two attempts to read the keys of an issuer of which there are none.

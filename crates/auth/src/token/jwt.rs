@@ -4,7 +4,9 @@ use fanlight_credentials::Denial;
 use fanlight_protocol::Json;
 use jsonwebtoken::crypto;
 
-use crate::algorithm::Algorithm;
+use fanlight_settings::Algorithm;
+
+use crate::algorithm::of_library;
 use crate::issuer::Key;
 use crate::json;
 
@@ -85,7 +87,7 @@ impl<'a> Jwt<'a> {
     /// Whether `key` has signed it with `algorithm`, which is one for keys of its type.
     pub(crate) fn is_signed_by(&self, key: &Key, algorithm: Algorithm) -> bool {
         json::base64url(self.signature).is_some()
-            && crypto::verify(self.signature, self.message.as_bytes(), key.verifying(), algorithm.of_library())
+            && crypto::verify(self.signature, self.message.as_bytes(), key.verifying(), of_library(algorithm))
                 .is_ok_and(|is_valid| is_valid)
     }
 }

@@ -32,7 +32,7 @@ use crate::handshake::{Agreed, Known};
 use crate::request::deadline::CallProgress;
 use crate::request::dialect::Dialect;
 use crate::request::{Reply, TransportContext, span_outcome};
-use crate::settings::{Limits, RetryDelays, Timeouts};
+use crate::settings::{BackendLimits, BackendTimeouts, RetryDelays};
 use crate::transport::Transport;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{Call, TaskDialect};
@@ -123,7 +123,7 @@ impl Connection {
         let Agreed { transport, dialect, description } = agreed;
         let capabilities = ServerDescription::from(description.clone()).capabilities();
         let tasks = capabilities.as_ref().and_then(|capabilities| dialect.tasks(capabilities));
-        let Limits { mirrored_params, list_bytes, .. } = context.limits;
+        let BackendLimits { mirrored_params, list_bytes, .. } = context.limits;
         let table = |mirrors| ToolTable::new(mirrors, mirrored_params, list_bytes);
         let tools = match dialect.era() {
             Era::Modern => transport.is_http().then(|| table(true)),
@@ -356,7 +356,7 @@ impl Connection {
     }
 
     /// The bounds on time.
-    pub(crate) fn timeouts(&self) -> &Timeouts {
+    pub(crate) fn timeouts(&self) -> &BackendTimeouts {
         &self.context.timeouts
     }
 

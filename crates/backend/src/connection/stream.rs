@@ -10,20 +10,21 @@ use std::time::Duration;
 
 use fanlight_canonical::ServerMessages;
 use tokio::sync::SetOnce;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::Connection;
 use crate::request::deadline::{CallProgress, PausableDeadline};
 
-/// How long the first call of a session waits at a server that did not open the stream in time before. Some servers send not
-/// even the head of the stream before the first message. No option: it is what a server that opens the stream needs on a
-/// slow network, and a server that opens it late has shown that it does so whatever the wait.
+/// How long the first call of a session waits at a server that did not open the last session's stream in time. Some servers
+/// send not even the head of the stream before the first message. No option: it is what a server that opens the stream needs
+/// on a slow network, and one whose stream opens in time again is waited for as before.
 const LATE_OPENING: Duration = Duration::from_millis(100);
 
 /// The stream outside of calls, and the calls that a request on it may belong to.
 pub(super) struct OutsideStream {
-    /// It is open, or known not to be.
+    /// It is open, or known not to be, or a call has waited long enough.
     is_settled: SetOnce<()>,
+    since: Instant,
     calls: Mutex<Vec<RunningCall>>,
     numbers: AtomicU64,
 }
@@ -42,7 +43,8 @@ pub(super) struct RunningGuard<'a> {
 
 impl OutsideStream {
     pub(super) fn new() -> Self {
-        Self { is_settled: SetOnce::new(), calls: Mutex::default(), numbers: AtomicU64::new(0) }
+        let (is_settled, calls) = (SetOnce::new(), Mutex::default());
+        Self { is_settled, since: Instant::now(), calls, numbers: AtomicU64::new(0) }
     }
 
     /// Enters a call once the stream is settled.
@@ -92,9 +94,12 @@ impl Connection {
         self.outside.is_some()
     }
 
-    /// The stream outside of calls is open, or is known not to be.
+    /// The server has answered whether it opens the stream outside of calls.
     pub(crate) fn stream_is_settled(&self) {
         if let Some(stream) = &self.outside {
+            if stream.since.elapsed() <= self.context.timeouts.stream_opening {
+                self.context.stream_is_late.store(false, Ordering::Relaxed);
+            }
             stream.settle();
         }
     }

@@ -117,8 +117,9 @@ impl SupervisedConnection {
         }
     }
 
-    /// What can be said of the server without a connection: its description while its process rests; why it is down,
-    /// while it is, in which case an attempt to connect is made if one is due.
+    /// What can be said of the server without a connection: its description while its process rests, and that of an earlier
+    /// run while the process is started; why it is down, while it is, in which case an attempt to connect is made if one is
+    /// due.
     pub(crate) fn at_rest(&self) -> Option<Result<ServerDescription, BackendError>> {
         let state = self.state.borrow();
         match &state.phase {
@@ -128,6 +129,7 @@ impl SupervisedConnection {
                 Some(Err(error.clone()))
             }
             Phase::Connecting { after: Some(error), .. } => Some(Err(error.clone())),
+            Phase::Connecting { after: None, .. } if !state.attempted => state.description.clone().map(Ok),
             Phase::Connecting { after: None, .. } | Phase::Ready(_) | Phase::Stopped => None,
         }
     }

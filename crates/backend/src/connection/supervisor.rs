@@ -23,7 +23,7 @@ use crate::connection::{Connection, Loss};
 use crate::handshake::{Handshake, Known};
 use crate::remedy;
 use crate::request::{BackendContext, TransportContext};
-use crate::settings::{EraChoice, ProcessPolicy, Timeouts};
+use crate::settings::{BackendTimeouts, EraChoice, ProcessPolicy};
 use crate::subscriptions::SubscriptionRegistry;
 use crate::transport::Transport;
 use crate::transport::backoff::Backoff;
@@ -92,7 +92,7 @@ pub(crate) struct ConnectSettings {
     pub(crate) context: Arc<BackendContext>,
     pub(crate) target: Target,
     pub(crate) choice: EraChoice,
-    pub(crate) timeouts: Timeouts,
+    pub(crate) timeouts: BackendTimeouts,
     /// The server is said to be of the deprecated HTTP+SSE transport.
     pub(crate) sse_first: bool,
     /// Fanlight's own `Implementation` object.
@@ -250,7 +250,9 @@ impl Supervisor {
                 }
             }
             failures = failures.saturating_add(1);
-            let is_failed = most > 0 && failures >= most && self.for_client.is_none();
+            // Another attempt changes nothing.
+            let is_unusable = matches!(self.settings.target, Target::Unusable(_));
+            let is_failed = is_unusable || (most > 0 && failures >= most && self.for_client.is_none());
             if is_failed && failures == most {
                 let retry = self.settings.timeouts.failed_retry;
                 tracing::error!(backend, failures, ?retry, "backend has failed: it is started again for calls only");
@@ -309,7 +311,7 @@ impl Supervisor {
             trace: &trace,
         };
         let is_trial = self.for_client.is_some_and(|given| given.is_second_era && !given.is_proven);
-        let Timeouts { start, start_total, probe, .. } = self.settings.timeouts;
+        let BackendTimeouts { start, start_total, probe, .. } = self.settings.timeouts;
         let (silence, total) = match (is_trial, &self.settings.target) {
             // A modern server that does not answer `initialize` at all has no use for it. A process needs time to start,
             // whatever it serves.

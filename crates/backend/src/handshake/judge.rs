@@ -62,14 +62,14 @@ pub(super) fn judge_probe(reply: ProbeReply, choice: EraChoice, retried: bool) -
         ProbeReply::Answer(response) => match (response.result(), response.error()) {
             (Some(result), _) => match result.get("supportedVersions").map(|versions| names(&versions)) {
                 Some(offered) => return judge_discovery(&offered, result, choice),
-                None => malformed("the result of server/discover has no \"supportedVersions\""),
+                None => invalid("the result of server/discover has no \"supportedVersions\""),
             },
             (None, error) => {
                 let error = error.unwrap_or_else(Json::null);
                 if let Some(verdict) = judge_modern_error(&error, choice, retried) {
                     return verdict;
                 }
-                malformed(format!("it refuses server/discover: {}", in_words(&error)))
+                invalid(format!("it refuses server/discover: {}", in_words(&error)))
             }
         },
         ProbeReply::Rejected { status, error, pause } => {
@@ -108,11 +108,11 @@ fn judge_modern_error(error: &Json, choice: EraChoice, retried: bool) -> Option<
             // Even if it is the revision it has just refused: the list is what counts (versioning,
             // Protocol Version Negotiation). A second refusal is final.
             Some(revision) if !retried => Ok(Verdict::Retry(revision)),
-            Some(_) => Err(malformed(format!("it refuses server/discover: {}", in_words(error)))),
+            Some(_) => Err(invalid(format!("it refuses server/discover: {}", in_words(error)))),
             None => legacy_or_nothing(&offered, choice),
         },
         // It is modern, so `initialize` would be no use.
-        None => Err(malformed(format!("it refuses server/discover: {}", in_words(error)))),
+        None => Err(invalid(format!("it refuses server/discover: {}", in_words(error)))),
     })
 }
 
@@ -130,11 +130,11 @@ pub(super) fn judge_initialize(response: &Response) -> Result<(Revision, Json), 
         let supported = error.get("data").and_then(|data| data.get("supported"));
         return Err(Refusal::Era(match supported {
             Some(supported) => no_common_revision(&names(&supported).join(", ")),
-            None => malformed(format!("it refuses initialize: {}", in_words(&error))),
+            None => invalid(format!("it refuses initialize: {}", in_words(&error))),
         }));
     };
     let Some(version) = result.get("protocolVersion") else {
-        return Err(Refusal::Era(malformed("the result of initialize has no \"protocolVersion\"")));
+        return Err(Refusal::Era(invalid("the result of initialize has no \"protocolVersion\"")));
     };
     let version = version.as_str().unwrap_or_default();
     match Revision::from_name(&version).filter(|revision| revision.era() == Era::Legacy) {
@@ -172,7 +172,7 @@ impl Refusal {
 }
 
 fn refused(status: u16, error: &Json) -> BackendError {
-    malformed(format!("HTTP {status}: {}", in_words(error)))
+    invalid(format!("HTTP {status}: {}", in_words(error)))
 }
 
 fn newest(offered: &[String], era: Era) -> Option<Revision> {
@@ -190,8 +190,8 @@ fn in_words(error: &Json) -> String {
     format!("{} ({code})", excerpt(message.as_bytes(), SHOWN))
 }
 
-fn malformed(reason: impl Into<String>) -> BackendError {
-    BackendError::Malformed { reason: reason.into() }
+fn invalid(reason: impl Into<String>) -> BackendError {
+    BackendError::InvalidHandshake { reason: reason.into() }
 }
 
 fn no_common_revision(offered: &str) -> BackendError {
@@ -255,9 +255,9 @@ mod tests {
             r#""error":{"code":-32021,"message":"m","data":{"requiredCapabilities":{}}}"#,
             r#""error":{"code":-32022,"message":"m"}"#,
         ] {
-            assert!(matches!(probe(error), Err(BackendError::Malformed { .. })), "{error}");
+            assert!(matches!(probe(error), Err(BackendError::InvalidHandshake { .. })), "{error}");
             let rejected = ProbeReply::Rejected { status: 400, error: response(error).error(), pause: None };
-            assert!(matches!(judge_probe(rejected, EraChoice::Auto, false), Err(BackendError::Malformed { .. })));
+            assert!(matches!(judge_probe(rejected, EraChoice::Auto, false), Err(BackendError::InvalidHandshake { .. })));
         }
     }
 
@@ -266,7 +266,7 @@ mod tests {
         let error = r#""error":{"code":-32022,"message":"m","data":{"supported":["2026-07-28"]}}"#;
         assert_eq!(probe(error), Ok(Verdict::Retry(Revision::V2026_07_28)));
         let again = judge_probe(ProbeReply::Answer(response(error)), EraChoice::Auto, true);
-        assert!(matches!(again, Err(BackendError::Malformed { .. })), "{again:?}");
+        assert!(matches!(again, Err(BackendError::InvalidHandshake { .. })), "{again:?}");
     }
 
     #[test]

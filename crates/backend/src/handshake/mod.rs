@@ -36,7 +36,7 @@ pub(crate) struct Handshake<'a> {
     pub(crate) is_second_era: bool,
     /// The configuration says that it is of the HTTP+SSE transport.
     pub(crate) sse_first: bool,
-    /// How long to wait for the answer to the probe.
+    /// How long to wait for the answer to the probe before the legacy era is tried.
     pub(crate) probe_timeout: Duration,
     /// Fanlight's own `Implementation` object.
     pub(crate) own_info: &'a Json,
@@ -126,7 +126,7 @@ impl Handshake<'_> {
             Ok(opened) => self.finish(transport, opened).await,
             Err(Refusal::NotHere(error)) => match self.agree_by_sse(&transport).await {
                 Ok(Some(agreed)) => Ok(agreed),
-                Err(refused @ BackendError::Malformed { .. }) => Err(refused),
+                Err(refused @ (BackendError::Malformed { .. } | BackendError::InvalidHandshake { .. })) => Err(refused),
                 Ok(None) | Err(_) => Err(error),
             },
             Err(refusal) => Err(refusal.into_error()),
@@ -147,7 +147,13 @@ impl Handshake<'_> {
         let mut retried = false;
         loop {
             let mut probe = pin!(self.discover(transport, asked));
-            let reply = tokio::time::timeout(self.probe_timeout, &mut probe).await;
+            let reply = match self.choice {
+                // There is no other era to try: a slow start has the whole time that the caller allows.
+                EraChoice::Modern => Ok(probe.as_mut().await),
+                EraChoice::Auto | EraChoice::Legacy => {
+                    tokio::time::timeout(self.probe_timeout, probe.as_mut()).await
+                }
+            };
             let silent = reply.is_err();
             let reply = reply.unwrap_or(ProbeReply::Silent { after: self.probe_timeout });
             let crashed = matches!(reply, ProbeReply::Exited(_));
@@ -162,7 +168,7 @@ impl Handshake<'_> {
                         Ok(opened) => Ok(Probed::Agreed(opened)),
                         // A slow modern server answers the probe after all, and refuses `initialize`.
                         Err(refusal @ (Refusal::Era(_) | Refusal::NotHere(_))) if silent => {
-                            match tokio::time::timeout(Duration::ZERO, &mut probe).await {
+                            match tokio::time::timeout(Duration::ZERO, probe.as_mut()).await {
                                 Ok(late) => match judge_probe(late, self.choice, retried).map_err(Refusal::Other)? {
                                     Verdict::Modern { revision, description } => {
                                         Ok(Probed::Agreed(Opened { revision, session: None, description }))

@@ -34,6 +34,12 @@ impl Declared {
         Self { declared: Some(Json::literal(ALL_LEGACY)), ..Self::nothing() }
     }
 
+    /// Declares what lists are read with, but refuses all requests of the server: nobody is behind the request.
+    pub(crate) fn by_gateway(context: &CallContext, largest: usize) -> Self {
+        let declared = fits(&context.capabilities, largest).then(|| context.capabilities.detached());
+        Self { declared, ..Self::nothing() }
+    }
+
     /// The very bytes of a client's capabilities and, if it is `named`, of its information. They
     /// are kept for as long as the connection: what has more than `largest` bytes is left out.
     pub(crate) fn by(context: &CallContext, named: bool, largest: usize) -> Self {

@@ -26,7 +26,7 @@ use self::server_request::ServerRequestLimits;
 use self::trace::RequestSpan;
 use crate::health::Health;
 use crate::process_log::ProcessLog;
-use crate::settings::{Limits, Timeouts};
+use crate::settings::{BackendLimits, BackendTimeouts};
 use crate::subscriptions::UnsolicitedSender;
 use fanlight_canonical::{BackendError, CallContext, ServerMessages};
 
@@ -45,8 +45,8 @@ pub(crate) struct TransportContext {
 /// What all connections of one backend share.
 pub(crate) struct BackendContext {
     pub(crate) name: Arc<str>,
-    pub(crate) limits: Limits,
-    pub(crate) timeouts: Timeouts,
+    pub(crate) limits: BackendLimits,
+    pub(crate) timeouts: BackendTimeouts,
     /// The server is known to open its stream outside of calls late.
     pub(crate) stream_is_late: AtomicBool,
     /// Request ids are never used twice, so that progress tokens stay unique across reconnects.

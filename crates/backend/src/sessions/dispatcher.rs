@@ -13,12 +13,12 @@ use crate::concurrency::{CallPermit, FairQueue, Full, Permit};
 use crate::connection::{Connection, Failure};
 use crate::request::deadline::{CallLimits, CallProgress, Expired};
 use crate::sessions::{Lease, SessionPool};
-use crate::settings::Timeouts;
+use crate::settings::BackendTimeouts;
 
 /// Sends requests to one backend, within the time of a call.
 pub(crate) struct Dispatcher {
     pub(crate) pool: Arc<SessionPool>,
-    pub(crate) timeouts: Timeouts,
+    pub(crate) timeouts: BackendTimeouts,
     shutdown: CancellationToken,
     concurrency: usize,
     queue: FairQueue,
@@ -37,7 +37,7 @@ impl Dispatcher {
     /// `shutdown` is that of the backend.
     pub(crate) fn new(
         pool: Arc<SessionPool>,
-        timeouts: Timeouts,
+        timeouts: BackendTimeouts,
         concurrency: usize,
         shutdown: CancellationToken,
     ) -> Self {
@@ -65,7 +65,7 @@ impl Dispatcher {
         progress: &CallProgress,
         work: Pending<'_, Response>,
     ) -> Result<Response, BackendError> {
-        let Timeouts { call, call_total, task, .. } = self.timeouts;
+        let BackendTimeouts { call, call_total, task, .. } = self.timeouts;
         self.within_deadline(call_total.max(task.saturating_add(call)), progress, pin!(work)).await
     }
 

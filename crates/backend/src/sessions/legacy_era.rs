@@ -78,6 +78,7 @@ impl Refusal {
             BackendError::NotConnected { cause, .. } => Self::of(cause),
             BackendError::Overloaded { .. } | BackendError::Status { status: 408 | 429 } => Self::Unclear,
             BackendError::Malformed { .. }
+            | BackendError::InvalidHandshake { .. }
             | BackendError::NoCommonRevision { .. }
             | BackendError::ClosedEarly
             | BackendError::Exited { .. }

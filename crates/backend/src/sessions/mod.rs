@@ -33,7 +33,7 @@ use crate::listening::{self, Listeners, ListeningWorker};
 use crate::process_log::ProcessLog;
 use crate::request::TransportContext;
 use crate::request::declared::Declared;
-use crate::settings::{EraChoice, KnownServer, Limits, SessionPolicy, Timeouts};
+use crate::settings::{BackendLimits, BackendTimeouts, EraChoice, KnownServer, SessionPolicy};
 use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedSender};
 use clients::{ClientConnections, IdleBounds, Owner, Room};
 use fanlight_canonical::{BackendError, Call, CallContext, Listen, Listening, Peer, Principal, SessionKey};
@@ -100,7 +100,8 @@ impl SessionPool {
         let policy_of_process = settings.process();
         let keeps_lists = policy_of_process.is_some_and(|process| process.keeps_lists);
         let known = known.filter(|_| keeps_lists);
-        let rests = known.is_some() || policy_of_process.is_some_and(|process| process.starts_on_demand);
+        let rests = policy_of_process
+            .is_some_and(|process| process.starts_on_demand || (process.rests_while_known && known.is_some()));
         let (revision, description) = known.map(|known| (known.revision, known.description)).unzip();
         let first = State { phase: first_phase(rests), revision, description, ..State::default() };
         let base = open(&settings, &registry, Origin::Base, declared, (None, first), &settings.context.root);
@@ -133,7 +134,7 @@ impl SessionPool {
     pub(crate) fn may_rest(&self) -> bool {
         self.settings
             .process()
-            .is_some_and(|policy| policy.idle.is_some() || policy.starts_on_demand || policy.keeps_lists)
+            .is_some_and(|policy| policy.idle.is_some() || policy.starts_on_demand || policy.rests_while_known)
     }
 
     /// Counts a request for which there was no connection.
@@ -178,7 +179,7 @@ impl SessionPool {
     /// How long to wait for the base connection where there is nothing to say without it: as long as a process may take to
     /// start. Whoever cannot wait so long gives up earlier.
     fn start_limit(&self) -> Duration {
-        let Timeouts { connect, start, start_total, .. } = self.settings.timeouts;
+        let BackendTimeouts { connect, start, start_total, .. } = self.settings.timeouts;
         self.settings.process().map_or(connect, |_| start_total.max(start))
     }
 
@@ -481,13 +482,16 @@ impl SessionPool {
                 (Origin::Request(caller.principal().clone()), false)
             }
         };
-        let Limits { sessions, request_sessions, .. } = self.settings.context.limits;
+        let BackendLimits { sessions, request_sessions, .. } = self.settings.context.limits;
         connections.make_room(&owner, Room { sessions, of_requests: request_sessions }, &client.peer)?;
         let is_second_era = base.era() == Era::Modern;
         let known = if is_second_era { Known { era: Era::Legacy, sse: false } } else { base.known() };
         let is_proven = matches!(self.legacy_era.finding(base), Some(Finding::Served(_)));
         let for_client = ForClient { known, reprobed: base.is_reprobed(), is_second_era, is_proven };
-        let declared = Declared::by(client, is_named, self.largest_description());
+        let declared = match client.caller.is_gateway() {
+            true => Declared::by_gateway(client, self.largest_description()),
+            false => Declared::by(client, is_named, self.largest_description()),
+        };
         let first = State { phase: first_phase(true), ..State::default() };
         let for_client = (Some((for_client, client.peer.clone())), first);
         let supervised = open(&self.settings, &self.registry, origin, declared, for_client, &client.trace);

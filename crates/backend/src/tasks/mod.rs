@@ -46,12 +46,12 @@ use crate::concurrency::OWNER;
 use crate::log::excerpt;
 use crate::request::deadline::{CallProgress, PauseLimits};
 use crate::sessions::dispatcher::Dispatcher;
-use crate::settings::Limits;
+use crate::settings::BackendLimits;
 use collector::InputCollector;
 use following::FollowedTasks;
 use immediate::ImmediateTask;
 use notifications::TaskNotifications;
-use owners::TaskOwners;
+use owners::SessionTaskOwners;
 use table::{Table, TaskKey};
 
 /// State of a task besides its result, in bytes: a client's capabilities above all. No option: `limits.tasks` is the
@@ -77,7 +77,7 @@ pub(crate) struct TaskTranslation {
     max_description: usize,
     /// Inputs that one task may ask for.
     task_inputs: usize,
-    owners: Arc<dyn TaskOwners>,
+    owners: Arc<dyn SessionTaskOwners>,
     /// Results that a modern server returned at once to clients of 2025-11-25 that wanted a task.
     immediate: Table<TaskKey, Arc<ImmediateTask>>,
     /// The clients for which a legacy server was asked for tasks: their sessions there have the tasks.
@@ -100,13 +100,13 @@ impl TaskTranslation {
         name: &str,
         (calls, handles): (Arc<Dispatcher>, Arc<HandleSeal>),
         shared: bool,
-        limits: &Limits,
+        limits: &BackendLimits,
         tasks: TaskTracker,
         shutdown: CancellationToken,
     ) -> Arc<Self> {
         let limit = limits.tasks.max(1);
         let bytes = limit.saturating_mul(MAX_TASK_STATE);
-        let owners: Arc<dyn TaskOwners> = Arc::new(owners::InMemory::new(limit));
+        let owners: Arc<dyn SessionTaskOwners> = Arc::new(owners::InMemory::new(limit));
         let followed = Arc::new(FollowedTasks::new(limit));
         let (notifications, statuses) = TaskNotifications::new(name, Arc::clone(&owners), Arc::clone(&followed));
         let translation = Arc::new(Self {

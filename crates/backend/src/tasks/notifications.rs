@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 use super::TaskTranslation;
 use super::following::FollowedTasks;
-use super::owners::TaskOwners;
+use super::owners::SessionTaskOwners;
 use super::translate::{Status, task_to_legacy, with_method};
 
 /// Capacity for statuses that wait to be translated.
@@ -33,7 +33,7 @@ const MAX_TRANSLATION: Duration = Duration::from_secs(30);
 /// Translates the notifications about tasks for all listeners of a backend.
 pub(super) struct TaskNotifications {
     backend: String,
-    owners: Arc<dyn TaskOwners>,
+    owners: Arc<dyn SessionTaskOwners>,
     followed: Arc<FollowedTasks>,
     statuses: mpsc::Sender<TaskStatus>,
     next_listener: AtomicU64,
@@ -56,7 +56,7 @@ struct Listener {
 impl TaskNotifications {
     pub(super) fn new(
         backend: &str,
-        owners: Arc<dyn TaskOwners>,
+        owners: Arc<dyn SessionTaskOwners>,
         followed: Arc<FollowedTasks>,
     ) -> (Arc<Self>, mpsc::Receiver<TaskStatus>) {
         let (statuses, receiver) = mpsc::channel(QUEUE);

@@ -15,7 +15,7 @@ const MAX_OWNERS: usize = 16;
 /// not exist.
 ///
 /// No method waits: an implementation that replicas share answers from the owners that it has seen.
-pub(crate) trait TaskOwners: Send + Sync {
+pub(crate) trait SessionTaskOwners: Send + Sync {
     /// Records that a task was made for `owner`, or that `owner` has asked for a task whose maker is
     /// not known. It takes a share of `peer`.
     fn add(&self, task: &str, owner: &Caller, peer: &Peer, is_maker: bool, lifetime: Duration);
@@ -30,7 +30,7 @@ pub(crate) trait TaskOwners: Send + Sync {
     fn remove(&self, task: &str, owner: &Caller);
 }
 
-/// [`TaskOwners`] of this process.
+/// [`SessionTaskOwners`] of this process.
 pub(super) struct InMemory {
     owners: Table<String, Vec<Owner>>,
     next: AtomicU64,
@@ -50,7 +50,7 @@ impl InMemory {
     }
 }
 
-impl TaskOwners for InMemory {
+impl SessionTaskOwners for InMemory {
     fn add(&self, task: &str, owner: &Caller, peer: &Peer, is_maker: bool, lifetime: Duration) {
         let new = || Owner { caller: owner.clone(), is_maker, number: self.next.fetch_add(1, Ordering::Relaxed) };
         let is_recorded = self.owners.change(&task.to_owned(), |owners| {

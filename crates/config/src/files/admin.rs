@@ -37,6 +37,7 @@ pub fn load_admin(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<A
         env: &env,
         is_of_client: client.is_some(),
         is_of_test: false,
+        is_lenient: false,
         findings,
     };
     let folder = path.parent().unwrap_or(Path::new(""));

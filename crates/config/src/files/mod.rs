@@ -78,12 +78,26 @@ pub fn load_all(paths: &[PathBuf], env: &dyn Fn(&str) -> Option<String>) -> Resu
 ///
 /// Every error of every file, or the one reason why one cannot be read.
 pub fn load_all_in(paths: &[PathBuf], environment: Environment<'_>) -> Result<Loaded, ConfigErrors> {
+    load(paths, environment, false)
+}
+
+/// [`load_all_in`] where a server that lacks a value, such as a variable that is not set, is left out with a warning: it is a
+/// [`Transport::Incomplete`], and the others can be used.
+///
+/// # Errors
+///
+/// Every other error of every file, or the one reason why one cannot be read.
+pub fn load_usable(paths: &[PathBuf], environment: Environment<'_>) -> Result<Loaded, ConfigErrors> {
+    load(paths, environment, true)
+}
+
+fn load(paths: &[PathBuf], environment: Environment<'_>, is_lenient: bool) -> Result<Loaded, ConfigErrors> {
     let Some((first, further)) = paths.split_first() else {
         return Err(ConfigErrors::of_file(Path::new(""), "no config file is named".to_owned(), "name one"));
     };
     let (text, mark) = text_file::read(first, MAX_FILE_SIZE)?;
     let mut known = Known::default();
-    let kind = First { has_further: !further.is_empty(), reads_files: true };
+    let kind = First { has_further: !further.is_empty(), reads_files: true, is_lenient };
     let mut loaded = parse_first(&text, first, environment, kind, &mut known)?;
     loaded.files.insert(0, ConfigFile { path: first.clone(), fingerprint: mark });
     let (included, folders) = included(&loaded.config, first)?;
@@ -91,7 +105,7 @@ pub fn load_all_in(paths: &[PathBuf], environment: Environment<'_>) -> Result<Lo
     for path in further.iter().chain(&included) {
         let servers = text_file::read(path, MAX_FILE_SIZE).and_then(|(text, mark)| {
             loaded.files.push(ConfigFile { path: path.clone(), fingerprint: mark });
-            parse_further(&text, path, environment, &loaded.config, &mut known)
+            parse_further(&text, path, (environment, is_lenient), &loaded.config, &mut known)
         });
         if let Some((servers, warnings)) = errors.or_add(servers) {
             loaded.config.servers.extend(servers);
@@ -99,7 +113,7 @@ pub fn load_all_in(paths: &[PathBuf], environment: Environment<'_>) -> Result<Lo
         }
     }
     errors.or_add(read_keys(&mut loaded));
-    errors.or_add(read_env_files(&mut loaded));
+    errors.or_add(read_env_files(&mut loaded, is_lenient));
     // Where all servers are in one file, the place is shown.
     if paths.len() > 1 || !loaded.config.include.is_empty() {
         check_endpoints(&loaded.config, first, &mut errors);
@@ -154,10 +168,22 @@ fn read_keys(loaded: &mut Loaded) -> Result<(), ConfigErrors> {
 }
 
 /// Reads the files with variables of servers. What `env` of a server has overrides them.
-fn read_env_files(loaded: &mut Loaded) -> Result<(), ConfigErrors> {
-    for server in &mut loaded.config.servers {
+fn read_env_files(loaded: &mut Loaded, is_lenient: bool) -> Result<(), ConfigErrors> {
+    for server in loaded.config.servers.iter_mut().filter(|server| server.enabled || !is_lenient) {
         let (Some(path), Transport::Stdio { env, .. }) = (&server.env_file, &mut server.transport) else { continue };
-        let (mut variables, fingerprint) = env_file::read(path)?;
+        let (mut variables, fingerprint) = match env_file::read(path) {
+            Ok(read) => read,
+            Err(errors) if is_lenient => {
+                let name = quoted(&server.name);
+                loaded.files.push(ConfigFile { path: path.clone(), fingerprint: fingerprint(path) });
+                let why = errors.problems().first().map(|problem| problem.message().to_owned()).unwrap_or_default();
+                loaded.warnings.extend(errors.into_warnings(|message| format!("{message}: the server {name} is not used")));
+                let why = format!("its `envFile` {} cannot be used: {why}", path.display());
+                server.transport = Transport::Incomplete { is_process: true, why };
+                continue;
+            }
+            Err(errors) => return Err(errors),
+        };
         variables.retain(|(name, _)| !env.iter().any(|(known, _)| known == name));
         env.extend(variables);
         loaded.files.push(ConfigFile { path: path.clone(), fingerprint });
@@ -172,6 +198,8 @@ pub(crate) struct First {
     pub(crate) has_further: bool,
     /// Whether files that it names are read.
     pub(crate) reads_files: bool,
+    /// Whether a server that lacks a value is left out.
+    pub(crate) is_lenient: bool,
 }
 
 /// Reads the first file, or the only one.
@@ -187,8 +215,15 @@ pub(crate) fn parse_first(
     let variables = Variables::new(environment, origin, client.as_ref(), own, kind.reads_files);
     let env = |name: &str| variables.get(name);
     let is_of_client = client.is_some();
-    let mut reader =
-        Reader { root: Config::SECTION, source: &source, env: &env, is_of_client, is_of_test: false, findings };
+    let mut reader = Reader {
+        root: Config::SECTION,
+        source: &source,
+        env: &env,
+        is_of_client,
+        is_of_test: false,
+        is_lenient: kind.is_lenient,
+        findings,
+    };
     let folder = variables.folder(origin);
     let config = root.as_ref().map(|root| file::read(&mut reader, root, &folder, kind.has_further)).unwrap_or_default();
     let warnings = reader.findings.conclude(origin, &source, &masked)?;
@@ -230,7 +265,7 @@ type Further = (Vec<crate::Server>, Vec<crate::Problem>);
 fn parse_further(
     text: &str,
     origin: &Path,
-    environment: Environment<'_>,
+    (environment, is_lenient): (Environment<'_>, bool),
     config: &Config,
     known: &mut Known,
 ) -> Result<Further, ConfigErrors> {
@@ -238,8 +273,15 @@ fn parse_further(
     let variables = Variables::new(environment, origin, client.as_ref(), Vec::new(), true);
     let env = |name: &str| variables.get(name);
     let is_of_client = client.is_some();
-    let mut reader =
-        Reader { root: Config::SECTION, source: &source, env: &env, is_of_client, is_of_test: false, findings };
+    let mut reader = Reader {
+        root: Config::SECTION,
+        source: &source,
+        env: &env,
+        is_of_client,
+        is_of_test: false,
+        is_lenient,
+        findings,
+    };
     let mut servers = Vec::new();
     if let Some(root) = &root
         && let Some(fields) = Fields::open(&mut reader, Config::SECTION, "the file", root)

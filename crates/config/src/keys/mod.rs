@@ -70,6 +70,7 @@ pub fn parse_keys(text: &str, origin: &Path, most: usize) -> Result<Keys, Config
         env: &|_| None,
         is_of_client: false,
         is_of_test: false,
+        is_lenient: false,
         findings,
     };
     let keys = root.as_ref().map(|root| read(&mut reader, root, most)).unwrap_or_default();
@@ -116,7 +117,7 @@ fn read_key(reader: &mut Reader<'_>, node: &Node) -> Option<Key> {
     is_complete.then_some(Key { name, sha256, groups, scopes, expires, endpoints })
 }
 
-/// Who may write the file may let clients in.
+/// Warns if other users may write the file: they could let clients in.
 fn writable_by_others(path: &Path) -> Option<Problem> {
     #[cfg(unix)]
     {

@@ -89,7 +89,9 @@ options! {
         "envFile" => env_file: Option<String> = None, Maybe(FOLDER), example "# fanlight.env";
         /// The folder that keeps the last lists and the description of each server with a process. After a restart of
         /// Fanlight, these servers are started only when they are used, unless their `start` is `eager`. Relative to
-        /// the folder of this file; created with mode 0700 if it does not exist. Default: lists are not kept.
+        /// the folder of this file; created with mode 0700 if it does not exist. Default: with several servers, a folder
+        /// below `$XDG_STATE_HOME/fanlight` or `~/.local/state/fanlight`, whose lists are served while the servers are
+        /// started.
         "stateDir" => state_dir: Option<String> = None, Maybe(FOLDER), example "# /var/lib/fanlight";
         /// What is recorded about requests, and where it is sent.
         "telemetry" => telemetry: Telemetry = Telemetry::defaults(), Nested::<Telemetry>::KIND;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use fanlight_settings::Transport;
+use fanlight_settings::{EraChoice, SessionPolicy, Transport};
 use serde_json::json;
 
 use super::life::{FOLDER, Health, START, SandboxOptions, StartChoice};
@@ -34,7 +34,7 @@ options! {
         /// share one, over which the server cannot send requests to clients. `auto` is `per-client`, except that
         /// clients of one principal share a process if the server shows that it has no session state; `fanlight check`
         /// says why.
-        "session" => session: SessionChoice = SessionChoice::Auto, SESSION;
+        "session" => session: SessionPolicy = SessionPolicy::Auto, SESSION;
         /// Limit for a whole call. Default: `timeouts.call`.
         "timeout" => timeout: Duration = Timeouts::default().call, TIME;
         /// Limit on running calls. Default: `limits.concurrency`.
@@ -142,38 +142,16 @@ impl Server {
     }
 }
 
-/// The era of a backend, when the file fixes it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EraChoice {
-    /// Found by asking.
-    Auto,
-    /// `initialize` and sessions.
-    Legacy,
-    /// Stateless, with `server/discover`.
-    Modern,
-}
-
-/// Whether clients share a session with a legacy backend.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SessionChoice {
-    /// As `PerClient`, unless the backend is known to have no state for a session.
-    Auto,
-    /// Each client session has its own session with the backend; over stdio its own process.
-    PerClient,
-    /// All share one, over which the backend can send no requests to clients.
-    Shared,
-}
-
 /// Values of `type`. The first is for `command`, the others are for `url`.
 pub(crate) const TYPES: &[&str] = &["stdio", "http", "streamable-http", "streamableHttp", "sse"];
 
 const ERA: Choice<EraChoice> =
     Choice(&[("auto", EraChoice::Auto), ("legacy", EraChoice::Legacy), ("modern", EraChoice::Modern)]);
 
-const SESSION: Choice<SessionChoice> = Choice(&[
-    ("auto", SessionChoice::Auto),
-    ("per-client", SessionChoice::PerClient),
-    ("shared", SessionChoice::Shared),
+const SESSION: Choice<SessionPolicy> = Choice(&[
+    ("auto", SessionPolicy::Auto),
+    ("per-client", SessionPolicy::PerClient),
+    ("shared", SessionPolicy::Shared),
 ]);
 
 const TRACE_CONTEXT: Choice<bool> = Choice(&[("forward", true), ("omit", false)]);

@@ -15,6 +15,8 @@ pub(crate) struct Reader<'a> {
     pub(crate) is_of_client: bool,
     /// Whether the file is a test's, which may set what is no option.
     pub(crate) is_of_test: bool,
+    /// Whether a server that lacks a value is left out, and is not an error of the whole file.
+    pub(crate) is_lenient: bool,
     pub(crate) findings: Findings,
 }
 
@@ -165,7 +167,8 @@ impl Reader<'_> {
                     // In a string with escapes the expression may be spelled differently: then the whole string is marked.
                     let found = self.source.find(span, from, &fault.expression);
                     from = found.map_or(from, |found| found.start + 1);
-                    self.error(found.unwrap_or(span), fault.message, &fault.help);
+                    let finding = Finding::error(found.unwrap_or(span), fault.message).help(fault.help);
+                    self.findings.push(if fault.is_missing { finding.of_missing_value() } else { finding });
                 }
                 None
             }

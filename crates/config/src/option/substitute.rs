@@ -20,6 +20,8 @@ pub(crate) struct BadExpression {
     pub(crate) expression: String,
     pub(crate) message: String,
     pub(crate) help: String,
+    /// It is right, but its value is not there.
+    pub(crate) is_missing: bool,
 }
 
 /// What to do about every bad expression.
@@ -114,7 +116,7 @@ impl Substitution<'_> {
                     }
                     _ => format!("set {name}, or give a default: `${{{name}:-default}}`; {LITERAL}"),
                 };
-                self.fault(expression, &format!("{MISSING_VARIABLE}`{name}` is not set"), &help);
+                self.missing(expression, name, &help);
             }
         }
     }
@@ -129,14 +131,19 @@ impl Substitution<'_> {
                 let help = format!(
                     "an editor asks for this value, and so does Fanlight when it starts on a terminal; here set {variable}"
                 );
-                self.fault(expression, &format!("{MISSING_VARIABLE}`{variable}` is not set"), &help);
+                self.missing(expression, &variable, &help);
             }
         }
     }
 
+    fn missing(&mut self, expression: &str, variable: &str, help: &str) {
+        self.fault(expression, &format!("{MISSING_VARIABLE}`{variable}` is not set"), help);
+        self.faults.iter_mut().next_back().into_iter().for_each(|fault| fault.is_missing = true);
+    }
+
     fn fault(&mut self, expression: &str, message: &str, help: &str) {
         let (message, help) = (message.to_owned(), help.to_owned());
-        self.faults.push(BadExpression { expression: expression.to_owned(), message, help });
+        self.faults.push(BadExpression { expression: expression.to_owned(), message, help, is_missing: false });
     }
 }
 

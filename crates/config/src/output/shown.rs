@@ -36,6 +36,10 @@ fn server(server: &Server) -> Value {
             add("url", json!(url_without_secrets(url)));
             add("headers", hidden(headers));
         }
+        Transport::Incomplete { is_process, why } => {
+            add("type", json!(if *is_process { "stdio" } else { "http" }));
+            add("incomplete", json!(why));
+        }
     }
     Value::Object(shown)
 }

@@ -30,7 +30,7 @@ pub(crate) fn read_all(reader: &mut Reader<'_>, entry: &Entry, context: &Context
     match &entry.value.value {
         Value::Null => Vec::new(),
         Value::Map(entries) => {
-            let servers: Vec<Server> = entries.iter().filter_map(|entry| read(reader, entry, context)).collect();
+            let servers: Vec<Server> = entries.iter().filter_map(|entry| read_or_leave_out(reader, entry, context)).collect();
             warn_of_prefixes(reader, &servers, entries);
             servers
         }
@@ -44,6 +44,34 @@ pub(crate) fn read_all(reader: &mut Reader<'_>, entry: &Entry, context: &Context
             Vec::new()
         }
     }
+}
+
+/// One that lacks a value is not used, which is no error of the others.
+fn read_or_leave_out(reader: &mut Reader<'_>, entry: &Entry, context: &Context<'_>) -> Option<Server> {
+    let known = reader.findings.errors();
+    let server = read(reader, entry, context);
+    let missing = if reader.is_lenient { reader.findings.take_missing(known) } else { Vec::new() };
+    let Some((_, why)) = missing.first() else { return server };
+    let is_process = entry.value.field("command").is_some();
+    let transport = Transport::Incomplete { is_process, why: why.clone() };
+    let server = match server {
+        Some(server) => Server { transport, env_file: None, ..server },
+        // What else its entry says is of no use.
+        None => Server { enabled: !is_switched_off(entry), ..Server::new(&entry.key, transport) },
+    };
+    for (span, message) in missing.iter().filter(|_| server.enabled) {
+        let message = format!("{message}: the server {} is not used", quoted(&entry.key));
+        reader.warn(*span, message, "set it and start Fanlight again; the other servers are used meanwhile");
+    }
+    Some(server)
+}
+
+fn is_switched_off(entry: &Entry) -> bool {
+    let flag = |key: &str| match entry.value.field(key)?.value {
+        Value::Bool(flag) => Some(flag),
+        _ => None,
+    };
+    flag("enabled") == Some(false) || flag("disabled") == Some(true)
 }
 
 fn read(reader: &mut Reader<'_>, entry: &Entry, context: &Context<'_>) -> Option<Server> {

@@ -57,7 +57,7 @@ impl Masked {
     }
 }
 
-/// Finds what of a mapping is hidden: the values of options that may hold a secret, and what of keys that are not options may
+/// Finds what to hide in a mapping: the values of options that may hold a secret, and what of keys that are not options may
 /// be one.
 fn collect(node: &Node, section: &Section, source: &Source, spans: &mut Vec<Span>) {
     let Value::Map(entries) = &node.value else {

@@ -116,6 +116,15 @@ impl ConfigErrors {
         (!self.problems.is_empty() || self.omitted > 0).then_some(self)
     }
 
+    /// The errors as warnings, each with another message.
+    pub(crate) fn into_warnings(self, message: impl Fn(&str) -> String) -> impl Iterator<Item = Problem> {
+        self.problems.into_iter().map(move |problem| Problem {
+            severity: Severity::Warning,
+            message: message(&problem.message),
+            ..problem
+        })
+    }
+
     /// Adds the errors of another file.
     pub(crate) fn extend(&mut self, more: Self) {
         self.problems.extend(more.problems);
@@ -147,11 +156,13 @@ pub(crate) struct Finding {
     message: String,
     help: Option<String>,
     first: Option<Span>,
+    /// What is written is right, but a value for it is not there.
+    is_missing: bool,
 }
 
 impl Finding {
     pub(crate) fn error(span: Span, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Error, span, message: message.into(), help: None, first: None }
+        Self { severity: Severity::Error, span, message: message.into(), help: None, first: None, is_missing: false }
     }
 
     pub(crate) fn warning(span: Span, message: impl Into<String>) -> Self {
@@ -160,6 +171,12 @@ impl Finding {
 
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
+        self
+    }
+
+    /// What is written is right, but a value for it is not there.
+    pub(crate) fn of_missing_value(mut self) -> Self {
+        self.is_missing = true;
         self
     }
 
@@ -239,6 +256,21 @@ impl Findings {
         } else if is_error {
             self.omitted += 1;
         }
+    }
+
+    /// How many errors there are, for [`Findings::take_missing`].
+    pub(crate) fn errors(&self) -> usize {
+        self.errors.len()
+    }
+
+    /// Takes the errors back that came after the first `known`, if all of them are about values that are not there. Returns
+    /// their messages.
+    pub(crate) fn take_missing(&mut self, known: usize) -> Vec<(Span, String)> {
+        let new = self.errors.get(known..).unwrap_or_default();
+        if !new.iter().all(|finding| finding.is_missing) {
+            return Vec::new();
+        }
+        self.errors.drain(known..).map(|finding| (finding.span, finding.message)).collect()
     }
 
     /// The warnings in the order of the file, or all errors if there is one.

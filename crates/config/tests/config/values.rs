@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use fanlight_config::{EraChoice, ListenAddress, SessionChoice, Transport};
+use fanlight_config::{EraChoice, ListenAddress, SessionPolicy, Transport};
 
 use crate::{errors, good, parse_json, parse_yaml, server, with_server};
 
@@ -48,7 +48,7 @@ mcpServers:
     assert_eq!(server.concurrency, 7);
     assert_eq!(server.prefix.as_deref(), Some(""));
     assert_eq!(server.era, EraChoice::Legacy);
-    assert_eq!(server.session, SessionChoice::Shared);
+    assert_eq!(server.session, SessionPolicy::Shared);
     let Transport::Http { url, headers } = &server.transport else {
         panic!("not HTTP");
     };

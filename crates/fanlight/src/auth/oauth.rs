@@ -1,6 +1,6 @@
 //! Which access tokens are accepted, as the configuration says.
 
-use fanlight_auth::{Algorithm, ClaimPaths, IntrospectionSettings, IssuerSettings, OAuthLimits, OAuthSettings};
+use fanlight_auth::{ClaimPaths, IntrospectionSettings, IssuerSettings, OAuthLimits, OAuthSettings};
 use fanlight_config::{Config, Introspection, Issuer};
 use fanlight_settings::Secret;
 
@@ -49,7 +49,7 @@ fn issuer(issuer: &Issuer) -> IssuerSettings {
         issuer: issuer.issuer.clone(),
         jwks_uri: issuer.jwks_uri.clone(),
         audience: issuer.audience.clone(),
-        algorithms: issuer.algorithms.iter().copied().map(algorithm).collect(),
+        algorithms: issuer.algorithms.clone(),
         claims: ClaimPaths {
             principal: claims.principal.clone(),
             groups: claims.groups.clone(),
@@ -65,19 +65,5 @@ fn introspection(introspection: &Introspection) -> IntrospectionSettings {
         endpoint: introspection.endpoint.clone(),
         client_id: introspection.client_id.clone(),
         client_secret: introspection.client_secret.clone().unwrap_or_else(|| Secret::new("")),
-    }
-}
-
-fn algorithm(algorithm: fanlight_config::Algorithm) -> Algorithm {
-    match algorithm {
-        fanlight_config::Algorithm::Rs256 => Algorithm::Rs256,
-        fanlight_config::Algorithm::Rs384 => Algorithm::Rs384,
-        fanlight_config::Algorithm::Rs512 => Algorithm::Rs512,
-        fanlight_config::Algorithm::Ps256 => Algorithm::Ps256,
-        fanlight_config::Algorithm::Ps384 => Algorithm::Ps384,
-        fanlight_config::Algorithm::Ps512 => Algorithm::Ps512,
-        fanlight_config::Algorithm::Es256 => Algorithm::Es256,
-        fanlight_config::Algorithm::Es384 => Algorithm::Es384,
-        fanlight_config::Algorithm::EdDsa => Algorithm::EdDsa,
     }
 }

@@ -17,6 +17,8 @@ pub(super) struct ClientFile {
     client: Client,
     /// Where it is, or will be.
     pub(super) path: PathBuf,
+    /// The folder of a project, which may come from elsewhere: no link below it is followed.
+    project: Option<PathBuf>,
 }
 
 /// How an entry was taken out.
@@ -32,7 +34,25 @@ pub(super) enum Undone {
 
 impl ClientFile {
     pub(super) fn new(client: Client, path: PathBuf) -> Self {
-        Self { client, path }
+        Self { client, path, project: None }
+    }
+
+    /// It as a file below the folder of a project.
+    pub(super) fn of_project(self, folder: PathBuf) -> Self {
+        Self { project: Some(folder), ..self }
+    }
+
+    /// The file itself. A user may have made its name a link to it; in a project, somebody else may have.
+    fn target(&self) -> Result<PathBuf, Failure> {
+        let Some(project) = &self.project else { return Ok(replace::target(&self.path)) };
+        let within = self.path.ancestors().take_while(|ancestor| *ancestor != project.as_path());
+        match within.filter(|path| path.is_symlink()).last() {
+            Some(link) => Err(Failure::other(format!(
+                "{} is a link, and links in a project are not followed; remove it, or name the file itself with --file",
+                link.display()
+            ))),
+            None => Ok(self.path.clone()),
+        }
     }
 
     /// Whether it has an entry of this name.
@@ -43,12 +63,12 @@ impl ClientFile {
 
     /// Puts an entry into the file. The answer is where the copy of the file is, if there was a file.
     pub(super) fn add(&self, entry: &Entry) -> Result<Option<PathBuf>, Failure> {
-        let path = replace::target(&self.path);
+        let path = self.target()?;
         let before = self.read(&path)?;
         let text = before.clone().unwrap_or_default();
         let edited = |error: EditError| self.cannot_edit(&error);
         let changed = client_files::add(self.client, &text, entry).map_err(edited)?;
-        let backup = backup_of(&path);
+        let backup = backup_of(&path)?;
         let original = self.original(&path, &text, &entry.name)?;
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(|error| cannot("make the folder of", &path, &error))?;
@@ -61,8 +81,7 @@ impl ClientFile {
             (Some(Some(_)), _) => Some(backup),
             (Some(None), _) | (None, None) => None,
             (None, Some(before)) => {
-                fs::copy(&path, &backup).map_err(|error| cannot("copy", &path, &error))?;
-                replace::replace(&backup, before).map_err(|error| cannot("write", &backup, &error))?;
+                replace::copy(&path, &backup, before).map_err(|error| cannot("write", &backup, &error))?;
                 Some(backup)
             }
         };
@@ -72,10 +91,10 @@ impl ClientFile {
 
     /// Takes the entry of this name out of the file.
     pub(super) fn undo(&self, name: &str) -> Result<Undone, Failure> {
-        let path = replace::target(&self.path);
+        let path = self.target()?;
         let not_there = || Failure::other(format!("{} has no entry {name:?}", self.path.display()));
         let text = self.read(&path)?.ok_or_else(not_there)?;
-        let backup = backup_of(&path);
+        let backup = backup_of(&path)?;
         match self.original(&path, &text, name)? {
             Some(Some(original)) => {
                 replace::replace(&path, &original).map_err(|error| cannot("write", &path, &error))?;
@@ -103,7 +122,7 @@ impl ClientFile {
     fn original(&self, path: &Path, text: &str, name: &str) -> Result<Option<Option<String>>, Failure> {
         let Ok(Some(value)) = client_files::has(self.client, text, name) else { return Ok(None) };
         let entry = Entry::existing(self.client, name, value);
-        let copy = self.read(&backup_of(path))?;
+        let copy = self.read(&backup_of(path)?)?;
         let again = client_files::add(self.client, copy.as_deref().unwrap_or_default(), &entry);
         Ok((again.as_deref() == Ok(text) && copy.as_deref() != Some(text)).then_some(copy))
     }
@@ -122,10 +141,19 @@ impl ClientFile {
     }
 }
 
-fn backup_of(path: &Path) -> PathBuf {
+/// Where the copy of a file is, or will be. What is there already must be a file: a link would have another file replaced, or
+/// shown in the place of this one.
+fn backup_of(path: &Path) -> Result<PathBuf, Failure> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(BACKUP);
-    path.with_file_name(name)
+    let backup = path.with_file_name(name);
+    match fs::symlink_metadata(&backup) {
+        Ok(found) if !found.is_file() => {
+            let message = format!("{} is no file, and is not replaced: remove it; nothing was changed", backup.display());
+            Err(Failure::other(message))
+        }
+        _ => Ok(backup),
+    }
 }
 
 fn cannot(what: &str, path: &Path, error: &Error) -> Failure {

@@ -24,6 +24,7 @@ pub(crate) fn connect(args: &ConnectArgs, common: &CommonArgs) -> Result<(), Fai
     let Some(name) = &args.client else { return list(args, places.as_ref()) };
     let client = Client::named(name).ok_or_else(|| unknown(name))?;
     let file = ClientFile::new(client, find(client, args, places.as_ref())?);
+    let file = if args.project { file.of_project(std::env::current_dir().unwrap_or_default()) } else { file };
     let shown = places.as_ref().map_or_else(|| file.path.display().to_string(), |places| places.shown(&file.path));
     if args.undo {
         return match file.undo(&args.name)? {
@@ -96,7 +97,7 @@ fn find(client: Client, args: &ConnectArgs, places: Option<&Places>) -> Result<P
     } else {
         places.map(|places| places.of_user(client)).and_then(|files| {
             let exists = |file: &&PathBuf| file.is_file();
-            // Of several editors that which is installed.
+            // Several editors match: prefer the installed one.
             let is_installed = |file: &&PathBuf| file.ancestors().skip(1).take(3).any(Path::is_dir);
             files.iter().find(exists).or_else(|| files.iter().find(is_installed)).or(files.first()).cloned()
         })
@@ -159,6 +160,18 @@ fn report(args: &ConnectArgs, client: Client, file: &Path, action: &str, text: &
     Ok(())
 }
 
+/// Whether a client seems to be installed: its file is there, or a folder of its own.
+fn is_here(client: Client, path: &Path) -> bool {
+    let is_for_all = |folder: &Path| {
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        home.as_deref() == Some(folder) || std::env::current_dir().is_ok_and(|current| current == folder)
+    };
+    let has_folder = path.parent().is_some_and(|folder| folder.is_dir() && !is_for_all(folder));
+    // Its file is beside its folder.
+    let has_other = client == Client::ClaudeCode && path.with_file_name(".claude").is_dir();
+    path.is_file() || has_folder || has_other
+}
+
 /// The clients, and which of them are here and connected.
 fn list(args: &ConnectArgs, places: Option<&Places>) -> Result<(), Failure> {
     let mut rows = table(&["CLIENT", "", "HERE", "FILE"]);
@@ -166,7 +179,7 @@ fn list(args: &ConnectArgs, places: Option<&Places>) -> Result<(), Failure> {
     for client in Client::ALL {
         let path = find(client, args, places)?;
         let shown = places.map_or_else(|| path.display().to_string(), |places| places.shown(&path));
-        let is_here = path.parent().is_some_and(Path::is_dir);
+        let is_here = is_here(client, &path);
         let is_connected = path.is_file() && ClientFile::new(client, path).has(&args.name).unwrap_or(false);
         let state = match (is_connected, is_here) {
             (true, _) => "connected",

@@ -5,11 +5,14 @@ use std::io::IsTerminal as _;
 
 use fanlight_config::Config;
 use fanlight_protocol::Json;
+use fanlight_protocol::json::{MAX_NESTING, ObjectBuilder};
 use fanlight_protocol::result::CallToolResult;
 
+use super::list::incomplete;
 use super::{arguments, no_such_tool, tool_call, tools, with_assembly};
 use crate::cli::CallArgs;
 use crate::failure::Failure;
+use crate::observe::Admin;
 use crate::out::{self, say};
 use crate::show;
 
@@ -26,23 +29,49 @@ pub(crate) async fn call(config: &Config, args: &CallArgs) -> Result<(), Failure
             return Ok((response, None));
         }
         let tools = tools(assembly, &endpoint).await;
-        let is_known = tools.is_empty() || tools.find(&args.tool).is_some();
+        // The tools of a server that is down are not known.
+        let is_known = tools.is_empty() || tools.find(&args.tool).is_some() || incomplete(&tools).next().is_some();
         Ok((response, (!is_known).then(|| no_such_tool(&args.tool, &tools))))
     })
     .await?;
-    let body = response.body();
-    if std::io::stdout().is_terminal() && !args.json {
-        say!("{}", show::indented(&body));
-    } else {
-        out::json(body.as_text());
-    }
+    print(&response.body(), args.json);
     if let Some(unknown) = unknown {
         return Err(unknown);
     }
-    if response.is_error() {
-        return Err(Failure::other("the call was answered with an error"));
+    let failed = response.view::<CallToolResult>().and_then(|result| result.is_error());
+    outcome(response.is_error(), failed.is_some_and(|flag| flag.is_true()))
+}
+
+/// [`call`] through a gateway that is running.
+pub(crate) async fn call_running(admin: &Admin, args: &CallArgs) -> Result<(), Failure> {
+    let arguments = arguments(&args.arguments)?;
+    let (mut params, mut request) = (ObjectBuilder::new(), ObjectBuilder::new());
+    params.string("name", &args.tool).member("arguments", &arguments);
+    request.string("method", "tools/call").member("params", &params.finish());
+    if let Some(path) = args.endpoint.path() {
+        request.string("endpoint", path);
     }
-    let failed =
-        response.view::<CallToolResult>().and_then(|result| result.is_error()).is_some_and(|flag| flag.is_true());
-    if failed { Err(Failure::other("the tool reported an error (isError)")) } else { Ok(()) }
+    let answer = admin.post_json("/api/call", request.finish().as_text().to_owned()).await?;
+    let answer = Json::parse(answer.into(), MAX_NESTING).map_err(|error| Failure::other(error.to_string()))?;
+    let (result, error) = (answer.get("result"), answer.get("error"));
+    let is_failed = result.as_ref().and_then(|result| result.get("isError")).is_some_and(|flag| flag.is_true());
+    let is_error = error.is_some();
+    print(&result.or(error).unwrap_or_else(Json::null), args.json);
+    outcome(is_error, is_failed)
+}
+
+pub(super) fn print(body: &Json, json: bool) {
+    if std::io::stdout().is_terminal() && !json {
+        say!("{}", show::indented(body));
+    } else {
+        out::json(body.as_text());
+    }
+}
+
+pub(super) fn outcome(is_error: bool, is_failed: bool) -> Result<(), Failure> {
+    match (is_error, is_failed) {
+        (true, _) => Err(Failure::other("the call was answered with an error")),
+        (false, true) => Err(Failure::other("the tool reported an error (isError)")),
+        (false, false) => Ok(()),
+    }
 }

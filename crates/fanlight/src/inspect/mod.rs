@@ -6,6 +6,7 @@ mod check;
 mod client;
 mod diff;
 mod difference;
+mod endpoint;
 mod failures;
 mod hops;
 mod list;
@@ -24,10 +25,11 @@ use fanlight_protocol::{Json, Method};
 use fanlight_telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use call::call;
+pub(crate) use call::{call, call_running};
 pub(crate) use check::check;
 pub(crate) use diff::diff;
-pub(crate) use list::list;
+pub(crate) use endpoint::{call_at, list_at};
+pub(crate) use list::{Wanted, list, list_of_running};
 pub(crate) use trace_test::trace_test;
 pub(crate) use validate::validate;
 

@@ -47,7 +47,7 @@ pub(crate) async fn trace_test(config: &Config, args: &TraceTestArgs, common: &C
     let ids = Ids::random();
     let observed = match &args.url {
         Some(url) => {
-            let admin = Admin::find(&args.admin, common)?;
+            let admin = Admin::find(&args.admin, common).await?;
             // Before the call, which would be wasted without the API.
             let omitted = omitting(&admin).await?;
             let client =
@@ -143,7 +143,7 @@ async fn call(
 
 /// Finds the tool in the list, with the arguments that are mirrored into headers; without a name the
 /// first that has `readOnlyHint` and requires no arguments.
-async fn find(client: &Client, wanted: Option<&str>, most: usize) -> Result<(String, Vec<ParamHeader>), Failure> {
+pub(super) async fn find(client: &Client, wanted: Option<&str>, most: usize) -> Result<(String, Vec<ParamHeader>), Failure> {
     let mut cursor: Option<Json> = None;
     let mut names = Vec::new();
     let mut reader_with_arguments = None;

@@ -1,8 +1,9 @@
 //! `fanlight validate`: checks the files of the configuration without connecting anywhere.
 
+use std::path::PathBuf;
 use std::time::SystemTime;
 
-use fanlight_config::{Problem, Severity, load_all};
+use fanlight_config::{Environment, Problem, Server, Severity, Transport, load_all, load_usable};
 use serde_json::{Value, json};
 
 use super::check::authentication;
@@ -11,6 +12,7 @@ use crate::cli::{CommonArgs, ValidateArgs};
 use crate::configuration;
 use crate::failure::{Failure, Unusable};
 use crate::out::{self, counted, say};
+use crate::show::plain;
 
 /// Fails if the configuration cannot be used. With `--allow-missing-env` what depends on variables that are not set is not
 /// judged.
@@ -35,6 +37,8 @@ pub(crate) fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), F
                 if args.json {
                     let problems: Vec<_> = errors.problems().iter().map(entry).collect();
                     out::json(&format!("{:#}", json!({ "valid": false, "problems": problems })));
+                } else {
+                    say_of_usable(&paths);
                 }
                 return Err(configuration::failure(&Unusable::Errors(errors)));
             }
@@ -67,6 +71,15 @@ pub(crate) fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), F
         say!("{names}: valid, {}, {enabled} enabled", counted(servers, "server"));
     }
     Ok(())
+}
+
+/// Says what `fanlight run` makes of files in which only values are missing.
+fn say_of_usable(paths: &[PathBuf]) {
+    let environment = Environment { variable: &|name| std::env::var(name).ok(), ask: &|_| None };
+    let Ok(loaded) = load_usable(paths, environment) else { return };
+    let is_incomplete = |server: &&Server| matches!(server.transport, Transport::Incomplete { .. });
+    let names: Vec<_> = loaded.config.servers.iter().filter(is_incomplete).map(|server| plain(&server.name, 60)).collect();
+    say!("`fanlight run` does without {}, for which values are missing, and uses the other servers:\n", names.join(", "));
 }
 
 fn entry(problem: &Problem) -> Value {

@@ -96,6 +96,7 @@ impl Digest {
                 self.text("http").text(url);
                 self.list(headers, |digest, (name, value)| digest.text(name).text(value.expose()));
             }
+            TransportSettings::Incomplete { .. } => drop(self.text("incomplete")),
         }
     }
 

@@ -3,13 +3,17 @@
 //!
 //! One file for each server, written a moment after a list has been read, and read when the server is set up. It has what
 //! Fanlight itself read for all clients, never what a client was given.
+//!
+//! Without `stateDir`, lists are kept in the state folder of the user, if there is one. They are then served until the
+//! servers have been started, which is done at once: nobody has asked for servers to be left alone.
 
 mod definition;
 mod file;
 mod folder;
+mod of_user;
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -21,7 +25,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::failure::Failure;
 use crate::wiring::budgets;
@@ -38,6 +42,8 @@ const OVERHEAD: usize = 64 << 10;
 #[derive(Clone)]
 pub(crate) struct ListState {
     folder: Arc<Folder>,
+    /// The configuration names the folder.
+    is_named: bool,
     /// Bytes of the longest file.
     longest: usize,
     writing: TaskTracker,
@@ -68,14 +74,41 @@ struct Kept {
 }
 
 impl ListState {
-    /// The state that the configuration asks for; makes the folder if there is none.
-    pub(crate) fn open(config: &Config) -> Result<Option<Self>, Failure> {
-        let Some(path) = &config.state_dir else { return Ok(None) };
-        let folder = Folder::open(Path::new(path)).map_err(|problem| Failure::other(format!("stateDir: {problem}")))?;
+    /// The state in the folder that the configuration names, else in that of the user for the configuration in these files;
+    /// makes the folder if there is none.
+    pub(crate) fn open(config: &Config, files: Option<&[PathBuf]>) -> Result<Option<Self>, Failure> {
+        if let Some(path) = &config.state_dir {
+            let folder = Folder::open(Path::new(path));
+            let folder = folder.map_err(|problem| Failure::other(format!("stateDir: {problem}")))?;
+            return Ok(Some(Self::in_folder(folder, true, config)));
+        }
+        let Some(path) = files.filter(|_| of_user::is_useful(config)).and_then(of_user::folder) else {
+            return Ok(None);
+        };
+        match Folder::open(&path) {
+            Ok(folder) => {
+                of_user::remove_unused(&path);
+                Ok(Some(Self::in_folder(folder, false, config)))
+            }
+            // Nobody has asked for it.
+            Err(problem) => {
+                debug!(problem, "lists are not kept");
+                Ok(None)
+            }
+        }
+    }
+
+    fn in_folder(folder: Folder, is_named: bool, config: &Config) -> Self {
         let limits = &config.limits;
         let lists = limits.list_bytes.saturating_mul(ListKind::ALL.len()).min(budgets(config).lists);
         let longest = lists.saturating_add(limits.message).saturating_add(OVERHEAD);
-        Ok(Some(Self { folder: Arc::new(folder), longest, writing: TaskTracker::new(), end: CancellationToken::new() }))
+        let (writing, end) = (TaskTracker::new(), CancellationToken::new());
+        Self { folder: Arc::new(folder), is_named, longest, writing, end }
+    }
+
+    /// Whether servers are not started while their lists are known.
+    pub(crate) fn spares_processes(&self) -> bool {
+        self.is_named
     }
 
     /// The lists of the server with these settings; with those of earlier runs, unless it `is_new`.

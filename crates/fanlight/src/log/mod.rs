@@ -125,7 +125,7 @@ fn say_dropped(lines: u64) {
     warn!(lines, "log lines dropped: standard error is read too slowly");
 }
 
-/// A format whose lines show what of them cannot be seen, and end with `trace_id` and `span_id` of the current span, as
+/// A format that escapes invisible characters, and whose lines end with `trace_id` and `span_id` of the current span, as
 /// the OpenTelemetry log data model correlates logs with traces.
 ///
 /// The ids are looked up when a line is written, so lines that are filtered out cost nothing.

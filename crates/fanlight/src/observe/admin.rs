@@ -10,10 +10,14 @@ use serde_json::Value;
 use super::place::{Place, TOKEN};
 use super::tls;
 use crate::cli::{AdminArgs, CommonArgs};
+use crate::configuration;
 use crate::failure::Failure;
+use crate::out::complain;
 
 /// Time limit for an answer. No option: the listener answers from memory.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit for finding out which gateway listens.
+const RECOGNISED: Duration = Duration::from_secs(3);
 /// Time limit of an event stream: none that matters, since the client library has no word for it.
 const FOLLOWED: Duration = Duration::from_secs(365 * 86_400);
 /// Most bytes of an answer.
@@ -26,9 +30,60 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    /// The one that `--admin` names, else that of the configuration.
-    pub(crate) fn find(args: &AdminArgs, common: &CommonArgs) -> Result<Self, Failure> {
-        let place = Place::find(args, common)?;
+    /// The one that `--admin` names, else that of the configuration: another gateway at its address is not taken for it.
+    pub(crate) async fn find(args: &AdminArgs, common: &CommonArgs) -> Result<Self, Failure> {
+        let admin = Self::at(Place::find(args, common)?, args)?;
+        let Some(expected) = admin.place.instance.clone() else { return Ok(admin) };
+        let found = admin.instance().await;
+        if matches!(&found, Ok(Some(found)) if *found == expected) {
+            return Ok(admin);
+        }
+        for place in admin.place.further() {
+            let next = Self::at(place, args)?;
+            if next.instance().await.is_ok_and(|found| found.as_deref() == Some(&expected)) {
+                return Ok(next);
+            }
+        }
+        found?;
+        Err(Failure::other(format!(
+            "what listens at {} ({}) is not the gateway with this configuration: start that, or name the one that you mean \
+             with `--admin`",
+            admin.shown(),
+            admin.place.source
+        )))
+    }
+
+    /// The gateway for a command that can do without one: the one that `--admin` names, or the one of the configuration if
+    /// it is running and lets itself be asked; else `None`.
+    pub(crate) async fn for_command(args: &AdminArgs, common: &CommonArgs) -> Result<Option<Self>, Failure> {
+        if args.admin.is_some() {
+            return Self::find(args, common).await.map(Some);
+        }
+        if common.demo || configuration::paths(common).is_none() {
+            return Ok(None);
+        }
+        match Self::find(args, common).await {
+            Ok(admin) => match admin.get("/api/endpoints", &[]).await {
+                Ok(_) => Ok(Some(admin)),
+                Err(refused) => {
+                    complain(&format!("{refused}\n"));
+                    Ok(None)
+                }
+            },
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// What tells the gateway from others, if it is one. No token is shown for this.
+    async fn instance(&self) -> Result<Option<String>, Failure> {
+        let mut url = self.place.base.clone();
+        url.set_path("/healthz");
+        let answer = self.http.get(url).timeout(RECOGNISED).send().await.map_err(|error| self.unreachable(&error))?;
+        let instance = answer.headers().get("fanlight-instance").and_then(|value| value.to_str().ok());
+        Ok(instance.map(str::to_owned))
+    }
+
+    fn at(place: Place, args: &AdminArgs) -> Result<Self, Failure> {
         let http = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).redirect(reqwest::redirect::Policy::none());
         let mut http = match &place.socket {
             Some(path) => http.unix_socket(path.as_path()),
@@ -107,6 +162,15 @@ impl Admin {
             Some(token) => request.bearer_auth(token),
             None => request,
         }
+    }
+
+    /// The bytes of the answer to this JSON at `path`.
+    pub(crate) async fn post_json(&self, path: &str, body: String) -> Result<Vec<u8>, Failure> {
+        let mut url = self.place.base.clone();
+        url.set_path(path);
+        let request = self.http.post(url).header("content-type", "application/json").body(body).timeout(FOLLOWED);
+        let (status, body) = self.send(request).await?;
+        self.expect(status, StatusCode::OK, body)
     }
 
     /// The status and the bytes of the answer to a change that is asked for at `path`, which has these segments.

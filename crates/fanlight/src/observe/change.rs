@@ -12,7 +12,7 @@ use crate::suggestions::did_you_mean;
 
 /// Has the configuration read again; fails if it cannot be used.
 pub(crate) async fn reload(args: &ReloadRequestArgs, common: &CommonArgs) -> Result<(), Failure> {
-    let admin = Admin::find(&args.admin, common)?;
+    let admin = Admin::find(&args.admin, common).await?;
     let (status, body) = admin.post(&["api", "reload"]).await?;
     if args.json && matches!(status, StatusCode::OK | StatusCode::UNPROCESSABLE_ENTITY) {
         out::json(String::from_utf8_lossy(&body).trim_end());
@@ -55,7 +55,7 @@ fn show(report: &Value) {
 
 /// Switches a server on or off, or restarts it.
 pub(crate) async fn change_server(args: &ServerArgs, common: &CommonArgs, action: &str) -> Result<(), Failure> {
-    let admin = Admin::find(&args.admin, common)?;
+    let admin = Admin::find(&args.admin, common).await?;
     let (status, body) = admin.post(&["api", "servers", &args.server, action]).await?;
     if status == StatusCode::NOT_FOUND {
         return Err(no_such_server(&admin, &args.server).await);
@@ -89,7 +89,7 @@ async fn no_such_server(admin: &Admin, wanted: &str) -> Failure {
 
 /// Ends the session of a client.
 pub(crate) async fn end_session(args: &SessionArgs, common: &CommonArgs) -> Result<(), Failure> {
-    let admin = Admin::find(&args.admin, common)?;
+    let admin = Admin::find(&args.admin, common).await?;
     let (status, body) = admin.post(&["api", "sessions", &args.digest, "end"]).await?;
     admin.expect(status, StatusCode::OK, body)?;
     if args.json {

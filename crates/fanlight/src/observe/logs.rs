@@ -18,7 +18,7 @@ const SHOWN: usize = 5000;
 
 /// Prints the last lines, and with `--follow` those to come, until the gateway ends.
 pub(crate) async fn logs(args: &LogsArgs, common: &CommonArgs) -> Result<(), Failure> {
-    let admin = Admin::find(&args.admin, common)?;
+    let admin = Admin::find(&args.admin, common).await?;
     let path = match &args.server {
         Some(server) => vec!["api", "backends", server, "log"],
         None => vec!["api", "log"],

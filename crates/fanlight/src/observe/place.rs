@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use fanlight_config::{ListenAddress, load_admin};
 use reqwest::Url;
 
+use crate::admin::FURTHER_PORTS;
 use crate::cli::{AdminArgs, CommonArgs};
 use crate::configuration;
 use crate::failure::{Failure, Unusable};
+use crate::instance;
 
 /// The environment variable with the token; other users can see a command line.
 pub(super) const TOKEN: &str = "FANLIGHT_ADMIN_TOKEN";
@@ -18,6 +20,7 @@ const DEFAULT: &str = "http://127.0.0.1:8081";
 const HOST_OF_SOCKET: &str = "http://localhost";
 
 /// Where an admin listener is.
+#[derive(Clone)]
 pub(super) struct Place {
     pub(super) base: Url,
     /// The Unix socket that it listens on, if it does.
@@ -27,6 +30,10 @@ pub(super) struct Place {
     /// The file with a certificate that it is trusted by, besides those that the system trusts.
     pub(super) certificate: Option<PathBuf>,
     pub(super) token: Option<String>,
+    /// What tells the gateway from others, if it must be that of a configuration.
+    pub(super) instance: Option<String>,
+    /// Nobody has chosen its port: it may be a later one.
+    pub(super) is_default: bool,
     /// What says that it is there, for messages.
     pub(super) source: String,
 }
@@ -50,7 +57,8 @@ impl Place {
     fn at(base: &str, source: &str) -> Option<Self> {
         let base = Url::parse(base).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())?;
         let source = source.to_owned();
-        Some(Self { base, socket: None, address: None, certificate: None, token: None, source })
+        let (socket, address, certificate, token, instance) = Default::default();
+        Some(Self { base, socket, address, certificate, token, instance, is_default: false, source })
     }
 
     /// That of `--admin`: a URL, or an address as it is listened on.
@@ -101,7 +109,30 @@ impl Place {
                 }
             }
         };
-        place.map(|place| place.with(admin)).ok_or_else(|| Failure::usage(format!("{source} cannot be reached")))
+        let place = place.ok_or_else(|| Failure::usage(format!("{source} cannot be reached")))?;
+        // Whoever has made this folder may not be the user, whose token and variables stay on this machine.
+        if common.config.is_empty() && !place.is_local() {
+            return Err(Failure::usage(format!(
+                "{} was found in this folder, and has its gateway on another machine, at {}: name the file with `--config` \
+                 if a token may be sent there, or the gateway with `--admin`",
+                first.display(),
+                place.shown()
+            )));
+        }
+        let (instance, is_default) = (instance::of(std::slice::from_ref(&first)), admin.is_default);
+        Ok(Self { instance, is_default, ..place.with(admin) })
+    }
+
+    /// The places at which a gateway may listen if another process has the default port.
+    pub(super) fn further(&self) -> impl Iterator<Item = Self> + '_ {
+        let port = self.base.port().filter(|_| self.is_default).unwrap_or(u16::MAX);
+        (1..=FURTHER_PORTS).filter_map(move |more| {
+            let mut place = Self { is_default: false, ..self.clone() };
+            let port = port.checked_add(more)?;
+            place.base.set_port(Some(port)).ok()?;
+            place.address.iter_mut().for_each(|address| address.set_port(port));
+            Some(place)
+        })
     }
 
     fn with_secrets_of(self, common: &CommonArgs) -> Result<Self, Failure> {
@@ -119,9 +150,10 @@ impl Place {
 
     /// Whether only this machine is asked.
     fn is_local(&self) -> bool {
-        let host = self.base.host_str().unwrap_or_default();
-        let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-        self.socket.is_some() || host == "localhost" || address.is_ok_and(|ip| ip.to_canonical().is_loopback())
+        if let Some(address) = self.address {
+            return address.ip().to_canonical().is_loopback();
+        }
+        self.socket.is_some() || is_loopback(self.base.host_str().unwrap_or_default())
     }
 
     /// What it is called in messages, without anything secret.
@@ -131,6 +163,12 @@ impl Place {
             None => self.base.origin().ascii_serialization(),
         }
     }
+}
+
+/// Whether this host of a URL is this machine.
+pub(crate) fn is_loopback(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
 fn read(path: &std::path::Path) -> Result<fanlight_config::Admin, Failure> {

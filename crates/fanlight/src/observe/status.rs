@@ -17,7 +17,7 @@ const NAME: usize = 16;
 
 /// Prints the overview; fails if the gateway is not ready.
 pub(crate) async fn status(args: &StatusArgs, common: &CommonArgs) -> Result<(), Failure> {
-    let admin = Admin::find(&args.admin, common)?;
+    let admin = Admin::find(&args.admin, common).await?;
     let text = admin.get("/api/overview", &[]).await?;
     let overview = admin.json(&text)?;
     if args.json {

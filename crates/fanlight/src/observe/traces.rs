@@ -23,7 +23,7 @@ const MOST: usize = 500;
 
 /// Prints the matching traces, newest first, or the named trace.
 pub(crate) async fn traces(args: &TracesArgs, common: &CommonArgs) -> Result<(), Failure> {
-    let admin = Admin::find(&args.admin, common)?;
+    let admin = Admin::find(&args.admin, common).await?;
     match &args.trace_id {
         Some(id) => one(&admin, id, args.json).await,
         None => list(&admin, args).await,

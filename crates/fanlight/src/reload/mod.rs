@@ -28,6 +28,7 @@ use crate::assembly::Assembly;
 use crate::auth;
 use crate::connect::Target;
 use crate::failure::{Failure, Unusable};
+use crate::instance;
 use crate::service_manager;
 pub(crate) use listeners::{Listener, Listeners, warn_if_open};
 pub(crate) use outcome::{Outcome, State, Trigger};
@@ -73,6 +74,8 @@ pub(crate) struct Control {
     requests: mpsc::Sender<Request>,
     /// What others see of the configuration in force.
     state: Arc<ArcSwap<State>>,
+    /// What tells this gateway from others.
+    instance: Option<Arc<str>>,
 }
 
 /// The running [`Keeper`].
@@ -122,7 +125,8 @@ impl Keeper {
         state.target = target(&listeners, &in_force, &loaded.files);
         let state = Arc::new(ArcSwap::from_pointee(state));
         let (requests, waiting) = mpsc::channel(WAITING);
-        let control = Control { requests, state: Arc::clone(&state) };
+        let instance = instance::of(std::slice::from_ref(&loaded.path)).map(Arc::from);
+        let control = Control { requests, state: Arc::clone(&state), instance };
         let keeper = Self {
             source: Arc::new(source),
             assembly,
@@ -219,7 +223,7 @@ impl Keeper {
         self.switched.retain(|name, enabled| {
             self.config.servers.iter().any(|server| server.name == *name && server.enabled != *enabled)
         });
-        // Who may not come in any more does not see the new servers; who need not show anything any more comes in after the
+        // Clients that lose access never see the new servers, and clients that newly need no credentials are let in only after the
         // listener has left an address that others can reach.
         if authentication.is_some() {
             self.authenticator.replace(authentication.as_ref());

@@ -23,6 +23,10 @@ impl Operations for Control {
         parsed(self.state().target().to_json().to_string())
     }
 
+    fn instance(&self) -> Option<&str> {
+        self.instance.as_deref()
+    }
+
     fn reload(&self) -> BoxFuture<'_, Result<Reloaded, OperationError>> {
         Box::pin(async {
             let outcome = self.reload(Trigger::Api).await.ok_or(OperationError::Ending)?;

@@ -33,7 +33,7 @@ pub(crate) struct CoreRequest<R> {
     pub(crate) messages: Option<usize>,
     /// Bounds the rounds of input where a server's answer asks for input and this side is to get it;
     /// `None` if the client gets that answer.
-    pub(crate) input_rounds: Option<input_rounds::Limits>,
+    pub(crate) input_rounds: Option<input_rounds::RoundLimits>,
 }
 
 /// A request on its way through the core.

@@ -27,7 +27,7 @@ use crate::eras::fault;
 
 /// Bounds of the rounds of one call.
 #[derive(Clone, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct RoundLimits {
     /// The number of rounds.
     pub(crate) rounds: usize,
     /// The time for the answers of one round.
@@ -42,7 +42,7 @@ pub(crate) fn resolve_input_rounds<C: Core>(
     core: Arc<C>,
     mut operation: C::Resolved,
     messages: ServerMessages,
-    limits: Limits,
+    limits: RoundLimits,
 ) -> impl Future<Output = Response> + Send + 'static {
     async move {
         let mut rounds = 0;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use fanlight_canonical::{
-    CallContext, Caller, Core, Interest, Listen, Listening, MessageReceiver, Peer, ServerMessage, ServerMessages,
+    CallContext, Caller, Core, Interest, Listening, MessageReceiver, Peer, ServerMessage, ServerMessages,
 };
 use fanlight_protocol::capability::{ClientCapability, MissingCapability, missing_capability_error};
 use fanlight_protocol::json::{ArrayBuilder, Chunks, Edits, ObjectBuilder, rewrite_object};
@@ -22,6 +22,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::{ResponseItem, ResponseStream};
+use crate::decision::LastingDecision;
 use crate::eras::modern::RequestMeta;
 use crate::session::Cancellation;
 
@@ -83,6 +84,8 @@ pub(crate) struct Subscription {
     state: Option<State>,
     messages: MessageReceiver,
     cancellation: Option<Cancellation>,
+    /// `None` if nothing restricts its client.
+    decision: Option<LastingDecision>,
     end: Pin<Box<WaitForCancellationFutureOwned>>,
     _entry: Box<dyn Any + Send>,
 }
@@ -103,27 +106,21 @@ impl Subscriptions {
         self.store.count()
     }
 
-    /// Opens the subscription that `request` of `caller` asks for; `cancellation` can cancel it, and it ends with a
-    /// response when `end` is cancelled.
-    pub(crate) fn open<C: Core>(
+    /// What `request` of `caller` asks for, resolved by `core`.
+    pub(crate) fn resolve<C: Core>(
         &self,
-        core: &Arc<C>,
+        core: &C,
         (caller, peer): (Caller, Peer),
         request: &Request,
-        sender: RequestMeta,
-        (cancellation, end): (Option<Cancellation>, &CancellationToken),
+        sender: &RequestMeta,
         trace: Parent,
-    ) -> Result<Subscription, RpcError> {
+    ) -> Result<C::ResolvedListen, RpcError> {
         let interest = interest(request.params.as_ref(), self.limit)?;
         let missing =
             MissingCapability::of(&sender.capabilities, ClientCapability::Tasks).filter(|_| !interest.tasks.is_empty());
         if let Some(error) = missing.and_then(|missing| missing_capability_error(&[missing], &[])) {
             return Err(error);
         }
-        let entry = self.store.enter(&caller).ok_or_else(|| {
-            let message = format!("busy: {} subscriptions are open, the limit here; end one, or try later", self.limit);
-            RpcError::new(code::INTERNAL, message)
-        })?;
         // Detached, since the subscription lasts: a slice would keep the whole request in memory.
         let context = CallContext {
             caller,
@@ -136,12 +133,29 @@ impl Subscriptions {
             request: None,
             trace,
         };
+        Ok(core.resolve_listen(interest, Arc::new(context)))
+    }
+
+    /// Opens the subscription of `caller` that has this id; `cancellation` can cancel it, `decision` ends it with an error,
+    /// and it ends with a response when `end` is cancelled.
+    pub(crate) fn open<C: Core>(
+        &self,
+        core: &Arc<C>,
+        operation: C::ResolvedListen,
+        (caller, id): (&Caller, &Json),
+        decision: Option<LastingDecision>,
+        (cancellation, end): (Option<Cancellation>, &CancellationToken),
+    ) -> Result<Subscription, RpcError> {
+        let entry = self.store.enter(caller).ok_or_else(|| {
+            let message = format!("busy: {} subscriptions are open, the limit here; end one, or try later", self.limit);
+            RpcError::new(code::INTERNAL, message)
+        })?;
         let (messages, receiver) = ServerMessages::channel(self.buffer);
-        let listen = Listen { interest, context: Arc::new(context), messages };
         let core = Arc::clone(core);
-        let opening: Opening = Box::pin(async move { core.listen(listen).await });
+        let opening: Opening = Box::pin(async move { core.listen(operation, messages).await });
         Ok(Subscription {
-            id: request.id.detached(),
+            id: id.detached(),
+            decision,
             state: Some(State::Opening(opening)),
             messages: receiver,
             cancellation,
@@ -167,6 +181,12 @@ impl ResponseStream<Response> for Subscription {
         if self.cancellation.as_mut().is_some_and(|cancellation| Pin::new(cancellation).poll(cx).is_ready()) {
             self.cancellation = None;
             self.state = None;
+        }
+        if self.state.is_some()
+            && let Some(Poll::Ready(refused)) = self.decision.as_mut().map(|decision| decision.poll(cx))
+        {
+            self.state = None;
+            return Poll::Ready(Some(ResponseItem::Response(Response::from_error(&refused.to_error()))));
         }
         match &mut self.state {
             None => Poll::Ready(None),

@@ -22,7 +22,7 @@ use crate::settings::FrontendSettings;
 use crate::streams::{ActiveSession, SessionStreams};
 
 /// One client.
-pub(crate) struct Connection<C> {
+pub(crate) struct ChannelConnection<C> {
     pub(crate) ingress: Ingress<C>,
     out: ClientSender,
     /// The session that the last `initialize` opened.
@@ -38,7 +38,7 @@ pub(crate) struct Connection<C> {
     running_hook: Option<RunningHook>,
 }
 
-impl<C: Core> Connection<C> {
+impl<C: Core> ChannelConnection<C> {
     /// A client that takes its messages from the other end of `queue`.
     pub(crate) fn new(
         core: Arc<C>,
@@ -197,7 +197,7 @@ impl<C: Core> Connection<C> {
     }
 }
 
-impl<C: Core> Transport for Arc<Connection<C>> {
+impl<C: Core> Transport for Arc<ChannelConnection<C>> {
     fn serves_modern(&self) -> bool {
         !self.legacy_only
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::connection::Connection;
+pub(crate) use self::connection::ChannelConnection;
 use crate::trace::Ending;
 
 /// The number of messages that wait to be taken by the client. No option: who sends waits, so that it bounds memory and

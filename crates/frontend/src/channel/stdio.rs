@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::line_memory::{LineMemory, NoMemory};
-use super::{ChannelOptions, Connection, Outbound, QUEUE};
+use super::{ChannelConnection, ChannelOptions, Outbound, QUEUE};
 use crate::error::FrontendError;
 use crate::facts::TransportFacts;
 use crate::ingress::{Reason, Refusal};
@@ -64,7 +64,7 @@ pub async fn serve_stdio_observed<C: Core>(
     let (drain, last_answers, give_up) = (settings.drain, settings.last_answers, settings.give_up.clone());
     let (limit, telemetry) = (settings.max_line, settings.telemetry.clone());
     let (lines, queue) = mpsc::channel(QUEUE);
-    let connection = Connection::new(core, &settings, lines, ChannelOptions::default())?;
+    let connection = ChannelConnection::new(core, &settings, lines, ChannelOptions::default())?;
     insight.begin(&connection);
     let mut writer = pin!(write_lines(output, queue, telemetry));
     let input = tokio::select! {
@@ -101,7 +101,7 @@ pub async fn serve_stdio_observed<C: Core>(
 
 /// Waits until no request is running, or the writer has failed.
 async fn finished<C: Core>(
-    connection: &Connection<C>,
+    connection: &ChannelConnection<C>,
     writer: Pin<&mut impl Future<Output = std::io::Result<()>>>,
 ) -> std::io::Result<()> {
     tokio::select! {
@@ -117,7 +117,7 @@ fn closed_is_fine(written: std::io::Result<()>) -> std::io::Result<()> {
 async fn read_lines<C: Core>(
     input: impl AsyncRead,
     limit: usize,
-    connection: &Arc<Connection<C>>,
+    connection: &Arc<ChannelConnection<C>>,
 ) -> std::io::Result<()> {
     let mut input = pin!(input);
     let mut decoder = LineDecoder::new(limit);
@@ -142,7 +142,7 @@ async fn read_lines<C: Core>(
 }
 
 /// Takes one line. Returns once its requests run; waits only to send a refusal.
-async fn take_line<C: Core>(connection: &Arc<Connection<C>>, line: Result<Line, NoMemory>) {
+async fn take_line<C: Core>(connection: &Arc<ChannelConnection<C>>, line: Result<Line, NoMemory>) {
     let taken = match line {
         Ok(Line::Whole(text)) => {
             let (received, trace_context) = (Moment::now(), Headers::default());

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use fanlight_canonical::Core;
 use fanlight_telemetry::clients::{Clients, ClientsView, Counts, SessionView};
 
-use super::Connection;
+use super::ChannelConnection;
 use crate::streams::SessionStreams;
 
-impl<C: Core> Connection<C> {
+impl<C: Core> ChannelConnection<C> {
     /// Its session, if it has one. The connection is its stream.
     pub(crate) fn session_view(&self, id: &str, transport: &'static str) -> Option<SessionView> {
         let session = self.current_session()?;
@@ -17,7 +17,7 @@ impl<C: Core> Connection<C> {
 }
 
 /// A client on standard input and output, whose session has no id.
-impl<C: Core> Clients for Connection<C> {
+impl<C: Core> Clients for ChannelConnection<C> {
     fn view(&self) -> ClientsView {
         let view = |session: Arc<SessionStreams>| SessionView {
             digest: String::new(),

@@ -54,6 +54,14 @@ pub(crate) fn check_in_batch(method: &Method, era: Era) -> Result<(), RpcError> 
     Err(RpcError::new(code::INVALID_REQUEST, message))
 }
 
+/// A `requestState` that this gateway has not given to the client: it could be another's.
+pub(crate) fn unknown_state() -> RpcError {
+    RpcError::new(
+        code::INVALID_PARAMS,
+        "\"requestState\" is none that was given to this client here: make the call anew, without it",
+    )
+}
+
 /// A method that the client's revision does not have.
 pub(crate) fn method_not_found(method: &str) -> RpcError {
     RpcError::new(code::METHOD_NOT_FOUND, format!("no such method: {}", shown(method)))

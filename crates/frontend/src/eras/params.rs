@@ -148,6 +148,11 @@ impl Params {
         self.get(Member::RequestState)
     }
 
+    /// Its range in the text of the params.
+    pub(crate) fn request_state_range(&self) -> Option<Range<usize>> {
+        self.found.range(Member::RequestState as usize)
+    }
+
     pub(crate) fn has_request_state(&self) -> bool {
         self.peek(Member::RequestState).is_some()
     }

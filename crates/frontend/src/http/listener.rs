@@ -12,7 +12,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
-use super::connection::Connection;
+use super::connection::HttpConnection;
 use super::limits::LiveLimits;
 use super::serve::Serve;
 use super::workers::Workers;
@@ -37,7 +37,7 @@ pub(crate) async fn serve<S: Serve>(
         let activity = Activity::new(&limits, together.shutdown.clone());
         let open = OpenConnection { activity: Arc::clone(&activity), cut: cut.clone() };
         let admitted = admission.enter(Arc::new(open));
-        let connection = Connection { endpoint: Arc::clone(&endpoint), limits, activity, cut };
+        let connection = HttpConnection { endpoint: Arc::clone(&endpoint), limits, activity, cut };
         let Ok(stream) = DetachedStream::new(stream) else { return };
         let tls = tls.load();
         let (runtime, assignment) = workers.assign();

@@ -1,52 +1,38 @@
-//! Whether a message may proceed: the scopes of its sender, and how many of its requests may run.
+//! Whether a message may proceed: what its sender may do, and how many of its requests may run.
 
 use std::sync::Arc;
 
-use fanlight_canonical::{Core, Detail, Item, ResolvedOperation};
+use fanlight_canonical::{Core, Detail, Subject};
 use fanlight_identity::Scopes;
-use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Method, RpcError, code};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Ingress, Origin, Reason, Refusal, Transport};
-use crate::protection::Operation;
-
-/// What it is decided about whether it may proceed.
-#[derive(Clone, Copy)]
-pub(super) enum Asked<'a, R> {
-    /// A request that the core does not carry out: its method.
-    Method(&'a Method),
-    /// An operation.
-    Operation(&'a R),
-}
+use crate::decision::{self, Refused};
 
 impl<C: Core> Ingress<C> {
     /// How much of a request has to be resolved for [`Self::admit`].
     pub(super) fn detail(&self, origin: &Origin<'_>, method: &Method) -> Detail {
-        let depends = || {
-            let protection = self.settings.protection.load();
-            protection.scopes_at(self.path_of(origin)).depends_on_tools()
-        };
+        let depends = || decision::depends_on_tools(&self.settings, origin.holder.endpoint());
         match method {
             Method::CallTool if origin.identity.scopes != Scopes::All && depends() => Detail::Tool,
             _ => Detail::Known,
         }
     }
 
-    /// Admits one message: called once for each, after it has been found valid, and with exactly what runs. Notifications
-    /// and answers, of which nothing is `asked`, need an identity alone. If it is a request that `reaches_core`, the permit
-    /// counts it among those of its client that run at once.
+    /// Admits one message: called once for each, after it has been found valid, and with exactly what runs. Answers, and
+    /// notifications that no server gets, of which nothing is `asked`, need an identity alone. If it is a request that
+    /// `reaches_core`, the permit counts it among those of its client that run at once.
     pub(super) fn admit<T: Transport>(
         &self,
         transport: &T,
         origin: &Origin<'_>,
-        asked: Option<Asked<'_, C::Resolved>>,
+        asked: Option<&dyn Subject>,
         reaches_core: bool,
     ) -> Result<Option<OwnedSemaphorePermit>, Box<Refusal>> {
-        if let Some(asked) = asked
-            && origin.identity.scopes != Scopes::All
-        {
-            self.check_scopes(origin, asked)?;
+        if let Some(subject) = asked {
+            let client = (origin.holder.endpoint(), &*origin.identity);
+            decision::decide(&self.settings, client, subject).map_err(refusal)?;
         }
         Ok(self.permit(transport, reaches_core)?)
     }
@@ -63,41 +49,17 @@ impl<C: Core> Ingress<C> {
             RpcError::new(code::INTERNAL, format!("busy: {limit} requests are running; wait for one to finish"))
         })
     }
-
-    fn check_scopes(&self, origin: &Origin<'_>, asked: Asked<'_, C::Resolved>) -> Result<(), Box<Refusal>> {
-        let protection = self.settings.protection.load();
-        let policy = protection.scopes_at(self.path_of(origin));
-        let check =
-            |operation| policy.check(&origin.identity.scopes, operation).map_err(|required| insufficient(&required));
-        match asked {
-            Asked::Operation(operation) if *operation.method() == Method::CallTool => {
-                if !policy.depends_on_tools() {
-                    return check(Operation::Call);
-                }
-                match operation.tool() {
-                    Some(Item { server, name }) => check(Operation::Tool { server, name: &name }),
-                    // No list has it, so that only its server knows which tool it is.
-                    None => check(Operation::AnyTool),
-                }
-            }
-            Asked::Operation(operation) => check(Operation::of(operation.method())),
-            Asked::Method(method) => check(Operation::of(method)),
-        }
-    }
-
-    fn path_of<'a>(&'a self, origin: &'a Origin<'_>) -> &'a str {
-        origin.holder.endpoint().path().map_or(self.settings.path.as_str(), |path| path)
-    }
 }
 
-/// The refusal of a request whose client lacks some of the scopes that it needs.
-fn insufficient(required: &[Arc<str>]) -> Box<Refusal> {
-    let scope = required.join(" ");
-    let mut data = ObjectBuilder::new();
-    data.string("scope", &scope);
-    let message = format!("the credentials lack a scope; this needs: {scope}");
-    let error = RpcError::new(code::NOT_PERMITTED, message).with_data(data.finish());
-    let mut refusal = Refusal::new(Reason::Scopes, error);
-    refusal.required_scopes = Some(required.into());
-    refusal
+/// The refusal of a message that its client may not send.
+fn refusal(refused: Refused) -> Box<Refusal> {
+    let error = refused.to_error();
+    match refused {
+        Refused::Scopes(required) => {
+            let mut refusal = Refusal::new(Reason::Scopes, error);
+            refusal.required_scopes = Some(required);
+            refusal
+        }
+        Refused::NotRecorded => Refusal::new(Reason::Busy, error),
+    }
 }

@@ -22,7 +22,6 @@ impl<C: Core> Ingress<C> {
         if let Some(unknown) = version.filter(|version| Revision::from_name(version).is_none()) {
             return Err(Refusal::malformed(modern::unsupported(unknown)));
         }
-        self.admit(transport, origin, None, false)?;
         let running = match transport.running() {
             Some(running) => Some(Arc::clone(running)),
             // 2026-07-28 has no notification from client to server on HTTP: a modern one, cancellation
@@ -34,36 +33,45 @@ impl<C: Core> Ingress<C> {
             (Method::Cancelled, Some(running), Some(id)) => running.cancel(&id),
             (Method::Initialized, ..) => transport.initialized(),
             (Method::Other(_) | Method::Progress, Some(running), _) => {
-                if let Some(session) = transport.session(origin).await? {
-                    self.pass_on(&session.session, &running, notification);
+                if let Some(session) = transport.session(origin).await?
+                    && let Some(context) = for_servers(&session.session, &running, notification)
+                {
+                    let caller = context.caller.clone().with_identity(Arc::clone(&origin.identity));
+                    let context = Arc::new(CallContext { caller, ..context });
+                    let notice = self.core.resolve_notice(notification.clone(), context);
+                    self.admit(transport, origin, Some(&notice), false)?;
+                    self.core.notify(notice);
                 }
             }
             _ => {}
         }
         Ok(())
     }
+}
 
-    /// Passes on a notification for servers. One that names a request or a progress token goes where that request's server
-    /// is known: such names belong to one hop, and at another server they would name something else.
-    fn pass_on(&self, session: &Session, running: &RunningRequests, notification: &Notification) {
-        let params = notification.params();
-        let param = |name: &str| params.as_ref().and_then(|params| params.get(name));
-        let (id, token) = (param("requestId"), param("progressToken"));
-        let mut named = id.iter().chain(&token);
-        if let Some(own) = named.clone().find(|name| ServerRequests::is_id(name)) {
-            if named.all(|other| other == own) {
-                session.server_requests.notify(own, notification);
-            }
-            return;
+/// The context of a notification that the core is to pass on to servers; `None` for one that it is not. One that names a
+/// request or a progress token goes where that request's server is known: such names belong to one hop, and at another
+/// server they would name something else. What answers an open server request goes to that at once.
+fn for_servers(session: &Session, running: &RunningRequests, notification: &Notification) -> Option<CallContext> {
+    let params = notification.params();
+    let param = |name: &str| params.as_ref().and_then(|params| params.get(name));
+    let (id, token) = (param("requestId"), param("progressToken"));
+    let mut named = id.iter().chain(&token);
+    if let Some(own) = named.clone().find(|name| ServerRequests::is_id(name)) {
+        if named.all(|other| other == own) {
+            session.server_requests.notify(own, notification);
         }
-        if notification.method == Method::Progress {
-            return tracing::debug!("progress of a client dropped: it is on no open request of a server");
-        }
-        let names_any = id.is_some() || token.is_some();
-        let request = if names_any { running.named(id.as_ref(), token.as_ref()) } else { None };
-        if names_any && request.is_none() {
-            return tracing::debug!("notification of a client dropped: the request that it names is not running");
-        }
-        self.core.notify(notification.clone(), Arc::new(CallContext { request, ..session.context(false) }));
+        return None;
     }
+    if notification.method == Method::Progress {
+        tracing::debug!("progress of a client dropped: it is on no open request of a server");
+        return None;
+    }
+    let names_any = id.is_some() || token.is_some();
+    let request = if names_any { running.named(id.as_ref(), token.as_ref()) } else { None };
+    if names_any && request.is_none() {
+        tracing::debug!("notification of a client dropped: the request that it names is not running");
+        return None;
+    }
+    Some(CallContext { request, ..session.context(false) })
 }

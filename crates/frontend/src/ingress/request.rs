@@ -2,16 +2,20 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::{CallContext, Caller, Core, Detail, ResolvedOperation as _, SessionRequest, Unresolved};
+use fanlight_canonical::{
+    CallContext, Caller, Core, Detail, ResolvedOperation as _, SessionRequest, Subject, Unresolved,
+};
 use fanlight_protocol::capability::can_be_asked;
 use fanlight_protocol::input;
 use fanlight_protocol::member_name::is_confusable_method;
+use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Era, Json, Method, Request, Response, Revision, RpcError, code};
 use fanlight_telemetry::ServerSpan;
+use tokio::sync::OwnedSemaphorePermit;
 
-use super::authorization::Asked;
 use super::{Ingress, Origin, Reason, Refusal, RequestKind, StartedRequest, Transport};
 use crate::call::{Answered, CoreCall, CoreRequest, LegacyCall, RenderedCall, ResponseStream, input_rounds};
+use crate::decision::{LastingDecision, OwnRequest};
 use crate::eras::notifications::NotificationFilter;
 use crate::eras::params::{Meta, Params};
 use crate::eras::render::Rendering;
@@ -19,7 +23,7 @@ use crate::eras::{era, fault, legacy, modern};
 use crate::memory::UNCOUNTED;
 use crate::session::{Cancellation, Session, SessionRecord};
 use crate::streams::{ActiveSession, SessionStreams};
-use crate::suspended::{Resumption, Retry, SuspendableCall};
+use crate::suspended::{Found, Resumption, Retry, SuspendableCall, SuspendedCall, WaitingCall};
 use crate::trace::client_name;
 use crate::validity::RequestValidity;
 
@@ -87,17 +91,74 @@ impl<C: Core> Ingress<C> {
         if request.method == Method::Listen {
             return self.start_subscription(transport, origin, (parsed, revision), sender);
         }
-        let operation = self.resolve_modern::<T>(origin, parsed, sender, transport.takes_messages()).await;
-        transport.check_mirrored(&operation, &parsed.params)?;
-        let permit = self.admit(transport, origin, Some(Asked::Operation(&operation)), true)?;
-        let cancellation = transport.running().map(|running| running.begin(&parsed.request.id));
-        let stream = self.resumption(origin, &parsed.request, &parsed.params).await.map(|resumption| {
-            let ends = (cancellation, RequestValidity::of(&origin.identity));
-            self.suspendable_call(operation, parsed, transport.takes_messages(), resumption, ends)
-        });
-        let stream = stream.unwrap_or_else(|error| Box::new(Answered::new(Response::from_error(&error))));
+        if params.has_request_state() {
+            self.open_server_state(origin, parsed)?;
+        }
+        let (stream, permit) = match self.find(origin, &parsed.request, &parsed.params).await {
+            Ok(Found::Suspended(waiting)) => {
+                Box::pin(self.resume(transport, origin, parsed, &sender, *waiting)).await?
+            }
+            Ok(Found::Call(resumption)) => self.begin(transport, origin, parsed, sender, Ok(resumption)).await?,
+            // Boxed: it is rare, and the future of every call would hold it twice.
+            Err(error) => Box::pin(self.begin(transport, origin, parsed, sender, Err(error))).await?,
+        };
         let call = parsed.answered_by::<T>(stream, revision, self.settings.max_mirrored_params);
         Ok(StartedRequest { call, kind: RequestKind::Call, revision, session: None, permit })
+    }
+
+    /// Begins a call that continues no other; one whose `requestState` cannot be used ends with the error.
+    async fn begin<T: Transport>(
+        &self,
+        transport: &T,
+        origin: &Origin<'_>,
+        parsed: &mut ParsedRequest,
+        sender: modern::RequestMeta,
+        resumption: Result<Resumption, RpcError>,
+    ) -> Result<(Responses, Option<OwnedSemaphorePermit>), Box<Refusal>> {
+        let takes_messages = transport.takes_messages();
+        let operation = self.resolve_modern::<T>(origin, parsed, sender, takes_messages).await;
+        transport.check_mirrored(&operation, &parsed.params)?;
+        let permit = self.admit(transport, origin, Some(&operation), true)?;
+        let ends = ends_of(transport, origin, parsed);
+        let stream = resumption.map(|it| self.suspendable_call(operation, parsed, takes_messages, it, ends));
+        Ok((stream.unwrap_or_else(|error| Box::new(Answered::new(Response::from_error(&error)))), permit))
+    }
+
+    /// Continues a suspended call, which has been decided about when it began: it is decided about again, since its client
+    /// may have other rights now, and what continues is what it is decided about.
+    async fn resume<T: Transport>(
+        &self,
+        transport: &T,
+        origin: &Origin<'_>,
+        parsed: &ParsedRequest,
+        sender: &modern::RequestMeta,
+        waiting: WaitingCall,
+    ) -> Result<(Responses, Option<OwnedSemaphorePermit>), Box<Refusal>> {
+        transport.check_mirrored(&*waiting.decided, &parsed.params)?;
+        let permit = self.admit(transport, origin, Some(&*waiting.decided), true)?;
+        let ends = ends_of(transport, origin, parsed);
+        let filter = parsed.modern_filter(sender.log_level, transport.takes_messages());
+        Ok(match self.suspended_calls.resume(waiting).await {
+            Ok(call) => {
+                let (capabilities, calls) = (sender.capabilities.clone(), Arc::clone(&self.suspended_calls));
+                let span = parsed.span.parent();
+                (Box::new(SuspendableCall::resumed(call, capabilities, filter, ends, span, calls)), permit)
+            }
+            Err(error) => (Box::new(Answered::new(Response::from_error(&error))), permit),
+        })
+    }
+
+    /// Replaces the state of a server that this gateway has sealed for its client: the server gets it as it has written it.
+    fn open_server_state(&self, origin: &Origin<'_>, parsed: &mut ParsedRequest) -> Result<(), Box<Refusal>> {
+        let ParsedRequest { request, params, .. } = parsed;
+        let opened = self.suspended_calls.open_server_state(params.request_state().as_ref(), &origin.holder);
+        let opened = opened.map_err(|error| Refusal::new(Reason::Params, error))?;
+        if let Some((state, place)) = opened.zip(params.request_state_range()) {
+            let with_state = request.params.as_ref().map(|params| params.with_indexed(place, &state));
+            *params = Params::read(with_state.as_ref())?;
+            request.params = with_state;
+        }
+        Ok(())
     }
 
     /// A stream of what servers send outside of calls.
@@ -109,16 +170,18 @@ impl<C: Core> Ingress<C> {
         sender: modern::RequestMeta,
     ) -> Result<StartedRequest, Box<Refusal>> {
         let ParsedRequest { request, span, .. } = &mut *parsed;
-        let permit = self.admit(transport, origin, Some(Asked::Method(&request.method)), false)?;
+        let caller = caller_of(origin);
+        let by = (caller.clone(), origin.peer());
+        let resolved = self.subscriptions.resolve(&*self.core, by, request, &sender, span.parent());
+        let own = OwnRequest(&request.method);
+        let asked: &dyn Subject = resolved.as_ref().map_or(&own, |operation| operation);
+        let permit = self.admit(transport, origin, Some(asked), false)?;
         let cancellation = transport.running().map(|running| running.begin(&request.id));
-        let opened = self.subscriptions.open(
-            &self.core,
-            (caller_of(origin), origin.peer()),
-            request,
-            sender,
-            (cancellation, transport.closing()),
-            span.parent(),
-        );
+        let opened = resolved.and_then(|operation| {
+            let decision = operation.interest().and_then(|it| LastingDecision::of(&self.settings, &caller, it));
+            let ends = (cancellation, transport.closing());
+            self.subscriptions.open(&self.core, operation, (&caller, &request.id), decision, ends)
+        });
         let stream: Responses = match opened {
             Ok(subscription) => Box::new(subscription),
             Err(error) => Box::new(Answered::new(Response::from_error(&error))),
@@ -159,15 +222,10 @@ impl<C: Core> Ingress<C> {
     }
 
     /// How a request continues: with a suspended call, if it brings the input that the call waits for.
-    async fn resumption(
-        &self,
-        origin: &Origin<'_>,
-        request: &Request,
-        params: &Params,
-    ) -> Result<Resumption, RpcError> {
+    async fn find(&self, origin: &Origin<'_>, request: &Request, params: &Params) -> Result<Found, RpcError> {
         // Few requests have a state.
         if !params.has_request_state() {
-            return Ok(Resumption::New);
+            return Ok(Found::Call(Resumption::New));
         }
         let (state, responses) = (params.request_state(), params.input_responses());
         let retry = Retry {
@@ -177,7 +235,7 @@ impl<C: Core> Ingress<C> {
             state: state.as_ref(),
             responses: responses.as_ref(),
         };
-        Box::pin(self.suspended_calls.resume(retry)).await
+        Box::pin(self.suspended_calls.find(retry)).await
     }
 
     fn suspendable_call(
@@ -186,12 +244,10 @@ impl<C: Core> Ingress<C> {
         parsed: &mut ParsedRequest,
         takes_messages: bool,
         resumption: Resumption,
-        (cancellation, validity): (Option<Cancellation>, Option<Box<RequestValidity>>),
+        (cancellation, validity): Ends,
     ) -> Responses {
-        let ParsedRequest { request, params, span } = parsed;
-        let progress_token = if takes_messages { params.meta.progress_token() } else { None };
-        let logs = modern::log_gate(operation.context().log_level);
-        let filter = takes_messages.then_some(NotificationFilter { progress_token, logs, era: Era::Modern });
+        let filter = parsed.modern_filter(operation.context().log_level, takes_messages);
+        let request = &mut parsed.request;
         let method = request.method.clone();
         let params = match resumption {
             Resumption::New => request.params.take(),
@@ -200,25 +256,18 @@ impl<C: Core> Ingress<C> {
                 Some(input::next_params(request.params.as_ref(), &[], None))
             }
             Resumption::Answered(response) => return Box::new(Answered::new(response)),
-            Resumption::Suspended(call) => {
-                let calls = Arc::clone(&self.suspended_calls);
-                return Box::new(SuspendableCall::resumed(
-                    call,
-                    operation.context().capabilities.clone(),
-                    filter,
-                    (cancellation, validity),
-                    span.parent(),
-                    calls,
-                ));
-            }
         };
         // A server request reaches the client by the answer, which needs no event stream.
-        let suspended_calls = method.may_need_input().then(|| Arc::clone(&self.suspended_calls));
-        let messages = (takes_messages || suspended_calls.is_some()).then_some(self.settings.notification_buffer);
+        let may_be_asked = method.may_need_input();
+        let messages = (takes_messages || may_be_asked).then_some(self.settings.notification_buffer);
+        // Without it the call is never suspended; of a client that cannot be asked it is not.
+        let may_be_suspended = may_be_asked && can_be_asked(&operation.context().capabilities);
+        let decided = may_be_suspended.then(|| Arc::new(operation.decided()));
         let mut call = CoreCall::start(&self.core, CoreRequest { operation, messages, input_rounds: None });
         call.set_cancellation(cancellation);
         call.set_validity(validity);
-        Box::new(SuspendableCall::new(call, (method, params), filter, suspended_calls))
+        let call = SuspendedCall::new(call, (method, params), decided);
+        Box::new(SuspendableCall::new(call, filter, Arc::clone(&self.suspended_calls)))
     }
 
     /// A request within a session.
@@ -230,6 +279,10 @@ impl<C: Core> Ingress<C> {
     ) -> Result<StartedRequest, Box<Refusal>> {
         let session = transport.session(origin).await?;
         let ParsedRequest { request, params, span } = &mut *parsed;
+        if params.has_request_state() && !origin.holder.principal().is_anonymous() {
+            // No legacy revision has it, and a modern server could take it for one of its own, perhaps another client's.
+            return Err(fault::unknown_state().into());
+        }
         let revision = match &session {
             Some(session) => session.session.revision(),
             // "ping" needs no session on a connection.
@@ -247,12 +300,12 @@ impl<C: Core> Ingress<C> {
             (None, Some(session)) => {
                 let named = Arc::new(SessionRequest::new(params.meta.progress_token()));
                 let operation = self.resolve_legacy(transport, origin, session, (parsed, &named)).await;
-                let permit = self.admit(transport, origin, Some(Asked::Operation(&operation)), true)?;
+                let permit = self.admit(transport, origin, Some(&operation), true)?;
                 (Box::new(self.legacy_call(transport, origin, session, (parsed, named), operation)), permit)
             }
             (answer, _) => {
                 let reaches_core = answer.is_none();
-                let permit = self.admit(transport, origin, Some(Asked::Method(&request.method)), reaches_core)?;
+                let permit = self.admit(transport, origin, Some(&OwnRequest(&request.method)), reaches_core)?;
                 let answer = answer.unwrap_or_else(|| Err(RpcError::new(code::INTERNAL, "no session")));
                 (Box::new(Answered::new(answer.unwrap_or_else(|error| Response::from_error(&error)))), permit)
             }
@@ -307,7 +360,7 @@ impl<C: Core> Ingress<C> {
         let (takes_messages, progress_token) = (transport.takes_messages(), params.meta.progress_token());
         let logs = legacy::log_gate(client.log_level());
         let filter = NotificationFilter { progress_token, logs, era: Era::Legacy };
-        let limits = || input_rounds::Limits {
+        let limits = || input_rounds::RoundLimits {
             rounds: self.settings.max_input_rounds,
             timeout: self.settings.input_timeout,
             give_up: self.settings.give_up.clone(),
@@ -376,12 +429,26 @@ impl<C: Core> Ingress<C> {
     }
 }
 
+/// What ends a request that runs.
+type Ends = (Option<Cancellation>, Option<Box<RequestValidity>>);
+
+fn ends_of<T: Transport>(transport: &T, origin: &Origin<'_>, parsed: &ParsedRequest) -> Ends {
+    let cancellation = transport.running().map(|running| running.begin(&parsed.request.id));
+    (cancellation, RequestValidity::of(&origin.identity))
+}
+
 /// Whom a request without a session is made for.
 fn caller_of(origin: &Origin<'_>) -> Caller {
     Caller::request_of(origin.holder.clone()).with_identity(Arc::clone(&origin.identity))
 }
 
 impl ParsedRequest {
+    /// The notifications that a modern client gets with the answer; `None` if it can get none.
+    fn modern_filter(&self, level: Option<LogLevel>, takes_messages: bool) -> Option<NotificationFilter> {
+        let (progress_token, logs) = (|| self.params.meta.progress_token(), modern::log_gate(level));
+        takes_messages.then(|| NotificationFilter { progress_token: progress_token(), logs, era: Era::Modern })
+    }
+
     /// The call that answers the request, which takes over its id and span.
     fn answered_by<T: Transport>(&mut self, stream: Responses, revision: Revision, mirrored: usize) -> RenderedCall {
         let id = std::mem::replace(&mut self.request.id, Json::null());

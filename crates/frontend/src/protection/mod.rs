@@ -9,6 +9,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use fanlight_credentials::resource_url;
 use fanlight_http_edge::PublicUrl;
+use tokio::sync::watch;
 
 pub(crate) use self::scopes::{Operation, ScopePolicy};
 pub use self::scopes::{ScopeSettings, ToolNames, ToolScopes};
@@ -37,23 +38,37 @@ pub(crate) struct Protection {
 
 /// The protection that can be replaced while clients are served.
 #[derive(Clone, Debug, Default)]
-pub struct LiveProtection(Arc<ArcSwap<Protection>>);
+pub struct LiveProtection(Arc<Live>);
+
+#[derive(Debug, Default)]
+struct Live {
+    current: ArcSwap<Protection>,
+    /// Told of each replacement, for what lasts: it was decided about by earlier rules.
+    replaced: watch::Sender<()>,
+}
 
 impl LiveProtection {
     /// That of `settings`.
     #[must_use]
     pub fn new(settings: ProtectionSettings) -> Self {
-        Self(Arc::new(ArcSwap::from_pointee(Protection::new(settings))))
+        let current = ArcSwap::from_pointee(Protection::new(settings));
+        Self(Arc::new(Live { current, replaced: watch::Sender::default() }))
     }
 
-    /// Has `settings` take effect from the next message on.
+    /// Has `settings` take effect: for messages from the next on, and for streams that are open.
     pub fn replace(&self, settings: ProtectionSettings) {
-        self.0.store(Arc::new(Protection::new(settings)));
+        self.0.current.store(Arc::new(Protection::new(settings)));
+        self.0.replaced.send_replace(());
+    }
+
+    /// Told of each replacement from now on.
+    pub(crate) fn replacements(&self) -> watch::Receiver<()> {
+        self.0.replaced.subscribe()
     }
 
     /// What is in force now.
     pub(crate) fn load(&self) -> impl std::ops::Deref<Target = Arc<Protection>> + use<> {
-        self.0.load()
+        self.0.current.load()
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use fanlight_canonical::{Interest, Item, Subject};
 use fanlight_identity::Scopes;
 use fanlight_protocol::Method;
 
@@ -63,18 +64,48 @@ impl fmt::Debug for ToolRule {
 }
 
 /// What a message does, as far as scopes are concerned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Operation<'a> {
     /// Nothing that needs more than an identity.
     Free,
     /// It reads.
     Read,
+    /// It listens; also to the state of tasks, which may have their results in it.
+    ListenToTasks,
     /// It may change something.
     Call,
-    /// It calls the tool of this server that the server itself calls `name`.
-    Tool { server: &'a str, name: &'a str },
+    /// It calls this tool.
+    Tool(Item<'a>),
     /// It may do what any tool does: which one is not known.
     AnyTool,
+}
+
+impl<'a> Operation<'a> {
+    /// What `subject` does. The tool of a call is looked at only if the policy `depends_on_tools`.
+    pub(crate) fn of_subject(subject: &'a dyn Subject, depends_on_tools: bool) -> Self {
+        match (subject.method(), subject.interest()) {
+            (_, Some(interest)) => Operation::of_listening(interest),
+            (Method::CallTool, None) if !depends_on_tools => Self::Call,
+            (Method::CallTool, None) => match subject.tool() {
+                Some(tool) => Self::Tool(tool),
+                // No list has it, so that only its server knows which tool it is.
+                None => Self::AnyTool,
+            },
+            (method, None) => Self::of(method),
+        }
+    }
+}
+
+impl Operation<'static> {
+    /// What listening to `interest` does. What a server sends to a session by itself needs no more than the session: it
+    /// belongs to requests that were decided about.
+    pub(crate) fn of_listening(interest: &Interest) -> Self {
+        match interest {
+            Interest { session: true, .. } => Self::Free,
+            Interest { tasks, .. } if !tasks.is_empty() => Self::ListenToTasks,
+            _ => Self::Read,
+        }
+    }
 }
 
 impl Operation<'_> {
@@ -124,7 +155,7 @@ impl ScopePolicy {
     }
 
     /// All scopes that `operation` needs, each once.
-    pub(crate) fn required(&self, operation: Operation<'_>) -> Vec<Arc<str>> {
+    pub(crate) fn required(&self, operation: &Operation<'_>) -> Vec<Arc<str>> {
         let rules = |is_meant: &dyn Fn(&ToolRule) -> bool| {
             let rules = self.tools.iter().filter(|rule| is_meant(rule));
             self.call.iter().chain(rules.flat_map(|rule| &rule.scopes)).cloned().collect()
@@ -132,8 +163,9 @@ impl ScopePolicy {
         distinct(match operation {
             Operation::Free => Vec::new(),
             Operation::Read => self.read.clone(),
+            Operation::ListenToTasks => self.read.iter().chain(&self.call).cloned().collect(),
             Operation::Call => self.call.clone(),
-            Operation::Tool { server, name } => rules(&|rule| (rule.names)(server, name)),
+            Operation::Tool(Item { server, name }) => rules(&|rule| (rule.names)(server, &name)),
             Operation::AnyTool => rules(&|_| true),
         })
     }
@@ -148,7 +180,7 @@ impl ScopePolicy {
     /// # Errors
     ///
     /// All scopes that it needs, if it lacks any.
-    pub(crate) fn check(&self, held: &Scopes, operation: Operation<'_>) -> Result<(), Vec<Arc<str>>> {
+    pub(crate) fn check(&self, held: &Scopes, operation: &Operation<'_>) -> Result<(), Vec<Arc<str>>> {
         if *held == Scopes::All {
             return Ok(());
         }
@@ -200,6 +232,10 @@ mod tests {
         }
     }
 
+    fn tool<'a>(server: &'a str, name: &'a str) -> Operation<'a> {
+        Operation::Tool(Item { server, name: name.into() })
+    }
+
     fn policy() -> ScopePolicy {
         ScopePolicy::new(&ScopeSettings {
             read: list(&["mcp:read"]),
@@ -232,18 +268,24 @@ mod tests {
             (Operation::of(&Method::Complete), "mcp:read"),
             (Operation::of(&Method::Listen), "mcp:read"),
             (Operation::of(&Method::TaskResult), "mcp:call"),
+            (Operation::of_listening(&Interest { session: true, ..Interest::default() }), ""),
+            (Operation::of_listening(&Interest { tools: true, ..Interest::default() }), "mcp:read"),
+            (
+                Operation::of_listening(&Interest { tasks: vec!["t".into()], ..Interest::default() }),
+                "mcp:read mcp:call",
+            ),
             (Operation::of(&Method::SetLogLevel), "mcp:read"),
             (Operation::of(&Method::CancelTask), "mcp:call"),
             (Operation::of(&Method::UpdateTask), "mcp:call"),
             (Operation::of(&Method::Other("tools/callLater".into())), "mcp:call files files:delete"),
             (Operation::of(&Method::Other("things/list".into())), "mcp:call files files:delete"),
             (Operation::of(&Method::Elicit), "mcp:call files files:delete"),
-            (Operation::Tool { server: "git", name: "log" }, "mcp:call"),
-            (Operation::Tool { server: "files", name: "read" }, "mcp:call files"),
-            (Operation::Tool { server: "files", name: "delete_all" }, "mcp:call files files:delete"),
+            (tool("git", "log"), "mcp:call"),
+            (tool("files", "read"), "mcp:call files"),
+            (tool("files", "delete_all"), "mcp:call files files:delete"),
             (Operation::AnyTool, "mcp:call files files:delete"),
         ] {
-            assert_eq!(joined(&policy.required(operation)), scopes, "{operation:?}");
+            assert_eq!(joined(&policy.required(&operation)), scopes, "{operation:?}");
         }
         assert_eq!(joined(&policy.usual()), "mcp:read mcp:call");
     }
@@ -264,7 +306,7 @@ mod tests {
     #[test]
     fn held_scopes_count_with_what_they_contain() {
         let policy = policy();
-        let delete = Operation::Tool { server: "files", name: "delete_all" };
+        let delete = || tool("files", "delete_all");
         for (held, operation, missing) in [
             ("mcp:read", Operation::Read, None),
             ("mcp:read", Operation::Call, Some("mcp:call")),
@@ -273,16 +315,16 @@ mod tests {
             ("", Operation::Free, None),
             ("", Operation::Read, Some("mcp:read")),
             ("MCP:READ", Operation::Read, Some("mcp:read")),
-            ("mcp:call files", delete, Some("mcp:call files files:delete")),
-            ("files:delete files", delete, Some("mcp:call files files:delete")),
-            ("mcp:call files files:delete", delete, None),
-            ("root", delete, None),
-            ("a", delete, Some("mcp:call files files:delete")),
+            ("mcp:call files", delete(), Some("mcp:call files files:delete")),
+            ("files:delete files", delete(), Some("mcp:call files files:delete")),
+            ("mcp:call files files:delete", delete(), None),
+            ("root", delete(), None),
+            ("a", delete(), Some("mcp:call files files:delete")),
         ] {
-            let outcome = policy.check(&Scopes::parse(held), operation).err();
+            let outcome = policy.check(&Scopes::parse(held), &operation).err();
             assert_eq!(outcome.as_deref().map(joined).as_deref(), missing, "{held:?} {operation:?}");
         }
-        assert_eq!(policy.check(&Scopes::All, delete), Ok(()));
+        assert_eq!(policy.check(&Scopes::All, &delete()), Ok(()));
     }
 
     #[test]
@@ -296,7 +338,7 @@ mod tests {
     #[test]
     fn without_rules_nothing_is_needed() {
         let policy = ScopePolicy::default();
-        assert_eq!(policy.check(&Scopes::parse(""), Operation::AnyTool), Ok(()));
+        assert_eq!(policy.check(&Scopes::parse(""), &Operation::AnyTool), Ok(()));
         assert!(policy.usual().is_empty() && !policy.depends_on_tools());
     }
 }

@@ -106,6 +106,11 @@ impl Session {
         self.record.holder.endpoint()
     }
 
+    /// What the client may do is decided by these: where it has its session, and the identity that has opened it.
+    pub(crate) fn client_rights(&self) -> (&Endpoint, &Identity) {
+        (self.endpoint(), &self.client.identity)
+    }
+
     /// The revision agreed on.
     pub(crate) fn revision(&self) -> Revision {
         self.record.initialize.revision

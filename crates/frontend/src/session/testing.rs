@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fanlight_canonical::{
-    CallContext, Core, Detail, Endpoint, Item, Listen, Listening, Peer, Principal, ResolvedOperation, ServerMessages,
-    SessionKey, Unresolved,
+    CallContext, Core, Detail, Endpoint, Interest, Listen, Listening, Peer, Principal, ResolvedOperation,
+    ServerMessages, SessionKey, Subject, Unresolved,
 };
-use fanlight_protocol::{Json, Method, Response, Revision, RpcError, input};
+use fanlight_identity::{Identity, Scopes};
+use fanlight_protocol::{Json, Method, Notification, Response, Revision, RpcError, input};
 
-use super::SessionRecord;
-use super::Session;
+use super::{Session, SessionRecord};
 use crate::eras::legacy::InitializeParams;
 use crate::memory::ByteBudget;
 
@@ -46,7 +46,16 @@ impl ListenCore {
         self.session_for(principal, peer)
     }
 
+    /// A session of a client with these scopes.
+    pub(crate) fn session_with(self: &Arc<Self>, scopes: Scopes) -> Session {
+        self.session_by(Identity { scopes, ..Identity::anonymous() }, Peer::Local)
+    }
+
     fn session_for(self: &Arc<Self>, principal: Principal, peer: Peer) -> Session {
+        self.session_by(Identity { principal, ..Identity::anonymous() }, peer)
+    }
+
+    fn session_by(self: &Arc<Self>, identity: Identity, peer: Peer) -> Session {
         let initialize = InitializeParams {
             revision: Revision::V2025_11_25,
             client_info: Some(Json::literal(r#"{"name":"c"}"#)),
@@ -54,8 +63,8 @@ impl ListenCore {
         };
         let memory = ByteBudget::new(1 << 10).reserve(&peer, initialize.len()).unwrap();
         let record = SessionRecord {
-            holder: principal.into(),
-            identity: Arc::new(fanlight_identity::Identity::anonymous()),
+            holder: identity.principal.clone().into(),
+            identity: Arc::new(identity),
             peer,
             initialize,
         };
@@ -72,21 +81,39 @@ impl ListenCore {
 #[derive(Debug)]
 pub(crate) struct TestOperation(pub(crate) Unresolved);
 
-impl ResolvedOperation for TestOperation {
+impl Subject for TestOperation {
     fn method(&self) -> &Method {
         &self.0.method
     }
+}
 
+/// Listening as a core for unit tests resolves it.
+#[derive(Debug)]
+pub(crate) struct TestListen(Interest, Arc<CallContext>);
+
+impl Subject for TestListen {
+    fn method(&self) -> &Method {
+        &Method::Listen
+    }
+
+    fn interest(&self) -> Option<&Interest> {
+        Some(&self.0)
+    }
+}
+
+/// A notification, which goes nowhere.
+#[derive(Debug)]
+pub(crate) struct TestNotice(Notification);
+
+impl Subject for TestNotice {
+    fn method(&self) -> &Method {
+        &self.0.method
+    }
+}
+
+impl ResolvedOperation for TestOperation {
     fn context(&self) -> &Arc<CallContext> {
         &self.0.context
-    }
-
-    fn definition(&self) -> Option<&Arc<Json>> {
-        None
-    }
-
-    fn tool(&self) -> Option<Item<'_>> {
-        None
     }
 
     fn answer(&mut self, answers: &[(Json, Json)], state: Option<&Json>) {
@@ -96,6 +123,8 @@ impl ResolvedOperation for TestOperation {
 
 impl Core for ListenCore {
     type Resolved = TestOperation;
+    type ResolvedListen = TestListen;
+    type ResolvedNotice = TestNotice;
 
     async fn resolve(&self, request: Unresolved, _: Detail) -> TestOperation {
         TestOperation(request)
@@ -109,8 +138,21 @@ impl Core for ListenCore {
         None
     }
 
-    async fn listen(&self, listen: Listen) -> Result<Listening, RpcError> {
-        (self.answer)(listen)
+    fn resolve_listen(&self, interest: Interest, context: Arc<CallContext>) -> TestListen {
+        TestListen(interest, context)
+    }
+
+    async fn listen(&self, operation: TestListen, messages: ServerMessages) -> Result<Listening, RpcError> {
+        let TestListen(interest, context) = operation;
+        (self.answer)(Listen { interest, context, messages })
+    }
+
+    fn resolve_notice(&self, notification: Notification, _: Arc<CallContext>) -> TestNotice {
+        TestNotice(notification)
+    }
+
+    fn notify(&self, notice: TestNotice) {
+        drop(notice);
     }
 
     fn end_session(&self, _: SessionKey) {

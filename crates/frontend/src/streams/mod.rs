@@ -32,7 +32,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::event_id::EventId;
-use self::mailbox::QueueLimits;
 use self::notification_stream::NotificationStream;
 pub(crate) use self::reader::{Read, StreamReader};
 use self::replay::{Replay, ReplayLimits, ReplayStore};
@@ -82,10 +81,7 @@ type Calls = dyn ResponseStream<Answer>;
 /// A session and its streams. Locks are taken in the order: that of a call, `notifications`, `state`.
 pub(crate) struct SessionStreams {
     pub(crate) session: Arc<Session>,
-    /// What may wait for a client without a stream.
-    limits: QueueLimits,
-    /// Pauses before the core is asked again for them.
-    listen_retry: (Duration, Duration),
+    settings: Arc<FrontendSettings>,
     notifications: Mutex<NotificationStream>,
     state: Mutex<State>,
 }
@@ -137,11 +133,9 @@ struct Stream {
 }
 
 impl SessionStreams {
-    pub(crate) fn new(session: Session, settings: &FrontendSettings) -> Arc<Self> {
-        let limits = QueueLimits { messages: settings.notification_buffer, bytes: settings.replay_bytes };
-        let session = Arc::new(session);
-        let listen_retry = settings.listen_retry;
-        Arc::new(Self { session, limits, listen_retry, notifications: Mutex::default(), state: Mutex::default() })
+    pub(crate) fn new(session: Session, settings: &Arc<FrontendSettings>) -> Arc<Self> {
+        let (session, settings) = (Arc::new(session), Arc::clone(settings));
+        Arc::new(Self { session, settings, notifications: Mutex::default(), state: Mutex::default() })
     }
 
     /// Sets what the ids of its events have in common, before it has any.
@@ -154,7 +148,7 @@ impl SessionStreams {
     pub(crate) fn begin_listening<C: Core>(&self, core: &Arc<C>) -> Option<CancellationToken> {
         let mut notifications = self.notifications();
         // Under the lock that `end` takes after it has set `ended`.
-        if self.state().ended { None } else { notifications.begin(core, &self.session, self.limits, self.listen_retry) }
+        if self.state().ended { None } else { notifications.begin(core, &self.session, &self.settings) }
     }
 
     /// Like [`Self::begin_listening`]; while the client has no GET stream, a task reads the messages.

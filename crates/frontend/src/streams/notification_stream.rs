@@ -8,10 +8,9 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use fanlight_canonical::{
-    Core, Interest, Listen, Listening, ListeningGuard, MessageReceiver, ServerMessage, ServerMessages,
+    CallContext, Core, Interest, Listening, ListeningGuard, MessageReceiver, ServerMessage, ServerMessages,
 };
 use fanlight_protocol::{Era, Json, Method, Notification, RpcError};
 use tokio::time::sleep;
@@ -19,9 +18,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::mailbox::{Mailbox, QueueLimits, Waiting};
 use crate::call::subscription;
+use crate::decision::{self, OwnRequest};
 use crate::eras::legacy;
 use crate::eras::notifications::{self, LogGate};
 use crate::session::Session;
+use crate::settings::FrontendSettings;
 
 type Opening = Pin<Box<dyn Future<Output = Listening> + Send>>;
 
@@ -30,7 +31,7 @@ type Opening = Pin<Box<dyn Future<Output = Listening> + Send>>;
 pub(crate) struct NotificationStream {
     state: State,
     mailbox: Mailbox,
-    limits: Option<QueueLimits>,
+    settings: Option<Arc<FrontendSettings>>,
     /// The server requests that have been sent or wait in the mailbox.
     open: Vec<u64>,
 }
@@ -60,23 +61,23 @@ impl NotificationStream {
         &mut self,
         core: &Arc<C>,
         session: &Session,
-        limits: QueueLimits,
-        retry: (Duration, Duration),
+        settings: &Arc<FrontendSettings>,
     ) -> Option<CancellationToken> {
         match &self.state {
             State::Listening { .. } => return None,
             State::Opening { opened, .. } if !opened.is_cancelled() => return Some(opened.clone()),
             State::Opening { .. } | State::Unavailable => {}
         }
-        let (sender, messages) = ServerMessages::channel(limits.messages);
-        let interest = Interest { tools: true, prompts: true, resources: true, session: true, ..Interest::default() };
-        let listen = Listen { interest, context: Arc::new(session.context(false)), messages: sender };
-        let core = Arc::clone(core);
+        let (sender, messages) = ServerMessages::channel(settings.notification_buffer);
+        let context = Arc::new(session.context(false));
+        let (core, settings) = (Arc::clone(core), Arc::clone(settings));
         let opened = CancellationToken::new();
-        self.limits = Some(limits);
+        self.settings = Some(Arc::clone(&settings));
         let answered = opened.clone();
         self.state = State::Opening {
-            opening: Box::pin(async move { listen_until_accepted(&*core, listen, retry, &answered).await }),
+            opening: Box::pin(
+                async move { listen_until_accepted(&*core, context, sender, &settings, &answered).await },
+            ),
             messages,
             opened: opened.clone(),
         };
@@ -136,8 +137,10 @@ impl NotificationStream {
     }
 
     fn take_in(&mut self, session: &Session, message: ServerMessage) {
-        let Some(limits) = self.limits else { return };
+        let Some(settings) = &self.settings else { return };
+        let limits = QueueLimits { messages: settings.notification_buffer, bytes: settings.replay_bytes };
         let dropped = match message {
+            ServerMessage::Notification(notification) if !may_have(settings, session, &notification) => return,
             ServerMessage::Notification(notification) => {
                 let method = notification.method.clone();
                 match translate(notification, legacy::log_gate(session.log_level())) {
@@ -177,16 +180,29 @@ impl NotificationStream {
     }
 }
 
+/// Whether the client may still have a notification: the rules may have changed since it has subscribed to a resource.
+fn may_have(settings: &FrontendSettings, session: &Session, notification: &Notification) -> bool {
+    notification.method != Method::ResourceUpdated
+        || decision::may(settings, session.client_rights(), &OwnRequest(&Method::Subscribe)).is_ok()
+}
+
 /// Listens as soon as the core accepts. `answered` is cancelled once the core has answered. The pause before it is asked
-/// again is doubled each time within these bounds, with up to half as much jitter.
+/// again is doubled each time within the bounds of the settings, with up to half as much jitter.
 async fn listen_until_accepted<C: Core>(
     core: &C,
-    listen: Listen,
-    (mut pause, most): (Duration, Duration),
+    context: Arc<CallContext>,
+    messages: ServerMessages,
+    settings: &FrontendSettings,
     answered: &CancellationToken,
 ) -> Listening {
+    let (mut pause, most) = settings.listen_retry;
     loop {
-        let outcome = core.listen(listen.clone()).await;
+        let interest = Interest { tools: true, prompts: true, resources: true, session: true, ..Interest::default() };
+        let operation = core.resolve_listen(interest, Arc::clone(&context));
+        let outcome = match decision::decide_for(settings, &context.caller, &operation) {
+            Ok(()) => core.listen(operation, messages.clone()).await,
+            Err(refused) => Err(refused.to_error()),
+        };
         let was_answered = answered.is_cancelled();
         answered.cancel();
         match outcome {
@@ -228,13 +244,19 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
+    use fanlight_canonical::Listen;
+    use fanlight_identity::Scopes;
     use tokio::time::{Instant, timeout};
 
     use super::*;
+    use crate::protection::{ProtectionSettings, ScopeSettings};
     use crate::session::testing::ListenCore;
 
-    const LIMITS: QueueLimits = QueueLimits { messages: 8, bytes: 1000 };
-    const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+    fn settings() -> Arc<FrontendSettings> {
+        let listen_retry = (Duration::from_secs(1), Duration::from_secs(60));
+        let base = FrontendSettings::default();
+        Arc::new(FrontendSettings { notification_buffer: 8, replay_bytes: 1000, listen_retry, ..base })
+    }
 
     /// A core that refuses the first `refusals` times and then announces changed tools at once; and how
     /// often it was asked.
@@ -255,7 +277,7 @@ mod tests {
     async fn refused_listening_is_tried_again() {
         let (core, asked) = reluctant(4);
         let (session, mut notifications) = (core.session(), NotificationStream::default());
-        let opened = notifications.begin(&core, &session, LIMITS, RETRY).unwrap();
+        let opened = notifications.begin(&core, &session, &settings()).unwrap();
         let began = Instant::now();
         let mut keep = async |patience| {
             timeout(patience, poll_fn(|cx| notifications.poll_keep(&session, cx))).await.unwrap_err();
@@ -269,12 +291,31 @@ mod tests {
         assert!(text.as_text().contains("tools/list_changed") && began.elapsed() == Duration::from_secs(60));
     }
 
+    #[tokio::test]
+    async fn update_of_a_resource_needs_the_scopes_of_now() {
+        let core = ListenCore::new(|Listen { interest, messages, .. }| {
+            for method in [Method::ResourceUpdated, Method::ToolsChanged] {
+                assert!(messages.try_send(ServerMessage::Notification(Notification::new(method, None))));
+            }
+            Ok(Listening::new(interest, messages))
+        });
+        let (settings, held) = (settings(), Scopes::parse("mcp:read"));
+        for (needed, first) in [("mcp:read", "resources/updated"), ("mcp:other", "tools/list_changed")] {
+            let scopes = ScopeSettings { read: vec![needed.into()], ..ScopeSettings::default() };
+            settings.protection.replace(ProtectionSettings { scopes, ..ProtectionSettings::default() });
+            let (session, mut notifications) = (core.session_with(held.clone()), NotificationStream::default());
+            notifications.begin(&core, &session, &settings);
+            let text = poll_fn(|cx| notifications.poll_next(&session, cx)).await;
+            assert!(text.as_text().contains(first), "{needed}: {text}");
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn another_stream_tries_refused_listening_at_once() {
         let (core, asked) = reluctant(1);
         let (session, mut notifications) = (core.session(), NotificationStream::default());
         for times in 1..=3 {
-            let opened = notifications.begin(&core, &session, LIMITS, RETRY);
+            let opened = notifications.begin(&core, &session, &settings());
             timeout(Duration::ZERO, poll_fn(|cx| notifications.poll_keep(&session, cx))).await.unwrap_err();
             assert_eq!(asked.load(Ordering::Relaxed), times.min(2));
             assert_eq!(opened.is_some_and(|opened| opened.is_cancelled()), times < 3);

@@ -50,7 +50,7 @@ async fn stream_is_resumed_by_its_kind_and_by_one_reader() {
 #[tokio::test(start_paused = true)]
 async fn stream_without_a_reader_is_forgotten_in_time() {
     let core = ListenCore::refusing();
-    let streams = SessionStreams::new(core.session(), &FrontendSettings::default());
+    let streams = SessionStreams::new(core.session(), &Arc::default());
     let limits = ReplayLimits::new(10, 100, 100);
     let leave = |number: u64, over: bool| {
         let mut state = streams.state();
@@ -107,7 +107,7 @@ async fn event_read_by_a_replaced_reader_goes_to_the_new_one() {
             Ok(Listening::new(listen.interest, listen.messages))
         })
     };
-    let active = ActiveSession::new(&SessionStreams::new(core.session(), &FrontendSettings::default()));
+    let active = ActiveSession::new(&SessionStreams::new(core.session(), &Arc::default()));
     session.set(active.clone()).unwrap();
     let mut first = StreamReader::notifications(active.clone(), &policy(SMALL));
     active.begin_listening(&core).unwrap();
@@ -125,7 +125,7 @@ async fn event_read_by_a_replaced_reader_goes_to_the_new_one() {
 #[tokio::test(start_paused = true)]
 async fn listening_after_hang_up_has_nothing_to_wait_for() {
     let core = ListenCore::new(|listen| Ok(Listening::new(listen.interest, listen.messages)));
-    let session = SessionStreams::new(core.session(), &FrontendSettings::default());
+    let session = SessionStreams::new(core.session(), &Arc::default());
     session.hang_up();
     assert!(session.listen_in_background(&core, &policy(1000)).is_none());
 }

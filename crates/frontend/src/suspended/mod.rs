@@ -15,17 +15,16 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use fanlight_canonical::ServerMessage;
 use fanlight_protocol::json::Chunks;
-use fanlight_protocol::{Json, Method, Response};
+use fanlight_protocol::{Json, Response};
 use fanlight_telemetry::Parent;
 use tokio::time::{Sleep, sleep};
 
-use self::suspended_call::SuspendedCall;
-pub(crate) use self::table::{Resumption, Retry, SuspendedCalls};
-use crate::call::{CoreCall, ResponseItem, ResponseStream};
+pub(crate) use self::suspended_call::SuspendedCall;
+pub(crate) use self::table::{Found, Resumption, Retry, SuspendedCalls, WaitingCall};
+use crate::call::{ResponseItem, ResponseStream};
 use crate::eras::notifications::NotificationFilter;
 use crate::session::Cancellation;
 use crate::validity::RequestValidity;
@@ -38,8 +37,7 @@ pub(crate) struct SuspendableCall {
     stage: Stage,
     /// The notifications that the client gets; `None` if it can get none.
     filter: Option<NotificationFilter>,
-    /// `None` if the method may not be answered by `input_required`.
-    suspended_calls: Option<Arc<SuspendedCalls>>,
+    suspended_calls: Arc<SuspendedCalls>,
     /// Runs while more server requests may follow.
     more: Option<Pin<Box<Sleep>>>,
 }
@@ -64,15 +62,13 @@ impl fmt::Debug for Stage {
 }
 
 impl SuspendableCall {
-    /// A call that begins: `running` is that of `method` with `params`.
+    /// A call that begins.
     pub(crate) fn new(
-        running: CoreCall,
-        (method, params): (Method, Option<Json>),
+        call: SuspendedCall,
         filter: Option<NotificationFilter>,
-        suspended_calls: Option<Arc<SuspendedCalls>>,
+        suspended_calls: Arc<SuspendedCalls>,
     ) -> Self {
-        let stage = Stage::Running(Box::new(SuspendedCall::new(running, method, params)));
-        Self { stage, filter, suspended_calls, more: None }
+        Self { stage: Stage::Running(Box::new(call)), filter, suspended_calls, more: None }
     }
 
     /// A call that is resumed by a request, which may have other capabilities, want other
@@ -89,16 +85,15 @@ impl SuspendableCall {
         call.running.set_cancellation(cancellation);
         call.running.set_validity(validity);
         call.running.set_answered_span(span);
-        Self { stage: Stage::Running(call), filter, suspended_calls: Some(suspended_calls), more: None }
+        Self { stage: Stage::Running(call), filter, suspended_calls, more: None }
     }
 
     /// Begins to suspend the call.
     fn suspend(&mut self) {
         self.stage = match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Running(call) => match &self.suspended_calls {
-                Some(calls) => Stage::Suspending(Box::pin(Arc::clone(calls).suspend(call))),
-                None => Stage::refusing(call),
-            },
+            Stage::Running(call) => {
+                Stage::Suspending(Box::pin(Arc::clone(&self.suspended_calls).suspend(call)))
+            }
             other => other,
         };
     }
@@ -143,8 +138,8 @@ impl ResponseStream<Response> for SuspendableCall {
                 Poll::Ready(Some(ResponseItem::Message(ServerMessage::Request(request)))) => {
                     // If the call cannot be suspended, dropping the request tells the server that the
                     // client cannot be asked.
-                    if let Some(suspended_calls) = &self.suspended_calls {
-                        call.add_server_request(request, suspended_calls.max_server_requests());
+                    if call.may_need_input() {
+                        call.add_server_request(request, self.suspended_calls.max_server_requests());
                         self.more = None;
                     }
                 }
@@ -154,7 +149,7 @@ impl ResponseStream<Response> for SuspendableCall {
                     | ResponseItem::Stream(_),
                 )) => {}
                 Poll::Ready(Some(ResponseItem::Response(response))) => {
-                    let response = url_elicitation::final_response(call, response, self.suspended_calls.as_deref());
+                    let response = url_elicitation::final_response(call, response, &self.suspended_calls);
                     self.stage = Stage::Over;
                     return Poll::Ready(Some(ResponseItem::Response(response)));
                 }
@@ -165,7 +160,7 @@ impl ResponseStream<Response> for SuspendableCall {
                 // Server requests that are sent together reach the client together: a server that asks for several
                 // things at once sends them one after the other.
                 Poll::Pending if call.has_server_requests() => {
-                    let pause = self.suspended_calls.as_ref().map_or(Duration::ZERO, |calls| calls.collect_requests());
+                    let pause = self.suspended_calls.collect_requests();
                     ready!(self.more.get_or_insert_with(|| Box::pin(sleep(pause))).as_mut().poll(cx));
                     self.more = None;
                     self.suspend();

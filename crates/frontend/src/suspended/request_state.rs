@@ -12,7 +12,7 @@ use fanlight_protocol::json::{Kind, MAX_NESTING};
 use fanlight_protocol::seal::{KeyError, Keys};
 use fanlight_protocol::{Json, Method};
 
-/// The longest state, in bytes. No option: no state that Fanlight makes is longer.
+/// The longest state, in bytes. No option: no state of a call of Fanlight's is longer.
 const LONGEST: usize = 32 << 10;
 /// The largest error in a state, in bytes. No option: a client has to send the state back, and a larger error goes out
 /// without one.
@@ -55,6 +55,8 @@ pub(super) enum Opened {
     Elsewhere,
     Suspended(State),
     UrlElicitation(UrlElicitation),
+    /// The state of a server, as that has written it.
+    Server(Json),
 }
 
 /// Every state begins with this and the name of its key, so that a forged state differs from a state of
@@ -84,6 +86,11 @@ impl StateSeal {
         fits.then(|| self.seal_content(HandleKind::UrlElicitation, &content(), owner))?
     }
 
+    /// The state of a server, for the client that it was sent to: for servers all clients of Fanlight can be one.
+    pub(super) fn seal_server_state(&self, state: &Json, owner: &Holder) -> Option<String> {
+        self.seal_content(HandleKind::ServerState, state.bytes(), owner)
+    }
+
     fn seal_content(&self, kind: HandleKind, content: &[u8], owner: &Holder) -> Option<String> {
         Some(format!("{PREFIX}{}.{}", self.0.key_name(), self.0.seal(kind, content, owner)?))
     }
@@ -95,13 +102,15 @@ impl StateSeal {
         if !self.0.has_key(name) {
             return Opened::Foreign;
         }
-        let sealed = Some(sealed).filter(|sealed| sealed.len() <= LONGEST);
+        // Servers' states are as long as they like, and sealed for authenticated clients only.
+        let sealed = Some(sealed).filter(|sealed| sealed.len() <= LONGEST || !owner.principal().is_anonymous());
         let Some(handle) = sealed.and_then(|sealed| self.0.open(sealed, owner)) else { return Opened::Forged };
         let opened = match handle.kind {
             // Another run has none of its calls.
             HandleKind::SuspendedCall if !handle.is_of_this_run => Some(Opened::Elsewhere),
             HandleKind::SuspendedCall => State::read(&handle.content).map(Opened::Suspended),
             HandleKind::UrlElicitation => UrlElicitation::read(&handle.content).map(Opened::UrlElicitation),
+            HandleKind::ServerState => Json::parse(Bytes::from(handle.content), MAX_NESTING).ok().map(Opened::Server),
             _ => None,
         };
         opened.unwrap_or(Opened::Forged)

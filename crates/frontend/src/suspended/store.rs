@@ -170,6 +170,7 @@ pub(super) fn replayed() -> RpcError {
 mod tests {
     use std::time::Duration;
 
+
     use super::*;
 
     fn peer(last: u8) -> Peer {

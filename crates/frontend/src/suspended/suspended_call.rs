@@ -2,10 +2,11 @@
 
 use std::any::Any;
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fanlight_canonical::{Holder, ServerMessage, ServerRequest};
+use fanlight_canonical::{Decided, Holder, ServerMessage, ServerRequest};
 use fanlight_protocol::capability::{MissingCapability, missing_capability_error};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Notification, Response, RpcError, code};
@@ -28,6 +29,8 @@ const ANSWER_KEY: &str = "dev.fanlight/answer";
 #[derive(Debug)]
 pub(crate) struct SuspendedCall {
     pub(super) running: CoreCall,
+    /// What it was decided about when the call began; `None` if it is never suspended.
+    pub(super) decided: Option<Arc<Decided>>,
     /// The capabilities of the client by its latest request; `None` while that is the first.
     capabilities: Option<Json>,
     /// Its entry in the table, from the first time it is suspended until it is dropped.
@@ -53,9 +56,15 @@ pub(super) struct OpenRequest {
 }
 
 impl SuspendedCall {
-    pub(super) fn new(running: CoreCall, method: Method, params: Option<Json>) -> Self {
+    /// `running` is the call of `method` with `params`.
+    pub(crate) fn new(
+        running: CoreCall,
+        (method, params): (Method, Option<Json>),
+        decided: Option<Arc<Decided>>,
+    ) -> Self {
         Self {
             running,
+            decided,
             capabilities: None,
             entry: None,
             method,
@@ -131,6 +140,11 @@ impl SuspendedCall {
 
     pub(super) fn server_requests(&self) -> &[OpenRequest] {
         &self.requests
+    }
+
+    /// Whether the request may be answered by a request for input.
+    pub(super) fn may_need_input(&self) -> bool {
+        self.method.may_need_input()
     }
 
     /// The principal of the client, and its endpoint.

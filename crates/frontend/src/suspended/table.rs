@@ -11,8 +11,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fanlight_canonical::{Holder, Peer};
-use fanlight_protocol::input;
+use fanlight_canonical::{Decided, Holder, Peer};
+use fanlight_protocol::input::{self, InputRequired, REQUEST_STATE};
 use fanlight_protocol::seal::KeyError;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use fanlight_telemetry::clients::SuspendedCallView;
@@ -25,6 +25,7 @@ use tokio_util::task::TaskTracker;
 use super::request_state::{Opened, RequestDigest, State, StateSeal, SuspendedId, request_digest};
 use super::store::{InMemorySuspendedCalls, SuspendedCallStore, Waiting, expired, kept_elsewhere, refuse};
 use super::suspended_call::SuspendedCall;
+use crate::eras::fault;
 use crate::settings::FrontendSettings;
 use crate::trace::CountGuard;
 
@@ -33,8 +34,8 @@ pub(crate) struct SuspendedCalls {
     seal: StateSeal,
     settings: Arc<FrontendSettings>,
     store: Box<dyn SuspendedCallStore>,
-    /// How the tasks of the calls that wait in this process are reached.
-    waiting: Mutex<HashMap<SuspendedId, HandOver>>,
+    /// The calls that wait in this process.
+    waiting: Mutex<HashMap<SuspendedId, Resumable>>,
     started: (Instant, Duration),
     runtime: Handle,
     tasks: TaskTracker,
@@ -43,6 +44,13 @@ pub(crate) struct SuspendedCalls {
 
 /// Asks the task of a suspended call to hand the call over. The task ends the call if this is dropped.
 type HandOver = oneshot::Sender<oneshot::Sender<Box<SuspendedCall>>>;
+
+/// A call that waits in this process.
+struct Resumable {
+    hand_over: HandOver,
+    /// What it was decided about when it began.
+    decided: Arc<Decided>,
+}
 
 /// Removes a call's entry when it is dropped.
 struct Entry {
@@ -62,13 +70,29 @@ pub(crate) struct Retry<'a> {
     pub(crate) responses: Option<&'a Json>,
 }
 
-/// How a request continues.
+/// What a request continues.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// A suspended call, which waits for what the request brings.
+    Suspended(Box<WaitingCall>),
+    /// None: it is a call of its own.
+    Call(Resumption),
+}
+
+/// A suspended call that a retry is good for, and what that brings.
+#[derive(Debug)]
+pub(crate) struct WaitingCall {
+    /// What it was decided about when the call began.
+    pub(crate) decided: Arc<Decided>,
+    state: State,
+    answers: Vec<(String, Json)>,
+}
+
+/// How a call of its own goes on.
 #[derive(Debug)]
 pub(crate) enum Resumption {
     /// As a new call: it is not a retry of a call of this process.
     New,
-    /// With a suspended call.
-    Suspended(Box<SuspendedCall>),
     /// As a new call that can now succeed, without the input that the retry brings.
     Repeat,
     /// With an answer.
@@ -116,8 +140,9 @@ impl SuspendedCalls {
         let digest = call.digest();
         let Some(id) = call.entry.as_ref().map(|(id, _)| *id) else { return Err(call) };
         let (hand_over, resumed) = oneshot::channel();
+        let Some(decided) = call.decided.clone() else { return Err(call) };
         // Before the call counts as suspended: whoever takes its entry then ends it.
-        let before = self.waiting().insert(id, hand_over);
+        let before = self.waiting().insert(id, Resumable { hand_over, decided });
         drop(before);
         let deadline = call.deadline(Instant::now() + self.settings.input_timeout);
         let (method, name, requests) = call.view();
@@ -140,31 +165,74 @@ impl SuspendedCalls {
         Ok(response)
     }
 
-    /// How `retry` continues. A suspended call has received the answers.
-    pub(crate) async fn resume(&self, retry: Retry<'_>) -> Result<Resumption, RpcError> {
+    /// What `retry` continues.
+    pub(crate) async fn find(&self, retry: Retry<'_>) -> Result<Found, RpcError> {
         if !retry.method.may_need_input() {
-            return Ok(Resumption::New);
+            return Ok(Found::Call(Resumption::New));
         }
-        let Some(state) = retry.state.and_then(Json::as_str) else { return Ok(Resumption::New) };
+        let Some(state) = retry.state.and_then(Json::as_str) else { return Ok(Found::Call(Resumption::New)) };
         let state = match self.seal.open(&state, retry.holder) {
-            Opened::Foreign => return Ok(Resumption::New),
+            // `open_server_state` has replaced it where it may not be another client's.
+            Opened::Foreign | Opened::Server(_) => return Ok(Found::Call(Resumption::New)),
             Opened::Forged => return Err(refuse("is not the one that was given to this client: it has been changed")),
             Opened::Elsewhere => return Err(kept_elsewhere()),
             Opened::UrlElicitation(state) => {
                 self.check(retry, &state.digest, state.expires)?;
-                return state.resumed(&answers(retry.responses)?, self, retry.holder);
+                return state.resumed(&answers(retry.responses)?, self, retry.holder).map(Found::Call);
             }
             Opened::Suspended(state) => state,
         };
         self.check(retry, &state.digest, state.expires)?;
         let answers = answers(retry.responses)?;
+        let known = self.waiting().get(&state.id).map(|waiting| Arc::clone(&waiting.decided));
+        let Some(decided) = known else {
+            // It is running, or has ended.
+            self.store.resume(&state.id, state.round).await?;
+            return Err(expired());
+        };
+        Ok(Found::Suspended(Box::new(WaitingCall { decided, state, answers })))
+    }
+
+    /// Takes the call that waits, which receives the answers.
+    pub(crate) async fn resume(&self, waiting: WaitingCall) -> Result<Box<SuspendedCall>, RpcError> {
+        let WaitingCall { state, answers, .. } = waiting;
         self.store.resume(&state.id, state.round).await?;
-        let hand_over = self.waiting().remove(&state.id).ok_or_else(expired)?;
+        let Resumable { hand_over, .. } = self.waiting().remove(&state.id).ok_or_else(expired)?;
         let (call, handed_over) = oneshot::channel();
         hand_over.send(call).map_err(|_| expired())?;
         let mut call = handed_over.await.map_err(|_| expired())?;
         call.answer(&answers);
-        Ok(Resumption::Suspended(call))
+        Ok(call)
+    }
+
+    /// The state of a server that a retry of `holder` brings, as the server has written it; `None` if it is another state
+    /// of this gateway's. Where clients are not authenticated they are one for servers as well, and states stay as they are.
+    pub(crate) fn open_server_state(&self, state: Option<&Json>, holder: &Holder) -> Result<Option<Json>, RpcError> {
+        if holder.principal().is_anonymous() {
+            return Ok(None);
+        }
+        let text = state.and_then(Json::as_str).ok_or_else(fault::unknown_state)?;
+        match self.seal.open(&text, holder) {
+            Opened::Server(state) => Ok(Some(state)),
+            Opened::Foreign | Opened::Forged => Err(fault::unknown_state()),
+            Opened::Elsewhere | Opened::Suspended(_) | Opened::UrlElicitation(_) => Ok(None),
+        }
+    }
+
+    /// An answer that asks for input with the server's own state, as its client `holder` gets it: nobody else can use that.
+    pub(super) fn sealing_server_state(&self, response: Response, holder: &Holder) -> Response {
+        let is_alone = holder.principal().is_anonymous();
+        let Some(state) = Some(&response).filter(|_| !is_alone).and_then(InputRequired::of).and_then(|it| it.state)
+        else {
+            return response;
+        };
+        let result = response.result().unwrap_or_else(Json::empty_object);
+        let (place, sealed) = match (result.find([REQUEST_STATE]), self.seal.seal_server_state(&state, holder)) {
+            (Ok([Some(place)]), Some(sealed)) => (place, sealed),
+            (Err(_), _) => return unusable("\"requestState\" is there more than once"),
+            _ => return unusable("its \"requestState\" could not be sealed"),
+        };
+        response.with_body(&result.with_indexed(place, &Json::string(&sealed)))
     }
 
     /// Refuses a retry of another request than that of its state, or after the state has expired.
@@ -215,12 +283,12 @@ impl SuspendedCalls {
 
     /// Ends the call of this id, if it waits in this process.
     fn forget(&self, id: &SuspendedId) {
-        let hand_over = self.waiting().remove(id);
+        let waiting = self.waiting().remove(id);
         // Without the lock.
-        drop(hand_over);
+        drop(waiting);
     }
 
-    fn waiting(&self) -> MutexGuard<'_, HashMap<SuspendedId, HandOver>> {
+    fn waiting(&self) -> MutexGuard<'_, HashMap<SuspendedId, Resumable>> {
         // Nothing that can panic runs under this lock.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -258,6 +326,12 @@ fn keep(
         }
         drop(counted);
     }
+}
+
+/// The error for an answer that no client may get as it is.
+fn unusable(reason: &str) -> Response {
+    let message = format!("the server's answer cannot be used: {reason}");
+    Response::from_error(&RpcError::new(code::INTERNAL, message))
 }
 
 /// The members of `inputResponses`. They are results, which are objects.

@@ -16,15 +16,14 @@ use super::request_state::UrlElicitation;
 use super::suspended_call::SuspendedCall;
 use super::table::{Resumption, SuspendedCalls};
 
-/// The response to the client of `call`, where the server has answered `response`. `suspended_calls` is
-/// absent if the request may not be answered by `input_required`.
+/// The response to the client of `call`, where the server has answered `response`.
 pub(super) fn final_response(
     call: &mut SuspendedCall,
     response: Response,
-    suspended_calls: Option<&SuspendedCalls>,
+    suspended_calls: &SuspendedCalls,
 ) -> Response {
-    let asks = suspended_calls.zip(response.error().filter(|error| elicitations(error).is_some()));
-    if let Some((suspended_calls, error)) = asks {
+    let error = if call.may_need_input() { response.error() } else { None };
+    if let Some(error) = error.filter(|error| elicitations(error).is_some()) {
         match MissingCapability::of(call.capabilities(), ClientCapability::ElicitationByUrl) {
             Some(missing) => call.note_missing(missing),
             None => {
@@ -35,7 +34,7 @@ pub(super) fn final_response(
             }
         }
     }
-    call.explained(response)
+    suspended_calls.sealing_server_state(call.explained(response), call.holder())
 }
 
 impl UrlElicitation {

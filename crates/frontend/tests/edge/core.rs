@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use fanlight_canonical::Core;
 use fanlight_canonical::{
-    Call, CallContext, Detail, Endpoint, Item, Listen, Listening, ResolvedOperation, ServerMessage, ServerMessages,
-    ServerRequest, SessionKey, StreamSignal, Unresolved,
+    Call, CallContext, Detail, Endpoint, Interest, Item, Listen, Listening, ResolvedOperation, ServerMessage,
+    ServerMessages, ServerRequest, SessionKey, StreamSignal, Subject, Unresolved,
 };
 use fanlight_protocol::capability::{ClientCapability, MissingCapability};
 use fanlight_protocol::json::ObjectBuilder;
@@ -246,13 +246,9 @@ pub(crate) struct TestOperation {
     tool: Option<Arc<Json>>,
 }
 
-impl ResolvedOperation for TestOperation {
+impl Subject for TestOperation {
     fn method(&self) -> &Method {
         &self.request.method
-    }
-
-    fn context(&self) -> &Arc<CallContext> {
-        &self.request.context
     }
 
     fn definition(&self) -> Option<&Arc<Json>> {
@@ -262,6 +258,36 @@ impl ResolvedOperation for TestOperation {
     fn tool(&self) -> Option<Item<'_>> {
         let name = self.tool.as_ref()?.get("name")?.as_str()?.into_owned();
         Some(Item { server: "one", name: name.into() })
+    }
+}
+
+/// Listening as this core resolves it.
+#[derive(Debug)]
+pub(crate) struct TestListen(Interest, Arc<CallContext>);
+
+impl Subject for TestListen {
+    fn method(&self) -> &Method {
+        &Method::Listen
+    }
+
+    fn interest(&self) -> Option<&Interest> {
+        Some(&self.0)
+    }
+}
+
+/// A notification, which goes nowhere.
+#[derive(Debug)]
+pub(crate) struct TestNotice(Notification);
+
+impl Subject for TestNotice {
+    fn method(&self) -> &Method {
+        &self.0.method
+    }
+}
+
+impl ResolvedOperation for TestOperation {
+    fn context(&self) -> &Arc<CallContext> {
+        &self.request.context
     }
 
     fn answer(&mut self, answers: &[(Json, Json)], state: Option<&Json>) {
@@ -283,6 +309,8 @@ fn listed(name: &str) -> Option<Arc<Json>> {
 
 impl Core for TestCore {
     type Resolved = TestOperation;
+    type ResolvedListen = TestListen;
+    type ResolvedNotice = TestNotice;
 
     async fn resolve(&self, request: Unresolved, detail: Detail) -> TestOperation {
         let name = request.params.as_ref().and_then(|params| params.get("name"));
@@ -325,7 +353,21 @@ impl Core for TestCore {
         }
     }
 
-    async fn listen(&self, listen: Listen) -> Result<Listening, RpcError> {
+    fn resolve_listen(&self, interest: Interest, context: Arc<CallContext>) -> TestListen {
+        TestListen(interest, context)
+    }
+
+    fn resolve_notice(&self, notification: Notification, _: Arc<CallContext>) -> TestNotice {
+        TestNotice(notification)
+    }
+
+    fn notify(&self, notice: TestNotice) {
+        drop(notice);
+    }
+
+    async fn listen(&self, operation: TestListen, messages: ServerMessages) -> Result<Listening, RpcError> {
+        let TestListen(interest, context) = operation;
+        let listen = Listen { interest, context, messages };
         // What a test wants refused or not honoured, it says by a resource of that name.
         let mut honoured = listen.interest.clone();
         if honoured.uris.iter().any(|uri| **uri == *"refuse:") {

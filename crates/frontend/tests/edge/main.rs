@@ -14,6 +14,7 @@ mod input_rounds;
 mod missing_capability;
 mod principals;
 mod protection;
+mod record;
 mod resume;
 mod server_requests;
 mod sse_transport;

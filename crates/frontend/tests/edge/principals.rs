@@ -128,7 +128,7 @@ async fn suspended_call_of_one_principal_is_not_resumed_by_another() {
         let retry = input(&state, &format!(r#"{{"input-1":{answer}}}"#));
         let retry = call(2, tool, arguments, &retry, capabilities, "");
         let refused = client.post(&of(BOB), &retry).await;
-        assert!(refused.body.contains("is not the one that was given to this client"), "{tool}: {}", refused.body);
+        assert!(refused.body.contains("is none that was given to this client"), "{tool}: {}", refused.body);
         server.core.release.add_permits(usize::from(tool == "answer"));
         let resumed = client.post(&of(ANN), &retry).await;
         assert!(!resumed.body.contains("requestState"), "{tool}: {}", resumed.body);

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::kept::covers;
 use super::part::Part;
+use super::starting::Wait;
 use super::{Catalogue, rests};
 use crate::topology::{BackendId, Topology, View};
 
@@ -107,7 +108,7 @@ impl Catalogue {
         if is_wanted {
             drop(self.current(&View::everything(topology), &Parent::default()).await);
         } else if let Some(need) = need {
-            self.read(topology, backend, need, &Parent::default()).await;
+            self.read(topology, (backend, need), Wait::Whole, &Parent::default()).await;
             self.merge(topology);
         }
     }

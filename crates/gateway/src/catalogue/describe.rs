@@ -6,9 +6,10 @@ use fanlight_protocol::meta;
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
 use futures_util::future::join_all;
 use tokio::time::timeout;
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::Change;
+use super::starting::{Wait, late};
 use crate::extensions;
 use crate::merge::{self, Contribution, Except};
 use crate::topology::{Filtered, View};
@@ -22,10 +23,10 @@ const REPLACED: [&str; 2] = ["serverInfo", meta::SERVER_INFO];
 /// The description of all backends together for a client: `capabilities` (the union, as far as it is served), `serverInfo`
 /// (`identity`), `instructions` (joined), and everything else by the merge policy.
 pub(crate) async fn all(view: &View, identity: &Json, client: &CallContext) -> Json {
-    let limit = view.limits().timeout;
     let descriptions = join_all(view.backends().map(async |backend| {
+        let limit = Wait::Brief.time(&*backend.client, view.limits().timeout);
         let description = timeout(limit, backend.client.describe_to(client)).await;
-        (backend.name(), description.unwrap_or(Err(BackendError::Timeout { after: limit, sent: false })))
+        (backend.name(), description.unwrap_or_else(|_| Err(late(&*backend.client, limit))))
     }))
     .await;
     client.trace.partial_failures(descriptions.iter().filter(|(_, description)| description.is_err()).count());
@@ -37,6 +38,12 @@ fn merged(descriptions: &[(&str, Result<ServerDescription, BackendError>)], iden
     let each: Vec<_> = present().filter_map(|(_, description)| description.capabilities()).collect();
     let union = |all, one| fanlight_protocol::json::union(&all, one);
     let capabilities = extensions::promised(each.iter().fold(Json::empty_object(), union), &each);
+    let is_any_late = descriptions.iter().any(|(_, description)| {
+        let outcome = description.as_ref().err().map(BackendError::outcome);
+        matches!(outcome, Some(Outcome::Starting | Outcome::Timeout))
+    });
+    // A client asks only for the lists that it is promised here, and this server may have any of them.
+    let capabilities = if is_any_late { with_all_lists(&capabilities) } else { capabilities };
     let capabilities = with_list_changes(&capabilities);
     let instructions: Vec<_> =
         present().filter_map(|(name, description)| Some((name, description.instructions()?))).collect();
@@ -121,11 +128,25 @@ fn with_list_changes(capabilities: &Json) -> Json {
     })
 }
 
+fn with_all_lists(capabilities: &Json) -> Json {
+    Change::ALL.into_iter().fold(capabilities.clone(), |all, change| match all.get(change.capability()) {
+        Some(_) => all,
+        None => {
+            let mut empty = ObjectBuilder::new();
+            empty.member(change.capability(), &Json::empty_object());
+            fanlight_protocol::json::union(&all, &empty.finish())
+        }
+    })
+}
+
 fn contribution(name: &str, description: &Result<ServerDescription, BackendError>) -> Contribution {
     let (outcome, reason, results) = match description {
         Ok(description) => (Outcome::Ok, None, vec![description.json().clone()]),
         Err(error) => {
-            warn!(backend = name, %error, "the merged description is without this backend");
+            match error {
+                BackendError::Starting { .. } => info!(backend = name, %error, "described without this backend"),
+                _ => warn!(backend = name, %error, "the merged description is without this backend"),
+            }
             (error.outcome(), Some(error.for_clients().to_string()), Vec::new())
         }
     };
@@ -143,6 +164,20 @@ mod tests {
         let text = r#"{"capabilities":{"resources":{"listChanged":false,"subscribe":true},"prompts":null}, "y":0}"#;
         let promised = r#"{"capabilities":{"resources":{"listChanged":true,"subscribe":true},"prompts":null}, "y":0}"#;
         assert_eq!(only(&Json::literal(text).into()).as_text(), promised);
+    }
+
+    #[test]
+    fn description_promises_all_lists_while_a_server_is_starting() {
+        let modern = Json::literal(r#"{"capabilities":{"tools":{"x":1}}}"#);
+        let starting = BackendError::Starting { elapsed: std::time::Duration::from_secs(2), last_line: None };
+        let identity = Json::literal("{}");
+        let all = merged(&[("a", Ok(modern.clone().into())), ("b", Err(starting))], &identity);
+        let expected =
+            r#"{"tools":{"x":1,"listChanged":true},"prompts":{"listChanged":true},"resources":{"listChanged":true}}"#;
+        assert_eq!(all.get("capabilities").unwrap().as_text(), expected);
+        let down = BackendError::Unreachable { reason: "r".into() };
+        let all = merged(&[("a", Ok(modern.into())), ("b", Err(down))], &identity);
+        assert_eq!(all.get("capabilities").unwrap().as_text(), r#"{"tools":{"x":1,"listChanged":true}}"#);
     }
 
     #[test]

@@ -4,9 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::{
-    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Outcome, ServerMessages, Starting,
-};
+use fanlight_canonical::{BackendClient, BackendError, Call, CallContext, Outcome, ServerMessages};
 use fanlight_protocol::json::{Json, Kind, MAX_NESTING, ObjectBuilder};
 use fanlight_protocol::result::{AnyResult, ResultView as _};
 use tokio::time::{Instant, timeout_at};
@@ -16,6 +14,7 @@ use super::ListKind;
 use super::memory::ReservedBytes;
 use super::needs::Needs;
 use super::part::Loaded;
+use super::starting::{Wait, late};
 use crate::merge::Contribution;
 use crate::topology::ListLimits;
 use crate::uri_places as places;
@@ -23,7 +22,7 @@ use crate::uri_places as places;
 /// Reads one backend's list. The pages before a failure are kept. The requests are made in `context`.
 pub(super) async fn one(
     kind: ListKind,
-    backend: &dyn BackendClient,
+    (backend, wait): (&dyn BackendClient, Wait),
     limits: &ListLimits,
     reserved: ReservedBytes,
     context: Arc<CallContext>,
@@ -31,7 +30,8 @@ pub(super) async fn one(
     let received = Instant::now();
     let (results, entries, expires) = (Vec::new(), 0, None);
     let declared = context.capabilities.clone();
-    let mut walk = Walk { kind, backend, limits, context, results, entries, reserved, received, expires };
+    let limit = wait.time(backend, limits.timeout);
+    let mut walk = Walk { kind, backend, limits, limit, context, results, entries, reserved, received, expires };
     let (outcome, reason) = match walk.run().await {
         Ok(()) => (Outcome::Ok, None),
         Err(failure) => {
@@ -71,6 +71,8 @@ struct Walk<'a> {
     kind: ListKind,
     backend: &'a dyn BackendClient,
     limits: &'a ListLimits,
+    /// How long all of it may take.
+    limit: Duration,
     context: Arc<CallContext>,
     results: Vec<Json>,
     entries: usize,
@@ -86,7 +88,7 @@ struct Failure {
 
 impl Walk<'_> {
     async fn run(&mut self) -> Result<(), Failure> {
-        let deadline = Instant::now() + self.limits.timeout;
+        let deadline = Instant::now() + self.limit;
         let described = timeout_at(deadline, self.backend.describe()).await;
         let description = described.map_err(|_| self.late())?.map_err(failed)?;
         if !description.capabilities().is_some_and(|all| self.kind.is_offered_by(&all)) {
@@ -124,14 +126,7 @@ impl Walk<'_> {
 
     /// The failure of a backend that has not answered in time.
     fn late(&self) -> Failure {
-        let BackendStatus { state, starting, failure, transport, .. } = self.backend.status();
-        match (state, starting) {
-            (BackendState::Connecting, Some(starting)) if failure.is_none() && transport == "stdio" => {
-                let Starting { elapsed, last_line, .. } = starting;
-                failed(BackendError::Starting { elapsed, last_line })
-            }
-            _ => timed_out(self.limits.timeout),
-        }
+        failed(late(self.backend, self.limit))
     }
 
     fn too_many_entries(&self) -> Failure {
@@ -183,10 +178,6 @@ pub(crate) fn answered(error: &Json) -> String {
 
 fn failed(error: BackendError) -> Failure {
     Failure { outcome: error.outcome(), reason: error.for_clients().to_string() }
-}
-
-fn timed_out(after: Duration) -> Failure {
-    failed(BackendError::Timeout { after, sent: true })
 }
 
 /// The reason that is reported for a backend whose list was not read to its end.

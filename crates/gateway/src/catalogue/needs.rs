@@ -62,7 +62,7 @@ fn entries(kind: ListKind, list: &Contribution) -> HashMap<Box<str>, Json> {
     all.filter_map(|entry| Some((entry.get(kind.key())?.as_text().into(), entry))).collect()
 }
 
-/// The extension that is declared now and was not before, if there is one alone. Nothing is ever declared no more.
+/// The extension that is declared now and was not before, if there is exactly one. Declared extensions are never withdrawn.
 fn only_new_extension(before: &Json, now: &Json) -> Option<Arc<str>> {
     let extensions = |declared: &Json| declared.get("extensions").unwrap_or_else(Json::empty_object);
     let (before, now) = (extensions(before), extensions(now));

@@ -82,7 +82,7 @@ impl Catalogue {
         let (newest, changed, pause) = self.with(|state| {
             state.merged = Some(basis);
             if is_news {
-                // What an earlier topology had is neither listed any more nor are its backends kept.
+                // Lists of an earlier topology are dropped, so that they do not keep its backends alive.
                 if !is_same_topology {
                     state.snapshots.clear();
                 }

@@ -15,6 +15,7 @@ use fanlight_protocol::Json;
 use super::ListKind;
 use super::memory::ReservedBytes;
 use super::needs::{ListReading, Needs};
+use super::starting::Wait;
 use crate::merge::Contribution;
 
 /// A reading that takes this long and fails is one that requests should not wait for. No option: lists of such a server
@@ -71,6 +72,8 @@ pub(super) struct Running {
     pub(super) number: u64,
     /// How many changes had been announced when it began.
     pub(super) reflects: u64,
+    pub(super) wait: Wait,
+    pub(super) may_use_kept: bool,
     pub(super) done: Shared<BoxFuture<'static, ()>>,
 }
 
@@ -85,10 +88,18 @@ impl Part {
         self.readings == 0 && self.announced == 0
     }
 
+    /// Whether it is a whole list of an earlier run.
+    pub(super) fn is_kept(&self) -> bool {
+        !self.is_behind() && self.loaded.as_ref().is_some_and(|loaded| loaded.kept_since.is_some())
+    }
+
     /// Whether the list was read before its backend's connection of `made`.
     pub(super) fn is_older_than_connection(&self, made: Instant) -> bool {
-        let is_older = self.loaded.as_ref().is_some_and(|loaded| loaded.received < made);
-        is_older && self.running.is_none()
+        match &self.running {
+            // It may end with the list of an earlier run.
+            Some(running) => running.may_use_kept,
+            None => self.loaded.as_ref().is_some_and(|loaded| loaded.received < made),
+        }
     }
 
     /// Whether the loaded list is known to be outdated or not whole.
@@ -171,6 +182,11 @@ impl Part {
 }
 
 impl Loaded {
+    /// Whether the reading did not wait for the end of the backend's start.
+    pub(super) fn is_of_start(&self) -> bool {
+        matches!(self.contribution.outcome, Outcome::Starting | Outcome::Timeout)
+    }
+
     /// Whether the results are a whole list, be it an old one.
     fn is_whole(&self) -> bool {
         self.contribution.outcome == Outcome::Ok || self.contribution.is_stale

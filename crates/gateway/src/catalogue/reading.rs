@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use fanlight_canonical::{BackendClient, CallContext, Outcome, Parent};
+use fanlight_canonical::{BackendClient, BackendState, CallContext, Outcome, Parent};
 use fanlight_protocol::Json;
 use futures_util::FutureExt as _;
 use tokio::time::{Instant, sleep_until};
@@ -11,43 +11,50 @@ use tracing::warn;
 
 use super::kept::{KeptPages, covers};
 use super::part::{Loaded, Running};
-use super::{Catalogue, ListKind, load, rests};
+use super::starting::Wait;
+use super::{Catalogue, ListKind, load};
 use crate::list_store::{KeptList, ListStore};
 use crate::topology::{BackendId, ListLimits, Topology};
 
 impl Catalogue {
-    /// Reads one part, or waits for a reading that began after `need` changes had been announced.
-    /// Returns whether it began a reading, which then belongs to `trace`.
+    /// Reads one part, or waits for a reading that began after `need` changes had been announced, and that waits as long for
+    /// a backend that is being started. Returns whether it began a reading, which then belongs to `trace`.
     pub(super) async fn read(
         self: &Arc<Self>,
         topology: &Topology,
-        backend: BackendId,
-        need: u64,
+        (backend, need): (BackendId, u64),
+        wait: Wait,
         trace: &Parent,
     ) -> bool {
         let Some(member) = topology.get(backend) else { return false };
         let mut began = false;
-        // If the running one is too old, the next one is not.
+        // If the running one is too old or gives up too early, the next one does not.
         for _ in 0..2 {
-            let (reflects, done) = self.with(|state| {
+            let (reflects, waited, done) = self.with(|state| {
                 let part = state.part(backend);
                 let (number, is_untouched) = (part.readings + 1, part.is_untouched());
+                let may_use_kept = is_untouched && may_serve_kept(topology, backend);
                 let running = part.running.get_or_insert_with(|| {
                     (part.readings, began) = (number, true);
                     let (reflects, changes) = (part.announced, part.changes);
-                    let may_use_kept = is_untouched && rests(topology, backend);
-                    let begun = Begun { backend, number, reflects, changes, may_use_kept };
+                    let begun = Begun { backend, number, reflects, changes, may_use_kept, wait };
                     let source = Source { client: Arc::clone(&member.client), store: member.store.clone() };
                     self.begin_reading(begun, source, topology.limits, trace.clone())
                 });
-                (running.reflects, running.done.clone())
+                (running.reflects, running.wait, running.done.clone())
             });
             done.await;
-            if reflects >= need {
+            let gave_up = wait == Wait::Whole && waited == Wait::Brief && self.is_starting(backend);
+            if reflects >= need && !gave_up {
                 break;
             }
         }
         began
+    }
+
+    /// Whether the last reading did not wait for the end of the backend's start.
+    fn is_starting(&self, backend: BackendId) -> bool {
+        self.with(|state| state.part(backend).loaded.as_ref().is_some_and(Loaded::is_of_start))
     }
 
     /// Reads a part for which no request waits, and merges it.
@@ -57,7 +64,7 @@ impl Catalogue {
         }
         let (catalogue, topology) = (Arc::clone(self), Arc::clone(topology));
         drop(self.background.spawn(async move {
-            catalogue.read(&topology, backend, need, &Parent::default()).await;
+            catalogue.read(&topology, (backend, need), Wait::Whole, &Parent::default()).await;
             catalogue.merge(&topology);
         }));
     }
@@ -83,14 +90,17 @@ impl Catalogue {
     /// Reads in a task, so that the reading survives the request that began it. Bounded by the time a
     /// list may take.
     fn begin_reading(self: &Arc<Self>, begun: Begun, source: Source, limits: ListLimits, trace: Parent) -> Running {
-        let Begun { backend, number, reflects, changes, may_use_kept } = begun;
+        let Begun { backend, number, reflects, changes, may_use_kept, wait } = begun;
         let (reader, catalogue) = (Arc::clone(self), Arc::clone(self));
         let reading = trace.clone().scope(async move {
             let began = Instant::now();
             let kept = if may_use_kept { reader.load_kept(&source, &limits, &trace).await } else { None };
             let mut loaded = match kept {
                 Some(kept) => kept,
-                None => reader.load(source.client.as_ref(), &limits, reader.capabilities.current(), &trace).await,
+                None => {
+                    let declared = reader.capabilities.current();
+                    reader.load((source.client.as_ref(), wait), &limits, declared, &trace).await
+                }
             };
             let expires = reader.with(|state| {
                 state.last_read = Some(Instant::now());
@@ -115,14 +125,20 @@ impl Catalogue {
                 catalogue.with(|state| state.part(backend).running.take_if(|running| running.number == number));
             }
         };
-        Running { number, reflects, done: done.boxed().shared() }
+        Running { number, reflects, wait, may_use_kept, done: done.boxed().shared() }
     }
 }
 
 impl Catalogue {
-    async fn load(&self, client: &dyn BackendClient, limits: &ListLimits, declared: Json, trace: &Parent) -> Loaded {
+    async fn load(
+        &self,
+        from: (&dyn BackendClient, Wait),
+        limits: &ListLimits,
+        declared: Json,
+        trace: &Parent,
+    ) -> Loaded {
         let context = CallContext::for_lists_with(declared, trace);
-        load::one(self.kind, client, limits, self.memory.reserve(), context).await
+        load::one(self.kind, from, limits, self.memory.reserve(), context).await
     }
 
     /// The list as it was kept in an earlier run, if that can be used.
@@ -132,7 +148,7 @@ impl Catalogue {
             return None;
         }
         let kept = KeptPages { backend: Arc::clone(&source.client), pages };
-        let loaded = self.load(&kept, limits, declared, trace).await;
+        let loaded = self.load((&kept, Wait::Whole), limits, declared, trace).await;
         if loaded.contribution.outcome != Outcome::Ok {
             let (backend, list, reason) = (source.client.name(), self.kind.member(), &loaded.contribution.reason);
             warn!(backend, list, reason, "kept list ignored: it is not usable");
@@ -174,4 +190,11 @@ struct Begun {
     changes: u64,
     /// Whether a list of an earlier run may be used instead.
     may_use_kept: bool,
+    wait: Wait,
+}
+
+/// Whether the list of an earlier run is served: while a backend rests, or until it has been started.
+fn may_serve_kept(topology: &Topology, backend: BackendId) -> bool {
+    let state = topology.get(backend).map(|backend| backend.client.status().state);
+    matches!(state, Some(BackendState::Idle | BackendState::Connecting))
 }

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::part::Part;
 use super::snapshot::{self, Snapshot};
+use super::starting::Wait;
 use super::view::ListView;
 use super::{Catalogue, rests};
 use crate::topology::{BackendId, Topology, View};
@@ -23,10 +24,14 @@ pub(crate) struct Served {
     pub(crate) is_cached: bool,
 }
 
-/// Whether to wait for backends that have not answered in time before.
+/// Which backends a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Patience {
+    /// Neither those that take long to start nor those that have not answered in time before.
+    Brief,
+    /// Not those that have not answered in time before.
     Short,
+    /// All of them.
     Long,
 }
 
@@ -35,22 +40,24 @@ impl Catalogue {
     /// those that are down cannot announce anything either. They are asked within `trace`.
     pub(crate) async fn current(self: &Arc<Self>, view: &View, trace: &Parent) -> Served {
         let arrived = Instant::now();
-        let (mut down, mut resting) = (Vec::new(), Vec::new());
+        let (mut down, mut resting, mut connecting) = (Vec::new(), Vec::new(), Vec::new());
         for backend in view.ids().filter_map(|backend| view.get(backend)) {
             match backend.client.status().state {
                 BackendState::Down { .. } | BackendState::Failed { .. } => down.push(backend.id),
                 BackendState::Idle => resting.push(backend.id),
-                BackendState::Connecting | BackendState::Ready => {}
+                BackendState::Connecting => connecting.push(backend.id),
+                BackendState::Ready => {}
             }
         }
         let serves = |backend, part: &Part| match view.shows(backend) {
             // A server without a process changes nothing: its list is compared when it is started again.
             true if resting.contains(&backend) => !part.is_behind(),
+            true if connecting.contains(&backend) && part.is_kept() => true,
             true => part.is_fresh(arrived) && !down.contains(&backend),
             // The list is merged of all parts, but the client waits for no news of what it is not shown.
             false => part.loaded.is_some(),
         };
-        let (snapshot, is_cached) = self.snapshot_with(view.topology(), serves, Patience::Short, trace).await;
+        let (snapshot, is_cached) = self.snapshot_with(view.topology(), serves, Patience::Brief, trace).await;
         let list = ListView::new(snapshot, view);
         let ttl_left = self.ttl_left(&list, arrived);
         Served { list, ttl_left, is_cached }
@@ -132,7 +139,7 @@ impl Catalogue {
         trace: &Parent,
     ) -> Option<Arc<Json>> {
         let need = self.with(|state| state.part(backend).announced);
-        self.read(topology, backend, need, trace).await;
+        self.read(topology, (backend, need), Wait::Whole, trace).await;
         self.with(|state| {
             let loaded = state.parts.get(&backend)?.loaded.as_ref()?;
             snapshot::find_in(&loaded.contribution, self.kind, original).map(Arc::new)
@@ -172,9 +179,10 @@ impl Catalogue {
         });
         // Each request would else take as long as a list may.
         let (hanging, others): (Vec<_>, Vec<_>) =
-            needed.into_iter().partition(|(.., is_hanging)| *is_hanging && patience == Patience::Short);
+            needed.into_iter().partition(|(.., is_hanging)| *is_hanging && patience != Patience::Long);
         hanging.iter().for_each(|(backend, need, _)| self.read_in_background(topology, *backend, *need));
-        let reading = others.into_iter().map(|(backend, need, _)| self.read(topology, backend, need, trace));
+        let wait = if patience == Patience::Brief { Wait::Brief } else { Wait::Whole };
+        let reading = others.into_iter().map(|(backend, need, _)| self.read(topology, (backend, need), wait, trace));
         let began = join_all(reading).await;
         let mut is_cached = hanging.is_empty() && !began.contains(&true);
         if self.needs_claims(topology) {

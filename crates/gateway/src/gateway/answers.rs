@@ -1,4 +1,4 @@
-//! What a client gets of the answers and messages of a backend.
+//! Which parts of a backend's answers and messages a client gets.
 
 use fanlight_canonical::{CallContext, ServerMessage, ServerMessages};
 use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder, rewrite_object};
@@ -11,7 +11,7 @@ use crate::uri_places;
 use crate::uris::{Asked, Opened, Renaming};
 
 impl Gateway {
-    /// The answer of a backend as its client is to have it: with the URIs that the client knows.
+    /// The answer of a backend as its client sees it: with the URIs that the client knows.
     pub(super) async fn received(
         &self,
         view: &View,
@@ -48,7 +48,7 @@ impl Gateway {
     }
 }
 
-/// What a request is for, as far as its answer depends on that.
+/// The parts of a request that its answer depends on.
 #[derive(Default)]
 pub(super) struct Given {
     /// The resource that it is for.
@@ -83,7 +83,7 @@ pub(super) fn shown_messages(view: &View, messages: &ServerMessages) -> ServerMe
         let is_shown = match &notification.method {
             Method::Other(_) => false,
             method if Change::of(method).is_some() => false,
-            // Which server sends it is not known here: it must be shown of whichever.
+            // The sending server is not known here, so every server must show it.
             Method::ResourceUpdated => {
                 updated_uri(notification).is_some_and(|uri| view.ids().all(|backend| view.permits_uri(backend, &uri)))
             }

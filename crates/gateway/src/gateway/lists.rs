@@ -1,5 +1,6 @@
 //! Merged lists: pages of them for clients, the whole for operators, and single definitions.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use fanlight_canonical::{Call, Endpoint, Parent};
@@ -9,7 +10,7 @@ use tokio::time::Instant;
 
 use super::Gateway;
 use super::operation::ListedTool;
-use crate::catalogue::{Entry, ListKind, ListView, PageOf, Served};
+use crate::catalogue::{Entry, ListKind, ListView, PageOf, Served, is_starting};
 use crate::cursor::Position;
 use crate::fault;
 use crate::routing::by_prefix;
@@ -39,7 +40,7 @@ impl Gateway {
                     None => catalogue.newest_or_first(view, trace).await,
                 };
                 let ttl_left = catalogue.ttl_left(&list, Instant::now());
-                // A backend that is no longer configured has nothing left to list.
+                // A removed backend has nothing to list.
                 let start = list.position(&position.backend, position.offset).unwrap_or(usize::MAX);
                 (Served { list, ttl_left, is_cached }, start)
             }
@@ -100,17 +101,21 @@ impl Gateway {
             Some((backend, original))
                 if backend.permits_tool(original) && view.permits_name(Filtered::Tools, backend.id, original) =>
             {
-                tokio::select! {
+                let mut from_one = pin!(tools.entry_of(view.topology(), backend.id, original, trace));
+                let found = tokio::select! {
                     biased;
-                    found = from_all => found,
-                    found = tools.entry_of(view.topology(), backend.id, original, trace) => {
-                        let definition = match (found?, backend.rewritings.of(original)) {
-                            (tool, Some(rewriting)) => Arc::new(rewriting.definition(&tool)),
-                            (tool, None) => tool,
-                        };
-                        Some(ListedTool { backend: backend.id, original: Json::string(original), definition })
-                    }
-                }
+                    found = from_all => match found {
+                        // It may be the one that the list does without.
+                        None if is_starting(&*backend.client) => from_one.await,
+                        found => return found,
+                    },
+                    found = from_one.as_mut() => found,
+                };
+                let definition = match (found?, backend.rewritings.of(original)) {
+                    (tool, Some(rewriting)) => Arc::new(rewriting.definition(&tool)),
+                    (tool, None) => tool,
+                };
+                Some(ListedTool { backend: backend.id, original: Json::string(original), definition })
             }
             _ => from_all.await,
         }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{
-    Call, CallContext, Core, Detail, Endpoint, Listen, Listening, Pending, Rewritten, ServerMessages, SessionKey,
-    Unresolved,
+    Call, CallContext, Core, Detail, Endpoint, Interest, Listen, Listening, Pending, Rewritten, ServerMessages,
+    SessionKey, Unresolved,
 };
 use fanlight_protocol::json::Json;
 use fanlight_protocol::result::ResultView as _;
@@ -32,7 +32,7 @@ use crate::topology::{
 };
 use crate::uris::{self, Asked, HandedOut, Opened};
 use answers::{Given, shown_messages};
-pub use operation::Operation;
+pub use operation::{ListenOperation, Notice, Operation};
 use several::send_to_all_with;
 
 /// Settings of the core.
@@ -240,6 +240,8 @@ impl Gateway {
 
 impl Core for Gateway {
     type Resolved = Operation;
+    type ResolvedListen = ListenOperation;
+    type ResolvedNotice = Notice;
 
     async fn resolve(&self, request: Unresolved, detail: Detail) -> Operation {
         self.operation(request, detail).await
@@ -275,6 +277,10 @@ impl Core for Gateway {
         self.topology.load().endpoints.at(path)
     }
 
+    fn resolve_listen(&self, interest: Interest, context: Arc<CallContext>) -> ListenOperation {
+        self.listen_operation(interest, context)
+    }
+
     /// Begins to listen to what servers send outside of calls, until the result is dropped. It goes on when the backends
     /// are replaced.
     ///
@@ -285,13 +291,19 @@ impl Core for Gateway {
     ///
     /// If the only backend does not answer. Of several, those that do not answer in time are not
     /// honoured.
-    async fn listen(&self, listen: Listen) -> Result<Listening, RpcError> {
-        self.listeners.listen(listen).await
+    async fn listen(&self, operation: ListenOperation, messages: ServerMessages) -> Result<Listening, RpcError> {
+        let ListenOperation { view, interest, context } = operation;
+        self.listeners.listen(Listen { interest, context, messages }, &view).await
+    }
+
+    fn resolve_notice(&self, notification: Notification, context: Arc<CallContext>) -> Notice {
+        self.notice(notification, context)
     }
 
     /// Passes on a notification of a client's session that Fanlight does not know.
-    fn notify(&self, notification: Notification, context: Arc<CallContext>) {
-        self.notices.pass_on(self.view(context.caller.endpoint()), notification, context);
+    fn notify(&self, notice: Notice) {
+        let Notice { view, notification, context } = notice;
+        self.notices.pass_on(view, notification, context);
     }
 
     /// The client's session has ended: backends drop what they keep for it.

@@ -1,11 +1,11 @@
-//! A request as the gateway carries it out: resolved once, by one topology.
+//! What clients ask for as the gateway carries it out: resolved once, by one topology.
 
 use std::fmt;
 use std::sync::Arc;
 
-use fanlight_canonical::{CallContext, Detail, Item, ResolvedOperation, Unresolved};
+use fanlight_canonical::{CallContext, Detail, Interest, Item, ResolvedOperation, Subject, Unresolved};
 use fanlight_protocol::json::Json;
-use fanlight_protocol::{Method, input};
+use fanlight_protocol::{Method, Notification, input};
 
 use super::{FoundTarget, Gateway};
 use crate::routing::Target;
@@ -33,7 +33,33 @@ pub(super) struct ListedTool {
     pub(super) definition: Arc<Json>,
 }
 
+/// Listening as the gateway begins it. Only `Gateway::listen_operation` makes one.
+#[derive(Debug)]
+pub struct ListenOperation {
+    pub(super) view: View,
+    pub(super) interest: Interest,
+    pub(super) context: Arc<CallContext>,
+}
+
+/// A notification as the gateway passes it on. Only `Gateway::notice` makes one.
+#[derive(Debug)]
+pub struct Notice {
+    pub(super) view: View,
+    pub(super) notification: Notification,
+    pub(super) context: Arc<CallContext>,
+}
+
 impl Gateway {
+    /// Resolves what a client wants to listen to by the current topology.
+    pub(super) fn listen_operation(&self, interest: Interest, context: Arc<CallContext>) -> ListenOperation {
+        ListenOperation { view: self.view(context.caller.endpoint()), interest, context }
+    }
+
+    /// Resolves a notification by the current topology.
+    pub(super) fn notice(&self, notification: Notification, context: Arc<CallContext>) -> Notice {
+        Notice { view: self.view(context.caller.endpoint()), notification, context }
+    }
+
     /// Resolves a request by the current topology.
     pub(super) async fn operation(&self, request: Unresolved, detail: Detail) -> Operation {
         let view = self.view(request.context.caller.endpoint());
@@ -79,13 +105,9 @@ impl Operation {
     }
 }
 
-impl ResolvedOperation for Operation {
+impl Subject for Operation {
     fn method(&self) -> &Method {
         &self.request.method
-    }
-
-    fn context(&self) -> &Arc<CallContext> {
-        &self.request.context
     }
 
     fn definition(&self) -> Option<&Arc<Json>> {
@@ -99,6 +121,12 @@ impl ResolvedOperation for Operation {
         let is_listed = backend == listed.backend && name.as_ref().and_then(Json::as_str)? == original;
         is_listed.then(|| Item { server: self.view.name(backend), name: original })
     }
+}
+
+impl ResolvedOperation for Operation {
+    fn context(&self) -> &Arc<CallContext> {
+        &self.request.context
+    }
 
     fn answer(&mut self, answers: &[(Json, Json)], state: Option<&Json>) {
         let next = |params: Option<&Json>| input::next_params(params, answers, state);
@@ -106,6 +134,22 @@ impl ResolvedOperation for Operation {
             routed.params = next(Some(&routed.params));
         }
         self.request.params = Some(next(self.request.params.as_ref()));
+    }
+}
+
+impl Subject for ListenOperation {
+    fn method(&self) -> &Method {
+        &Method::Listen
+    }
+
+    fn interest(&self) -> Option<&Interest> {
+        Some(&self.interest)
+    }
+}
+
+impl Subject for Notice {
+    fn method(&self) -> &Method {
+        &self.notification.method
     }
 }
 

@@ -53,7 +53,7 @@ impl Gateway {
         if let Some(params) = &call.params {
             let task_owner = self.tasks.known_owner(view, &call.context, Some(params)).await;
             let routed = lookup.target_of_unknown(params, task_owner).await;
-            // What a server with filters hides is not told from what it does not take.
+            // A hidden method must look like one that the server does not have.
             let routed = routed.map_err(|error| if view.backends().all(takes) { error } else { unknown.clone() })?;
             if let Some(routed) = routed {
                 view.get(routed.backend).filter(|backend| takes(backend)).ok_or(unknown)?;
@@ -71,7 +71,7 @@ impl Gateway {
         let described: Vec<_> = described.await.into_iter().flatten().collect();
         for backend in extensions::that_may_have(method, &described) {
             let response = view.send(backend, call.clone()).await?;
-            // It certainly has not carried out what it does not know.
+            // A method that the server does not know certainly did not run.
             if response.error_code() != Some(code::METHOD_NOT_FOUND) {
                 self.tasks.note(&call.context, backend, &response).await;
                 return Ok(response);

@@ -67,7 +67,7 @@ impl Tasks {
             (Method::GetTask | Method::CancelTask, Some(state)) => {
                 self.learn(&context, &state, backend, Evidence::Seen).await;
             }
-            // It does not know the task, or no longer: for the next request all are asked.
+            // This backend does not know the task, or no longer does: the next request asks all backends.
             (Method::GetTask, None) if response.error_code() == Some(code::INVALID_PARAMS) => {
                 self.owners.forget(&TaskKey::new(&context.caller, &task)).await;
             }
@@ -157,7 +157,7 @@ impl Tasks {
         let call = Call {
             method: Method::GetTask,
             params: Some(params.finish()),
-            // The client's own: the task may belong to its session.
+            // Sent as the client's own request: the task may belong to its session.
             context: Arc::new(CallContext { wants_progress: false, request: None, ..(**context).clone() }),
             messages: ServerMessages::discard(),
         };

@@ -31,8 +31,8 @@ fn takes_tasks(backend: &Member, client: &CallContext) -> bool {
     if client.tasks != Some(TaskDialect::Requested) {
         return false;
     }
-    // No list waits for a server that is not connected: it takes no call either.
+    // Lists do not wait for a disconnected server, which could take no call either.
     let Some(Ok(description)) = backend.client.describe_to(client).now_or_never() else { return false };
-    // What a server says in a session holds for that, and the extension is none of it.
+    // What a server declares in a session holds for that session, and the extension is not declared there.
     !description.is_of_session() && description.capabilities().is_some_and(|all| has_tasks_extension(&all))
 }

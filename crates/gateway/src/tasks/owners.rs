@@ -27,7 +27,7 @@ pub struct TaskLimits {
     pub longest: Duration,
 }
 
-/// Longer ids are not remembered, in bytes. No option: no real id comes near, and a longer one is looked up.
+/// The longest id that is remembered, in bytes. No option: real ids are far shorter, and the owner of a longer one is looked up.
 const LONGEST_ID: usize = 1024;
 
 /// How an owner became known.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fanlight_canonical::{
-    Call, CallContext, Caller, Core as _, Endpoint, Holder, Interest, Listen, Principal, ServerMessages, SessionKey,
+    Call, CallContext, Caller, Core as _, Endpoint, Holder, Interest, Principal, ServerMessages, SessionKey,
 };
 use fanlight_protocol::Method;
 use fanlight_rights::{ItemFilter, ItemKind, ServerNames, Servers};
@@ -111,8 +111,8 @@ impl Scene {
     async fn listen_at(&self, path: &str, interest: Interest) -> (Client, CallContext) {
         let (messages, receiver) = ServerMessages::channel(64);
         let context = CallContext { caller: caller(path, Some(9)), ..(*CallContext::internal()).clone() };
-        let listen = Listen { interest, context: Arc::new(context.clone()), messages };
-        (Client::new(self.gateway.listen(listen).await.unwrap(), receiver), context)
+        let operation = self.gateway.resolve_listen(interest, Arc::new(context.clone()));
+        (Client::new(self.gateway.listen(operation, messages).await.unwrap(), receiver), context)
     }
 
     /// All requests but those for lists.

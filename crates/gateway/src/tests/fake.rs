@@ -9,8 +9,8 @@ use std::sync::LazyLock;
 
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Caller, Core as _, Detail, Endpoint,
-    Holder, Interest, Listen, Listening, MessageReceiver, Parent, Pending, Principal, ResolvedOperation as _,
-    ServerMessage, ServerMessages, SessionKey, Unresolved,
+    Holder, Interest, Listen, Listening, MessageReceiver, Parent, Pending, Principal, ServerMessage, ServerMessages,
+    SessionKey, Subject as _, Unresolved,
 };
 use fanlight_protocol::json::{Json, ObjectBuilder};
 use fanlight_protocol::result::ServerDescription;
@@ -453,7 +453,8 @@ impl Scene {
     pub(super) async fn listen(&self, interest: Interest) -> Client {
         let (messages, receiver) = ServerMessages::channel(64);
         let context = Arc::new(CallContext { caller: client(), ..(*CallContext::internal()).clone() });
-        let listening = self.gateway.listen(Listen { interest, context, messages }).await.unwrap();
+        let operation = self.gateway.resolve_listen(interest, context);
+        let listening = self.gateway.listen(operation, messages).await.unwrap();
         Client { listening, receiver }
     }
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use fanlight_canonical::{CallContext, Core as _, Detail, ResolvedOperation as _, ServerMessages, Unresolved};
+use fanlight_canonical::{
+    CallContext, Core as _, Detail, ResolvedOperation as _, ServerMessages, Subject as _, Unresolved,
+};
 use fanlight_protocol::{Json, Method};
 use futures_util::poll;
 use proptest::collection::vec;

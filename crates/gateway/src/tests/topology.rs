@@ -86,7 +86,7 @@ async fn cursor_names_its_backend_in_another_order() {
     scene.gateway.replace(backends, &NamingPolicy::default(), limits(9), no_endpoints()).await;
     let next = scene.ask("tools/list", Some(&params)).await;
     assert_eq!(next, r#"{"tools":[{"name":"b__2"},{"name":"c__1"},{"name":"c__2"}]}"#);
-    // A backend that is no longer configured has nothing left to list.
+    // A removed backend has nothing to list.
     scene
         .gateway
         .replace(vec![entry(BackendId::fresh(), &c, Some("c-"))], &NamingPolicy::default(), limits(9), no_endpoints())

@@ -148,7 +148,7 @@ impl Naming {
         self.renames.by_original.get(original).map_or(original, String::as_str)
     }
 
-    /// What is to be called `original` for clients, if that is not what the backend calls so.
+    /// The backend's name of the item that clients call `original`, if it is another one.
     pub(crate) fn renamed_to(&self, original: &str) -> Option<&str> {
         let renamed = self.renames.by_new.get(original).map(String::as_str);
         renamed.filter(|_| !self.renames.by_original.contains_key(original))

@@ -14,7 +14,7 @@ use super::{BackendId, ListLimits, Member, Topology};
 use crate::fault;
 
 /// A topology as one endpoint shows it.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct View {
     topology: Arc<Topology>,
     /// The position of its rules among those of the topology's endpoints; `None` if it shows everything.
@@ -113,7 +113,7 @@ impl View {
         self.rules().is_some_and(|rules| rules.filter(kind).is_some())
     }
 
-    /// Whether it shows nothing of this kind.
+    /// Whether it shows no entry of this kind.
     pub(crate) fn shows_none(&self, kind: Filtered) -> bool {
         let filter = self.rules().and_then(|rules| rules.filter(kind));
         filter.is_some_and(|filter| filter.permits_nothing())

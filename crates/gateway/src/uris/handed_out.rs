@@ -17,7 +17,7 @@ use crate::topology::BackendId;
 /// gets an alias.
 const LONGEST: usize = 2 << 10;
 /// Backends whose apps one client has open, at most. No option: with `limits.handedOutUris` it bounds memory, and no
-/// client shows so many apps.
+/// client shows that many apps.
 const ORIGINS: usize = 32;
 
 /// The URIs that backends have handed out.

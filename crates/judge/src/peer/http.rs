@@ -13,6 +13,11 @@ use super::{Broken, LONGEST, is_answer, observe};
 use crate::Patience;
 use crate::observed::{Observed, shortened};
 
+/// Time for the metadata of a server that wants credentials.
+const METADATA: Duration = Duration::from_secs(5);
+/// Authorization servers that are shown.
+const MOST_ISSUERS: usize = 4;
+
 /// A Streamable HTTP server, and the session with it.
 #[derive(Clone)]
 pub(crate) struct Http {
@@ -91,6 +96,9 @@ impl Http {
             self.session = Some(session.clone());
         }
         let status = response.status();
+        if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            return Err(Broken::Unauthorized(self.wanted(&response).await));
+        }
         let kind = media_type(&response);
         match kind.as_str() {
             "text/event-stream" => self.read_stream(response, request, observed).await,
@@ -120,6 +128,35 @@ impl Http {
                 }
             }
         }
+    }
+
+    /// What a server that refuses credentials wants, as its challenge (RFC 9110, 11.6.1) and its metadata (RFC 9728) say.
+    async fn wanted(&self, response: &Response) -> String {
+        let status = response.status().as_u16();
+        let challenge = response.headers().get("www-authenticate").and_then(|value| value.to_str().ok());
+        let challenge = challenge.unwrap_or_default().to_owned();
+        let has_credentials = self.headers.contains_key("authorization");
+        if !challenge.trim_start().to_ascii_lowercase().starts_with("bearer") {
+            let what = if has_credentials { "does not accept these credentials" } else { "wants credentials" };
+            return format!("it {what} (status {status}): give them with --header");
+        }
+        let issuers = self.issuers(&challenge).await;
+        let from = if issuers.is_empty() { String::new() } else { format!(" of {}", issuers.join(" or ")) };
+        let what = if has_credentials { "does not accept this access token; it wants one" } else { "wants an access token" };
+        format!("it {what}{from} (OAuth, status {status}): give one with `--header 'Authorization: Bearer …'`")
+    }
+
+    /// The authorization servers that the metadata of the server name. They are read from the server itself alone.
+    async fn issuers(&self, challenge: &str) -> Vec<String> {
+        let named = challenge.split_once("resource_metadata=\"").and_then(|(_, rest)| rest.split('"').next());
+        let usual = || self.url.join(&format!("/.well-known/oauth-protected-resource{}", self.url.path()));
+        let url = named.map_or_else(usual, Url::parse).ok().filter(|url| url.origin() == self.url.origin());
+        let Some(url) = url else { return Vec::new() };
+        let metadata = async { read(self.client.get(url).send().await.ok()?).await.ok() };
+        let metadata = timeout(METADATA, metadata).await.ok().flatten().unwrap_or_default();
+        let metadata: Value = serde_json::from_slice(&metadata).unwrap_or_default();
+        let all = metadata.get("authorization_servers").and_then(Value::as_array);
+        all.into_iter().flatten().filter_map(Value::as_str).take(MOST_ISSUERS).map(shortened).collect()
     }
 
     async fn read_stream(&self, response: Response, request: &Value, observed: &mut Observed) -> Result<Value, Broken> {
@@ -218,7 +255,6 @@ fn refusal(status: StatusCode, body: &[u8]) -> Broken {
     }
     let said = shortened(String::from_utf8_lossy(body).lines().next().unwrap_or_default());
     Broken::Refused(match status.as_u16() {
-        401 | 403 => format!("it wants credentials (status {}): give them with --header", status.as_u16()),
         status @ 300..=399 => format!("it redirects elsewhere (status {status}): name that URL"),
         status => format!("it answered with status {status} and no message: {said}"),
     })

@@ -34,6 +34,9 @@ pub(crate) enum Broken {
     /// It answered with something other than a message.
     #[error("{0}")]
     Refused(String),
+    /// It wants credentials.
+    #[error("{0}")]
+    Unauthorized(String),
     /// It answered with this status, as one of the deprecated HTTP+SSE transport may, and perhaps said why.
     #[error("{}", in_words(*status, said))]
     NotHere { status: u16, said: String },
@@ -47,7 +50,7 @@ fn in_words(status: u16, said: &str) -> String {
 }
 
 /// A server to talk to.
-pub(crate) enum Peer {
+pub(crate) enum JudgedServer {
     Process(Process),
     Http(Http),
     /// Over the deprecated HTTP+SSE transport.
@@ -60,7 +63,7 @@ pub(crate) enum Answer {
     Error { code: i64, message: String },
 }
 
-impl Peer {
+impl JudgedServer {
     pub(crate) fn open(target: &Target, era: Era, patience: Patience) -> Result<Self, Broken> {
         match target {
             Target::Command { program, arguments } => Process::start(program, arguments, patience).map(Self::Process),

@@ -8,7 +8,7 @@ use super::Metrics;
 use super::durations::Durations;
 use crate::error_type::ErrorType;
 
-/// Values of `error.type` that are no failure of the backend: the client wanted no answer any more.
+/// Values of `error.type` that do not count as failures of the backend: the client had given up.
 pub const GIVEN_UP: [&str; 2] = ["abandoned", "cancelled"];
 
 /// Figures of one backend since the start.

@@ -38,7 +38,7 @@ use crate::values::{count, millis, optional};
 const CAPABILITIES: &str = r#"{"elicitation":{"form":{},"url":{}}}"#;
 /// Events that wait to be sent, and messages that wait to be read.
 const QUEUE: usize = 16;
-/// Between two events of progress. No option: a person sees no more.
+/// Time between two progress events. No option: a person notices no difference below this.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Begins the call; the response is the stream of its events.
@@ -165,7 +165,7 @@ impl Attended {
                 self.missing.note(missing);
             }
         }
-        // The server waits for none of them any more.
+        // The server no longer waits for any of them.
         self.open.clear();
         response
     }
@@ -197,7 +197,7 @@ impl Attended {
                 biased;
                 () = to_server.closed() => {}
                 given = timeout_at(deadline, question.answer) => if let Ok(Ok(result)) = given {
-                    // An error means that the server waits no more.
+                    // An error means that the server no longer waits.
                     let _ = to_server.send(fanlight_protocol::Response::from_result(&result));
                 },
             }

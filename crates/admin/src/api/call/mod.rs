@@ -26,8 +26,8 @@ use super::body::read;
 use super::endpoints::endpoint_at;
 use crate::Admin;
 use crate::Subject;
+use crate::access::About;
 use crate::access::require_json;
-use crate::audit::About;
 use crate::operator::Operator;
 use crate::reply::{Refusal, json};
 

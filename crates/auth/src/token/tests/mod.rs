@@ -12,8 +12,9 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json as value};
 
+use fanlight_settings::Algorithm;
+
 use super::*;
-use crate::algorithm::Algorithm;
 use crate::oauth_settings::{ClaimPaths, IntrospectionSettings, IssuerSettings, OAuthLimits};
 
 const PUBLIC_URL: &str = "https://mcp.example.com";

@@ -11,8 +11,8 @@ use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex};
 
 use fanlight_backend::{
-    Backend, BackendSettings, EraChoice, HealthPolicy, Identity, Limits, SessionPolicy, TelemetrySettings, Timeouts,
-    TransportSettings,
+    Backend, BackendLimits, BackendSettings, BackendTimeouts, EraChoice, HealthPolicy, Identity, SessionPolicy,
+    TelemetrySettings, TransportSettings,
 };
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, Call, CallContext, Caller, HandleSeal, Interest, Listen, Listening,
@@ -36,7 +36,7 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
         era: EraChoice::Auto,
         sessions: SessionPolicy::PerClient,
         catalogue: false,
-        timeouts: Timeouts {
+        timeouts: BackendTimeouts {
             connect: PATIENCE,
             start: PATIENCE,
             start_total: PATIENCE,
@@ -84,7 +84,7 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
                 longest: Duration::from_secs(30),
             },
         },
-        limits: Limits {
+        limits: BackendLimits {
             concurrency: 8,
             sessions: 8,
             request_sessions: 0,

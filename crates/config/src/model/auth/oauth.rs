@@ -1,6 +1,6 @@
 //! Issuers of OAuth access tokens.
 
-use fanlight_settings::Secret;
+use fanlight_settings::{Algorithm, Secret};
 use url::Url;
 
 use super::values::{CLAIM, CLIENT_SECRET, ISSUER, TEXT, URI};
@@ -39,40 +39,7 @@ options! {
     }
 }
 
-/// An algorithm of signatures (RFC 7518, RFC 8037).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Algorithm {
-    /// RSASSA-PKCS1-v1_5 with SHA-256.
-    Rs256,
-    /// RSASSA-PKCS1-v1_5 with SHA-384.
-    Rs384,
-    /// RSASSA-PKCS1-v1_5 with SHA-512.
-    Rs512,
-    /// RSASSA-PSS with SHA-256.
-    Ps256,
-    /// RSASSA-PSS with SHA-384.
-    Ps384,
-    /// RSASSA-PSS with SHA-512.
-    Ps512,
-    /// ECDSA with P-256 and SHA-256.
-    Es256,
-    /// ECDSA with P-384 and SHA-384.
-    Es384,
-    /// Ed25519.
-    EdDsa,
-}
-
-const ALGORITHM: Choice<Algorithm> = Choice(&[
-    ("RS256", Algorithm::Rs256),
-    ("RS384", Algorithm::Rs384),
-    ("RS512", Algorithm::Rs512),
-    ("PS256", Algorithm::Ps256),
-    ("PS384", Algorithm::Ps384),
-    ("PS512", Algorithm::Ps512),
-    ("ES256", Algorithm::Es256),
-    ("ES384", Algorithm::Es384),
-    ("EdDSA", Algorithm::EdDsa),
-]);
+const ALGORITHM: Choice<Algorithm> = Choice(&Algorithm::NAMES);
 
 /// A list of algorithms.
 struct Algorithms;

@@ -1,9 +1,9 @@
-//! What `fanlight check` says of how clients are authenticated, and what of it may not be meant.
+//! What `fanlight check` says about the authentication of clients, with warnings about likely mistakes.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-use fanlight_config::{Auth, AuthChoice, CertificateName, Config, Key, SessionChoice, Tls, written_moment};
+use fanlight_config::{Auth, AuthChoice, CertificateName, Config, Key, SessionPolicy, Tls, written_moment};
 
 use crate::out::counted;
 
@@ -71,7 +71,7 @@ fn methods(auth: &Auth) -> Vec<String> {
 pub(in crate::inspect) fn warnings(config: &Config, now: SystemTime) -> Vec<String> {
     let Some(auth) = config.auth.methods() else { return Vec::new() };
     let mut warnings = Vec::new();
-    for server in config.servers.iter().filter(|server| server.enabled && server.session == SessionChoice::Shared) {
+    for server in config.servers.iter().filter(|server| server.enabled && server.session == SessionPolicy::Shared) {
         let name = &server.name;
         warnings.push(format!(
             "all clients share one session with {name:?}, whoever they are (`session: shared`): what it keeps for one, \
@@ -139,7 +139,7 @@ fn about_key(key: &Key, config: &Config, now: SystemTime) -> Vec<String> {
 /// What to warn of where this server, which has no sessions, has one process.
 pub(super) fn about_shared_process(config: &Config, name: &str) -> Option<String> {
     let is_explicit =
-        config.servers.iter().any(|server| server.name == name && server.session == SessionChoice::Shared);
+        config.servers.iter().any(|server| server.name == name && server.session == SessionPolicy::Shared);
     (config.auth.methods().is_some() && !is_explicit).then(|| {
         format!(
             "all clients share the process of {name:?}, whoever they are: a server of this era has no sessions; say \

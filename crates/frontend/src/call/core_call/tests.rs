@@ -1,14 +1,14 @@
 //! Order, cancellation and survival of running requests.
 
 use bytes::Bytes;
-use fanlight_canonical::{Detail, Unresolved};
+use fanlight_canonical::{Detail, Endpoint, Interest, Listening, SessionKey, Unresolved};
 use fanlight_protocol::{Json, Message, Method, Notification};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::session::RunningRequests;
-use crate::session::testing::TestOperation;
+use crate::session::testing::{ListenCore, TestListen, TestNotice, TestOperation};
 
 /// A core that notifies, waits to be released, and says when it is dropped and when it is done.
 struct Probe {
@@ -27,6 +27,8 @@ impl Drop for Outcome {
 
 impl Core for Probe {
     type Resolved = TestOperation;
+    type ResolvedListen = TestListen;
+    type ResolvedNotice = TestNotice;
 
     async fn resolve(&self, request: Unresolved, _: Detail) -> TestOperation {
         TestOperation(request)
@@ -43,15 +45,25 @@ impl Core for Probe {
         Response::from_result(&Json::empty_object())
     }
 
-    fn endpoint(&self, _: &str) -> Option<fanlight_canonical::Endpoint> {
+    fn endpoint(&self, _: &str) -> Option<Endpoint> {
         None
     }
 
-    async fn listen(&self, listen: fanlight_canonical::Listen) -> Result<fanlight_canonical::Listening, RpcError> {
-        Ok(fanlight_canonical::Listening::new(listen.interest, ()))
+    fn resolve_listen(&self, interest: Interest, context: Arc<CallContext>) -> TestListen {
+        ListenCore::refusing().resolve_listen(interest, context)
     }
 
-    fn end_session(&self, _: fanlight_canonical::SessionKey) {}
+    async fn listen(&self, operation: TestListen, messages: ServerMessages) -> Result<Listening, RpcError> {
+        ListenCore::refusing().listen(operation, messages).await
+    }
+
+    fn resolve_notice(&self, notification: Notification, context: Arc<CallContext>) -> TestNotice {
+        ListenCore::refusing().resolve_notice(notification, context)
+    }
+
+    fn notify(&self, _: TestNotice) {}
+
+    fn end_session(&self, _: SessionKey) {}
 }
 
 fn note(count: usize) -> Notification {

@@ -37,7 +37,7 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const MIN_HEADER: usize = 8 << 10;
 
 /// A connection of a client, of which each request is answered by `endpoint`.
-pub(super) struct Connection<S> {
+pub(super) struct HttpConnection<S> {
     pub(super) endpoint: Arc<S>,
     pub(super) limits: Arc<ConnectionLimits>,
     pub(super) activity: Arc<Activity>,
@@ -45,7 +45,7 @@ pub(super) struct Connection<S> {
     pub(super) cut: CancellationToken,
 }
 
-impl<S: Serve> Connection<S> {
+impl<S: Serve> HttpConnection<S> {
     /// Serves the connection until either side ends it; with `tls` after a handshake.
     pub(super) async fn serve(self, stream: ClientStream, tls: Option<Arc<TlsServer>>) {
         match (stream, tls) {

@@ -39,8 +39,8 @@ where
     }
 }
 
-fn connection<A>(answer: A, shutdown: &CancellationToken) -> Connection<Endpoint<A>> {
-    Connection {
+fn connection<A>(answer: A, shutdown: &CancellationToken) -> HttpConnection<Endpoint<A>> {
+    HttpConnection {
         endpoint: Arc::new(Endpoint { answer, requests: AtomicUsize::new(0) }),
         activity: Activity::new(&limits(), shutdown.clone()),
         limits: Arc::new(limits()),
@@ -230,7 +230,7 @@ impl Serve for Mixed {
 async fn listen_only_stream_is_sent_between_the_responses_that_hyper_sends() {
     // Less than the head of a response.
     let (mut client, server) = duplex(16);
-    let connection = Connection {
+    let connection = HttpConnection {
         endpoint: Arc::new(Mixed(AtomicUsize::new(0))),
         activity: Activity::new(&limits(), CancellationToken::new()),
         limits: Arc::new(limits()),

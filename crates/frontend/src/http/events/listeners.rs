@@ -102,7 +102,7 @@ impl StreamPermit {
 
 impl Drop for StreamPermit {
     fn drop(&mut self) {
-        // It is there no more if the stream has ended for another.
+        // Absent if the stream has been replaced by another.
         drop(self.shared.lock().open.remove(&self.number));
     }
 }
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(noisy.each_mut().map(has_ended), [true, false, false]);
         assert!(open(3).is_err(), "two each would be no fairer");
         assert!(!has_ended(&mut quiet) && !has_ended(&mut other));
-        // One that has ended for another does not count any more.
+        // A stream that was replaced by another no longer counts.
         let [first, mut second, third] = noisy;
         drop(first);
         assert!(open(4).is_ok() && has_ended(&mut second));

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::Core;
+use fanlight_canonical::{Core, Item};
 use fanlight_credentials::{Denial, resource_url};
 use fanlight_protocol::{Json, Method as McpMethod, RpcError, code, partial};
 use http::header::{EXPECT, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -142,9 +142,9 @@ fn wanted_scopes(scopes: &ScopePolicy, arrived: &Arrived<'_>) -> Vec<Arc<str>> {
         Some(McpMethod::CallTool) => {
             let name = text(arrived.fields.name).unwrap_or_default();
             // Which server's tool it is, is looked up only for clients with an identity.
-            scopes.required(Operation::Tool { server: "", name: &name })
+            scopes.required(&Operation::Tool(Item { server: "", name: name.into() }))
         }
-        Some(method) => scopes.required(Operation::of(&method)),
+        Some(method) => scopes.required(&Operation::of(&method)),
         None => Vec::new(),
     };
     if required.is_empty() { scopes.usual() } else { required }

@@ -55,7 +55,7 @@ impl<C: Core> Endpoint<C> {
         Ok(response)
     }
 
-    /// A GET stream that cannot be resumed begins anew, with new messages. The stream of a call cannot,
+    /// A GET stream that cannot be resumed starts over, with new messages. The stream of a call cannot,
     /// and its client gets an error: not 404, which would end its session.
     fn resume(
         &self,

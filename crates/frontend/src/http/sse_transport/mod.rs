@@ -27,7 +27,7 @@ use super::events::stream::EventStream;
 use super::limits::LiveLimits;
 use super::reply::{self, Refusal, Reply, ReplyBody};
 use super::{body, cors, negotiate};
-use crate::channel::{ChannelOptions, Connection, QUEUE};
+use crate::channel::{ChannelConnection, ChannelOptions, QUEUE};
 use crate::ingress::Origin;
 use crate::settings::FrontendSettings;
 use crate::streams::log_other_keeper;
@@ -136,7 +136,7 @@ impl<C: Core> SseTransport<C> {
             cut: self.sessions.cut.child_token(),
             running: Some(Box::new(move || Box::new(background()))),
         };
-        let connection = Connection::new(Arc::clone(&self.core), &self.settings, queue, options)
+        let connection = ChannelConnection::new(Arc::clone(&self.core), &self.settings, queue, options)
             .map_err(|error| unavailable(&error.to_string()))?;
         let entry = self.sessions.open(origin.holder.clone(), peer, &connection);
         let entry = entry.map_err(|error| unavailable(&error.to_string()))?;

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::channel::Connection;
+use crate::channel::ChannelConnection;
 use crate::insight::shown_id;
 use crate::streams::OpenError;
 
@@ -37,7 +37,7 @@ type Table<C> = fanlight_fair::Table<Peer, Box<str>, Entry<C>>;
 
 struct Entry<C> {
     holder: Holder,
-    connection: Arc<Connection<C>>,
+    connection: Arc<ChannelConnection<C>>,
     /// When the client sent a message last, or opened the session.
     used: Instant,
 }
@@ -66,7 +66,7 @@ impl<C: Core> SseSessions<C> {
         &self,
         holder: Holder,
         peer: Peer,
-        connection: &Arc<Connection<C>>,
+        connection: &Arc<ChannelConnection<C>>,
     ) -> Result<SessionEntry<C>, OpenError> {
         let id: Box<str> = self.handles.fresh(HandleKind::SseSession, &holder).ok_or(OpenError::NoRandomness)?.into();
         let mut table = self.shared.lock();
@@ -91,7 +91,7 @@ impl<C: Core> SseSessions<C> {
     }
 
     /// The session of `holder` with this id, or who keeps it if this process does not.
-    pub(super) fn enter(&self, id: &str, holder: &Holder) -> Result<Arc<Connection<C>>, Keeper> {
+    pub(super) fn enter(&self, id: &str, holder: &Holder) -> Result<Arc<ChannelConnection<C>>, Keeper> {
         let mut table = self.shared.lock();
         if let Some(entry) = table.get_mut(id).filter(|entry| entry.holder == *holder) {
             entry.used = Instant::now();
@@ -110,7 +110,7 @@ impl<C: Core> SseSessions<C> {
     pub(in crate::http) fn views(&self) -> Vec<SessionView> {
         let all: Vec<_> =
             self.shared.lock().iter().map(|(id, entry)| (id.clone(), Arc::clone(&entry.connection))).collect();
-        let view = |(id, connection): (Box<str>, Arc<Connection<C>>)| {
+        let view = |(id, connection): (Box<str>, Arc<ChannelConnection<C>>)| {
             connection.session_view(&id, "sse").unwrap_or_else(|| SessionView {
                 digest: shown_id(&id),
                 revision: None,
@@ -149,7 +149,7 @@ impl<C> Shared<C> {
 }
 
 impl<C: Core> Shared<C> {
-    fn end(&self, connection: &Arc<Connection<C>>) {
+    fn end(&self, connection: &Arc<ChannelConnection<C>>) {
         connection.end();
         let connection = Arc::clone(connection);
         // The stream may be dropped outside of a runtime.

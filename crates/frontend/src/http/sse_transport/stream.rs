@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::sessions::SessionEntry;
 use crate::call::{Answer, ResponseItem, ResponseStream};
-use crate::channel::{Connection, Outbound};
+use crate::channel::{ChannelConnection, Outbound};
 
 /// All messages to the client of one session.
 pub(crate) struct SseSessionStream {
@@ -25,7 +25,7 @@ impl SseSessionStream {
     /// the answer to the last request that is running.
     pub(super) fn new<C: Core>(
         messages: mpsc::Receiver<Outbound>,
-        connection: Arc<Connection<C>>,
+        connection: Arc<ChannelConnection<C>>,
         entry: SessionEntry<C>,
         shutdown: CancellationToken,
     ) -> Self {

@@ -6,7 +6,6 @@ use fanlight_protocol::seal::Keys;
 
 use super::*;
 use crate::session::testing::ListenCore;
-use crate::settings::FrontendSettings;
 
 const IDLE: Duration = Duration::from_secs(60);
 const ANN: Holder = Holder::new(Principal::anonymous(), Endpoint::Everything);
@@ -17,7 +16,7 @@ fn in_memory(limit: usize, per_peer: usize) -> InMemorySessions {
 }
 
 fn session_of(core: &Arc<ListenCore>) -> Arc<SessionStreams> {
-    SessionStreams::new(core.session(), &FrontendSettings::default())
+    SessionStreams::new(core.session(), &Arc::default())
 }
 
 fn session() -> Arc<SessionStreams> {
@@ -34,7 +33,7 @@ async fn session_does_not_exist_for_another_principal() {
     let sessions = in_memory(3, 0);
     let core = ListenCore::refusing();
     let id = sessions
-        .open_now(SessionStreams::new(core.session_of(ann.principal().clone()), &FrontendSettings::default()))
+        .open_now(SessionStreams::new(core.session_of(ann.principal().clone()), &Arc::default()))
         .unwrap();
     assert_eq!(sessions.enter(&id, &bob).await.err(), Some(Keeper::Nobody));
     assert_eq!(sessions.end(&id, &bob).await, Err(Keeper::Nobody));
@@ -131,7 +130,7 @@ async fn peer_with_most_sessions_loses_first() {
     let sessions = in_memory(4, 0);
     let open_from = async |last| {
         tokio::time::advance(Duration::from_secs(1)).await;
-        sessions.open_now(SessionStreams::new(core.session_from(last), &FrontendSettings::default())).unwrap()
+        sessions.open_now(SessionStreams::new(core.session_from(last), &Arc::default())).unwrap()
     };
     let quiet = open_from(1).await;
     let noisy = [open_from(2).await, open_from(2).await, open_from(2).await];
@@ -148,7 +147,7 @@ async fn peer_with_most_sessions_loses_first() {
 async fn peer_whose_sessions_are_all_in_use_takes_none_from_peers_with_fewer() {
     let core = ListenCore::refusing();
     let sessions = in_memory(3, 0);
-    let from = |last| SessionStreams::new(core.session_from(last), &FrontendSettings::default());
+    let from = |last| SessionStreams::new(core.session_from(last), &Arc::default());
     let quiet = sessions.open_now(from(1)).unwrap();
     let noisy = [sessions.open_now(from(2)).unwrap(), sessions.open_now(from(2)).unwrap()];
     let _using = noisy.each_ref().map(|id| enter(&sessions, id).unwrap());
@@ -161,7 +160,7 @@ async fn quota_of_a_peer_bounds_its_sessions() {
     let core = ListenCore::refusing();
     let sessions = in_memory(10, 2);
     let open_from =
-        |last| sessions.open_now(SessionStreams::new(core.session_from(last), &FrontendSettings::default()));
+        |last| sessions.open_now(SessionStreams::new(core.session_from(last), &Arc::default()));
     let (other, first, second) = (open_from(1).unwrap(), open_from(2).unwrap(), open_from(2).unwrap());
     tokio::time::advance(Duration::from_secs(1)).await;
     let _using = enter(&sessions, &second).unwrap();

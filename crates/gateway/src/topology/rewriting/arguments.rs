@@ -102,7 +102,7 @@ impl Arguments {
             });
         };
         let given = params.slice(place.clone());
-        // Null is what some clients write for no arguments.
+        // Some clients write null for no arguments.
         if given.is_null() {
             let object = [b"{", &*self.added(&Json::empty_object())?, b"}"].concat();
             let object = if object.len() > 2 { Bytes::from(object) } else { given.into_bytes() };

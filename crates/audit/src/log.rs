@@ -1,0 +1,219 @@
+//! The record as lines of the log with the target `audit`, and counts in the metrics. Neither has a secret.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use fanlight_canonical::{Endpoint, Item, Subject};
+use fanlight_credentials::{Credentials, Denial};
+use fanlight_fair::LogLimit;
+use fanlight_identity::Identity;
+use fanlight_protocol::visible;
+use fanlight_telemetry::metrics::{Family, FamilyInfo, Point, Shape, Values};
+use tracing::field::display;
+use tracing::{info, warn};
+
+use crate::event::{Actor, DeniedOperator, Event, NotRecorded, Record};
+
+/// Most lines about refusals in ten seconds; the next line says how many there were besides. No option: metrics count each.
+const LINES: u32 = 20;
+
+/// Most characters of a path or a name in a line.
+const LONGEST: usize = 200;
+
+const SIGN_INS: FamilyInfo = FamilyInfo {
+    name: "fanlight.auth.sign_ins",
+    unit: "{sign_in}",
+    help: "Sign-ins of operators.",
+    shape: Shape::Counter,
+    labels: &["method", "outcome"],
+};
+const REFUSALS: FamilyInfo = FamilyInfo {
+    name: "fanlight.auth.refusals",
+    unit: "{request}",
+    help: "Requests that were not authenticated or not allowed.",
+    shape: Shape::Counter,
+    labels: &["listener", "reason"],
+};
+
+/// Puts on record in the log who signed in, who was refused and who changed what; what clients are allowed is in traces.
+#[derive(Debug)]
+pub struct AuditLog {
+    counts: Mutex<Counts>,
+    /// Bounds the lines that anybody can cause.
+    lines: LogLimit,
+}
+
+impl Default for AuditLog {
+    fn default() -> Self {
+        Self { counts: Mutex::default(), lines: LogLimit::new(LINES) }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// By how they signed in, and what came of it.
+    sign_ins: BTreeMap<(&'static str, &'static str), u64>,
+    /// By the listener, and the reason.
+    refusals: BTreeMap<(&'static str, &'static str), u64>,
+}
+
+/// The log takes every event: a line that cannot be written is counted there.
+impl Record for AuditLog {
+    fn record(&self, event: &Event<'_>) -> Result<(), NotRecorded> {
+        match event {
+            Event::Decided { refused: None, .. } | Event::ChangeAsked { .. } => {}
+            Event::Decided { client, endpoint, subject, refused: Some(reason) } => {
+                self.client_not_allowed(client, endpoint, *subject, reason);
+            }
+            Event::ClientDenied { denial, credentials } => self.client_denied(denial, credentials),
+            Event::SignedIn { operator, method } => {
+                self.count(method, "accepted");
+                signed("sign-in", operator);
+            }
+            Event::SignedOut { operator } => signed("sign-out", operator),
+            Event::SignInDenied { method, denied } => {
+                self.count(method, "refused");
+                self.operator_denied("sign-in", denied);
+            }
+            Event::OperatorDenied(denied) => self.operator_denied("request", denied),
+            Event::RoleDenied { operator, path } => self.role_denied(operator, path),
+            Event::Changed { operator, path, about, status } => changed(operator, path, *about, *status),
+        }
+        Ok(())
+    }
+}
+
+impl AuditLog {
+    /// A client lacks a right.
+    fn client_not_allowed(&self, client: &Identity, endpoint: &Endpoint, subject: &dyn Subject, reason: &'static str) {
+        let Some(omitted) = self.count_refusal("clients", reason, true) else { return };
+        let what = shown(subject.method().as_str());
+        let about = subject.tool().map(|Item { server, name }| shown(&format!("{server}/{name}")));
+        let (who, source, groups) = (shown(&client.name), client.source.as_str(), shown(&client.groups.join(",")));
+        let endpoint = endpoint.path().map(|path| shown(path));
+        warn!(target: "audit", what, about, who, source, groups, endpoint, outcome = "refused", reason, omitted, "not allowed to a client: {reason}");
+    }
+
+    /// A client of the listener for clients was not authenticated.
+    fn client_denied(&self, denial: &Denial, credentials: &Credentials<'_>) {
+        let reason = match denial {
+            Denial::Missing => "missing",
+            Denial::Malformed(_) => "malformed",
+            Denial::Invalid(_) => "invalid",
+            Denial::Forbidden(_) => "forbidden",
+            Denial::Throttled { .. } => "throttled",
+            Denial::Unavailable(_) => "unavailable",
+        };
+        // Clients begin without credentials, to learn which they need.
+        let Some(omitted) = self.count_refusal("clients", reason, *denial != Denial::Missing) else { return };
+        let (endpoint, text) = (shown(credentials.endpoint), shown(&denial.to_string()));
+        let peer = credentials.connection.peer.map(display);
+        warn!(target: "audit", what = "request", endpoint, outcome = "refused", reason, text, peer, omitted, "client not authenticated: {reason}");
+    }
+
+    fn operator_denied(&self, what: &'static str, denied: &DeniedOperator<'_>) {
+        let DeniedOperator { reason, name, is_attempt, peer } = *denied;
+        let Some(omitted) = self.count_refusal("admin", reason, is_attempt) else { return };
+        let (who, peer) = (name.map(shown), peer.map(display));
+        warn!(target: "audit", what, who, outcome = "refused", reason, peer, omitted, "operator not authenticated: {reason}");
+    }
+
+    fn role_denied(&self, operator: &Actor<'_>, path: &str) {
+        let Some(omitted) = self.count_refusal("admin", "role", true) else { return };
+        let Actor { name, source, role, peer } = *operator;
+        let (what, who, peer) = (shown(path), shown(name), peer.map(display));
+        warn!(target: "audit", what, who, source, role, outcome = "refused", reason = "role", peer, omitted, "not allowed to a {role}");
+    }
+
+    fn count(&self, method: &'static str, outcome: &'static str) {
+        *self.counts().sign_ins.entry((method, outcome)).or_default() += 1;
+    }
+
+    /// Counts a refusal; how many lines were omitted before the line about it, if there is to be one.
+    fn count_refusal(&self, listener: &'static str, reason: &'static str, is_attempt: bool) -> Option<u64> {
+        *self.counts().refusals.entry((listener, reason)).or_default() += 1;
+        if is_attempt { self.lines.admit() } else { None }
+    }
+
+    /// The counts.
+    #[must_use]
+    pub fn metrics(&self) -> [Family; 2] {
+        let counts = self.counts();
+        [
+            Family { info: &SIGN_INS, points: points(&counts.sign_ins, SIGN_INS.labels) },
+            Family { info: &REFUSALS, points: points(&counts.refusals, REFUSALS.labels) },
+        ]
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        // Nothing that can panic runs under this lock.
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An operator has signed in or out.
+fn signed(what: &'static str, operator: &Actor<'_>) {
+    let Actor { name, source, role, peer } = *operator;
+    let (who, peer) = (shown(name), peer.map(display));
+    info!(target: "audit", what, who, source, role, outcome = "done", peer, "operator: {what}");
+}
+
+fn changed(operator: &Actor<'_>, path: &str, about: Option<&str>, status: u16) {
+    let Actor { name, source, role, peer } = *operator;
+    let (what, about, who, peer) = (shown(path), about.map(shown), shown(name), peer.map(display));
+    let outcome = if (200..300).contains(&status) { "done" } else { "failed" };
+    info!(target: "audit", what, about, who, source, role, outcome, status, peer, "change by an operator");
+}
+
+/// The values of counts by two labels.
+fn points(counts: &BTreeMap<(&'static str, &'static str), u64>, labels: &[&'static str]) -> Vec<Point> {
+    let point = |((one, other), count): (&(&str, &str), &u64)| {
+        let values = [*one, *other].map(str::to_owned);
+        (labels.iter().copied().zip(values).collect(), Values::Integer(i64::try_from(*count).unwrap_or(i64::MAX)))
+    };
+    counts.iter().map(point).collect()
+}
+
+/// A text of a peer on one line, with an end.
+fn shown(text: &str) -> String {
+    let escaped = visible::escaped(text);
+    match escaped.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", escaped.get(..end).unwrap_or_default()),
+        None => escaped.into_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_shown_on_one_line_with_an_end() {
+        assert!(!shown("a\nfake line\u{1b}[31m").contains(['\n', '\u{1b}']));
+        assert!(shown(&"x".repeat(10_000)).chars().count() <= LONGEST + 1);
+    }
+
+    #[test]
+    fn sign_ins_and_refusals_are_counted() {
+        let log = AuditLog::default();
+        let operator = Actor { name: "ann", source: "token", role: "viewer", peer: None };
+        let denied = DeniedOperator { reason: "invalid", name: None, is_attempt: true, peer: None };
+        let events = [
+            Event::SignedIn { operator, method: "token" },
+            Event::SignInDenied { method: "token", denied },
+            Event::OperatorDenied(denied),
+            Event::RoleDenied { operator, path: "/api/reload" },
+            Event::ChangeAsked { operator, path: "/api/reload" },
+        ];
+        events.iter().for_each(|event| log.record(event).unwrap());
+        let text = fanlight_telemetry::metrics::prometheus(&log.metrics());
+        for line in [
+            r#"fanlight_auth_sign_ins_total{method="token",outcome="accepted"} 1"#,
+            r#"fanlight_auth_sign_ins_total{method="token",outcome="refused"} 1"#,
+            r#"fanlight_auth_refusals_total{listener="admin",reason="invalid"} 2"#,
+            r#"fanlight_auth_refusals_total{listener="admin",reason="role"} 1"#,
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+    }
+}

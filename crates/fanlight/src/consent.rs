@@ -1,0 +1,107 @@
+//! Consent to what a configuration names that was found in the current folder, and not named: a folder that came from elsewhere
+//! may have one, and a command that looks at servers starts them.
+
+use std::io::{BufRead as _, IsTerminal as _};
+
+use fanlight_config::{Environment, Loaded, Server, Transport, load_usable};
+use reqwest::Url;
+
+use crate::cli::CommonArgs;
+use crate::demo;
+use crate::failure::Failure;
+use crate::out::complain;
+use crate::observe::is_loopback;
+use crate::show::plain;
+
+/// Characters shown of a command, and of the address of a server.
+const SHOWN: usize = 1000;
+
+/// Asks the user, unless the configuration was named, or neither starts anything nor sends a variable elsewhere.
+pub(crate) fn ask(loaded: &Loaded, common: &CommonArgs) -> Result<(), Failure> {
+    if !common.config.is_empty() || common.yes || demo::is_demo(loaded) {
+        return Ok(());
+    }
+    let enabled = || loaded.config.servers.iter().filter(|server| server.enabled);
+    if enabled().all(|server| !is_process(server)) && !may_send_variables(loaded) {
+        return Ok(());
+    }
+    let path = loaded.path.display();
+    let how = format!("look at {path}, then name it: `--config {path}`, or add `--yes`");
+    let is_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    let Some(actions) = actions(loaded).filter(|_| is_terminal) else {
+        let names: Vec<_> = enabled().map(|server| plain(&server.name, 60)).collect();
+        return Err(Failure::usage(format!(
+            "{path} was found in this folder, and nobody has said that its servers may be started ({}): {how}",
+            names.join(", ")
+        )));
+    };
+    complain(&format!("{path} was found in this folder. With it, this command would\n{actions}Go on? [y/N] "));
+    let mut line = String::new();
+    let is_read = std::io::stdin().lock().read_line(&mut line).is_ok();
+    match line.trim() {
+        "y" | "Y" | "yes" if is_read => Ok(()),
+        _ => Err(Failure::other("nothing was started")),
+    }
+}
+
+fn is_process(server: &Server) -> bool {
+    matches!(server.transport, Transport::Stdio { .. })
+}
+
+/// The configuration with variables as they are written.
+fn as_written(loaded: &Loaded) -> Option<Loaded> {
+    let environment = Environment { variable: &|name| Some(format!("${{{name}}}")), ask: &|_| None };
+    load_usable(std::slice::from_ref(&loaded.path), environment).ok()
+}
+
+/// Whether a server on another machine may get the value of a variable.
+fn may_send_variables(loaded: &Loaded) -> bool {
+    let is_elsewhere = |server: &&Server| server.enabled && !is_local(server);
+    if !loaded.config.servers.iter().any(|server| is_elsewhere(&server)) {
+        return false;
+    }
+    // What cannot be told is taken as if it did.
+    as_written(loaded)
+        .is_none_or(|written| written.config.servers.iter().filter(is_elsewhere).any(|server| is_sent_variables(server)))
+}
+
+fn is_local(server: &Server) -> bool {
+    let url = match &server.transport {
+        Transport::Http { url, .. } | Transport::Sse { url, .. } => url,
+        Transport::Stdio { .. } | Transport::Incomplete { .. } => return true,
+    };
+    let Ok(url) = Url::parse(url) else { return false };
+    is_loopback(url.host_str().unwrap_or_default())
+}
+
+fn is_sent_variables(server: &Server) -> bool {
+    match &server.transport {
+        Transport::Http { url, headers } | Transport::Sse { url, headers } => {
+            is_written_with_variables(url) || headers.iter().any(|(_, value)| is_written_with_variables(value.expose()))
+        }
+        Transport::Stdio { .. } | Transport::Incomplete { .. } => false,
+    }
+}
+
+fn is_written_with_variables(text: &str) -> bool {
+    text.contains("${") || text.contains("$%7B")
+}
+
+/// A line for each thing that the command would do, as the file has it; `None` if that cannot be told.
+fn actions(loaded: &Loaded) -> Option<String> {
+    let written = as_written(loaded)?;
+    let lines = written.config.servers.iter().filter(|server| server.enabled).filter_map(|server| {
+        let action = match &server.transport {
+            Transport::Stdio { command, args, .. } => {
+                let words: Vec<&str> = std::iter::once(command.as_str()).chain(args.iter().map(String::as_str)).collect();
+                format!("start {}", words.join(" "))
+            }
+            Transport::Http { url, .. } | Transport::Sse { url, .. } if is_sent_variables(server) && !is_local(server) => {
+                format!("send values of variables to {}", fanlight_config::origin_of(url))
+            }
+            _ => return None,
+        };
+        Some(format!("  {}: {}\n", plain(&server.name, 60), plain(&action, SHOWN)))
+    });
+    Some(lines.collect())
+}

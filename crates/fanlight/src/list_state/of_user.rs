@@ -1,0 +1,50 @@
+//! The folder for the lists of one configuration in the state folder of the user (XDG Base Directory Specification).
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fanlight_config::{Config, Transport};
+
+use crate::instance;
+
+/// After this time without a run, the lists of a configuration are removed.
+const UNUSED: Duration = Duration::from_secs(90 * 86_400);
+
+/// Whether kept lists would be served: the only server is asked itself, and servers without a process are not started.
+pub(super) fn is_useful(config: &Config) -> bool {
+    let enabled = || config.servers.iter().filter(|server| server.enabled);
+    enabled().count() > 1 && enabled().any(|server| matches!(server.transport, Transport::Stdio { .. }))
+}
+
+/// The folder for the configuration in these files, if the user has a state folder.
+pub(super) fn folder(files: &[PathBuf]) -> Option<PathBuf> {
+    let name = instance::of(files)?;
+    Some(state_home()?.join("fanlight").join(name))
+}
+
+fn state_home() -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    variable("XDG_STATE_HOME").or_else(|| {
+        // Under `sudo` it may be another user's, who could not use what is made there.
+        let is_own = |home: &PathBuf| {
+            fs::metadata(home).is_ok_and(|home| home.uid() == rustix::process::geteuid().as_raw())
+        };
+        Some(variable("HOME").filter(is_own)?.join(".local/state"))
+    })
+}
+
+/// Removes the folders of configurations that have not been used for long, besides that of this one.
+pub(super) fn remove_unused(own: &Path) {
+    let all = own.parent().and_then(|parent| fs::read_dir(parent).ok());
+    for entry in all.into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let is_ours = name.len() == instance::LENGTH && name.as_bytes().iter().all(u8::is_ascii_hexdigit);
+        let age = entry.metadata().and_then(|metadata| metadata.modified()).ok().and_then(|at| at.elapsed().ok());
+        if is_ours && entry.path() != own && age.is_some_and(|age| age > UNUSED) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}

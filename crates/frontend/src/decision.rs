@@ -1,0 +1,131 @@
+//! Whether a client may do what it asks for. Decided by its identity, its endpoint and what has been resolved, and by nothing
+//! else: what is decided about is what runs.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use fanlight_audit::{Event, NotRecorded};
+use fanlight_canonical::{Caller, Endpoint, Interest, Subject};
+use fanlight_identity::{Identity, Scopes};
+use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::{Method, RpcError, code};
+
+use crate::protection::Operation;
+use crate::settings::FrontendSettings;
+
+/// A request that the core does not carry out, by its method.
+#[derive(Debug)]
+pub(crate) struct OwnRequest<'a>(pub(crate) &'a Method);
+
+impl Subject for OwnRequest<'_> {
+    fn method(&self) -> &Method {
+        self.0
+    }
+}
+
+/// Why a client may not do what it asks for.
+#[derive(Clone, Debug)]
+pub(crate) enum Refused {
+    /// It lacks some of these scopes, which that needs.
+    Scopes(Box<[Arc<str>]>),
+    /// It may, and that could not be put on record.
+    NotRecorded,
+}
+
+impl Refused {
+    /// The error for its client.
+    pub(crate) fn to_error(&self) -> RpcError {
+        let Self::Scopes(required) = self else { return RpcError::new(code::INTERNAL, NotRecorded.to_string()) };
+        let scope = required.join(" ");
+        let mut data = ObjectBuilder::new();
+        data.string("scope", &scope);
+        let message = format!("the credentials lack a scope; this needs: {scope}");
+        RpcError::new(code::NOT_PERMITTED, message).with_data(data.finish())
+    }
+}
+
+/// Decides whether a client with this identity may do at this endpoint what `subject` says, by the rules in force now, and
+/// puts that on record.
+pub(crate) fn decide(
+    settings: &FrontendSettings,
+    (endpoint, identity): (&Endpoint, &Identity),
+    subject: &dyn Subject,
+) -> Result<(), Refused> {
+    let outcome = may(settings, (endpoint, identity), subject);
+    let refused = outcome.as_ref().err().map(|_| "scopes");
+    let recorded = settings.record.record(&Event::Decided { client: identity, endpoint, subject, refused });
+    outcome.and(recorded.map_err(|NotRecorded| Refused::NotRecorded))
+}
+
+/// Whether a client may still have what it was allowed before: the decision alone, of which there is a record.
+pub(crate) fn may(
+    settings: &FrontendSettings,
+    (endpoint, identity): (&Endpoint, &Identity),
+    subject: &dyn Subject,
+) -> Result<(), Refused> {
+    if identity.scopes == Scopes::All {
+        return Ok(());
+    }
+    let depends = depends_on_tools(settings, endpoint);
+    check(settings, (endpoint, identity), &Operation::of_subject(subject, depends))
+}
+
+/// [`decide`] for the client of a context, whose identity is that of Fanlight itself if it has none.
+pub(crate) fn decide_for(settings: &FrontendSettings, caller: &Caller, subject: &dyn Subject) -> Result<(), Refused> {
+    let Some(identity) = caller.identity() else { return Ok(()) };
+    decide(settings, (caller.endpoint(), identity), subject)
+}
+
+/// Whether what calls need at this endpoint depends on their tool.
+pub(crate) fn depends_on_tools(settings: &FrontendSettings, endpoint: &Endpoint) -> bool {
+    settings.protection.load().scopes_at(path_of(settings, endpoint)).depends_on_tools()
+}
+
+fn check(
+    settings: &FrontendSettings,
+    (endpoint, identity): (&Endpoint, &Identity),
+    operation: &Operation<'_>,
+) -> Result<(), Refused> {
+    let protection = settings.protection.load();
+    let policy = protection.scopes_at(path_of(settings, endpoint));
+    policy.check(&identity.scopes, operation).map_err(|required| Refused::Scopes(required.into()))
+}
+
+fn path_of<'a>(settings: &'a FrontendSettings, endpoint: &'a Endpoint) -> &'a str {
+    endpoint.path().map_or(settings.path.as_str(), |path| path)
+}
+
+/// A decision about listening, which lasts: it is made again whenever the rules are replaced. Resolves once it is refused.
+pub(crate) struct LastingDecision(Pin<Box<dyn Future<Output = Refused> + Send>>);
+
+impl LastingDecision {
+    /// That about listening to `interest`. `None` for a client whom no scopes restrict.
+    pub(crate) fn of(settings: &Arc<FrontendSettings>, caller: &Caller, interest: &Interest) -> Option<Self> {
+        let identity = Arc::clone(caller.identity().filter(|identity| identity.scopes != Scopes::All)?);
+        let (settings, endpoint) = (Arc::clone(settings), caller.endpoint().clone());
+        let operation = Operation::of_listening(interest);
+        let mut replacements = settings.protection.replacements();
+        Some(Self(Box::pin(async move {
+            loop {
+                // First of all at once: the rules may have been replaced since it was decided.
+                if let Err(refused) = check(&settings, (&endpoint, &identity), &operation) {
+                    return refused;
+                }
+                // The settings have the sender, so that there is a next one.
+                let _ = replacements.changed().await;
+            }
+        })))
+    }
+
+    /// Must not be polled again once it is ready.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Refused> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl std::fmt::Debug for LastingDecision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LastingDecision")
+    }
+}

@@ -1,0 +1,202 @@
+//! What counts in one file: its lines of code and the length of its functions.
+//!
+//! A line of code has at least one token that is neither part of a comment nor of an item for tests only.
+
+use std::collections::BTreeSet;
+
+use proc_macro2::{Span, TokenStream, TokenTree};
+use syn::spanned::Spanned as _;
+use syn::visit::{self, Visit};
+use syn::{Attribute, Block, ImplItemFn, Item, ItemFn, Signature, TraitItemFn};
+
+/// The code of one file.
+#[derive(Debug, Default)]
+pub(crate) struct Code {
+    /// How many lines of code there are.
+    pub(crate) lines: usize,
+    /// The lines of code of each function, from its signature to its closing brace.
+    pub(crate) functions: Vec<usize>,
+    /// Modules for tests only that have files of their own.
+    pub(crate) test_modules: Vec<String>,
+}
+
+impl Code {
+    /// # Errors
+    ///
+    /// Where `text` is not Rust.
+    pub(crate) fn parse(text: &str) -> syn::Result<Self> {
+        let file = syn::parse_file(text)?;
+        if file.attrs.iter().any(is_for_tests) {
+            return Ok(Self::default());
+        }
+        let mut lines = BTreeSet::new();
+        add_lines(text.parse()?, &mut lines);
+        let mut visitor = Visitor { lines, code: Self::default() };
+        visitor.visit_file(&file);
+        visitor.code.lines = visitor.lines.len();
+        Ok(visitor.code)
+    }
+}
+
+struct Visitor {
+    /// The numbers of the lines of code.
+    lines: BTreeSet<usize>,
+    code: Code,
+}
+
+impl Visitor {
+    fn add_function(&mut self, signature: &Signature, block: &Block) {
+        let lines = signature.span().start().line..=block.span().end().line;
+        self.code.functions.push(self.lines.range(lines).count());
+    }
+
+    /// Takes the lines of `item` out, with those of its attributes.
+    fn remove(&mut self, item: Span) {
+        let lines = item.start().line..=item.end().line;
+        self.lines.retain(|line| !lines.contains(line));
+    }
+}
+
+impl Visit<'_> for Visitor {
+    fn visit_item(&mut self, item: &Item) {
+        if !attributes(item).iter().any(is_for_tests) {
+            return visit::visit_item(self, item);
+        }
+        self.remove(item.span());
+        if let Item::Mod(module) = item
+            && module.content.is_none()
+        {
+            self.code.test_modules.push(module.ident.to_string());
+        }
+    }
+
+    fn visit_item_fn(&mut self, function: &ItemFn) {
+        self.add_function(&function.sig, &function.block);
+        visit::visit_item_fn(self, function);
+    }
+
+    fn visit_impl_item_fn(&mut self, function: &ImplItemFn) {
+        if function.attrs.iter().any(is_for_tests) {
+            return self.remove(function.span());
+        }
+        self.add_function(&function.sig, &function.block);
+        visit::visit_impl_item_fn(self, function);
+    }
+
+    fn visit_trait_item_fn(&mut self, function: &TraitItemFn) {
+        if let Some(block) = &function.default {
+            self.add_function(&function.sig, block);
+        }
+        visit::visit_trait_item_fn(self, function);
+    }
+}
+
+/// Adds the lines of all tokens except those of documentation.
+fn add_lines(tokens: TokenStream, lines: &mut BTreeSet<usize>) {
+    let mut tokens = tokens.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        let is_hash = matches!(&token, TokenTree::Punct(mark) if mark.as_char() == '#');
+        // `//!` is `#![doc = "…"]`.
+        let mark = tokens.next_if(|next| is_hash && matches!(next, TokenTree::Punct(mark) if mark.as_char() == '!'));
+        if is_hash && tokens.next_if(is_documentation).is_some() {
+            continue;
+        }
+        for token in [Some(token), mark].into_iter().flatten() {
+            add_token(token, lines);
+        }
+    }
+}
+
+fn add_token(token: TokenTree, lines: &mut BTreeSet<usize>) {
+    match token {
+        TokenTree::Group(group) => {
+            lines.extend([group.span_open().start().line, group.span_close().end().line]);
+            add_lines(group.stream(), lines);
+        }
+        token => lines.extend(token.span().start().line..=token.span().end().line),
+    }
+}
+
+fn is_documentation(token: &TokenTree) -> bool {
+    let TokenTree::Group(group) = token else { return false };
+    matches!(group.stream().into_iter().next(), Some(TokenTree::Ident(name)) if name == "doc")
+}
+
+/// Whether an attribute is `cfg` with `test` in it and without `not`.
+fn is_for_tests(attribute: &Attribute) -> bool {
+    let syn::Meta::List(list) = &attribute.meta else { return false };
+    let has = |name| words(list.tokens.clone()).any(|word| word == name);
+    list.path.is_ident("cfg") && has("test") && !has("not")
+}
+
+/// All identifiers of `tokens`.
+fn words(tokens: TokenStream) -> Box<dyn Iterator<Item = proc_macro2::Ident>> {
+    Box::new(tokens.into_iter().flat_map(|token| match token {
+        TokenTree::Group(group) => words(group.stream()),
+        TokenTree::Ident(name) => Box::new(std::iter::once(name)),
+        _ => Box::new(std::iter::empty()),
+    }))
+}
+
+fn attributes(item: &Item) -> &[Attribute] {
+    match item {
+        Item::Const(item) => &item.attrs,
+        Item::Enum(item) => &item.attrs,
+        Item::Fn(item) => &item.attrs,
+        Item::Impl(item) => &item.attrs,
+        Item::Macro(item) => &item.attrs,
+        Item::Mod(item) => &item.attrs,
+        Item::Static(item) => &item.attrs,
+        Item::Struct(item) => &item.attrs,
+        Item::Trait(item) => &item.attrs,
+        Item::Type(item) => &item.attrs,
+        Item::Use(item) => &item.attrs,
+        _ => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r##"//! A module.
+
+/// A comment
+/// of two lines.
+#[derive(Debug)]
+struct One;
+
+/* A block
+   of comment. */
+impl One {
+    // Why.
+    fn text() -> &'static str {
+        // Why.
+        "first
+        // inside of a text"
+    }
+
+    #[cfg(test)]
+    fn for_tests() {}
+}
+
+#[cfg(not(test))]
+fn outside_of_tests() {}
+
+#[cfg(test)]
+mod helpers;
+
+#[cfg(test)]
+mod tests {
+    fn f() {}
+}
+"##;
+
+    #[test]
+    fn lines_of_comments_and_tests_do_not_count() {
+        let code = Code::parse(TEXT).unwrap();
+        assert_eq!(code.lines, 2 + 6 + 2);
+        assert_eq!(code.functions, [4, 1]);
+        assert_eq!(code.test_modules, ["helpers"]);
+    }
+}

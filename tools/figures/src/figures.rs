@@ -1,0 +1,92 @@
+//! The figures, and the table that shows them.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
+
+use crate::document::Document;
+use crate::sources::{self, Source};
+
+/// What is counted.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Figures {
+    pub(crate) rows: [Row; 6],
+}
+
+/// One figure.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) value: usize,
+    /// The most that it should be, if there is a goal.
+    goal: Option<usize>,
+}
+
+impl Figures {
+    /// # Errors
+    ///
+    /// A file that cannot be read.
+    pub(crate) fn of(root: &Path) -> io::Result<Self> {
+        let sources = sources::read(root)?;
+        let mut files: Vec<_> = sources.iter().map(|source| source.code.lines).collect();
+        let mut functions: Vec<_> = sources.iter().flat_map(|source| &source.code.functions).copied().collect();
+        files.sort_unstable();
+        functions.sort_unstable();
+        let row = |name, value, goal| Row { name, value, goal };
+        Ok(Self {
+            rows: [
+                row("lines of code in `crates` and `tools`", sources.iter().map(lines).sum(), Some(72_000)),
+                row("lines of a file, median", percentile(&files, 50), None),
+                row("lines of a function, median", percentile(&functions, 50), None),
+                row("lines of a function, 90th percentile", percentile(&functions, 90), Some(20)),
+                row("options of the configuration", fanlight_config::option_count(), Some(150)),
+                row("files on the way of a `tools/call`", Document::read(root)?.call_files().len(), Some(50)),
+            ],
+        })
+    }
+
+    /// The figures as Markdown.
+    pub(crate) fn table(&self) -> String {
+        let mut table = "| figure | value | goal |\n|---|--:|--:|\n".to_owned();
+        for Row { name, value, goal } in &self.rows {
+            let goal = goal.map_or_else(String::new, |goal| format!("≤ {}", grouped(goal)));
+            _ = writeln!(table, "| {name} | {} | {goal} |", grouped(*value));
+        }
+        table
+    }
+}
+
+fn lines(source: &Source) -> usize {
+    source.code.lines
+}
+
+/// The smallest value that `percent` of the sorted `values` do not exceed.
+fn percentile(values: &[usize], percent: usize) -> usize {
+    let rank = (values.len() * percent).div_ceil(100);
+    values.get(rank.saturating_sub(1)).copied().unwrap_or_default()
+}
+
+/// `number` with a comma between thousands.
+fn grouped(number: usize) -> String {
+    match number / 1000 {
+        0 => number.to_string(),
+        thousands => format!("{},{:03}", grouped(thousands), number % 1000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentile_is_a_value_of_the_list() {
+        let values: Vec<_> = (1..=10).collect();
+        assert_eq!([0, 50, 90, 91, 100].map(|percent| percentile(&values, percent)), [1, 5, 9, 10, 10]);
+        assert_eq!(percentile(&[], 50), 0);
+    }
+
+    #[test]
+    fn thousands_are_grouped() {
+        assert_eq!([0, 999, 1_000, 72_005, 1_000_000].map(grouped), ["0", "999", "1,000", "72,005", "1,000,000"]);
+    }
+}
