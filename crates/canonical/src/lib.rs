@@ -18,6 +18,7 @@ mod messages;
 mod operation;
 mod peer;
 mod process;
+mod retry;
 mod session_request;
 
 pub use crate::core::Core;
@@ -32,7 +33,8 @@ pub use fanlight_telemetry::{Parent, Rewritten};
 pub use handle::{Handle, HandleKind, HandleSeal, Keeper};
 pub use listen::{Interest, Listen, Listening, ListeningGuard};
 pub use messages::{ClientNotices, MessageReceiver, ServerMessage, ServerMessages, ServerRequest, StreamSignal};
-pub use operation::{Decided, Detail, Item, ResolvedOperation, Subject, Unresolved};
+pub use operation::{Decidable, Decided, Detail, Item, ResolvedOperation, Unresolved};
 pub use peer::Peer;
 pub use process::{ProcessLine, ProcessOutput, ProcessStream, RunningProcess};
+pub use retry::RetryDelays;
 pub use session_request::{SentAs, SessionRequest};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fanlight_canonical::{
-    CallContext, Core, Detail, Endpoint, Interest, Listen, Listening, Peer, Principal, ResolvedOperation,
-    ServerMessages, SessionKey, Subject, Unresolved,
+    CallContext, Core, Decidable, Detail, Endpoint, Interest, Listen, Listening, Peer, Principal, ResolvedOperation,
+    ServerMessages, SessionKey, Unresolved,
 };
 use fanlight_identity::{Identity, Scopes};
 use fanlight_protocol::{Json, Method, Notification, Response, Revision, RpcError, input};
@@ -81,7 +81,7 @@ impl ListenCore {
 #[derive(Debug)]
 pub(crate) struct TestOperation(pub(crate) Unresolved);
 
-impl Subject for TestOperation {
+impl Decidable for TestOperation {
     fn method(&self) -> &Method {
         &self.0.method
     }
@@ -91,7 +91,7 @@ impl Subject for TestOperation {
 #[derive(Debug)]
 pub(crate) struct TestListen(Interest, Arc<CallContext>);
 
-impl Subject for TestListen {
+impl Decidable for TestListen {
     fn method(&self) -> &Method {
         &Method::Listen
     }
@@ -105,7 +105,7 @@ impl Subject for TestListen {
 #[derive(Debug)]
 pub(crate) struct TestNotice(Notification);
 
-impl Subject for TestNotice {
+impl Decidable for TestNotice {
     fn method(&self) -> &Method {
         &self.0.method
     }
