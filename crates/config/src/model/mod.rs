@@ -78,8 +78,8 @@ options! {
         "auth" [live] => auth: AuthChoice = AuthChoice::Unset, AuthKind;
         /// How the names of tools and prompts are made.
         "naming" [live] => naming: Naming = Naming::defaults(), Nested::<Naming>::KIND;
-        /// Secret keys that seal what clients hold: list cursors, `requestState` and ids of sessions. 32 bytes each, as
-        /// base64 or 64 hexadecimal digits. The first key seals, and all of them open: to change keys, put the new one first and
+        /// Secret keys that seal list cursors and `requestState`, which clients hold: 32 bytes each, as base64 or 64
+        /// hexadecimal digits. The first key seals, and all of them open: to change keys, put the new one first and
         /// remove the old one a day later. Set them to keep cursors valid across restarts and replicas. Default: a new
         /// key at each start. `openssl rand -base64 32` makes one.
         "keys" => keys: Vec<SealKey> = Vec::new(), Each(KEY), example "# [\"${FANLIGHT_KEY}\"]";

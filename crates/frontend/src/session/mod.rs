@@ -108,7 +108,7 @@ impl Session {
 
     /// What the client may do is decided by these: where it has its session, and the identity that has opened it.
     pub(crate) fn client_rights(&self) -> (&Endpoint, &Identity) {
-        (self.endpoint(), &self.client.identity)
+        (self.endpoint(), &self.record.identity)
     }
 
     /// The revision agreed on.

@@ -10,8 +10,7 @@ use fanlight_canonical::{
 use fanlight_identity::{Identity, Scopes};
 use fanlight_protocol::{Json, Method, Notification, Response, Revision, RpcError, input};
 
-use super::SessionRecord;
-use super::Session;
+use super::{Session, SessionRecord};
 use crate::eras::legacy::InitializeParams;
 use crate::memory::ByteBudget;
 
