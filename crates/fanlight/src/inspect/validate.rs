@@ -77,8 +77,7 @@ pub(crate) fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), F
 fn say_of_usable(paths: &[PathBuf]) {
     let environment = Environment { variable: &|name| std::env::var(name).ok(), ask: &|_| None };
     let Ok(loaded) = load_usable(paths, environment) else { return };
-    let is_incomplete =
-        |server: &&Server| server.enabled && matches!(server.transport, Transport::Incomplete { .. });
+    let is_incomplete = |server: &&Server| server.enabled && matches!(server.transport, Transport::Incomplete { .. });
     let names: Vec<_> =
         loaded.config.servers.iter().filter(is_incomplete).map(|server| plain(&server.name, 60)).collect();
     say!(
