@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use axum::response::IntoResponse as _;
-use fanlight_audit::{AuditLog, Event, Record};
+use fanlight_audit::{AuditEvent, AuditLog, Record};
 use fanlight_credentials::{Authenticate, ConnectionFacts, SocketPeer};
 use fanlight_gateway::Gateway;
 use fanlight_http_edge::{OpenedStream, SocketReceiver, accept_and_spawn, open, serve_http1};
@@ -107,7 +107,7 @@ impl Admin {
     }
 
     /// Puts on record what has been refused, or has happened: nothing depends on whether that can be done.
-    fn note(&self, event: &Event<'_>) {
+    fn note(&self, event: &AuditEvent<'_>) {
         let _ = self.subject.record.record(event);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fanlight_credentials::{Authenticate, Authentication, Credentials, Denial};
 
-use crate::event::{Event, Record};
+use crate::event::{AuditEvent, Record};
 
 /// Authenticates clients by another [`Authenticate`], and puts on record whom it refuses.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ impl AuditedAuthentication {
 
     fn denied(&self, denial: &Denial, credentials: &Credentials<'_>) {
         // Nothing is carried out in any case.
-        let _ = self.record.record(&Event::ClientDenied { denial, credentials });
+        let _ = self.record.record(&AuditEvent::ClientDenied { denial, credentials });
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use fanlight_canonical::{Endpoint, Subject};
+use fanlight_canonical::{Decidable, Endpoint};
 use fanlight_credentials::{Credentials, Denial};
 use fanlight_identity::Identity;
 
@@ -14,7 +14,7 @@ pub trait Record: fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// If that cannot be done. What was allowed by the event is then not carried out.
-    fn record(&self, event: &Event<'_>) -> Result<(), NotRecorded>;
+    fn record(&self, event: &AuditEvent<'_>) -> Result<(), NotRecorded>;
 }
 
 /// An event could not be put on record.
@@ -26,7 +26,7 @@ pub struct NotRecorded;
 
 /// What is put on record.
 #[derive(Clone, Debug)]
-pub enum Event<'a> {
+pub enum AuditEvent<'a> {
     /// It was decided whether a client may do what it asks for. If it may, it is carried out once this is on record.
     Decided {
         /// Who asks.
@@ -34,7 +34,7 @@ pub enum Event<'a> {
         /// Where.
         endpoint: &'a Endpoint,
         /// What for.
-        subject: &'a dyn Subject,
+        subject: &'a dyn Decidable,
         /// Why not; `None` if it may.
         refused: Option<&'static str>,
     },

@@ -7,5 +7,5 @@ mod event;
 mod log;
 
 pub use authentication::AuditedAuthentication;
-pub use event::{Actor, DeniedOperator, Event, NotRecorded, Record};
+pub use event::{Actor, AuditEvent, DeniedOperator, NotRecorded, Record};
 pub use log::AuditLog;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fanlight_canonical::{Endpoint, Item, Subject};
+use fanlight_canonical::{Decidable, Endpoint, Item};
 use fanlight_credentials::{Credentials, Denial};
 use fanlight_fair::LogLimit;
 use fanlight_identity::Identity;
@@ -12,7 +12,7 @@ use fanlight_telemetry::metrics::{Family, FamilyInfo, Point, Shape, Values};
 use tracing::field::display;
 use tracing::{info, warn};
 
-use crate::event::{Actor, DeniedOperator, Event, NotRecorded, Record};
+use crate::event::{Actor, AuditEvent, DeniedOperator, NotRecorded, Record};
 
 /// Most lines about refusals in ten seconds; the next line says how many there were besides. No option: metrics count each.
 const LINES: u32 = 20;
@@ -59,25 +59,25 @@ struct Counts {
 
 /// The log takes every event: a line that cannot be written is counted there.
 impl Record for AuditLog {
-    fn record(&self, event: &Event<'_>) -> Result<(), NotRecorded> {
+    fn record(&self, event: &AuditEvent<'_>) -> Result<(), NotRecorded> {
         match event {
-            Event::Decided { refused: None, .. } | Event::ChangeAsked { .. } => {}
-            Event::Decided { client, endpoint, subject, refused: Some(reason) } => {
+            AuditEvent::Decided { refused: None, .. } | AuditEvent::ChangeAsked { .. } => {}
+            AuditEvent::Decided { client, endpoint, subject, refused: Some(reason) } => {
                 self.client_not_allowed(client, endpoint, *subject, reason);
             }
-            Event::ClientDenied { denial, credentials } => self.client_denied(denial, credentials),
-            Event::SignedIn { operator, method } => {
+            AuditEvent::ClientDenied { denial, credentials } => self.client_denied(denial, credentials),
+            AuditEvent::SignedIn { operator, method } => {
                 self.count(method, "accepted");
                 signed("sign-in", operator);
             }
-            Event::SignedOut { operator } => signed("sign-out", operator),
-            Event::SignInDenied { method, denied } => {
+            AuditEvent::SignedOut { operator } => signed("sign-out", operator),
+            AuditEvent::SignInDenied { method, denied } => {
                 self.count(method, "refused");
                 self.operator_denied("sign-in", denied);
             }
-            Event::OperatorDenied(denied) => self.operator_denied("request", denied),
-            Event::RoleDenied { operator, path } => self.role_denied(operator, path),
-            Event::Changed { operator, path, about, status } => changed(operator, path, *about, *status),
+            AuditEvent::OperatorDenied(denied) => self.operator_denied("request", denied),
+            AuditEvent::RoleDenied { operator, path } => self.role_denied(operator, path),
+            AuditEvent::Changed { operator, path, about, status } => changed(operator, path, *about, *status),
         }
         Ok(())
     }
@@ -85,7 +85,13 @@ impl Record for AuditLog {
 
 impl AuditLog {
     /// A client lacks a right.
-    fn client_not_allowed(&self, client: &Identity, endpoint: &Endpoint, subject: &dyn Subject, reason: &'static str) {
+    fn client_not_allowed(
+        &self,
+        client: &Identity,
+        endpoint: &Endpoint,
+        subject: &dyn Decidable,
+        reason: &'static str,
+    ) {
         let Some(omitted) = self.count_refusal("clients", reason, true) else { return };
         let what = shown(subject.method().as_str());
         let about = subject.tool().map(|Item { server, name }| shown(&format!("{server}/{name}")));
@@ -199,11 +205,11 @@ mod tests {
         let operator = Actor { name: "ann", source: "token", role: "viewer", peer: None };
         let denied = DeniedOperator { reason: "invalid", name: None, is_attempt: true, peer: None };
         let events = [
-            Event::SignedIn { operator, method: "token" },
-            Event::SignInDenied { method: "token", denied },
-            Event::OperatorDenied(denied),
-            Event::RoleDenied { operator, path: "/api/reload" },
-            Event::ChangeAsked { operator, path: "/api/reload" },
+            AuditEvent::SignedIn { operator, method: "token" },
+            AuditEvent::SignInDenied { method: "token", denied },
+            AuditEvent::OperatorDenied(denied),
+            AuditEvent::RoleDenied { operator, path: "/api/reload" },
+            AuditEvent::ChangeAsked { operator, path: "/api/reload" },
         ];
         events.iter().for_each(|event| log.record(event).unwrap());
         let text = fanlight_telemetry::metrics::prometheus(&log.metrics());

@@ -9,7 +9,7 @@ use crate::caller::SessionKey;
 use crate::endpoint::Endpoint;
 use crate::listen::{Interest, Listening};
 use crate::messages::ServerMessages;
-use crate::operation::{Detail, ResolvedOperation, Subject, Unresolved};
+use crate::operation::{Decidable, Detail, ResolvedOperation, Unresolved};
 
 /// The core behind a client edge: the gateway, or something simpler in tests.
 ///
@@ -19,9 +19,9 @@ pub trait Core: Send + Sync + 'static {
     /// A request as this core carries it out.
     type Resolved: ResolvedOperation;
     /// Listening as this core carries it out.
-    type ResolvedListen: Subject + 'static;
+    type ResolvedListen: Decidable + 'static;
     /// A notification as this core passes it on.
-    type ResolvedNotice: Subject + 'static;
+    type ResolvedNotice: Decidable + 'static;
 
     /// Resolves a request. The servers and endpoints are kept until it has ended: whatever is replaced meanwhile,
     /// [`Self::run`] does what this value says. Sends servers no more than requests for lists, and those only for

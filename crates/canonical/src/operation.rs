@@ -30,7 +30,7 @@ pub enum Detail {
 }
 
 /// What it is decided about whether it may run. Whoever decides reads this and the identity of the client.
-pub trait Subject: std::fmt::Debug + Send + Sync {
+pub trait Decidable: std::fmt::Debug + Send + Sync {
     /// The method: of a request or a notification, and of listening `subscriptions/listen` in every era.
     fn method(&self) -> &Method;
 
@@ -55,7 +55,7 @@ pub trait Subject: std::fmt::Debug + Send + Sync {
 /// One request as the core is going to carry it out. Only [`Core::resolve`](crate::Core::resolve) makes one, and
 /// [`Core::run`](crate::Core::run) carries out nothing else: whoever decides about a request reads this value, so that
 /// what was checked is what runs.
-pub trait ResolvedOperation: Subject + 'static {
+pub trait ResolvedOperation: Decidable + 'static {
     /// What the core and the edges know of the client, with its identity.
     fn context(&self) -> &Arc<CallContext>;
 
@@ -78,7 +78,7 @@ pub struct Decided {
     tool: Option<(Box<str>, Box<str>)>,
 }
 
-impl Subject for Decided {
+impl Decidable for Decided {
     fn method(&self) -> &Method {
         &self.method
     }

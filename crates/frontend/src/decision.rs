@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use fanlight_audit::{Event, NotRecorded};
-use fanlight_canonical::{Caller, Endpoint, Interest, Subject};
+use fanlight_audit::{AuditEvent, NotRecorded};
+use fanlight_canonical::{Caller, Decidable, Endpoint, Interest};
 use fanlight_identity::{Identity, Scopes};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Method, RpcError, code};
@@ -18,7 +18,7 @@ use crate::settings::FrontendSettings;
 #[derive(Debug)]
 pub(crate) struct OwnRequest<'a>(pub(crate) &'a Method);
 
-impl Subject for OwnRequest<'_> {
+impl Decidable for OwnRequest<'_> {
     fn method(&self) -> &Method {
         self.0
     }
@@ -50,11 +50,11 @@ impl Refused {
 pub(crate) fn decide(
     settings: &FrontendSettings,
     (endpoint, identity): (&Endpoint, &Identity),
-    subject: &dyn Subject,
+    subject: &dyn Decidable,
 ) -> Result<(), Refused> {
     let outcome = may(settings, (endpoint, identity), subject);
     let refused = outcome.as_ref().err().map(|_| "scopes");
-    let recorded = settings.record.record(&Event::Decided { client: identity, endpoint, subject, refused });
+    let recorded = settings.record.record(&AuditEvent::Decided { client: identity, endpoint, subject, refused });
     outcome.and(recorded.map_err(|NotRecorded| Refused::NotRecorded))
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn decide(
 pub(crate) fn may(
     settings: &FrontendSettings,
     (endpoint, identity): (&Endpoint, &Identity),
-    subject: &dyn Subject,
+    subject: &dyn Decidable,
 ) -> Result<(), Refused> {
     if identity.scopes == Scopes::All {
         return Ok(());
@@ -72,7 +72,7 @@ pub(crate) fn may(
 }
 
 /// [`decide`] for the client of a context, whose identity is that of Fanlight itself if it has none.
-pub(crate) fn decide_for(settings: &FrontendSettings, caller: &Caller, subject: &dyn Subject) -> Result<(), Refused> {
+pub(crate) fn decide_for(settings: &FrontendSettings, caller: &Caller, subject: &dyn Decidable) -> Result<(), Refused> {
     let Some(identity) = caller.identity() else { return Ok(()) };
     decide(settings, (caller.endpoint(), identity), subject)
 }

@@ -26,6 +26,7 @@ const NO_HANDLES: &[(&str, &str)] = &[
     ("backend::tasks::following", "follows a task for the caller that has made it"),
     ("backend::tasks::plain_client", "follows a task for the caller that has made it"),
     ("frontend::call::url_elicitations", "ids that name elicitations to a client; no request takes them"),
+    ("frontend::decision", "decides what a caller may do; keeps nothing"),
     ("frontend::ingress", "makes the holder that handles are compared with"),
     ("frontend::ingress::request", "makes the caller of a request"),
     ("gateway::catalogue::kept", "answers from memory without the backend's session"),

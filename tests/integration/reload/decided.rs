@@ -48,6 +48,8 @@ impl Servers {
         for backend in [&a, &b, &c] {
             backend.offers_tools(&["held", "ask"]);
         }
+        // By this the list differs when names are exchanged.
+        b.offers_tools(&["held", "ask", "own"]);
         a.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[],"by":"a""#)).gated(&calls));
         b.on("tools/call", Reply::result(r#"{"content":[],"by":"b"}"#));
         b.on_target("tools/call", "ask", Reply::result(r#"{"content":[],"by":"b"}"#).asking(&[ASK]));

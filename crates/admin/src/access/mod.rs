@@ -9,7 +9,7 @@ use std::sync::Arc;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use fanlight_audit::Event;
+use fanlight_audit::AuditEvent;
 use fanlight_credentials::ConnectionFacts;
 use http::header::{CONTENT_TYPE, ORIGIN};
 use http::request::Parts;
@@ -76,7 +76,7 @@ pub(crate) async fn require(
     let operator = match admin.identify(&now, request.headers(), &connection.0).await {
         Ok(operator) => operator,
         Err(denied) => {
-            admin.note(&Event::OperatorDenied(denied.on_record(peer)));
+            admin.note(&AuditEvent::OperatorDenied(denied.on_record(peer)));
             return Ok(now.refusal(&denied, &connection.0));
         }
     };
@@ -84,7 +84,7 @@ pub(crate) async fn require(
         require_origin_of_page(request.headers())?;
     }
     if operator.role < needed {
-        admin.note(&Event::RoleDenied { operator: operator.on_record(peer), path: request.uri().path() });
+        admin.note(&AuditEvent::RoleDenied { operator: operator.on_record(peer), path: request.uri().path() });
         return Err(Refusal::role(needed, operator.role));
     }
     request.extensions_mut().insert(operator.clone());
@@ -93,10 +93,10 @@ pub(crate) async fn require(
     }
     let (actor, path) = (operator.on_record(peer), request.uri().path().to_owned());
     // Before it is made: a change that cannot be put on record is none.
-    admin.subject.record.record(&Event::ChangeAsked { operator: actor, path: &path })?;
+    admin.subject.record.record(&AuditEvent::ChangeAsked { operator: actor, path: &path })?;
     let response = next.run(request).await;
     let about = response.extensions().get::<About>().map(|about| about.0.as_str());
-    admin.note(&Event::Changed { operator: actor, path: &path, about, status: response.status().as_u16() });
+    admin.note(&AuditEvent::Changed { operator: actor, path: &path, about, status: response.status().as_u16() });
     Ok(response)
 }
 

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
-use fanlight_audit::Event;
+use fanlight_audit::AuditEvent;
 use fanlight_credentials::ConnectionFacts;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::ObjectBuilder;
@@ -44,7 +44,7 @@ pub(super) async fn answer(
             Ok(response)
         }
         Err(denied) => {
-            admin.note(&Event::OperatorDenied(denied.on_record(connection.0.peer)));
+            admin.note(&AuditEvent::OperatorDenied(denied.on_record(connection.0.peer)));
             Err(Refusal::denied(&denied))
         }
     }
@@ -98,11 +98,11 @@ pub(super) fn sign_in(
     let (operator, proof) = match judged {
         Ok(judged) => judged,
         Err(denied) => {
-            admin.note(&Event::SignInDenied { method, denied: denied.on_record(connection.peer) });
+            admin.note(&AuditEvent::SignInDenied { method, denied: denied.on_record(connection.peer) });
             return Refusal::denied(&denied).into_response();
         }
     };
-    let signed_in = Event::SignedIn { operator: operator.on_record(connection.peer), method };
+    let signed_in = AuditEvent::SignedIn { operator: operator.on_record(connection.peer), method };
     if let Err(not_recorded) = admin.subject.record.record(&signed_in) {
         return Refusal::from(not_recorded).into_response();
     }
@@ -128,7 +128,7 @@ pub(super) async fn end(State(admin): State<Arc<Admin>>, connection: OperatorCon
         && let Some(session) = admin.sessions.find(id, &now.session_limits())
     {
         if let Ok(operator) = now.judge(&session.proof, SystemTime::now()) {
-            admin.note(&Event::SignedOut { operator: operator.on_record(connection.0.peer) });
+            admin.note(&AuditEvent::SignedOut { operator: operator.on_record(connection.0.peer) });
         }
         admin.sessions.end(session.key);
     }

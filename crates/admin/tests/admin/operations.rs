@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fanlight_admin::AdminSettings;
-use fanlight_audit::{Event, NotRecorded, Record};
+use fanlight_audit::{AuditEvent, NotRecorded, Record};
 use fanlight_credentials::Open;
 use http::{Method, StatusCode};
 
@@ -52,7 +52,7 @@ async fn server_is_enabled_disabled_and_restarted() {
 struct Full;
 
 impl Record for Full {
-    fn record(&self, _: &Event<'_>) -> Result<(), NotRecorded> {
+    fn record(&self, _: &AuditEvent<'_>) -> Result<(), NotRecorded> {
         Err(NotRecorded)
     }
 }

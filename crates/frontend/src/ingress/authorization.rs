@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::{Core, Detail, Subject};
+use fanlight_canonical::{Core, Decidable, Detail};
 use fanlight_identity::Scopes;
 use fanlight_protocol::{Method, RpcError, code};
 use tokio::sync::OwnedSemaphorePermit;
@@ -27,7 +27,7 @@ impl<C: Core> Ingress<C> {
         &self,
         transport: &T,
         origin: &Origin<'_>,
-        asked: Option<&dyn Subject>,
+        asked: Option<&dyn Decidable>,
         reaches_core: bool,
     ) -> Result<Option<OwnedSemaphorePermit>, Box<Refusal>> {
         if let Some(subject) = asked {

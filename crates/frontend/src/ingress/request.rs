@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fanlight_canonical::{
-    CallContext, Caller, Core, Detail, ResolvedOperation as _, SessionRequest, Subject, Unresolved,
+    CallContext, Caller, Core, Decidable, Detail, ResolvedOperation as _, SessionRequest, Unresolved,
 };
 use fanlight_protocol::capability::can_be_asked;
 use fanlight_protocol::input;
@@ -91,10 +91,13 @@ impl<C: Core> Ingress<C> {
         if request.method == Method::Listen {
             return self.start_subscription(transport, origin, (parsed, revision), sender);
         }
-        if params.has_request_state() {
-            self.open_server_state(origin, parsed)?;
-        }
-        let (stream, permit) = match self.find(origin, &parsed.request, &parsed.params).await {
+        let is_of_server = params.has_request_state() && self.open_server_state(origin, parsed)?;
+        let found = if is_of_server {
+            Ok(Found::Call(Resumption::New))
+        } else {
+            self.find(origin, &parsed.request, &parsed.params).await
+        };
+        let (stream, permit) = match found {
             Ok(Found::Suspended(waiting)) => {
                 Box::pin(self.resume(transport, origin, parsed, &sender, *waiting)).await?
             }
@@ -149,16 +152,16 @@ impl<C: Core> Ingress<C> {
     }
 
     /// Replaces the state of a server that this gateway has sealed for its client: the server gets it as it has written it.
-    fn open_server_state(&self, origin: &Origin<'_>, parsed: &mut ParsedRequest) -> Result<(), Box<Refusal>> {
+    /// Whether it was one.
+    fn open_server_state(&self, origin: &Origin<'_>, parsed: &mut ParsedRequest) -> Result<bool, Box<Refusal>> {
         let ParsedRequest { request, params, .. } = parsed;
         let opened = self.suspended_calls.open_server_state(params.request_state().as_ref(), &origin.holder);
         let opened = opened.map_err(|error| Refusal::new(Reason::Params, error))?;
-        if let Some((state, place)) = opened.zip(params.request_state_range()) {
-            let with_state = request.params.as_ref().map(|params| params.with_indexed(place, &state));
-            *params = Params::read(with_state.as_ref())?;
-            request.params = with_state;
-        }
-        Ok(())
+        let Some((state, place)) = opened.zip(params.request_state_range()) else { return Ok(false) };
+        let with_state = request.params.as_ref().map(|params| params.with_indexed(place, &state));
+        *params = Params::read(with_state.as_ref())?;
+        request.params = with_state;
+        Ok(true)
     }
 
     /// A stream of what servers send outside of calls.
@@ -174,7 +177,7 @@ impl<C: Core> Ingress<C> {
         let by = (caller.clone(), origin.peer());
         let resolved = self.subscriptions.resolve(&*self.core, by, request, &sender, span.parent());
         let own = OwnRequest(&request.method);
-        let asked: &dyn Subject = resolved.as_ref().map_or(&own, |operation| operation);
+        let asked: &dyn Decidable = resolved.as_ref().map_or(&own, |operation| operation);
         let permit = self.admit(transport, origin, Some(asked), false)?;
         let cancellation = transport.running().map(|running| running.begin(&request.id));
         let opened = resolved.and_then(|operation| {

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use fanlight_canonical::{Core, Subject};
+use fanlight_canonical::{Core, Decidable};
 use fanlight_protocol::{Method, Revision, RpcError};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -47,7 +47,7 @@ pub(crate) trait Transport: Send + Sync {
     }
 
     /// Checks the header fields that repeat arguments of the tool that the request calls.
-    fn check_mirrored(&self, _operation: &dyn Subject, _params: &Params) -> Result<(), RpcError> {
+    fn check_mirrored(&self, _operation: &dyn Decidable, _params: &Params) -> Result<(), RpcError> {
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use fanlight_canonical::{Interest, Item, Subject};
+use fanlight_canonical::{Decidable, Interest, Item};
 use fanlight_identity::Scopes;
 use fanlight_protocol::Method;
 
@@ -82,7 +82,7 @@ pub(crate) enum Operation<'a> {
 
 impl<'a> Operation<'a> {
     /// What `subject` does. The tool of a call is looked at only if the policy `depends_on_tools`.
-    pub(crate) fn of_subject(subject: &'a dyn Subject, depends_on_tools: bool) -> Self {
+    pub(crate) fn of_subject(subject: &'a dyn Decidable, depends_on_tools: bool) -> Self {
         match (subject.method(), subject.interest()) {
             (_, Some(interest)) => Operation::of_listening(interest),
             (Method::CallTool, None) if !depends_on_tools => Self::Call,

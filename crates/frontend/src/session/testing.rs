@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fanlight_canonical::{
-    CallContext, Core, Detail, Endpoint, Interest, Listen, Listening, Peer, Principal, ResolvedOperation,
-    ServerMessages, SessionKey, Subject, Unresolved,
+    CallContext, Core, Decidable, Detail, Endpoint, Interest, Listen, Listening, Peer, Principal, ResolvedOperation,
+    ServerMessages, SessionKey, Unresolved,
 };
 use fanlight_identity::{Identity, Scopes};
 use fanlight_protocol::{Json, Method, Notification, Response, Revision, RpcError, input};
@@ -83,7 +83,7 @@ impl ListenCore {
 #[derive(Debug)]
 pub(crate) struct TestOperation(pub(crate) Unresolved);
 
-impl Subject for TestOperation {
+impl Decidable for TestOperation {
     fn method(&self) -> &Method {
         &self.0.method
     }
@@ -93,7 +93,7 @@ impl Subject for TestOperation {
 #[derive(Debug)]
 pub(crate) struct TestListen(Interest, Arc<CallContext>);
 
-impl Subject for TestListen {
+impl Decidable for TestListen {
     fn method(&self) -> &Method {
         &Method::Listen
     }
@@ -107,7 +107,7 @@ impl Subject for TestListen {
 #[derive(Debug)]
 pub(crate) struct TestNotice(Notification);
 
-impl Subject for TestNotice {
+impl Decidable for TestNotice {
     fn method(&self) -> &Method {
         &self.0.method
     }

@@ -91,9 +91,7 @@ impl SuspendableCall {
     /// Begins to suspend the call.
     fn suspend(&mut self) {
         self.stage = match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Running(call) => {
-                Stage::Suspending(Box::pin(Arc::clone(&self.suspended_calls).suspend(call)))
-            }
+            Stage::Running(call) => Stage::Suspending(Box::pin(Arc::clone(&self.suspended_calls).suspend(call))),
             other => other,
         };
     }

@@ -170,7 +170,6 @@ pub(super) fn replayed() -> RpcError {
 mod tests {
     use std::time::Duration;
 
-
     use super::*;
 
     fn peer(last: u8) -> Peer {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use fanlight_canonical::Core;
 use fanlight_canonical::{
-    Call, CallContext, Detail, Endpoint, Interest, Item, Listen, Listening, ResolvedOperation, ServerMessage,
-    ServerMessages, ServerRequest, SessionKey, StreamSignal, Subject, Unresolved,
+    Call, CallContext, Decidable, Detail, Endpoint, Interest, Item, Listen, Listening, ResolvedOperation,
+    ServerMessage, ServerMessages, ServerRequest, SessionKey, StreamSignal, Unresolved,
 };
 use fanlight_protocol::capability::{ClientCapability, MissingCapability};
 use fanlight_protocol::json::ObjectBuilder;
@@ -246,7 +246,7 @@ pub(crate) struct TestOperation {
     tool: Option<Arc<Json>>,
 }
 
-impl Subject for TestOperation {
+impl Decidable for TestOperation {
     fn method(&self) -> &Method {
         &self.request.method
     }
@@ -265,7 +265,7 @@ impl Subject for TestOperation {
 #[derive(Debug)]
 pub(crate) struct TestListen(Interest, Arc<CallContext>);
 
-impl Subject for TestListen {
+impl Decidable for TestListen {
     fn method(&self) -> &Method {
         &Method::Listen
     }
@@ -279,7 +279,7 @@ impl Subject for TestListen {
 #[derive(Debug)]
 pub(crate) struct TestNotice(Notification);
 
-impl Subject for TestNotice {
+impl Decidable for TestNotice {
     fn method(&self) -> &Method {
         &self.0.method
     }

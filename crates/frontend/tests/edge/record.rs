@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use fanlight_audit::{Event, NotRecorded, Record};
+use fanlight_audit::{AuditEvent, NotRecorded, Record};
 use fanlight_frontend::FrontendSettings;
 
 use crate::client::{Server, legacy_call, modern_call, modern_headers, modern_request};
@@ -16,8 +16,8 @@ struct Bounded {
 }
 
 impl Record for Bounded {
-    fn record(&self, event: &Event<'_>) -> Result<(), NotRecorded> {
-        let Event::Decided { client, subject, refused: None, .. } = event else { return Ok(()) };
+    fn record(&self, event: &AuditEvent<'_>) -> Result<(), NotRecorded> {
+        let AuditEvent::Decided { client, subject, refused: None, .. } = event else { return Ok(()) };
         let mut taken = self.taken.lock().unwrap();
         if taken.len() >= self.most {
             return Err(NotRecorded);

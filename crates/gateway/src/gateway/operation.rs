@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use fanlight_canonical::{CallContext, Detail, Interest, Item, ResolvedOperation, Subject, Unresolved};
+use fanlight_canonical::{CallContext, Decidable, Detail, Interest, Item, ResolvedOperation, Unresolved};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::{Method, Notification, input};
 
@@ -105,7 +105,7 @@ impl Operation {
     }
 }
 
-impl Subject for Operation {
+impl Decidable for Operation {
     fn method(&self) -> &Method {
         &self.request.method
     }
@@ -137,7 +137,7 @@ impl ResolvedOperation for Operation {
     }
 }
 
-impl Subject for ListenOperation {
+impl Decidable for ListenOperation {
     fn method(&self) -> &Method {
         &Method::Listen
     }
@@ -147,7 +147,7 @@ impl Subject for ListenOperation {
     }
 }
 
-impl Subject for Notice {
+impl Decidable for Notice {
     fn method(&self) -> &Method {
         &self.notification.method
     }

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use std::sync::LazyLock;
 
 use fanlight_canonical::{
-    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Caller, Core as _, Detail, Endpoint,
-    Holder, Interest, Listen, Listening, MessageReceiver, Parent, Pending, Principal, ServerMessage, ServerMessages,
-    SessionKey, Subject as _, Unresolved,
+    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Caller, Core as _, Decidable as _,
+    Detail, Endpoint, Holder, Interest, Listen, Listening, MessageReceiver, Parent, Pending, Principal, ServerMessage,
+    ServerMessages, SessionKey, Unresolved,
 };
 use fanlight_protocol::json::{Json, ObjectBuilder};
 use fanlight_protocol::result::ServerDescription;

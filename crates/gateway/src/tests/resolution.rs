@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fanlight_canonical::{
-    CallContext, Core as _, Detail, ResolvedOperation as _, ServerMessages, Subject as _, Unresolved,
+    CallContext, Core as _, Decidable as _, Detail, ResolvedOperation as _, ServerMessages, Unresolved,
 };
 use fanlight_protocol::{Json, Method};
 use futures_util::poll;

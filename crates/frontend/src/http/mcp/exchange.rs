@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use fanlight_canonical::{Core, Subject};
+use fanlight_canonical::{Core, Decidable};
 use fanlight_protocol::accept::Accepts;
 use fanlight_protocol::{Method, Revision, RpcError};
 use tokio::time::timeout;
@@ -45,7 +45,7 @@ impl<C: Core> Transport for Exchange<'_, C> {
         headers::check_standard(self.fields, method, params)
     }
 
-    fn check_mirrored(&self, operation: &dyn Subject, params: &Params) -> Result<(), RpcError> {
+    fn check_mirrored(&self, operation: &dyn Decidable, params: &Params) -> Result<(), RpcError> {
         let Some((tool, name)) = operation.definition().zip(params.name()) else { return Ok(()) };
         let mirrored = self.endpoint.mirrored_params.of(&name.as_str().unwrap_or_default(), tool)?;
         headers::check_params(self.fields, mirrored.as_deref().unwrap_or_default(), params)

@@ -32,9 +32,7 @@ async fn session_does_not_exist_for_another_principal() {
     let [ann, bob] = ["ann", "bob"].map(|name| Holder::from(Principal::named("issuer", name)));
     let sessions = in_memory(3, 0);
     let core = ListenCore::refusing();
-    let id = sessions
-        .open_now(SessionStreams::new(core.session_of(ann.principal().clone()), &Arc::default()))
-        .unwrap();
+    let id = sessions.open_now(SessionStreams::new(core.session_of(ann.principal().clone()), &Arc::default())).unwrap();
     assert_eq!(sessions.enter(&id, &bob).await.err(), Some(Keeper::Nobody));
     assert_eq!(sessions.end(&id, &bob).await, Err(Keeper::Nobody));
     assert!(sessions.enter(&id, &ann).await.is_ok() && sessions.end(&id, &ann).await.is_ok());
@@ -159,8 +157,7 @@ async fn peer_whose_sessions_are_all_in_use_takes_none_from_peers_with_fewer() {
 async fn quota_of_a_peer_bounds_its_sessions() {
     let core = ListenCore::refusing();
     let sessions = in_memory(10, 2);
-    let open_from =
-        |last| sessions.open_now(SessionStreams::new(core.session_from(last), &Arc::default()));
+    let open_from = |last| sessions.open_now(SessionStreams::new(core.session_from(last), &Arc::default()));
     let (other, first, second) = (open_from(1).unwrap(), open_from(2).unwrap(), open_from(2).unwrap());
     tokio::time::advance(Duration::from_secs(1)).await;
     let _using = enter(&sessions, &second).unwrap();
