@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use crate::settings::HealthPolicy;
 
-/// What the calls of one server have shown.
+/// Statistics of the calls of one server.
 pub(crate) struct Health {
     policy: HealthPolicy,
     /// Calls that have timed out since the last answer.
@@ -53,7 +53,7 @@ impl Health {
         }
     }
 
-    /// So many calls in a row that time out are doubtful.
+    /// Consecutive time-outs of calls that make the server suspect.
     pub(crate) fn most_timeouts(&self) -> usize {
         self.policy.timeouts
     }

@@ -18,6 +18,7 @@ mod messages;
 mod operation;
 mod peer;
 mod process;
+mod retry;
 mod session_request;
 
 pub use crate::core::Core;
@@ -35,4 +36,5 @@ pub use messages::{ClientNotices, MessageReceiver, ServerMessage, ServerMessages
 pub use operation::{Decidable, Decided, Detail, Item, ResolvedOperation, Unresolved};
 pub use peer::Peer;
 pub use process::{ProcessLine, ProcessOutput, ProcessStream, RunningProcess};
+pub use retry::RetryDelays;
 pub use session_request::{SentAs, SessionRequest};

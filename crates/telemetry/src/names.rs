@@ -101,7 +101,7 @@ attributes! {
     CACHE_HIT = "fanlight.cache.hit" on [Server];
     /// How many backends contributed nothing to a merged answer.
     PARTIAL_FAILURES = "fanlight.partial_failures" on [Server];
-    /// What of the message the configuration has changed: `name`, `title`, `description`, `annotations`, `_meta`,
+    /// The parts of the message that the configuration has changed: `name`, `title`, `description`, `annotations`, `_meta`,
     /// `arguments`, separated by `, `.
     REWRITTEN = "fanlight.rewritten" on [Server];
     /// The path of the endpoint that the request came to, unless that is the default one.

@@ -29,7 +29,7 @@ use judge::{ProbeReply, Refusal, Verdict, judge_initialize, judge_probe};
 pub(crate) struct Handshake<'a> {
     pub(crate) context: &'a TransportContext,
     pub(crate) choice: EraChoice,
-    /// What is known from the last connection.
+    /// Facts from the last connection.
     pub(crate) remembered: Option<Known>,
     /// The base connection is modern, and this one is for a client of the legacy era: whether the server serves that, too,
     /// is all there is to find out.
@@ -44,7 +44,7 @@ pub(crate) struct Handshake<'a> {
     pub(crate) trace: &'a Parent,
 }
 
-/// What is known of a server from an earlier connection.
+/// Facts about a server from an earlier connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) era: Era,

@@ -38,7 +38,7 @@ const OF_FURTHER_FILES: [&str; 3] = ["mcpServers", "servers", "$schema"];
 pub struct ConfigFile {
     /// Where it is.
     pub path: PathBuf,
-    /// What [`fingerprint`] said of it when it was read.
+    /// Its [`fingerprint`] when it was read.
     pub fingerprint: Option<u64>,
 }
 
@@ -118,7 +118,7 @@ fn load(paths: &[PathBuf], environment: Environment<'_>, is_lenient: bool) -> Re
     }
     errors.or_add(read_keys(&mut loaded));
     errors.or_add(read_env_files(&mut loaded, is_lenient));
-    // Where all servers are in one file, the place is shown.
+    // With all servers in one file, the position is shown.
     if paths.len() > 1 || !loaded.config.include.is_empty() {
         check_endpoints(&loaded.config, first, &mut errors);
     }

@@ -134,7 +134,7 @@ fn labels(key: &Key, known: &KnownNames, backend: &dyn Fn(u16) -> Option<String>
 mod tests {
     use super::*;
 
-    /// Else a value could be counted in a bucket that it does not belong to.
+    /// Otherwise a value could be counted in the wrong bucket.
     #[test]
     fn every_bound_ends_a_range() {
         for bound in BOUNDS {
