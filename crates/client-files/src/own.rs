@@ -121,8 +121,7 @@ mod tests {
         let root = fanlight_document::parse(&Source::new(text), Syntax::Json).unwrap().unwrap();
         let path = Path::new("/home/me/Claude/claude_desktop_config.json");
         let file = ClientFile::read(path, &root).unwrap();
-        let entries: Vec<_> =
-            file.own_entries(path, &|_| true).into_iter().map(|(_, entry)| entry.to_flow()).collect();
+        let entries: Vec<_> = file.own_entries(path, &|_| true).into_iter().map(|(_, entry)| entry.to_flow()).collect();
         let relative = r#"{"command": "node", "args": ["./weather.js"], "cwd": "/home/me/Claude"}"#;
         assert_eq!(entries, [relative, r#"{"command": "node"}"#]);
     }

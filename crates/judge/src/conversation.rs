@@ -71,7 +71,7 @@ pub(crate) async fn hold(
             }
         }
         Err(broken) => {
-            // Its last words may arrive slightly after its end.
+            // What it says of its end may come a little later than the end.
             tokio::time::sleep(Duration::from_millis(50)).await;
             // One that has answered has not failed.
             let is_answer = matches!(broken, Broken::Refused(_));
