@@ -10,8 +10,10 @@ use tokio::process::{Child, Command};
 
 use crate::faults::{assert_gone, backend};
 use crate::harness::{Log, ShownLog, TempFile, fanlight, signal_and_wait, within};
-use crate::raw_client::{LegacySession, NEWEST_LEGACY, legacy_request, modern_request, post_modern};
-use crate::scripted::{Backend, Era, Fault, Reply, Transport};
+use crate::raw_client::{
+    LegacySession, NEWEST_LEGACY, legacy_request, modern_request, modern_request_with, post_modern,
+};
+use crate::scripted::{Backend, Era, Fault, Gate, Reply, Transport};
 
 const TOKEN: &str = "0123456789abcdef-s3cret";
 
@@ -370,5 +372,41 @@ async fn child_that_floods_standard_error_is_slowed_down() {
     let used = ticks() - before;
     assert!(used < 150, "{used} hundredths of a second in 3 s");
     assert!(gateway.call().await.contains("\"result\""));
+    signal_and_wait(&mut gateway.child, Signal::TERM).await;
+}
+
+/// The calls of a client that can be asked at once, and their answers.
+async fn calls_at_once(mcp: std::net::SocketAddr, count: usize) {
+    let request = modern_request_with(r#"{"roots":{}}"#, "1", "tools/call", r#""name":"t""#, "");
+    let calls = (0..count).map(|_| async { post_modern(mcp, &request).await.messages().await.1 });
+    for answer in futures_util::future::join_all(calls).await {
+        assert!(answer.contains("result"), "{answer}");
+    }
+}
+
+/// Each call needs a process to itself, but one takes milliseconds, and a start seconds.
+#[tokio::test]
+async fn calls_at_once_wait_for_a_process_that_is_free_before_another_has_started() {
+    let server = backend(Era::Legacy, Transport::Stdio).await;
+    let folder = TempFile::folder();
+    let text = config(&server, "echo $$ >> \"$F/pids\"; sleep 3", &folder, json!({}));
+    let mut gateway = start(&text, |_| ()).await;
+    for _ in 0..2 {
+        calls_at_once(gateway.mcp, 8).await;
+        assert_eq!(pids(&folder, "pids", 2).await.len(), 2, "of the gateway itself, and of the calls");
+    }
+    signal_and_wait(&mut gateway.child, Signal::TERM).await;
+}
+
+#[tokio::test]
+async fn call_does_not_wait_for_a_process_that_is_in_use_for_longer_than_a_start() {
+    let server = backend(Era::Legacy, Transport::Stdio).await;
+    let mut gateway = start(&config(&server, "", &TempFile::folder(), json!({})), |_| ()).await;
+    let gate = Gate::new();
+    server.on("tools/call", Reply::result(Era::Legacy.complete(r#""content":[]"#)).gated(&gate));
+    tokio::join!(calls_at_once(gateway.mcp, 4), async {
+        gate.reached(4).await;
+        gate.open();
+    });
     signal_and_wait(&mut gateway.child, Signal::TERM).await;
 }

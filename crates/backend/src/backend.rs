@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::connection::measured::Measured;
 use crate::connection::supervisor::{ConnectSettings, Phase, Target};
 use crate::health::Health;
 use crate::process_log::ProcessLog;
@@ -146,6 +147,7 @@ impl Backend {
             sse_first,
             own_info: identity.to_json(),
             connections_made: watch::Sender::default(),
+            starts: Measured::default(),
             shutdown: shutdown.clone(),
         };
         let pool = SessionPool::start(connect, sessions, catalogue, registry, known);

@@ -156,6 +156,7 @@ impl Listeners {
             Some(only) => {
                 // Announcements of the only backend pass unchanged.
                 registration.announce_only(&Default::default());
+                registration.hears(None);
                 let listening = only.client.listen(listening::evicting(listen.clone(), only.id, &self.lists)).await;
                 Ok((listening.map_err(|error| fault::no_answer(only.name(), &error))?, true))
             }
@@ -166,6 +167,7 @@ impl Listeners {
                 let owners = self.tasks.owners_of(view, &listen.context, &listen.interest.tasks).await;
                 let all = listening::to_all(view, &self.lists, &self.handed_out, listen, &owners).await;
                 registration.announce_only(&all.honoured);
+                registration.hears(Some(all.heard));
                 Ok((Listening::new(all.honoured, all.guards.into_boxed_slice()), all.is_whole))
             }
         }

@@ -3,6 +3,7 @@
 pub(crate) mod attempt;
 mod identity;
 mod listening;
+pub(crate) mod measured;
 mod outgoing;
 mod rejection;
 mod resources;

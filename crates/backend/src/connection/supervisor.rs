@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::attempt::Attempt;
+use crate::connection::measured::Measured;
 use crate::connection::{Connection, Loss};
 use crate::handshake::{Handshake, Known};
 use crate::remedy;
@@ -98,6 +99,8 @@ pub(crate) struct ConnectSettings {
     /// Fanlight's own `Implementation` object.
     pub(crate) own_info: Json,
     pub(crate) connections_made: watch::Sender<ConnectionsMade>,
+    /// How long its processes take to start.
+    pub(crate) starts: Measured,
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -334,6 +337,9 @@ impl Supervisor {
             Err(error) => Outcome::failed(error.error_type()),
         });
         let agreed = agreed.map_err(BackendError::while_connecting)?;
+        if let Target::Stdio(_) = self.settings.target {
+            self.settings.starts.record(attempt.elapsed());
+        }
         let reprobed = last_loss == Some(Loss::EraDoubt);
         Ok(Arc::new(Connection::new(Arc::clone(&self.context), agreed, reprobed)))
     }

@@ -12,6 +12,7 @@ mod clients;
 pub(crate) mod dispatcher;
 mod legacy_era;
 mod sharing;
+mod turns;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -40,6 +41,7 @@ use fanlight_canonical::{BackendError, Call, CallContext, Listen, Listening, Pee
 use fanlight_http_pool::shortages;
 use legacy_era::{Finding, LegacyEra, Refusal};
 use sharing::Sharing;
+use turns::{Place, Turns, WakeOnDrop};
 
 /// Bounds of the interval between looks for idle connections, which is a quarter of their allowed idle time. No option:
 /// it follows from `timeouts.backendSessionIdle`.
@@ -56,6 +58,7 @@ pub(crate) struct SessionPool {
     legacy_era: LegacyEra,
     sharing: Sharing,
     connections: Mutex<ClientConnections>,
+    turns: Turns,
 }
 
 /// A connection for one request.
@@ -74,12 +77,15 @@ struct Release {
     pool: Arc<SessionPool>,
     owner: Owner,
     capabilities: Bytes,
+    since: Instant,
 }
 
 impl Drop for Release {
     fn drop(&mut self) {
         let key = (self.owner.principal().clone(), self.capabilities.clone());
-        self.pool.connections().release(&self.owner, key, self.pool.settings.context.limits.sessions);
+        let limit = self.pool.settings.context.limits.sessions;
+        let is_spare = self.pool.connections().release(&self.owner, key, limit);
+        self.pool.turns.used(is_spare.then(|| self.since.elapsed()));
     }
 }
 
@@ -109,9 +115,10 @@ impl SessionPool {
         let (nesting, patience) = (limits.nesting, settings.timeouts.connect);
         let listeners =
             Listeners::new(Arc::clone(&registry), base.state.clone(), tasks, nesting, patience, limits.sessions);
-        let (legacy_era, sharing, connections) = Default::default();
+        let (legacy_era, sharing, connections, turns) = Default::default();
         let pool =
-            Arc::new(Self { settings, policy, catalogue, registry, listeners, base, legacy_era, sharing, connections });
+            Self { settings, policy, catalogue, registry, listeners, base, legacy_era, sharing, connections, turns };
+        let pool = Arc::new(pool);
         if pool.policy != SessionPolicy::Shared {
             let (tasks, shutdown) = (&pool.settings.context.tasks, pool.settings.shutdown.clone());
             let sweeping = Arc::clone(&pool);
@@ -246,12 +253,17 @@ impl SessionPool {
                 }
                 let owner = if self.has_own_connection(client, &base) { self.owner(client) } else { None };
                 match owner {
-                    Some(owner) => self.open_for(owner, client, &base)?,
+                    Some(owner) => match self.in_turn(&owner, client).await {
+                        Place::Free(free) => free,
+                        Place::Start(_starting) => self.open_for(owner, client, &base)?,
+                    },
                     None => return Ok(Lease::of_base(base)),
                 }
             }
         };
+        let waking = WakeOnDrop(&self.turns);
         let outcome = supervised.ready(self.settings.timeouts.connect).await;
+        drop(waking);
         let outcome = match self.modern_base() {
             Some(base) => self.learn_era(base, client, outcome),
             None => outcome.map(Served::InOwnEra),
@@ -434,6 +446,7 @@ impl SessionPool {
             pool: Arc::clone(self),
             owner: Owner::Request(client.caller.clone()),
             capabilities: Bytes::copy_from_slice(client.capabilities.bytes()),
+            since: Instant::now(),
         });
         Lease { connection, base: Some(Arc::clone(&self.base)), in_use: Some(in_use), release }
     }

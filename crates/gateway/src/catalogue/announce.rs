@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::{Change, Differing};
+use crate::topology::BackendId;
 
 /// The clients that listen for changes of merged lists, and the notifications that are due.
 #[derive(Default)]
@@ -33,6 +34,8 @@ struct Listener {
     /// The announcements that it gets when the topology has been replaced: all in its interest, since a backend that
     /// announces its own changes does not know of that.
     on_replacement: [bool; 3],
+    /// The backends whose messages it gets directly; `None` for all.
+    heard: Option<HashSet<BackendId>>,
     messages: ServerMessages,
 }
 
@@ -62,7 +65,7 @@ impl Announcer {
         let mut state = self.lock();
         let number = state.next;
         state.next += 1;
-        state.listeners.insert(number, Listener { endpoint, wants, on_replacement: wants, messages });
+        state.listeners.insert(number, Listener { endpoint, wants, on_replacement: wants, heard: None, messages });
         drop(state);
         Registration { announcer: Arc::clone(self), number }
     }
@@ -111,6 +114,21 @@ impl Announcer {
         }
     }
 
+    /// Passes on what a backend has sent to all that listen, to those that do not get it directly.
+    pub(super) fn pass_on(
+        &self,
+        backend: BackendId,
+        notification: &Notification,
+        is_shown: impl Fn(&Endpoint) -> bool,
+    ) {
+        for listener in self.lock().listeners.values() {
+            let is_heard = listener.heard.as_ref().is_none_or(|heard| heard.contains(&backend));
+            if !is_heard && is_shown(&listener.endpoint) {
+                let _ = listener.messages.try_send(ServerMessage::Notification(notification.clone()));
+            }
+        }
+    }
+
     /// Whether a listener is interested in a change.
     pub(crate) fn is_wanted(&self, change: Change) -> bool {
         self.lock().listeners.values().any(|listener| listener.on_replacement.get(change.index()) == Some(&true))
@@ -149,6 +167,13 @@ impl Registration {
     pub(crate) fn announce_only(&self, interest: &Interest) {
         if let Some(listener) = self.announcer.lock().listeners.get_mut(&self.number) {
             listener.wants = Change::ALL.map(|change| change.is_in(interest));
+        }
+    }
+
+    /// The backends whose messages the listener gets directly from now on; `None` for all.
+    pub(crate) fn hears(&self, backends: Option<HashSet<BackendId>>) {
+        if let Some(listener) = self.announcer.lock().listeners.get_mut(&self.number) {
+            listener.heard = backends;
         }
     }
 }

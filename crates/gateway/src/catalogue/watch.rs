@@ -106,6 +106,15 @@ impl ListWatcher {
         }
     }
 
+    /// Passes on a notification that Fanlight does not know to the clients that listen to nothing of this backend itself.
+    fn pass_on(&self, backend: BackendId, notification: &Notification) {
+        let topology = self.topology();
+        self.announcer.pass_on(backend, notification, |endpoint| {
+            let view = View::of(Arc::clone(&topology), endpoint);
+            view.shows(backend) && !view.has_filters()
+        });
+    }
+
     /// Whether this is not the notification that came last: all listeners get copies of one, which
     /// have its number, one after the other.
     fn is_new(&self, backend: BackendId, notification: &Notification) -> bool {
@@ -199,7 +208,7 @@ impl ListWatcher {
         part
     }
 
-    /// Listens to one backend until it answers that it announces nothing.
+    /// Listens to one backend.
     async fn keep_listening(self: Arc<Self>, backend: BackendId, client: Arc<dyn BackendClient>) {
         // It is not started for this.
         if rests(&self.topology(), backend) {
@@ -221,10 +230,7 @@ impl ListWatcher {
                     let honoured: Vec<_> =
                         Change::ALL.into_iter().filter(|change| change.is_in(&listening.honoured)).collect();
                     self.now_listening(backend, &honoured, pause > shortest);
-                    if honoured.is_empty() {
-                        return;
-                    }
-                    // Listening ends with the task.
+                    // Listening ends with the task. A server that announces no changes may still send what it likes.
                     std::future::pending::<()>().await;
                 }
                 Ok(Err(error)) => debug!(backend = client.name(), %error, "not listening for changes of lists"),
@@ -277,6 +283,9 @@ fn notifying(watcher: Weak<ListWatcher>, backend: BackendId) -> impl Fn(ServerMe
             && let Some(watcher) = watcher.upgrade()
         {
             watcher.notified(backend, &notification);
+            if let Method::Other(_) = notification.method {
+                watcher.pass_on(backend, &notification);
+            }
         }
         None
     }
