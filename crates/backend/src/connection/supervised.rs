@@ -83,10 +83,9 @@ impl SupervisedConnection {
         self.declared.has_asked()
     }
 
-    /// Whether it is in use by a request that may leave it to others, as far as is known.
+    /// Whether the request that has it may leave it to others, as far as is known.
     pub(crate) fn may_become_spare(&self) -> bool {
-        let usage = self.usage();
-        usage.users > 0 && !usage.has_task && !self.has_asked() && !self.has_stopped()
+        !self.has_task() && !self.has_asked() && !self.has_stopped()
     }
 
     /// Whether these are the capabilities that it declares.
@@ -94,7 +93,8 @@ impl SupervisedConnection {
         self.declared.capabilities().bytes() == capabilities
     }
 
-    /// For how long it has been in use with a connection; `None` without one.
+    /// For how long it has been in use with a connection, or unused since its request has ended, which is about to release
+    /// it; `None` without a connection.
     pub(crate) fn ready_for(&self) -> Option<Duration> {
         let used = self.since().elapsed();
         match &self.state.borrow().phase {
@@ -103,9 +103,10 @@ impl SupervisedConnection {
         }
     }
 
-    /// Whether its first connection is being made, or about to be.
+    /// Whether its first connection is being made for a request, or about to be.
     pub(crate) fn is_starting(&self) -> bool {
-        matches!(&self.state.borrow().phase, Phase::Idle | Phase::Connecting { after: None, .. })
+        let is_first = matches!(&self.state.borrow().phase, Phase::Idle | Phase::Connecting { after: None, .. });
+        is_first && self.idle().is_none()
     }
 
     /// Records that the server has a task that was made on it.

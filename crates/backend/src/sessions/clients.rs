@@ -91,7 +91,8 @@ impl ClientConnections {
         self.spare.get(key).map_or(0, |spares| spares.iter().filter(|spare| !spare.has_stopped()).count())
     }
 
-    /// The connections in use that may become spare ones for a key, without those in use for longer than `longest`.
+    /// The connections of requests that may become spare ones for a key, without those that have been theirs for longer than
+    /// `longest`.
     pub(super) fn running(&self, key: &SpareKey, longest: Duration) -> Running {
         let (principal, capabilities) = key;
         let starting = self.starting.iter().filter(|starting| *starting == key).count();
