@@ -33,7 +33,7 @@ impl Bounds {
 }
 
 /// A modern server with a tool `t`.
-async fn well_behaved() -> Backend {
+pub(crate) async fn well_behaved() -> Backend {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     backend.offers_tools(&["t"]);
     backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));

@@ -105,7 +105,8 @@ impl Backend {
             timeouts,
             stream_is_late: AtomicBool::new(false),
             ids: AtomicI64::new(1),
-            health: Arc::new(Health::new(health)),
+            health: Health::new(Arc::clone(&name), health, timeouts.reconnect, Arc::clone(telemetry.metrics())),
+            outages: Default::default(),
             process_log: Arc::new(ProcessLog::new(limits.process_log_kept)),
             tasks: tasks.clone(),
             telemetry,
@@ -304,7 +305,10 @@ impl BackendClient for Backend {
                 Phase::Idle | Phase::Ready(_) | Phase::Stopped => None,
             },
             state: match &state.phase {
-                Phase::Ready(connection) if !connection.is_lost() => BackendState::Ready,
+                Phase::Ready(connection) if !connection.is_lost() => match self.pool.health().left_alone() {
+                    Some((error, retry_in)) => BackendState::Ejected { error, retry_in },
+                    None => BackendState::Ready,
+                },
                 Phase::Idle => BackendState::Idle,
                 Phase::Ready(_) | Phase::Connecting { .. } => BackendState::Connecting,
                 Phase::Down { error, until: None, .. } => BackendState::Failed { error: error.clone() },

@@ -18,12 +18,14 @@
 //! outside of calls.
 
 mod backend;
+mod backoff;
 mod concurrency;
 mod connection;
 mod handshake;
 mod health;
 mod listening;
 mod log;
+mod outage;
 mod process_log;
 mod remedy;
 mod request;

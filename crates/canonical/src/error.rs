@@ -63,6 +63,12 @@ pub enum BackendError {
         /// The limit that applied.
         limit: usize,
     },
+    /// The server answers checks, but its last calls got no answer: it is left alone for a while.
+    #[error("is left alone for a while, because its last {calls} calls got no answer")]
+    NoAnswers {
+        /// How many calls in a row.
+        calls: usize,
+    },
     /// The process ended before it answered.
     #[error("exited before it answered{}", .status.as_deref().map(|status| format!(" ({status})")).unwrap_or_default())]
     Exited {
@@ -275,6 +281,7 @@ impl BackendError {
             | Self::Starting { .. }
             | Self::Unauthorized { .. }
             | Self::Busy { .. }
+            | Self::NoAnswers { .. }
             | Self::TooManySessions { .. }
             | Self::NoCommonRevision { .. }
             | Self::ShuttingDown => false,
@@ -297,7 +304,7 @@ impl BackendError {
     pub fn outcome(&self) -> Outcome {
         match self {
             Self::NotConnected { cause, .. } | Self::Unfinished { cause } => cause.outcome(),
-            Self::Timeout { .. } => Outcome::Timeout,
+            Self::Timeout { .. } | Self::NoAnswers { .. } => Outcome::Timeout,
             Self::Starting { .. } => Outcome::Starting,
             Self::Unauthorized { .. } => Outcome::Unauthorized,
             Self::Unreachable { .. }
@@ -328,6 +335,7 @@ impl BackendError {
             }
             Self::Timeout { .. } | Self::Starting { .. } => ErrorType::Timeout,
             Self::Busy { .. } | Self::TooManySessions { .. } => ErrorType::Overloaded,
+            Self::NoAnswers { .. } => ErrorType::Ejected,
             Self::Exited { .. } | Self::GivenUp { .. } => ErrorType::BackendExited,
             Self::ClosedEarly => ErrorType::ConnectionClosed,
             Self::ResponseTooLarge { .. } => ErrorType::ResponseTooLarge,
@@ -371,6 +379,7 @@ impl fmt::Display for ForClients<'_> {
             error @ (E::Unauthorized { .. }
             | E::Timeout { .. }
             | E::Busy { .. }
+            | E::NoAnswers { .. }
             | E::Exited { .. }
             | E::GivenUp { .. }
             | E::ClosedEarly

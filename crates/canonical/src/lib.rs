@@ -17,6 +17,7 @@ mod listen;
 mod messages;
 mod operation;
 mod peer;
+mod plain;
 mod process;
 mod session_request;
 
@@ -34,5 +35,6 @@ pub use listen::{Interest, Listen, Listening, ListeningGuard};
 pub use messages::{ClientNotices, MessageReceiver, ServerMessage, ServerMessages, ServerRequest, StreamSignal};
 pub use operation::{Decidable, Decided, Detail, Item, ResolvedOperation, Unresolved};
 pub use peer::Peer;
+pub use plain::Plain;
 pub use process::{ProcessLine, ProcessOutput, ProcessStream, RunningProcess};
 pub use session_request::{SentAs, SessionRequest};

@@ -52,7 +52,8 @@ impl Running {
     fn may_stay(&self, settings: &BackendSettings) -> bool {
         let is_rotated = self.settings.transport != settings.transport;
         self.settings.is_same_server(settings)
-            && (!is_rotated || matches!(self.backend.status().state, BackendState::Ready))
+            && (!is_rotated
+                || matches!(self.backend.status().state, BackendState::Ready | BackendState::Ejected { .. }))
     }
 }
 

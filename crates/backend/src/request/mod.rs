@@ -6,8 +6,8 @@ pub(crate) mod dialect;
 pub(crate) mod server_request;
 pub(crate) mod trace;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,6 +25,7 @@ use self::dialect::Mirror;
 use self::server_request::ServerRequestLimits;
 use self::trace::RequestSpan;
 use crate::health::Health;
+use crate::outage::Outage;
 use crate::process_log::ProcessLog;
 use crate::settings::{BackendLimits, BackendTimeouts};
 use crate::subscriptions::UnsolicitedSender;
@@ -52,7 +53,9 @@ pub(crate) struct BackendContext {
     /// Request ids are never used twice, so that progress tokens stay unique across reconnects.
     pub(crate) ids: AtomicI64,
     /// Whether it still answers.
-    pub(crate) health: Arc<Health>,
+    pub(crate) health: Health,
+    /// What the log says of failed attempts to connect: of the base connection, and of connections of clients.
+    pub(crate) outages: [Mutex<Outage>; 2],
     /// What its processes write besides messages.
     pub(crate) process_log: Arc<ProcessLog>,
     /// Every task of the backend, so that stopping can wait for all of them.

@@ -12,6 +12,7 @@ mod clients;
 pub(crate) mod dispatcher;
 mod legacy_era;
 mod sharing;
+mod watched_call;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -1,6 +1,5 @@
 //! The transports: one request is sent, one reply received.
 
-pub(crate) mod backoff;
 pub(crate) mod channel;
 pub(crate) mod files;
 pub(crate) mod http;

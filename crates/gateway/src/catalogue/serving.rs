@@ -46,7 +46,8 @@ impl Catalogue {
                 BackendState::Down { .. } | BackendState::Failed { .. } => down.push(backend.id),
                 BackendState::Idle => resting.push(backend.id),
                 BackendState::Connecting => connecting.push(backend.id),
-                BackendState::Ready => {}
+                // Lists do not depend on calls.
+                BackendState::Ready | BackendState::Ejected { .. } => {}
             }
         }
         let serves = |backend, part: &Part| match view.shows(backend) {

@@ -44,7 +44,7 @@ impl Gateway {
     pub async fn description_of(&self, name: &str) -> Option<Option<Json>> {
         let topology = self.topology.load();
         let backend = topology.backends().iter().find(|backend| backend.name() == name)?;
-        if !matches!(backend.client.status().state, BackendState::Ready) {
+        if !matches!(backend.client.status().state, BackendState::Ready | BackendState::Ejected { .. }) {
             return Some(None);
         }
         let description = timeout(topology.limits.timeout, backend.client.describe()).await;

@@ -156,7 +156,7 @@ fn path_of(env: &Environment) -> &OsStr {
 }
 
 /// The `PATH` that programs of a process with these settings are looked up in.
-pub(crate) fn search_path(settings: &ProcessSettings) -> OsString {
+fn search_path(settings: &ProcessSettings) -> OsString {
     path_of(&environment(std::env::vars_os(), &settings.policy, &settings.env)).to_owned()
 }
 

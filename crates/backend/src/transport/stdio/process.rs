@@ -56,8 +56,9 @@ pub(super) fn run(spawned: Spawned, queue: mpsc::Receiver<QueuedLine>, log: Proc
     let (name, gone) = (Arc::clone(&shared.context.name), shared.gone.clone());
     let invalid = log.clone();
     let rate = shared.context.limits.process_log;
+    let counting = Arc::clone(shared.context.telemetry.metrics());
     tasks.spawn(async move {
-        let mut logging = pin!(stderr::log(&name, &log, rate, stderr));
+        let mut logging = pin!(stderr::log(&name, &log, rate, stderr, &counting));
         tokio::select! {
             () = &mut logging => {}
             // A process left behind may hold the pipe open for ever.
