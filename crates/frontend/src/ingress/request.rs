@@ -10,7 +10,7 @@ use fanlight_protocol::input;
 use fanlight_protocol::member_name::is_confusable_method;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Era, Json, Method, Request, Response, Revision, RpcError, code};
-use fanlight_telemetry::ServerSpan;
+use fanlight_telemetry::{Network, ServerSpan};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Ingress, Origin, Reason, Refusal, RequestKind, StartedRequest, Transport};
@@ -416,7 +416,7 @@ impl<C: Core> Ingress<C> {
             _memory: memory,
         };
         let session = Session::new(client, running, limit, &self.core);
-        session.count(&self.settings.telemetry);
+        session.count(&self.settings.telemetry, span.network().unwrap_or(Network::Stdio));
         let streams = SessionStreams::new(session, &self.settings);
         let revision = streams.session.revision();
         span.set_revision(revision);

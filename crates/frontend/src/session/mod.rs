@@ -12,14 +12,14 @@ use fanlight_identity::{Identity, Source};
 use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Json, Response, Revision};
-use fanlight_telemetry::{Parent, Telemetry};
+use fanlight_telemetry::{Network, Parent, Telemetry};
 use tokio::time::Instant;
 
 pub(crate) use self::running_requests::{Cancellation, RunningRequests};
 pub(crate) use self::server_requests::ServerRequests;
 use crate::eras::legacy::InitializeParams;
 use crate::memory::Reservation;
-use crate::trace::CountGuard;
+use crate::trace::SessionCount;
 
 /// A legacy client after `initialize`: of an HTTP session, of a stream of the HTTP+SSE transport, or
 /// of a stdio connection.
@@ -30,7 +30,7 @@ pub(crate) struct Session {
     pub(crate) running: Arc<RunningRequests>,
     pub(crate) server_requests: ServerRequests,
     usage: Mutex<Usage>,
-    counted: Mutex<Option<CountGuard>>,
+    counted: Mutex<Option<SessionCount>>,
     /// Reports the end of the session to the core: when the session is dropped, so that no call of it
     /// can follow.
     report_end: Box<dyn Fn(SessionKey) + Send + Sync>,
@@ -80,8 +80,8 @@ impl Session {
     }
 
     /// Counts the session in the metrics until it ends.
-    pub(crate) fn count(&self, telemetry: &Telemetry) {
-        *lock(&self.counted) = Some(CountGuard::session(telemetry));
+    pub(crate) fn count(&self, telemetry: &Telemetry, network: Network) {
+        *lock(&self.counted) = Some(SessionCount::new(telemetry, self.revision(), network));
     }
 
     /// The principal that opened the session, at its endpoint.
