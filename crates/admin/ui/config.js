@@ -1,10 +1,11 @@
 // The configuration in force, and reading it again.
 
 import { ask, text } from "./api.js";
-import { badge, fill, h, say, table } from "./dom.js";
+import { badge, fill, h, say } from "./dom.js";
 import { clock } from "./format.js";
 import { view } from "./json.js";
 import { mayChange, onlyOperators } from "./sign-in.js";
+import { table } from "./table.js";
 
 export async function config(main, { signal }) {
   const known = await text("/api/config", signal);

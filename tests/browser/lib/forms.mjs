@@ -208,6 +208,14 @@ export const formChecks = {
     await accessible();
   },
 
+  "characters that turn or hide text are shown as escapes": async ({ page, goTo }) => {
+    await goTo("catalogue/tools");
+    const entry = page.locator(".entries a", { hasText: "invoice_" });
+    await entry.waitFor();
+    assert.match(await entry.innerText(), /invoice_\\u202egnp\.exe/);
+    assert.equal(await page.evaluate(() => /[\u202a-\u202e\u2066-\u2069]/.test(document.body.innerText)), false);
+  },
+
   "hostile texts and schemas neither become markup nor stop the page": async (under) => {
     const { page, goTo, accessible } = under;
     for (const tool of ["evil_texts", "deep", "loops", "wide", "many_choices", "bad_pattern", "no_schema"]) {
