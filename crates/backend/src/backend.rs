@@ -173,13 +173,13 @@ impl Backend {
         }
     }
 
-    /// What is known of the server, for a later run.
+    /// Facts about the server, for a later run.
     #[must_use]
     pub fn known(&self) -> Option<KnownServer> {
         self.pool.known()
     }
 
-    /// What ends it without keeping it.
+    /// Ends it without keeping it alive.
     #[must_use]
     pub fn life(&self) -> BackendLife {
         self.life.clone()

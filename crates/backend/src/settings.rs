@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::HandleSeal;
+pub use fanlight_canonical::RetryDelays;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
 use fanlight_protocol::{Json, Revision};
@@ -85,7 +86,7 @@ impl BackendSettings {
     }
 }
 
-/// What is known of a server from an earlier run of Fanlight.
+/// Facts about a server from an earlier run of Fanlight.
 #[derive(Clone, Debug)]
 pub struct KnownServer {
     /// The revision that was agreed on.
@@ -108,12 +109,12 @@ pub struct TelemetrySettings {
     pub telemetry: Telemetry,
     /// Whether trace context goes out to it.
     pub trace_context: TraceContextPolicy,
-    /// What of tool calls is recorded.
+    /// The parts of tool calls that are recorded.
     pub content: ContentPolicy,
 }
 
 impl TelemetrySettings {
-    /// What spans and counters of the backend called `name` need.
+    /// The attributes of spans and counters of the backend called `name`.
     pub(crate) fn of(self, name: &str, transport: &TransportSettings) -> BackendTelemetry {
         let endpoint = match transport {
             TransportSettings::Stdio { .. } | TransportSettings::Incomplete { is_process: true, .. } => Endpoint::Stdio,
@@ -247,15 +248,6 @@ pub struct PollIntervals {
     pub longest: Duration,
     /// Tolerated failures in a row.
     pub failures: usize,
-}
-
-/// Pauses between attempts, which double from the shortest to the longest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RetryDelays {
-    /// After the first failure.
-    pub shortest: Duration,
-    /// After many.
-    pub longest: Duration,
 }
 
 /// Bounds on size and number.

@@ -19,6 +19,7 @@ mod operation;
 mod peer;
 mod plain;
 mod process;
+mod retry;
 mod session_request;
 
 pub use crate::core::Core;
@@ -37,4 +38,5 @@ pub use operation::{Decidable, Decided, Detail, Item, ResolvedOperation, Unresol
 pub use peer::Peer;
 pub use plain::Plain;
 pub use process::{ProcessLine, ProcessOutput, ProcessStream, RunningProcess};
+pub use retry::RetryDelays;
 pub use session_request::{SentAs, SessionRequest};

@@ -117,7 +117,13 @@ pub fn is_live(section: &str, key: &str) -> bool {
 /// Every error of the text.
 pub fn parse(text: &str, origin: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, ConfigErrors> {
     let environment = Environment { variable: env, ask: &|_| None };
-    files::parse_first(text, origin, environment, First { has_further: false, reads_files: false, is_lenient: false }, &mut ())
+    files::parse_first(
+        text,
+        origin,
+        environment,
+        First { has_further: false, reads_files: false, is_lenient: false },
+        &mut (),
+    )
 }
 
 /// How many keys a file may have, each once for each kind of section. Not counted are names of options in other programs, what

@@ -61,7 +61,7 @@ struct Holding {
 #[error("the limit is reached")]
 pub struct Spent;
 
-/// What a share holds, until this is dropped.
+/// The holding of a share; released when dropped.
 #[derive(Debug)]
 pub struct Reservation<S: Eq + Hash> {
     budget: Budget<S>,

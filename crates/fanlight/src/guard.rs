@@ -1,4 +1,4 @@
-//! What keeps child processes from Fanlight's secrets, and from outliving it.
+//! Keeps child processes from reading Fanlight's secrets and from outliving it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -162,7 +162,7 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
             Some(Command::Call(args)) => inspect::call(&loaded.config, &args.call).await,
             Some(Command::Diff(args)) => inspect::diff(&loaded.config, &args).await,
             Some(Command::TraceTest(args)) => inspect::trace_test(&loaded.config, &args, &cli.common).await,
-            // Those that need no configuration.
+            // Commands that need no configuration.
             Some(_) => Ok(()),
         }
     })

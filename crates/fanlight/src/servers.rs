@@ -27,7 +27,7 @@ pub(crate) struct Servers {
     lists: Option<ListState>,
     /// In configuration order.
     running: Vec<Running>,
-    /// Those that are no longer configured, until their calls have ended.
+    /// Removed servers, until their calls have ended.
     draining: TaskTracker,
     end: CancellationToken,
 }

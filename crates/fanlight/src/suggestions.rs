@@ -1,4 +1,4 @@
-//! What a name that does not exist may have been meant to be.
+//! Suggestions for misspelt names.
 
 use crate::show::plain;
 

@@ -15,7 +15,8 @@ use fanlight_backend::{
 use fanlight_canonical::{Endpoint, HandleSeal};
 use fanlight_config::{Budgets, Config, StartChoice, TrustChoice};
 use fanlight_frontend::{
-    ByteBudget, FrontendSettings, Guard, ListenAddress, LiveGuard, LiveProtection, Origins, PublicUrl, TrustedProxies,
+    ByteBudget, FrontendSettings, Guard, ListenAddress, LiveGuard, LiveProtection, Origins, PublicUrl, RefusedBody,
+    TrustedProxies,
 };
 use fanlight_gateway::{ByteLimits, ListLimits};
 use fanlight_protocol::json::ObjectBuilder;
@@ -44,13 +45,18 @@ pub(crate) fn list_limits(config: &Config) -> ListLimits {
         settle: config.timeouts.list_settle,
         unannounced: config.timeouts.list_unannounced,
         unknown: config.timeouts.unknown_name,
-        listen_retry: (config.timeouts.listen_retry, config.timeouts.listen_retry_max),
+        listen_retry: listen_retry(config),
         bytes: ByteLimits { one: config.limits.list_bytes, all: budgets(config).lists },
         stale: config.timeouts.stale_lists,
         client_notifications: config.limits.client_notifications,
         client_extensions: config.limits.client_extensions,
         result_uris: config.limits.result_uris,
     }
+}
+
+/// Pauses before a listener that was refused is set up again.
+fn listen_retry(config: &Config) -> RetryDelays {
+    RetryDelays { shortest: config.timeouts.listen_retry, longest: config.timeouts.listen_retry_max }
 }
 
 /// The shares of the memory.
@@ -271,9 +277,9 @@ pub(crate) fn frontend_settings(
         keep_alive: config.timeouts.keep_alive,
         resume: config.timeouts.resume,
         sse_retry: config.timeouts.sse_retry,
-        refused_body: (config.timeouts.refused_body, config.limits.refused_body),
+        refused_body: RefusedBody { time: config.timeouts.refused_body, bytes: config.limits.refused_body },
         collect_requests: config.timeouts.collect_requests,
-        listen_retry: (config.timeouts.listen_retry, config.timeouts.listen_retry_max),
+        listen_retry: listen_retry(config),
         record: Arc::new(AuditLog::default()),
         telemetry: telemetry.clone(),
         trust_inbound: match config.telemetry.trust_inbound {

@@ -7,7 +7,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use fanlight_canonical::{Call, CallContext, Listen, Listening, ListeningGuard, Parent, ServerMessages, SessionKey};
+use fanlight_canonical::{
+    Call, CallContext, Listen, Listening, ListeningGuard, Parent, RetryDelays, ServerMessages, SessionKey,
+};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::{Method, RpcError};
 use futures_util::StreamExt as _;
@@ -128,7 +130,7 @@ impl Listeners {
 
     /// Tries again to set listeners up, for as long as `topology` is the current one.
     async fn retry(&self, mut waiting: Vec<Arc<Listener>>, topology: Arc<Topology>) {
-        let (mut pause, longest) = topology.limits.listen_retry;
+        let RetryDelays { shortest: mut pause, longest } = topology.limits.listen_retry;
         let number = topology.number();
         // Its backends end with its last user.
         drop(topology);

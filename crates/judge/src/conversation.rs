@@ -71,7 +71,7 @@ pub(crate) async fn hold(
             }
         }
         Err(broken) => {
-            // What it says of its end may come a little later than the end.
+            // Its last words may arrive slightly after its end.
             tokio::time::sleep(Duration::from_millis(50)).await;
             // One that has answered has not failed.
             let is_answer = matches!(broken, Broken::Refused(_));
@@ -93,7 +93,9 @@ impl Said {
         }
         self.cannot_start = matches!(broken, Broken::Unreachable(_));
         match broken {
-            Broken::Unreachable(_) => self.observed.error("unreachable", "It cannot be started or reached.", reason.as_str()),
+            Broken::Unreachable(_) => {
+                self.observed.error("unreachable", "It cannot be started or reached.", reason.as_str())
+            }
             Broken::Unauthorized(_) => {
                 self.observed.error("credentials", "It wants credentials that it was not given.", reason.as_str());
             }

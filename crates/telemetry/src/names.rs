@@ -103,7 +103,7 @@ attributes! {
     CACHE_HIT = "fanlight.cache.hit" on [Server];
     /// How many backends contributed nothing to a merged answer.
     PARTIAL_FAILURES = "fanlight.partial_failures" on [Server];
-    /// What of the message the configuration has changed: `name`, `title`, `description`, `annotations`, `_meta`,
+    /// The parts of the message that the configuration has changed: `name`, `title`, `description`, `annotations`, `_meta`,
     /// `arguments`, separated by `, `.
     REWRITTEN = "fanlight.rewritten" on [Server];
     /// What was said of a mistake of the sender, which leaves the status of the span unset.

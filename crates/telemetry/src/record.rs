@@ -64,7 +64,7 @@ pub(crate) struct ParentSpan {
     pub(crate) is_remote: bool,
 }
 
-/// What is known when a span starts.
+/// The facts known when a span starts.
 #[derive(Debug)]
 pub(crate) struct SpanStart {
     pub(crate) kind: Kind,

@@ -124,7 +124,7 @@ fn write_string(out: &mut Vec<u8>, value: &Json, longest: usize) {
     let Some(text) = text else { return out.extend_from_slice(shown) };
     let end = (0..=text.len().min(longest)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     match text::without_secrets(text.get(..end).unwrap_or_default()) {
-        // What was cut off makes the whole too long in any case.
+        // Without the truncated rest it is already too long.
         Some(clean) => {
             out.extend_from_slice(&quote(&clean));
             if end < text.len() {

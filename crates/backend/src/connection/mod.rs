@@ -402,7 +402,7 @@ impl Connection {
         self.since.elapsed()
     }
 
-    /// What a later connection to the server can go by.
+    /// Facts that a later connection to the server can rely on.
     pub(crate) fn known(&self) -> Known {
         Known { era: self.era(), sse: self.transport.is_sse() }
     }

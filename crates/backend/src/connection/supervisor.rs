@@ -68,7 +68,7 @@ pub(crate) enum Phase {
 }
 
 impl State {
-    /// What a request can go by; `None` while that is being found out.
+    /// Facts that a request can rely on; `None` while they are being found out.
     pub(crate) fn verdict(&self) -> Option<Result<Arc<Connection>, BackendError>> {
         match &self.phase {
             Phase::Ready(connection) if !connection.is_lost() => Some(Ok(Arc::clone(connection))),
@@ -137,7 +137,7 @@ pub(crate) struct Supervisor {
 /// What a client's connection goes by instead of finding it out.
 #[derive(Clone, Copy)]
 pub(crate) struct ForClient {
-    /// What the base connection found.
+    /// The findings of the base connection.
     pub(crate) known: Known,
     /// Whether it was in doubt before.
     pub(crate) reprobed: bool,

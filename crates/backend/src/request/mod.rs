@@ -35,7 +35,7 @@ use fanlight_canonical::{BackendError, CallContext, ServerMessages};
 /// each session and for each suspended call.
 pub(crate) struct TransportContext {
     backend: Arc<BackendContext>,
-    /// What is declared to a legacy server.
+    /// The capabilities declared to a legacy server.
     pub(crate) declared: Arc<Declared>,
     /// Takes what the server sends outside of calls.
     pub(crate) outlet: UnsolicitedSender,
@@ -43,7 +43,7 @@ pub(crate) struct TransportContext {
     pub(crate) end: CancellationToken,
 }
 
-/// What all connections of one backend share.
+/// State that all connections of one backend share.
 pub(crate) struct BackendContext {
     pub(crate) name: Arc<str>,
     pub(crate) limits: BackendLimits,
@@ -56,11 +56,11 @@ pub(crate) struct BackendContext {
     pub(crate) health: Health,
     /// What the log says of failed attempts to connect: of the base connection, and of connections of clients.
     pub(crate) outages: [Mutex<Outage>; 2],
-    /// What its processes write besides messages.
+    /// Output of its processes other than messages.
     pub(crate) process_log: Arc<ProcessLog>,
     /// Every task of the backend, so that stopping can wait for all of them.
     pub(crate) tasks: TaskTracker,
-    /// What spans and counters of the backend need.
+    /// The attributes of spans and counters of the backend.
     pub(crate) telemetry: BackendTelemetry,
     /// The parent of spans that belong to no request.
     pub(crate) root: Parent,

@@ -38,7 +38,7 @@ pub(super) struct Room {
 pub(super) struct IdleBounds {
     /// Those of sessions.
     pub(super) of_sessions: Duration,
-    /// Those that clients without a session share.
+    /// Sessions that clients without a session share.
     pub(super) shared: Duration,
 }
 

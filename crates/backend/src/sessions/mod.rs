@@ -95,7 +95,7 @@ impl SessionPool {
         known: Option<KnownServer>,
     ) -> Arc<Self> {
         let settings = Arc::new(settings);
-        // Where clients share it, all that is declared is what all of them can be asked.
+        // A shared session declares only what all of its clients can be asked.
         let catalogue = catalogue && policy != SessionPolicy::Shared;
         let declared = if catalogue { Declared::for_lists() } else { Declared::nothing() };
         let policy_of_process = settings.process();
@@ -144,7 +144,7 @@ impl SessionPool {
         self.settings.context.telemetry.not_sent(&call.method, subject.target(), error.error_type());
     }
 
-    /// What is known of the server, for a later run.
+    /// Facts about the server, for a later run.
     pub(crate) fn known(&self) -> Option<KnownServer> {
         let state = self.base.state.borrow();
         Some(KnownServer { revision: state.revision?, description: state.description.clone()? })
@@ -184,7 +184,7 @@ impl SessionPool {
         self.settings.process().map_or(connect, |_| start_total.max(start))
     }
 
-    /// What its processes write besides messages.
+    /// Output of its processes other than messages.
     pub(crate) fn process_log(&self) -> &ProcessLog {
         &self.settings.context.process_log
     }

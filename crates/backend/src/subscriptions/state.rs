@@ -1,4 +1,4 @@
-//! Who listens to what. Plain tables; [`super::SubscriptionRegistry`] locks them.
+//! Which listener has which interests. Plain tables; [`super::SubscriptionRegistry`] locks them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

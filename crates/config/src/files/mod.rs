@@ -38,7 +38,7 @@ const OF_FURTHER_FILES: [&str; 3] = ["mcpServers", "servers", "$schema"];
 pub struct ConfigFile {
     /// Where it is.
     pub path: PathBuf,
-    /// What [`fingerprint`] said of it when it was read.
+    /// Its [`fingerprint`] when it was read.
     pub fingerprint: Option<u64>,
 }
 
@@ -114,7 +114,7 @@ fn load(paths: &[PathBuf], environment: Environment<'_>, is_lenient: bool) -> Re
     }
     errors.or_add(read_keys(&mut loaded));
     errors.or_add(read_env_files(&mut loaded, is_lenient));
-    // Where all servers are in one file, the place is shown.
+    // With all servers in one file, the position is shown.
     if paths.len() > 1 || !loaded.config.include.is_empty() {
         check_endpoints(&loaded.config, first, &mut errors);
     }
@@ -177,7 +177,9 @@ fn read_env_files(loaded: &mut Loaded, is_lenient: bool) -> Result<(), ConfigErr
                 let name = quoted(&server.name);
                 loaded.files.push(ConfigFile { path: path.clone(), fingerprint: fingerprint(path) });
                 let why = errors.problems().first().map(|problem| problem.message().to_owned()).unwrap_or_default();
-                loaded.warnings.extend(errors.into_warnings(|message| format!("{message}: the server {name} is not used")));
+                loaded
+                    .warnings
+                    .extend(errors.into_warnings(|message| format!("{message}: the server {name} is not used")));
                 let why = format!("its `envFile` {} cannot be used: {why}", path.display());
                 server.transport = Transport::Incomplete { is_process: true, why };
                 continue;

@@ -30,7 +30,8 @@ pub(crate) fn read_all(reader: &mut Reader<'_>, entry: &Entry, context: &Context
     match &entry.value.value {
         Value::Null => Vec::new(),
         Value::Map(entries) => {
-            let servers: Vec<Server> = entries.iter().filter_map(|entry| read_or_leave_out(reader, entry, context)).collect();
+            let servers: Vec<Server> =
+                entries.iter().filter_map(|entry| read_or_leave_out(reader, entry, context)).collect();
             warn_of_prefixes(reader, &servers, entries);
             servers
         }

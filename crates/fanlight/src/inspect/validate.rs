@@ -23,7 +23,7 @@ pub(crate) fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), F
     let names = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
     let loaded = match load_all(&paths, &env) {
         Ok(loaded) => loaded,
-        // What a missing variable would hold is unknown: only what does not depend on it can be judged.
+        // The value of a missing variable is unknown, so only independent options can be judged.
         Err(errors) => match if args.allow_missing_env { errors.without_missing_variables() } else { Some(errors) } {
             None if args.json => {
                 out::json(&format!("{:#}", json!({ "valid": true, "problems": [], "missingVariables": true })));
@@ -78,8 +78,12 @@ fn say_of_usable(paths: &[PathBuf]) {
     let environment = Environment { variable: &|name| std::env::var(name).ok(), ask: &|_| None };
     let Ok(loaded) = load_usable(paths, environment) else { return };
     let is_incomplete = |server: &&Server| matches!(server.transport, Transport::Incomplete { .. });
-    let names: Vec<_> = loaded.config.servers.iter().filter(is_incomplete).map(|server| plain(&server.name, 60)).collect();
-    say!("`fanlight run` does without {}, for which values are missing, and uses the other servers:\n", names.join(", "));
+    let names: Vec<_> =
+        loaded.config.servers.iter().filter(is_incomplete).map(|server| plain(&server.name, 60)).collect();
+    say!(
+        "`fanlight run` does without {}, for which values are missing, and uses the other servers:\n",
+        names.join(", ")
+    );
 }
 
 fn entry(problem: &Problem) -> Value {

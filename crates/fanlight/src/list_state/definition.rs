@@ -1,4 +1,4 @@
-//! What a server is, as a keyed digest: lists of a server that was defined differently are not its lists.
+//! The identity of a server as a keyed digest of its definition: kept lists are used only if the definition is the same.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;

@@ -65,7 +65,7 @@ pub(crate) struct ServerLists {
 struct Kept {
     known: Option<KnownServer>,
     lists: HashMap<ListKind, KeptList>,
-    /// Those that were read in this run.
+    /// Lists that were read in this run.
     read: HashSet<ListKind>,
     is_unwritten: bool,
     is_writing: bool,
@@ -160,7 +160,7 @@ impl ListState {
 }
 
 impl ServerLists {
-    /// What is known of the server from an earlier run.
+    /// Facts about the server from an earlier run.
     pub(crate) fn known(&self) -> Option<KnownServer> {
         self.lock().known.clone()
     }
@@ -182,7 +182,7 @@ impl ServerLists {
                 let Kept { known, lists, .. } = &*kept;
                 known
                     .as_ref()
-                    .map(|known| file::encode((&self.server, &self.definition), known, lists, self.state.folder.key()))
+                    .map(|known| file::encode(&self.server, &self.definition, known, lists, self.state.folder.key()))
             };
             let (Some(text), folder) = (text, Arc::clone(&self.state.folder)) else { continue };
             if text.len() > self.state.longest {

@@ -70,7 +70,7 @@ pub(crate) async fn change_server(args: &ServerArgs, common: &CommonArgs, action
 }
 
 async fn no_such_server(admin: &Admin, wanted: &str) -> Failure {
-    // Those that are switched off are in the configuration alone.
+    // Disabled ones exist only in the configuration.
     let config = match admin.get("/api/config", &[]).await {
         Ok(answer) => admin.json(&answer).unwrap_or_default(),
         Err(failure) => return failure,

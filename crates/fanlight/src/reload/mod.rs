@@ -55,7 +55,7 @@ pub(crate) struct NoServer;
 pub(crate) struct Keeper {
     source: Arc<Source>,
     assembly: Assembly,
-    /// What Fanlight was started with, as in the files and as it came to be in force.
+    /// The configuration at the start, as in the files and as it came into force.
     started: (Config, Config),
     /// As in the files.
     config: Config,
@@ -72,7 +72,7 @@ pub(crate) struct Keeper {
 #[derive(Clone)]
 pub(crate) struct Control {
     requests: mpsc::Sender<Request>,
-    /// What others see of the configuration in force.
+    /// The public view of the configuration in force.
     state: Arc<ArcSwap<State>>,
     /// What tells this gateway from others.
     instance: Option<Arc<str>>,
@@ -90,7 +90,7 @@ pub(crate) struct Start {
     pub(crate) source: Source,
     /// What was read at the start.
     pub(crate) loaded: Loaded,
-    /// What came to be in force of it, with options of the command line.
+    /// The configuration in force, with options of the command line.
     pub(crate) in_force: Config,
     /// The running servers.
     pub(crate) assembly: Assembly,
@@ -179,7 +179,7 @@ impl Keeper {
 
     async fn reload(&mut self, trigger: Trigger) -> Outcome {
         service_manager::reloading();
-        // What is read now is what later changes are compared with.
+        // Later changes are compared with this reading.
         self.watch.iter_mut().for_each(|watch| _ = watch.take_changes());
         let source = Arc::clone(&self.source);
         // Reads files, and parses text of up to a megabyte.

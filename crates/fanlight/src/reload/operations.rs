@@ -1,4 +1,4 @@
-//! What operators see of the configuration in force, and change.
+//! The operators' view of the configuration in force, and their changes of it.
 
 use std::sync::Arc;
 

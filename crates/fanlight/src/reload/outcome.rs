@@ -1,4 +1,4 @@
-//! What came of reading the configuration again, as the log, the API and the command line show it.
+//! The outcome of a reload, as the log, the API and the command line show it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,7 +35,7 @@ impl fmt::Display for Trigger {
     }
 }
 
-/// What came of reading the configuration again.
+/// The outcome of a reload.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     trigger: Trigger,

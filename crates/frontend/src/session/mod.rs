@@ -42,7 +42,7 @@ pub(crate) struct Client {
     pub(crate) holder: Holder,
     /// The identity that opened it, for operators. Later requests may show newer credentials.
     pub(crate) identity: Arc<Identity>,
-    /// Whose share of a limit the session takes.
+    /// The peer in whose share of a limit the session counts.
     pub(crate) peer: Peer,
     pub(crate) initialize: InitializeParams,
     /// Counts the size of `initialize`.
@@ -94,7 +94,7 @@ impl Session {
         self.client.holder == *holder
     }
 
-    /// Whose share of a limit it takes.
+    /// The peer in whose share of a limit it counts.
     pub(crate) fn peer(&self) -> &Peer {
         &self.client.peer
     }

@@ -8,7 +8,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use fanlight_canonical::{BackendClient, CallContext, Interest, Listen, Parent, ServerMessage, ServerMessages};
+use fanlight_canonical::{
+    BackendClient, CallContext, Interest, Listen, Parent, RetryDelays, ServerMessage, ServerMessages,
+};
 use fanlight_protocol::{Method, Notification};
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::FuturesUnordered;
@@ -203,8 +205,8 @@ impl ListWatcher {
         if rests(&self.topology(), backend) {
             client.connection_made(None).await;
         }
-        let (least, most) = self.topology().limits.listen_retry;
-        let mut pause = least;
+        let RetryDelays { shortest, longest } = self.topology().limits.listen_retry;
+        let mut pause = shortest;
         loop {
             // Nothing is sent through the channel: the mapping acts on each message at once, so that
             // none of a burst is dropped because the channel is full.
@@ -218,7 +220,7 @@ impl ListWatcher {
                 Ok(Ok(listening)) => {
                     let honoured: Vec<_> =
                         Change::ALL.into_iter().filter(|change| change.is_in(&listening.honoured)).collect();
-                    self.now_listening(backend, &honoured, pause > least);
+                    self.now_listening(backend, &honoured, pause > shortest);
                     if honoured.is_empty() {
                         return;
                     }
@@ -229,7 +231,7 @@ impl ListWatcher {
                 Err(_) => debug!(backend = client.name(), "no answer to listening for changes of lists"),
             }
             sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-            pause = (pause * 2).min(most);
+            pause = (pause * 2).min(longest);
         }
     }
 

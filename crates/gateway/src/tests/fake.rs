@@ -9,8 +9,8 @@ use std::sync::LazyLock;
 
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Caller, Core as _, Decidable as _,
-    Detail, Endpoint, Holder, Interest, Listen, Listening, MessageReceiver, Parent, Pending, Principal, ServerMessage,
-    ServerMessages, SessionKey, Unresolved,
+    Detail, Endpoint, Holder, Interest, Listen, Listening, MessageReceiver, Parent, Pending, Principal, RetryDelays,
+    ServerMessage, ServerMessages, SessionKey, Unresolved,
 };
 use fanlight_protocol::json::{Json, ObjectBuilder};
 use fanlight_protocol::result::ServerDescription;
@@ -391,7 +391,7 @@ pub(super) fn limits(page_size: usize) -> ListLimits {
         settle: Duration::from_millis(100),
         unannounced: Duration::from_secs(5),
         unknown: Duration::from_secs(5),
-        listen_retry: (Duration::from_secs(1), Duration::from_secs(60)),
+        listen_retry: RetryDelays { shortest: Duration::from_secs(1), longest: Duration::from_secs(60) },
         bytes: ByteLimits { one: 1 << 20, all: 4 << 20 },
         stale: Duration::from_secs(600),
         client_notifications: 4,

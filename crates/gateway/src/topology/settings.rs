@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::BackendClient;
+use fanlight_canonical::{BackendClient, RetryDelays};
 
 use super::BackendId;
 use super::rewriting::Rewriting;
@@ -65,9 +65,8 @@ pub struct ListLimits {
     pub unknown_tasks: usize,
     /// How long an unknown name stays unknown before backends are asked again.
     pub unknown: Duration,
-    /// The shortest and the longest pause before asking again to listen to a backend that refused;
-    /// it doubles with each refusal.
-    pub listen_retry: (Duration, Duration),
+    /// Pauses before asking again to listen to a backend that refused.
+    pub listen_retry: RetryDelays,
     /// How many bytes lists may have.
     pub bytes: ByteLimits,
     /// How long the last whole list of a backend is served after its list could not be read again.

@@ -172,7 +172,7 @@ fn labels_of_message(key: &Key, known: &KnownNames) -> Labels {
 mod tests {
     use super::*;
 
-    /// Else a value could be counted in a bucket that it does not belong to.
+    /// Otherwise a value could be counted in the wrong bucket.
     #[test]
     fn every_bound_ends_a_range() {
         for bound in BOUNDS {

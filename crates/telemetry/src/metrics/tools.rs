@@ -91,13 +91,13 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Entry {
-    /// What had been counted when the running minute began.
+    /// The counts at the start of the current minute.
     counted: Totals,
     /// The minutes before it in which something was counted, the oldest first.
     minutes: VecDeque<Minute>,
 }
 
-/// What has been counted of a tool since the start.
+/// The counts of a tool since the start.
 #[derive(Clone, Debug, Default)]
 struct Totals {
     durations: Durations,
@@ -155,7 +155,7 @@ impl Metrics {
         all
     }
 
-    /// What has been counted of each tool since the start.
+    /// The counts of each tool since the start.
     fn tool_totals(&self) -> HashMap<ToolKey, Totals, RandomState> {
         let mut all: HashMap<ToolKey, Totals, RandomState> = HashMap::default();
         self.client.for_each(|key, durations| {
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!((read.backend.as_str(), read.tool.as_str(), write.tool.as_str()), ("files", "read", "write"));
         assert_eq!((read.calls, read.errors, read.given_up), (11, 1, 1));
         assert_eq!((read.minutes[58], read.minutes[59], read.minutes[57]), ((10, 0), (1, 1), (0, 0)));
-        // What was given up says nothing of how long the tool takes.
+        // A call that was given up does not tell how long the tool takes.
         assert!(read.p99.unwrap() <= Duration::from_millis(4), "{read:?}");
         assert!(write.median.unwrap() > Duration::from_millis(500), "{write:?}");
         let some = |one: &ToolFigures| one.ranges.iter().copied().filter(|(_, count)| *count > 0).collect::<Vec<_>>();

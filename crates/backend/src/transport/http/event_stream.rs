@@ -35,7 +35,7 @@ pub(super) struct Position {
     pub(super) retry: Option<Duration>,
 }
 
-/// What came of asking for a stream.
+/// The outcome of requesting a stream.
 pub(super) enum Opened {
     Stream(Box<EventStream>),
     Refused { status: u16 },

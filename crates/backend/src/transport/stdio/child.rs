@@ -32,7 +32,7 @@ pub(super) struct Spawned {
     pub(super) stdin: ChildStdin,
     pub(super) stdout: ChildStdout,
     pub(super) stderr: ChildStderr,
-    /// What is to be written to its standard input before all else.
+    /// Bytes to write to its standard input first.
     pub(super) order: Bytes,
 }
 

@@ -15,7 +15,7 @@ const READ: usize = 16 << 10;
 /// Characters of an invalid line that are kept for operators.
 const SHOWN: usize = 400;
 
-/// What an invalid line counts at least: refusing it takes more time than reading it.
+/// The minimum charge for an invalid line: refusing it takes longer than reading it.
 const INVALID_LINE: usize = 1 << 10;
 
 /// Reads until the stream ends, or until it has been without a message for too long: the end of an endless line, or of

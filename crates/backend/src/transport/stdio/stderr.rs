@@ -16,7 +16,7 @@ use fanlight_canonical::ProcessStream;
 /// Bytes logged of one line at most.
 const LINE: usize = 4096;
 
-/// What a line counts at least: logging it takes more time than reading it.
+/// The minimum charge for a line: logging it takes longer than reading it.
 const LEAST: usize = 1 << 10;
 
 /// The time over which the rate is measured.

@@ -121,7 +121,7 @@ async fn inspect(assembly: &Assembly, config: &Config) -> Checked {
         checked.servers.push(server);
     }
     for list in &lists {
-        // Of a server that is down all has been said.
+        // Everything about a server that is down has been reported.
         let is_new =
             |problem: &String| !checked.errors.contains(problem) && !down.iter().any(|down| problem.starts_with(down));
         let new: Vec<_> = incomplete(list).filter(is_new).collect();

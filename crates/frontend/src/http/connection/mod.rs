@@ -31,7 +31,7 @@ use super::limits::ConnectionLimits;
 use super::reply::ReplyBody;
 use super::serve::Serve;
 
-/// What a client sends first that knows the server to speak HTTP/2 (RFC 9113, 3.4).
+/// The connection preface of a client that knows the server to speak HTTP/2 (RFC 9113, 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The smallest head limit that hyper accepts.
 const MIN_HEADER: usize = 8 << 10;
