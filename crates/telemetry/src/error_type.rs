@@ -104,7 +104,7 @@ error_types! {
 }
 
 /// The JSON-RPC codes that are labels; a backend can invent any number of others.
-const KNOWN_CODES: [i64; 12] = [
+const KNOWN_CODES: [i64; 16] = [
     code::PARSE,
     code::INVALID_REQUEST,
     code::METHOD_NOT_FOUND,
@@ -116,6 +116,10 @@ const KNOWN_CODES: [i64; 12] = [
     code::UNSUPPORTED_PROTOCOL_VERSION,
     code::BACKEND_UNAVAILABLE,
     code::BACKEND_TIMEOUT,
+    code::URL_ELICITATION_REQUIRED,
+    code::URLS_NOT_VISITED,
+    code::NOT_AUTHENTICATED,
+    code::NOT_PERMITTED,
     code::CANCELLED_BY_OPERATOR,
 ];
 

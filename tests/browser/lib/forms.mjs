@@ -199,7 +199,7 @@ export const formChecks = {
     await page.keyboard.press("Tab");
     assert.doesNotMatch(await focused(), /tool|entries/);
     await page.getByLabel("Search").fill("needle  hay");
-    await page.getByText("1 of 515").waitFor();
+    await page.getByText("1 of 516").waitFor();
     await page.getByLabel("Search").press("Tab");
     await page.keyboard.press("End");
     await page.keyboard.press("Enter");

@@ -18,7 +18,7 @@ use crate::settings::{HealthPolicy, RetryDelays};
 pub(crate) use circuit::{Admission, Item};
 use circuit::{Circuit, News};
 
-/// What the calls of one server have shown.
+/// Statistics of the calls of one server.
 pub(crate) struct Health {
     backend: Arc<str>,
     policy: HealthPolicy,
@@ -141,7 +141,7 @@ impl Health {
         }
     }
 
-    /// So many calls in a row that time out are doubtful.
+    /// Consecutive time-outs of calls that make the server suspect.
     pub(crate) fn most_timeouts(&self) -> usize {
         self.policy.timeouts
     }
