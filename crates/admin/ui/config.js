@@ -56,6 +56,13 @@ function reloading(reload, again) {
       mayChange() ? h("button", { type: "button", class: "small", onclick: again }, "Reload") : null),
     failed ? h("pre", { class: "error-text" }, last.text) : null,
     last?.needsRestart?.length ? h("p", { class: "note" }, `After a restart only: ${last.needsRestart.join(", ")}`) : null,
+    last?.renamed?.names.length ? h("p", { class: "note" }, `Clients see other names: ${renamed(last.renamed)}`) : null,
+    reload.warnings?.length ? h("ul", { class: "note" }, reload.warnings.map((line) => h("li", null, line))) : null,
     switched.length ? h("p", { class: "note" }, `Switched at run time, until a restart: ${switched.join(", ")}`) : null,
   ];
+}
+
+function renamed({ names, more }) {
+  const shown = names.map(({ from, to }) => `${from} → ${to}`);
+  return [...shown, ...(more ? [`${more} more`] : [])].join(", ");
 }

@@ -53,7 +53,7 @@ pub use model::operators::{Admin, OtlpChoice, Telemetry, TrustChoice};
 pub use model::rewriting::{Argument, ArgumentOptions, Naming, NamingStyle, ToolOverride};
 pub use model::secret::SealKey;
 pub use model::server::Server;
-pub use model::tools::{EntryFilter, ToolFilter, matches as matches_name};
+pub use model::tools::{EntryFilter, ToolFilter};
 pub use output::reference::reference;
 pub use output::sample::sample;
 pub use output::schema::schema;

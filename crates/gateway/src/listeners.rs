@@ -79,8 +79,8 @@ impl Listeners {
 
     /// Begins to listen by `view`, until the result is dropped, whatever becomes of the topology.
     pub(crate) async fn listen(self: &Arc<Self>, listen: Listen, view: &View) -> Result<Listening, RpcError> {
-        let endpoint = listen.context.caller.endpoint().clone();
-        let registration = self.lists.announcer.register(&listen.interest, endpoint, listen.messages.clone());
+        let (client, messages) = (&listen.context.caller, listen.messages.clone());
+        let registration = self.lists.announcer.register(&listen.interest, client, messages);
         let listener = Arc::new(Listener { listen, registration, with_backends: Mutex::default() });
         let (listening, _) = self.set_up(&listener, view).await?;
         let honoured = listening.honoured.clone();
@@ -113,7 +113,7 @@ impl Listeners {
             if !listener.is_open() || !self.is_current(topology.number()) {
                 return None;
             }
-            let view = View::of(Arc::clone(topology), listener.listen.context.caller.endpoint());
+            let view = View::of(Arc::clone(topology), &listener.listen.context.caller);
             match self.set_up(&listener, &view).await {
                 Ok((listening, is_whole)) => {
                     listener.install(topology, listening);

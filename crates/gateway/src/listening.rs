@@ -207,7 +207,7 @@ impl ListenRequest<'_> {
             let ServerMessage::Notification(notification) = message else { return Some(message) };
             lists.upgrade().iter().for_each(|lists| lists.notified(backend, &notification));
             // By the rules of now: they may have changed since the client began to listen.
-            let view = lists.upgrade().map(|lists| View::of(lists.topology(), context.caller.endpoint()));
+            let view = lists.upgrade().map(|lists| View::of(lists.topology(), &context.caller));
             if view.as_ref().is_none_or(|view| !view.shows(backend) || !is_shown(view, backend, &notification)) {
                 return None;
             }
@@ -220,7 +220,9 @@ impl ListenRequest<'_> {
             };
             let alias_in_use = || {
                 let lists = lists.upgrade().filter(|_| is_session)?;
-                routing::alias_in_use(backend, &uri, &lists, |uri| handed_out.owner(&context.caller, uri))
+                routing::alias_in_use((backend, &uri), &context.caller, &lists, |uri| {
+                    handed_out.owner(&context.caller, uri)
+                })
             };
             let own = names.iter().flat_map(|names| names.iter()).filter(|(original, _)| uri.starts_with(&***original));
             let name = match own.max_by_key(|(original, _)| original.len()) {

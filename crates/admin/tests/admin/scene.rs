@@ -218,7 +218,7 @@ impl Scene {
             id: BackendId::fresh(),
             client: Arc::new(fake),
             prefix: None,
-            permits_tool: None,
+            tools: None,
             methods: Vec::new(),
             rewriting: fanlight_gateway::Rewriting::default(),
             store: None,

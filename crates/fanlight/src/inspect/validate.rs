@@ -11,8 +11,10 @@ use super::refused_listeners;
 use crate::cli::{CommonArgs, ValidateArgs};
 use crate::configuration;
 use crate::failure::{Failure, Unusable};
+use crate::known_lists::KnownLists;
 use crate::out::{self, counted, say};
 use crate::show::plain;
+use crate::unmatched;
 
 /// Fails if the configuration cannot be used. With `--allow-missing-env` what depends on variables that are not set is not
 /// judged.
@@ -46,7 +48,8 @@ pub(crate) fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), F
     };
     let config = &loaded.config;
     let refused = refused_listeners(config);
-    let warnings = authentication::warnings(config, SystemTime::now());
+    let mut warnings = authentication::warnings(config, SystemTime::now());
+    warnings.extend(unmatched::warnings(config, &KnownLists::kept_for(config, &paths)));
     let servers = config.servers.len();
     let enabled = config.servers.iter().filter(|server| server.enabled).count();
     if args.json {

@@ -84,7 +84,7 @@ impl ListWatcher {
     /// What a view shows of the newest state of a list, which is read if it has not been.
     pub(crate) async fn known(self: &Arc<Self>, kind: ListKind, view: &View, trace: &Parent) -> ListView {
         self.begin();
-        self.catalogues.of(kind).known(view, trace).await
+        self.catalogues.seen_by(kind, view.reader()).known(view, trace).await
     }
 
     /// The topology that new requests begin with.
@@ -114,8 +114,13 @@ impl ListWatcher {
     }
 
     fn list_changed(&self, change: Change, backend: BackendId) {
+        let mut is_private = false;
         for catalogue in self.catalogues.changed_by(change) {
-            catalogue.announced(backend);
+            is_private |= catalogue.announced(backend);
+        }
+        // What has changed of it for whom is known to nobody but its server.
+        if is_private {
+            self.announcer.announce_to_readers(change, &self.topology(), backend);
         }
         if change == Change::Resources {
             self.reads.all_changed(backend);

@@ -12,6 +12,7 @@ mod principals;
 mod reads;
 mod resolution;
 mod rewriting;
+mod rights;
 mod routing;
 mod tasks;
 mod topology;
