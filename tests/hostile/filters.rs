@@ -184,9 +184,13 @@ async fn rights_hold_whatever_becomes_of_other_servers_at_run_time() {
             let config = |time: Option<String>| {
                 let mut entries = vec![memory.entry("memory")];
                 time.map(|time| entries.insert(if is_first { 1 } else { 0 }, time));
-                let endpoints = format!(r#"endpoints: {{/mcp: {{}}, /mcp/readers: {{tools: {{deny: ["{pattern}"]}}}}}}"#);
+                let endpoints =
+                    format!(r#"endpoints: {{/mcp: {{}}, /mcp/readers: {{tools: {{deny: ["{pattern}"]}}}}}}"#);
                 let scopes = format!(r#"scopes: {{tools: {{"{pattern}": [admin]}}}}"#);
-                format!("auth: {{keys: {{file: keys.yaml}}, {scopes}}}\n{endpoints}\nmcpServers: {{{}}}\n", entries.join(", "))
+                format!(
+                    "auth: {{keys: {{file: keys.yaml}}, {scopes}}}\n{endpoints}\nmcpServers: {{{}}}\n",
+                    entries.join(", ")
+                )
             };
             let file = folder.path().join("fanlight.yaml");
             std::fs::write(&file, config(Some(time.entry("time")))).unwrap();

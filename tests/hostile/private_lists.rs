@@ -92,7 +92,9 @@ async fn tool_of_another_principals_list_is_not_called_where_lists_decide() {
         let (gateway, _folder) = gateway(&entries[..count], "").await;
         let (ann, bob) = (notes(ANN, &gateway).await, notes(BOB, &gateway).await);
         assert_ne!(ann, bob);
-        let call = async |who, name: &str| ask(who, &gateway, "tools/call", &format!(r#""name":"{name}","arguments":{{}}"#)).await;
+        let call = async |who, name: &str| {
+            ask(who, &gateway, "tools/call", &format!(r#""name":"{name}","arguments":{{}}"#)).await
+        };
         for (who, own, of_other) in [(ANN, &ann[0], &bob[0]), (BOB, &bob[0], &ann[0])] {
             let before = server.received("tools/call").len();
             let answer = call(who, of_other).await;

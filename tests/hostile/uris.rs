@@ -128,11 +128,15 @@ async fn uri_that_a_server_may_resolve_to_what_is_hidden_is_not_sent() {
             server.declares(r#"{"tools":{},"resources":{"subscribe":true}}"#);
             server.offers_tools(&["echo"]);
             server.on("resources/list", server.list("resources", ""));
-            server.on("resources/templates/list", server.list("resourceTemplates", r#"{"name":"all","uriTemplate":"file:///{+path}"}"#));
+            server.on(
+                "resources/templates/list",
+                server.list("resourceTemplates", r#"{"name":"all","uriTemplate":"file:///{+path}"}"#),
+            );
             server.on("resources/read", Reply::result(r#"{"contents":[]}"#.to_owned()));
             servers.push(server);
         }
-        let entries: Vec<_> = servers.iter().enumerate().map(|(number, server)| server.entry(&format!("s{number}"))).collect();
+        let entries: Vec<_> =
+            servers.iter().enumerate().map(|(number, server)| server.entry(&format!("s{number}"))).collect();
         let text = config(&entries).replacen('{', &format!("{{{endpoints},"), 1);
         let gateway = Gateway::start(&text).await;
         let session = LegacySession::open(gateway.mcp).await;
@@ -145,13 +149,15 @@ async fn uri_that_a_server_may_resolve_to_what_is_hidden_is_not_sent() {
             let call = legacy_request("1", "tools/call", &format!(r#""name":"{tool}","arguments":{{}}"#));
             assert!(session.post(&call).await.text().await.contains("resource_link"));
             for method in ["resources/read", "resources/subscribe", "resources/unsubscribe"] {
-                let answer = session.post(&legacy_request("1", method, &format!(r#""uri":"{uri}""#))).await.text().await;
+                let answer =
+                    session.post(&legacy_request("1", method, &format!(r#""uri":"{uri}""#))).await.text().await;
                 assert!(member(&answer, "error").is_some(), "{method} {uri}: {answer}");
                 assert!(servers.iter().all(|server| server.received(method).is_empty()), "{method} {uri}");
             }
         }
         for uri in ["file:///pub/x", "file:///pub/deep/a%20b.txt", "file:///pub/x?line=3&of=4"] {
-            let answer = session.post(&legacy_request("1", "resources/read", &format!(r#""uri":"{uri}""#))).await.text().await;
+            let answer =
+                session.post(&legacy_request("1", "resources/read", &format!(r#""uri":"{uri}""#))).await.text().await;
             assert!(answer.contains("contents"), "{uri}: {answer}");
         }
     }

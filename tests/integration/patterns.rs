@@ -89,7 +89,9 @@ async fn pattern_that_matches_nothing_is_warned_of_with_the_nearest_name() {
     gateway.configure(&slips);
     let (status, report) = gateway.reload().await;
     assert_eq!(status, 200, "{report}");
-    let warnings = |report: &Value| report["warnings"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect::<Vec<_>>().join("\n");
+    let warnings = |report: &Value| {
+        report["warnings"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect::<Vec<_>>().join("\n")
+    };
     assert_says(&warnings(&serde_json::from_str(&report).unwrap()));
     assert_says(&warnings(&api(&gateway, "/api/config").await["reload"]));
     gateway.log.line_with("did you mean memory__delete_entities?").await;
@@ -99,7 +101,9 @@ async fn pattern_that_matches_nothing_is_warned_of_with_the_nearest_name() {
 async fn pattern_about_an_unknown_list_is_not_warned_of() {
     let (memory, time) = (server(Transport::Http).await, server(Transport::Http).await);
     let rules = json!({"endpoints": {"/mcp": {"tools": {"deny": ["time/none", "nothing_*", "memory/none"]}}}});
-    let text = command(&["check"], &config(&[memory.entry("memory"), time.entry_with("time", r#""enabled":false"#)], &rules)).await;
+    let text =
+        command(&["check"], &config(&[memory.entry("memory"), time.entry_with("time", r#""enabled":false"#)], &rules))
+            .await;
     // What the one that is switched off has is not known.
     assert!(text.contains(r#""memory/none" matches no tool"#), "{text}");
     assert!(!text.contains("time/none") && !text.contains("nothing_*"), "{text}");
@@ -115,13 +119,18 @@ async fn names_that_an_edit_changes_are_told_from_old_to_new() {
     let first = config(&[memory.entry("memory"), time.entry("time")], &state);
     let gateway = Gateway::start(&first).await;
     read_lists(&gateway).await;
-    let edited = config(&[memory.entry_with("memory", r#""prefix":"m-","rename":{"read_graph":"graph"}"#), time.entry("time")], &state);
+    let edited = config(
+        &[memory.entry_with("memory", r#""prefix":"m-","rename":{"read_graph":"graph"}"#), time.entry("time")],
+        &state,
+    );
     gateway.configure(&edited);
     let (status, report) = gateway.reload().await;
     assert_eq!(status, 200, "{report}");
     let report: Value = serde_json::from_str(&report).unwrap();
     let names = report["renamed"]["names"].as_array().unwrap();
-    for (from, to) in [("memory__read_graph", "m-graph"), ("memory__delete_entities", "m-delete_entities"), ("memory__ask", "m-ask")] {
+    for (from, to) in
+        [("memory__read_graph", "m-graph"), ("memory__delete_entities", "m-delete_entities"), ("memory__ask", "m-ask")]
+    {
         assert!(names.contains(&json!({"server": "memory", "from": from, "to": to})), "{report}");
     }
     assert_eq!((names.len(), &report["renamed"]["more"]), (3, &json!(0)), "{report}");

@@ -39,10 +39,10 @@ impl Assembly {
         let mut servers = Servers::new(telemetry, handles, memory, shutdown, lists);
         let change = servers.prepare(config, None);
         let names = NameRules::of(config);
-        if let Some(before) = servers.lists().and_then(ListState::names) {
+        if let Some(before) = servers.lists().and_then(ListState::names).and_then(|kept| NameRules::from_json(&kept)) {
             before.changed_by(&names, &KnownLists::kept(&change.entries())).log();
         }
-        servers.lists().iter().for_each(|lists| lists.keep_names(&names));
+        servers.lists().iter().for_each(|lists| lists.keep_names(&names.to_json()));
         let settings = GatewaySettings {
             backends: change.entries(),
             endpoints: endpoints::settings(config),
@@ -75,7 +75,7 @@ impl Assembly {
     pub(crate) async fn replace(&mut self, config: &Config, restarted: Option<&str>) -> Difference {
         let change = self.servers.prepare(config, restarted);
         let difference = change.difference.clone();
-        self.servers.lists().iter().for_each(|lists| lists.keep_names(&NameRules::of(config)));
+        self.servers.lists().iter().for_each(|lists| lists.keep_names(&NameRules::of(config).to_json()));
         let endpoints = endpoints::settings(config);
         self.gateway.replace(change.entries(), &naming_policy(config), list_limits(config), endpoints).await;
         self.servers.commit(change, config.timeouts.drain);

@@ -1,15 +1,17 @@
 //! What servers call the tools, prompts and resources that they list, as far as that is known without asking them.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
 
+use fanlight_canonical::HandleSeal;
 use fanlight_config::Config;
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_gateway::{BackendEntry, Gateway, ListStore as _};
 use fanlight_telemetry::Telemetry;
 
 use crate::list_state::ListState;
-use crate::wiring::backend_settings;
+use crate::wiring::{backend_settings, keys};
 
 /// The servers' own names of what they list, by kind and server. A list that is not known is absent.
 #[derive(Debug, Default)]
@@ -33,14 +35,13 @@ impl KnownLists {
         known
     }
 
-    /// What earlier runs have kept of the servers of a configuration that is not in force. Nothing if it has no `stateDir`,
-    /// or there is no such folder yet.
-    pub(crate) fn kept_for(config: &Config) -> Self {
+    /// What earlier runs have kept of the servers of the configuration in these files, which is not in force.
+    pub(crate) fn kept_for(config: &Config, files: &[PathBuf]) -> Self {
         let mut known = Self::default();
-        let folder = config.state_dir.as_deref().map(Path::new).filter(|folder| folder.is_dir());
-        let Some(Ok(Some(state))) = folder.map(|_| ListState::open(config)) else { return known };
+        let handles = HandleSeal::new(&keys(config)).ok().map(Arc::new);
+        let Some((state, handles)) = ListState::left_for(config, files).zip(handles) else { return known };
         for server in config.servers.iter().filter(|server| server.enabled) {
-            let lists = state.of(&backend_settings(config, server, &Telemetry::off()), false);
+            let lists = state.of(&backend_settings(config, server, &Telemetry::off(), &handles), false);
             for kind in ListKind::ALL {
                 known.add(kind, &server.name, lists.kept(kind).map(|list| kind.own_names(&list.pages)));
             }

@@ -101,9 +101,8 @@ impl NameRules {
     /// As it was kept; `None` for anything else.
     pub(crate) fn from_json(value: &Value) -> Option<Self> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
-        let server = |server: &Value| {
-            Some(NamedServer { name: text(&server["name"])?, prefix: text(&server["prefix"]) })
-        };
+        let server =
+            |server: &Value| Some(NamedServer { name: text(&server["name"])?, prefix: text(&server["prefix"]) });
         let servers = value["servers"].as_array()?.iter().map(server).collect::<Option<_>>()?;
         let max_length = value["maxLength"].as_u64().and_then(|length| usize::try_from(length).ok());
         let (always, separator) = (value["always"].as_bool()?, text(&value["separator"])?);

@@ -219,7 +219,9 @@ impl ListenRequest<'_> {
             };
             let alias_in_use = || {
                 let lists = lists.upgrade().filter(|_| is_session)?;
-                routing::alias_in_use((backend, &uri), &context.caller, &lists, |uri| handed_out.owner(&context.caller, uri))
+                routing::alias_in_use((backend, &uri), &context.caller, &lists, |uri| {
+                    handed_out.owner(&context.caller, uri)
+                })
             };
             let own = names.iter().flat_map(|names| names.iter()).filter(|(original, _)| uri.starts_with(&***original));
             let name = match own.max_by_key(|(original, _)| original.len()) {

@@ -34,7 +34,10 @@ fn endpoints_are_read_in_order_with_their_filters() {
     assert_eq!(readers.servers.as_deref(), Some(&["files".to_owned()][..]));
     assert_eq!(readers.instructions.as_deref(), Some("Read only."));
     assert_eq!(readers.tools.allow.as_deref(), Some(&["files__read_*".to_owned()][..]));
-    assert_eq!((&*readers.tools.deny, &*readers.resources.deny), (&["*secret*".to_owned()][..], &["file:///Private/*".to_owned()][..]));
+    assert_eq!(
+        (&*readers.tools.deny, &*readers.resources.deny),
+        (&["*secret*".to_owned()][..], &["file:///Private/*".to_owned()][..])
+    );
     assert_eq!(readers.prompts.allow, Some(Vec::new()));
     let shown: serde_json::Value = serde_json::from_str(&config.shown()).unwrap();
     assert_eq!(shown["endpoints"]["/mcp/readers"]["tools"]["deny"][0], "*secret*");
@@ -83,7 +86,13 @@ fn pattern_with_what_is_special_elsewhere_is_an_error_in_each_place() {
         "endpoints: { /mcp: { scopes: { tools: { \"PATTERN\": x } } } }",
         "auth: { keys: { file: keys.yaml }, scopes: { tools: { \"PATTERN\": [x] } } }",
     ];
-    let servers = ["tools: { allow: [\"PATTERN\"] }", "tools: { deny: [\"PATTERN\"] }", "disabledTools: [\"PATTERN\"]", "includeTools: [\"PATTERN\"]", "excludeTools: [\"PATTERN\"]"];
+    let servers = [
+        "tools: { allow: [\"PATTERN\"] }",
+        "tools: { deny: [\"PATTERN\"] }",
+        "disabledTools: [\"PATTERN\"]",
+        "includeTools: [\"PATTERN\"]",
+        "excludeTools: [\"PATTERN\"]",
+    ];
     let of_servers = servers.map(|place| format!("mcpServers: {{ git: {{ command: git, {place} }} }}"));
     let of_endpoints = places.map(|place| format!("{place}\nmcpServers: {{ git: {{ command: git }} }}"));
     for text in of_endpoints.iter().chain(&of_servers) {

@@ -49,7 +49,7 @@ pub(crate) fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), F
     let config = &loaded.config;
     let refused = refused_listeners(config);
     let mut warnings = authentication::warnings(config, SystemTime::now());
-    warnings.extend(unmatched::warnings(config, &KnownLists::kept_for(config)));
+    warnings.extend(unmatched::warnings(config, &KnownLists::kept_for(config, &paths)));
     let servers = config.servers.len();
     let enabled = config.servers.iter().filter(|server| server.enabled).count();
     if args.json {

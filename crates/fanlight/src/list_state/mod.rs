@@ -21,6 +21,7 @@ use fanlight_backend::{Backend, BackendSettings, KnownServer};
 use fanlight_config::{Config, MAX_FILE_SIZE};
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_gateway::{KeptList, ListStore};
+use serde_json::Value;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -101,6 +102,14 @@ impl ListState {
         }
     }
 
+    /// The state that earlier runs have left for the configuration in these files; makes no folder.
+    pub(crate) fn left_for(config: &Config, files: &[PathBuf]) -> Option<Self> {
+        let named = config.state_dir.as_ref().map(PathBuf::from);
+        let is_named = named.is_some();
+        let path = named.or_else(|| of_user::folder(files)).filter(|path| path.is_dir())?;
+        Some(Self::in_folder(Folder::open(&path).ok()?, is_named, config))
+    }
+
     fn in_folder(folder: Folder, is_named: bool, config: &Config) -> Self {
         let limits = &config.limits;
         let lists = limits.list_bytes.saturating_mul(ListKind::ALL.len()).min(budgets(config).lists);
@@ -154,15 +163,15 @@ impl ListState {
         }
     }
 
-    /// The rules of names that were in force last.
-    pub(crate) fn names(&self) -> Option<NameRules> {
+    /// The rules of names that were in force last, as they were kept.
+    pub(crate) fn names(&self) -> Option<Value> {
         let text = self.folder.read(NAMES, MAX_FILE_SIZE.saturating_mul(2)).ok()??;
-        NameRules::from_json(&serde_json::from_slice(&text).ok()?)
+        serde_json::from_slice(&text).ok()
     }
 
     /// Keeps the rules of names that are in force, for the next start and for `fanlight check`.
-    pub(crate) fn keep_names(&self, names: &NameRules) {
-        let (folder, text) = (Arc::clone(&self.folder), names.to_json().to_string());
+    pub(crate) fn keep_names(&self, names: &Value) {
+        let (folder, text) = (Arc::clone(&self.folder), names.to_string());
         self.writing.spawn(async move {
             if let Ok(Err(error)) = spawn_blocking(move || folder.write(NAMES, text.as_bytes())).await {
                 warn!(%error, "names of now not kept in stateDir");

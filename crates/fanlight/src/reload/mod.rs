@@ -33,8 +33,8 @@ use crate::instance;
 use crate::known_lists::KnownLists;
 use crate::shown_names::NameRules;
 use crate::{service_manager, unmatched};
-use outcome::Applied;
 pub(crate) use listeners::{Listener, Listeners, warn_if_open};
+use outcome::Applied;
 pub(crate) use outcome::{Outcome, State, Trigger};
 pub(crate) use watch::Watch;
 
@@ -125,7 +125,8 @@ impl Keeper {
             watch.follow(&loaded.files);
         }
         telemetry.metrics().iter().for_each(|metrics| metrics.configuration_read(1));
-        let mut state = State::first(restart::in_force(&in_force, &in_force), &in_force, &loaded.files, SystemTime::now());
+        let mut state =
+            State::first(restart::in_force(&in_force, &in_force), &in_force, &loaded.files, SystemTime::now());
         state.endpoint = endpoint(&listeners, &in_force);
         state.target = target(&listeners, &in_force, &loaded.files);
         let state = Arc::new(ArcSwap::from_pointee(state));

@@ -75,12 +75,7 @@ impl Merging<'_> {
 impl Snapshot {
     /// Merges the backends' lists in configuration order: of two entries with one key, the first wins. `claiming` are
     /// lists that say which backends have the URIs that entries name.
-    pub(super) fn new(
-        kind: ListKind,
-        parts: Vec<ReadPart>,
-        topology: &Topology,
-        claiming: &[Arc<Self>],
-    ) -> Self {
+    pub(super) fn new(kind: ListKind, parts: Vec<ReadPart>, topology: &Topology, claiming: &[Arc<Self>]) -> Self {
         static GENERATION: AtomicU64 = AtomicU64::new(1);
         let generation = GENERATION.fetch_add(1, Ordering::Relaxed);
         let mut snapshot = Self { generation, topology: topology.number(), kind: Some(kind), ..Self::default() };

@@ -148,9 +148,8 @@ impl Catalogue {
         if private.is_empty() {
             return own.shared.newest(topology).filter(|whole| whole.may_be_seen_by(Some(&own.reader)));
         }
-        let is_read = |state: &State, backend: BackendId| {
-            state.parts.get(&backend).is_some_and(|part| part.loaded.is_some())
-        };
+        let is_read =
+            |state: &State, backend: BackendId| state.parts.get(&backend).is_some_and(|part| part.loaded.is_some());
         let is_whole = self.with(|state| private.iter().all(|(backend, _)| is_read(state, *backend)))
             && own.shared.with(|state| topology.ids().all(|backend| is_read(state, backend)));
         is_whole.then(|| self.merge(topology))
@@ -160,9 +159,8 @@ impl Catalogue {
     pub(crate) fn generation(&self, view: &View, generation: u64) -> Option<ListView> {
         let topology = view.topology();
         let is_it = |found: &Snapshot| found.generation() == generation && found.topology() == topology.number();
-        let kept_in = |catalogue: &Self| {
-            catalogue.with(|state| state.snapshots.iter().find(|snapshot| is_it(snapshot)).cloned())
-        };
+        let kept_in =
+            |catalogue: &Self| catalogue.with(|state| state.snapshots.iter().find(|snapshot| is_it(snapshot)).cloned());
         let whole = kept_in(self).or_else(|| kept_in(&self.own.as_ref()?.shared));
         let whole = whole.filter(|whole| whole.may_be_seen_by(view.reader()));
         whole.map(|whole| ListView::new(whole, view))
@@ -173,9 +171,8 @@ impl Catalogue {
     /// server/utilities/caching, Freshness Calculation).
     pub(crate) async fn recheck(self: &Arc<Self>, view: &View, trace: &Parent) -> Option<ListView> {
         let unknown = view.limits().unknown;
-        let is_due = |catalogue: &Self| {
-            catalogue.with(|state| state.last_read.is_none_or(|read| read.elapsed() >= unknown))
-        };
+        let is_due =
+            |catalogue: &Self| catalogue.with(|state| state.last_read.is_none_or(|read| read.elapsed() >= unknown));
         let shared = self.own.as_ref().map(|own| &own.shared);
         let private = shared.map(|shared| shared.private_parts(view.topology())).unwrap_or_default();
         // The parts that all share are not asked for more often because many principals do.

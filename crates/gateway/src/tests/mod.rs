@@ -13,6 +13,7 @@ mod reads;
 mod resolution;
 mod rights;
 mod rewriting;
+mod rights;
 mod routing;
 mod tasks;
 mod topology;

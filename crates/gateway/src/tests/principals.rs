@@ -104,7 +104,8 @@ async fn task_owner_is_known_for_its_principal_alone() {
 }
 
 /// A list of two tools for whoever asks, private for a minute.
-const OWN: &str = r#""result":{"tools":[{"name":"of-{who}"},{"name":"secret-of-{who}"}],"ttlMs":60000,"cacheScope":"private"}"#;
+const OWN: &str =
+    r#""result":{"tools":[{"name":"of-{who}"},{"name":"secret-of-{who}"}],"ttlMs":60000,"cacheScope":"private"}"#;
 const STALE: &str = r#""result":{"tools":[{"name":"of-{who}"}],"ttlMs":0,"cacheScope":"private"}"#;
 const PUBLIC: &str = r#""result":{"tools":[{"name":"t"}],"ttlMs":60000,"cacheScope":"public"}"#;
 
@@ -146,7 +147,7 @@ async fn private_list_is_read_for_each_principal_and_served_to_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn private_tool_is_resolved_by_the_list_of_its_caller() {
-    use fanlight_canonical::{Core as _, Detail, ResolvedOperation as _, Unresolved};
+    use fanlight_canonical::{Core as _, Decidable as _, Detail, Unresolved};
     let scene = private();
     let tool = async |name: &str, tool: &str| {
         let Call { method, params, .. } = call("tools/call", Some(&format!(r#"{{"name":"own__of-{tool}"}}"#)));
@@ -168,7 +169,10 @@ async fn private_tool_is_resolved_by_the_list_of_its_caller() {
 #[tokio::test(start_paused = true)]
 async fn public_list_that_becomes_private_is_served_to_no_principal_any_more() {
     let scene = private();
-    scene.backends[0].set("tools/list", Scripted::Personal(r#""result":{"tools":[{"name":"of-{who}"}],"ttlMs":0,"cacheScope":"public"}"#));
+    scene.backends[0].set(
+        "tools/list",
+        Scripted::Personal(r#""result":{"tools":[{"name":"of-{who}"}],"ttlMs":0,"cacheScope":"public"}"#),
+    );
     for name in ["ann", "-"] {
         assert_is_of(&scene.ask_by(name, "tools/list", None).await, "-");
     }

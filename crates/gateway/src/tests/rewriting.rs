@@ -1,6 +1,5 @@
 //! Names, definitions and arguments that the configuration changes.
 
-
 use bytes::Bytes;
 use fanlight_canonical::{Endpoint, Parent, Rewritten};
 use fanlight_protocol::Json;

@@ -55,7 +55,10 @@ fn decisions(servers: &[(Written, Fate)], endpoint: &Patterns) -> BTreeMap<(Stri
         backend.set_down(*fate == Fate::Down);
         let patterns = (server.allow.clone(), server.deny.clone());
         let tools = filter(&all, ItemKind::Names, &patterns).of_server(&server.names.name);
-        BackendEntry { tools: Some(tools), ..entry(BackendId::fresh(), &Arc::new(backend), server.names.prefix.as_deref()) }
+        BackendEntry {
+            tools: Some(tools),
+            ..entry(BackendId::fresh(), &Arc::new(backend), server.names.prefix.as_deref())
+        }
     });
     let entry = EndpointEntry {
         path: PATH.into(),
@@ -101,10 +104,12 @@ fn servers() -> impl Strategy<Value = Vec<(Written, Fate, Fate)>> {
     let name = || prop::sample::select(NAMES.to_vec()).prop_map(str::to_owned);
     let renames = move || prop::collection::vec((name(), name()), 0..2);
     let one = move |name: &'static str| {
-        (prefix(), renames(), patterns(), fate(), fate()).prop_map(move |(prefix, renames, (allow, deny), one, other)| {
-            let names = ServerNames { name: name.to_owned(), prefix, renames };
-            (Written { names, allow, deny }, one, other)
-        })
+        (prefix(), renames(), patterns(), fate(), fate()).prop_map(
+            move |(prefix, renames, (allow, deny), one, other)| {
+                let names = ServerNames { name: name.to_owned(), prefix, renames };
+                (Written { names, allow, deny }, one, other)
+            },
+        )
     };
     prop::sample::subsequence(vec!["a", "b", "memory", "x-y"], 1..=4)
         .prop_shuffle()

@@ -97,17 +97,7 @@ impl Topology {
             // Lists that are to be served while it rests have to be kept here.
             let is_transparent = is_unchanged && !client.may_rest();
             let has_listed_tools_only = tools.is_some() || naming.renames_any() || rewritings.guard_arguments();
-            Member {
-                id,
-                client,
-                store,
-                naming,
-                rewritings,
-                tools,
-                is_transparent,
-                has_listed_tools_only,
-                methods,
-            }
+            Member { id, client, store, naming, rewritings, tools, is_transparent, has_listed_tools_only, methods }
         };
         let backends: Vec<_> = entries.into_iter().zip(namings).map(member).collect();
         let positions = backends.iter().enumerate().map(|(position, backend)| (backend.id, position)).collect();

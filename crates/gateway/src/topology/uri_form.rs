@@ -56,7 +56,8 @@ pub(super) fn is_plain(uri: &str) -> bool {
 /// Whether there is no other way to write the authority: no user, escape, empty or default port, or dot at the end.
 fn is_plain_authority(scheme: &str, authority: &str) -> bool {
     let port = authority.rsplit_once(':').map(|(_, port)| port);
-    let is_default = matches!((scheme, port), (_, Some("")) | ("http" | "ws", Some("80")) | ("https" | "wss", Some("443")));
+    let is_default =
+        matches!((scheme, port), (_, Some("")) | ("http" | "ws", Some("80")) | ("https" | "wss", Some("443")));
     let host = port.map_or(authority, |port| authority.strip_suffix(port).unwrap_or(authority));
     !authority.contains(['@', '%'])
         && !is_default
@@ -70,7 +71,9 @@ fn is_plain_path(scheme: &str, path: &str) -> bool {
     let last = segments.len().saturating_sub(1);
     // Systems with drives read another stream of the same file after a colon.
     let has_stream = scheme == "file" && segments.iter().skip(1).any(|segment| segment.contains(':'));
-    !path.contains(';') && !has_stream && segments.iter().enumerate().all(|(at, segment)| !segment.is_empty() || at == last)
+    !path.contains(';')
+        && !has_stream
+        && segments.iter().enumerate().all(|(at, segment)| !segment.is_empty() || at == last)
 }
 
 /// Whether no part of a decoded text, whatever ends parts, is or becomes a dot segment: some systems leave out dots and

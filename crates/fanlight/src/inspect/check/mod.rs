@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use comfy_table::ColumnConstraint;
 use fanlight_canonical::{BackendClient, CallContext, Caller, Endpoint, Principal, SessionKey};
-use fanlight_config::{Config, Loaded, Severity};
+use fanlight_config::{Loaded, Severity};
 use fanlight_gateway::BackendId;
 use fanlight_gateway::catalogue::{ListKind, ListView};
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
@@ -42,7 +42,7 @@ pub(crate) async fn check(loaded: &Loaded, as_json: bool) -> Result<(), Failure>
         of_authentication.iter().for_each(|warning| say!("warning: {warning}"));
         say!("");
     }
-    let mut checked = observed(config, &Telemetry::off(), async |assembly| Ok(inspect(assembly, config).await)).await?;
+    let mut checked = observed(config, &Telemetry::off(), async |assembly| Ok(inspect(assembly, loaded).await)).await?;
     let refused = refused_listeners(config).into_iter();
     checked.errors.extend(refused.map(|problem| format!("`fanlight run` refuses this configuration: {problem}")));
     if as_json {
@@ -86,7 +86,8 @@ struct Server {
 }
 
 /// Reads the lists of every backend.
-async fn inspect(assembly: &Assembly, config: &Config) -> Checked {
+async fn inspect(assembly: &Assembly, loaded: &Loaded) -> Checked {
+    let config = &loaded.config;
     let mut lists = Vec::new();
     for kind in ListKind::ALL {
         lists.push(assembly.gateway.catalogue(kind, &Endpoint::Everything).await);
@@ -138,16 +139,15 @@ async fn inspect(assembly: &Assembly, config: &Config) -> Checked {
     checked.warnings.extend(names::unknown_arguments(&lists));
     let known = KnownLists::of(&assembly.gateway);
     checked.warnings.extend(unmatched::warnings(config, &known));
-    checked.renamed = changed_names(config, &known);
+    checked.renamed = changed_names(loaded, &known);
     checked
 }
 
 /// The names that clients see differently than in the last run of a gateway, which has kept its rules in `stateDir`.
-fn changed_names(config: &Config, known: &KnownLists) -> ChangedNames {
-    let folder = config.state_dir.as_deref().filter(|folder| Path::new(folder).is_dir());
-    let state = folder.and_then(|_| ListState::open(config).ok().flatten());
-    let before = state.and_then(|state| state.names());
-    before.map(|before| before.changed_by(&NameRules::of(config), known)).unwrap_or_default()
+fn changed_names(loaded: &Loaded, known: &KnownLists) -> ChangedNames {
+    let state = ListState::left_for(&loaded.config, std::slice::from_ref(&loaded.path));
+    let before = state.and_then(|state| NameRules::from_json(&state.names()?));
+    before.map(|before| before.changed_by(&NameRules::of(&loaded.config), known)).unwrap_or_default()
 }
 
 impl Checked {
