@@ -39,7 +39,7 @@ fn labels_are_only_names_from_lists() {
     let text = metrics.prometheus(&resource());
     let count = |tool: &str| {
         format!(
-            "mcp_client_operation_duration_seconds_count{{mcp_method_name=\"tools/call\",gen_ai_tool_name=\"{tool}\",mcp_protocol_version=\"2025-11-25\",network_transport=\"pipe\",fanlight_backend_name=\"files\"}}"
+            "mcp_client_operation_duration_seconds_count{{mcp_method_name=\"tools/call\",gen_ai_tool_name=\"{tool}\",gen_ai_operation_name=\"execute_tool\",mcp_protocol_version=\"2025-11-25\",network_transport=\"pipe\",fanlight_backend_name=\"files\"}}"
         )
     };
     assert!(text.contains(&format!("{} 1\n", count("read"))), "{text}");
