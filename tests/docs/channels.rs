@@ -33,7 +33,8 @@ fn promises(page: &Page) -> Vec<String> {
             let ends = later.is_some_and(|later| level <= later);
             later = if line.contains(LATER) { Some(level) } else { later.filter(|_| !ends) };
         }
-        let is_promise = UNPUBLISHED.iter().any(|channel| line.contains(channel)) || (line.contains(IMAGE) && !builds_image);
+        let is_promise =
+            UNPUBLISHED.iter().any(|channel| line.contains(channel)) || (line.contains(IMAGE) && !builds_image);
         if later.is_none() && is_promise {
             found.push(format!("{}:{}: {line}", page.path.display(), index + 1));
         }
@@ -45,8 +46,7 @@ fn promises(page: &Page) -> Vec<String> {
 fn pages_promise_no_channel_that_does_not_exist() {
     // The pages of the packages are published with them; earlier versions are history.
     let is_exempt = |path: &Path| path.starts_with("deploy/packages") || path.ends_with("CHANGELOG.md");
-    let found: Vec<_> =
-        Page::all().iter().filter(|page| !is_exempt(&page.path)).flat_map(promises).collect();
+    let found: Vec<_> = Page::all().iter().filter(|page| !is_exempt(&page.path)).flat_map(promises).collect();
     assert!(found.is_empty(), "{} promises:\n{}", found.len(), found.join("\n"));
 }
 

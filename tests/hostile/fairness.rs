@@ -12,7 +12,7 @@ use crate::raw_client::{
     modern_request_with, post_modern,
 };
 use crate::scripted::{Backend, Era, Fault, Gate, Reply, Transport};
-use crate::target::{Bounds, Target};
+use crate::target::{Bounds, Target, well_behaved};
 
 const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
@@ -201,4 +201,29 @@ async fn call_that_has_waited_until_its_deadline_is_not_sent() {
     }
     // The second may have had some milliseconds left when the first gave up its permit: what it says is true.
     assert_eq!(backend.received("tools/call").len(), sent);
+}
+
+/// Calls that get no answer have a server left alone, but not for a client that has made none of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_time_out_do_not_keep_a_server_from_others() {
+    let backend = well_behaved().await;
+    let times = r#""timeouts":{"call":"300ms","reconnect":"1h","reconnectMax":"1h"}"#;
+    let gateway = Gateway::start(&format!(r#"{{"mcpServers":{{{}}},{times}}}"#, backend.entry("only"))).await;
+    for tool in ["hang-1", "hang-2"] {
+        backend.on_target("tools/call", tool, Reply::fault(Fault::Hang));
+    }
+    let call = async |from: IpAddr, tool: &str| {
+        let body = modern_request("1", "tools/call", &format!(r#""name":"{tool}""#), "");
+        send_from(from, gateway.mcp, &body).await.response().await.text().await
+    };
+    for tool in ["hang-1", "hang-2", "hang-1"] {
+        assert!(member(&call(ATTACKER, tool).await, "error").is_some());
+    }
+    let refused = call(ATTACKER, "t").await;
+    assert!(refused.contains("got no answer"), "{refused}");
+    let answer = call(OTHER, "t").await;
+    assert!(member(&answer, "result.content").is_some(), "{answer}");
+    // That has shown that the server answers.
+    let answer = call(ATTACKER, "t").await;
+    assert!(member(&answer, "result.content").is_some(), "{answer}");
 }

@@ -2,8 +2,10 @@
 
 use fanlight_testkit::slicer::member;
 
-use crate::harness::Gateway;
-use crate::raw_client::{LegacySession, MODERN, legacy_request, modern_request, post};
+use crate::harness::{Gateway, TempFile};
+use crate::raw_client::{
+    Connection, JSON_HEADERS, LegacySession, MODERN, legacy_request, modern_headers, modern_request, post,
+};
 use crate::scripted::{Backend, Era, Reply, Transport, config};
 
 /// What a server with case-insensitive names, or one that trims them, could take for `write_file`.
@@ -142,5 +144,72 @@ async fn unknown_method_reaches_a_server_with_filters_only_if_its_entry_lists_it
         }
         assert_eq!(backend.received("batch/run").is_empty(), !is_listed);
         assert!(backend.received("batch/other").is_empty());
+    }
+}
+
+/// A key, and its digest.
+const KEY: (&str, &str) = (
+    "fanlight_00000000000000000000000000000000000000000002okinW",
+    "319df4a3b61d5bb066d9f39d281dfaded068e99f7eb27b087b1377a9f9bd7fe1",
+);
+
+/// What is tried to call a tool that needs a scope, at the default endpoint, and that another endpoint denies.
+async fn assert_not_called(gateway: &Gateway, memory: &Backend, what: &str) {
+    for (path, refusal) in [("/mcp", "insufficient_scope"), ("/mcp/readers", "-32602")] {
+        for name in DELETE {
+            let body = modern_request("1", "tools/call", &format!(r#""name":"{name}","arguments":{{}}"#), "");
+            let mut headers = modern_headers(&body);
+            headers.push(("Authorization".to_owned(), format!("Bearer {}", KEY.0)));
+            let own: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+            let mut connection = Connection::open(gateway.mcp).await;
+            connection.request("POST", path, &[&JSON_HEADERS[..], &own].concat(), body.as_bytes()).await;
+            let mut answer = connection.response().await;
+            let challenge = answer.header("www-authenticate").unwrap_or_default().to_owned();
+            let text = format!("{challenge} {}", answer.text().await);
+            assert!(text.contains(refusal), "{what} {path} {name}: {text}");
+        }
+    }
+    assert!(memory.received("tools/call").is_empty(), "{what}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rights_hold_whatever_becomes_of_other_servers_at_run_time() {
+    for pattern in ["delete_*", "memory__delete_*", "memory/delete_*"] {
+        for is_first in [true, false] {
+            let (memory, time) = (server(Era::Modern).await, server(Era::Legacy).await);
+            memory.offers_tools(&["read", "delete_all"]);
+            let folder = TempFile::folder();
+            let keys = format!("keys: [{{name: ann, sha256: '{}', scopes: [call]}}]\n", KEY.1);
+            std::fs::write(folder.path().join("keys.yaml"), keys).unwrap();
+            let config = |time: Option<String>| {
+                let mut entries = vec![memory.entry("memory")];
+                time.map(|time| entries.insert(if is_first { 1 } else { 0 }, time));
+                let endpoints =
+                    format!(r#"endpoints: {{/mcp: {{}}, /mcp/readers: {{tools: {{deny: ["{pattern}"]}}}}}}"#);
+                let scopes = format!(r#"scopes: {{tools: {{"{pattern}": [admin]}}}}"#);
+                format!(
+                    "auth: {{keys: {{file: keys.yaml}}, {scopes}}}\n{endpoints}\nmcpServers: {{{}}}\n",
+                    entries.join(", ")
+                )
+            };
+            let file = folder.path().join("fanlight.yaml");
+            std::fs::write(&file, config(Some(time.entry("time")))).unwrap();
+            let gateway = Gateway::start_at(file.clone()).await;
+            assert_not_called(&gateway, &memory, "at the start").await;
+            for action in ["disable", "enable", "disable"] {
+                let mut connection = Connection::open(gateway.admin).await;
+                connection.request("POST", &format!("/api/servers/time/{action}"), &[], b"").await;
+                assert_eq!(connection.response().await.status, 200);
+                assert_not_called(&gateway, &memory, action).await;
+            }
+            let off = time.entry_with("time", r#""enabled":false"#);
+            for (what, time) in [("off", Some(off)), ("removed", None), ("there again", Some(time.entry("time")))] {
+                std::fs::write(folder.path().join("new"), config(time)).unwrap();
+                std::fs::rename(folder.path().join("new"), &file).unwrap();
+                let (status, report) = gateway.reload().await;
+                assert_eq!(status, 200, "{report}");
+                assert_not_called(&gateway, &memory, what).await;
+            }
+        }
     }
 }

@@ -96,6 +96,20 @@ async fn unread_answers_to_control_frames_are_bounded() {
     target.withstood(Bounds { time: Duration::from_secs(20), ..Bounds::SMALL }).await;
 }
 
+/// Each is answered, which costs more than sending it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flood_of_settings_ends_the_connection() {
+    let target = Target::start().await;
+    let settings = frame(SETTINGS, 0, 0, &[]);
+    let few = attack(target.gateway.mcp, &settings.repeat(500)).await;
+    assert!(!few.is_ended(), "{:?}", few.frames.last());
+    for flood in [settings, frame(PING, 0, 0, b"flooding"), frame(0xfa, 0, 0, b"unknown")] {
+        let outcome = attack(target.gateway.mcp, &flood.repeat(400_000)).await;
+        assert!(outcome.is_ended(), "{:?}", outcome.frames.last());
+    }
+    target.withstood(Bounds { memory: 24 << 20, ..Bounds::SMALL }).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn frames_without_effect_cost_little() {
     let target = Target::start().await;

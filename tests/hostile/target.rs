@@ -6,7 +6,7 @@ use fanlight_testkit::usage;
 
 use crate::bystander::Bystander;
 use crate::harness::Gateway;
-use crate::scripted::{Backend, Era, Reply, Transport, config};
+use crate::scripted::{Backend, Era, Reply, Transport};
 
 /// The most that an attack may cost.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ impl Bounds {
 }
 
 /// A modern server with a tool `t`.
-async fn well_behaved() -> Backend {
+pub(crate) async fn well_behaved() -> Backend {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     backend.offers_tools(&["t"]);
     backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
@@ -68,8 +68,14 @@ impl Target {
 
     /// With a second server, whose entry in `mcpServers` this is.
     pub(crate) async fn beside(entry: &str) -> Self {
+        Self::beside_with(entry, r#""limits":{}"#).await
+    }
+
+    /// With a second server, whose entry in `mcpServers` this is, and more members of the configuration.
+    pub(crate) async fn beside_with(entry: &str, options: &str) -> Self {
         let backend = well_behaved().await;
-        let config = config(&[backend.entry_with("good", r#""prefix":"""#).as_str(), entry]);
+        let good = backend.entry_with("good", r#""prefix":"""#);
+        let config = format!(r#"{{"mcpServers":{{{good},{entry}}},{options}}}"#);
         Self::configured(backend, &config, &[], None).await
     }
 

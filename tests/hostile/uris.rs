@@ -1,4 +1,4 @@
-//! URIs that are costly to find the server of.
+//! URIs that are costly to find the server of, and those that a server may read as others than they look.
 
 use std::time::{Duration, Instant};
 
@@ -69,4 +69,96 @@ async fn uri_within_the_limit_costs_little_where_no_template_begins_like_it() {
     }
     let processor = usage::processor_time(gateway.pid()) - processor;
     assert!(processor < Duration::from_secs(1), "{processor:?}");
+}
+
+/// Texts that begin with what the endpoint allows, or differ from what it denies, and that some server resolves to the
+/// hidden folder. `P` stands for `file:///pub`.
+const TO_THE_HIDDEN_FOLDER: [&str; 26] = [
+    "P/x?/../../priv/y",
+    "P/x?a=b/../../../priv/y",
+    "P/x?/..",
+    "P/..;/priv/y",
+    "P/..;a=b/priv/y",
+    "P/.;/..;/priv/y",
+    "P/x;/../../priv/y",
+    "P/..%3b/priv/y",
+    "P/..%3B%2fpriv/y",
+    "P/%2e%2e;/priv/y",
+    "P/x%3f/../../priv/y",
+    "P/x#/../../priv/y",
+    "P/x%23/..%2f../priv/y",
+    "P/../priv/y",
+    "P/%2e%2e/priv/y",
+    "P/%252e%252e/priv/y",
+    r"P/..\\priv/y",
+    "P/..%5cpriv/y",
+    "P//../priv/y",
+    "P/.. /priv/y",
+    "P/..%20/priv/y",
+    "P/..%00/priv/y",
+    r"P/..\u0009/priv/y",
+    "P/%c0%ae%c0%ae/priv/y",
+    "P/%EF%BC%8E%EF%BC%8E/priv/y",
+    "P/\u{ff0e}\u{ff0e}/priv/y",
+];
+
+/// Spellings of the hidden file itself.
+const OF_THE_HIDDEN_FILE: [&str; 12] = [
+    "file:///priv/y",
+    "file:///priv/y/",
+    "file:///priv/y?z",
+    "file:///priv;a/y",
+    "file:///pri%76/y",
+    "file:///PRIV/y",
+    "file:/priv/y",
+    "file:////priv/y",
+    "file:///./priv/y",
+    "file://localhost/priv/y",
+    "file:///priv%2fy",
+    "FILE:///priv/y",
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn uri_that_a_server_may_resolve_to_what_is_hidden_is_not_sent() {
+    let endpoints = r#""endpoints":{"/mcp":{"resources":{"allow":["file:///pub/*"],"deny":["file:///priv/*"]}}}"#;
+    for count in [1, 2] {
+        let mut servers = Vec::new();
+        for _ in 0..count {
+            let server = Backend::start(Era::Legacy, Transport::Http).await;
+            server.declares(r#"{"tools":{},"resources":{"subscribe":true}}"#);
+            server.offers_tools(&["echo"]);
+            server.on("resources/list", server.list("resources", ""));
+            server.on(
+                "resources/templates/list",
+                server.list("resourceTemplates", r#"{"name":"all","uriTemplate":"file:///{+path}"}"#),
+            );
+            server.on("resources/read", Reply::result(r#"{"contents":[]}"#.to_owned()));
+            servers.push(server);
+        }
+        let entries: Vec<_> =
+            servers.iter().enumerate().map(|(number, server)| server.entry(&format!("s{number}"))).collect();
+        let text = config(&entries).replacen('{', &format!("{{{endpoints},"), 1);
+        let gateway = Gateway::start(&text).await;
+        let session = LegacySession::open(gateway.mcp).await;
+        let tool = if count == 1 { "echo" } else { "s0__echo" };
+        let escaping = TO_THE_HIDDEN_FOLDER.iter().map(|uri| uri.replace('P', "file:///pub"));
+        for uri in escaping.chain(OF_THE_HIDDEN_FILE.map(str::to_owned)) {
+            // A link in a result may be the client's own text: it opens nothing.
+            let link = format!(r#"{{"content":[{{"type":"resource_link","name":"l","uri":"{uri}"}}]}}"#);
+            servers[0].once("tools/call", Reply::result(link));
+            let call = legacy_request("1", "tools/call", &format!(r#""name":"{tool}","arguments":{{}}"#));
+            assert!(session.post(&call).await.text().await.contains("resource_link"));
+            for method in ["resources/read", "resources/subscribe", "resources/unsubscribe"] {
+                let answer =
+                    session.post(&legacy_request("1", method, &format!(r#""uri":"{uri}""#))).await.text().await;
+                assert!(member(&answer, "error").is_some(), "{method} {uri}: {answer}");
+                assert!(servers.iter().all(|server| server.received(method).is_empty()), "{method} {uri}");
+            }
+        }
+        for uri in ["file:///pub/x", "file:///pub/deep/a%20b.txt", "file:///pub/x?line=3&of=4"] {
+            let answer =
+                session.post(&legacy_request("1", "resources/read", &format!(r#""uri":"{uri}""#))).await.text().await;
+            assert!(answer.contains("contents"), "{uri}: {answer}");
+        }
+    }
 }

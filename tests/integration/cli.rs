@@ -80,6 +80,17 @@ async fn check_fails_for_an_unreachable_backend() {
     assert!(output_text.contains("bad-one") && output_text.contains("good-one"), "{output_text}");
 }
 
+/// Which tools a server that is down has is not known.
+#[tokio::test]
+async fn call_of_a_server_that_is_down_says_so() {
+    let good = backend(Era::Modern, Transport::Http).await;
+    let bad = r#""bad-one":{"command":"/nonexistent/fanlight-test-server"}"#.to_owned();
+    let output = command(&["call", "bad-one__x"], &config(&[good.entry("good-one"), bad])).await;
+    let output_text = text(&output);
+    assert!(!output.status.success() && !output_text.contains("no tool is called"), "{output_text}");
+    assert!(output_text.contains("no such command"), "{output_text}");
+}
+
 #[tokio::test]
 async fn configuration_problems_are_reported_together_with_their_positions() {
     let broken = "mcpServers:\n  a:\n    comand: x\n  b:\n    command: y\n    env:\n      KEY: ${FANLIGHT_TEST_NO_SUCH_VARIABLE}\n";

@@ -38,7 +38,7 @@ fn processes() -> Vec<Case> {
             entry: json!({ "command": "uvx", "args": ["s3cret"], "env": { "PATH": "/nowhere" } }),
             what: "cannot start \"uvx\": no such command",
             lines: none.clone(),
-            remedy: &["(/nowhere)", "install uv"],
+            remedy: &["in no folder of PATH", "install uv"],
             for_clients: "is not installed",
         },
         Case {

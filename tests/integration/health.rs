@@ -116,6 +116,71 @@ async fn server_that_answers_nothing_is_left_out_and_costs_others_nothing() {
     }
 }
 
+/// A server whose calls hang, and which answers all else.
+async fn answers_no_calls(era: Era) -> Backend {
+    let server = backend(era, Transport::Http).await;
+    server.offers_tools(&["a", "b"]);
+    server.on("ping", Reply::result("{}"));
+    server.on("tools/call", Reply::fault(Fault::Hang));
+    server
+}
+
+/// Calls that time out, until the server is left alone.
+async fn time_out(gateway: &Gateway) {
+    for tool in ["a", "b", "a"] {
+        let answer = ask(gateway, "tools/call", &format!(r#""name":"bad__{tool}""#)).await;
+        assert!(answer.contains("\"mayHaveRun\":true"), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn server_that_answers_checks_but_no_calls_is_left_alone() {
+    for era in [Era::Modern, Era::Legacy] {
+        let (bad, one) = (answers_no_calls(era).await, backend(Era::Modern, Transport::Http).await);
+        let entries = [
+            bad.entry_with("bad", r#""timeout":"300ms","health":{"timeouts":3}"#),
+            one.entry_with("one", r#""timeout":"20s""#),
+        ];
+        let timeouts = r#""timeouts":{"reconnect":"1h","reconnectMax":"1h"}"#;
+        let gateway = Gateway::start(&format!(r#"{{"mcpServers":{{{}}},{timeouts}}}"#, entries.join(","))).await;
+        time_out(&gateway).await;
+        let server = server_when(&gateway, "ejected").await;
+        assert!(server["error"].as_str().unwrap().contains("last 3 calls got no answer"), "{server}");
+        let ejected = "fanlight_backend_ejections_total{fanlight_backend_name=\"bad\"} 1";
+        assert!(get(&gateway, "/metrics").await.contains(ejected));
+        for _ in 0..5 {
+            let answer = ask(&gateway, "tools/call", r#""name":"bad__a""#).await;
+            assert!(answer.contains("\"mayHaveRun\":false") && answer.contains("got no answer"), "{answer}");
+        }
+        assert_eq!(bad.received("tools/call").len(), 3, "{era:?}");
+        // Its lists and the others go on.
+        let listed = ask(&gateway, "tools/list", "").await;
+        assert!(listed.contains("bad__a") && listed.contains("one__t"), "{listed}");
+        assert!(ask(&gateway, "tools/call", r#""name":"one__t""#).await.contains("\"result\""));
+        assert!(get(&gateway, "/readyz").await.contains("\"ready\":true"));
+        assert!(gateway.terminate().await.success());
+    }
+}
+
+#[tokio::test]
+async fn server_that_answers_a_trial_is_used_again() {
+    let (bad, one) = (answers_no_calls(Era::Modern).await, backend(Era::Modern, Transport::Http).await);
+    let entry = bad.entry_with("bad", r#""timeout":"300ms","health":{"timeouts":3}"#);
+    let gateway = Gateway::start(&config(&[entry, one.entry("one")])).await;
+    time_out(&gateway).await;
+    server_when(&gateway, "ejected").await;
+    bad.on("tools/call", Reply::result(Era::Modern.complete(&OK[1..OK.len() - 1])));
+    within("a result", async {
+        while !ask(&gateway, "tools/call", r#""name":"bad__a""#).await.contains("\"result\"") {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    server_when(&gateway, "ready").await;
+    gateway.log.line_with("backend is used again").await;
+    assert!(gateway.terminate().await.success());
+}
+
 #[tokio::test]
 async fn server_with_a_slow_tool_is_not_left_out() {
     let server = backend(Era::Modern, Transport::Http).await;

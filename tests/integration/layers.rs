@@ -170,7 +170,7 @@ fn testkit_reaches_no_other_crate_and_is_linked_by_tests_only() {
 fn binary_tests_and_benchmarks_are_dependencies_of_no_crate() {
     for (package, dependencies) in workspace() {
         for dependency in dependencies {
-            let is_root = ["fanlight", "fanlight-bench", "fanlight-fuzz-targets", "fanlight-tests"]
+            let is_root = ["fanlight", "fanlight-bench", "fanlight-figures", "fanlight-fuzz-targets", "fanlight-tests"]
                 .contains(&dependency.name.as_str());
             assert!(!is_root, "{package} must not depend on {}", dependency.name);
         }

@@ -1,17 +1,24 @@
 //! Log messages of servers to clients, standard error of servers in the log, and notifications of clients that have no
 //! effect.
 
+use fanlight_testkit::ports::Refusing;
 use fanlight_tests::slicer::{member, member_at};
 
 use crate::clients::{Client, Exchange};
 use crate::faults::backend;
-use crate::harness::Gateway;
-use crate::raw_client::{MODERN, legacy_request, modern_request, post, post_modern};
+use crate::harness::{Gateway, within};
+use crate::raw_client::{Connection, MODERN, legacy_request, modern_request, post, post_modern};
 use crate::scripted::{Backend, Era, Reply, Transport, config};
 
 const ERAS: [Era; 2] = [Era::Legacy, Era::Modern];
 const TRANSPORTS: [Transport; 2] = [Transport::Http, Transport::Stdio];
 const LEVEL_KEY: &str = "io.modelcontextprotocol/logLevel";
+
+async fn get(gateway: &Gateway, path: &str) -> String {
+    let mut connection = Connection::open(gateway.admin).await;
+    connection.request("GET", path, &[], b"").await;
+    connection.response().await.text().await
+}
 
 /// A log message with unknown members, and lexemes that decoding would change.
 fn message(level: &str) -> String {
@@ -169,6 +176,42 @@ async fn stderr_of_a_child_is_logged_with_its_name_and_cannot_forge_log_lines() 
         let message: String = serde_json::from_str(member(logged, "fields.message").unwrap()).unwrap();
         assert!(![logged, &message].iter().any(|text| text.contains(char::is_control)), "{line}");
     }
+}
+
+/// Each of them is tried again many times.
+#[tokio::test]
+async fn servers_that_are_down_are_logged_once_and_not_with_each_attempt() {
+    let refusing = Refusing::any();
+    let path = "/nowhere/to/be/shown";
+    let config = format!(
+        r#"{{"mcpServers":{{
+            "refusing":{{"url":"http://127.0.0.1:{}/mcp"}},
+            "missing":{{"command":"no-such-program","env":{{"PATH":"{path}"}},"startAttempts":0,"start":"eager"}},
+            "ending":{{"command":"sh","args":["-c","echo one; echo two >&2; echo three >&2; exit 3"],"startAttempts":0,"start":"eager"}}
+        }},"timeouts":{{"reconnect":"20ms","reconnectMax":"20ms"}}}}"#,
+        refusing.address.port()
+    );
+    let gateway = Gateway::start(&config).await;
+    let failed = async |name: &str| {
+        let metrics = get(&gateway, "/metrics").await;
+        let head = format!("fanlight_backend_failed_connections_total{{fanlight_backend_name=\"{name}\"}} ");
+        let count = metrics.lines().find_map(|line| line.strip_prefix(&head)?.parse::<u32>().ok());
+        count.unwrap_or_default()
+    };
+    for name in ["refusing", "missing", "ending"] {
+        within("attempts to connect", async {
+            while failed(name).await < 10 {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+        let log = gateway.log.text();
+        let about = |line: &&str| line.contains("is down") && line.contains(&format!("\"backend\":\"{name}\""));
+        let lines: Vec<&str> = log.lines().filter(about).collect();
+        let [line] = &lines[..] else { panic!("{name}: {} lines: {lines:#?}", lines.len()) };
+        assert!(line.contains(r#""retry_in":"0.0 s""#) && !line.contains(path), "{line}");
+    }
+    assert!(gateway.terminate().await.success());
 }
 
 #[tokio::test]

@@ -52,6 +52,7 @@ mod operators;
 mod options;
 mod overriding;
 mod paging;
+mod patterns;
 mod processes;
 mod reload;
 mod rmcp_peers;

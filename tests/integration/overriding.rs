@@ -152,7 +152,7 @@ async fn check_and_diff_show_what_was_changed() {
     for part in [
         r#"as configured: "create" of "one" is called "file", has another description, has a fixed argument "owner""#,
         r#"the tool "create" of "one" has no argument "debgu""#,
-        r#""one" lists no tool or prompt "absent""#,
+        r#"mcpServers.one.rename: "absent" matches no tool or prompt of "one""#,
     ] {
         assert!(text.contains(part), "`{part}` missing in {text}");
     }

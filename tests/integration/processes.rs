@@ -10,8 +10,10 @@ use tokio::process::{Child, Command};
 
 use crate::faults::{assert_gone, backend};
 use crate::harness::{Log, ShownLog, TempFile, fanlight, signal_and_wait, within};
-use crate::raw_client::{LegacySession, NEWEST_LEGACY, legacy_request, modern_request, post_modern};
-use crate::scripted::{Backend, Era, Fault, Reply, Transport};
+use crate::raw_client::{
+    LegacySession, NEWEST_LEGACY, legacy_request, modern_request, modern_request_with, post_modern,
+};
+use crate::scripted::{Backend, Era, Fault, Gate, Reply, Transport};
 
 const TOKEN: &str = "0123456789abcdef-s3cret";
 
@@ -99,9 +101,36 @@ async fn child_inherits_no_secret() {
         assert!(["PATH", "LC_TIME", "F"].iter().all(|name| names.iter().any(|own| own == name)), "{names:?}");
         signal_and_wait(&mut gateway.child, Signal::TERM).await;
     }
+}
+
+#[tokio::test]
+async fn child_that_inherits_everything_gets_no_secret_of_fanlight() {
+    let server = backend(Era::Modern, Transport::Stdio).await;
+    for inherit in [json!(["*"]), json!(true), json!(["F*", "O*", "T*"])] {
+        let folder = TempFile::folder();
+        let text = config(&server, "env > \"$F/env\"", &folder, json!({ "inheritEnv": inherit }));
+        let own = [("FANLIGHT_KEY", TOKEN), ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", TOKEN)];
+        let add = |command: &mut Command| {
+            command.envs(own);
+        };
+        let mut gateway = start(&text, add).await;
+        let names = variables(&folder);
+        assert!(names.iter().any(|name| name == "TESTED_REGION"), "{names:?}");
+        assert!(!names.iter().any(|name| name.starts_with("FANLIGHT_") || name.ends_with("_HEADERS")), "{names:?}");
+        assert!(!fs::read_to_string(folder.path().join("env")).unwrap().contains(TOKEN));
+        signal_and_wait(&mut gateway.child, Signal::TERM).await;
+    }
+}
+
+#[tokio::test]
+async fn child_whose_guard_is_killed_ends_with_it() {
+    let server = backend(Era::Modern, Transport::Stdio).await;
     let folder = TempFile::folder();
-    let mut gateway = start(&config(&server, "env > \"$F/env\"", &folder, json!({"inheritEnv": ["*"]})), |_| ()).await;
-    assert!(variables(&folder).iter().any(|name| name == "FANLIGHT_ADMIN_TOKEN"));
+    let script = "echo $$ >> \"$F/server\"; echo $PPID >> \"$F/guard\"";
+    let mut gateway = start(&config(&server, script, &folder, json!({})), |_| ()).await;
+    let (child, guard) = (pids(&folder, "server", 1).await[0], pids(&folder, "guard", 1).await[0]);
+    kill(guard, Signal::KILL);
+    assert_gone(child).await;
     signal_and_wait(&mut gateway.child, Signal::TERM).await;
 }
 
@@ -370,5 +399,41 @@ async fn child_that_floods_standard_error_is_slowed_down() {
     let used = ticks() - before;
     assert!(used < 150, "{used} hundredths of a second in 3 s");
     assert!(gateway.call().await.contains("\"result\""));
+    signal_and_wait(&mut gateway.child, Signal::TERM).await;
+}
+
+/// The calls of a client that can be asked at once, and their answers.
+async fn calls_at_once(mcp: std::net::SocketAddr, count: usize) {
+    let request = modern_request_with(r#"{"roots":{}}"#, "1", "tools/call", r#""name":"t""#, "");
+    let calls = (0..count).map(|_| async { post_modern(mcp, &request).await.messages().await.1 });
+    for answer in futures_util::future::join_all(calls).await {
+        assert!(answer.contains("result"), "{answer}");
+    }
+}
+
+/// Each call needs a process to itself, but one takes milliseconds, and a start seconds.
+#[tokio::test]
+async fn calls_at_once_wait_for_a_process_that_is_free_before_another_has_started() {
+    let server = backend(Era::Legacy, Transport::Stdio).await;
+    let folder = TempFile::folder();
+    let text = config(&server, "echo $$ >> \"$F/pids\"; sleep 3", &folder, json!({}));
+    let mut gateway = start(&text, |_| ()).await;
+    for _ in 0..2 {
+        calls_at_once(gateway.mcp, 8).await;
+        assert_eq!(pids(&folder, "pids", 2).await.len(), 2, "of the gateway itself, and of the calls");
+    }
+    signal_and_wait(&mut gateway.child, Signal::TERM).await;
+}
+
+#[tokio::test]
+async fn call_does_not_wait_for_a_process_that_is_in_use_for_longer_than_a_start() {
+    let server = backend(Era::Legacy, Transport::Stdio).await;
+    let mut gateway = start(&config(&server, "", &TempFile::folder(), json!({})), |_| ()).await;
+    let gate = Gate::new();
+    server.on("tools/call", Reply::result(Era::Legacy.complete(r#""content":[]"#)).gated(&gate));
+    tokio::join!(calls_at_once(gateway.mcp, 4), async {
+        gate.reached(4).await;
+        gate.open();
+    });
     signal_and_wait(&mut gateway.child, Signal::TERM).await;
 }

@@ -1,4 +1,5 @@
-//! What the process of a server is confined to: files, ports, memory, processes, open files, and the user.
+//! What the process of a server is confined to: files, ports, memory, processes, open files, the user, its privileges, and
+//! the processes that it can signal.
 //!
 //! Where the kernel has no Landlock, the tests of it check that the server is refused.
 
@@ -12,6 +13,7 @@ use crate::faults::{assert_gone, backend};
 use crate::harness::{Gateway, TempFile, within};
 use crate::raw_client::{Connection, modern_request, post_modern};
 use crate::scripted::{Era, Transport};
+use fanlight_testkit::programs::sandbox_escape;
 
 const SYSTEM: [&str; 6] = ["/bin", "/etc", "/lib", "/lib64", "/sbin", "/usr"];
 
@@ -28,7 +30,11 @@ async fn lines_of(script: &str, folder: &TempFile, sandbox: Value) -> Vec<String
         "command": "bash", "args": ["-c", script], "env": { "F": folder.path() }, "sandbox": sandbox, "startAttempts": 1,
     });
     let config = json!({ "mcpServers": { "only": entry }, "timeouts": { "processStop": "1s" } });
-    let gateway = Gateway::start(&config.to_string()).await;
+    lines_with(Gateway::start(&config.to_string()).await).await
+}
+
+/// The lines that the server has written until `end`.
+async fn lines_with(gateway: Gateway) -> Vec<String> {
     let lines = within("the end of the script", async {
         loop {
             let log = get(&gateway, "/api/servers/only/log").await;
@@ -111,6 +117,132 @@ async fn ports_outside_of_the_sandbox_cannot_be_reached() {
         }
         assert_eq!(has(&lines, "connected"), is_connected, "{allowed}: {lines:#?}");
     }
+}
+
+/// How [`sandbox_escape`] fares in a sandbox.
+async fn escape(arguments: &str, sandbox: Value) -> Vec<String> {
+    let script = format!("\"$E\" {arguments} | cat");
+    lines_of(&script.replace("$E", &sandbox_escape().display().to_string()), &TempFile::folder(), with_escape(sandbox))
+        .await
+}
+
+/// Has the program of the test be read, where files are restricted.
+fn with_escape(mut sandbox: Value) -> Value {
+    if let Some(landlock) = sandbox.get_mut("landlock") {
+        let mut read = SYSTEM.map(|path| json!(path)).to_vec();
+        read.push(json!(sandbox_escape()));
+        landlock["read"] = json!(read);
+    }
+    sandbox
+}
+
+#[tokio::test]
+async fn ports_cannot_be_reached_around_the_sandbox() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let connect = format!("connect {port}");
+    let free = escape(&connect, json!({ "files": 64 })).await;
+    assert!(has(&free, "tcp yes") && has(&free, "fast-open yes"), "{free:#?}");
+    let allowed = escape(&connect, json!({ "landlock": { "connect": [port.to_string()] } })).await;
+    if is_refused_by_the_kernel(&allowed) {
+        return;
+    }
+    assert!(has(&allowed, "tcp yes") && !has(&allowed, "mptcp yes"), "{allowed:#?}");
+    for landlock in [json!({ "connect": [] }), json!({ "connect": ["1"] }), json!({ "connect": [], "bind": [] })] {
+        let lines = escape(&connect, json!({ "landlock": landlock })).await;
+        for way in ["tcp", "mptcp", "fast-open"] {
+            assert!(lines.iter().any(|line| line.starts_with(&format!("{way} no"))), "{way} {landlock}: {lines:#?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn server_without_ports_to_listen_on_cannot_listen_on_any() {
+    let free = escape("listen", json!({ "files": 64 })).await;
+    assert!(has(&free, "tcp yes") && has(&free, "unix yes"), "{free:#?}");
+    for landlock in
+        [json!({ "bind": [] }), json!({ "connect": [], "bind": [] }), json!({ "bind": [], "connect": ["1"] })]
+    {
+        let lines = escape("listen", json!({ "landlock": landlock })).await;
+        if is_refused_by_the_kernel(&lines) {
+            return;
+        }
+        assert!(has(&lines, "unix yes"), "{landlock}: {lines:#?}");
+        for way in ["tcp", "mptcp"] {
+            assert!(lines.iter().any(|line| line.starts_with(&format!("{way} no"))), "{way} {landlock}: {lines:#?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn server_in_a_sandbox_has_no_capabilities() {
+    let script = "grep -E '^(Cap|NoNewPrivs)' /proc/self/status";
+    let mut sandboxes = vec![json!({ "files": 64 })];
+    if rustix::process::getuid().is_root() {
+        sandboxes.push(json!({ "user": "games" }));
+        sandboxes.push(json!({ "user": "root" }));
+    }
+    for sandbox in sandboxes {
+        let lines = lines_of(script, &TempFile::folder(), sandbox).await;
+        for set in ["Inh", "Prm", "Eff", "Amb"] {
+            assert!(has(&lines, &format!("Cap{set}: 0000000000000000")), "{set}: {lines:#?}");
+        }
+        // Only a privileged process can take something out of this set; others get nothing from it in any case.
+        if rustix::process::getuid().is_root() {
+            assert!(has(&lines, "CapBnd: 0000000000000000"), "{lines:#?}");
+        }
+        assert!(has(&lines, "NoNewPrivs: 1"), "{lines:#?}");
+    }
+}
+
+#[tokio::test]
+async fn server_in_a_sandbox_cannot_end_its_guard() {
+    let script = format!(
+        r#"{} end $PPID | cat
+        for thread in $(ls /proc/$PPID/task); do kill -9 $thread && echo killed; done; [ -d /proc/$PPID ] && echo alive"#,
+        sandbox_escape().display()
+    );
+    let entry = json!({
+        "command": "bash", "args": ["-c", format!("{{ {script}\n}} >&2; echo end >&2; exec sleep 1000")],
+        "sandbox": { "files": 64 }, "startAttempts": 1,
+    });
+    let config = json!({ "mcpServers": { "only": entry }, "timeouts": { "processStop": "1s" } }).to_string();
+    let with_landlock = lines_with(Gateway::start(&config).await).await;
+    let without = lines_with(Gateway::start_without_landlock(&config, false).await).await;
+    for lines in [with_landlock, without] {
+        assert!(lines.iter().any(|line| line.starts_with("limit no")), "{lines:#?}");
+        assert!(lines.iter().any(|line| line.starts_with("signal no")), "{lines:#?}");
+        assert!(has(&lines, "alive") && !has(&lines, "killed"), "{lines:#?}");
+    }
+}
+
+#[tokio::test]
+async fn files_of_fanlight_in_a_folder_of_the_system_are_out_of_reach() {
+    if !rustix::process::getuid().is_root() {
+        return println!("skipped: only root can write to /etc");
+    }
+    let folder = tempfile::Builder::new().prefix("fanlight-test-").tempdir_in("/etc").unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("own.env"), "SECRET=s3cret\n").unwrap();
+    fs::write(path("server.env"), "OTHER=s3cret\n").unwrap();
+    fs::create_dir(path("state")).unwrap();
+    fs::set_permissions(path("state"), fs::Permissions::from_mode(0o700)).unwrap();
+    fs::write(path("state/lists"), "s3cret").unwrap();
+    fs::write(path("public"), "known").unwrap();
+    let script = r#"cat "$F/public"; echo; for file in fanlight.yaml own.env server.env state/lists; do cat "$F/$file"; done
+        cat /etc/passwd > /dev/null && echo passwd"#;
+    let entry = json!({
+        "command": "bash", "args": ["-c", format!("{{ {script}\n}} >&2; echo end >&2; exec sleep 1000")],
+        "env": { "F": folder.path() }, "envFile": "server.env", "sandbox": { "landlock": {} }, "startAttempts": 1,
+    });
+    let config = json!({ "envFile": "own.env", "stateDir": "state", "mcpServers": { "only": entry }, "timeouts": { "processStop": "1s" } });
+    fs::write(path("fanlight.yaml"), format!("# s3cret\n{config}")).unwrap();
+    let lines = lines_with(Gateway::start_at(path("fanlight.yaml")).await).await;
+    if is_refused_by_the_kernel(&lines) {
+        return;
+    }
+    assert!(has(&lines, "known") && has(&lines, "passwd"), "{lines:#?}");
+    assert!(!lines.iter().any(|line| line.contains("s3cret")), "{lines:#?}");
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Tracing through the real binary: the context that backends receive, the spans, the log lines and `/metrics`.
 
 mod chain;
+mod content;
 mod logs;
 mod metrics;
 mod outcomes;

@@ -4,13 +4,13 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use fanlight_canonical::{BackendState, BackendStatus};
+use fanlight_canonical::BackendStatus;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::ObjectBuilder;
 use tokio::time::sleep;
 
 use crate::Admin;
-use crate::ready::state;
+use crate::ready::{reason, state};
 use crate::values::{array, moment, optional};
 
 /// Most changes that are kept of one backend. No option: they fill a page.
@@ -45,12 +45,7 @@ impl History {
         let mut table = self.table();
         table.retain(|name, _| status.iter().any(|(known, _)| known == name));
         for (name, status) in status {
-            let error = match &status.state {
-                BackendState::Down { error, .. } | BackendState::Failed { error } => {
-                    Some(error.to_string().chars().take(LONGEST).collect())
-                }
-                _ => None,
-            };
+            let error = reason(&status.state).map(|error| error.to_string().chars().take(LONGEST).collect());
             let change = Change { at, state: state(&status.state), error };
             let changes = table.entry(name.clone()).or_default();
             let is_known = |last: &Change| (last.state, &last.error) == (change.state, &change.error);
@@ -83,7 +78,7 @@ impl History {
 mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
-    use fanlight_canonical::BackendError;
+    use fanlight_canonical::{BackendError, BackendState};
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! What operators can change while Fanlight runs; the program that has this listener carries it out.
+//! The operations that operators can trigger; the program behind this listener carries them out.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub trait Operations: Send + Sync + 'static {
     fn restart(&self, server: String) -> BoxFuture<'_, Result<(), OperationError>>;
 }
 
-/// What came of reading the configuration again.
+/// The outcome of a reload.
 #[derive(Clone, Debug)]
 pub struct Reloaded {
     /// Whether the configuration could be used.

@@ -1,6 +1,6 @@
 //! Whether requests of clients can be served.
 
-use fanlight_canonical::BackendState;
+use fanlight_canonical::{BackendError, BackendState};
 use fanlight_gateway::Gateway;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
@@ -11,10 +11,26 @@ use crate::values::flag;
 /// Ready once the first attempt to connect of every backend has ended, while at least one backend is usable.
 pub(crate) fn is_ready(gateway: &Gateway, draining: &CancellationToken) -> bool {
     let status = gateway.status();
-    let usable = status.iter().any(|(_, status)| matches!(status.state, BackendState::Ready | BackendState::Idle));
+    let usable = status.iter().any(|(_, status)| is_usable(&status.state));
     // Later attempts do not count: an unstable backend must not make the others unavailable.
     let attempted = status.iter().all(|(_, status)| status.attempted);
     usable && attempted && !draining.is_cancelled()
+}
+
+/// Whether requests can be sent. One that is left alone counts: only calls show that it answers again, and none would come
+/// to a gateway that is not ready.
+fn is_usable(state: &BackendState) -> bool {
+    matches!(state, BackendState::Ready | BackendState::Idle | BackendState::Ejected { .. })
+}
+
+/// Why a backend is not used.
+pub(crate) fn reason(state: &BackendState) -> Option<&BackendError> {
+    match state {
+        BackendState::Down { error, .. } | BackendState::Failed { error } | BackendState::Ejected { error, .. } => {
+            Some(error)
+        }
+        BackendState::Idle | BackendState::Connecting | BackendState::Ready => None,
+    }
 }
 
 /// The readiness as JSON; `details` adds the backends.
@@ -30,7 +46,7 @@ pub(crate) fn report(gateway: &Gateway, is_ready: bool, details: bool) -> Json {
             if let (Some(era), Some(revision)) = (status.era, status.revision) {
                 backend.string("era", &era.to_string()).string("revision", revision);
             }
-            if let BackendState::Down { error, .. } | BackendState::Failed { error } = &status.state {
+            if let Some(error) = reason(&status.state) {
                 backend.string("error", &error.to_string());
             }
             backends.push(&backend.finish());
@@ -46,6 +62,7 @@ pub(crate) fn state(state: &BackendState) -> &'static str {
         BackendState::Idle => "idle",
         BackendState::Connecting => "connecting",
         BackendState::Ready => "ready",
+        BackendState::Ejected { .. } => "ejected",
         BackendState::Down { .. } => "down",
         BackendState::Failed { .. } => "failed",
     }

@@ -55,9 +55,12 @@ const ASSETS: &[Asset] = assets![
     "spans.js": SCRIPT,
     "sse.js": SCRIPT,
     "statistics.js": SCRIPT,
+    "table.js": SCRIPT,
     "trace.js": SCRIPT,
     "trace-filters.js": SCRIPT,
     "traces.js": SCRIPT,
+    "trouble.js": SCRIPT,
+    "visible.js": SCRIPT,
     "call/attend.js": SCRIPT,
     "call/confirm.js": SCRIPT,
     "call/content.js": SCRIPT,
@@ -165,6 +168,22 @@ mod tests {
             let inline =
                 asset.kind == HTML && (text.contains("<script>") || text.contains("style=") || text.contains("<style"));
             assert!(!inline, "{}", asset.name);
+        }
+    }
+
+    /// What hides from a terminal must not hide on the page.
+    #[test]
+    fn page_escapes_what_the_log_escapes() {
+        let script = include_str!("../ui/visible.js");
+        let hex = |text: &str| u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).unwrap();
+        let pairs = script.split("[0x").skip(1).map(|rest| rest.split(']').next().unwrap());
+        let ranges: Vec<(u32, u32)> =
+            pairs.map(|pair| pair.split_once(',').map(|(first, last)| (hex(first), hex(last))).unwrap()).collect();
+        assert!(ranges.len() > 20);
+        for character in (0..=u32::from(char::MAX)).filter_map(char::from_u32).filter(|c| !c.is_control()) {
+            let is_listed = ranges.iter().any(|(first, last)| (*first..=*last).contains(&u32::from(character)));
+            let is_escaped = fanlight_protocol::visible::escaped(character.encode_utf8(&mut [0; 4])).len() > 4;
+            assert_eq!(is_listed, is_escaped, "{character:?}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 import { ApiError } from "./api.js";
 import { empty, fill, h } from "./dom.js";
+import { clock } from "./format.js";
 import * as live from "./live.js";
 import { catalogue } from "./catalogue/catalogue.js";
 import { config } from "./config.js";
@@ -48,7 +49,7 @@ async function show() {
   leaving.abort();
   leaving = new AbortController();
   nav(id);
-  document.title = `${title} – Fanlight`;
+  document.title = `${lostSince ? "✗ " : ""}${title} – Fanlight`;
   const signal = leaving.signal;
   // The log of a server belongs to the overview.
   const isLog = at.page === "log" && at.rest.length > 0;
@@ -102,11 +103,27 @@ async function opened() {
   live.follow();
 }
 
+/** Since when Fanlight has not answered. */
+let lostSince;
+
 function state(now) {
-  const words = { following: "Live", waiting: "Connecting…", locked: "Not signed in" };
+  const words = { following: "Live", waiting: "Connecting…", locked: "Not signed in", lost: "Not responding" };
   const element = document.getElementById("live");
   element.className = `live ${now}`;
   element.textContent = words[now];
+  // Between two attempts to reach it, it is as lost as before.
+  if (now !== "waiting") lost(now === "lost");
+}
+
+/** Says above all else that what is shown is not from now. */
+function lost(isLost) {
+  lostSince = isLost ? (lostSince ?? Date.now()) : undefined;
+  const banner = document.getElementById("lost");
+  banner.hidden = !isLost;
+  document.body.classList.toggle("stale", isLost);
+  document.title = `${isLost ? "✗ " : ""}${document.title.replace(/^✗ /, "")}`;
+  const text = isLost ? `Fanlight has not answered since ${clock(lostSince)}. What you see is from before that; the page tries again by itself.` : "";
+  if (banner.textContent !== text) banner.textContent = text;
 }
 
 async function begin() {

@@ -1,9 +1,10 @@
 // Two traces side by side: which spans took longer, and what is different.
 
 import { get } from "./api.js";
-import { badge, empty, fill, h, table } from "./dom.js";
+import { badge, empty, fill, h } from "./dom.js";
 import { clock, duration } from "./format.js";
 import { spansOf } from "./spans.js";
+import { table } from "./table.js";
 
 /** Attributes that differ between any two traces. */
 const OWN = new Set(["jsonrpc.request.id", "client.port", "mcp.session.id"]);

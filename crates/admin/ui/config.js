@@ -1,10 +1,11 @@
 // The configuration in force, and reading it again.
 
 import { ask, text } from "./api.js";
-import { badge, fill, h, say, table } from "./dom.js";
+import { badge, fill, h, say } from "./dom.js";
 import { clock } from "./format.js";
 import { view } from "./json.js";
 import { mayChange, onlyOperators } from "./sign-in.js";
+import { table } from "./table.js";
 
 export async function config(main, { signal }) {
   const known = await text("/api/config", signal);
@@ -56,6 +57,13 @@ function reloading(reload, again) {
       mayChange() ? h("button", { type: "button", class: "small", onclick: again }, "Reload") : null),
     failed ? h("pre", { class: "error-text" }, last.text) : null,
     last?.needsRestart?.length ? h("p", { class: "note" }, `After a restart only: ${last.needsRestart.join(", ")}`) : null,
+    last?.renamed?.names.length ? h("p", { class: "note" }, `Clients see other names: ${renamed(last.renamed)}`) : null,
+    reload.warnings?.length ? h("ul", { class: "note" }, reload.warnings.map((line) => h("li", null, line))) : null,
     switched.length ? h("p", { class: "note" }, `Switched at run time, until a restart: ${switched.join(", ")}`) : null,
   ];
+}
+
+function renamed({ names, more }) {
+  const shown = names.map(({ from, to }) => `${from} → ${to}`);
+  return [...shown, ...(more ? [`${more} more`] : [])].join(", ");
 }

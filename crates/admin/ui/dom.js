@@ -1,4 +1,6 @@
-// Elements built without markup, so that text always stays text.
+// Elements built without markup, so that text always stays text, with escapes for what cannot be seen.
+
+import { visible } from "./visible.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const ICONS = {
@@ -7,6 +9,7 @@ const ICONS = {
   connecting: "M8 3a5 5 0 1 1-4.6 3",
   down: "M4 4l8 8M12 4l-8 8",
   failed: "M4 4l8 8M12 4l-8 8",
+  ejected: "M4 4l8 8M12 4l-8 8",
   copy: "M5.5 5.5v-3h8v8h-3M2.5 5.5h8v8h-8z",
   next: "M6 3l5 5-5 5",
 };
@@ -19,18 +22,23 @@ export function h(tag, props, ...children) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "class") element.className = value;
     else if (name.includes("-") || name === "for" || name === "role" || name === "scope" || name === "list") {
-      element.setAttribute(name, value === true ? "" : value);
-    } else element[name] = value;
+      element.setAttribute(name, value === true ? "" : shown(value));
+    } else element[name] = name === "title" ? shown(value) : value;
   }
   add(element, children);
   return element;
+}
+
+/** The value of an attribute that a person may read. */
+function shown(value) {
+  return typeof value === "string" ? visible(value) : value;
 }
 
 /** Appends nodes and texts, also from nested arrays; skips null and undefined. */
 function add(element, children) {
   for (const child of children.flat(Infinity)) {
     if (child === undefined || child === null || child === false) continue;
-    element.append(child instanceof Node ? child : document.createTextNode(String(child)));
+    element.append(child instanceof Node ? child : document.createTextNode(visible(String(child))));
   }
 }
 
@@ -56,7 +64,7 @@ export function icon(name) {
 /** Shows a short message, which screen readers read too. */
 export function say(text) {
   const said = document.getElementById("said");
-  said.textContent = text;
+  said.textContent = visible(text);
   said.classList.add("shown");
   clearTimeout(say.timer);
   say.timer = setTimeout(() => said.classList.remove("shown"), 2500);
@@ -73,27 +81,6 @@ export function copyButton(label, text) {
     }
   };
   return h("button", { type: "button", class: "small", onclick: copy, title: text }, icon("copy"), label);
-}
-
-/**
- * A table with a caption for screen readers. In a narrow window each row is a card, in which every cell has the head of its
- * column; the roles keep it a table for screen readers then.
- */
-export function table(caption, heads, rows) {
-  const all = rows.flat(Infinity);
-  const named = heads.map((head) => (typeof head === "string" ? { text: head } : head));
-  for (const row of all) {
-    row.setAttribute("role", "row");
-    [...row.children].forEach((cell, at) => {
-      cell.setAttribute("role", cell.scope === "row" ? "rowheader" : "cell");
-      if (cell.tagName === "TD") cell.dataset.head = typeof named[at]?.text === "string" ? named[at].text : "";
-    });
-  }
-  return h("div", { class: "scroll cards", tabIndex: 0, role: "region", "aria-label": caption },
-    h("table", { role: "table" },
-      h("caption", { class: "hidden" }, caption),
-      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, named.map((head) => h("th", { scope: "col", role: "columnheader", class: head.class }, head.text)))),
-      h("tbody", { role: "rowgroup" }, all)));
 }
 
 /** A badge with an icon and a word, never a colour alone. */

@@ -23,11 +23,12 @@ export function long(seconds) {
   return parts.join(" ");
 }
 
-/** A time of day, with the date unless it is today. */
+/** A moment with its date, in the time zone of the browser; sorts as text. */
 export function clock(ms) {
   const at = new Date(ms);
-  const time = at.toLocaleTimeString(undefined, { hour12: false });
-  return at.toDateString() === new Date().toDateString() ? time : `${at.toLocaleDateString()} ${time}`;
+  const two = (number) => String(number).padStart(2, "0");
+  const date = [at.getFullYear(), two(at.getMonth() + 1), two(at.getDate())].join("-");
+  return `${date} ${[at.getHours(), at.getMinutes(), at.getSeconds()].map(two).join(":")}`;
 }
 
 /** A number with separators. */

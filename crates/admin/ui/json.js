@@ -1,6 +1,7 @@
 // JSON as text: formatted and sliced without being decoded, so that 1.0 stays 1.0 and members keep their order.
 
 import { copyButton, h } from "./dom.js";
+import { visible } from "./visible.js";
 
 const TOKEN = /"[^"\\]*(?:\\.[^"\\]*)*"|[{}[\],:]|[^\s{}[\],:"]+/g;
 /** Longer texts are shown without colours, which would be slow. */
@@ -90,7 +91,8 @@ export function pretty(text) {
 
 /** A formatted JSON text, with a button that copies the original. */
 export function view(text, label = "JSON") {
-  const shown = pretty(text);
+  // An escape in JSON is the same JSON.
+  const shown = visible(pretty(text));
   const code = h("code", null);
   if (shown.length > MOST_COLOURED) code.textContent = shown;
   else colour(code, shown);

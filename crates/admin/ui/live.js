@@ -57,7 +57,7 @@ export async function follow() {
         tell("state", "locked");
         return;
       }
-      tell("state", "waiting");
+      tell("state", "lost");
     }
     await new Promise((resolve) => setTimeout(resolve, wait));
     wait = Math.min(wait * 2, LONGEST_WAIT);

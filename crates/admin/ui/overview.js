@@ -1,37 +1,52 @@
 // The overview: the process and each backend.
 
 import { get } from "./api.js";
-import { badge, empty, fill, h, table } from "./dom.js";
+import { badge, empty, fill, h } from "./dom.js";
 import { clock, count, duration, long, plural, size } from "./format.js";
 import * as live from "./live.js";
+import { running } from "./running.js";
+import { STATES } from "./servers/state.js";
 import { statistics } from "./statistics.js";
+import { isNarrow, numberCell, table } from "./table.js";
+import { trouble } from "./trouble.js";
 
-const STATES = { ready: "good", idle: "calm", connecting: "busy", down: "bad", failed: "bad" };
+/** Most running requests that are shown, and fewer in a narrow window; the others are on the page of traces. */
+const RUNNING = { wide: 5, narrow: 3 };
 
 export async function overview(main, { signal }) {
   const ofTools = () => get("/api/tools/statistics", {}, signal);
   const [first, called] = await Promise.all([get("/api/overview", {}, signal), ofTools()]);
-  const tiles = h("div", { class: "tiles" });
-  const backends = h("div", null);
-  const tools = h("div", null);
-  fill(main, h("h1", null, "Overview"), tiles, h("h2", null, "Backends"), backends, h("h2", null, "Tools in the last hour"), tools);
-  let shown = "";
-  const showTools = (now) => {
-    // Without a change nothing is rendered, so that focus and selection stay.
-    if (JSON.stringify(now) === shown) return;
-    shown = JSON.stringify(now);
-    fill(tools, statistics(now));
+  const [wrong, tiles, backends, tools] = Array.from({ length: 4 }, () => h("div", null));
+  tiles.className = "tiles";
+  fill(main, h("h1", { class: "hidden" }, "Overview"), wrong, tiles, running(signal, isNarrow() ? RUNNING.narrow : RUNNING.wide),
+    h("h2", null, "Servers"), backends, h("h2", null, "Tools in the last hour"), tools);
+  let [last, statisticsNow, isAll] = [first, called, false];
+  // Without a change nothing is rendered, so that focus and selection stay.
+  const shown = new Map();
+  const update = (place, now, render) => {
+    const text = JSON.stringify(now);
+    if (shown.get(place) === text) return;
+    shown.set(place, text);
+    fill(place, render());
   };
-  showTools(called);
-  live.repeat(async () => showTools(await ofTools()), signal);
-  let last = first;
-  const show = (now) => {
+  const show = () => {
+    update(wrong, [last.backends, statisticsNow], () => trouble(last, statisticsNow));
+    update(tiles, { ...last, backends: last.backends.map(({ state }) => state) }, () => [...figures(last), tile("Endpoint", last.endpoint, null, "wide")]);
+    update(backends, last.backends, () => (last.backends.length ? list(last.backends) : empty("No backend is configured")));
+    update(tools, [statisticsNow, isAll], () => statistics(statisticsNow, isAll, () => {
+      isAll = true;
+      show();
+    }));
+  };
+  show();
+  live.repeat(async () => {
+    statisticsNow = await ofTools();
+    show();
+  }, signal);
+  live.on("overview", (now) => {
     last = now;
-    fill(tiles, tile("Endpoint", now.endpoint, null, "wide"), ...figures(now));
-    fill(backends, now.backends.length ? list(now.backends) : empty("No backend is configured"));
-  };
-  show(first);
-  live.on("overview", show, signal);
+    show();
+  }, signal);
   const timer = setInterval(() => {
     const value = tiles.querySelector("[data-uptime]");
     if (value) value.textContent = uptime(last);
@@ -45,10 +60,11 @@ function uptime(now) {
 
 function figures(now) {
   const usable = now.backends.filter((one) => one.state === "ready" || one.state === "idle").length;
+  const allUsable = now.ready && usable === now.backends.length;
   const up = tile("Uptime", uptime(now), `version ${now.version}`);
   up.querySelector(".value").dataset.uptime = "";
   return [
-    tile("Ready", now.ready ? "yes" : "no", `${usable} of ${plural(now.backends.length, "backend")} usable`, now.ready ? "good" : "bad"),
+    tile("Servers", `${usable} of ${count(now.backends.length)}`, now.ready ? "usable" : "usable; not ready", allUsable ? "good" : "bad"),
     tile("Sessions", count(now.sessions), now.streams > 0 ? plural(now.streams, "open stream") : "no open stream", null, "#/sessions"),
     tile("Suspended calls", count(now.suspendedCalls), "waiting for input", null, "#/sessions"),
     now.traces === undefined
@@ -65,24 +81,29 @@ function tile(label, value, note, kind, href) {
     : h("div", { class: `tile ${kind ?? ""}` }, inside);
 }
 
+/** The worst first; then in the order of the configuration. */
+const ORDER = Object.keys(STATES).reverse();
+
 function list(backends) {
-  const heads = ["Backend", "State", "Era and revision", "Transport",
-    { text: "Median call", class: "right" }, { text: "95 %", class: "right" }, { text: "Requests", class: "right" },
-    { text: "Errors", class: "right" }, "Last error"];
-  return table("Backends", heads, backends.map(row));
+  const right = (text, kind = "") => ({ text, class: `right ${kind}`.trim() });
+  const wide = (text) => ({ text, class: "wide-only" });
+  const heads = ["Server", "State", wide("Era and revision"), wide("Transport"), right("Median call", "wide-only"), right("95 %"),
+    right("Requests", "wide-only"), right("Errors"), wide("Last error")];
+  const sorted = [...backends].sort((a, b) => ORDER.indexOf(a.state) - ORDER.indexOf(b.state));
+  return table("Servers", heads, sorted.map(row), { compact: true });
 }
 
 function row(one) {
   return h("tr", null,
-    h("th", { scope: "row" }, h("a", { href: `#/traces?backend=${encodeURIComponent(one.name)}`, title: "Its traces" }, one.name)),
+    h("th", { scope: "row", class: "words" }, h("a", { href: `#/servers/${encodeURIComponent(one.name)}` }, one.name)),
     h("td", null, badge(STATES[one.state] ?? "calm", one.state, one.state)),
-    h("td", null, one.revision ? [h("span", { class: "chip" }, one.era), " ", h("span", { class: "mono whole" }, one.revision)] : "–"),
-    h("td", null, h("span", { class: "chip" }, one.transport), logOf(one)),
-    h("td", { class: "right number" }, duration(one.medianMs)),
-    h("td", { class: "right number" }, duration(one.p95Ms)),
-    h("td", { class: "right number" }, some(one.requests)),
-    h("td", { class: one.errors > 0 ? "right number error-text" : "right number" }, some(one.errors)),
-    h("td", { class: "words" }, lastError(one), again(one)));
+    h("td", { class: "wide-only whole" }, one.revision ? [h("span", { class: "chip" }, one.era), " ", h("span", { class: "mono whole" }, one.revision)] : "–"),
+    h("td", { class: "wide-only whole" }, h("span", { class: "chip" }, one.transport), logOf(one)),
+    numberCell(one.medianMs, duration(one.medianMs), "wide-only"),
+    numberCell(one.p95Ms, duration(one.p95Ms)),
+    numberCell(one.requests, some(one.requests), "wide-only"),
+    numberCell(one.errors, some(one.errors), one.errors > 0 ? "error-text" : ""),
+    h("td", { class: "line wide-only", "data-sort": String(one.lastError?.atMs ?? 0) }, lastError(one), again(one)));
 }
 
 function logOf(one) {
@@ -94,7 +115,6 @@ function lastError(one) {
   const link = one.lastError
     ? h("a", { href: `#/traces/${one.lastError.traceId}` }, one.lastError.type, " at ", clock(one.lastError.atMs))
     : null;
-  if (one.error) return [h("span", { class: "error-text" }, one.error), link ? [" ", link] : null];
   return link ?? h("span", { class: "faint" }, "none");
 }
 

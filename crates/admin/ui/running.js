@@ -1,26 +1,29 @@
 // The requests of clients that run now, with a button that cancels each.
 
 import { ask, get } from "./api.js";
-import { fill, h, say, table } from "./dom.js";
+import { fill, h, say } from "./dom.js";
 import { count, duration } from "./format.js";
 import { repeat } from "./live.js";
 import { mayChange } from "./sign-in.js";
+import { numberCell, table } from "./table.js";
 
 const SECOND = 1000;
 
-/** A section with the running requests; hidden while none runs. */
-export function running(signal) {
+/** A section with the running requests, the oldest `most` of them; hidden while none runs. */
+export function running(signal, most = Infinity) {
   const content = h("div", null);
   const section = h("section", { hidden: true, class: "running-calls" }, h("h2", null, "Running now"), content);
   let shown = "";
   const show = ({ calls, callCount }) => {
     const at = performance.now();
     section.hidden = calls.length === 0;
+    const shownCalls = calls.slice(0, most);
     const now = JSON.stringify(calls.map(({ spanId, cancelled }) => [spanId, cancelled]));
     // Without a change the rows stay, so that the focus stays on its button.
     if (now === shown) return;
     shown = now;
-    fill(content, rows(calls, at), callCount > calls.length ? h("p", { class: "note" }, `and ${count(callCount - calls.length)} more`) : null);
+    const more = callCount - shownCalls.length;
+    fill(content, rows(shownCalls, at), more > 0 ? h("p", { class: "note" }, `and ${count(more)} more`) : null);
   };
   const poll = async () => show(await get("/api/calls", {}, signal));
   poll().catch(() => {});
@@ -35,14 +38,14 @@ export function running(signal) {
 function rows(calls, at) {
   const heads = ["Request", "Client", { text: "For", class: "right" }, ...(mayChange() ? [""] : [])];
   return table("Running requests", heads.map((head) => head || { text: h("span", { class: "hidden" }, "Cancel") }), calls.map((one) => {
-    const elapsed = h("td", { class: "right number" }, duration(one.elapsedMs));
+    const elapsed = numberCell(one.elapsedMs, duration(one.elapsedMs));
     elapsed.dataset.since = String(at - one.elapsedMs);
     return h("tr", null,
-      h("th", { scope: "row", class: "words mono" }, one.name),
+      h("th", { scope: "row", class: "words mono long" }, one.name),
       h("td", { class: "words narrow" }, one.client ?? "–", one.principal ? h("span", { class: "note" }, ` ${one.principal}`) : null),
       elapsed,
       mayChange() ? h("td", { class: "right" }, cancel(one)) : null);
-  }));
+  }), { compact: true });
 }
 
 function cancel(one) {

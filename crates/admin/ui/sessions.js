@@ -1,10 +1,11 @@
 // Sessions of clients, and suspended calls.
 
 import { ask, get } from "./api.js";
-import { empty, fill, h, say, table } from "./dom.js";
+import { empty, fill, h, say } from "./dom.js";
 import { count, duration, plural } from "./format.js";
 import { repeat } from "./live.js";
 import { mayChange } from "./sign-in.js";
+import { numberCell, table } from "./table.js";
 
 export async function sessions(main, { signal }) {
   const content = h("div", null);
@@ -50,10 +51,10 @@ function sessionTable(all) {
     h("td", { class: "mono" }, one.revision ?? "–"),
     h("td", { class: "mono" }, one.endpoint ?? "default"),
     h("td", null, h("span", { class: "chip" }, one.transport)),
-    h("td", { class: "right number" }, count(one.running)),
-    h("td", { class: "right number" }, count(one.questions)),
-    h("td", { class: "right number" }, count(one.streams)),
-    h("td", { class: "right number" }, one.idleMs === null ? "active" : duration(one.idleMs)),
+    numberCell(one.running, count(one.running)),
+    numberCell(one.questions, count(one.questions)),
+    numberCell(one.streams, count(one.streams)),
+    numberCell(one.idleMs, one.idleMs === null ? "active" : duration(one.idleMs)),
     h("td", null, h("a", { href: one.digest ? `#/traces?text=${one.digest}` : "#/traces" }, "its traces"), end(one)))));
 }
 
@@ -78,7 +79,7 @@ function suspendedTable(all) {
   return table("Suspended calls", heads, all.map((one) => h("tr", null,
     h("th", { scope: "row" }, one.method, one.name ? [" ", h("span", { class: "mono" }, one.name)] : null),
     h("td", { class: "words" }, one.asked.join(", ") || plural(0, "request")),
-    h("td", { class: "right number" }, count(one.round)),
-    h("td", { class: "right number" }, duration(one.waitingMs)),
-    h("td", { class: "right number" }, duration(one.leftMs)))));
+    numberCell(one.round, count(one.round)),
+    numberCell(one.waitingMs, duration(one.waitingMs)),
+    numberCell(one.leftMs, duration(one.leftMs)))));
 }

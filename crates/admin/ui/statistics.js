@@ -1,22 +1,28 @@
 // How often each tool was called in the last hour, how often that failed, and how long it took.
 
-import { empty, h, table } from "./dom.js";
+import { empty, h } from "./dom.js";
 import { count, duration } from "./format.js";
+import { isNarrow, numberCell, table } from "./table.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const HEIGHT = 22;
 /** Width of a minute, and of the gap after it. */
 const MINUTE = 2;
 
-/** The table of `GET /api/tools/statistics`. */
-export function statistics({ tools, toolCount }) {
+/** Most tools that are shown at first, so that the page stays short, also in a narrow window. */
+const FIRST = { wide: 8, narrow: 6 };
+
+/** The table of `GET /api/tools/statistics`; `all` shows more than the most called ones. */
+export function statistics({ tools, toolCount }, all, showAll) {
   if (tools.length === 0) return empty("No tool was called in the last hour", "Calls of clients, and those from the catalogue, are counted here.");
-  const right = (text) => ({ text, class: "right" });
-  const heads = ["Tool", "Backend", right("Calls"), right("Per minute"), right("Errors"), right("Median"), right("95 %"), right("99 %"), "Last hour"];
-  const more = toolCount - tools.length;
+  const right = (text, kind = "") => ({ text, class: `right ${kind}`.trim() });
+  const heads = ["Tool", "Backend", right("Calls"), right("Per minute", "wide-only"), right("Errors"), right("Median", "wide-only"), right("95 %"), right("99 %", "wide-only"), "Latency", { text: "Last hour", class: "wide-only" }];
+  const shown = all ? tools : tools.slice(0, isNarrow() ? FIRST.narrow : FIRST.wide);
+  const more = toolCount - shown.length;
   return [
-    table("Tools in the last hour", heads, tools.map(row)),
-    more > 0 ? h("p", { class: "note" }, `and ${count(more)} more that were called less`) : null,
+    table("Tools in the last hour", heads, shown.map(row), { compact: true }),
+    more > 0 && !all ? h("p", null, h("button", { type: "button", class: "small", onclick: showAll }, `Show ${count(tools.length - shown.length)} more`)) : null,
+    more > 0 && all ? h("p", { class: "note" }, `and ${count(more)} more that were called less`) : null,
     h("p", { class: "note" }, "Times are from sending a call until its response, without connecting. Calls that could not be sent count as errors."),
   ];
 }
@@ -25,15 +31,16 @@ function row(one) {
   const isOne = one.tool !== "_OTHER";
   const traces = `#/traces?${new URLSearchParams({ backend: one.backend, tool: one.tool })}`;
   return h("tr", null,
-    h("th", { scope: "row", class: "words mono" }, isOne ? h("a", { href: traces, title: "Its traces" }, one.tool) : "others"),
+    h("th", { scope: "row", class: "words mono long" }, isOne ? h("a", { href: traces, title: "Its traces" }, one.tool) : "others"),
     h("td", null, h("span", { class: "chip" }, one.backend)),
-    h("td", { class: "right number" }, count(one.calls)),
-    h("td", { class: "right number" }, rate(one.perMinute)),
-    h("td", { class: one.errors > 0 ? "right number error-text" : "right number" }, errors(one)),
-    h("td", { class: "right number" }, duration(one.p50Ms)),
-    h("td", { class: "right number" }, duration(one.p95Ms)),
-    h("td", { class: "right number" }, duration(one.p99Ms)),
-    h("td", null, sparkline(one.callsByMinute, one.errorsByMinute)));
+    numberCell(one.calls, count(one.calls)),
+    numberCell(one.perMinute, rate(one.perMinute), "wide-only"),
+    numberCell(one.errors, errors(one), one.errors > 0 ? "error-text" : ""),
+    numberCell(one.p50Ms, duration(one.p50Ms), "wide-only"),
+    numberCell(one.p95Ms, duration(one.p95Ms)),
+    numberCell(one.p99Ms, duration(one.p99Ms), "wide-only"),
+    h("td", { class: "picture-cell", "data-sort": String(one.p95Ms ?? -1) }, histogram(one.durations)),
+    h("td", { class: "picture-cell wide-only", "data-sort": String(one.calls) }, sparkline(one.callsByMinute, one.errorsByMinute)));
 }
 
 function rate(perMinute) {
@@ -60,6 +67,35 @@ function sparkline(calls, failed) {
   calls.forEach((value, index) => {
     svg.append(bar(index, value, value > 0 ? "some" : "none"));
     if (failed[index] > 0) svg.append(bar(index, failed[index], "failed"));
+  });
+  return svg;
+}
+
+/** Width of a range of durations. */
+const RANGE = 7;
+
+/** Bars of how many calls took how long, the quickest first: each range but the last ends at `toMs`. */
+function histogram(ranges) {
+  const last = ranges.findLastIndex(({ calls }) => calls > 0);
+  if (last < 0) return "–";
+  const first = ranges.findIndex(({ calls }) => calls > 0);
+  const shown = ranges.slice(first, last + 1);
+  const most = Math.max(...shown.map(({ calls }) => calls));
+  const words = (at) => {
+    const from = first + at > 0 ? duration(ranges[first + at - 1].toMs) : "0";
+    return shown[at].toMs === null ? `above ${from}` : `${from} to ${duration(shown[at].toMs)}`;
+  };
+  const svg = element("svg", { viewBox: `0 0 ${ranges.length * RANGE} ${HEIGHT}`, role: "img", class: "histogram" });
+  svg.setAttribute("aria-label", `Latency: ${shown.map(({ calls }, at) => (calls > 0 ? `${words(at)}: ${count(calls)}` : null)).filter(Boolean).join("; ")}`);
+  ranges.forEach(({ calls }, at) => {
+    const height = calls > 0 ? Math.max(2, (calls / most) * HEIGHT) : 1;
+    const bar = element("rect", { x: at * RANGE, width: RANGE - 1, y: HEIGHT - height, height, class: calls > 0 ? "some" : "none" });
+    if (at >= first && at <= last) {
+      const title = element("title", {});
+      title.textContent = `${words(at - first)}: ${count(calls)}`;
+      bar.append(title);
+    }
+    svg.append(bar);
   });
   return svg;
 }

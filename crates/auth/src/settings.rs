@@ -1,4 +1,4 @@
-//! What the configuration says of each method.
+//! The settings of each authentication method.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -43,13 +43,13 @@ pub struct KeySettings {
 /// TLS client certificates, which the listener has verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateSettings {
-    /// What of a certificate is the principal.
+    /// The part of a certificate that names the principal.
     pub principal: CertificateName,
     /// What these clients may do.
     pub grant: Grant,
 }
 
-/// What of a certificate is the principal.
+/// The part of a certificate that names the principal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateName {
     /// The URI of its subject alternative names.

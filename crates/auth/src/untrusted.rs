@@ -1,4 +1,4 @@
-//! What clients and issuers send, read without a connection: for tests of any input.
+//! Parsers of what clients and issuers send, without a connection: for fuzzing.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

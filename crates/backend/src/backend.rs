@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::connection::measured::Measured;
 use crate::connection::supervisor::{ConnectSettings, Phase, Target};
 use crate::health::Health;
 use crate::process_log::ProcessLog;
@@ -80,6 +81,7 @@ impl Backend {
             catalogue,
             timeouts,
             limits,
+            memory,
             identity,
             telemetry,
             handles,
@@ -105,8 +107,10 @@ impl Backend {
             timeouts,
             stream_is_late: AtomicBool::new(false),
             ids: AtomicI64::new(1),
-            health: Arc::new(Health::new(health)),
+            health: Health::new(Arc::clone(&name), health, timeouts.reconnect, Arc::clone(telemetry.metrics())),
+            outages: Default::default(),
             process_log: Arc::new(ProcessLog::new(limits.process_log_kept)),
+            memory: memory.of(&name),
             tasks: tasks.clone(),
             telemetry,
             root,
@@ -146,6 +150,7 @@ impl Backend {
             sse_first,
             own_info: identity.to_json(),
             connections_made: watch::Sender::default(),
+            starts: Measured::default(),
             shutdown: shutdown.clone(),
         };
         let pool = SessionPool::start(connect, sessions, catalogue, registry, known);
@@ -172,13 +177,13 @@ impl Backend {
         }
     }
 
-    /// What is known of the server, for a later run.
+    /// Facts about the server, for a later run.
     #[must_use]
     pub fn known(&self) -> Option<KnownServer> {
         self.pool.known()
     }
 
-    /// What ends it without keeping it.
+    /// Ends it without keeping it alive.
     #[must_use]
     pub fn life(&self) -> BackendLife {
         self.life.clone()
@@ -304,7 +309,10 @@ impl BackendClient for Backend {
                 Phase::Idle | Phase::Ready(_) | Phase::Stopped => None,
             },
             state: match &state.phase {
-                Phase::Ready(connection) if !connection.is_lost() => BackendState::Ready,
+                Phase::Ready(connection) if !connection.is_lost() => match self.pool.health().left_alone() {
+                    Some((error, retry_in)) => BackendState::Ejected { error, retry_in },
+                    None => BackendState::Ready,
+                },
                 Phase::Idle => BackendState::Idle,
                 Phase::Ready(_) | Phase::Connecting { .. } => BackendState::Connecting,
                 Phase::Down { error, until: None, .. } => BackendState::Failed { error: error.clone() },

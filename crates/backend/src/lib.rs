@@ -18,12 +18,15 @@
 //! outside of calls.
 
 mod backend;
+mod backoff;
 mod concurrency;
 mod connection;
 mod handshake;
 mod health;
 mod listening;
 mod log;
+mod memory;
+mod outage;
 mod process_log;
 mod remedy;
 mod request;
@@ -35,6 +38,7 @@ mod transport;
 
 pub use backend::{Backend, BackendLife};
 pub use fanlight_http_pool::worker;
+pub use memory::MessageMemory;
 pub use settings::{
     BackendLimits, BackendSettings, BackendTimeouts, EraChoice, HealthPolicy, Identity, KnownServer, Landlock,
     PollIntervals, ProcessPolicy, RetryDelays, Sandbox, Secret, SessionPolicy, TelemetrySettings, TransportSettings,

@@ -8,7 +8,7 @@ use fanlight_canonical::{FailureDetails, ProcessLine, ProcessOutput, ProcessStre
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-/// What a line counts besides its text.
+/// The overhead charged for a line, in addition to its text.
 const LINE_BYTES: usize = 64;
 /// Lines of each stream of a failed process that its error repeats, and characters of each. No option: the whole log can be read, and
 /// `limits.processLogKept` bounds it.

@@ -8,12 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::HandleSeal;
+pub use fanlight_canonical::RetryDelays;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
 use fanlight_protocol::{Json, Revision};
 pub(crate) use fanlight_settings::origin_of;
 pub use fanlight_settings::{EraChoice, Landlock, Sandbox, Secret, SessionPolicy, Transport as TransportSettings};
 use fanlight_telemetry::{BackendInfo, BackendTelemetry, ContentPolicy, Endpoint, Telemetry, TraceContextPolicy};
+
+use crate::memory::MessageMemory;
 
 /// One backend.
 #[derive(Clone, Debug)]
@@ -39,6 +42,8 @@ pub struct BackendSettings {
     pub timeouts: BackendTimeouts,
     /// Bounds on size and number.
     pub limits: BackendLimits,
+    /// The memory for what all servers send.
+    pub memory: MessageMemory,
     /// The name and version of Fanlight.
     pub identity: Identity,
     /// What is recorded of it.
@@ -66,6 +71,7 @@ impl BackendSettings {
             catalogue: _,
             timeouts,
             limits,
+            memory: _,
             identity,
             telemetry: TelemetrySettings { telemetry: _, trace_context, content },
             handles: _,
@@ -85,7 +91,7 @@ impl BackendSettings {
     }
 }
 
-/// What is known of a server from an earlier run of Fanlight.
+/// Facts about a server from an earlier run of Fanlight.
 #[derive(Clone, Debug)]
 pub struct KnownServer {
     /// The revision that was agreed on.
@@ -108,12 +114,12 @@ pub struct TelemetrySettings {
     pub telemetry: Telemetry,
     /// Whether trace context goes out to it.
     pub trace_context: TraceContextPolicy,
-    /// What of tool calls is recorded.
+    /// The parts of tool calls that are recorded.
     pub content: ContentPolicy,
 }
 
 impl TelemetrySettings {
-    /// What spans and counters of the backend called `name` need.
+    /// The attributes of spans and counters of the backend called `name`.
     pub(crate) fn of(self, name: &str, transport: &TransportSettings) -> BackendTelemetry {
         let endpoint = match transport {
             TransportSettings::Stdio { .. } | TransportSettings::Incomplete { is_process: true, .. } => Endpoint::Stdio,
@@ -135,6 +141,8 @@ pub struct ProcessPolicy {
     /// Variables of Fanlight's own environment that a process inherits besides the common ones; `*` at the end of a name
     /// stands for any text.
     pub inherit_env: Vec<String>,
+    /// Variables that Fanlight's own options use, which no pattern with `*` passes on.
+    pub own_variables: Vec<String>,
     /// The program that starts a process and ends it with all its descendants, as `<guard> child-guard <name>`
     /// (`fanlight-child-guard`); absent where only the process group is ended.
     pub guard: Option<PathBuf>,
@@ -247,15 +255,6 @@ pub struct PollIntervals {
     pub longest: Duration,
     /// Tolerated failures in a row.
     pub failures: usize,
-}
-
-/// Pauses between attempts, which double from the shortest to the longest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RetryDelays {
-    /// After the first failure.
-    pub shortest: Duration,
-    /// After many.
-    pub longest: Duration,
 }
 
 /// Bounds on size and number.

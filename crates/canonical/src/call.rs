@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fanlight_identity::Principal;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Json, Method, RpcError, code};
@@ -84,6 +85,13 @@ impl CallContext {
     #[must_use]
     pub fn for_lists_with(capabilities: Json, trace: &Parent) -> Arc<Self> {
         Arc::new(Self { capabilities, ..Self::own(trace) })
+    }
+
+    /// Like [`CallContext::for_lists_with`], for lists that are for one principal alone.
+    #[must_use]
+    pub fn for_lists_of(reader: &Principal, capabilities: Json, trace: &Parent) -> Arc<Self> {
+        let caller = Caller::request_of(reader.clone());
+        Arc::new(Self { caller, capabilities, ..Self::own(trace) })
     }
 
     /// What requests declare by which lists are read: everything that Fanlight knows.

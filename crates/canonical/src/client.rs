@@ -119,6 +119,13 @@ pub enum BackendState {
     Connecting,
     /// Requests can be sent.
     Ready,
+    /// It is connected and answers checks, but no calls: they fail at once until one that is tried is answered.
+    Ejected {
+        /// Why.
+        error: BackendError,
+        /// Until a call is tried.
+        retry_in: Duration,
+    },
     /// The last attempt failed; the next is due after this long at the latest.
     Down {
         /// Why.

@@ -63,6 +63,12 @@ pub enum BackendError {
         /// The limit that applied.
         limit: usize,
     },
+    /// The server answers checks, but its last calls got no answer: it is left alone for a while.
+    #[error("is left alone for a while, because its last {calls} calls got no answer")]
+    NoAnswers {
+        /// How many calls in a row.
+        calls: usize,
+    },
     /// The process ended before it answered.
     #[error("exited before it answered{}", .status.as_deref().map(|status| format!(" ({status})")).unwrap_or_default())]
     Exited {
@@ -88,6 +94,14 @@ pub enum BackendError {
     #[error("sent a message larger than {limit} bytes")]
     ResponseTooLarge {
         /// The limit that applied, in bytes.
+        limit: usize,
+    },
+    /// Its messages take all memory that they may.
+    #[error(
+        "sent more than clients take from it: at most {limit} bytes of servers' messages are kept (`limits.memory`)"
+    )]
+    NoMemory {
+        /// The limit for all servers, in bytes.
         limit: usize,
     },
     /// Something that is no answer.
@@ -275,6 +289,7 @@ impl BackendError {
             | Self::Starting { .. }
             | Self::Unauthorized { .. }
             | Self::Busy { .. }
+            | Self::NoAnswers { .. }
             | Self::TooManySessions { .. }
             | Self::NoCommonRevision { .. }
             | Self::ShuttingDown => false,
@@ -285,6 +300,7 @@ impl BackendError {
             | Self::ClosedEarly
             | Self::Interrupted
             | Self::ResponseTooLarge { .. }
+            | Self::NoMemory { .. }
             | Self::Malformed { .. }
             | Self::InvalidHandshake { .. }
             | Self::Status { .. }
@@ -297,7 +313,7 @@ impl BackendError {
     pub fn outcome(&self) -> Outcome {
         match self {
             Self::NotConnected { cause, .. } | Self::Unfinished { cause } => cause.outcome(),
-            Self::Timeout { .. } => Outcome::Timeout,
+            Self::Timeout { .. } | Self::NoAnswers { .. } => Outcome::Timeout,
             Self::Starting { .. } => Outcome::Starting,
             Self::Unauthorized { .. } => Outcome::Unauthorized,
             Self::Unreachable { .. }
@@ -309,6 +325,7 @@ impl BackendError {
             Self::Busy { .. }
             | Self::TooManySessions { .. }
             | Self::ResponseTooLarge { .. }
+            | Self::NoMemory { .. }
             | Self::Malformed { .. }
             | Self::InvalidHandshake { .. }
             | Self::Status { .. }
@@ -327,7 +344,8 @@ impl BackendError {
                 ErrorType::HttpStatus(*status)
             }
             Self::Timeout { .. } | Self::Starting { .. } => ErrorType::Timeout,
-            Self::Busy { .. } | Self::TooManySessions { .. } => ErrorType::Overloaded,
+            Self::Busy { .. } | Self::TooManySessions { .. } | Self::NoMemory { .. } => ErrorType::Overloaded,
+            Self::NoAnswers { .. } => ErrorType::Ejected,
             Self::Exited { .. } | Self::GivenUp { .. } => ErrorType::BackendExited,
             Self::ClosedEarly => ErrorType::ConnectionClosed,
             Self::ResponseTooLarge { .. } => ErrorType::ResponseTooLarge,
@@ -371,11 +389,13 @@ impl fmt::Display for ForClients<'_> {
             error @ (E::Unauthorized { .. }
             | E::Timeout { .. }
             | E::Busy { .. }
+            | E::NoAnswers { .. }
             | E::Exited { .. }
             | E::GivenUp { .. }
             | E::ClosedEarly
             | E::TooManySessions { .. }
             | E::ResponseTooLarge { .. }
+            | E::NoMemory { .. }
             | E::Malformed { .. }
             | E::Status { .. }
             | E::Overloaded { .. }

@@ -17,7 +17,9 @@ mod listen;
 mod messages;
 mod operation;
 mod peer;
+mod plain;
 mod process;
+mod retry;
 mod session_request;
 
 pub use crate::core::Core;
@@ -34,5 +36,7 @@ pub use listen::{Interest, Listen, Listening, ListeningGuard};
 pub use messages::{ClientNotices, MessageReceiver, ServerMessage, ServerMessages, ServerRequest, StreamSignal};
 pub use operation::{Decidable, Decided, Detail, Item, ResolvedOperation, Unresolved};
 pub use peer::Peer;
+pub use plain::Plain;
 pub use process::{ProcessLine, ProcessOutput, ProcessStream, RunningProcess};
+pub use retry::RetryDelays;
 pub use session_request::{SentAs, SessionRequest};

@@ -7,7 +7,8 @@
 //! - watches Fanlight by its pidfd, and ends the server when Fanlight has ended, however that happened;
 //! - exits when the server and all descendants have, as the server did.
 //!
-//! A server with a sandbox is started by way of `fanlight child-sandbox`, which restricts itself and becomes the server.
+//! The guard starts the server by way of `fanlight child-sandbox`, which sees to it that the server ends with its guard,
+//! restricts itself if the server has a sandbox, and becomes the server.
 //!
 //! It is not part of the messages' route: the server has the pipes of Fanlight itself. What to start arrives in front of
 //! the server's own input, so that neither arguments nor environment of the guard show it. Linux only; no `unsafe`.
@@ -26,8 +27,8 @@ pub use order::{Order, encode_sandbox};
 /// The subcommand that is followed by the name of the server.
 pub const SUBCOMMAND: &str = "child-guard";
 
-/// The subcommand of the step between a guard and a server with a sandbox, followed by the name of the server.
-pub const SANDBOX: &str = "child-sandbox";
+/// The subcommand of the step between a guard and a server, followed by the name of the server.
+pub const STEP: &str = "child-sandbox";
 
 /// Asks the guard to end the server: SIGTERM, and SIGKILL after [`Order::grace`].
 pub const END: rustix::process::Signal = rustix::process::Signal::TERM;

@@ -83,8 +83,8 @@ impl Order {
     }
 }
 
-/// Encodes a sandbox. It follows the order for a guard that starts the step into the sandbox ([`crate::SANDBOX`]), and the
-/// order for the server follows it.
+/// Encodes a sandbox, which may be empty. It follows the order for a guard that starts the step before the server
+/// ([`crate::STEP`]), and the order for the server follows it.
 ///
 /// # Errors
 ///
@@ -94,9 +94,10 @@ pub fn encode_sandbox(sandbox: &Sandbox) -> io::Result<Vec<u8>> {
     let optional = |number: &Option<u64>| number.map(|number| number.to_string()).unwrap_or_default().into();
     let mut fields: Vec<OsString> = vec![optional(memory), optional(processes), optional(files)];
     fields.push(user.clone().unwrap_or_default().into());
-    if let Some(Landlock { read, write, connect, bind }) = landlock {
-        fields.extend([ports(connect.as_deref()), ports(bind.as_deref()), read.len().to_string().into()]);
-        fields.extend(read.iter().chain(write).map(|path| path.clone().into_os_string()));
+    if let Some(Landlock { read, write, connect, bind, except }) = landlock {
+        fields.extend([ports(connect.as_deref()), ports(bind.as_deref())]);
+        fields.extend([read, write].map(|paths| paths.len().to_string().into()));
+        fields.extend(read.iter().chain(write).chain(except).map(|path| path.clone().into_os_string()));
     }
     frame(&fields)
 }
@@ -116,10 +117,10 @@ fn decode_sandbox(fields: Vec<OsString>) -> Option<Sandbox> {
         None => None,
         Some(connect) => {
             let (connect, bind) = (read_ports(&connect)?, read_ports(&fields.next()?)?);
-            let count = number::<usize>(&fields.next()?)?;
-            let mut read: Vec<PathBuf> = fields.map(PathBuf::from).collect();
-            let write = if count <= read.len() { read.split_off(count) } else { return None };
-            Some(Landlock { read, write, connect, bind })
+            let counts = (number::<usize>(&fields.next()?)?, number::<usize>(&fields.next()?)?);
+            let mut paths = |count| (0..count).map(|_| fields.next().map(PathBuf::from)).collect::<Option<Vec<_>>>();
+            let (read, write) = (paths(counts.0)?, paths(counts.1)?);
+            Some(Landlock { read, write, connect, bind, except: fields.map(PathBuf::from).collect() })
         }
     };
     let user = user.map(|user| user.into_string().ok()).map_or(Some(None), |user| user.map(Some))?;
@@ -230,6 +231,7 @@ mod tests {
             write: vec!["/tmp".into()],
             connect: Some(vec![443, 80]),
             bind: Some(Vec::new()),
+            except: vec!["/etc/fanlight".into()],
         };
         let user = Some("nobody".to_owned());
         let all = Sandbox { landlock: Some(landlock), memory: Some(1), processes: Some(2), files: Some(3), user };
@@ -250,7 +252,8 @@ mod tests {
             &["", "", ""],
             &["", "", "", "", "any"],
             &["", "", "", "", "any", "any", "1"],
-            &["", "", "", "", "80,x", "any", "0"],
+            &["", "", "", "", "any", "any", "1", "1", "/usr"],
+            &["", "", "", "", "80,x", "any", "0", "0"],
         ] {
             let fields: Vec<OsString> = fields.iter().map(OsString::from).collect();
             assert!(read_sandbox(frame(&fields).unwrap().as_slice()).is_err(), "{fields:?}");

@@ -114,4 +114,15 @@ mod tests {
             r#"{"enabled": false, "command": "/p/x", "env": {"K": "${INPUT_MY_KEY}", "E": "${E}"}, "envFile": "/p/a.env", "cwd": "/p", "tools": {"deny": ["d"]}}"#
         );
     }
+
+    #[test]
+    fn server_with_a_relative_path_starts_in_the_folder_of_its_file() {
+        let text = r#"{"mcpServers": {"a": {"command": "node", "args": ["./weather.js"]}, "b": {"command": "node"}}}"#;
+        let root = fanlight_document::parse(&Source::new(text), Syntax::Json).unwrap().unwrap();
+        let path = Path::new("/home/me/Claude/claude_desktop_config.json");
+        let file = ClientFile::read(path, &root).unwrap();
+        let entries: Vec<_> = file.own_entries(path, &|_| true).into_iter().map(|(_, entry)| entry.to_flow()).collect();
+        let relative = r#"{"command": "node", "args": ["./weather.js"], "cwd": "/home/me/Claude"}"#;
+        assert_eq!(entries, [relative, r#"{"command": "node"}"#]);
+    }
 }

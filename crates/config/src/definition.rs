@@ -60,6 +60,8 @@ pub(crate) enum Form {
     Texts(Visible),
     /// A text, or a list of texts.
     TextOrTexts(Visible),
+    /// `true`, `false`, or a list of texts.
+    FlagOrTexts(Visible),
     /// A list of texts, in which numbers and booleans stand for their text.
     Scalars,
     /// A mapping to texts, in which numbers and booleans stand for their text.

@@ -53,7 +53,7 @@ pub use model::operators::{Admin, OtlpChoice, Telemetry, TrustChoice};
 pub use model::rewriting::{Argument, ArgumentOptions, Naming, NamingStyle, ToolOverride};
 pub use model::secret::SealKey;
 pub use model::server::Server;
-pub use model::tools::{EntryFilter, ToolFilter, matches as matches_name};
+pub use model::tools::{EntryFilter, ToolFilter};
 pub use output::reference::reference;
 pub use output::sample::sample;
 pub use output::schema::schema;
@@ -117,7 +117,13 @@ pub fn is_live(section: &str, key: &str) -> bool {
 /// Every error of the text.
 pub fn parse(text: &str, origin: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, ConfigErrors> {
     let environment = Environment { variable: env, ask: &|_| None };
-    files::parse_first(text, origin, environment, First { has_further: false, reads_files: false, is_lenient: false }, &mut ())
+    files::parse_first(
+        text,
+        origin,
+        environment,
+        First { has_further: false, reads_files: false, is_lenient: false },
+        &mut (),
+    )
 }
 
 /// How many keys a file may have, each once for each kind of section. Not counted are names of options in other programs, what

@@ -1,9 +1,10 @@
 //! Reading files: their text, and a fingerprint that shows a change.
 
-use std::fs::File;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::io::Read as _;
+use std::io::ErrorKind;
 use std::path::Path;
+
+use fanlight_settings::read_bounded;
 
 use crate::MAX_KEY_FILE_SIZE;
 use crate::report::problem::ConfigErrors;
@@ -30,7 +31,10 @@ fn hash(bytes: &[u8]) -> u64 {
 /// The text of a file of at most `most` bytes; of a larger one, one byte more than that.
 pub(crate) fn read(path: &Path, most: usize) -> Result<(String, Option<u64>), ConfigErrors> {
     let bytes = read_bounded(path, most).map_err(|error| {
-        let help = "check the name and the permissions of the file";
+        let help = match error.kind() {
+            ErrorKind::InvalidInput => "name a file that holds the text: pipes and devices are not read",
+            _ => "check the name and the permissions of the file",
+        };
         ConfigErrors::of_file(path, format!("cannot read the file: {error}"), help)
     })?;
     let mark = hash(&bytes);
@@ -41,12 +45,4 @@ pub(crate) fn read(path: &Path, most: usize) -> Result<(String, Option<u64>), Co
         ConfigErrors::of_file(path, message, "save it as UTF-8")
     })?;
     Ok((text, Some(mark)))
-}
-
-/// The bytes of a file; of a larger file than allowed, one byte more than that.
-fn read_bounded(path: &Path, most: usize) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let most = most as u64 + 1;
-    File::open(path)?.take(most).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }

@@ -19,7 +19,7 @@ pub struct Environment<'a> {
 /// The variables of one file.
 pub(crate) struct Variables<'a> {
     environment: Environment<'a>,
-    /// Those of the file that `envFile` names.
+    /// Variables in the file that `envFile` names.
     own: Vec<(String, Secret)>,
     of_client: Option<OfClient>,
     inputs: Vec<Input>,

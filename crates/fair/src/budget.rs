@@ -2,9 +2,12 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use foldhash::fast::RandomState;
+use tokio::sync::Notify;
 
 /// How much of a limit one share may hold, by how much that leaves free for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +43,9 @@ struct Shared<S> {
     limit: usize,
     part: Part,
     state: Mutex<State<S>>,
+    given_back: Notify,
+    /// Texts that held a reservation and have been dropped.
+    texts_dropped: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -61,7 +67,7 @@ struct Holding {
 #[error("the limit is reached")]
 pub struct Spent;
 
-/// What a share holds, until this is dropped.
+/// The holding of a share; released when dropped.
 #[derive(Debug)]
 pub struct Reservation<S: Eq + Hash> {
     budget: Budget<S>,
@@ -80,7 +86,7 @@ impl<S: Clone + Eq + Hash> Budget<S> {
     #[must_use]
     pub fn new(limit: usize, part: Part) -> Self {
         let state = Mutex::new(State { held: 0, shares: HashMap::default() });
-        Self(Arc::new(Shared { limit, part, state }))
+        Self(Arc::new(Shared { limit, part, state, given_back: Notify::new(), texts_dropped: AtomicUsize::new(0) }))
     }
 
     /// The amount in all.
@@ -93,6 +99,17 @@ impl<S: Clone + Eq + Hash> Budget<S> {
     #[must_use]
     pub fn held(&self) -> usize {
         self.lock().held
+    }
+
+    /// Resolves when any share gives anything back after this call.
+    pub fn given_back(&self) -> impl Future<Output = ()> + Send + '_ {
+        self.0.given_back.notified()
+    }
+
+    /// How many texts that held a reservation have been dropped so far ([`Reservation::hold`]). It wraps around.
+    #[must_use]
+    pub fn texts_dropped(&self) -> usize {
+        self.0.texts_dropped.load(Ordering::Relaxed)
     }
 
     /// Reserves an amount for a share.
@@ -149,6 +166,8 @@ impl<S: Eq + Hash> Shared<S> {
                 state.shares.remove(share);
             }
         }
+        drop(state);
+        self.given_back.notify_waiters();
     }
 }
 
@@ -165,6 +184,32 @@ impl<S: Clone + Eq + Hash> Reservation<S> {
         }
         self.amount = amount;
         Ok(())
+    }
+}
+
+impl<S: Eq + Hash + Send + Sync + 'static> Reservation<S> {
+    /// The same text, which holds this reservation until its last part is dropped.
+    #[must_use]
+    pub fn hold(self, text: Bytes) -> Bytes {
+        Bytes::from_owner(Held { text, reservation: self })
+    }
+}
+
+/// A text and its reservation. Fields are dropped in order of declaration.
+struct Held<S: Eq + Hash> {
+    text: Bytes,
+    reservation: Reservation<S>,
+}
+
+impl<S: Eq + Hash> Drop for Held<S> {
+    fn drop(&mut self) {
+        self.reservation.budget.0.texts_dropped.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl<S: Eq + Hash> AsRef<[u8]> for Held<S> {
+    fn as_ref(&self) -> &[u8] {
+        &self.text
     }
 }
 

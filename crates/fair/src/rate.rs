@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(rate.check(&1, QUOTA), Err(TooMany { retry_after: PART }));
         assert!(rate.charge(&2, QUOTA).is_ok());
         tokio::time::advance(PART / 2).await;
-        // What is refused takes no longer.
+        // Refusals take no longer.
         assert_eq!(rate.charge(&1, QUOTA).map(drop), Err(TooMany { retry_after: PART / 2 }));
         tokio::time::advance(PART / 2).await;
         assert!(rate.charge(&1, QUOTA).is_ok() && rate.charge(&1, QUOTA).is_err());

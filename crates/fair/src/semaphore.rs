@@ -48,7 +48,7 @@ struct State<M: Member> {
     free: usize,
     waiting: usize,
     next_number: u64,
-    /// Those with permits or waiting requests.
+    /// Members with permits or waiting requests.
     shares: HashMap<M::Share, Count, RandomState>,
     /// Likewise.
     members: HashMap<M, Requests<M>, RandomState>,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fanlight_backend::MessageMemory;
 use fanlight_canonical::HandleSeal;
 use fanlight_config::Config;
 use fanlight_gateway::{CacheLimits, Gateway, GatewaySettings, TaskLimits};
@@ -10,9 +11,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::endpoints;
 use crate::failure::Failure;
+use crate::known_lists::KnownLists;
 use crate::list_state::ListState;
 use crate::rewriting::naming_policy;
 use crate::servers::{Difference, Servers};
+use crate::shown_names::NameRules;
 use crate::wiring::{budgets, identity_json, keys, list_limits};
 
 /// Running backends and the core in front of them.
@@ -32,8 +35,14 @@ impl Assembly {
         lists: Option<ListState>,
     ) -> Result<Self, Failure> {
         let handles = HandleSeal::new(&keys(config)).map_err(|error| Failure::other(error.to_string()))?;
-        let mut servers = Servers::new(telemetry, handles, shutdown, lists);
+        let memory = MessageMemory::new(budgets(config).server_messages);
+        let mut servers = Servers::new(telemetry, handles, memory, shutdown, lists);
         let change = servers.prepare(config, None);
+        let names = NameRules::of(config);
+        if let Some(before) = servers.lists().and_then(ListState::names).and_then(|kept| NameRules::from_json(&kept)) {
+            before.changed_by(&names, &KnownLists::kept(&change.entries())).log();
+        }
+        servers.lists().iter().for_each(|lists| lists.keep_names(&names.to_json()));
         let settings = GatewaySettings {
             backends: change.entries(),
             endpoints: endpoints::settings(config),
@@ -66,6 +75,7 @@ impl Assembly {
     pub(crate) async fn replace(&mut self, config: &Config, restarted: Option<&str>) -> Difference {
         let change = self.servers.prepare(config, restarted);
         let difference = change.difference.clone();
+        self.servers.lists().iter().for_each(|lists| lists.keep_names(&NameRules::of(config).to_json()));
         let endpoints = endpoints::settings(config);
         self.gateway.replace(change.entries(), &naming_policy(config), list_limits(config), endpoints).await;
         self.servers.commit(change, config.timeouts.drain);

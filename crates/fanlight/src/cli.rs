@@ -575,7 +575,8 @@ impl Cli {
 fn is_file_name(text: &str) -> bool {
     let is_of_configuration = |end: &str| ["json", "jsonc", "yaml", "yml", "toml"].contains(&end);
     let path = std::path::Path::new(text);
-    !text.contains("://") && (path.is_file() || path.extension().and_then(|end| end.to_str()).is_some_and(is_of_configuration))
+    !text.contains("://")
+        && (path.is_file() || path.extension().and_then(|end| end.to_str()).is_some_and(is_of_configuration))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

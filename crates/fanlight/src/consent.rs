@@ -9,8 +9,8 @@ use reqwest::Url;
 use crate::cli::CommonArgs;
 use crate::demo;
 use crate::failure::Failure;
-use crate::out::complain;
 use crate::observe::is_loopback;
+use crate::out::complain;
 use crate::show::plain;
 
 /// Characters shown of a command, and of the address of a server.
@@ -61,8 +61,9 @@ fn may_send_variables(loaded: &Loaded) -> bool {
         return false;
     }
     // What cannot be told is taken as if it did.
-    as_written(loaded)
-        .is_none_or(|written| written.config.servers.iter().filter(is_elsewhere).any(|server| is_sent_variables(server)))
+    as_written(loaded).is_none_or(|written| {
+        written.config.servers.iter().filter(is_elsewhere).any(|server| is_sent_variables(server))
+    })
 }
 
 fn is_local(server: &Server) -> bool {
@@ -93,10 +94,13 @@ fn actions(loaded: &Loaded) -> Option<String> {
     let lines = written.config.servers.iter().filter(|server| server.enabled).filter_map(|server| {
         let action = match &server.transport {
             Transport::Stdio { command, args, .. } => {
-                let words: Vec<&str> = std::iter::once(command.as_str()).chain(args.iter().map(String::as_str)).collect();
+                let words: Vec<&str> =
+                    std::iter::once(command.as_str()).chain(args.iter().map(String::as_str)).collect();
                 format!("start {}", words.join(" "))
             }
-            Transport::Http { url, .. } | Transport::Sse { url, .. } if is_sent_variables(server) && !is_local(server) => {
+            Transport::Http { url, .. } | Transport::Sse { url, .. }
+                if is_sent_variables(server) && !is_local(server) =>
+            {
                 format!("send values of variables to {}", fanlight_config::origin_of(url))
             }
             _ => return None,

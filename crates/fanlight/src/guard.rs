@@ -1,4 +1,4 @@
-//! What keeps child processes from Fanlight's secrets, and from outliving it.
+//! Keeps child processes from reading Fanlight's secrets and from outliving it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ pub(crate) fn run() -> Option<ExitCode> {
         if command == fanlight_child_guard::SUBCOMMAND {
             return Some(fanlight_child_guard::run());
         }
-        if command == fanlight_child_guard::SANDBOX {
+        if command == fanlight_child_guard::STEP {
             return Some(fanlight_child_guard::run_sandbox());
         }
     }

@@ -76,9 +76,7 @@ pub(crate) async fn judge_one(target: &Target, args: &CheckArgs) -> Result<(), F
     match (report.is_good, report.is_served()) {
         (true, _) => Ok(()),
         (false, false) => Err(Failure::other("the server cannot be used as it was asked")),
-        (false, true) => {
-            Err(Failure::other(format!("{} found", counted(report.count(Severity::Error), "error"))))
-        }
+        (false, true) => Err(Failure::other(format!("{} found", counted(report.count(Severity::Error), "error")))),
     }
 }
 

@@ -53,7 +53,7 @@ fn new(args: &NewKeyArgs, common: &CommonArgs) -> Result<(), Failure> {
         endpoints: some(&args.endpoints),
     };
     let entry = key.entry("  ");
-    // What a person has mistyped is found before the key exists.
+    // Typing errors are reported before the key exists.
     parse_keys(&format!("keys:\n{entry}"), Path::new("the new key"), usize::MAX)
         .map_err(|errors| Failure::usage(errors.render(false)))?;
     let print = |about: &str| {

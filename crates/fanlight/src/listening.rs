@@ -1,11 +1,11 @@
 //! Where the listeners of a configuration may listen, how their sockets are opened, and their TLS.
 
-use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
-use std::io::Read as _;
+use std::path::Path;
 
 use fanlight_config::{AuthChoice, Config, MAX_FILE_SIZE, Tls};
 use fanlight_frontend::{BindOptions, ClientCa, HttpVersions, ListenAddress, ListeningSocket, TlsFiles, TlsServer};
+use fanlight_settings::read_bounded;
 
 /// The scheme of the URLs of a listener.
 pub(crate) fn scheme(tls: &Option<Tls>) -> &'static str {
@@ -124,10 +124,8 @@ fn mark(of: &impl Hash) -> u64 {
 }
 
 fn read(path: &str, option: &str) -> Result<Vec<u8>, String> {
-    let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(MAX_FILE_SIZE as u64 + 1).read_to_end(&mut bytes));
-    match read {
-        Ok(length) if length <= MAX_FILE_SIZE => Ok(bytes),
+    match read_bounded(Path::new(path), MAX_FILE_SIZE) {
+        Ok(bytes) if bytes.len() <= MAX_FILE_SIZE => Ok(bytes),
         Ok(_) => Err(format!("`{option}` cannot be used: {path} is too large")),
         Err(error) => Err(format!("`{option}` cannot be used: cannot read {path}: {error}")),
     }

@@ -20,6 +20,7 @@ mod instance;
 mod invocation;
 mod judge;
 mod keys;
+mod known_lists;
 mod list_state;
 mod listening;
 mod log;
@@ -35,10 +36,12 @@ mod serve;
 mod servers;
 mod service_manager;
 mod show;
+mod shown_names;
 mod standard_io;
 mod starts;
 mod suggestions;
 mod telemetry;
+mod unmatched;
 mod welcome;
 mod wiring;
 mod workers;
@@ -162,7 +165,7 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
             Some(Command::Call(args)) => inspect::call(&loaded.config, &args.call).await,
             Some(Command::Diff(args)) => inspect::diff(&loaded.config, &args).await,
             Some(Command::TraceTest(args)) => inspect::trace_test(&loaded.config, &args, &cli.common).await,
-            // Those that need no configuration.
+            // Commands that need no configuration.
             Some(_) => Ok(()),
         }
     })

@@ -18,7 +18,7 @@ pub(crate) fn half() -> usize {
     half
 }
 
-/// What is used where the memory is unknown.
+/// The assumption if the memory size is unknown.
 const UNKNOWN: usize = 512 << 20;
 
 /// The memory of the machine.

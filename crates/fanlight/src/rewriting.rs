@@ -34,7 +34,7 @@ fn named(server: &Server) -> NamedServer {
     NamedServer { name: server.name.clone(), prefix: server.prefix.clone() }
 }
 
-/// What is changed of a server's tools and prompts.
+/// Overrides of a server's tools and prompts.
 pub(crate) fn rewriting(server: &Server) -> Rewriting {
     let definition = |(tool, members): &(String, ToolOverride)| (tool.clone(), definition(members));
     let rule = |(name, argument): &(String, Argument)| (name.clone(), rule(argument));

@@ -239,7 +239,7 @@ impl Services {
     }
 }
 
-/// What a reload has to know of the side of the clients.
+/// The clients' side of the gateway, as far as reloads change it.
 struct ClientSide<'a> {
     settings: &'a FrontendSettings,
     /// `None` where the client is on standard input and output.

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_backend::{Backend, BackendLife, BackendSettings};
+use fanlight_backend::{Backend, BackendLife, BackendSettings, MessageMemory};
 use fanlight_canonical::{BackendClient, BackendState, HandleSeal};
 use fanlight_config::{Config, Server};
-use fanlight_gateway::{BackendEntry, BackendId, ListStore, Rewriting, ToolFilter};
+use fanlight_gateway::{BackendEntry, BackendId, ListStore, Rewriting};
+use fanlight_rights::{ItemFilter, ItemKind};
 use fanlight_telemetry::Telemetry;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -15,19 +16,21 @@ use tokio_util::task::TaskTracker;
 use tracing::info;
 
 use crate::list_state::{ListState, ServerLists};
-use crate::rewriting::rewriting;
+use crate::rewriting::{rewriting, servers_of_rules};
 use crate::wiring::backend_settings;
 
 /// The running servers.
 pub(crate) struct Servers {
     telemetry: Telemetry,
     handles: Arc<HandleSeal>,
+    /// The memory for what all servers send.
+    memory: MessageMemory,
     shutdown: CancellationToken,
     /// Keeps lists beyond the end of the process.
     lists: Option<ListState>,
     /// In configuration order.
     running: Vec<Running>,
-    /// Those that are no longer configured, until their calls have ended.
+    /// Removed servers, until their calls have ended.
     draining: TaskTracker,
     end: CancellationToken,
 }
@@ -39,8 +42,7 @@ struct Running {
     id: BackendId,
     backend: Arc<Backend>,
     prefix: Option<String>,
-    tools: fanlight_config::ToolFilter,
-    permits_tool: Option<ToolFilter>,
+    tools: Option<ItemFilter>,
     methods: Vec<String>,
     rewriting: Rewriting,
     lists: Option<Arc<ServerLists>>,
@@ -52,7 +54,8 @@ impl Running {
     fn may_stay(&self, settings: &BackendSettings) -> bool {
         let is_rotated = self.settings.transport != settings.transport;
         self.settings.is_same_server(settings)
-            && (!is_rotated || matches!(self.backend.status().state, BackendState::Ready))
+            && (!is_rotated
+                || matches!(self.backend.status().state, BackendState::Ready | BackendState::Ejected { .. }))
     }
 }
 
@@ -76,18 +79,25 @@ impl Servers {
     pub(crate) fn new(
         telemetry: &Telemetry,
         handles: HandleSeal,
+        memory: MessageMemory,
         shutdown: &CancellationToken,
         lists: Option<ListState>,
     ) -> Self {
         Self {
             telemetry: telemetry.clone(),
             handles: Arc::new(handles),
+            memory,
             shutdown: shutdown.clone(),
             lists,
             running: Vec::new(),
             draining: TaskTracker::new(),
             end: CancellationToken::new(),
         }
+    }
+
+    /// Where lists are kept beyond the end of the process.
+    pub(crate) fn lists(&self) -> Option<&ListState> {
+        self.lists.as_ref()
     }
 
     /// Starts the servers that are new or changed in `config`, without waiting for connections. A server whose whole
@@ -102,23 +112,19 @@ impl Servers {
     }
 
     fn next(&self, config: &Config, server: &Server, restarted: Option<&str>, difference: &mut Difference) -> Running {
-        let mut settings = backend_settings(config, server, &self.telemetry, &self.handles);
+        let mut settings = backend_settings(config, server, &self.telemetry, &self.handles, &self.memory);
         settings.processes.keeps_lists &= self.lists.is_some();
         settings.processes.rests_while_known =
             settings.processes.keeps_lists && self.lists.as_ref().is_some_and(ListState::spares_processes);
         let known = self.running.iter().find(|running| running.settings.name == server.name);
-        let tools = server.tools.clone();
-        let permits_tool = match known {
-            Some(known) if known.tools == tools => known.permits_tool.clone(),
-            _ => filter(&tools),
-        };
+        let tools = filter(config, server);
         let (prefix, name) = (server.prefix.clone(), server.name.clone());
         let (rewriting, methods) = (rewriting(server), server.methods.clone());
         match known {
             Some(known) if known.may_stay(&settings) && restarted != Some(&name) => {
                 difference.kept.push(name);
                 let settings = Arc::new(settings);
-                Running { settings, prefix, tools, permits_tool, methods, rewriting, ..known.clone() }
+                Running { settings, prefix, tools, methods, rewriting, ..known.clone() }
             }
             _ => {
                 if known.is_some() { &mut difference.changed } else { &mut difference.added }.push(name);
@@ -130,17 +136,7 @@ impl Servers {
                 let settings = Arc::new(settings);
                 let backend = Backend::resume((*settings).clone(), known, self.shutdown.clone());
                 lists.iter().for_each(|lists| lists.attach(&backend));
-                Running {
-                    settings,
-                    id: BackendId::fresh(),
-                    backend,
-                    prefix,
-                    tools,
-                    permits_tool,
-                    methods,
-                    rewriting,
-                    lists,
-                }
+                Running { settings, id: BackendId::fresh(), backend, prefix, tools, methods, rewriting, lists }
             }
         }
     }
@@ -198,7 +194,7 @@ impl Change {
             id: running.id,
             client: Arc::clone(&running.backend) as Arc<dyn BackendClient>,
             prefix: running.prefix.clone(),
-            permits_tool: running.permits_tool.clone(),
+            tools: running.tools.clone(),
             methods: running.methods.clone(),
             rewriting: running.rewriting.clone(),
             store: running.lists.clone().map(|lists| lists as Arc<dyn ListStore>),
@@ -207,10 +203,10 @@ impl Change {
     }
 }
 
-fn filter(tools: &fanlight_config::ToolFilter) -> Option<ToolFilter> {
-    if *tools == fanlight_config::ToolFilter::default() {
-        return None;
-    }
-    let filter = tools.clone();
-    Some(Arc::new(move |name: &str| filter.permits(name)))
+/// Which of its tools a server offers, if not all.
+fn filter(config: &Config, server: &Server) -> Option<ItemFilter> {
+    let fanlight_config::ToolFilter { allow, deny } = &server.tools;
+    let is_any = allow.is_some() || !deny.is_empty();
+    let all = || ItemFilter::new(&servers_of_rules(config), ItemKind::Names, allow.as_deref(), deny);
+    is_any.then(|| all().of_server(&server.name))
 }

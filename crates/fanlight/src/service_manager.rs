@@ -1,4 +1,4 @@
-//! What Fanlight and the service manager that started it (systemd) say to each other: readiness, reloads, the watchdog
+//! The dialogue with the service manager that started Fanlight (systemd): readiness, reloads, the watchdog
 //! (sd_notify(3)), and sockets that it has opened for Fanlight (sd_listen_fds(3)). Without one, nothing happens.
 
 use std::net::TcpListener as StdListener;

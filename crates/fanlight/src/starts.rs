@@ -23,7 +23,7 @@ const LINES_EVERY: Duration = Duration::from_secs(5);
 /// Characters of the last line of a process.
 const LAST_LINE: usize = 200;
 
-/// What is drawn at the end of the terminal, below all lines that are written meanwhile.
+/// The lines at the end of the terminal, below all log lines.
 static DRAWN: LazyLock<MultiProgress> =
     LazyLock::new(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(10)));
 

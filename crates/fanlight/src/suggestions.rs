@@ -1,4 +1,4 @@
-//! What a name that does not exist may have been meant to be.
+//! Suggestions for misspelt names.
 
 use crate::show::plain;
 
@@ -14,6 +14,26 @@ pub(crate) fn did_you_mean<'a>(name: &str, known: impl Iterator<Item = &'a str>)
         [] => String::new(),
         meant => format!("; did you mean {}?", meant.join(" or ")),
     }
+}
+
+/// The same for a pattern in which `*` stands for any characters: the one of `known` that is most like its other characters.
+pub(crate) fn did_the_pattern_mean(pattern: &str, known: impl Iterator<Item = String>) -> String {
+    let wanted = pattern.replace('*', "").to_lowercase();
+    let length = wanted.chars().count();
+    let compared = |name: &str| -> String {
+        let name = name.to_lowercase();
+        match (pattern.starts_with('*'), pattern.ends_with('*')) {
+            (false, true) => name.chars().take(length).collect(),
+            (true, false) => name.chars().skip(name.chars().count().saturating_sub(length)).collect(),
+            _ => name,
+        }
+    };
+    let found = known.map(|name| (likeness(&wanted, &compared(&name)), name));
+    let nearest = found.filter(|(like, _)| !wanted.is_empty() && *like > LIKENESS).max_by(|(a, one), (b, other)| {
+        // Of those that are as like, the shortest.
+        a.total_cmp(b).then_with(|| other.len().cmp(&one.len())).then_with(|| other.cmp(one))
+    });
+    nearest.map(|(_, name)| format!("; did you mean {}?", plain(&name, 100))).unwrap_or_default()
 }
 
 /// The names of `known` that are most like `name`, the most similar first.
@@ -52,6 +72,24 @@ mod tests {
         assert_eq!(closest("serch_books"), ["library__search_books"]);
         assert_eq!(closest("bookshop__flaky")[0], "shop__flaky");
         assert!(closest("weather").is_empty() && closest("").is_empty());
+    }
+
+    #[test]
+    fn pattern_is_compared_with_what_it_leaves_of_a_name() {
+        let known = || ["delete_entities", "memory/delete_entities", "memory__delete_entities", "read_graph"];
+        let meant = |pattern| did_the_pattern_mean(pattern, known().into_iter().map(str::to_owned));
+        for (pattern, name) in [
+            ("delte_*", "delete_entities"),
+            ("memory/delet_*", "memory/delete_entities"),
+            ("memry__delete_*", "memory__delete_entities"),
+            ("*_entites", "delete_entities"),
+            ("red_graph", "read_graph"),
+            ("READ_*", "read_graph"),
+        ] {
+            assert_eq!(meant(pattern), format!("; did you mean {name}?"), "{pattern}");
+        }
+        assert_eq!(meant("zzz_*"), "");
+        assert_eq!(meant("*"), "");
     }
 
     #[test]

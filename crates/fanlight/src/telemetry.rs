@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use fanlight_config::{Config, OtlpChoice};
-use fanlight_otlp::{Collector, ExportSettings, Guard, OtlpProtocol, resource_from_env, sampling_from_env};
+use fanlight_otlp::{
+    Collector, ExportSettings, Guard, OtlpProtocol, propagators_from_env, resource_from_env, sampling_from_env,
+};
 use fanlight_telemetry::metrics::MetricLimits;
 use fanlight_telemetry::{FileSettings, RingLimits, Settings, Telemetry};
 use tracing::{info, warn};
@@ -32,6 +34,13 @@ pub(crate) fn start(config: &Config, args: &TraceArgs, log: &Log) -> Result<(Tel
     if let Some(target) = &export.traces {
         info!(endpoint = target.shown(), "exporting traces");
     }
+    let (propagators, unknown) = propagators_from_env(variable);
+    if !unknown.is_empty() {
+        warn!(
+            names = unknown.join(","),
+            "OTEL_PROPAGATORS names propagators that Fanlight does not have; they are ignored"
+        );
+    }
     let limits = &config.limits;
     let ring = RingLimits { traces: limits.traces, bytes: budgets(config).traces };
     let file = |path: &PathBuf| FileSettings {
@@ -46,6 +55,7 @@ pub(crate) fn start(config: &Config, args: &TraceArgs, log: &Log) -> Result<(Tel
         file: args.trace_file.as_ref().map(file),
         metrics: MetricLimits { names_per_backend: limits.metric_names, series: limits.metric_series },
         sampling: sampling_from_env(variable).map_err(usage)?,
+        propagators,
         resource,
         service_version: env!("CARGO_PKG_VERSION").to_owned(),
         span_queue: limits.span_queue,

@@ -55,7 +55,7 @@ pub(crate) fn print(loaded: &Loaded, addresses: &Addresses<'_>, common: &CommonA
     let _ = thread::Builder::new().name("welcome".to_owned()).spawn(written);
 }
 
-/// What no one who expects their own servers can overlook.
+/// A notice that nobody who expects their own servers can overlook.
 fn demo_notice(common: &CommonArgs) -> String {
     let line = "=".repeat(72);
     let why = if common.demo {

@@ -9,13 +9,14 @@ use std::time::Duration;
 use fanlight_audit::AuditLog;
 use fanlight_auth::Authenticator;
 use fanlight_backend::{
-    BackendLimits, BackendSettings, BackendTimeouts, HealthPolicy, Identity, PollIntervals, ProcessPolicy, RetryDelays,
-    TelemetrySettings,
+    BackendLimits, BackendSettings, BackendTimeouts, HealthPolicy, Identity, MessageMemory, PollIntervals,
+    ProcessPolicy, RetryDelays, TelemetrySettings,
 };
 use fanlight_canonical::{Endpoint, HandleSeal};
 use fanlight_config::{Budgets, Config, StartChoice, TrustChoice};
 use fanlight_frontend::{
-    ByteBudget, FrontendSettings, Guard, ListenAddress, LiveGuard, LiveProtection, Origins, PublicUrl, TrustedProxies,
+    ByteBudget, FrontendSettings, Guard, ListenAddress, LiveGuard, LiveProtection, Origins, PublicUrl, RefusedBody,
+    TrustedProxies,
 };
 use fanlight_gateway::{ByteLimits, ListLimits};
 use fanlight_protocol::json::ObjectBuilder;
@@ -44,13 +45,18 @@ pub(crate) fn list_limits(config: &Config) -> ListLimits {
         settle: config.timeouts.list_settle,
         unannounced: config.timeouts.list_unannounced,
         unknown: config.timeouts.unknown_name,
-        listen_retry: (config.timeouts.listen_retry, config.timeouts.listen_retry_max),
+        listen_retry: listen_retry(config),
         bytes: ByteLimits { one: config.limits.list_bytes, all: budgets(config).lists },
         stale: config.timeouts.stale_lists,
         client_notifications: config.limits.client_notifications,
         client_extensions: config.limits.client_extensions,
         result_uris: config.limits.result_uris,
     }
+}
+
+/// Pauses before a listener that was refused is set up again.
+fn listen_retry(config: &Config) -> RetryDelays {
+    RetryDelays { shortest: config.timeouts.listen_retry, longest: config.timeouts.listen_retry_max }
 }
 
 /// The shares of the memory.
@@ -73,11 +79,18 @@ pub(crate) fn identity_json() -> fanlight_protocol::Json {
     object.finish()
 }
 
+/// The variables that Fanlight's own options use, where a pattern could pass them on to a server's process.
+fn own_variables(config: &Config, server: &fanlight_config::Server) -> Vec<String> {
+    let has_pattern = server.inherit_env.iter().any(|name| name.ends_with('*'));
+    if has_pattern { config.own_variables.clone() } else { Vec::new() }
+}
+
 pub(crate) fn backend_settings(
     config: &Config,
     server: &fanlight_config::Server,
     telemetry: &Telemetry,
     handles: &Arc<HandleSeal>,
+    memory: &MessageMemory,
 ) -> BackendSettings {
     let is_process = matches!(server.transport, fanlight_config::Transport::Stdio { .. });
     BackendSettings {
@@ -86,8 +99,9 @@ pub(crate) fn backend_settings(
         ca_file: server.ca_file.as_ref().map(PathBuf::from),
         processes: ProcessPolicy {
             inherit_env: server.inherit_env.clone(),
+            own_variables: own_variables(config, server),
             guard: guard::program(),
-            sandbox: server.sandbox.sandbox(),
+            sandbox: server.sandbox.sandbox(&config.own_files),
             starts_on_demand: server.start == Some(StartChoice::Lazy),
             keeps_lists: is_process && server.start != Some(StartChoice::Eager),
             // Depends on where lists are kept.
@@ -180,6 +194,7 @@ pub(crate) fn backend_settings(
             spare_bytes: budgets(config).spare,
         },
         identity: identity(),
+        memory: memory.clone(),
         telemetry: TelemetrySettings {
             telemetry: telemetry.clone(),
             trace_context: match server.forwards_trace_context {
@@ -271,9 +286,9 @@ pub(crate) fn frontend_settings(
         keep_alive: config.timeouts.keep_alive,
         resume: config.timeouts.resume,
         sse_retry: config.timeouts.sse_retry,
-        refused_body: (config.timeouts.refused_body, config.limits.refused_body),
+        refused_body: RefusedBody { time: config.timeouts.refused_body, bytes: config.limits.refused_body },
         collect_requests: config.timeouts.collect_requests,
-        listen_retry: (config.timeouts.listen_retry, config.timeouts.listen_retry_max),
+        listen_retry: listen_retry(config),
         record: Arc::new(AuditLog::default()),
         telemetry: telemetry.clone(),
         trust_inbound: match config.telemetry.trust_inbound {

@@ -32,4 +32,4 @@ pub use http::{LiveLimits, LiveListener, serve_http, serve_http_observed};
 pub use insight::Insight;
 pub use memory::ByteBudget;
 pub use protection::{LiveProtection, ProtectionSettings, ScopeSettings, ToolNames, ToolScopes};
-pub use settings::FrontendSettings;
+pub use settings::{FrontendSettings, RefusedBody};

@@ -59,25 +59,13 @@ impl Reservation {
 
     /// The same text, which holds this reservation until its last part is dropped.
     pub(crate) fn hold(self, text: Bytes) -> Bytes {
-        Bytes::from_owner(Held { text, _reservation: self })
+        self.0.hold(text)
     }
 }
 
 impl From<fanlight_fair::Spent> for Spent {
     fn from(_: fanlight_fair::Spent) -> Self {
         Self
-    }
-}
-
-/// A text and its reservation. Fields are dropped in order of declaration.
-struct Held {
-    text: Bytes,
-    _reservation: Reservation,
-}
-
-impl AsRef<[u8]> for Held {
-    fn as_ref(&self) -> &[u8] {
-        &self.text
     }
 }
 

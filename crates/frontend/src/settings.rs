@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_audit::Record;
-use fanlight_canonical::Endpoint;
+use fanlight_canonical::{Endpoint, RetryDelays};
 use fanlight_credentials::Authenticate;
 use fanlight_http_edge::LiveGuard;
 #[cfg(any(test, feature = "test-support"))]
@@ -124,12 +124,12 @@ pub struct FrontendSettings {
     pub resume: Duration,
     /// When a client that has lost its event stream is to come for the rest, where a server names no time.
     pub sse_retry: Duration,
-    /// How long, and how many bytes, of a refused body are read, so that its sender reads the response.
-    pub refused_body: (Duration, usize),
+    /// How much of a refused body is read, so that its sender reads the response.
+    pub refused_body: RefusedBody,
     /// How long a call of a modern client waits for another server request after each, before it is suspended.
     pub collect_requests: Duration,
-    /// Pauses before a backend that refused to send notifications is asked again: the first, and the longest.
-    pub listen_retry: (Duration, Duration),
+    /// Pauses before a backend that refused to send notifications is asked again.
+    pub listen_retry: RetryDelays,
     /// Tells who a client over HTTP is.
     pub authenticate: Arc<dyn Authenticate>,
     /// What clients need to use the endpoints; may change while they are served.
@@ -140,6 +140,15 @@ pub struct FrontendSettings {
     pub telemetry: Telemetry,
     /// What the trace context of clients is worth.
     pub trust_inbound: TrustInbound,
+}
+
+/// How much is read of the body of a refused request.
+#[derive(Clone, Copy, Debug)]
+pub struct RefusedBody {
+    /// For how long.
+    pub time: Duration,
+    /// How many bytes.
+    pub bytes: usize,
 }
 
 impl FrontendSettings {
@@ -203,9 +212,9 @@ impl Default for FrontendSettings {
             keep_alive: Duration::from_secs(25),
             resume: Duration::from_secs(5 * 60),
             sse_retry: Duration::from_secs(1),
-            refused_body: (Duration::from_secs(5), 64 << 20),
+            refused_body: RefusedBody { time: Duration::from_secs(5), bytes: 64 << 20 },
             collect_requests: Duration::from_millis(20),
-            listen_retry: (Duration::from_secs(1), Duration::from_secs(60)),
+            listen_retry: RetryDelays { shortest: Duration::from_secs(1), longest: Duration::from_secs(60) },
             authenticate: Arc::new(fanlight_credentials::Open::default()),
             protection: LiveProtection::default(),
             record: Arc::new(fanlight_audit::AuditLog::default()),

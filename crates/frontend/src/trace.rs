@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use fanlight_canonical::Endpoint;
 use fanlight_identity::{Identity, Source};
-use fanlight_protocol::{Json, Method, Request, Response, RpcError};
-use fanlight_telemetry::metrics::Direction;
-use fanlight_telemetry::{Arrival, Carriers, ClientName, Metrics, ServerSpan, Subject, Telemetry, Verdict};
+use fanlight_protocol::{Json, Method, Request, Response, Revision, RpcError};
+use fanlight_telemetry::metrics::{Direction, SessionSide};
+use fanlight_telemetry::{Arrival, Carriers, ClientName, Metrics, Network, ServerSpan, Subject, Telemetry, Verdict};
+use tokio::time::Instant;
 
 use crate::eras::params::Params;
 use crate::facts::TransportFacts;
@@ -58,6 +59,7 @@ fn begin_of(
         carriers,
     });
     span.set_network(facts.network);
+    span.keep_content(&request.method, request.params.as_ref());
     if let Some(path) = endpoint.path() {
         span.set_endpoint(path);
     }
@@ -134,38 +136,47 @@ impl Ending {
     }
 }
 
-/// Counts one thing in a gauge until it is dropped.
+/// Counts a session of a legacy client until it is dropped.
 #[derive(Debug)]
-pub(crate) struct CountGuard {
+pub(crate) struct SessionCount {
     metrics: Option<Arc<Metrics>>,
-    change: fn(&Metrics, i64),
+    revision: Revision,
+    network: Network,
+    since: Instant,
 }
 
-impl CountGuard {
-    /// A session of a legacy client.
-    pub(crate) fn session(telemetry: &Telemetry) -> Self {
-        Self::new(telemetry, Metrics::sessions)
-    }
-
-    /// A call that waits for input of its client.
-    pub(crate) fn suspended(telemetry: &Telemetry) -> Self {
-        Self::new(telemetry, Metrics::suspended_calls)
-    }
-
-    fn new(telemetry: &Telemetry, change: fn(&Metrics, i64)) -> Self {
+impl SessionCount {
+    pub(crate) fn new(telemetry: &Telemetry, revision: Revision, network: Network) -> Self {
         let metrics = telemetry.metrics().cloned();
-        if let Some(metrics) = &metrics {
-            change(metrics, 1);
-        }
-        Self { metrics, change }
+        metrics.iter().for_each(|metrics| metrics.sessions(1));
+        Self { metrics, revision, network, since: Instant::now() }
     }
 }
 
-impl Drop for CountGuard {
+impl Drop for SessionCount {
     fn drop(&mut self) {
         if let Some(metrics) = &self.metrics {
-            (self.change)(metrics, -1);
+            metrics.sessions(-1);
+            metrics.session_ended(SessionSide::Server(self.network), self.revision, self.since.elapsed(), None);
         }
+    }
+}
+
+/// Counts a call that waits for input of its client, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct SuspendedCount(Option<Arc<Metrics>>);
+
+impl SuspendedCount {
+    pub(crate) fn new(telemetry: &Telemetry) -> Self {
+        let metrics = telemetry.metrics().cloned();
+        metrics.iter().for_each(|metrics| metrics.suspended_calls(1));
+        Self(metrics)
+    }
+}
+
+impl Drop for SuspendedCount {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|metrics| metrics.suspended_calls(-1));
     }
 }
 

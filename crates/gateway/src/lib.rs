@@ -32,7 +32,7 @@ pub use reads::CacheLimits;
 pub use tasks::TaskLimits;
 pub use topology::{
     ArgumentRule, BackendEntry, BackendId, ByteLimits, DefinitionMember, EndpointEntry, EndpointSettings, ListLimits,
-    NamedServer, Naming, NamingPolicy, Rewriting, ToolFilter, namings,
+    NamedServer, Naming, NamingPolicy, Rewriting, namings,
 };
 
 #[cfg(test)]

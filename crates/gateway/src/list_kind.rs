@@ -63,6 +63,17 @@ impl ListKind {
         }
     }
 
+    /// What identifies the entries of these pages to their server.
+    #[must_use]
+    pub fn own_names(self, pages: &[Json]) -> Vec<String> {
+        let name = |entry: &Json| Some(entry.get(self.key())?.as_str()?.into_owned());
+        let entries = |page: &Json| {
+            let list = page.get(self.member()).unwrap_or_else(Json::null);
+            list.elements().filter_map(|place| name(&list.slice(place))).collect::<Vec<_>>()
+        };
+        pages.iter().flat_map(entries).collect()
+    }
+
     /// Whether a server with these capabilities has the list.
     #[must_use]
     pub fn is_offered_by(self, capabilities: &Json) -> bool {

@@ -7,7 +7,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use fanlight_canonical::{Call, CallContext, Listen, Listening, ListeningGuard, Parent, ServerMessages, SessionKey};
+use fanlight_canonical::{
+    Call, CallContext, Listen, Listening, ListeningGuard, Parent, RetryDelays, ServerMessages, SessionKey,
+};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::{Method, RpcError};
 use futures_util::StreamExt as _;
@@ -77,8 +79,8 @@ impl Listeners {
 
     /// Begins to listen by `view`, until the result is dropped, whatever becomes of the topology.
     pub(crate) async fn listen(self: &Arc<Self>, listen: Listen, view: &View) -> Result<Listening, RpcError> {
-        let endpoint = listen.context.caller.endpoint().clone();
-        let registration = self.lists.announcer.register(&listen.interest, endpoint, listen.messages.clone());
+        let (client, messages) = (&listen.context.caller, listen.messages.clone());
+        let registration = self.lists.announcer.register(&listen.interest, client, messages);
         let listener = Arc::new(Listener { listen, registration, with_backends: Mutex::default() });
         let (listening, _) = self.set_up(&listener, view).await?;
         let honoured = listening.honoured.clone();
@@ -111,7 +113,7 @@ impl Listeners {
             if !listener.is_open() || !self.is_current(topology.number()) {
                 return None;
             }
-            let view = View::of(Arc::clone(topology), listener.listen.context.caller.endpoint());
+            let view = View::of(Arc::clone(topology), &listener.listen.context.caller);
             match self.set_up(&listener, &view).await {
                 Ok((listening, is_whole)) => {
                     listener.install(topology, listening);
@@ -128,7 +130,7 @@ impl Listeners {
 
     /// Tries again to set listeners up, for as long as `topology` is the current one.
     async fn retry(&self, mut waiting: Vec<Arc<Listener>>, topology: Arc<Topology>) {
-        let (mut pause, longest) = topology.limits.listen_retry;
+        let RetryDelays { shortest: mut pause, longest } = topology.limits.listen_retry;
         let number = topology.number();
         // Its backends end with its last user.
         drop(topology);
@@ -154,6 +156,7 @@ impl Listeners {
             Some(only) => {
                 // Announcements of the only backend pass unchanged.
                 registration.announce_only(&Default::default());
+                registration.hears(None);
                 let listening = only.client.listen(listening::evicting(listen.clone(), only.id, &self.lists)).await;
                 Ok((listening.map_err(|error| fault::no_answer(only.name(), &error))?, true))
             }
@@ -164,6 +167,7 @@ impl Listeners {
                 let owners = self.tasks.owners_of(view, &listen.context, &listen.interest.tasks).await;
                 let all = listening::to_all(view, &self.lists, &self.handed_out, listen, &owners).await;
                 registration.announce_only(&all.honoured);
+                registration.hears(Some(all.heard));
                 Ok((Listening::new(all.honoured, all.guards.into_boxed_slice()), all.is_whole))
             }
         }

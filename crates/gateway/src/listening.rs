@@ -43,6 +43,8 @@ struct BackendSubscription {
 /// The outcome of listening to all backends.
 pub(crate) struct ListeningToAll {
     pub(crate) honoured: Interest,
+    /// The backends whose messages go directly to the client.
+    pub(crate) heard: HashSet<BackendId>,
     pub(crate) guards: Vec<ListeningGuard>,
     /// Whether every backend concerned has answered.
     pub(crate) is_whole: bool,
@@ -106,7 +108,7 @@ impl ListenRequest<'_> {
         let asked = subscriptions.into_iter().map(|(backend, subscription)| self.listen_to(backend, subscription));
         let mut honoured = Interest::default();
         let (mut names, mut tasks, mut listenings) = (HashSet::new(), HashSet::new(), Vec::new());
-        let mut failed = HashSet::new();
+        let (mut failed, mut heard) = (HashSet::new(), HashSet::new());
         for (backend, listened) in join_all(asked).await {
             let Some((subscription, listening)) = listened else {
                 failed.insert(backend);
@@ -122,6 +124,7 @@ impl ListenRequest<'_> {
             };
             if !listening.honoured.is_empty() {
                 listenings.push(listening.into_guard());
+                heard.insert(backend);
             }
         }
         let ordered = |wanted: &[Arc<str>], some: &HashSet<Arc<str>>| -> Vec<_> {
@@ -130,7 +133,7 @@ impl ListenRequest<'_> {
         honoured.uris = ordered(&self.listen.interest.uris, &names);
         honoured.tasks = ordered(&self.listen.interest.tasks, &tasks);
         self.listen.context.trace.partial_failures(failed.len());
-        ListeningToAll { honoured, guards: listenings, is_whole: failed.is_empty() }
+        ListeningToAll { honoured, heard, guards: listenings, is_whole: failed.is_empty() }
     }
 
     /// Listens to one backend; `None` if that fails.
@@ -140,12 +143,8 @@ impl ListenRequest<'_> {
         subscription: BackendSubscription,
     ) -> (BackendId, Option<(BackendSubscription, Listening)>) {
         let Some(member) = self.view.get(backend) else { return (backend, None) };
-        // An interest in tasks alone needs no filtering or renaming.
         let interest = subscription.interest.clone();
-        let messages = match interest.session || interest.unknown.is_some() || !subscription.names.is_empty() {
-            true => self.renaming(backend, &subscription),
-            false => self.listen.messages.clone(),
-        };
+        let messages = self.renaming(backend, &subscription);
         let context = Arc::clone(&self.listen.context);
         let asked = member.client.listen(Listen { interest, context, messages });
         match timeout_at(self.deadline, asked).await {
@@ -207,7 +206,7 @@ impl ListenRequest<'_> {
             let ServerMessage::Notification(notification) = message else { return Some(message) };
             lists.upgrade().iter().for_each(|lists| lists.notified(backend, &notification));
             // By the rules of now: they may have changed since the client began to listen.
-            let view = lists.upgrade().map(|lists| View::of(lists.topology(), context.caller.endpoint()));
+            let view = lists.upgrade().map(|lists| View::of(lists.topology(), &context.caller));
             if view.as_ref().is_none_or(|view| !view.shows(backend) || !is_shown(view, backend, &notification)) {
                 return None;
             }
@@ -220,7 +219,9 @@ impl ListenRequest<'_> {
             };
             let alias_in_use = || {
                 let lists = lists.upgrade().filter(|_| is_session)?;
-                routing::alias_in_use(backend, &uri, &lists, |uri| handed_out.owner(&context.caller, uri))
+                routing::alias_in_use((backend, &uri), &context.caller, &lists, |uri| {
+                    handed_out.owner(&context.caller, uri)
+                })
             };
             let own = names.iter().flat_map(|names| names.iter()).filter(|(original, _)| uri.starts_with(&***original));
             let name = match own.max_by_key(|(original, _)| original.len()) {

@@ -204,6 +204,17 @@ fn add_all(object: &mut ObjectBuilder, part: &Json) {
     }
 }
 
+impl Contribution {
+    /// Whether any of its results is for one principal alone. One with hints that does not say `public` is taken to be so.
+    #[must_use]
+    pub fn is_private(&self) -> bool {
+        let has_hints = |result: &Json| HINTS.iter().any(|hint| result.get(hint).is_some());
+        let is_public = |result: &Json| result.get("cacheScope").is_some_and(|scope| scope.as_text() == PUBLIC);
+        self.results.iter().any(|result| has_hints(result) && !is_public(result))
+    }
+}
+
+const PUBLIC: &str = "\"public\"";
 const HINTS: [&str; 2] = ["ttlMs", "cacheScope"];
 
 /// The least `ttlMs` and the strictest `cacheScope` (2026-07-28 server/utilities/caching). A
@@ -223,7 +234,7 @@ fn hints<'a>(contributions: impl Iterator<Item = &'a Contribution> + Clone) -> V
         .min_by_key(millis)
         .filter(|ttl| !failed && millis(ttl) > 0)
         .unwrap_or(zero);
-    let public = results().all(|result| result.get("cacheScope").is_some_and(|scope| scope.as_text() == "\"public\""));
+    let public = results().all(|result| result.get("cacheScope").is_some_and(|scope| scope.as_text() == PUBLIC));
     let scope = Json::string(if public { "public" } else { "private" });
     vec![(Json::string("ttlMs"), ttl), (Json::string("cacheScope"), scope)]
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use fanlight_canonical::{CallContext, Rewritten};
+use fanlight_canonical::{CallContext, Caller, Rewritten};
 use fanlight_protocol::json::{Edits, Json};
 use fanlight_protocol::{Method, RpcError};
 
@@ -160,12 +160,12 @@ impl Lookup<'_> {
         if let Some((backend, original)) = topology.unalias(uri) {
             return Place::At(backend.id, original);
         }
-        let everything = View::everything(topology);
+        let everything = View::everything_for(topology, view.reader());
         let resources = lists.known(ListKind::Resources, &everything, &context.trace).await;
         let listed = resources.whole().backend_naming(uri);
         let owner = match listed {
             Some(backend) => Some(backend),
-            None => Claims::read(topology, lists, std::iter::once(uri), &context.trace).await.owner(uri),
+            None => Claims::read(&everything, lists, std::iter::once(uri), &context.trace).await.owner(uri),
         };
         let handed_out = || handed_out.owner(&context.caller, uri).filter(|owner| topology.get(*owner).is_some());
         match owner.or_else(handed_out) {
@@ -176,7 +176,7 @@ impl Lookup<'_> {
 
     /// Whether the client's endpoint shows the resource that a backend calls `original`, and clients `uri`.
     async fn shows(self, backend: BackendId, uri: &str, original: &str) -> bool {
-        let Self { view, lists, handed_out, context } = self;
+        let Self { view, lists, context, .. } = self;
         if !view.shows(backend) {
             return false;
         }
@@ -191,11 +191,10 @@ impl Lookup<'_> {
         if skills.whole().find(uri).is_some() && skills.find(uri).is_none() {
             return false;
         }
-        let is_handed_out = || handed_out.owner(&context.caller, uri) == Some(backend);
-        if view.permits_unlisted_uri(backend, original) || is_handed_out() {
+        if view.permits_unlisted_uri(backend, original) {
             return true;
         }
-        // As its server writes it, a URI has the reading that its server means.
+        // As its server lists it, a URI has the reading that its server means. One in a result may be the client's own text.
         let naming = [ListKind::Resources, ListKind::ResourceTemplates, ListKind::Skills];
         let tools = uris::is_app(original).then_some(ListKind::Tools);
         for kind in naming.into_iter().chain(tools) {
@@ -218,13 +217,14 @@ pub(crate) fn by_prefix<'a>(view: &'a View, name: &'a str) -> Option<(&'a Member
 /// The alias by which a client knows the resource that a backend calls `uri`, as far as the known lists tell; `None`
 /// if it is known by its own URI.
 pub(crate) fn alias_in_use(
-    backend: BackendId,
-    uri: &str,
+    (backend, uri): (BackendId, &str),
+    client: &Caller,
     lists: &ListWatcher,
     handed_out: impl FnOnce(&str) -> Option<BackendId>,
 ) -> Option<String> {
-    let topology = lists.topology();
-    let needs_alias = Claims::newest(&topology, lists).needs_alias(uri, backend);
+    let view = View::of(lists.topology(), client);
+    let topology = view.topology();
+    let needs_alias = Claims::newest(&view, lists).needs_alias(uri, backend);
     let is_needed = needs_alias.unwrap_or_else(|| handed_out(uri).is_some_and(|owner| owner != backend));
     is_needed.then(|| topology.get(backend).map(|member| member.naming.alias(uri)))?
 }
@@ -245,7 +245,7 @@ impl<'a> Router<'a> {
         }
         let (range, name) = self.string_at(path)?;
         let Lookup { view, lists, context, .. } = self.lookup;
-        let catalogue = lists.catalogues.of(kind);
+        let catalogue = lists.catalogues.seen_by(kind, view.reader());
         let newest = catalogue.newest_in(view);
         // Backends that are slow to list must not delay the first call of another one's tool.
         if newest.is_none()
@@ -279,7 +279,7 @@ impl<'a> Router<'a> {
             Err(error) => return Some(Err(error)),
         };
         let Lookup { view, lists, .. } = self.lookup;
-        let newest = lists.catalogues.of(kind).newest_in(view);
+        let newest = lists.catalogues.seen_by(kind, view.reader()).newest_in(view);
         if let Some(entry) = newest.as_ref().and_then(|snapshot| snapshot.find(&name)) {
             return Some(self.to_entry(entry, range));
         }

@@ -46,7 +46,7 @@ pub struct AcceptLimits {
     pub name: &'static str,
 }
 
-/// What a connection holds while it is open.
+/// The permit that a connection holds while it is open.
 #[derive(Debug)]
 pub struct Admission {
     permit: Permit,

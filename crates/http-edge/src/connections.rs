@@ -29,25 +29,25 @@ const AT_ONCE: usize = 256;
 /// for others.
 const JUST_USED: Duration = Duration::from_secs(1);
 
-/// Whose share of a limit a connection takes.
+/// The peer in whose share of a limit a connection counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConnectionPeer {
-    /// That of an address, of IPv6 a network: [`peer_of`].
+    /// An address, or for IPv6 a network: [`peer_of`].
     Address(IpAddr),
-    /// That of a user of this machine, by its number, on a Unix socket.
+    /// A user of this machine, by number, on a Unix socket.
     User(u32),
 }
 
 /// An open connection, as far as it may be ended for another.
 pub trait Endable: Send + Sync {
-    /// What it is open for; `None` if it ends already.
+    /// Its current use; `None` if it is closing.
     fn usage(&self) -> Option<Usage>;
 
     /// Ends it at once.
     fn end(&self);
 }
 
-/// What a connection is open for. Of one peer, the lesser ends first.
+/// The use of a connection. When a peer has too many, the lowest use ends first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Usage {
     /// The most valuable of its requests.
@@ -79,7 +79,7 @@ pub(crate) struct Connections {
 
 #[derive(Default)]
 struct Table {
-    /// By number, which rises from connection to connection.
+    /// By connection number, which rises.
     open: fanlight_fair::Table<ConnectionPeer, u64, Arc<dyn Endable>>,
     next: u64,
 }

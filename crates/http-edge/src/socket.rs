@@ -160,7 +160,7 @@ impl ListeningSocket {
 
     /// Closes the socket. The system would reset connections that wait in its queue: they are handed to `begin`.
     ///
-    /// Where another socket shares the address, the system has decided with the first packet of a connection which of them
+    /// If several sockets share the address, the system has decided with the first packet of a connection which of them
     /// gets it, and resets it if that one is closed before the handshake has ended. So new connections are ignored first:
     /// their clients send the packet again after a second, and reach the other socket.
     pub(crate) async fn close(self, mut begin: impl FnMut(ClientStream, ConnectionPeer)) {

@@ -26,7 +26,7 @@ struct State {
 }
 
 impl ConnectionUse {
-    /// Of a connection that has just been accepted and ends when `end` is cancelled.
+    /// For a connection that has just been accepted and ends when `end` is cancelled.
     pub(crate) fn new(end: CancellationToken) -> Arc<Self> {
         let state = State { requests: 0, has_served: false, since: Instant::now() };
         Arc::new(Self { state: Mutex::new(state), end })

@@ -25,7 +25,7 @@ struct WaitingConnection<T> {
     prospect: Prospect,
 }
 
-/// What has been done for a connection that waits.
+/// The progress of a waiting connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Prospect {
     Unknown,

@@ -59,6 +59,12 @@ impl Principal {
         matches!(self.0, Kind::Anonymous)
     }
 
+    /// Whether it is a client that has been authenticated: what is private is for it alone.
+    #[must_use]
+    pub fn is_named(&self) -> bool {
+        matches!(self.0, Kind::Named(_))
+    }
+
     /// Bytes that no other principal has, equal in every process: what is sealed for a client is bound to
     /// them.
     #[must_use]
@@ -87,6 +93,8 @@ mod tests {
         assert_ne!(ann, Principal::named("https://a.example", "bob"));
         assert_ne!(ann, Principal::anonymous());
         assert_ne!(Principal::operator(), Principal::anonymous());
+        assert!(ann.is_named());
+        assert!(![Principal::operator(), Principal::anonymous(), Principal::gateway()].iter().any(Principal::is_named));
         let bytes = |issuer, subject| Principal::named(issuer, subject).to_bytes();
         assert_eq!(bytes("a", "bc"), bytes("a", "bc"));
         assert!(bytes("a", "bc") != bytes("ab", "c") && bytes("", "") != Principal::anonymous().to_bytes());

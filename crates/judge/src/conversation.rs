@@ -93,7 +93,9 @@ impl Said {
         }
         self.cannot_start = matches!(broken, Broken::Unreachable(_));
         match broken {
-            Broken::Unreachable(_) => self.observed.error("unreachable", "It cannot be started or reached.", reason.as_str()),
+            Broken::Unreachable(_) => {
+                self.observed.error("unreachable", "It cannot be started or reached.", reason.as_str());
+            }
             Broken::Unauthorized(_) => {
                 self.observed.error("credentials", "It wants credentials that it was not given.", reason.as_str());
             }

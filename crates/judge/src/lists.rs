@@ -68,7 +68,7 @@ pub(crate) async fn read(
         if !cursors.insert(next.clone()) {
             let what = "A list has no end: a cursor that was given before is given again. Clients that follow it never finish.";
             observed.error("cursor-loop", what, format!("{}: {}", list.method(), shortened(next)));
-            // What is given again is no entry of its own.
+            // A repeated value is no entry of its own.
             let mut known = HashSet::new();
             entries.retain(|entry| known.insert(entry.to_string()));
             break;

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::Target;
 
-/// What hidden text is replaced by.
+/// The replacement for hidden text.
 const HIDDEN: &str = "•••";
 /// Texts shorter than this are no secrets, and would hide parts of other words.
 const SHORTEST: usize = 6;

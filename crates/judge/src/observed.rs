@@ -1,4 +1,4 @@
-//! What a server has said or done that it should not, beside its answers.
+//! Faults of a server other than wrong answers.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What is found out about a server.
+//! The facts that a check collects about a server.
 
 use fanlight_protocol::Era;
 use serde::Serialize;

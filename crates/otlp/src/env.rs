@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use fanlight_telemetry::{BatchSettings, Sampling};
+use fanlight_telemetry::{BatchSettings, Propagators, Sampling};
 use url::Url;
 
 use crate::settings::{Collector, ExportSettings, OtlpProtocol, OtlpTarget, SettingsError, TlsFiles};
@@ -16,6 +16,23 @@ use crate::settings::{Collector, ExportSettings, OtlpProtocol, OtlpTarget, Setti
 /// If the sampler or its argument is none that exists.
 pub fn sampling_from_env(variable: impl Fn(&str) -> Option<String>) -> Result<Sampling, SettingsError> {
     Env(&variable).sampling()
+}
+
+/// What is read of messages and sent with them: `OTEL_PROPAGATORS`, read through `variable`. Returns also the names in it
+/// that stand for nothing here; they are ignored.
+pub fn propagators_from_env(variable: impl Fn(&str) -> Option<String>) -> (Propagators, Vec<String>) {
+    let Some(names) = Env(&variable).get("OTEL_PROPAGATORS") else { return Default::default() };
+    let mut found = Propagators { trace_context: false, baggage: false };
+    let mut unknown = Vec::new();
+    for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+        match name {
+            "tracecontext" => found.trace_context = true,
+            "baggage" => found.baggage = true,
+            "none" => {}
+            other => unknown.push(other.to_owned()),
+        }
+    }
+    (found, unknown)
 }
 
 /// Resource attributes: `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME`, read through `variable`.

@@ -104,3 +104,17 @@ fn error_says_what_to_do() {
     let secret = from(None, &[("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:s3cr3t")]).unwrap_err();
     assert!(secret.to_string().contains("OTEL_EXPORTER_OTLP_ENDPOINT") && !secret.to_string().contains("s3cr3t"));
 }
+
+#[test]
+fn propagators_are_those_named() {
+    let of = |value: Option<&str>| {
+        let value = value.map(str::to_owned);
+        propagators_from_env(|name| value.clone().filter(|_| name == "OTEL_PROPAGATORS"))
+    };
+    let both = |trace_context, baggage| Propagators { trace_context, baggage };
+    assert_eq!(of(None), (both(true, true), vec![]));
+    assert_eq!(of(Some("")), (both(true, true), vec![]));
+    assert_eq!(of(Some("none")), (both(false, false), vec![]));
+    assert_eq!(of(Some("baggage, tracecontext,baggage")), (both(true, true), vec![]));
+    assert_eq!(of(Some("tracecontext,b3")), (both(true, false), vec!["b3".to_owned()]));
+}

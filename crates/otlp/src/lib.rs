@@ -17,7 +17,7 @@ mod spans;
 mod start;
 mod tls;
 
-pub use env::{resource_from_env, sampling_from_env};
+pub use env::{propagators_from_env, resource_from_env, sampling_from_env};
 pub use error::StartError;
 pub use settings::{Collector, ExportSettings, OtlpProtocol, OtlpTarget, SettingsError, TlsFiles};
 pub use start::{Guard, start};

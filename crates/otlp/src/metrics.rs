@@ -12,16 +12,23 @@ use opentelemetry_proto::tonic::metrics::v1::{
 use opentelemetry_proto::tonic::resource::v1;
 use opentelemetry_sdk::Resource;
 
+/// The time that the values cover, in nanoseconds since the Unix epoch.
+#[derive(Clone, Copy)]
+struct Period {
+    since: u64,
+    until: u64,
+}
+
 /// The request.
 pub(crate) fn request(resource: &Resource, since: SystemTime, families: &[Family]) -> ExportMetricsServiceRequest {
-    let times = (nanos(since), nanos(SystemTime::now()));
+    let period = Period { since: nanos(since), until: nanos(SystemTime::now()) };
     let attributes = resource.iter().map(|(key, value)| key_value(key.as_str(), value.to_string())).collect();
     let scope = InstrumentationScope {
         name: "fanlight".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ..InstrumentationScope::default()
     };
-    let metrics = families.iter().filter(|family| !family.points.is_empty()).map(|family| metric(family, times));
+    let metrics = families.iter().filter(|family| !family.points.is_empty()).map(|family| metric(family, period));
     ExportMetricsServiceRequest {
         resource_metrics: vec![ResourceMetrics {
             resource: Some(v1::Resource { attributes, ..v1::Resource::default() }),
@@ -35,9 +42,9 @@ pub(crate) fn request(resource: &Resource, since: SystemTime, families: &[Family
     }
 }
 
-fn metric(family: &Family, times: (u64, u64)) -> Metric {
+fn metric(family: &Family, period: Period) -> Metric {
     let aggregation_temporality = AggregationTemporality::Cumulative as i32;
-    let numbers = || family.points.iter().filter_map(|(labels, values)| number(labels, values, times)).collect();
+    let numbers = || family.points.iter().filter_map(|(labels, values)| number(labels, values, period)).collect();
     let data = match family.info.shape {
         Shape::Gauge => metric::Data::Gauge(Gauge { data_points: numbers() }),
         Shape::Counter => {
@@ -48,7 +55,7 @@ fn metric(family: &Family, times: (u64, u64)) -> Metric {
         }
         Shape::Histogram => {
             let points = family.points.iter().filter_map(|(labels, values)| match values {
-                Values::Histogram(counts) => Some(histogram(labels, counts, times)),
+                Values::Histogram(counts) => Some(histogram(labels, counts, period)),
                 Values::Integer(_) => None,
             });
             metric::Data::Histogram(Histogram { data_points: points.collect(), aggregation_temporality })
@@ -63,30 +70,22 @@ fn metric(family: &Family, times: (u64, u64)) -> Metric {
     }
 }
 
-fn number(
-    labels: &Labels,
-    values: &Values,
-    (start_time_unix_nano, time_unix_nano): (u64, u64),
-) -> Option<NumberDataPoint> {
+fn number(labels: &Labels, values: &Values, period: Period) -> Option<NumberDataPoint> {
     let Values::Integer(value) = values else { return None };
     Some(NumberDataPoint {
         attributes: attributes(labels),
-        start_time_unix_nano,
-        time_unix_nano,
+        start_time_unix_nano: period.since,
+        time_unix_nano: period.until,
         value: Some(number_data_point::Value::AsInt(*value)),
         ..NumberDataPoint::default()
     })
 }
 
-fn histogram(
-    labels: &Labels,
-    counts: &Counts,
-    (start_time_unix_nano, time_unix_nano): (u64, u64),
-) -> HistogramDataPoint {
+fn histogram(labels: &Labels, counts: &Counts, period: Period) -> HistogramDataPoint {
     HistogramDataPoint {
         attributes: attributes(labels),
-        start_time_unix_nano,
-        time_unix_nano,
+        start_time_unix_nano: period.since,
+        time_unix_nano: period.until,
         count: counts.buckets.iter().sum(),
         sum: Some(counts.sum_seconds),
         bucket_counts: counts.buckets.clone(),

@@ -6,6 +6,9 @@ use bytes::{Buf as _, Bytes, BytesMut};
 /// found: some senders write `id` first, others last.
 const KEPT: usize = 4096;
 
+/// Up to this size, lines share memory with those that follow.
+const SHARED: usize = 64 << 10;
+
 /// One line without its line break, or the ends of one that exceeded the limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
@@ -100,6 +103,10 @@ impl LineDecoder {
             };
             let mut line = self.buffer.split_to(line_break);
             self.buffer.advance(1);
+            if line.len() > SHARED {
+                // What is left must not keep the memory of what was taken.
+                self.buffer = BytesMut::from(self.buffer.as_ref());
+            }
             self.searched = 0;
             if let Some(mut dropped) = self.dropped.take() {
                 dropped.extend(&line);

@@ -1,7 +1,6 @@
-//! Views over results: every member of a result can be asked for, and none is ever re-written.
+//! Views over results, which read members and never rewrite any.
 //!
-//! A view is the result's text. Members that Fanlight has no name for are reached through
-//! [`ResultView::json`], so a field invented next year needs no code here.
+//! A view is the result's text. Members that no view names are read through [`ResultView::json`].
 
 use crate::json::Json;
 use crate::meta;
@@ -66,31 +65,13 @@ views! {
     /// Result of `initialize` or `server/discover`: how a server describes itself.
     ServerDescription {
         protocol_version = "protocolVersion",
-        supported_versions = "supportedVersions",
         capabilities = "capabilities",
         instructions = "instructions",
     }
     /// Result of `tools/list`.
     ListToolsResult { tools = "tools", next_cursor = "nextCursor" }
     /// Result of `tools/call`.
-    CallToolResult {
-        content = "content",
-        structured_content = "structuredContent",
-        is_error = "isError",
-        task = "task",
-    }
-    /// Result of `resources/list`.
-    ListResourcesResult { resources = "resources", next_cursor = "nextCursor" }
-    /// Result of `resources/templates/list`.
-    ListResourceTemplatesResult { resource_templates = "resourceTemplates", next_cursor = "nextCursor" }
-    /// Result of `resources/read`.
-    ReadResourceResult { contents = "contents" }
-    /// Result of `prompts/list`.
-    ListPromptsResult { prompts = "prompts", next_cursor = "nextCursor" }
-    /// Result of `prompts/get`.
-    GetPromptResult { messages = "messages", description = "description" }
-    /// Result of `completion/complete`.
-    CompleteResult { completion = "completion" }
+    CallToolResult { is_error = "isError" }
     /// A result that says nothing but that the request succeeded, and any result of a method that
     /// Fanlight does not know.
     AnyResult {}

@@ -12,6 +12,9 @@ pub const MESSAGE_START: &[u8] = b"event: message\ndata: ";
 /// The text after the data of a message.
 pub const MESSAGE_END: &[u8] = b"\n\n";
 
+/// Up to this size, events share memory with those that follow.
+const SHARED: usize = 64 << 10;
+
 /// One event that carries data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Event {
@@ -105,10 +108,16 @@ impl EventDecoder {
             self.field(line)?;
         }
         self.drop_read();
-        if self.buffer.len() + self.data_len > self.limit {
+        if self.buffered() > self.limit {
             return Err(EventTooLarge { limit: self.limit });
         }
         Ok(None)
+    }
+
+    /// The bytes of the event that has begun. To be asked once there are no further events.
+    #[must_use]
+    pub fn buffered(&self) -> usize {
+        self.buffer.len() + self.data_len
     }
 
     /// The id of the last complete event, also of one without data: where the stream can be resumed. An
@@ -249,6 +258,10 @@ impl EventDecoder {
     /// Takes the lines that have been read out of the buffer.
     fn split_read(&mut self) -> Bytes {
         let lines = self.buffer.split_to(self.read).freeze();
+        if lines.len() > SHARED {
+            // What is left must not keep the memory of what was taken.
+            self.buffer = BytesMut::from(self.buffer.as_ref());
+        }
         self.searched = self.searched.saturating_sub(self.read);
         self.read = 0;
         lines

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use crate::glob::matches;
 use crate::pattern::{ItemKind, ItemPattern};
 use crate::spelling::Servers;
 
-/// What an endpoint shows of one kind.
+/// What a server offers, or an endpoint shows, of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemFilter {
     servers: Arc<Servers>,
+    /// The server that it is about, where that is given.
+    of: Option<String>,
     allow: Option<Vec<ItemPattern>>,
     deny: Vec<ItemPattern>,
 }
@@ -19,15 +22,24 @@ impl ItemFilter {
     #[must_use]
     pub fn new(servers: &Arc<Servers>, kind: ItemKind, allow: Option<&[String]>, deny: &[String]) -> Self {
         let parse = |patterns: &[String]| patterns.iter().map(|text| ItemPattern::new(text, kind, servers)).collect();
-        Self { servers: Arc::clone(servers), allow: allow.map(parse), deny: parse(deny) }
+        Self { servers: Arc::clone(servers), of: None, allow: allow.map(parse), deny: parse(deny) }
+    }
+
+    /// The filter that the configuration gives one server: its patterns match that server's own names, too, whatever these
+    /// look like.
+    #[must_use]
+    pub fn of_server(self, server: &str) -> Self {
+        Self { of: Some(server.to_owned()), ..self }
     }
 
     /// Whether it permits what `server` calls `name`. A pattern of `allow` counts only in the way in which it is read, one of
     /// `deny` in every way in which it can be.
     #[must_use]
     pub fn permits(&self, server: &str, name: &str) -> bool {
-        let is_allowed =
-            |patterns: &Vec<ItemPattern>| patterns.iter().any(|one| one.means(&self.servers, server, name));
+        let is_own = |pattern: &ItemPattern| self.of.as_deref() == Some(server) && matches(pattern.text(), name);
+        let is_allowed = |patterns: &Vec<ItemPattern>| {
+            patterns.iter().any(|one| is_own(one) || one.means(&self.servers, server, name))
+        };
         self.allow.as_ref().is_none_or(is_allowed)
             && !self.deny.iter().any(|one| one.may_mean(&self.servers, server, name))
     }

@@ -10,8 +10,10 @@ mod pattern;
 mod spelling;
 #[cfg(test)]
 mod tests;
+mod written;
 
 pub use filter::{ItemFilter, ItemRule};
 pub use glob::matches;
 pub use pattern::ItemKind;
 pub use spelling::{ServerNames, Servers, hash, label, shortened};
+pub use written::WrittenPattern;

@@ -90,6 +90,24 @@ impl ItemPattern {
         matches(&pattern, uri) || matches(&pattern, &format!("{server}/{uri}")) || names_server()
     }
 
+    /// Whether it can be about anything of a server, whatever that has, in the way in which it is read.
+    pub(crate) fn concerns(&self, servers: &Servers, server: &str) -> bool {
+        match &self.reading {
+            Reading::Own => true,
+            Reading::Server { server: of, .. } => matches(of, server),
+            Reading::Prefixed => servers.may_begin_with_prefix(server, &self.text),
+        }
+    }
+
+    /// Whether it names a server, or several.
+    pub(crate) fn names_a_server(&self) -> bool {
+        matches!(self.reading, Reading::Server { .. })
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Whether it matches everything.
     pub(crate) fn is_everything(&self) -> bool {
         matches!(self.text.as_str(), "*" | "*/*")

@@ -58,6 +58,14 @@ impl Servers {
         has_separator || prefixes.any(|prefix| head.starts_with(prefix.as_str()))
     }
 
+    /// Whether a pattern may match text that begins with a prefix of this server.
+    pub(crate) fn may_begin_with_prefix(&self, server: &str, pattern: &str) -> bool {
+        let head = pattern.split('*').next().unwrap_or_default();
+        let is_open = head.len() < pattern.len();
+        let mut prefixes = self.all.get(server).into_iter().flat_map(|server| &server.prefixes);
+        prefixes.any(|prefix| head.starts_with(prefix.as_str()) || is_open && prefix.starts_with(head))
+    }
+
     /// What a server's item can be called without its server: its own name, and the one that it is renamed to. `is_exact`
     /// leaves out a new name that is another item's own.
     pub(crate) fn bare<'a>(&'a self, server: &str, name: &'a str, is_exact: bool) -> impl Iterator<Item = &'a str> {

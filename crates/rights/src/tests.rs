@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use crate::{ItemFilter, ItemKind, ItemRule, ServerNames, Servers};
+use crate::{ItemFilter, ItemKind, ItemRule, ServerNames, Servers, WrittenPattern};
 
 fn server(name: &str, prefix: Option<&str>) -> ServerNames {
     ServerNames { name: name.to_owned(), prefix: prefix.map(str::to_owned), renames: Vec::new() }
@@ -76,6 +76,44 @@ fn uri_belongs_to_a_server_only_where_that_is_written() {
     assert!(
         deny.denies_lower_case("files", "file:///private/x") && !deny.denies_lower_case("evil", "file:///private/x")
     );
+}
+
+#[test]
+fn filter_of_a_server_matches_its_own_names_however_they_look() {
+    let all = servers(&[server("git", None), server("web", None)]);
+    let filter = |allow: &[&str], deny: &[&str]| {
+        let allow = (!allow.is_empty()).then(|| texts(allow));
+        ItemFilter::new(&all, ItemKind::Names, allow.as_deref(), &texts(deny)).of_server("git")
+    };
+    for pattern in ["log", "git__log", "git/log", "l*", "git__*"] {
+        assert!(filter(&[pattern], &[]).permits("git", "log") && !filter(&[], &[pattern]).permits("git", "log"));
+    }
+    assert!(filter(&["a__b", "a/b"], &[]).permits("git", "a__b") && filter(&["a/b"], &[]).permits("git", "a/b"));
+    assert!(!filter(&["web__log", "web/log"], &[]).permits("git", "log"));
+}
+
+#[test]
+fn written_pattern_concerns_the_servers_that_it_names() {
+    let all = servers(&[server("git", None), server("web", Some("w-"))]);
+    let concerned = |text: &str| {
+        let pattern = WrittenPattern::new(&all, ItemKind::Names, text, true);
+        ["git", "web"].map(|server| pattern.concerns(server))
+    };
+    for (text, expected) in [
+        ("log", [true, true]),
+        ("git/log", [true, false]),
+        ("*/log", [true, true]),
+        ("git__log", [true, false]),
+        ("g*__log", [true, false]),
+        ("w-log*", [false, true]),
+        ("*__log", [true, true]),
+        ("got/log", [false, false]),
+        ("got__log", [false, false]),
+    ] {
+        assert_eq!(concerned(text), expected, "{text}");
+    }
+    let given = WrittenPattern::new(&all, ItemKind::Names, "log", true).of_server("web");
+    assert!(given.concerns("web") && !given.concerns("git") && given.is_about("web", "log"));
 }
 
 /// Names of tools and of servers that are easily taken for each other.

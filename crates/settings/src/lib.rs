@@ -1,8 +1,10 @@
 //! Settings that the configuration file and the edges have in common: secrets, where a listener listens, how a server is reached
-//! and spoken to, and algorithms of signatures.
+//! and spoken to, what its process gets, algorithms of signatures, and reading files that the configuration names.
 
 mod algorithm;
 mod listen;
+mod own_variables;
+mod read;
 mod sandbox;
 mod secret;
 mod server;
@@ -10,7 +12,9 @@ mod transport;
 
 pub use algorithm::Algorithm;
 pub use listen::{ListenAddress, NotAnAddress};
-pub use sandbox::{Landlock, Sandbox};
+pub use own_variables::is_own_variable;
+pub use read::read_bounded;
+pub use sandbox::{Landlock, SYSTEM_FOLDERS, Sandbox};
 pub use secret::Secret;
 pub use server::{EraChoice, SessionPolicy};
 pub use transport::{Transport, origin_of};

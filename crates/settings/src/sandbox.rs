@@ -28,7 +28,12 @@ pub struct Landlock {
     pub connect: Option<Vec<u16>>,
     /// TCP ports that can be listened on; `None` for any.
     pub bind: Option<Vec<u16>>,
+    /// Files and folders that stay out of reach although they are in one of [`SYSTEM_FOLDERS`] that can be read.
+    pub except: Vec<PathBuf>,
 }
+
+/// Where systems have their programs, libraries and settings.
+pub const SYSTEM_FOLDERS: [&str; 6] = ["/bin", "/etc", "/lib", "/lib64", "/sbin", "/usr"];
 
 impl Sandbox {
     /// Whether nothing is restricted.

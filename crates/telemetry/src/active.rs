@@ -68,6 +68,9 @@ impl ActiveSpan {
     pub(crate) fn propagation(&self) -> Propagation {
         let record = &self.record;
         if self.recorder.is_delivered {
+            if !self.recorder.propagators.trace_context {
+                return Propagation::of_baggage(record.baggage.clone());
+            }
             return Propagation::of_span(&record.context, record.baggage.clone());
         }
         record.forwarded.as_deref().map(Propagation::of_headers).unwrap_or_default()

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_protocol::Method;
+use fanlight_protocol::{Method, Revision};
 use opentelemetry::KeyValue;
 
 use crate::error_type::ErrorType;
 use crate::message::{Moment, Transport};
-use crate::metrics::{BackendLabels, BackendMetrics, Metrics, Side, Timer};
-use crate::names::{BACKEND_NAME, NETWORK_PROTOCOL_NAME, NETWORK_TRANSPORT, SERVER_ADDRESS, SERVER_PORT};
+use crate::metrics::{BACKEND_HTTP, BackendLabels, BackendMetrics, Metrics, SessionSide, Side, Timer};
+use crate::names::{
+    BACKEND_NAME, NETWORK_PROTOCOL_NAME, NETWORK_PROTOCOL_VERSION, NETWORK_TRANSPORT, SERVER_ADDRESS, SERVER_PORT,
+};
 use crate::subject::Target;
 
 /// Whether trace context goes out to a backend.
@@ -88,11 +90,15 @@ impl BackendTelemetry {
     pub(crate) fn new(info: BackendInfo, registry: Option<Arc<Metrics>>) -> Self {
         let name: Arc<str> = Arc::from(info.name);
         let mut attributes = vec![KeyValue::new(BACKEND_NAME, Arc::clone(&name))];
+        let mut address = None;
         let transport = match info.endpoint {
             Endpoint::Http { host, port } => {
+                let host = Arc::<str>::from(host);
                 attributes.push(KeyValue::new(NETWORK_PROTOCOL_NAME, "http"));
-                attributes.push(KeyValue::new(SERVER_ADDRESS, Arc::<str>::from(host)));
+                attributes.push(KeyValue::new(NETWORK_PROTOCOL_VERSION, BACKEND_HTTP));
+                attributes.push(KeyValue::new(SERVER_ADDRESS, Arc::clone(&host)));
                 attributes.push(KeyValue::new(SERVER_PORT, i64::from(port)));
+                address = Some((host, port));
                 Transport::Tcp
             }
             Endpoint::Stdio => Transport::Pipe,
@@ -105,6 +111,7 @@ impl BackendTelemetry {
         // One of the same name may have been counted before.
         metrics.set_up(false);
         metrics.set_configured(true);
+        metrics.set_address(address);
         let (trace_context, content) = (info.trace_context, info.content);
         Self(Arc::new(Shared { name, attributes, transport, trace_context, content, registry, metrics }))
     }
@@ -121,6 +128,13 @@ impl BackendTelemetry {
             let timer =
                 Timer::start(Arc::clone(registry), Side::Unsent, Some(self.labels()), method, target, Moment::now());
             timer.stop(Some(error), Duration::ZERO);
+        }
+    }
+
+    /// A session with it has ended, which lasted so long; `error` is why, unless it was ended properly.
+    pub fn session_ended(&self, revision: Revision, lasted: Duration, error: Option<ErrorType>) {
+        if let Some(registry) = &self.0.registry {
+            registry.session_ended(SessionSide::Client(self.labels()), revision, lasted, error);
         }
     }
 

@@ -1,6 +1,7 @@
 //! The spans that begin under a parent.
 
 use crate::backend::BackendTelemetry;
+use crate::content;
 use crate::message::{Arrival, Departure};
 use crate::names::Kind;
 use crate::parent::Parent;
@@ -16,6 +17,13 @@ impl Parent {
             return ClientSpan::off(self.clone(), Some(backend.clone()));
         }
         let began = self.now();
+        let policy = backend.shared().content;
+        if (policy.arguments || policy.results)
+            && content::has_content(message.method)
+            && let Some(above) = self.record()
+        {
+            above.update(|fields| fields.optional().content = Some(policy));
+        }
         let span = self.begin(|| ClientSpan::start(Some(backend), message, began));
         ClientSpan::new(span, self.clone(), Some(backend), message, began)
     }

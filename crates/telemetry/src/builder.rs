@@ -76,11 +76,11 @@ impl Builder {
         let pipeline = Pipeline::new(ring.clone(), writers, export.filter(|_| settings.tracing));
         // Spans that go nowhere are not recorded.
         let recorder = (!pipeline.is_empty()).then(|| {
-            let sampling = settings.sampling;
-            Arc::new(Recorder { pipeline, sampling, running: Running::default(), is_delivered })
+            let (sampling, propagators) = (settings.sampling, settings.propagators);
+            Arc::new(Recorder { pipeline, sampling, propagators, running: Running::default(), is_delivered })
         });
         let guard = Guard::new(recorder.clone());
-        Ok((Telemetry::new(recorder, ring, metrics, resource), guard))
+        Ok((Telemetry::new(recorder, ring, metrics, resource, settings.propagators), guard))
     }
 }
 

@@ -19,7 +19,7 @@ pub struct ClientName {
 }
 
 impl ClientName {
-    /// By its `Implementation` object, and the name of its principal; `None` if nothing is known.
+    /// Identified by its `Implementation` object and the name of its principal; `None` if nothing is known.
     #[must_use]
     pub fn of(info: Option<&Json>, principal: Option<&Arc<str>>) -> Option<Arc<Self>> {
         let text = |key| {

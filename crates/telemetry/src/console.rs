@@ -11,7 +11,7 @@ use fanlight_protocol::visible::escaped;
 use opentelemetry::trace::{SpanId, Status};
 use opentelemetry_sdk::trace::SpanData;
 
-use crate::names::{BACKEND_NAME, CACHE_HIT, ERROR_TYPE};
+use crate::names::{BACKEND_NAME, CACHE_HIT, ERROR_TYPE, RPC_RESPONSE_STATUS_CODE};
 use crate::ring::attribute;
 use crate::worker;
 
@@ -99,6 +99,10 @@ fn line(text: &mut String, span: &SpanData, depth: usize) {
     if let Some(error) = attribute(span, ERROR_TYPE) {
         text.push_str(" ERROR ");
         push_plain(text, &error.as_str());
+    } else if let Some(code) = attribute(span, RPC_RESPONSE_STATUS_CODE) {
+        // A mistake of the sender.
+        text.push_str(" refused ");
+        push_plain(text, &code.as_str());
     }
     if let Status::Error { description } = &span.status
         && !description.is_empty()

@@ -93,6 +93,8 @@ error_types! {
     InvalidRequest = "invalid_request";
     /// A limit of requests or sessions is reached.
     Overloaded = "overloaded";
+    /// The backend is left alone, because its last calls got no answer.
+    Ejected = "ejected";
     /// The peers have no revision in common.
     NoCommonRevision = "no_common_revision";
     /// Fanlight is shutting down.
@@ -102,7 +104,7 @@ error_types! {
 }
 
 /// The JSON-RPC codes that are labels; a backend can invent any number of others.
-const KNOWN_CODES: [i64; 12] = [
+const KNOWN_CODES: [i64; 16] = [
     code::PARSE,
     code::INVALID_REQUEST,
     code::METHOD_NOT_FOUND,
@@ -114,6 +116,10 @@ const KNOWN_CODES: [i64; 12] = [
     code::UNSUPPORTED_PROTOCOL_VERSION,
     code::BACKEND_UNAVAILABLE,
     code::BACKEND_TIMEOUT,
+    code::URL_ELICITATION_REQUIRED,
+    code::URLS_NOT_VISITED,
+    code::NOT_AUTHENTICATED,
+    code::NOT_PERMITTED,
     code::CANCELLED_BY_OPERATOR,
 ];
 
@@ -125,6 +131,19 @@ impl ErrorType {
             Self::JsonRpc(code) => Some(*code),
             _ => None,
         }
+    }
+
+    /// Whether it is a mistake of the one who sent the message. The span of its receiver is no failure then: its status is
+    /// unset and it has no `error.type`, but the code (conventions for MCP, Server).
+    pub(crate) fn is_mistake_of_sender(self) -> bool {
+        let codes = [
+            code::PARSE,
+            code::INVALID_REQUEST,
+            code::METHOD_NOT_FOUND,
+            code::INVALID_PARAMS,
+            code::RESOURCE_NOT_FOUND,
+        ];
+        matches!(self, Self::JsonRpc(code) if codes.contains(&code))
     }
 
     /// With unknown codes as [`ErrorType::Other`], to be a label.

@@ -103,6 +103,14 @@ pub enum Network {
 }
 
 impl Network {
+    /// The version of HTTP.
+    pub(crate) fn http_version(self) -> Option<&'static str> {
+        match self {
+            Self::Http { version, .. } => Some(version),
+            Self::Stdio => None,
+        }
+    }
+
     pub(crate) fn transport(self) -> Transport {
         match self {
             Self::Http { .. } => Transport::Tcp,

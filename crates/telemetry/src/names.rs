@@ -69,22 +69,24 @@ attributes! {
     GEN_AI_PROMPT_NAME = "gen_ai.prompt.name" on [Server, Client];
     /// `execute_tool` on tool calls.
     GEN_AI_OPERATION_NAME = "gen_ai.operation.name" on [Server, Client];
-    /// The arguments of a tool call, if switched on for the backend.
-    GEN_AI_TOOL_CALL_ARGUMENTS = "gen_ai.tool.call.arguments" on [Client];
-    /// The result of a tool call, if switched on for the backend.
-    GEN_AI_TOOL_CALL_RESULT = "gen_ai.tool.call.result" on [Client];
+    /// The arguments of a tool call, if switched on for the backend: on SERVER as the client sent them.
+    GEN_AI_TOOL_CALL_ARGUMENTS = "gen_ai.tool.call.arguments" on [Server, Client];
+    /// The result of a tool call, if switched on for the backend: on SERVER as the client gets it.
+    GEN_AI_TOOL_CALL_RESULT = "gen_ai.tool.call.result" on [Server, Client];
+    /// The arguments of a prompt, likewise, each with its name behind a dot.
+    GEN_AI_PROMPT_VARIABLE = "gen_ai.prompt.variable" on [Server, Client];
     /// The id of the request; notifications have none.
     JSONRPC_REQUEST_ID = "jsonrpc.request.id" on [Server, Client];
     /// The JSON-RPC error code of the response.
     RPC_RESPONSE_STATUS_CODE = "rpc.response.status_code" on [Server, Client, Internal];
-    /// The class of error.
+    /// The class of error; not on a SERVER span whose sender made the mistake.
     ERROR_TYPE = "error.type" on [Server, Client, Internal];
     /// `tcp` for HTTP, `pipe` for stdio.
     NETWORK_TRANSPORT = "network.transport" on [Server, Client, Internal];
     /// `http`.
     NETWORK_PROTOCOL_NAME = "network.protocol.name" on [Server, Client, Internal];
     /// The version of HTTP.
-    NETWORK_PROTOCOL_VERSION = "network.protocol.version" on [Server];
+    NETWORK_PROTOCOL_VERSION = "network.protocol.version" on [Server, Client, Internal];
     /// The backend's host.
     SERVER_ADDRESS = "server.address" on [Server, Client, Internal];
     /// The backend's port.
@@ -101,9 +103,11 @@ attributes! {
     CACHE_HIT = "fanlight.cache.hit" on [Server];
     /// How many backends contributed nothing to a merged answer.
     PARTIAL_FAILURES = "fanlight.partial_failures" on [Server];
-    /// What of the message the configuration has changed: `name`, `title`, `description`, `annotations`, `_meta`,
+    /// The parts of the message that the configuration has changed: `name`, `title`, `description`, `annotations`, `_meta`,
     /// `arguments`, separated by `, `.
     REWRITTEN = "fanlight.rewritten" on [Server];
+    /// What was said of a mistake of the sender, which leaves the status of the span unset.
+    ERROR_MESSAGE = "fanlight.error.message" on [Server];
     /// The path of the endpoint that the request came to, unless that is the default one.
     ENDPOINT = "fanlight.endpoint" on [Server];
     /// The name that the client gives itself.

@@ -83,7 +83,7 @@ impl Parent {
         }
     }
 
-    /// What of the message the configuration has changed. Nothing records nothing.
+    /// The parts of the message that the configuration has changed. An empty value records nothing.
     pub fn rewritten(&self, what: Rewritten) {
         if what.is_empty() {
             return;

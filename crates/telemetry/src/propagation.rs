@@ -49,6 +49,12 @@ impl Propagation {
         Self { mode: Mode::Replace, traceparent: Some(context.traceparent()), tracestate, baggage }
     }
 
+    /// Baggage without a context.
+    pub(crate) fn of_baggage(baggage: Option<Arc<str>>) -> Self {
+        let mode = if baggage.is_some() { Mode::IfAbsent } else { Mode::Untouched };
+        Self { mode, baggage, ..Self::default() }
+    }
+
     /// The context of received headers, forwarded unchanged.
     pub(crate) fn of_headers(header: &HeaderContext) -> Self {
         Self {
@@ -158,7 +164,7 @@ impl Propagation {
         let (parent, state) = match self.mode {
             Mode::Untouched => (Change::Keep, Change::Keep),
             Mode::Omit => (Change::Remove, Change::Remove),
-            Mode::IfAbsent if has(TRACEPARENT) => (Change::Keep, Change::Keep),
+            Mode::IfAbsent if has(TRACEPARENT) || self.traceparent.is_none() => (Change::Keep, Change::Keep),
             // A `tracestate` belongs to its `traceparent`, and goes with it.
             Mode::Replace | Mode::IfAbsent => (
                 self.traceparent.as_ref().map_or(Change::Keep, |text| Change::Set(text.as_str())),
@@ -291,6 +297,16 @@ mod tests {
             format!(r#"{{"_meta":{{"traceparent":"{A}","tracestate":"v=1"}}}}"#)
         );
         assert_eq!(propagation.headers().collect::<Vec<_>>(), [("traceparent", A), ("tracestate", "v=1")]);
+    }
+
+    #[test]
+    fn baggage_goes_out_without_a_context() {
+        let propagation = Propagation::of_baggage(Some(Arc::from("k=v")));
+        let with = format!(r#"{{"_meta":{{"traceparent":"{B}","tracestate":"a=1"}}}}"#);
+        let added = format!(r#"{{"_meta":{{"baggage":"k=v","traceparent":"{B}","tracestate":"a=1"}}}}"#);
+        assert_eq!(spliced(&propagation, &with), added);
+        assert_eq!(propagation.headers().collect::<Vec<_>>(), [("baggage", "k=v")]);
+        assert!(Propagation::of_baggage(None).leaves_untouched());
     }
 
     #[test]

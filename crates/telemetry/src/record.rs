@@ -13,7 +13,7 @@ use fanlight_protocol::{Method, Revision};
 use opentelemetry::trace::{SpanId, TraceId};
 use smol_str::SmolStr;
 
-use crate::backend::BackendTelemetry;
+use crate::backend::{BackendTelemetry, ContentPolicy};
 use crate::client_name::ClientName;
 use crate::context::TraceContext;
 use crate::error_type::{ErrorType, Outcome};
@@ -64,7 +64,7 @@ pub(crate) struct ParentSpan {
     pub(crate) is_remote: bool,
 }
 
-/// What is known when a span starts.
+/// The facts known when a span starts.
 #[derive(Debug)]
 pub(crate) struct SpanStart {
     pub(crate) kind: Kind,
@@ -103,6 +103,10 @@ pub(crate) struct OptionalFields {
     pub(crate) dropped_events: u32,
     pub(crate) arguments: Option<String>,
     pub(crate) result: Option<String>,
+    /// The arguments of a prompt.
+    pub(crate) variables: Vec<(String, String)>,
+    /// What is recorded of the call, once it is known which backend it goes to.
+    pub(crate) content: Option<ContentPolicy>,
     pub(crate) message: Option<String>,
     /// JSON of the spans that the server returned; no attribute, so that it is not exported.
     pub(crate) server_spans: Option<Arc<str>>,
@@ -131,6 +135,11 @@ impl Record {
         if fields.lasted.is_none() {
             change(&mut fields);
         }
+    }
+
+    /// What is recorded of the call, if it is known.
+    pub(crate) fn content(&self) -> Option<ContentPolicy> {
+        self.fields().optional.as_ref().and_then(|optional| optional.content)
     }
 
     pub(crate) fn event(&self, event: impl FnOnce() -> Event) {
@@ -249,7 +258,14 @@ impl OptionalFields {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let events = self.events.capacity() * size_of::<(SystemTime, Event)>();
         let spans = self.server_spans.as_ref().map_or(0, |spans| spans.len());
-        size_of::<Self>() + events + spans + text(&self.arguments) + text(&self.result) + text(&self.message)
+        let variables: usize = self.variables.iter().map(|(name, value)| name.len() + value.len()).sum();
+        size_of::<Self>()
+            + events
+            + spans
+            + variables
+            + text(&self.arguments)
+            + text(&self.result)
+            + text(&self.message)
     }
 }
 

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use crate::pipeline::Pipeline;
 use crate::record::Record;
 use crate::running::Running;
-use crate::settings::Sampling;
+use crate::settings::{Propagators, Sampling};
 
 /// Records spans. Ended spans do not refer to it, since its ring refers to them.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     pub(crate) pipeline: Pipeline,
     pub(crate) sampling: Sampling,
+    pub(crate) propagators: Propagators,
     /// The requests of clients that run.
     pub(crate) running: Running,
     /// Whether spans leave the process: to a collector, a file or the terminal. Where they stay in the ring, messages

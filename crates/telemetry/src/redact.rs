@@ -11,6 +11,7 @@ mod text;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{Kind, quote};
 
+use crate::text::truncated;
 use names::is_secret;
 
 const BLANK: &[u8] = b"\"[redacted]\"";
@@ -27,6 +28,24 @@ pub(crate) fn redacted(content: &Json, longest: usize) -> String {
         text.push_str(CUT);
     }
     text
+}
+
+/// Most members that [`redacted_members`] reads, and characters of a name.
+const MEMBERS: (usize, usize) = (32, 64);
+
+/// The members of an object without secrets, each value as a text of at most `longest` bytes.
+pub(crate) fn redacted_members(content: &Json, longest: usize) -> Vec<(String, String)> {
+    let members = content.members().take(MEMBERS.0).filter_map(|member| {
+        let name = member.name(content)?;
+        let value = content.slice(member.value.clone());
+        let text = match value.as_str() {
+            _ if is_secret(&name) => "[redacted]".to_owned(),
+            Some(text) => truncated(&redacted_text(&text), longest).to_owned(),
+            None => redacted(&value, longest),
+        };
+        Some((truncated(&name, MEMBERS.1).to_owned(), text))
+    });
+    members.collect()
 }
 
 /// `text` without secrets.
@@ -105,7 +124,7 @@ fn write_string(out: &mut Vec<u8>, value: &Json, longest: usize) {
     let Some(text) = text else { return out.extend_from_slice(shown) };
     let end = (0..=text.len().min(longest)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     match text::without_secrets(text.get(..end).unwrap_or_default()) {
-        // What was cut off makes the whole too long in any case.
+        // Without the truncated rest it is already too long.
         Some(clean) => {
             out.extend_from_slice(&quote(&clean));
             if end < text.len() {

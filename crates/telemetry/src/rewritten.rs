@@ -1,4 +1,4 @@
-//! What of a message the configuration has changed: the value of the attribute `fanlight.rewritten`.
+//! Which parts of a message the configuration has changed: the value of the attribute `fanlight.rewritten`.
 
 /// A set of the things that a configuration can change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -13,7 +13,7 @@ const MOST: usize = 64 * 1024;
 pub(crate) fn of(answer: &Response) -> Option<String> {
     let spans = answer.result()?.get("_meta")?.get("otel")?.get("traces")?.get("resourceSpans")?;
     let is_kept = spans.kind() == Kind::Array && spans.bytes().len() <= MOST;
-    // What is masked may take more than what was there.
+    // Masked text may be longer than the original.
     is_kept.then(|| redact::redacted(&spans, 4 * MOST))
 }
 

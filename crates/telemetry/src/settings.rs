@@ -8,6 +8,7 @@ use std::time::Duration;
 use opentelemetry::trace::{SpanKind, TraceId};
 use opentelemetry_sdk::trace::{Sampler, SamplingDecision, ShouldSample as _};
 
+use crate::inbound::{Carriers, HeaderContext, Inbound};
 use crate::metrics::MetricLimits;
 use crate::ring::RingLimits;
 
@@ -24,6 +25,8 @@ pub struct Settings {
     pub file: Option<FileSettings>,
     /// Which traces are sampled.
     pub sampling: Sampling,
+    /// What is read of messages and sent with them.
+    pub propagators: Propagators,
     /// More resource attributes; `service.name` among them replaces `fanlight`.
     pub resource: Vec<(String, String)>,
     /// Limits of metrics.
@@ -46,6 +49,7 @@ impl Default for Settings {
             console: false,
             file: None,
             sampling: Sampling::ParentBasedAlwaysOn,
+            propagators: Propagators::default(),
             resource: Vec::new(),
             metrics: MetricLimits::default(),
             service_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -81,6 +85,39 @@ impl Default for BatchSettings {
     /// The defaults of OpenTelemetry: 2048 spans, 512 in a batch, five seconds.
     fn default() -> Self {
         Self { queue: 2048, size: 512, delay: Duration::from_secs(5) }
+    }
+}
+
+/// What is read of messages and sent with them, by the names of `OTEL_PROPAGATORS`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Propagators {
+    /// `tracecontext`
+    pub trace_context: bool,
+    /// `baggage`
+    pub baggage: bool,
+}
+
+impl Default for Propagators {
+    /// Both, as OpenTelemetry has it.
+    fn default() -> Self {
+        Self { trace_context: true, baggage: true }
+    }
+}
+
+impl Propagators {
+    /// What of a received context is used.
+    pub(crate) fn of(self, found: Inbound) -> Inbound {
+        let baggage = found.baggage.filter(|_| self.baggage);
+        match self.trace_context {
+            true => Inbound { baggage, ..found },
+            false => Inbound { baggage, ..Inbound::default() },
+        }
+    }
+
+    /// The context of headers that is forwarded where nothing is recorded.
+    pub(crate) fn header(self, carriers: &Carriers<'_>) -> Option<HeaderContext> {
+        let found = HeaderContext::read(carriers).filter(|_| self.trace_context)?;
+        Some(HeaderContext { baggage: found.baggage.filter(|_| self.baggage), ..found })
     }
 }
 

@@ -7,20 +7,20 @@ use std::sync::Arc;
 use fanlight_protocol::{Json, Method, Response, Revision};
 
 use crate::active::{ActiveSpan, Ancestor};
-use crate::backend::{BackendTelemetry, ContentPolicy, TraceContextPolicy};
+use crate::backend::{BackendTelemetry, TraceContextPolicy};
 use crate::client_name::ClientName;
 use crate::error_type::{ErrorType, Outcome};
-use crate::inbound::{HeaderContext, Inbound};
+use crate::inbound::Inbound;
 use crate::message::{Arrival, Departure, Moment, Network};
 use crate::metrics::{Metrics, Side, Timer};
 use crate::names::Kind;
 use crate::parent::Parent;
 use crate::propagation::Propagation;
-use crate::record::{OptionalFields, Record, SpanStart};
+use crate::record::{Record, SpanStart};
 use crate::recorder::Recorder;
 use crate::stored::{self, SessionId};
 use crate::subject::Verdict;
-use crate::{metrics::names, redact, server_spans};
+use crate::{content, metrics::names, server_spans};
 
 /// The span of a received message, from its arrival until the last frame of its response is sent (kind SERVER).
 #[derive(Debug)]
@@ -29,13 +29,16 @@ pub struct ServerSpan {
     parent: Parent,
     timer: Option<Timer>,
     from_backend: bool,
+    network: Option<Network>,
+    /// The method and `params` of a call whose content may be recorded.
+    call: Option<(Method, Json)>,
 }
 
 impl ServerSpan {
     /// A span that records nothing.
     #[must_use]
     pub fn off() -> Self {
-        Self { parent: Parent::default(), timer: None, from_backend: false }
+        Self { parent: Parent::default(), timer: None, from_backend: false, network: None, call: None }
     }
 
     pub(crate) fn begin(
@@ -44,7 +47,7 @@ impl ServerSpan {
         backend: Option<&BackendTelemetry>,
         within: Option<&ActiveSpan>,
     ) -> ActiveSpan {
-        let mut inbound = Inbound::read(&message.carriers);
+        let mut inbound = recorder.propagators.of(Inbound::read(&message.carriers));
         // A request of a backend within a call belongs to that call, even if the backend names another trace.
         if let (Some(remote), Some(span)) = (&inbound.parent, within)
             && remote.trace_id() != span.record().trace_id()
@@ -67,8 +70,11 @@ impl ServerSpan {
             (None, None) => Ancestor::None,
         };
         // Requests of backends have no headers of a client.
-        let forwarded =
-            if recorder.is_delivered || within.is_some() { None } else { HeaderContext::read(&message.carriers) };
+        let forwarded = if recorder.is_delivered || within.is_some() {
+            None
+        } else {
+            recorder.propagators.header(&message.carriers)
+        };
         ActiveSpan::begin(recorder, start, &ancestor, inbound.baggage, forwarded.map(Arc::new))
     }
 
@@ -88,7 +94,7 @@ impl ServerSpan {
                 message.received,
             )
         });
-        Self { parent, timer, from_backend: backend.is_some() }
+        Self { parent, timer, from_backend: backend.is_some(), network: None, call: None }
     }
 
     /// The parent of work for the message.
@@ -108,12 +114,19 @@ impl ServerSpan {
         if self.from_backend {
             return;
         }
+        self.network = Some(network);
         if let Some(timer) = &mut self.timer {
-            timer.set_transport(network.transport());
+            timer.set_network(network);
         }
         if let Some(span) = self.parent.record() {
             span.update(|fields| fields.network = Some(network));
         }
+    }
+
+    /// The transport of the message, once it is set.
+    #[must_use]
+    pub fn network(&self) -> Option<Network> {
+        self.network
     }
 
     /// The negotiated revision, to be set once.
@@ -142,11 +155,21 @@ impl ServerSpan {
         }
     }
 
+    /// The `params` of the message, whose content is recorded if the backend that the call goes to is configured so.
+    pub fn keep_content(&mut self, method: &Method, params: Option<&Json>) {
+        if self.parent.record().is_some() && content::has_content(method) {
+            self.call = params.map(|params| (method.clone(), params.clone()));
+        }
+    }
+
     /// How `answer` ends the span. The names in a list become labels of metrics.
     #[must_use]
     pub fn verdict(&self, method: &Method, answer: &Response) -> Verdict {
         if let Some(registry) = self.timer.as_ref().map(Timer::registry) {
             names::learn(registry, None, method, answer);
+        }
+        if let Some((span, policy)) = self.parent.record().and_then(|span| Some((span, span.content()?))) {
+            content::record_result(span, policy, method, answer);
         }
         let unseen = self.parent.active_span().is_none() && self.timer.is_none();
         if unseen { Verdict::default() } else { Verdict::of(method, answer) }
@@ -158,6 +181,11 @@ impl ServerSpan {
     }
 
     fn end(&mut self, outcome: &Outcome<'_>) {
+        if let Some((method, params)) = self.call.take()
+            && let Some((span, policy)) = self.parent.record().and_then(|span| Some((span, span.content()?)))
+        {
+            content::record_arguments(span, policy, &method, &params);
+        }
         end(self.timer.take(), self.parent.take_span(), outcome);
     }
 }
@@ -239,10 +267,11 @@ impl ClientSpan {
         set_session(self.span.as_ref().map(ActiveSpan::record), id);
     }
 
-    /// Records the arguments in the `params` of a tool call, if that is switched on.
-    pub fn record_arguments_in(&self, params: &Json) {
-        let wanted = |content: &ContentPolicy| content.arguments;
-        self.record(wanted, || params.get("arguments"), |fields, text| fields.arguments = Some(text));
+    /// Records the arguments in the `params` of a call, if that is switched on.
+    pub fn record_arguments_in(&self, method: &Method, params: &Json) {
+        if let (Some(span), Some(backend)) = (&self.span, &self.backend) {
+            content::record_arguments(span.record(), backend.shared().content, method, params);
+        }
     }
 
     /// Ends the span with the response.
@@ -253,9 +282,8 @@ impl ClientSpan {
         if self.span.is_none() && self.timer.is_none() {
             return self.finish(&Outcome::Finished);
         }
-        if *method == Method::CallTool {
-            let wanted = |content: &ContentPolicy| content.results;
-            self.record(wanted, || answer.result(), |fields, text| fields.result = Some(text));
+        if let (Some(span), Some(backend)) = (&self.span, &self.backend) {
+            content::record_result(span.record(), backend.shared().content, method, answer);
         }
         if matches!(method, Method::CallTool | Method::ReadResource) {
             self.record_server_spans(answer);
@@ -267,21 +295,6 @@ impl ClientSpan {
     /// Ends the span: the response has arrived, or never will.
     pub fn finish(mut self, outcome: &Outcome<'_>) {
         self.end(outcome);
-    }
-
-    /// `content` is read only if it is `wanted`.
-    fn record(
-        &self,
-        wanted: fn(&ContentPolicy) -> bool,
-        content: impl FnOnce() -> Option<Json>,
-        set: fn(&mut OptionalFields, String),
-    ) {
-        let (Some(span), Some(backend)) = (&self.span, &self.backend) else { return };
-        let policy = &backend.shared().content;
-        if let Some(content) = wanted(policy).then(content).flatten() {
-            let text = redact::redacted(&content, policy.max_bytes);
-            span.record().update(|fields| set(fields.optional(), text));
-        }
     }
 
     /// Keeps the spans that the server returned, where results are recorded.

@@ -11,11 +11,11 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
 use crate::message::Network;
 use crate::names::{
-    ATTEMPT, CACHE_HIT, CLIENT_ADDRESS, CLIENT_NAME, CLIENT_PORT, CLIENT_VERSION, CONNECT_SPAN, ENDPOINT, ERROR_TYPE,
-    GEN_AI_OPERATION_NAME, GEN_AI_PROMPT_NAME, GEN_AI_TOOL_CALL_ARGUMENTS, GEN_AI_TOOL_CALL_RESULT, GEN_AI_TOOL_NAME,
-    JSONRPC_REQUEST_ID, Kind, MCP_METHOD_NAME, MCP_PROTOCOL_VERSION, MCP_RESOURCE_URI, MCP_SESSION_ID,
-    NETWORK_PROTOCOL_NAME, NETWORK_PROTOCOL_VERSION, NETWORK_TRANSPORT, OTHER, PARTIAL_FAILURES, PRINCIPAL, REWRITTEN,
-    RPC_RESPONSE_STATUS_CODE,
+    ATTEMPT, CACHE_HIT, CLIENT_ADDRESS, CLIENT_NAME, CLIENT_PORT, CLIENT_VERSION, CONNECT_SPAN, ENDPOINT,
+    ERROR_MESSAGE, ERROR_TYPE, GEN_AI_OPERATION_NAME, GEN_AI_PROMPT_NAME, GEN_AI_PROMPT_VARIABLE,
+    GEN_AI_TOOL_CALL_ARGUMENTS, GEN_AI_TOOL_CALL_RESULT, GEN_AI_TOOL_NAME, JSONRPC_REQUEST_ID, Kind, MCP_METHOD_NAME,
+    MCP_PROTOCOL_VERSION, MCP_RESOURCE_URI, MCP_SESSION_ID, NETWORK_PROTOCOL_NAME, NETWORK_PROTOCOL_VERSION,
+    NETWORK_TRANSPORT, OTHER, PARTIAL_FAILURES, PRINCIPAL, REWRITTEN, RPC_RESPONSE_STATUS_CODE,
 };
 use crate::record::{OptionalFields, Record, SpanFields};
 use crate::stored::StoredId;
@@ -46,7 +46,7 @@ impl Record {
             dropped_attributes_count: 0,
             events: events(fields.optional.as_deref()),
             links: self.links(),
-            status: status(&fields),
+            status: self.status(&fields),
             instrumentation_scope: InstrumentationScope::builder("fanlight")
                 .with_version(env!("CARGO_PKG_VERSION"))
                 .build(),
@@ -88,6 +88,12 @@ impl Record {
             let text = |name, text: &Option<String>| text.clone().map(|text| KeyValue::new(name, text));
             out.extend(text(GEN_AI_TOOL_CALL_ARGUMENTS, &optional.arguments));
             out.extend(text(GEN_AI_TOOL_CALL_RESULT, &optional.result));
+            out.extend(
+                optional
+                    .variables
+                    .iter()
+                    .map(|(name, value)| KeyValue::new([GEN_AI_PROMPT_VARIABLE, ".", name].concat(), value.clone())),
+            );
             out.extend(optional.endpoint.as_ref().map(|path| KeyValue::new(ENDPOINT, Arc::clone(path))));
         }
         if let Some(client) = &fields.client {
@@ -96,10 +102,22 @@ impl Record {
             out.extend(named.into_iter().filter_map(|(key, text)| Some(KeyValue::new(key, text?.to_owned()))));
         }
         if let Some(error) = fields.error {
-            out.push(KeyValue::new(ERROR_TYPE, error.as_text()));
+            match self.is_failure(fields) {
+                true => out.push(KeyValue::new(ERROR_TYPE, error.as_text())),
+                false => out.extend(message(fields).map(|message| KeyValue::new(ERROR_MESSAGE, message))),
+            }
             out.extend(error.status_code().map(|code| KeyValue::new(RPC_RESPONSE_STATUS_CODE, code.to_string())));
         }
         out
+    }
+
+    /// Whether the span has failed: not if the sender of the message has made the mistake.
+    fn is_failure(&self, fields: &SpanFields) -> bool {
+        fields.error.is_some_and(|error| self.start.kind != Kind::Server || !error.is_mistake_of_sender())
+    }
+
+    fn status(&self, fields: &SpanFields) -> Status {
+        if self.is_failure(fields) { Status::error(message(fields).unwrap_or_default()) } else { Status::Unset }
     }
 
     fn describe_message(&self, out: &mut Vec<KeyValue>) {
@@ -168,12 +186,8 @@ fn events(optional: Option<&OptionalFields>) -> SpanEvents {
     events
 }
 
-fn status(fields: &SpanFields) -> Status {
-    if fields.error.is_none() {
-        return Status::Unset;
-    }
-    let message = fields.optional.as_ref().and_then(|optional| optional.message.clone());
-    Status::error(message.unwrap_or_default())
+fn message(fields: &SpanFields) -> Option<String> {
+    fields.optional.as_ref().and_then(|optional| optional.message.clone())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a message names, and how its response ends its span.
+//! The subject of a message, such as its tool, and how the response ends its span.
 
 use std::borrow::Cow;
 

@@ -6,13 +6,13 @@ use std::time::Duration;
 use opentelemetry_sdk::Resource;
 
 use crate::backend::{BackendInfo, BackendTelemetry};
-use crate::inbound::HeaderContext;
 use crate::message::Arrival;
 use crate::metrics::Metrics;
 use crate::parent::Parent;
 use crate::recorder::Recorder;
 use crate::ring::Ring;
 use crate::running::RunningRequest;
+use crate::settings::Propagators;
 use crate::span::ServerSpan;
 
 /// Records spans and metrics. Cheap to clone; one that is off records nothing and allocates nothing.
@@ -25,6 +25,7 @@ struct Shared {
     ring: Option<Arc<Ring>>,
     metrics: Arc<Metrics>,
     resource: Resource,
+    propagators: Propagators,
 }
 
 impl Telemetry {
@@ -39,8 +40,9 @@ impl Telemetry {
         ring: Option<Arc<Ring>>,
         metrics: Arc<Metrics>,
         resource: Resource,
+        propagators: Propagators,
     ) -> Self {
-        Self(Some(Arc::new(Shared { recorder, ring, metrics, resource })))
+        Self(Some(Arc::new(Shared { recorder, ring, metrics, resource, propagators })))
     }
 
     /// The span of a message received from a client.
@@ -53,7 +55,10 @@ impl Telemetry {
                 span.list_as_running();
                 Parent::active(span)
             }
-            None => forwarding(message),
+            None => {
+                let propagators = self.0.as_ref().map(|shared| shared.propagators).unwrap_or_default();
+                propagators.header(&message.carriers).map_or_else(Parent::default, Parent::forwarding)
+            }
         };
         ServerSpan::new(parent, registry, None, message)
     }
@@ -111,10 +116,6 @@ impl Telemetry {
     pub fn prometheus(&self) -> String {
         self.0.as_ref().map(|shared| shared.metrics.prometheus(&shared.resource)).unwrap_or_default()
     }
-}
-
-fn forwarding(message: &Arrival<'_>) -> Parent {
-    HeaderContext::read(&message.carriers).map_or_else(Parent::default, Parent::forwarding)
 }
 
 /// Ends telemetry when the program ends.

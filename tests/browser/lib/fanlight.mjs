@@ -59,6 +59,7 @@ export async function start(config = undefined, admin = "127.0.0.1:0") {
         ({ end, ...found } = await run());
         Object.assign(fanlight, found);
       },
+      /** Ends it, once. */
       stop: async () => {
         await end();
         remove();

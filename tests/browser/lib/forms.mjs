@@ -199,13 +199,21 @@ export const formChecks = {
     await page.keyboard.press("Tab");
     assert.doesNotMatch(await focused(), /tool|entries/);
     await page.getByLabel("Search").fill("needle  hay");
-    await page.getByText("1 of 515").waitFor();
+    await page.getByText("1 of 516").waitFor();
     await page.getByLabel("Search").press("Tab");
     await page.keyboard.press("End");
     await page.keyboard.press("Enter");
     await page.getByRole("heading", { name: "many__tool_321" }).waitFor();
     await page.waitForFunction(() => document.activeElement.textContent === "Run");
     await accessible();
+  },
+
+  "characters that turn or hide text are shown as escapes": async ({ page, goTo }) => {
+    await goTo("catalogue/tools");
+    const entry = page.locator(".entries a", { hasText: "invoice_" });
+    await entry.waitFor();
+    assert.match(await entry.innerText(), /invoice_\\u202egnp\.exe/);
+    assert.equal(await page.evaluate(() => /[\u202a-\u202e\u2066-\u2069]/.test(document.body.innerText)), false);
   },
 
   "hostile texts and schemas neither become markup nor stop the page": async (under) => {

@@ -13,6 +13,7 @@ import { WINDOWS, checkPage, pages } from "./pages.mjs";
 import { serverChecks, viewerOfServers } from "./servers.mjs";
 import { screenshots } from "./screenshots.mjs";
 import { traceChecks } from "./traces.mjs";
+import { TROUBLE_WINDOWS, deadGateway, troubleChecks, troubled } from "./trouble.mjs";
 
 const TOKEN = "a-token-of-the-browser-test";
 const VIEWER = "a-token-of-viewers-of-the-browser-test";
@@ -90,6 +91,17 @@ try {
     }
   } finally {
     await traced.stop();
+  }
+  for (const scheme of ["light", "dark"]) {
+    const sick = await start(troubled());
+    try {
+      for (const viewport of TROUBLE_WINDOWS) {
+        for (const [name, run] of Object.entries(troubleChecks)) await check(`${name} at ${viewport.width}`, scheme, sick, (page) => run(page, scheme), viewport);
+      }
+      await check("a gateway that has ended is unmistakable", scheme, sick, (page) => deadGateway(page, sick, scheme), TROUBLE_WINDOWS[0]);
+    } finally {
+      await sick.stop();
+    }
   }
   const locked = await start({ admin: { token: TOKEN, viewerToken: VIEWER }, mcpServers: { workshop: demoServer("modern") } });
   try {

@@ -10,8 +10,8 @@ const AXE = require("axe-core").source;
 
 /** The timeout of every wait. */
 const PATIENCE = 15_000;
-/** Expected console errors: the browser logs one for every status of 400 and above. */
-const STATUS = /^Failed to load resource: the server responded with a status of (400|401|403|404)/;
+/** Expected console errors: the browser logs one for every status of 400 and above, and for a gateway that has ended. */
+const STATUS = /^Failed to load resource: (the server responded with a status of (400|401|403|404)|net::ERR_(CONNECTION_REFUSED|CONNECTION_RESET|INCOMPLETE_CHUNKED_ENCODING|EMPTY_RESPONSE|SOCKET_NOT_CONNECTED))/;
 
 /** Answers with the file of a folder and the headers of the listener, so that a change shows without a compilation. */
 function fromFolder(folder) {

@@ -17,7 +17,7 @@ export const serverChecks = {
     assert.match(await lists.locator("tr", { hasText: "Tools" }).innerText(), /Tools\s+(Entries\s+)?8\s/);
     // One for each client that has used it.
     const process = page.getByRole("table", { name: "Running processes" }).locator("tbody tr").first();
-    assert.match(await process.innerText(), /\d+\s+\d+\s+\d\d:\d\d/);
+    assert.match(await process.innerText(), /\d+\s+\d+\s+\d{4}-\d\d-\d\d/);
     const before = await page.locator(ID).first().innerText();
     await page.getByRole("table", { name: "Changes of its state" }).locator("tbody tr").first().waitFor();
     await accessible();

@@ -2,7 +2,7 @@
 // The client that the suite's mock servers grade, on the TypeScript client SDK: lists everything, calls every tool,
 // reads every resource and gets every prompt, with arguments generated from the schemas.
 //
-//   main.mjs [--through] URL      with --through, by way of a Fanlight that has the URL as its only backend
+//   main.mjs [--through LEG] URL      with --through, by way of a Fanlight with the backends of a leg (lib/servers.mjs)
 //
 // From the suite: MCP_CONFORMANCE_PROTOCOL_VERSION decides the era, MCP_CONFORMANCE_CONTEXT may name the calls. From
 // the runner: CONFORMANCE_WORK is the folder for Fanlight's configuration and log.
@@ -10,6 +10,7 @@ import path from 'node:path';
 import { Client, ProtocolError, SdkHttpError, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 import { stopAll } from '../../interop/lib/processes.mjs';
 import { withFanlight } from '../lib/fanlight.mjs';
+import { LEGS } from '../lib/servers.mjs';
 
 const MODERN = '2026-07-28';
 const DEADLINE_MS = 12_000;
@@ -26,7 +27,8 @@ setTimeout(() => abort(`not done within ${DEADLINE_MS} ms`), DEADLINE_MS).unref(
 
 if (process.argv[2] === '--through') {
   const work = process.env.CONFORMANCE_WORK;
-  await withFanlight({ reference: { type: 'http', url } }, { name: path.basename(work), work }, exercise);
+  const leg = LEGS.find(({ name }) => name === process.argv[3]);
+  await withFanlight(leg.backends({ url }), { name: path.basename(work), work }, exercise);
 } else {
   await exercise(url);
 }

@@ -24,13 +24,18 @@ const SCENARIOS = {
   ],
 };
 
+/** The backends of Fanlight: the mock server alone, and with a second one. */
+const LEGS = ['one', 'two'];
+
 export async function gradeClients(tally, suite, work) {
   for (const [revision, scenarios] of Object.entries(SCENARIOS)) {
     const label = (leg) => `client/${leg}/${revision}@${suite.version}`;
     const direct = await grade(suite, `${NODE} client/main.mjs`, { revision, scenarios, work, leg: 'direct' });
     tally.direct(label('direct'), direct);
-    const through = await grade(suite, `${NODE} client/main.mjs --through`, { revision, scenarios, work, leg: 'through' });
-    tally.through(label('through'), direct, through);
+    for (const leg of LEGS) {
+      const through = await grade(suite, `${NODE} client/main.mjs --through ${leg}`, { revision, scenarios, work, leg });
+      tally.through(label(leg), direct, through);
+    }
   }
 }
 

@@ -79,12 +79,16 @@ async fn server_that_lacks_a_value_is_left_out_and_others_are_used() {
         let ran = run_in(folder.path(), &["validate", name]).await;
         assert!(ran.status == 2 && ran.err.contains("`NOT_SET_ANYWHERE` is not set"), "{name}: {}", ran.text());
     }
-    fs::write(folder.path().join("mcp.json"), json!({ "mcpServers": { "a": { "command": "${NOT_SET_ANYWHERE}" } } }).to_string())
-        .unwrap();
     let ran = run_in(folder.path(), &["validate", "mcp.json"]).await;
-    assert!(ran.status == 2 && ran.out.contains("does without a"), "{}", ran.text());
+    assert!(ran.out.contains("does without process, url, file,"), "{}", ran.text());
+    // Without any server there is nothing to serve.
+    let only = json!({ "mcpServers": { "a": { "command": "${NOT_SET_ANYWHERE}" } } });
+    fs::write(folder.path().join("only.json"), only.to_string()).unwrap();
+    let ran = run_in(folder.path(), &["run", "only.json"]).await;
+    assert!(ran.status == 2 && ran.err.contains("`NOT_SET_ANYWHERE` is not set"), "{}", ran.text());
     // What the gateway itself needs is needed.
-    fs::write(folder.path().join("own.yaml"), "admin: {token: '${NOT_SET_ANYWHERE}'}\nmcpServers: {a: {command: x}}\n").unwrap();
+    fs::write(folder.path().join("own.yaml"), "admin: {token: '${NOT_SET_ANYWHERE}'}\nmcpServers: {a: {command: x}}\n")
+        .unwrap();
     let ran = run_in(folder.path(), &["run", "own.yaml"]).await;
     assert!(ran.status == 2 && ran.err.contains("`NOT_SET_ANYWHERE` is not set"), "{}", ran.text());
 }

@@ -93,7 +93,8 @@ async fn links_in_a_project_are_not_followed() {
                 fs::write(&path, r#"{"mcpServers":{}}"#).unwrap();
             }
             symlink(&victim, project.path().join(format!("{file}{planted}"))).unwrap();
-            let ran = run_in(project.path(), &["connect", client, "--project", "--url", "http://127.0.0.1:1/mcp"]).await;
+            let ran =
+                run_in(project.path(), &["connect", client, "--project", "--url", "http://127.0.0.1:1/mcp"]).await;
             assert_eq!(ran.status, 1, "{file}{planted}: {}", ran.text());
             assert_eq!(fs::read_to_string(&victim).unwrap(), "{}", "{file}{planted}");
         }

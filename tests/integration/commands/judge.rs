@@ -198,9 +198,13 @@ async fn server_that_wants_credentials_is_said_to() {
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     let metadata = r#"{"authorization_servers":["https://id.example.com"]}"#;
     let answer = |head: &str, body: &str| {
-        format!("HTTP/1.1 {head}Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
+        format!(
+            "HTTP/1.1 {head}Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        )
     };
-    let refused = answer("401 Unauthorized\r\nWWW-Authenticate: Bearer realm=\"x\"\r\n", r#"{"error":"invalid_token"}"#);
+    let refused =
+        answer("401 Unauthorized\r\nWWW-Authenticate: Bearer realm=\"x\"\r\n", r#"{"error":"invalid_token"}"#);
     let described = answer("200 OK\r\n", metadata);
     let serving = tokio::spawn(async move {
         loop {

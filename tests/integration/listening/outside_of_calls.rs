@@ -1,6 +1,8 @@
 //! Server requests and log messages of legacy servers that belong to no call, sent to legacy clients.
 
 use super::*;
+use crate::harness::Gateway;
+use crate::raw_client::LegacySession;
 use crate::scripted::{Stream, config};
 
 const TRANSPORTS: [Transport; 2] = [Transport::Http, Transport::Stdio];
@@ -109,4 +111,37 @@ async fn messages_wait_while_the_client_has_no_stream() {
     listener.stream = Some(listener.client.session().stream(last.as_deref()).await);
     let message = listener.next_message().await;
     assert_eq!(member(&message, "params.data"), Some("1.0"), "{message}");
+}
+
+/// What a modern server writes to its output outside of requests and subscriptions is for all of its clients.
+#[tokio::test]
+async fn unknown_notification_of_a_modern_process_reaches_all_that_listen() {
+    for several in [false, true] {
+        let announcer = Announcer::start((Era::Modern, Transport::Stdio), "alpha").await;
+        let other = Announcer::start((Era::Legacy, Transport::Http), "beta").await;
+        let entries = if several { vec![announcer.entry(), other.entry()] } else { vec![announcer.entry()] };
+        let gateway = Gateway::start(&config(&entries)).await;
+        let session = LegacySession::open(gateway.mcp).await;
+        let legacy = session.stream(None).await;
+        session.post(&legacy_request("1", "tools/list", "")).await.messages().await;
+        let mut streams = vec![legacy];
+        let resource = filter(&[announcer.uri()]);
+        for wanted in [r#"{"toolsListChanged":true}"#, r#"{"promptsListChanged":true,"newThings":{}}"#, &resource] {
+            let mut stream = listen(gateway.mcp, ID, wanted).await;
+            stream.event().await.unwrap().expect("an acknowledgement");
+            streams.push(stream);
+        }
+        let process = announcer.backend.stream(0).await;
+        for number in 0..2 {
+            let params = format!(r#""k":1E400,"n":{number}"#);
+            process.message(&format!(r#"{{"jsonrpc":"2.0","method":"notifications/x","params":{{{params}}}}}"#)).await;
+            for (listener, stream) in streams.iter_mut().enumerate() {
+                let message = stream.event().await.unwrap().expect("a message");
+                assert_eq!(member(&message, "method"), Some(r#""notifications/x""#), "{several} {listener}: {message}");
+                assert_eq!(member(&message, "params.n"), Some(number.to_string().as_str()), "{several} {listener}");
+                let id = member_at(&message, &["params", "_meta", SUBSCRIPTION_ID]);
+                assert_eq!(id, (listener > 0).then_some(ID), "{several} {listener}: {message}");
+            }
+        }
+    }
 }

@@ -6,9 +6,10 @@ use fanlight_tests::slicer::member;
 use super::UPDATED;
 use crate::harness::Gateway;
 use crate::raw_client::{listen, modern_request_with, post_modern};
-use crate::scripted::{Backend, Era, Reply, Transport, config};
+use crate::scripted::{Backend, Era, Gate, Reply, Transport, config};
 
 const RESOURCE: &str = "test://r";
+const ASKABLE: &str = r#"{"roots":{}}"#;
 
 /// A server each of whose processes announces a change of [`RESOURCE`] during a call.
 async fn server() -> Backend {
@@ -53,6 +54,41 @@ async fn modern_listener_receives_changes_made_in_the_processes_of_its_calls() {
         // Without listeners nothing is subscribed to.
         call(&gateway, r#"{"sampling":{}}"#, tool).await;
         assert_eq!(server.received("resources/subscribe").len(), 2);
+    }
+}
+
+/// A change outside of all processes is announced by each of them.
+#[tokio::test]
+async fn change_that_every_process_announces_is_told_once() {
+    let other = Backend::start(Era::Legacy, Transport::Http).await;
+    other.offers_tools(&["u"]);
+    for several in [false, true] {
+        let (server, gate) = (server().await, Gate::new());
+        server.on("tools/call", Reply::result(Era::Legacy.complete(r#""content":[]"#)).gated(&gate));
+        server.on("notifications/initialized", Reply::driven());
+        let (entries, tool) = match several {
+            false => (vec![server.entry("a")], "t"),
+            true => (vec![other.entry("b"), server.entry("a")], "a__t"),
+        };
+        // Longer than the test may take: what is told is told since every process has announced it.
+        let text = format!(r#"{{"mcpServers":{{{}}},"timeouts":{{"listSettle":"60s"}}}}"#, entries.join(","));
+        let gateway = Gateway::start(&text).await;
+        let mut stream = listen(gateway.mcp, "9", &format!(r#"{{"resourceSubscriptions":["{RESOURCE}"]}}"#)).await;
+        stream.event().await.unwrap().unwrap();
+        let calls = async { tokio::join!(call(&gateway, ASKABLE, tool), call(&gateway, ASKABLE, tool)) };
+        tokio::join!(calls, async {
+            gate.reached(2).await;
+            gate.open();
+        });
+        server.wait_for("resources/subscribe", 3).await;
+        for number in 0..3 {
+            for process in server.streams() {
+                let params = format!(r#""uri":"{RESOURCE}","n":{number}"#);
+                process.message(&format!(r#"{{"jsonrpc":"2.0","method":"{UPDATED}","params":{{{params}}}}}"#)).await;
+            }
+            let update = stream.event().await.unwrap().unwrap();
+            assert_eq!(member(&update, "params.n"), Some(number.to_string().as_str()), "{several}: {update}");
+        }
     }
 }
 

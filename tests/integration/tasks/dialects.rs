@@ -195,7 +195,10 @@ async fn client_without_tasks_gets_the_final_result() {
     for (client, front) in
         [(Era::Legacy, Transport::Http), (Era::Modern, Transport::Http), (Era::Legacy, Transport::Stdio)]
     {
-        for server_era in [Era::Legacy, Era::Modern] {
+        // A modern client at a modern server is refused: see below.
+        for server_era in
+            [Era::Legacy, Era::Modern].into_iter().filter(|server| (client, *server) != (Era::Modern, Era::Modern))
+        {
             for several in [0, 1] {
                 let server = match server_era {
                     Era::Legacy => legacy_server(Transport::Stdio).await,
@@ -216,6 +219,21 @@ async fn client_without_tasks_gets_the_final_result() {
                 assert_eq!(requests, 1, "{front:?} {server_era:?}");
             }
         }
+    }
+}
+
+/// What a modern server requires of a modern client is the server's to say, and the client's to declare.
+#[tokio::test]
+async fn modern_client_without_tasks_gets_the_refusal_of_a_modern_server() {
+    for several in [0, 1] {
+        let server = needing_the_extension().await;
+        let (config, tool, _other) = configs(&server).await.remove(several);
+        let mut client = Client::start_with(r#"{"roots":{}}"#, &config, Era::Modern, Transport::Http).await;
+        let exchange = client.request("1", "tools/call", &format!(r#""name":"{tool}","arguments":{{}}"#), "").await;
+        assert_eq!(exchange.member("error.code"), "-32021", "{}", exchange.answer);
+        let required = exchange.member("error.data.requiredCapabilities");
+        assert_eq!(required, r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#);
+        assert_eq!(server.received("tools/call").len(), 1, "called once, as the client is");
     }
 }
 

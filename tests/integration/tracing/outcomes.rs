@@ -74,6 +74,36 @@ async fn spans_of_error_responses() {
     }
 }
 
+/// What a client gets wrong is no failure of the gateway (conventions for MCP, Server).
+#[tokio::test]
+async fn mistakes_of_clients_leave_the_status_of_server_spans_unset() {
+    let only = backend(Era::Modern, Transport::Http).await;
+    let traced = Traced::start(&only.entry("only"), "").await;
+    for (number, code) in (1..).zip(["-32700", "-32600", "-32601", "-32602", "-32002"]) {
+        only.once("tools/call", Reply::error(format!(r#"{{"code":{code},"message":"no such city"}}"#)));
+        traced.call(number).await;
+        assert_eq!(traced.errors(number).await, [None, Some(code.to_owned())]);
+        let trace = traced.ended(number).await;
+        let server = trace.one(SERVER, CALL);
+        assert_eq!(server.text("rpc.response.status_code"), Some(code));
+        assert_eq!(server.text("fanlight.error.message"), Some("no such city"));
+        assert_eq!(trace.one(CLIENT, CALL).0["status"]["message"], "no such city");
+    }
+    let mut connection = Connection::open(traced.gateway.admin).await;
+    connection.request("GET", "/metrics", &[], b"").await;
+    let metrics = connection.response().await.text().await;
+    let calls = |side: &str| {
+        let line = format!("mcp_{side}_operation_duration_seconds_count{{mcp_method_name=\"tools/call\"");
+        metrics
+            .lines()
+            .find(|one| one.starts_with(&line) && one.contains(r#"rpc_response_status_code="-32602""#))
+            .unwrap()
+    };
+    assert!(!calls("server").contains("error_type") && calls("client").contains(r#"error_type="-32602""#), "{metrics}");
+    assert!(calls("client").contains(r#"server_address="127.0.0.1""#), "{metrics}");
+    assert!(calls("server").contains(r#"gen_ai_operation_name="execute_tool""#), "{metrics}");
+}
+
 /// The client gets a JSON-RPC error, whose code is the `error.type` of its side of the trace.
 #[tokio::test]
 async fn spans_of_calls_without_a_response() {

@@ -86,20 +86,20 @@ export async function roots(checks, gateway, store, label) {
   });
 }
 
-/** An error is on both spans, with one error.type. */
+/** An error is on both spans, with one error.type; a mistake of the client is none of the SERVER span. */
 export async function errors(checks, gateway, store, label) {
   const cases = [
     { what: 'isError', tool: 'alpha__fail', error: ['tool_error', 'tool_error'] },
     { what: 'isError', tool: 'gamma__fail', error: ['tool_error', 'tool_error'] },
-    { what: 'JSON-RPC error', tool: 'beta__refuse', error: ['-32602', '-32602'] },
-    { what: 'JSON-RPC error', tool: 'gamma__refuse', error: ['-32602', '-32602'] },
+    { what: 'JSON-RPC error', tool: 'beta__refuse', error: [undefined, '-32602'], isMistake: true },
+    { what: 'JSON-RPC error', tool: 'gamma__refuse', error: [undefined, '-32602'], isMistake: true },
     { what: 'timeout', tool: 'alpha__hang', client: 'timeout' },
     { what: 'timeout', tool: 'gamma__hang', client: 'timeout' },
     { what: 'hang-up', tool: 'beta__hang', abort: 300, error: ['abandoned', 'abandoned'] },
     { what: 'backend death', tool: 'gamma__die', client: 'backend_exited' },
   ];
   // One after the other, since the exit of a backend affects all of its calls.
-  for (const { what, tool, error, client: clientError, abort } of cases) {
+  for (const { what, tool, error, client: clientError, abort, isMistake } of cases) {
     await checks.one(`${label}  error   ${tool}  ${what}`, async () => {
       const signal = abort ? AbortSignal.timeout(abort) : undefined;
       const sent = await gateway.request('tools/call', { name: tool, arguments: {} }, (own) => ({ meta: own('01') }), { signal });
@@ -112,8 +112,9 @@ export async function errors(checks, gateway, store, label) {
       if (server.parent !== sent.span || clients.some((span) => span.parent !== server.id)) problems.push('a parent is wrong');
       if (error && `${found}` !== `${error}`) problems.push(`error.type is ${found}, not ${error}`);
       if (clientError && found[1] !== clientError) problems.push(`error.type of CLIENT is ${found[1]}, not ${clientError}`);
-      if (!found[0]) problems.push('SERVER has no error.type');
-      if (!server.status.includes('ERROR')) problems.push(`the status of SERVER is ${server.status}`);
+      if (isMistake && server.attributes['rpc.response.status_code'] !== '-32602') problems.push('SERVER has no rpc.response.status_code');
+      if (!found[0] && !isMistake) problems.push('SERVER has no error.type');
+      if (server.status.includes('ERROR') === Boolean(isMistake)) problems.push(`the status of SERVER is ${server.status}`);
       return problems;
     });
   }

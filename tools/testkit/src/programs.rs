@@ -30,6 +30,12 @@ pub fn without_landlock() -> &'static Path {
     &BINARY
 }
 
+/// A program that tries ways around a sandbox.
+pub fn sandbox_escape() -> &'static Path {
+    static BINARY: LazyLock<PathBuf> = LazyLock::new(|| own("sandbox-escape"));
+    &BINARY
+}
+
 fn own(name: &str) -> PathBuf {
     built("fanlight-testkit", name, &[workspace().join("tools/testkit/src")])
 }

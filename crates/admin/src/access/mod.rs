@@ -24,7 +24,7 @@ use crate::settings::InForce;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// What a request must have to be served at a route.
+/// The access that a route requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     /// Nothing: there is no data, and nothing changes.
@@ -35,7 +35,7 @@ pub(crate) enum Needs {
     Role(Role),
 }
 
-/// What is known of a request's connection.
+/// The facts about a request's connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OperatorConnection(pub(crate) Arc<ConnectionFacts>);
 

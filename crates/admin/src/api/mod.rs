@@ -84,7 +84,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route { path: "/api/sessions/{digest}/end", needs: OPERATOR, serve: || change(operations::end_session) },
     Route { path: "/api/reload", needs: OPERATOR, serve: || change(operations::reload) },
     Route { path: "/api/servers/{name}/{action}", needs: OPERATOR, serve: || change(operations::server) },
-    // Who makes a request is found out here.
+    // Identifies the operator.
     Route {
         path: "/api/session",
         needs: Needs::OwnPage,

@@ -3,14 +3,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use fanlight_canonical::{BackendError, BackendState, BackendStatus, FailureDetails, Starting};
+use fanlight_canonical::{BackendError, BackendStatus, FailureDetails, Starting};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_telemetry::metrics::GIVEN_UP;
 use fanlight_telemetry::names::BACKEND_NAME;
 use fanlight_telemetry::ring::{Query, Trace, attribute, failure};
 
-use crate::ready::{is_ready, state};
+use crate::ready::{is_ready, reason, state};
 use crate::values::{array, count, flag, millis, moment, number, optional};
 use crate::{LiveSettings, Subject};
 
@@ -105,12 +105,8 @@ impl Latest {
         object.string("name", name).string("state", state(&status.state)).string("transport", status.transport);
         optional(&mut object, "era", status.era.map(|era| era.to_string()).as_deref());
         optional(&mut object, "revision", status.revision);
-        let error = match &status.state {
-            // Without the time until the next attempt, which always changes.
-            BackendState::Down { error, .. } | BackendState::Failed { error } => Some(error.to_string()),
-            _ => None,
-        };
-        optional(&mut object, "error", error.as_deref());
+        // Without the time until the next attempt, which always changes.
+        optional(&mut object, "error", reason(&status.state).map(ToString::to_string).as_deref());
         let starting = status.starting.as_ref().map(|starting| json_of_start(starting, seconds));
         object.member("starting", &starting.unwrap_or_else(Json::null));
         object.member("failure", &status.failure.as_ref().map_or_else(Json::null, json_of_failure));
@@ -149,7 +145,7 @@ fn json_of_failure(error: &BackendError) -> Json {
     let none = FailureDetails::default();
     let FailureDetails { stderr, stdout, remedy } = error.details().unwrap_or(&none);
     let mut object = ObjectBuilder::new();
-    object.string("what", &error.what());
+    object.string("what", &error.what()).string("kind", error.outcome().as_str());
     object.member("stderr", &texts(stderr)).member("stdout", &texts(stdout));
     optional(&mut object, "remedy", remedy.as_ref().map(|remedy| &*remedy.text));
     object.finish()

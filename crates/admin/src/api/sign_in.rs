@@ -122,7 +122,7 @@ pub(super) async fn finish(
     let body = Json::parse(body, NESTING).map_err(|_| Refusal::bad_request("the body is no JSON"))?;
     let proof = prove(&admin, &now, &client, &headers, &connection.0, &body).await;
     let mut response: Response = sign_in(&admin, &now, "issuer", proof, &headers, &connection.0).into_response();
-    // Of use once: with the next sign-in the browser gets another.
+    // Single use: the next sign-in gives the browser another one.
     now.forget(Purpose::SignIn, &connection.0, &mut response);
     Ok(response)
 }

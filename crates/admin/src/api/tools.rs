@@ -46,6 +46,14 @@ fn tool(tool: &ToolFigures) -> Json {
     let duration = |value: Option<Duration>| value.map_or_else(Json::null, millis);
     object.member("p50Ms", &duration(tool.median)).member("p95Ms", &duration(tool.p95));
     object.member("p99Ms", &duration(tool.p99));
+    object.member(
+        "durations",
+        &array(tool.ranges.iter().map(|(end, calls)| {
+            let mut range = ObjectBuilder::new();
+            range.member("toMs", &duration(*end)).integer("calls", count(*calls));
+            range.finish()
+        })),
+    );
     let minutes = |of: fn(&(u32, u32)) -> u32| array(tool.minutes.iter().map(|one| number(f64::from(of(one)))));
     object.member("callsByMinute", &minutes(|one| one.0)).member("errorsByMinute", &minutes(|one| one.1));
     object.finish()

@@ -27,7 +27,7 @@ pub(crate) struct Cookies {
     pub(crate) port: u16,
 }
 
-/// What a request has as a cookie.
+/// The session cookie of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Shown<'a> {
     /// It has none of this name.

@@ -1,4 +1,4 @@
-//! What has shown who an operator is.
+//! The evidence of an operator's identity.
 
 use std::sync::Arc;
 

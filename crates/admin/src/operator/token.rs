@@ -38,7 +38,7 @@ impl std::fmt::Debug for Digest {
     }
 }
 
-/// What a request has as `Authorization`.
+/// The `Authorization` field of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Authorization<'a> {
     /// It has none.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use fanlight_admin::{AdminSettings, LiveSettings, OperationError, Operations, Reloaded, Subject, serve_admin};
 use fanlight_audit::{AuditLog, Record};
 use fanlight_canonical::{
-    BackendClient, BackendError, BackendState, BackendStatus, Call, Listen, Listening, Pending, SessionKey,
+    BackendClient, BackendError, BackendState, BackendStatus, Call, Listen, Listening, Pending, RetryDelays, SessionKey,
 };
 use fanlight_credentials::{Authenticate, Open};
 use fanlight_gateway::{
@@ -218,7 +218,7 @@ impl Scene {
             id: BackendId::fresh(),
             client: Arc::new(fake),
             prefix: None,
-            permits_tool: None,
+            tools: None,
             methods: Vec::new(),
             rewriting: fanlight_gateway::Rewriting::default(),
             store: None,
@@ -238,7 +238,7 @@ impl Scene {
                 settle: Duration::from_millis(100),
                 unannounced: Duration::from_secs(5),
                 unknown: Duration::from_secs(5),
-                listen_retry: (Duration::from_secs(1), Duration::from_secs(60)),
+                listen_retry: RetryDelays { shortest: Duration::from_secs(1), longest: Duration::from_secs(60) },
                 bytes: ByteLimits { one: 1 << 20, all: 4 << 20 },
                 stale: Duration::from_secs(600),
                 client_notifications: 4,

@@ -10,6 +10,7 @@ import { confirmed, isDestructive } from "./confirm.js";
 import { content, readable } from "./content.js";
 import { history, remember } from "./history.js";
 import { questionPanel, requiredVisits } from "./question.js";
+import { visible } from "../visible.js";
 
 /** The form for an entry of an endpoint, or null if there is nothing to call. `given` is the JSON text of arguments. */
 export function runner(one, kind, { endpoint, signal, given }) {
@@ -67,7 +68,7 @@ class Runner {
     } catch (error) {
       if (this.signal.aborted) return;
       if (call.traceId !== undefined) remember({ ...call, durationMs: Date.now() - call.at, outcome: "no answer", isFailed: true });
-      this.problem.textContent = error.message;
+      this.problem.textContent = visible(error.message);
       this.problem.hidden = false;
     } finally {
       this.settle();
@@ -106,7 +107,7 @@ class Runner {
       progress: ({ progress, total, message }) => {
         if (typeof progress !== "number") return;
         if (total > 0) Object.assign(bar, { max: total, value: Math.min(progress, total) });
-        words.textContent = [total > 0 ? `${progress} of ${total}` : `${progress}`, typeof message === "string" ? message.slice(0, 500) : null].filter(Boolean).join(": ");
+        words.textContent = visible([total > 0 ? `${progress} of ${total}` : `${progress}`, typeof message === "string" ? message.slice(0, 500) : null].filter(Boolean).join(": "));
       },
       question: (asked, answer) => {
         const panel = questionPanel(asked, this.one.backend, answer);

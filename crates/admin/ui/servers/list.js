@@ -1,9 +1,10 @@
 // All servers, and one page for each.
 
 import { get } from "../api.js";
-import { badge, empty, fill, h, table } from "../dom.js";
+import { badge, empty, fill, h } from "../dom.js";
 import { count, duration } from "../format.js";
 import * as live from "../live.js";
+import { numberCell, table } from "../table.js";
 import { server } from "./server.js";
 import { STATES, startingFor, whileStarting } from "./state.js";
 
@@ -27,15 +28,15 @@ export async function servers(main, at) {
 }
 
 function list(backends) {
-  const heads = ["Server", "State", "Era and revision", "Transport", { text: "Median", class: "right" }, { text: "Requests", class: "right" }, { text: "Errors", class: "right" }];
+  const heads = ["Server", "State", { text: "Era and revision", class: "wide-only" }, { text: "Transport", class: "wide-only" }, { text: "Median", class: "right" }, { text: "Requests", class: "right" }, { text: "Errors", class: "right" }];
   return table("Servers", heads, backends.map((one) => h("tr", null,
     h("th", { scope: "row" }, h("a", { href: `#/servers/${encodeURIComponent(one.name)}` }, one.name)),
     h("td", null, badge(STATES[one.state] ?? "calm", one.state, one.state), why(one)),
-    h("td", null, one.revision ? [h("span", { class: "chip" }, one.era), " ", h("span", { class: "mono whole" }, one.revision)] : "–"),
-    h("td", null, h("span", { class: "chip" }, one.transport)),
-    h("td", { class: "right number" }, duration(one.medianMs)),
-    h("td", { class: "right number" }, count(one.requests)),
-    h("td", { class: one.errors > 0 ? "right number error-text" : "right number" }, count(one.errors)))));
+    h("td", { class: "wide-only" }, one.revision ? [h("span", { class: "chip" }, one.era), " ", h("span", { class: "mono whole" }, one.revision)] : "–"),
+    h("td", { class: "wide-only" }, h("span", { class: "chip" }, one.transport)),
+    numberCell(one.medianMs, duration(one.medianMs)),
+    numberCell(one.requests, count(one.requests)),
+    numberCell(one.errors, count(one.errors), one.errors > 0 ? "error-text" : ""))), { compact: true });
 }
 
 /** How far a start is, or what the last one failed of. */

@@ -1,8 +1,9 @@
 // What a server offers, and what that costs: each entry is in the context of every model that sees it.
 
-import { h, table } from "../dom.js";
+import { h } from "../dom.js";
 import { count, size } from "../format.js";
 import { elements, member } from "../json.js";
+import { numberCell, table } from "../table.js";
 
 const KINDS = [["tools", "Tools"], ["resources", "Resources"], ["resourceTemplates", "Templates"], ["prompts", "Prompts"]];
 /** Bytes of a token: what tokenizers make of English and JSON, roughly. */
@@ -22,9 +23,9 @@ export function listsOf(name, raw) {
   return [
     table(`Lists of ${name}`, ["List", { text: "Entries", class: "right" }, { text: "Size", class: "right" }, { text: "Tokens, about", class: "right" }, "Outcome"], lists.map((one) => h("tr", null,
       h("th", { scope: "row" }, h("a", { href: `#/catalogue/${one.kind}` }, one.title)),
-      h("td", { class: "right number" }, count(one.mine.length)),
-      h("td", { class: "right number" }, size(one.bytes)),
-      h("td", { class: "right number" }, count(Math.ceil(one.bytes / BYTES))),
+      numberCell(one.mine.length, count(one.mine.length)),
+      numberCell(one.bytes, size(one.bytes)),
+      numberCell(one.bytes, count(Math.ceil(one.bytes / BYTES))),
       h("td", { class: "words" }, outcome(one.outcome))))),
     h("p", { class: "note" }, `A token is taken to be ${BYTES} bytes. Models differ.`),
     largest(lists[0]),
@@ -46,6 +47,6 @@ function largest(tools) {
   return h("details", null, h("summary", null, `The largest of its ${count(tools.mine.length)} tools`),
     table("Largest tools", ["Tool", { text: "Size", class: "right" }, { text: "Tokens, about", class: "right" }], all.map(({ key, bytes }) => h("tr", null,
       h("th", { scope: "row", class: "mono" }, h("a", { href: `#/catalogue/tools/${encodeURIComponent(key ?? "")}` }, key ?? "(no name)")),
-      h("td", { class: "right number" }, size(bytes)),
-      h("td", { class: "right number" }, count(Math.ceil(bytes / BYTES)))))));
+      numberCell(bytes, size(bytes)),
+      numberCell(bytes, count(Math.ceil(bytes / BYTES)))))));
 }

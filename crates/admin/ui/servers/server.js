@@ -1,13 +1,14 @@
 // One server: its state and history, what it says of itself, its lists, its processes and their log, and its buttons.
 
 import { ask, get, text } from "../api.js";
-import { badge, empty, fill, h, say, table } from "../dom.js";
+import { badge, empty, fill, h, say } from "../dom.js";
 import { clock, count, duration, long } from "../format.js";
 import { words } from "../form/schema.js";
 import { view } from "../json.js";
 import * as live from "../live.js";
 import { logLines } from "../log.js";
 import { mayChange, onlyOperators } from "../sign-in.js";
+import { numberCell, table } from "../table.js";
 import { listsOf } from "./lists.js";
 import { STATES, stateOf, whileStarting } from "./state.js";
 
@@ -114,7 +115,7 @@ function processes(running) {
   if (running.length === 0) return h("p", { class: "note" }, "None runs.");
   return table("Running processes", [{ text: "Number in the log", class: "right" }, { text: "Process id", class: "right" }, "Since"], running.map((one) => h("tr", null,
     h("th", { scope: "row", class: "right number" }, one.process),
-    h("td", { class: "right number" }, one.id === null ? "–" : String(one.id)),
+    numberCell(one.id, one.id === null ? "–" : String(one.id)),
     h("td", { class: "number" }, clock(one.sinceMs)))));
 }
 
@@ -123,6 +124,6 @@ function changes(history) {
   return table("Changes of its state, newest first", ["When", "State", { text: "For", class: "right" }, "Why"], [...history].reverse().map((one, at, all) => h("tr", null,
     h("th", { scope: "row", class: "number" }, clock(one.atMs)),
     h("td", null, badge(STATES[one.state] ?? "calm", one.state, one.state)),
-    h("td", { class: "right number" }, at === 0 ? "now" : long((all[at - 1].atMs - one.atMs) / 1000)),
+    numberCell(at === 0 ? 0 : all[at - 1].atMs - one.atMs, at === 0 ? "now" : long((all[at - 1].atMs - one.atMs) / 1000)),
     h("td", { class: "words" }, one.error ?? ""))));
 }

@@ -3,8 +3,8 @@
 import { badge, h } from "../dom.js";
 import { clock, long } from "../format.js";
 
-/** The kind of badge for each state. */
-export const STATES = { ready: "good", idle: "calm", connecting: "busy", down: "bad", failed: "bad" };
+/** The kind of badge for each state, the worst last. */
+export const STATES = { ready: "good", idle: "calm", connecting: "busy", ejected: "bad", down: "bad", failed: "bad" };
 
 /** What can be said of the state. */
 export function stateOf(one) {
@@ -32,6 +32,7 @@ function meaning({ state, starting }) {
     idle: "It rests; the next request starts it.",
     connecting: starting ? `It is ${startingFor(starting)}, since ${clock(starting.since)}.` : "It is starting.",
     ready: "It answers.",
+    ejected: "It is connected, but its last calls got no answer: now and then one is tried.",
     down: "It does not answer; Fanlight tries again.",
     failed: "It does not start; only a call, or a restart, tries again.",
   }[state] ?? "";

@@ -37,7 +37,7 @@ pub(crate) struct Introspection {
     timeout: Duration,
     /// Requests that may run at the same time.
     permits: Semaphore,
-    /// Those and requests that may wait for them.
+    /// Running requests, and those that may wait for them.
     places: Semaphore,
     running: Mutex<HashMap<TokenHash, WeakShared<BoxFuture<'static, Answer>>>>,
     discovered: tokio::sync::Mutex<Discovered>,

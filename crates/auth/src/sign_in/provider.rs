@@ -1,4 +1,4 @@
-//! What an issuer says of its endpoints.
+//! The metadata of an issuer: its endpoints.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

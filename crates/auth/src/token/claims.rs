@@ -23,7 +23,7 @@ const LAST_SECOND: f64 = 253_402_300_799.0;
 /// where an issuer signs these with the same keys, and the configured audience is that of a client.
 const OF_OTHER_TOKENS: [&str; 3] = ["at_hash", "c_hash", "events"];
 
-/// What claims are checked against.
+/// The requirements that claims are checked against.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules<'a> {
     /// The issuer.
@@ -36,7 +36,7 @@ pub(crate) struct Rules<'a> {
     pub(crate) now: SystemTime,
 }
 
-/// What a token is bound to, besides its bearer (RFC 7800).
+/// The key that a token is bound to, if any (RFC 7800).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Binding {
     /// Nothing: it is a bearer token.

@@ -32,7 +32,7 @@ pub(crate) struct Jwt<'a> {
     signature: &'a str,
 }
 
-/// What a header says of the signature.
+/// The header's statement about the signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) algorithm: Algorithm,
@@ -58,7 +58,7 @@ impl<'a> Jwt<'a> {
         Ok(Some(Self { message, header, claims, signature }))
     }
 
-    /// What its header says of the signature.
+    /// The header's statement about the signature.
     ///
     /// # Errors
     ///

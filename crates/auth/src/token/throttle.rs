@@ -14,7 +14,7 @@ pub(crate) struct Throttle {
     quota: Quota,
 }
 
-/// What a peer has used for a token that is being verified. Dropped, it stays used.
+/// A peer's charge for a token that is being verified. Dropping it keeps the charge.
 pub(crate) type Charge = fanlight_fair::Charge<Peer>;
 
 impl Throttle {

@@ -1,4 +1,4 @@
-//! What [`crate::listening`] needs of a connection.
+//! The interface of a connection that [`crate::listening`] uses.
 
 use std::sync::Arc;
 

@@ -3,6 +3,7 @@
 pub(crate) mod attempt;
 mod identity;
 mod listening;
+pub(crate) mod measured;
 mod outgoing;
 mod rejection;
 mod resources;
@@ -22,7 +23,7 @@ use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Method, Notification, Response, Revision, code};
-use fanlight_telemetry::Parent;
+use fanlight_telemetry::{ErrorType, Parent};
 use futures_util::future::OptionFuture;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
@@ -86,6 +87,17 @@ pub(crate) enum Loss {
     Unused,
     /// The server did not answer a check.
     Unresponsive,
+}
+
+impl Loss {
+    /// The error that ended a session; `None` if it was ended properly.
+    pub(crate) fn error_type(self) -> Option<ErrorType> {
+        match self {
+            Self::Ended | Self::SessionGone => Some(ErrorType::ConnectionClosed),
+            Self::Unresponsive => Some(ErrorType::Timeout),
+            Self::EraDoubt | Self::Unused => None,
+        }
+    }
 }
 
 /// Why a request has no answer.
@@ -391,7 +403,7 @@ impl Connection {
         self.since.elapsed()
     }
 
-    /// What a later connection to the server can go by.
+    /// Facts that a later connection to the server can rely on.
     pub(crate) fn known(&self) -> Known {
         Known { era: self.era(), sse: self.transport.is_sse() }
     }

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::Connection;
+use crate::subscriptions::ProcessNumber;
 
 /// Up to which demand the resources are subscribed to.
 pub(super) struct SubscribedResources(watch::Sender<u64>);
@@ -36,6 +37,11 @@ impl Connection {
     /// Whether clients without a session have to be subscribed to resources on this connection.
     pub(crate) fn subscribes_for_clients(&self) -> bool {
         self.resources.is_some()
+    }
+
+    /// The number of the process.
+    pub(crate) fn process(&self) -> ProcessNumber {
+        self.context.outlet.process()
     }
 
     /// The resources of the demand up to `generation` are subscribed to.

@@ -83,6 +83,32 @@ impl SupervisedConnection {
         self.declared.has_asked()
     }
 
+    /// Whether the request that has it may leave it to others, as far as is known.
+    pub(crate) fn may_become_spare(&self) -> bool {
+        !self.has_task() && !self.has_asked() && !self.has_stopped()
+    }
+
+    /// Whether these are the capabilities that it declares.
+    pub(crate) fn declares(&self, capabilities: &[u8]) -> bool {
+        self.declared.capabilities().bytes() == capabilities
+    }
+
+    /// For how long it has been in use with a connection, or unused since its request has ended, which is about to release
+    /// it; `None` without a connection.
+    pub(crate) fn ready_for(&self) -> Option<Duration> {
+        let used = self.since().elapsed();
+        match &self.state.borrow().phase {
+            Phase::Ready(connection) if !connection.is_lost() => Some(used.min(connection.age())),
+            _ => None,
+        }
+    }
+
+    /// Whether its first connection is being made for a request, or about to be.
+    pub(crate) fn is_starting(&self) -> bool {
+        let is_first = matches!(&self.state.borrow().phase, Phase::Idle | Phase::Connecting { after: None, .. });
+        is_first && self.idle().is_none()
+    }
+
     /// Records that the server has a task that was made on it.
     pub(crate) fn note_task(&self) {
         self.usage().has_task = true;

@@ -6,30 +6,32 @@
 use std::fmt;
 use std::future::pending;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Json, Revision};
-use fanlight_telemetry::{ConnectSpan, Outcome, Parent};
+use fanlight_protocol::{Era, Json, Revision};
+use fanlight_telemetry::{ConnectSpan, ErrorType, Outcome, Parent};
 use futures_util::FutureExt as _;
 use futures_util::future::OptionFuture;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use crate::backoff::Backoff;
 use crate::connection::attempt::Attempt;
+use crate::connection::measured::Measured;
 use crate::connection::{Connection, Loss};
 use crate::handshake::{Handshake, Known};
+use crate::outage::{Extent, Line, Outage};
 use crate::remedy;
 use crate::request::{BackendContext, TransportContext};
 use crate::settings::{BackendTimeouts, EraChoice, ProcessPolicy};
 use crate::subscriptions::SubscriptionRegistry;
 use crate::transport::Transport;
-use crate::transport::backoff::Backoff;
 use crate::transport::http::{HttpEndpoint, HttpTransport};
 use crate::transport::stdio::{self, ProcessSettings};
-use fanlight_canonical::{BackendError, FailureDetails};
+use fanlight_canonical::{BackendError, FailureDetails, Plain};
 
 /// How a backend is doing.
 #[derive(Clone, Default)]
@@ -67,7 +69,7 @@ pub(crate) enum Phase {
 }
 
 impl State {
-    /// What a request can go by; `None` while that is being found out.
+    /// Facts that a request can rely on; `None` while they are being found out.
     pub(crate) fn verdict(&self) -> Option<Result<Arc<Connection>, BackendError>> {
         match &self.phase {
             Phase::Ready(connection) if !connection.is_lost() => Some(Ok(Arc::clone(connection))),
@@ -98,6 +100,8 @@ pub(crate) struct ConnectSettings {
     /// Fanlight's own `Implementation` object.
     pub(crate) own_info: Json,
     pub(crate) connections_made: watch::Sender<ConnectionsMade>,
+    /// How long its processes take to start.
+    pub(crate) starts: Measured,
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -136,7 +140,7 @@ pub(crate) struct Supervisor {
 /// What a client's connection goes by instead of finding it out.
 #[derive(Clone, Copy)]
 pub(crate) struct ForClient {
-    /// What the base connection found.
+    /// The findings of the base connection.
     pub(crate) known: Known,
     /// Whether it was in doubt before.
     pub(crate) reprobed: bool,
@@ -158,6 +162,7 @@ impl Supervisor {
             }
             let last = self.state.send_replace(State { phase: Phase::Stopped, attempted: true, ..State::default() });
             if let Phase::Ready(connection) = last.phase {
+                self.session_ended(&connection, None);
                 Box::pin(connection.close()).await;
             }
         }
@@ -246,7 +251,7 @@ impl Supervisor {
                 }
                 _ => {
                     counters.connect_failed();
-                    tracing::warn!(backend, %error, retry_in = ?delay, "backend is down");
+                    self.log_failure(&error, delay);
                 }
             }
             failures = failures.saturating_add(1);
@@ -254,8 +259,8 @@ impl Supervisor {
             let is_unusable = matches!(self.settings.target, Target::Unusable(_));
             let is_failed = is_unusable || (most > 0 && failures >= most && self.for_client.is_none());
             if is_failed && failures == most {
-                let retry = self.settings.timeouts.failed_retry;
-                tracing::error!(backend, failures, ?retry, "backend has failed: it is started again for calls only");
+                let retry = Plain(self.settings.timeouts.failed_retry);
+                tracing::error!(backend, failures, %retry, "backend has failed: it is started again for calls only");
             }
             is_demanded = self.stay_down(error.clone(), delay, is_failed).await;
             failure = Some(error);
@@ -334,6 +339,9 @@ impl Supervisor {
             Err(error) => Outcome::failed(error.error_type()),
         });
         let agreed = agreed.map_err(BackendError::while_connecting)?;
+        if let Target::Stdio(_) = self.settings.target {
+            self.settings.starts.record(attempt.elapsed());
+        }
         let reprobed = last_loss == Some(Loss::EraDoubt);
         Ok(Arc::new(Connection::new(Arc::clone(&self.context), agreed, reprobed)))
     }
@@ -367,8 +375,7 @@ impl Supervisor {
 
     /// Offers a connection until it is lost.
     async fn watch(&self, connection: &Arc<Connection>) -> Loss {
-        let (era, revision) = (connection.era(), connection.revision());
-        self.log(&format_args!("backend is connected: {era}, {revision}"));
+        self.log_connection(connection);
         // Before it can be used: what is read on it is newer.
         let now = Some(Instant::now());
         self.settings.connections_made.send_modify(|made| match self.for_client {
@@ -378,7 +385,7 @@ impl Supervisor {
         let phase = Phase::Ready(Arc::clone(connection));
         self.state.send_modify(|state| {
             let (attempts, description) = (state.attempts, Some(connection.description()));
-            *state = State { phase, revision: Some(revision), description, attempted: true, attempts };
+            *state = State { phase, revision: Some(connection.revision()), description, attempted: true, attempts };
         });
         self.set_up(true);
         // Requests that came earlier have a connection.
@@ -396,6 +403,7 @@ impl Supervisor {
                 Some(()) = OptionFuture::from(base.as_mut().map(Pin::as_mut)) => {}
             }
         };
+        self.session_ended(connection, loss.error_type());
         self.set_up(loss == Loss::Unused);
         if loss == Loss::Unresponsive {
             self.context.health.set_ejected(true);
@@ -408,6 +416,13 @@ impl Supervisor {
             self.context.tasks.spawn(async move { connection.close_when_idle().await });
         }
         loss
+    }
+
+    /// Counts the session that a connection to a legacy server is.
+    fn session_ended(&self, connection: &Connection, error: Option<ErrorType>) {
+        if connection.era() == Era::Legacy {
+            self.context.telemetry.session_ended(connection.revision(), connection.age(), error);
+        }
     }
 
     /// Checks the base connection when that is due, and gives it up when it is unused; without end.
@@ -435,6 +450,41 @@ impl Supervisor {
         // One that has been replaced shares the counters of its name with its successor.
         if self.for_client.is_none() && !self.shutdown.is_cancelled() {
             self.context.telemetry.metrics().set_up(up);
+        }
+    }
+
+    fn outage(&self) -> MutexGuard<'_, Outage> {
+        let [base, of_clients] = &self.context.outages;
+        let outage = if self.for_client.is_none() { base } else { of_clients };
+        outage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says that an attempt has failed, unless that was said a moment ago.
+    fn log_failure(&self, error: &BackendError, delay: Duration) {
+        let (backend, retry_in) = (&*self.context.name, Plain(delay));
+        let line = self.outage().failed();
+        match line {
+            Some(Line::Began) => tracing::warn!(backend, %error, %retry_in, "backend is down"),
+            Some(Line::GoesOn(Extent { after, failures })) => {
+                let (what, after) = (error.what(), Plain(after));
+                tracing::warn!(backend, failures, %after, error = what, "backend is still down");
+            }
+            None => tracing::debug!(backend, %error, %retry_in, "backend is down"),
+        }
+    }
+
+    /// Says that there is a connection, and how long there was none.
+    fn log_connection(&self, connection: &Connection) {
+        let (era, revision) = (connection.era(), connection.revision());
+        let ended = self.outage().ended();
+        match ended {
+            Some(Extent { after, failures }) => {
+                let after = Plain(after);
+                self.log(&format_args!(
+                    "backend is connected: {era}, {revision}; it was down for {after} ({failures} failed attempts)"
+                ));
+            }
+            None => self.log(&format_args!("backend is connected: {era}, {revision}")),
         }
     }
 

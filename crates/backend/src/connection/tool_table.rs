@@ -22,7 +22,7 @@ const CAPACITY: usize = 100_000;
 /// Tools warned of at most.
 const WARNINGS: usize = 100;
 
-/// What is known of one server's tools, by tool name.
+/// The known tools of one server, by name.
 #[derive(Debug)]
 pub(crate) struct ToolTable {
     /// Whether the server wants parameters mirrored; else it may want tasks.

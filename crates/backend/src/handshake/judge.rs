@@ -257,7 +257,10 @@ mod tests {
         ] {
             assert!(matches!(probe(error), Err(BackendError::InvalidHandshake { .. })), "{error}");
             let rejected = ProbeReply::Rejected { status: 400, error: response(error).error(), pause: None };
-            assert!(matches!(judge_probe(rejected, EraChoice::Auto, false), Err(BackendError::InvalidHandshake { .. })));
+            assert!(matches!(
+                judge_probe(rejected, EraChoice::Auto, false),
+                Err(BackendError::InvalidHandshake { .. })
+            ));
         }
     }
 

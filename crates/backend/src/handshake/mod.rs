@@ -29,7 +29,7 @@ use judge::{ProbeReply, Refusal, Verdict, judge_initialize, judge_probe};
 pub(crate) struct Handshake<'a> {
     pub(crate) context: &'a TransportContext,
     pub(crate) choice: EraChoice,
-    /// What is known from the last connection.
+    /// Facts from the last connection.
     pub(crate) remembered: Option<Known>,
     /// The base connection is modern, and this one is for a client of the legacy era: whether the server serves that, too,
     /// is all there is to find out.
@@ -44,7 +44,7 @@ pub(crate) struct Handshake<'a> {
     pub(crate) trace: &'a Parent,
 }
 
-/// What is known of a server from an earlier connection.
+/// Facts about a server from an earlier connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) era: Era,
@@ -150,9 +150,7 @@ impl Handshake<'_> {
             let reply = match self.choice {
                 // There is no other era to try: a slow start has the whole time that the caller allows.
                 EraChoice::Modern => Ok(probe.as_mut().await),
-                EraChoice::Auto | EraChoice::Legacy => {
-                    tokio::time::timeout(self.probe_timeout, probe.as_mut()).await
-                }
+                EraChoice::Auto | EraChoice::Legacy => tokio::time::timeout(self.probe_timeout, probe.as_mut()).await,
             };
             let silent = reply.is_err();
             let reply = reply.unwrap_or(ProbeReply::Silent { after: self.probe_timeout });

@@ -11,10 +11,10 @@ use tokio::time::{sleep, timeout};
 
 use super::subscription::{BackendSubscription, End, SubscriptionEvent};
 use super::worker::{connected, stopped};
+use crate::backoff::Backoff;
 use crate::connection::Connection;
 use crate::connection::supervisor::State;
 use crate::subscriptions::{Filter, SubscriptionRegistry};
-use crate::transport::backoff::Backoff;
 
 /// A subscription of one listener alone.
 pub(super) struct DedicatedSubscription {

@@ -96,9 +96,9 @@ impl Listeners {
 
     async fn add_dedicated(&self, listen: Listen, permit: OwnedSemaphorePermit) -> Result<Listening, BackendError> {
         let of_session = listen.interest.session;
-        // The session's own messages do not come on the subscription.
+        // What belongs to no subscription: the session's own messages, and notifications that Fanlight does not know.
         let interest = Interest { session: of_session, ..Interest::default() };
-        let registration = of_session.then(|| self.registry.add(Listen { interest, ..listen.clone() }));
+        let registration = self.registry.add(Listen { interest, ..listen.clone() });
         let (sender, honoured) = oneshot::channel();
         let subscription = DedicatedSubscription {
             registry: Arc::clone(&self.registry),

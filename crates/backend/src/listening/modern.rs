@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::subscription::{BackendSubscription, End, SubscriptionEvent};
+use crate::backoff::Backoff;
 use crate::connection::Connection;
 use crate::log::excerpt;
 use crate::subscriptions::{Filter, Origin, SubscriptionRegistry};
-use crate::transport::backoff::Backoff;
 
 /// Delay before a subscription is replaced by a smaller one. No option: until then updates arrive that no client wants,
 /// which are dropped.

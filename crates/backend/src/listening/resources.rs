@@ -13,7 +13,7 @@ use fanlight_protocol::{Json, Method};
 use futures_util::StreamExt as _;
 
 use crate::connection::Connection;
-use crate::subscriptions::SubscriptionRegistry;
+use crate::subscriptions::{ProcessNumber, SubscriptionRegistry};
 
 /// Subscriptions that are made at the same time. No option: it spares a server that has just been connected, and the
 /// order of the rest does not show.
@@ -27,9 +27,12 @@ pub(super) async fn keep(registry: &SubscriptionRegistry, connection: &Connectio
         return;
     }
     let (mut changed, mut subscribed) = (registry.watch(), HashSet::new());
+    let announcing = Announcing { registry, process: connection.process(), principal };
     loop {
         changed.mark_unchanged();
         let (generation, wanted) = registry.resources_of(principal);
+        // Before the server is asked, which may announce an update right after its answer.
+        announcing.set(&wanted);
         request(connection, &Method::Unsubscribe, subscribed.difference(&wanted)).await;
         request(connection, &Method::Subscribe, wanted.difference(&subscribed)).await;
         subscribed = wanted;
@@ -37,6 +40,25 @@ pub(super) async fn keep(registry: &SubscriptionRegistry, connection: &Connectio
         if changed.changed().await.is_err() {
             return;
         }
+    }
+}
+
+/// What one process is subscribed to, for merging its updates with those of the others, until this is dropped.
+struct Announcing<'a> {
+    registry: &'a SubscriptionRegistry,
+    process: ProcessNumber,
+    principal: &'a Principal,
+}
+
+impl Announcing<'_> {
+    fn set(&self, uris: &HashSet<Arc<str>>) {
+        self.registry.set_subscribed(self.process, self.principal, uris);
+    }
+}
+
+impl Drop for Announcing<'_> {
+    fn drop(&mut self) {
+        self.set(&HashSet::new());
     }
 }
 

@@ -1,4 +1,4 @@
-//! What an operator is to do about a failed attempt to connect, guessed from the error and from what the process wrote.
+//! Advice for the operator after a failed attempt to connect, guessed from the error and from what the process wrote.
 //!
 //! The first rule that fits gives the remedy. A text names keys of the configuration, and neither arguments nor values of
 //! the environment, which may be secret.

@@ -34,6 +34,8 @@ pub(crate) struct PausableDeadline {
     /// notification that comes between two waits is kept for the next.
     changed: Notify,
     expired: AtomicBool,
+    /// It expired during a pause: the server was waiting for the client.
+    expired_in_pause: AtomicBool,
     /// Whether the request may be running at the server: something of it may have been written.
     sent: AtomicBool,
     /// When the limit is exceeded if there is no pause.
@@ -99,6 +101,7 @@ impl PausableDeadline {
                     outcome = future.as_mut() => return Ok(outcome),
                     () = self.changed.notified() => {}
                     () = timer.as_mut() => {
+                        self.expired_in_pause.store(remaining.is_some(), Ordering::Relaxed);
                         self.expired.store(true, Ordering::Relaxed);
                         let is_end = timer.deadline() == end && limits.total > limits.active;
                         return Err(Expired(if is_end { limits.total } else { limits.active }));
@@ -116,6 +119,11 @@ impl PausableDeadline {
     /// Whether the limit was exceeded. Already true while the limited future is being dropped.
     pub(crate) fn has_expired(&self) -> bool {
         self.expired.load(Ordering::Relaxed)
+    }
+
+    /// Whether the limit was exceeded while the server had the request and was not waiting for the client.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.has_expired() && self.is_sent() && !self.expired_in_pause.load(Ordering::Relaxed)
     }
 
     /// Whether the request may be running at the server.

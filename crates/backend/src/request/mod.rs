@@ -6,8 +6,8 @@ pub(crate) mod dialect;
 pub(crate) mod server_request;
 pub(crate) mod trace;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,6 +25,8 @@ use self::dialect::Mirror;
 use self::server_request::ServerRequestLimits;
 use self::trace::RequestSpan;
 use crate::health::Health;
+use crate::memory::ServerMemory;
+use crate::outage::Outage;
 use crate::process_log::ProcessLog;
 use crate::settings::{BackendLimits, BackendTimeouts};
 use crate::subscriptions::UnsolicitedSender;
@@ -34,7 +36,7 @@ use fanlight_canonical::{BackendError, CallContext, ServerMessages};
 /// each session and for each suspended call.
 pub(crate) struct TransportContext {
     backend: Arc<BackendContext>,
-    /// What is declared to a legacy server.
+    /// The capabilities declared to a legacy server.
     pub(crate) declared: Arc<Declared>,
     /// Takes what the server sends outside of calls.
     pub(crate) outlet: UnsolicitedSender,
@@ -42,7 +44,7 @@ pub(crate) struct TransportContext {
     pub(crate) end: CancellationToken,
 }
 
-/// What all connections of one backend share.
+/// State that all connections of one backend share.
 pub(crate) struct BackendContext {
     pub(crate) name: Arc<str>,
     pub(crate) limits: BackendLimits,
@@ -52,12 +54,16 @@ pub(crate) struct BackendContext {
     /// Request ids are never used twice, so that progress tokens stay unique across reconnects.
     pub(crate) ids: AtomicI64,
     /// Whether it still answers.
-    pub(crate) health: Arc<Health>,
-    /// What its processes write besides messages.
+    pub(crate) health: Health,
+    /// What the log says of failed attempts to connect: of the base connection, and of connections of clients.
+    pub(crate) outages: [Mutex<Outage>; 2],
+    /// Output of its processes other than messages.
     pub(crate) process_log: Arc<ProcessLog>,
+    /// The memory for what the server sends.
+    pub(crate) memory: Arc<ServerMemory>,
     /// Every task of the backend, so that stopping can wait for all of them.
     pub(crate) tasks: TaskTracker,
-    /// What spans and counters of the backend need.
+    /// The attributes of spans and counters of the backend.
     pub(crate) telemetry: BackendTelemetry,
     /// The parent of spans that belong to no request.
     pub(crate) root: Parent,

@@ -47,8 +47,8 @@ impl RequestSpan {
         };
         let departure = Departure { method, target: subject.target(), id: Some(id.into()), attempt };
         let span = within.client(telemetry, &departure);
-        if let Some(params) = message.params.filter(|_| *method == Method::CallTool) {
-            span.record_arguments_in(params);
+        if let Some(params) = message.params {
+            span.record_arguments_in(method, params);
         }
         let propagation = span.propagation();
         (Self { span: Some(span), parent: Parent::default(), deadline: None }, propagation)

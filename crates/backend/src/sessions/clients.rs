@@ -38,12 +38,20 @@ pub(super) struct Room {
 pub(super) struct IdleBounds {
     /// Those of sessions.
     pub(super) of_sessions: Duration,
-    /// Those that clients without a session share.
+    /// Sessions that clients without a session share.
     pub(super) shared: Duration,
 }
 
 /// A connection that only clients of this principal with these capabilities can get.
-type SpareKey = (Principal, Bytes);
+pub(super) type SpareKey = (Principal, Bytes);
+
+/// The processes that run for clients with the same key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Running {
+    /// Those whose request may leave them to others, and does not keep them for long.
+    pub(super) ready: usize,
+    pub(super) starting: usize,
+}
 
 /// All connections of clients.
 #[derive(Default)]
@@ -52,6 +60,8 @@ pub(super) struct ClientConnections {
     /// Connections of requests that have ended without the server having asked anything. They know nothing of the
     /// clients that have used them, and the next request gets the one that was used last.
     spare: HashMap<SpareKey, Vec<Arc<SupervisedConnection>>>,
+    /// Those that are about to be made for requests.
+    starting: Vec<SpareKey>,
 }
 
 impl Owner {
@@ -74,6 +84,44 @@ impl ClientConnections {
     /// The connection of an owner, if there is one.
     pub(super) fn existing(&self, owner: &Owner) -> Option<InUse> {
         self.owned.get(owner).map(SupervisedConnection::take)
+    }
+
+    /// How many spare connections there are for a key.
+    pub(super) fn spares(&self, key: &SpareKey) -> usize {
+        self.spare.get(key).map_or(0, |spares| spares.iter().filter(|spare| !spare.has_stopped()).count())
+    }
+
+    /// The connections of requests that may become spare ones for a key, without those that have been theirs for longer than
+    /// `longest`.
+    pub(super) fn running(&self, key: &SpareKey, longest: Duration) -> Running {
+        let (principal, capabilities) = key;
+        let starting = self.starting.iter().filter(|starting| *starting == key).count();
+        let mut running = Running { starting, ready: 0 };
+        for (owner, connection) in self.owned.iter() {
+            let is_meant = matches!(owner, Owner::Request(caller) if caller.principal() == principal)
+                && connection.may_become_spare()
+                && connection.declares(capabilities);
+            if is_meant {
+                match connection.ready_for() {
+                    Some(used) if used > longest => {}
+                    Some(_) => running.ready += 1,
+                    None => running.starting += usize::from(connection.is_starting()),
+                }
+            }
+        }
+        running
+    }
+
+    /// A connection is about to be made for a request.
+    pub(super) fn begin_start(&mut self, key: &SpareKey) {
+        self.starting.push(key.clone());
+    }
+
+    /// The connection is among the others, or is not to be.
+    pub(super) fn end_start(&mut self, key: &SpareKey) {
+        if let Some(at) = self.starting.iter().position(|starting| starting == key) {
+            self.starting.swap_remove(at);
+        }
     }
 
     /// A spare connection, which becomes the owner's.
@@ -172,8 +220,11 @@ impl ClientConnections {
 
     /// A request has ended that had a connection to itself. The connection is spare from now on, unless the server has
     /// asked the client something on it, or has a task of it, or there are `limit` connections besides those of requests.
-    pub(super) fn release(&mut self, owner: &Owner, key: SpareKey, limit: usize) {
-        let Some(connection) = self.owned.get(owner).filter(|connection| connection.idle().is_some()) else { return };
+    /// Returns whether it is spare now.
+    pub(super) fn release(&mut self, owner: &Owner, key: SpareKey, limit: usize) -> bool {
+        let Some(connection) = self.owned.get(owner).filter(|connection| connection.idle().is_some()) else {
+            return false;
+        };
         let is_surplus = self.all() - self.running_requests() > limit;
         if connection.has_asked() || (is_surplus && !connection.has_task()) {
             self.end(owner);
@@ -185,7 +236,9 @@ impl ClientConnections {
             && let Some(connection) = self.owned.remove(owner)
         {
             self.spare.entry(key).or_default().push(connection);
+            return true;
         }
+        false
     }
 
     /// Ends the connections that have been unused for so long, unless `is_needed`: those of sessions, and those that

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::concurrency::{CallPermit, FairQueue, Full, Permit};
 use crate::connection::{Connection, Failure};
 use crate::request::deadline::{CallLimits, CallProgress, Expired};
+use crate::sessions::watched_call::WatchedCall;
 use crate::sessions::{Lease, SessionPool};
 use crate::settings::BackendTimeouts;
 
@@ -130,20 +131,38 @@ impl Dispatcher {
         progress: &'a CallProgress,
     ) -> impl Future<Output = Result<Response, BackendError>> + Send {
         async move {
-            // Ends after everything below.
-            let mut _running = None;
-            if is_limited {
-                // A request to a backend that is down does not queue behind those that wait for a permit.
-                if let Some(error) = self.pool.down(&call.context) {
-                    return Err(error);
-                }
-                let permit = match self.queue.claim(&call.context).try_acquire() {
-                    Some(permit) => permit,
-                    None => Box::pin(self.wait(&call.context, progress)).await?,
-                };
-                progress.deadline.permit.hold(permit);
-                _running = Some(Running(&progress.deadline.permit));
+            if !is_limited {
+                return self.send(call, progress).await;
             }
+            // A request to a backend that is down does not queue behind those that wait for a permit.
+            if let Some(error) = self.pool.down(&call.context) {
+                return Err(error);
+            }
+            let watched = WatchedCall::admit(self.pool.health(), call, &progress.deadline)?;
+            let permit = match self.queue.claim(&call.context).try_acquire() {
+                Some(permit) => permit,
+                None => {
+                    let permit = Box::pin(self.wait(&call.context, progress)).await?;
+                    watched.check()?;
+                    permit
+                }
+            };
+            progress.deadline.permit.hold(permit);
+            let running = Running(&progress.deadline.permit);
+            let outcome = self.send(call, progress).await;
+            drop(running);
+            watched.ended(&outcome);
+            outcome
+        }
+    }
+
+    /// Sends one request, once more if that is safe.
+    fn send<'a>(
+        &'a self,
+        call: &'a Call,
+        progress: &'a CallProgress,
+    ) -> impl Future<Output = Result<Response, BackendError>> + Send {
+        async move {
             // Rare and large: boxed to keep the future of every call small.
             let lease = match self.pool.lease_at_once(&call.context) {
                 Some(lease) => lease,

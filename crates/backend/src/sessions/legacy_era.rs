@@ -11,7 +11,7 @@ use fanlight_protocol::result::ServerDescription;
 
 use crate::connection::Connection;
 
-/// What is known of a server's legacy era.
+/// Facts about a server's legacy era.
 #[derive(Default)]
 pub(super) struct LegacyEra(Mutex<Option<Known>>);
 
@@ -61,7 +61,7 @@ impl Known {
     }
 }
 
-/// What a failed `initialize` says of a modern server.
+/// What a failed `initialize` reveals about a modern server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// It does not serve the legacy era.

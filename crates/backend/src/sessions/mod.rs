@@ -12,6 +12,8 @@ mod clients;
 pub(crate) mod dispatcher;
 mod legacy_era;
 mod sharing;
+mod turns;
+mod watched_call;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -40,6 +42,7 @@ use fanlight_canonical::{BackendError, Call, CallContext, Listen, Listening, Pee
 use fanlight_http_pool::shortages;
 use legacy_era::{Finding, LegacyEra, Refusal};
 use sharing::Sharing;
+use turns::{Place, Turns, WakeOnDrop};
 
 /// Bounds of the interval between looks for idle connections, which is a quarter of their allowed idle time. No option:
 /// it follows from `timeouts.backendSessionIdle`.
@@ -56,6 +59,7 @@ pub(crate) struct SessionPool {
     legacy_era: LegacyEra,
     sharing: Sharing,
     connections: Mutex<ClientConnections>,
+    turns: Turns,
 }
 
 /// A connection for one request.
@@ -74,12 +78,15 @@ struct Release {
     pool: Arc<SessionPool>,
     owner: Owner,
     capabilities: Bytes,
+    since: Instant,
 }
 
 impl Drop for Release {
     fn drop(&mut self) {
         let key = (self.owner.principal().clone(), self.capabilities.clone());
-        self.pool.connections().release(&self.owner, key, self.pool.settings.context.limits.sessions);
+        let limit = self.pool.settings.context.limits.sessions;
+        let is_spare = self.pool.connections().release(&self.owner, key, limit);
+        self.pool.turns.used(is_spare.then(|| self.since.elapsed()));
     }
 }
 
@@ -94,7 +101,7 @@ impl SessionPool {
         known: Option<KnownServer>,
     ) -> Arc<Self> {
         let settings = Arc::new(settings);
-        // Where clients share it, all that is declared is what all of them can be asked.
+        // A shared session declares only what all of its clients can be asked.
         let catalogue = catalogue && policy != SessionPolicy::Shared;
         let declared = if catalogue { Declared::for_lists() } else { Declared::nothing() };
         let policy_of_process = settings.process();
@@ -109,9 +116,10 @@ impl SessionPool {
         let (nesting, patience) = (limits.nesting, settings.timeouts.connect);
         let listeners =
             Listeners::new(Arc::clone(&registry), base.state.clone(), tasks, nesting, patience, limits.sessions);
-        let (legacy_era, sharing, connections) = Default::default();
+        let (legacy_era, sharing, connections, turns) = Default::default();
         let pool =
-            Arc::new(Self { settings, policy, catalogue, registry, listeners, base, legacy_era, sharing, connections });
+            Self { settings, policy, catalogue, registry, listeners, base, legacy_era, sharing, connections, turns };
+        let pool = Arc::new(pool);
         if pool.policy != SessionPolicy::Shared {
             let (tasks, shutdown) = (&pool.settings.context.tasks, pool.settings.shutdown.clone());
             let sweeping = Arc::clone(&pool);
@@ -143,7 +151,7 @@ impl SessionPool {
         self.settings.context.telemetry.not_sent(&call.method, subject.target(), error.error_type());
     }
 
-    /// What is known of the server, for a later run.
+    /// Facts about the server, for a later run.
     pub(crate) fn known(&self) -> Option<KnownServer> {
         let state = self.base.state.borrow();
         Some(KnownServer { revision: state.revision?, description: state.description.clone()? })
@@ -183,7 +191,7 @@ impl SessionPool {
         self.settings.process().map_or(connect, |_| start_total.max(start))
     }
 
-    /// What its processes write besides messages.
+    /// Output of its processes other than messages.
     pub(crate) fn process_log(&self) -> &ProcessLog {
         &self.settings.context.process_log
     }
@@ -246,12 +254,17 @@ impl SessionPool {
                 }
                 let owner = if self.has_own_connection(client, &base) { self.owner(client) } else { None };
                 match owner {
-                    Some(owner) => self.open_for(owner, client, &base)?,
+                    Some(owner) => match self.in_turn(&owner, client).await {
+                        Place::Free(free) => free,
+                        Place::Start(_starting) => self.open_for(owner, client, &base)?,
+                    },
                     None => return Ok(Lease::of_base(base)),
                 }
             }
         };
+        let waking = WakeOnDrop(&self.turns);
         let outcome = supervised.ready(self.settings.timeouts.connect).await;
+        drop(waking);
         let outcome = match self.modern_base() {
             Some(base) => self.learn_era(base, client, outcome),
             None => outcome.map(Served::InOwnEra),
@@ -434,6 +447,7 @@ impl SessionPool {
             pool: Arc::clone(self),
             owner: Owner::Request(client.caller.clone()),
             capabilities: Bytes::copy_from_slice(client.capabilities.bytes()),
+            since: Instant::now(),
         });
         Lease { connection, base: Some(Arc::clone(&self.base)), in_use: Some(in_use), release }
     }

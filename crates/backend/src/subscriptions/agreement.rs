@@ -1,4 +1,4 @@
-//! What the server has been asked to send, and which part of it the server has agreed to send.
+//! The subscriptions requested from the server, and the part that it has accepted.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

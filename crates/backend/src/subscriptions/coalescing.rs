@@ -33,7 +33,7 @@ pub(super) struct Announcement {
     pub(super) except: Option<Caller>,
 }
 
-/// What is to be done with an announcement.
+/// The handling of an announcement.
 #[derive(Debug)]
 pub(super) enum Admission {
     Deliver(Announcement),

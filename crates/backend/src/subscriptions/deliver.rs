@@ -51,12 +51,31 @@ pub(super) fn deliver(
         }
         Origin::Session(caller) => state.deliver_to_session(caller, &mut delivery),
         Origin::Base => state.deliver_to_all(shared, &mut delivery),
-        Origin::Pooled(principal) | Origin::Request(principal) if notification.method == Method::ResourceUpdated => {
-            state.deliver_update(Some(principal), &mut delivery);
-        }
+        // Updates of resources go their own way: see [`update`].
         Origin::Pooled(_) | Origin::Request(_) => {}
     }
     delivery.dropped
+}
+
+/// The listeners that an update of a resource is for.
+#[derive(Clone, Copy)]
+pub(super) enum Audience<'a> {
+    /// All, except those of these principals without a session.
+    AllBut(&'a [Principal]),
+    /// Those of this principal without a session: sessions have connections of their own.
+    Of(&'a Principal),
+}
+
+/// Sends an update of a resource to the listeners that it is for. Returns how many had no capacity for it.
+pub(super) fn update(state: &State, audience: Audience<'_>, notification: &Notification) -> usize {
+    let mut delivery = Delivery { notification, except: None, dropped: 0 };
+    state.deliver_update(audience, &mut delivery);
+    delivery.dropped
+}
+
+/// The URI in an update of a resource.
+pub(super) fn updated_uri(notification: &Notification) -> Option<String> {
+    Some(notification.params()?.get("uri")?.as_str()?.into_owned())
 }
 
 /// Announces to all listeners of a connection that lists and resources may have changed; `recorded`
@@ -89,6 +108,15 @@ struct Delivery<'a> {
     dropped: usize,
 }
 
+impl Audience<'_> {
+    fn includes(self, listener: &Listener) -> bool {
+        match self {
+            Self::AllBut(others) => listener.context.session().is_some() || !others.contains(listener.principal()),
+            Self::Of(principal) => listener.context.session().is_none() && principal == listener.principal(),
+        }
+    }
+}
+
 impl Delivery<'_> {
     fn send(&mut self, listener: &Listener) {
         if self.except != Some(&listener.context.caller) {
@@ -118,7 +146,7 @@ impl State {
             return delivery.send_all(listeners.filter(|listener| !self.has_own_stream(&listener.context.caller)));
         }
         match delivery.notification.method {
-            Method::ResourceUpdated => self.deliver_update(None, delivery),
+            Method::ResourceUpdated => self.deliver_update(Audience::AllBut(&[]), delivery),
             // What a server logs in the base session concerns no client that has a session of its own.
             Method::LogMessage if !shared => {}
             Method::LogMessage => {
@@ -127,6 +155,12 @@ impl State {
                     |session: &&Session| session.level.zip(level).is_none_or(|(least, level)| level >= least);
                 delivery.send_all(sessions().filter(is_wanted).flat_map(|session| self.of(session)));
             }
+            // Nobody knows whom it concerns: all that listen, whatever they listen to. A session with a stream of its own
+            // receives there what is meant for it.
+            Method::Other(_) => {
+                let without_stream = |listener: &&Listener| !self.has_own_stream(&listener.context.caller);
+                delivery.send_all(self.listeners.values().filter(without_stream));
+            }
             _ => {
                 let without_stream = sessions().filter(|session| !session.has_own_stream);
                 delivery.send_all(without_stream.flat_map(|session| self.of(session)));
@@ -134,24 +168,20 @@ impl State {
         }
     }
 
-    /// The resource updated may be part of the one subscribed to (2026-07-28 schema,
-    /// `ResourceUpdatedNotification`). From a connection of one principal's clients without a session only listeners of
-    /// that principal receive it.
-    fn deliver_update(&self, principal: Option<&Principal>, delivery: &mut Delivery<'_>) {
-        let Some(uri) = delivery.notification.params().and_then(|params| params.get("uri")) else { return };
-        let Some(uri) = uri.as_str() else { return };
+    /// The resource updated may be part of the one subscribed to (2026-07-28 schema, `ResourceUpdatedNotification`).
+    fn deliver_update(&self, audience: Audience<'_>, delivery: &mut Delivery<'_>) {
+        let Some(uri) = updated_uri(delivery.notification) else { return };
         for entry in with_parents(&uri).filter_map(|uri| self.uris.get(uri)) {
             for subscriber in &entry.subscribers {
                 match subscriber {
                     Subscriber::Listener(id) => {
-                        let is_allowed = |listener: &&Listener| principal.is_none_or(|own| own == listener.principal());
-                        delivery.send_all(self.listeners.get(id).into_iter().filter(is_allowed));
+                        let is_in = |listener: &&Listener| audience.includes(listener);
+                        delivery.send_all(self.listeners.get(id).into_iter().filter(is_in));
                     }
-                    // It has a connection of its own.
-                    Subscriber::Session(_) if principal.is_some() => {}
-                    Subscriber::Session(key) => {
+                    Subscriber::Session(key) if matches!(audience, Audience::AllBut(_)) => {
                         delivery.send_all(self.sessions.get(key).into_iter().flat_map(|session| self.of(session)));
                     }
+                    Subscriber::Session(_) => {}
                 }
             }
         }

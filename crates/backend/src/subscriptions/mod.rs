@@ -8,6 +8,7 @@ mod agreement;
 mod coalescing;
 mod deliver;
 mod filter;
+mod joint_updates;
 mod listener;
 mod notifications;
 mod recorded;
@@ -21,7 +22,7 @@ use std::time::Duration;
 
 use fanlight_canonical::{CallContext, Caller, Interest, Listen, Principal, ServerMessage, ServerMessages, SessionKey};
 use fanlight_fair::LogLimit;
-use fanlight_protocol::{Json, Notification};
+use fanlight_protocol::{Json, Method, Notification};
 use tokio::sync::watch;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
@@ -29,6 +30,7 @@ use tokio_util::task::TaskTracker;
 
 pub(crate) use agreement::PendingChanges;
 pub(crate) use filter::{Filter, Lists};
+pub(crate) use joint_updates::ProcessNumber;
 pub(crate) use notifications::{subscription_id, without_subscription_id};
 pub(crate) use recorded::SessionSubscriptions;
 pub(crate) use state::Verdict;
@@ -36,6 +38,8 @@ pub(crate) use task_progress::{ExpectedTask, TaskProgress, WaitGuard};
 pub(crate) use unsolicited::{UnsolicitedRequest, UnsolicitedRequests, UnsolicitedSender};
 
 use coalescing::{Admission, Announcement, Coalescing};
+use deliver::Audience;
+use joint_updates::{JointUpdates, UpdateAdmission};
 use listener::ListenerId;
 use recorded::InMemory;
 use state::State;
@@ -80,6 +84,7 @@ pub(crate) struct SubscriptionRegistry {
     agreement: watch::Sender<Agreement>,
     slow: LogLimit,
     coalescing: Coalescing,
+    joint_updates: JointUpdates,
     task_progress: TaskProgress,
     /// The tasks that deliver announcements later, until the backend ends.
     tasks: TaskTracker,
@@ -93,7 +98,7 @@ pub(crate) struct RegistrySettings {
     pub(crate) limit: usize,
     /// All clients share the base connection, whatever the server's era.
     pub(crate) shared: bool,
-    /// How long announcements of changes of one list are collected.
+    /// How long announcements of changes of one list or resource are collected.
     pub(crate) settle: Duration,
     pub(crate) tasks: TaskTracker,
     pub(crate) shutdown: CancellationToken,
@@ -119,6 +124,7 @@ impl SubscriptionRegistry {
             agreement: watch::Sender::new(Agreement::default()),
             slow: LogLimit::default(),
             coalescing: Coalescing::new(settle),
+            joint_updates: JointUpdates::new(settle),
             task_progress: TaskProgress::new(limit),
             tasks,
             shutdown,
@@ -322,6 +328,9 @@ impl SubscriptionRegistry {
             // Many listeners may keep it for long: it must not keep the buffer that it was read into.
             notification.text = notification.text.detached();
         }
+        if *origin == Origin::Base && notification.method == Method::ResourceUpdated && except.is_none() {
+            return self.deliver_update_of_base(&notification);
+        }
         if !deliver::is_list_change(&notification.method) {
             return self.deliver_now(origin, &notification, except);
         }
@@ -341,6 +350,64 @@ impl SubscriptionRegistry {
                 });
             }
         }
+    }
+
+    /// Passes on an update that the base connection's process has announced. Principals with processes of their own that
+    /// are subscribed to the resource get it together with those processes' announcements.
+    fn deliver_update_of_base(&self, notification: &Notification) {
+        let joint =
+            deliver::updated_uri(notification).map(|uri| self.joint_updates.principals(&uri)).unwrap_or_default();
+        self.deliver_update(Audience::AllBut(&joint), notification);
+        for principal in &joint {
+            self.deliver_jointly(ProcessNumber::BASE, principal, notification);
+        }
+    }
+
+    /// Passes on an update that a process of `principal`'s clients without a session has announced.
+    pub(crate) fn deliver_update_of(
+        &self,
+        process: ProcessNumber,
+        principal: &Principal,
+        mut notification: Notification,
+    ) {
+        notification.text = notification.text.detached();
+        self.deliver_jointly(process, principal, &notification);
+    }
+
+    /// Delivers an update to the listeners of `principal` once the other processes have announced it, or after a moment.
+    fn deliver_jointly(&self, process: ProcessNumber, principal: &Principal, notification: &Notification) {
+        let Some(uri) = deliver::updated_uri(notification) else { return };
+        let is_base_subscribed = self.state().is_subscribed(&uri);
+        match self.joint_updates.admit((principal, process), notification, &uri, is_base_subscribed) {
+            UpdateAdmission::Deliver => self.deliver_update(Audience::Of(principal), notification),
+            UpdateAdmission::Merged => {}
+            UpdateAdmission::Held(until, number) => {
+                let (registry, shutdown) = (Weak::clone(&self.itself), self.shutdown.clone());
+                self.tasks.spawn(async move {
+                    if shutdown.run_until_cancelled(sleep_until(until)).await.is_some()
+                        && let Some(registry) = registry.upgrade()
+                        && let Some((principal, notification)) = registry.joint_updates.take_due(number)
+                    {
+                        registry.deliver_update(Audience::Of(&principal), &notification);
+                    }
+                });
+            }
+        }
+    }
+
+    fn deliver_update(&self, audience: Audience<'_>, notification: &Notification) {
+        let dropped = deliver::update(&self.state(), audience, notification);
+        self.warn_of_slow(dropped);
+    }
+
+    /// The number of the process, or the HTTP connection, that `origin` is.
+    fn process_number(&self, origin: &Origin) -> ProcessNumber {
+        if *origin == Origin::Base { ProcessNumber::BASE } else { self.joint_updates.next_process() }
+    }
+
+    /// Has updates that a process of `principal`'s clients announces merged with those of the others, for these resources.
+    pub(crate) fn set_subscribed(&self, process: ProcessNumber, principal: &Principal, uris: &HashSet<Arc<str>>) {
+        self.joint_updates.set_subscribed(process, principal, uris.clone());
     }
 
     /// The tasks whose progress clients want.

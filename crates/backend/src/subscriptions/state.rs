@@ -1,9 +1,10 @@
-//! Who listens to what. Plain tables; [`super::SubscriptionRegistry`] locks them.
+//! Which listener has which interests. Plain tables; [`super::SubscriptionRegistry`] locks them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use fanlight_canonical::{Caller, Interest, Listen, Principal, SessionKey};
+use fanlight_protocol::uri::with_parents;
 use fanlight_protocol::{Json, Response};
 use foldhash::fast::RandomState;
 use tokio::sync::watch;
@@ -279,6 +280,12 @@ impl State {
     /// Whether any resource is subscribed to on the base connection.
     pub(super) fn any_uri(&self) -> bool {
         self.uris.values().any(|entry| !entry.subscribers.is_empty())
+    }
+
+    /// Whether updates of a resource arrive on the base connection, as far as is known.
+    pub(super) fn is_subscribed(&self, uri: &str) -> bool {
+        let mut entries = with_parents(uri).filter_map(|uri| self.uris.get(uri));
+        entries.any(|entry| matches!(entry.verdict, Verdict::Accepted))
     }
 
     /// Whether a listener of `principal` has named a task.

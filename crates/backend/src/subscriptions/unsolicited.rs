@@ -7,7 +7,7 @@ use fanlight_canonical::{Caller, ServerMessages};
 use fanlight_protocol::{Json, Method, Notification, Request};
 use tokio::sync::Notify;
 
-use super::{Origin, SubscriptionRegistry, TaskProgress};
+use super::{Origin, ProcessNumber, SubscriptionRegistry, TaskProgress};
 
 /// Capacity for server requests and cancellations that wait to be handled. No option: `limits.serverRequests` bounds
 /// those that a client has open.
@@ -26,6 +26,7 @@ pub(crate) enum UnsolicitedRequest {
 pub(crate) struct UnsolicitedSender {
     registry: Arc<SubscriptionRegistry>,
     origin: Origin,
+    process: ProcessNumber,
     requests: Arc<RequestQueue>,
 }
 
@@ -45,13 +46,17 @@ impl UnsolicitedSender {
     /// The sender of a connection, and the receiver of its server requests.
     pub(crate) fn new(registry: Arc<SubscriptionRegistry>, origin: Origin) -> (Self, UnsolicitedRequests) {
         let requests = Arc::<RequestQueue>::default();
-        (Self { registry, origin, requests: Arc::clone(&requests) }, UnsolicitedRequests(requests))
+        let process = registry.process_number(&origin);
+        (Self { registry, origin, process, requests: Arc::clone(&requests) }, UnsolicitedRequests(requests))
     }
 
     /// Passes a notification on to every listener that it is for.
     pub(crate) fn deliver(&self, notification: Notification) {
-        match notification.method {
-            Method::Progress => self.registry.deliver_progress(notification, None),
+        match (&notification.method, &self.origin) {
+            (Method::Progress, _) => self.registry.deliver_progress(notification, None),
+            (Method::ResourceUpdated, Origin::Pooled(principal) | Origin::Request(principal)) => {
+                self.registry.deliver_update_of(self.process, principal, notification);
+            }
             _ => self.registry.deliver(&self.origin, notification, None),
         }
     }
@@ -59,6 +64,11 @@ impl UnsolicitedSender {
     /// Passes on progress that arrived on the stream of a request of `receiver` and belongs to another one.
     pub(crate) fn deliver_progress(&self, notification: Notification, receiver: &Caller, messages: &ServerMessages) {
         self.registry.deliver_progress(notification, Some((receiver, messages)));
+    }
+
+    /// The number of its process, or of its HTTP connection.
+    pub(crate) fn process(&self) -> ProcessNumber {
+        self.process
     }
 
     /// Whether it is of a connection of clients without a session.

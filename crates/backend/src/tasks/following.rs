@@ -18,8 +18,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::TaskTranslation;
 use super::translate::Status;
+use crate::backoff::Backoff;
 use crate::sessions::dispatcher::Dispatcher;
-use crate::transport::backoff::Backoff;
 
 /// Longest id of a followed task, in bytes.
 const MAX_ID: usize = 1024;

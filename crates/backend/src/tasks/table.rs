@@ -219,7 +219,7 @@ mod tests {
         assert!(insert("d", 2, 10) && insert("e", 2, 10) && insert("f", 2, 10));
         assert!(kept().starts_with('a') && kept().len() == 4, "{}", kept());
         assert!(insert("g", 3, 10) && insert("h", 3, 10) && kept().contains('a'), "{}", kept());
-        // By bytes, where those are what is short.
+        // By bytes, where bytes are the scarce resource.
         assert!(table.remove(&key("g")).is_some() && insert("i", 2, 60));
         assert!(insert("j", 1, 30) && !kept().contains('i') && kept().contains('a'), "{}", kept());
         advance(SECOND).await;

@@ -1,6 +1,5 @@
 //! The transports: one request is sent, one reply received.
 
-pub(crate) mod backoff;
 pub(crate) mod channel;
 pub(crate) mod files;
 pub(crate) mod http;
@@ -58,7 +57,7 @@ impl Transport {
     /// Cancelled once nothing can be answered; `None` for HTTP.
     pub(crate) fn gone(&self) -> Option<CancellationToken> {
         match self {
-            // Its connections come and go without meaning.
+            // Its connections come and go; their number means nothing.
             Self::Http(_) => None,
             Self::Stdio(channel) | Self::Sse(channel) => Some(channel.gone()),
         }

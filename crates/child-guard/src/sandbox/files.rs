@@ -1,9 +1,10 @@
 //! The files and TCP ports of a sandbox, by Landlock.
 
+use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use fanlight_settings::Landlock;
+use fanlight_settings::{Landlock, SYSTEM_FOLDERS};
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, NetPort, PathBeneath, PathFd,
     Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError, RulesetStatus,
@@ -38,8 +39,11 @@ fn rules(landlock: &Landlock) -> Result<RulesetCreated, RulesetError> {
         ruleset = ruleset.handle_access(*access)?;
     }
     let mut created = ruleset.create()?;
+    // Where a file really is counts, whatever links lead to it.
+    let except: Vec<PathBuf> = landlock.except.iter().filter_map(|path| path.canonicalize().ok()).collect();
     for path in &landlock.read {
-        created = allow(created, path, AccessFs::from_read(FILES))?;
+        let is_of_system = SYSTEM_FOLDERS.iter().any(|folder| path == Path::new(folder));
+        created = allow_except(created, path, if is_of_system { &except } else { &[] })?;
     }
     for path in &landlock.write {
         created = allow(created, path, AccessFs::from_all(FILES))?;
@@ -50,6 +54,27 @@ fn rules(landlock: &Landlock) -> Result<RulesetCreated, RulesetError> {
     for (ports, access) in ports {
         for port in ports.iter().flatten() {
             created = created.add_rule(NetPort::new(*port, access))?;
+        }
+    }
+    Ok(created)
+}
+
+/// Allows a path to be read, without those in `except`. Landlock can only allow: of a folder that holds one of them, what
+/// it has besides is allowed piece by piece.
+fn allow_except(created: RulesetCreated, path: &Path, except: &[PathBuf]) -> Result<RulesetCreated, RulesetError> {
+    let (mut created, mut pending) = (created, vec![path.to_owned()]);
+    while let Some(path) = pending.pop() {
+        let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+        if except.iter().any(|own| real.starts_with(own)) {
+            continue;
+        }
+        if except.iter().any(|own| own.starts_with(&real)) {
+            let entries = fs::read_dir(&real).into_iter().flatten().flatten();
+            // What a link leads to has a place of its own.
+            let own = entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink()));
+            pending.extend(own.map(|entry| entry.path()));
+        } else {
+            created = allow(created, &path, AccessFs::from_read(FILES))?;
         }
     }
     Ok(created)

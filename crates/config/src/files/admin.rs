@@ -1,4 +1,4 @@
-//! What a command that asks a running gateway reads of its configuration.
+//! Reads the admin listener's options for commands that ask a running gateway.
 
 use std::path::Path;
 

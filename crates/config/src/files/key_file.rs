@@ -1,4 +1,4 @@
-//! What the commands for keys read of a configuration.
+//! Reads the options that the commands for keys need.
 
 use std::path::PathBuf;
 

@@ -18,6 +18,7 @@ use crate::model::listener::Tls;
 use crate::option::Options as _;
 use crate::option::fields::Fields;
 use crate::option::reader::Reader;
+use crate::option::substitute;
 use crate::read::file;
 use crate::read::server::{self, Context};
 use crate::report::problem::{ConfigErrors, quoted};
@@ -38,7 +39,7 @@ const OF_FURTHER_FILES: [&str; 3] = ["mcpServers", "servers", "$schema"];
 pub struct ConfigFile {
     /// Where it is.
     pub path: PathBuf,
-    /// What [`fingerprint`] said of it when it was read.
+    /// Its [`fingerprint`] when it was read.
     pub fingerprint: Option<u64>,
 }
 
@@ -86,9 +87,13 @@ pub fn load_all_in(paths: &[PathBuf], environment: Environment<'_>) -> Result<Lo
 ///
 /// # Errors
 ///
-/// Every other error of every file, or the one reason why one cannot be read.
+/// Every other error of every file, or the one reason why one cannot be read; what is missing, if no server can be used.
 pub fn load_usable(paths: &[PathBuf], environment: Environment<'_>) -> Result<Loaded, ConfigErrors> {
-    load(paths, environment, true)
+    let loaded = load(paths, environment, true)?;
+    let mut enabled = loaded.config.servers.iter().filter(|server| server.enabled).peekable();
+    let is_none_usable =
+        enabled.peek().is_some() && enabled.all(|server| matches!(server.transport, Transport::Incomplete { .. }));
+    if is_none_usable { Err(ConfigErrors::of_missing(&loaded.path, &loaded.warnings)) } else { Ok(loaded) }
 }
 
 fn load(paths: &[PathBuf], environment: Environment<'_>, is_lenient: bool) -> Result<Loaded, ConfigErrors> {
@@ -114,7 +119,7 @@ fn load(paths: &[PathBuf], environment: Environment<'_>, is_lenient: bool) -> Re
     }
     errors.or_add(read_keys(&mut loaded));
     errors.or_add(read_env_files(&mut loaded, is_lenient));
-    // Where all servers are in one file, the place is shown.
+    // With all servers in one file, the position is shown.
     if paths.len() > 1 || !loaded.config.include.is_empty() {
         check_endpoints(&loaded.config, first, &mut errors);
     }
@@ -124,7 +129,14 @@ fn load(paths: &[PathBuf], environment: Environment<'_>, is_lenient: bool) -> Re
     }
     let folders = folders.into_iter().map(|path| ConfigFile { fingerprint: fingerprint(&path), path });
     loaded.files.extend(folders);
+    loaded.config.own_files = own_files(&loaded);
     errors.0.map_or(Ok(loaded), Err)
+}
+
+/// The files and folders that servers are not to read.
+fn own_files(loaded: &Loaded) -> Vec<PathBuf> {
+    let state = loaded.config.state_dir.iter().map(PathBuf::from);
+    loaded.files.iter().map(|file| file.path.clone()).chain(state).collect()
 }
 
 /// The errors of several files.
@@ -177,7 +189,9 @@ fn read_env_files(loaded: &mut Loaded, is_lenient: bool) -> Result<(), ConfigErr
                 let name = quoted(&server.name);
                 loaded.files.push(ConfigFile { path: path.clone(), fingerprint: fingerprint(path) });
                 let why = errors.problems().first().map(|problem| problem.message().to_owned()).unwrap_or_default();
-                loaded.warnings.extend(errors.into_warnings(|message| format!("{message}: the server {name} is not used")));
+                loaded
+                    .warnings
+                    .extend(errors.into_warnings(|message| format!("{message}: the server {name} is not used")));
                 let why = format!("its `envFile` {} cannot be used: {why}", path.display());
                 server.transport = Transport::Incomplete { is_process: true, why };
                 continue;
@@ -225,10 +239,28 @@ pub(crate) fn parse_first(
         findings,
     };
     let folder = variables.folder(origin);
-    let config = root.as_ref().map(|root| file::read(&mut reader, root, &folder, kind.has_further)).unwrap_or_default();
+    let mut config =
+        root.as_ref().map(|root| file::read(&mut reader, root, &folder, kind.has_further)).unwrap_or_default();
+    config.own_variables = root.iter().flat_map(own_variable_names).collect();
     let warnings = reader.findings.conclude(origin, &source, &masked)?;
     root.iter().for_each(|root| known.note(root, &source, origin));
     Ok(Loaded { config, warnings, path: origin.to_owned(), files })
+}
+
+/// The variables that options other than those of servers name.
+fn own_variable_names(root: &Node) -> Vec<String> {
+    let Value::Map(entries) = &root.value else { return Vec::new() };
+    let own = entries.iter().filter(|entry| !OF_FURTHER_FILES.contains(&entry.key.as_str()));
+    let (mut pending, mut found): (Vec<_>, _) = (own.map(|entry| &entry.value).collect(), Vec::new());
+    while let Some(node) = pending.pop() {
+        match &node.value {
+            Value::String(text) => found.extend(substitute::names(text)),
+            Value::List(items) => pending.extend(items),
+            Value::Map(entries) => pending.extend(entries.iter().map(|entry| &entry.value)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+    found
 }
 
 type OwnVariables = (env_file::Pairs, Vec<ConfigFile>);

@@ -130,6 +130,7 @@ fn writable_by_others(path: &Path) -> Option<Problem> {
             message: "other users of this machine can add keys to this file".to_owned(),
             help: Some("take their right to write it away: `chmod go-w`".to_owned()),
             excerpt: None,
+            is_missing: false,
         })
     }
     #[cfg(not(unix))]

@@ -12,6 +12,8 @@ pub struct Budgets {
     pub requests: usize,
     /// Answers that wait for clients that read slowly.
     pub answers: usize,
+    /// Messages of servers that are arriving, or that a client has not taken or answered.
+    pub server_messages: usize,
     /// Capabilities and `clientInfo` of all sessions.
     pub descriptions: usize,
     /// Events of all legacy sessions, for resumption.
@@ -43,6 +45,8 @@ impl Share {
 const REQUESTS: Share = Share { parts: 2, least: 4 * MIB, most: usize::MAX };
 /// As for requests. What one kind leaves free is free for no other, so that neither can starve the other.
 const ANSWERS: Share = Share { parts: 2, least: 4 * MIB, most: usize::MAX };
+/// As for answers, which most of them become: an answer that is counted for its client as well is not in memory twice.
+const SERVER_MESSAGES: Share = Share { parts: 2, least: 16 * MIB, most: usize::MAX };
 /// A few hundred bytes for each client are usual.
 const DESCRIPTIONS: Share = Share { parts: 16, least: 256 * KIB, most: 32 * MIB };
 /// Beyond the most, clients that lose their streams ask again.
@@ -65,6 +69,7 @@ impl Limits {
         Budgets {
             requests: share(self.request_memory, REQUESTS),
             answers: share(self.answer_memory, ANSWERS),
+            server_messages: share(self.answer_memory, SERVER_MESSAGES),
             descriptions: share(self.client_descriptions, DESCRIPTIONS),
             replay: share(self.replay_total_bytes, REPLAY),
             lists: share(self.list_total_bytes, LISTS),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use fanlight_settings::{Landlock, Sandbox};
+use fanlight_settings::{Landlock, SYSTEM_FOLDERS, Sandbox};
 use serde_json::json;
 
 use crate::definition::Visible;
@@ -42,8 +42,8 @@ options! {
 }
 
 options! {
-    /// Restrictions for the process of a server and everything that it starts. It can never gain privileges, for
-    /// example by `sudo`.
+    /// Restrictions for the process of a server and everything that it starts. With any of them it has no capabilities,
+    /// can never gain privileges, for example by `sudo`, and can neither signal nor limit processes of Fanlight.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct SandboxOptions: "sandbox", "in `sandbox` of a server";
     options {
@@ -71,19 +71,18 @@ options! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct LandlockOptions: "landlock", "in `landlock` of a sandbox";
     options {
-        /// Files that can be read and executed. A list replaces the default.
-        "read" => read: Vec<String> = SYSTEM.iter().map(|path| (*path).to_owned()).collect(), Each(FOLDER), example "[/bin, /etc, /lib, /lib64, /sbin, /usr, .]";
+        /// Files that can be read and executed. A list replaces the default. In the folders of the system, the files of
+        /// Fanlight itself are left out: this file, those that it names, and `stateDir`.
+        "read" => read: Vec<String> = SYSTEM_FOLDERS.iter().map(|path| (*path).to_owned()).collect(), Each(FOLDER), example "[/bin, /etc, /lib, /lib64, /sbin, /usr, .]";
         /// Files that can be read, executed and changed.
         "write" => write: Vec<String> = Vec::new(), Each(FOLDER), example "[/tmp]";
-        /// TCP ports that it can connect to. Default: any.
+        /// TCP ports that it can connect to. Default: any. An empty list here and in `bind` leaves it no TCP at all.
         "connect" => connect: Option<Vec<u16>> = None, Maybe(Each(PORT)), example "[\"443\"]";
-        /// TCP ports that it can listen on. Default: any.
+        /// TCP ports that it can listen on. Default: any. With an empty list it can listen on Unix sockets only if
+        /// `connect` is empty, too.
         "bind" => bind: Option<Vec<u16>> = None, Maybe(Each(PORT)), example "[]";
     }
 }
-
-/// Where systems have their programs and libraries.
-const SYSTEM: [&str; 6] = ["/bin", "/etc", "/lib", "/lib64", "/sbin", "/usr"];
 
 impl SandboxOptions {
     /// The sandbox, with paths of `folder`.
@@ -95,8 +94,8 @@ impl SandboxOptions {
         self.working_directory.iter_mut().for_each(resolve);
     }
 
-    /// What the process is confined to.
-    pub fn sandbox(&self) -> Sandbox {
+    /// What the process is confined to. `own_files` are those of Fanlight, which no system folder makes readable.
+    pub fn sandbox(&self, own_files: &[PathBuf]) -> Sandbox {
         let amount = |number: Option<usize>| number.and_then(|number| u64::try_from(number).ok());
         let paths = |paths: &[String]| paths.iter().map(PathBuf::from).collect();
         let landlock = self.landlock.as_ref().map(|landlock| Landlock {
@@ -104,6 +103,7 @@ impl SandboxOptions {
             write: paths(&landlock.write),
             connect: landlock.connect.clone(),
             bind: landlock.bind.clone(),
+            except: own_files.to_vec(),
         });
         let (memory, processes, files) = (amount(self.memory), amount(self.processes), amount(self.files));
         Sandbox { landlock, memory, processes, files, user: self.user.clone() }

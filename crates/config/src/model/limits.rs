@@ -22,8 +22,8 @@ options! {
     pub struct Limits: "limits", "in `limits`";
     options {
         /// Bytes that Fanlight may use for what clients and servers send: requests and answers on their way, kept lists,
-        /// results, events and traces. Each kind has a fixed share of it, and a client may use as much of a share as it
-        /// leaves free for others. Default: half of the memory that the process may use.
+        /// results, events and traces. Each kind has a fixed share of it. A client may use as much of a share as it leaves
+        /// free for others, and a server three times as much. Default: half of the memory that the process may use.
         "memory" => memory: Option<usize> = None, Maybe(size(MIB, 1 << 40)), example "# 1GiB";
         /// Threads that serve clients; 0 for one per processor.
         "workers" => workers: usize = 0, count(0, 256);
@@ -57,8 +57,8 @@ options! {
         /// Bytes that a stdio backend may write to its standard output without a message among them, in addition to
         /// `message`. Then its process is ended. An invalid line counts as at least 1 KiB.
         "invalidOutput" [live] => invalid_output: usize = 64 * MIB, size(KIB, 16 * GIB);
-        /// Bytes of a stdio backend's standard error that are read per second; a process that writes more has to wait.
-        /// A line counts as at least 1 KiB.
+        /// Bytes of a stdio backend's standard error that are kept and logged per second; further lines are dropped and
+        /// counted. A line counts as at least 1 KiB.
         "processLog" [live] => process_log: usize = 4 * MIB, size(KIB, GIB);
         /// Bytes that are kept of what the processes of a stdio backend write to standard error, and to standard output
         /// besides messages; each line counts as 64 bytes more. 0 for none.

@@ -13,6 +13,8 @@ pub(crate) mod server;
 pub(crate) mod tools;
 pub(crate) mod values;
 
+use std::path::PathBuf;
+
 use fanlight_settings::ListenAddress;
 use ipnet::IpNet;
 
@@ -113,6 +115,10 @@ options! {
     fields {
         /// The backends in the order of the file, disabled ones included.
         servers: Vec<Server> = Vec::new();
+        /// The environment variables that options other than those of servers name.
+        own_variables: Vec<String> = Vec::new();
+        /// Files and folders that hold secrets of Fanlight itself: those that it was read from, and `stateDir`.
+        own_files: Vec<PathBuf> = Vec::new();
     }
     aliases {
         /// Another name of `mcpServers`, which VS Code uses. A file has only one of the two.

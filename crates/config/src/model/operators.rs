@@ -1,4 +1,4 @@
-//! What operators see: the admin listener and telemetry.
+//! Options for operators: the admin listener and telemetry.
 
 pub(crate) mod access;
 

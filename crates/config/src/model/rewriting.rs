@@ -1,4 +1,4 @@
-//! What is changed of a server's tools and prompts.
+//! Overrides of a server's tools and prompts.
 
 use fanlight_settings::Secret;
 use serde_json::{Map, Value, json};
@@ -141,7 +141,7 @@ impl Kind for ArgumentKind {
             (Some(value), ..) => Some(Argument::Value(Secret::new(value))),
             (_, Some(value), _) => Some(Argument::Default(value)),
             (None, None, true) => Some(Argument::Hidden),
-            // What is wrong has been reported.
+            // The problem has been reported.
             (None, None, false) if !says_nothing => None,
             (None, None, false) => {
                 let help = "write `value`, `default`, or `hidden: true`";

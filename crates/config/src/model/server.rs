@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use fanlight_settings::{EraChoice, SessionPolicy, Transport};
+use fanlight_settings::{EraChoice, SessionPolicy, Transport, is_own_variable};
 use serde_json::json;
 
 use super::life::{FOLDER, Health, START, SandboxOptions, StartChoice};
@@ -13,6 +13,7 @@ use super::tools::ToolFilter;
 use crate::definition::{Form, Visible};
 use crate::option::kind::{Choice, Each, Flag, LONG_TIME, Maybe, Nested, OrOff, Parsed, TIME, count};
 use crate::option::map::NameMap;
+use crate::option::several::AllOrEach;
 use crate::option::{Options as _, options};
 
 /// The longest name of a server, in characters.
@@ -54,8 +55,10 @@ options! {
         /// Whether trace context is sent to it.
         "traceContext" => forwards_trace_context: bool = true, TRACE_CONTEXT;
         /// Variables of Fanlight's environment that its process inherits, besides PATH, HOME, USER, LOGNAME, SHELL, TERM,
-        /// TMPDIR, TZ, LANG and LC_*; a `*` at the end stands for any text, and `*` alone for all variables.
-        "inheritEnv" => inherit_env: Vec<String> = Vec::new(), Each(VARIABLE), example "[HTTPS_PROXY, NO_PROXY]";
+        /// TMPDIR, TZ, LANG and LC_*; a `*` at the end stands for any text, and `true` or `*` alone for all variables.
+        /// Secrets of Fanlight itself are never among them: `FANLIGHT_*`, the headers for its collector
+        /// (`OTEL_EXPORTER_OTLP_HEADERS`), and, unless they are named in full, variables that its own options use.
+        "inheritEnv" => inherit_env: Vec<String> = Vec::new(), AllOrEach { each: Each(VARIABLE), all: "*" }, example "[HTTPS_PROXY, NO_PROXY]";
         /// When its process is started: `eager` together with Fanlight, `lazy` on the first request that needs it.
         /// Default: together with Fanlight, unless its lists are known from `stateDir`. In either case it is started
         /// again after it has ended.
@@ -166,6 +169,12 @@ const VARIABLE: Parsed<String> = Parsed {
         if text.value.is_empty() || name.contains(['=', '*', '\0']) || name.contains(char::is_whitespace) {
             let help = "write the name of a variable, such as `HTTPS_PROXY`; `*` only at the end";
             reader.error(text.span, format!("{} is not the name of a variable", text.shown()), help);
+            return None;
+        }
+        if is_own_variable(name) {
+            let help = "remove it; give the server credentials of its own, in `env` or `envFile`";
+            let message = format!("{} is for Fanlight itself, whose secrets no server gets", text.shown());
+            reader.error(text.span, message, help);
             return None;
         }
         Some(text.value)

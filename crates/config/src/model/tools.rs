@@ -1,10 +1,14 @@
 //! Which tools of a backend are offered, and what endpoints show.
 
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
-use crate::definition::Visible;
-use crate::option::kind::{Each, Maybe, Parsed};
+use crate::definition::{Form, Visible};
+use crate::option::kind::{Each, Kind, Maybe, Parsed};
+use crate::option::map::NameMap;
+use crate::option::reader::Reader;
 use crate::option::{Options as _, options};
+use crate::report::problem::quoted;
+use crate::syntax::{Entry, Span, Value};
 
 options! {
     /// Which tools of a backend are offered. Patterns match the backend's own names; `*` stands for any characters.
@@ -18,17 +22,61 @@ options! {
     }
 }
 
-/// Names of tools, in which `*` stands for any characters.
+/// Names or URIs, in which `*` stands for any characters.
 pub(crate) const PATTERNS: Each<String> = Each(Parsed {
     visible: Visible::All,
     parse: |reader, text| {
         if text.value.is_empty() {
             reader.error(text.span, "this name of a tool is empty", "write the name of a tool, or `*` for all");
         }
+        check_pattern(reader, text.span, &text.value);
         Some(text.value)
     },
     show: |pattern| json!(pattern),
 });
+
+/// Reports characters that are special in patterns of other programs: such a pattern would match nothing.
+pub(crate) fn check_pattern(reader: &mut Reader<'_>, span: Span, pattern: &str) {
+    let is_special = |&(at, c): &(usize, char)| match c {
+        '[' | '{' => true,
+        '?' => !begins_query(pattern, at),
+        _ => false,
+    };
+    if let Some((_, special)) = pattern.char_indices().find(is_special) {
+        let message = format!("`{special}` has no meaning in the pattern {}: only `*` is special", quoted(pattern));
+        reader.error(span, message, "write `*`, which stands for any characters, or one pattern for each name");
+    }
+}
+
+/// Whether the `?` at this place of a pattern begins the query of a URI: a name and `=` follow.
+fn begins_query(pattern: &str, at: usize) -> bool {
+    let (before, after) = pattern.split_at(at);
+    let name = after.get(1..).and_then(|query| query.split_once('=')).map_or("", |(name, _)| name);
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.~%+".contains(c);
+    before.contains(':') && !before.contains('?') && !name.is_empty() && name.chars().all(fits)
+}
+
+/// A mapping whose keys are patterns of names.
+pub(crate) struct PatternMap<K>(pub(crate) NameMap<K>);
+
+impl<K: Kind> Kind for PatternMap<K> {
+    type Value = <NameMap<K> as Kind>::Value;
+
+    fn form(&self) -> Form {
+        self.0.form()
+    }
+
+    fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<Self::Value> {
+        if let Value::Map(entries) = &entry.value.value {
+            entries.iter().for_each(|entry| check_pattern(reader, entry.key_span, &entry.key));
+        }
+        self.0.read(reader, entry)
+    }
+
+    fn show(&self, value: &Self::Value) -> Json {
+        self.0.show(value)
+    }
+}
 
 options! {
     /// What an endpoint shows of one kind. `*` stands for any characters. Patterns match a server and its own name or URI:
@@ -49,103 +97,8 @@ impl Default for EntryFilter {
     }
 }
 
-impl EntryFilter {
-    /// Whether it permits this name or URI.
-    pub fn permits(&self, name: &str) -> bool {
-        permits(self.allow.as_deref(), &self.deny, name)
-    }
-
-    /// Whether a pattern of `deny` matches a text in lower case when the case of its own letters is ignored.
-    pub fn denies_lower_case(&self, text: &str) -> bool {
-        self.deny.iter().any(|pattern| matches(&pattern.to_lowercase(), text))
-    }
-
-    /// Whether it permits nothing at all.
-    pub fn permits_nothing(&self) -> bool {
-        self.allow.as_ref().is_some_and(Vec::is_empty) || self.deny.iter().any(|pattern| pattern == "*")
-    }
-}
-
-fn permits(allow: Option<&[String]>, deny: &[String], name: &str) -> bool {
-    let any = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, name));
-    allow.is_none_or(any) && !any(deny)
-}
-
 impl Default for ToolFilter {
     fn default() -> Self {
         Self::defaults()
-    }
-}
-
-impl ToolFilter {
-    /// Whether a tool of this name is offered.
-    pub fn permits(&self, name: &str) -> bool {
-        permits(self.allow.as_deref(), &self.deny, name)
-    }
-}
-
-/// Whether a pattern with `*` matches the whole of a name. Time is at most the product of both lengths.
-#[must_use]
-pub fn matches(pattern: &str, name: &str) -> bool {
-    let Some((head, rest)) = pattern.split_once('*') else {
-        return pattern == name;
-    };
-    let Some(mut name) = name.strip_prefix(head) else {
-        return false;
-    };
-    // Each part but the last is best found as early as possible; the last must end the name.
-    let mut rest = rest;
-    while let Some((part, after)) = rest.split_once('*') {
-        let Some(at) = name.find(part) else {
-            return false;
-        };
-        name = name.get(at + part.len()..).unwrap_or_default();
-        rest = after;
-    }
-    name.ends_with(rest)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn patterns_match_whole_names() {
-        for (pattern, name) in [
-            ("read", "read"),
-            ("*", ""),
-            ("*", "anything"),
-            ("read_*", "read_"),
-            ("*_file", "read_file"),
-            ("a*b*c", "a-b-b-c"),
-            ("*b*b*", "bb"),
-            ("**", "x"),
-            ("é*", "éa"),
-        ] {
-            assert!(matches(pattern, name), "{pattern} {name}");
-        }
-        for (pattern, name) in [
-            ("read", "read_file"),
-            ("read", "Read"),
-            ("", "x"),
-            ("*_file", "read_files"),
-            ("a*a", "a"),
-            ("*b*b*", "b"),
-            ("ab*bc", "abc"),
-        ] {
-            assert!(!matches(pattern, name), "{pattern} {name}");
-        }
-    }
-
-    #[test]
-    fn deny_wins_and_an_empty_allow_list_permits_nothing() {
-        let all = ToolFilter::default();
-        assert!(all.permits("anything"));
-        let none = ToolFilter { allow: Some(Vec::new()), deny: Vec::new() };
-        assert!(!none.permits("anything"));
-        let some = ToolFilter { allow: Some(vec!["read_*".to_owned()]), deny: vec!["*_all".to_owned()] };
-        assert!(some.permits("read_one"));
-        assert!(!some.permits("read_all"));
-        assert!(!some.permits("write_one"));
     }
 }

@@ -6,7 +6,7 @@ pub(crate) mod kind;
 pub(crate) mod map;
 pub(crate) mod reader;
 pub(crate) mod several;
-mod substitute;
+pub(crate) mod substitute;
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,5 @@
-//! Kinds of values for one or several: a text or a list of texts, a list of mappings, a word or a mapping.
+//! Kinds of values for one or several: a text or a list of texts, `true` or a list of texts, a list of mappings, a word or a
+//! mapping.
 
 use std::marker::PhantomData;
 
@@ -7,7 +8,7 @@ use serde_json::Value as Json;
 use crate::definition::Form;
 use crate::option::Options;
 use crate::option::fields::Fields;
-use crate::option::kind::{Kind, Parsed};
+use crate::option::kind::{Each, Kind, Parsed};
 use crate::option::reader::Reader;
 use crate::report::problem::quoted;
 use crate::syntax::{Entry, Value};
@@ -32,6 +33,32 @@ impl<T> Kind for OneOrMany<T> {
 
     fn show(&self, value: &Vec<T>) -> Json {
         value.iter().map(self.0.show).collect()
+    }
+}
+
+/// A list of texts, `true` for one that stands for all of them, or `false` for none.
+pub(crate) struct AllOrEach {
+    pub(crate) each: Each<String>,
+    pub(crate) all: &'static str,
+}
+
+impl Kind for AllOrEach {
+    type Value = Vec<String>;
+
+    fn form(&self) -> Form {
+        Form::FlagOrTexts(self.each.0.visible)
+    }
+
+    fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<Vec<String>> {
+        match entry.value.value {
+            Value::Bool(true) => Some(vec![self.all.to_owned()]),
+            Value::Bool(false) => Some(Vec::new()),
+            _ => self.each.read(reader, entry),
+        }
+    }
+
+    fn show(&self, value: &Vec<String>) -> Json {
+        self.each.show(value)
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Our own, since it reports every bad expression of a string with its text, and bounds nesting.
 
+use std::cell::RefCell;
+
 use fanlight_client_files::Input;
 
 use crate::report::problem::MISSING_VARIABLE;
@@ -44,6 +46,18 @@ pub(crate) fn substitute(
     } else {
         Err(substitution.faults)
     }
+}
+
+/// The names of the variables in `input`, those in defaults included.
+pub(crate) fn names(input: &str) -> Vec<String> {
+    let names = RefCell::new(Vec::new());
+    let note = |name: &str| {
+        names.borrow_mut().push(name.to_owned());
+        None
+    };
+    // Bad expressions are reported where the text is read.
+    let _ = substitute(input, &note);
+    names.into_inner()
 }
 
 struct Substitution<'a> {
@@ -194,6 +208,11 @@ mod tests {
         assert_eq!(ok("${NO:-${ALSO:-${A}}}!"), "1!");
         assert_eq!(ok("${NO:-a:-b}"), "a:-b");
         assert_eq!(ok("${NO:-http://h:1/?q=é}"), "http://h:1/?q=é");
+    }
+
+    #[test]
+    fn names_of_variables_are_found_in_defaults_too() {
+        assert_eq!(names("x${A} ${NO:-${B}} $${C} ${1}"), ["A", "NO", "B"]);
     }
 
     #[test]

@@ -149,6 +149,7 @@ fn value(form: &Form, key: &str, anchors: &Anchors) -> String {
         Form::Pairs => "names with texts".to_owned(),
         Form::Section(section) => format!("see [`{}`](#{})", section.name, anchor(section)),
         Form::TextOrTexts(_) => "text, or list of texts".to_owned(),
+        Form::FlagOrTexts(_) => "`true`, `false`, or list of texts".to_owned(),
         Form::WordOr(word, section) => format!("`{word}`, or see [`{key}`](#{})", anchor(section)),
         Form::Sections(section) => format!("list of [values](#{})", anchor(section)),
         Form::Named(_) => "names with servers".to_owned(),

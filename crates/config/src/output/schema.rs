@@ -103,6 +103,9 @@ fn form(form: Form, definitions: &mut Map<String, Value>) -> Value {
         Form::TextOrTexts(_) => {
             json!({ "anyOf": [{ "type": ["string", "null"] }, { "type": "array", "items": { "type": "string" } }] })
         }
+        Form::FlagOrTexts(_) => {
+            json!({ "anyOf": [{ "type": ["boolean", "null"] }, { "type": "array", "items": { "type": "string" } }] })
+        }
         Form::WordOr(word, section) => {
             let reference = refer(section, definitions);
             any_of([json!({ "const": word }), reference])

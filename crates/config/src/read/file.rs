@@ -34,7 +34,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, root: &Node, folder: &Path, has_furt
     check_operators(reader, &config, admin);
     check_paths(reader, &mut config, &fields);
     let has_further = has_further || !config.include.is_empty();
-    read_servers(reader, &mut config, &fields, root, (folder, has_further));
+    read_servers(reader, &mut config, &fields, root, folder, has_further);
     if !has_further {
         check_endpoints(reader, &config, &fields);
     }
@@ -80,7 +80,8 @@ fn read_servers(
     config: &mut Config,
     fields: &Fields<'_>,
     root: &Node,
-    (folder, has_further): (&Path, bool),
+    folder: &Path,
+    has_further: bool,
 ) {
     let help = "name each backend under `mcpServers`, with its `command` or `url`";
     let standard = fields.get_or_null("mcpServers");

@@ -12,7 +12,7 @@ use crate::option::fields::Fields;
 use crate::option::kind::{Flag, Kind as _};
 use crate::option::reader::Reader;
 use crate::read::transport;
-use crate::report::problem::quoted;
+use crate::report::problem::{Finding, quoted};
 use crate::syntax::{Entry, Value};
 
 /// A server's plain number of seconds from which on milliseconds were probably meant.
@@ -30,7 +30,8 @@ pub(crate) fn read_all(reader: &mut Reader<'_>, entry: &Entry, context: &Context
     match &entry.value.value {
         Value::Null => Vec::new(),
         Value::Map(entries) => {
-            let servers: Vec<Server> = entries.iter().filter_map(|entry| read_or_leave_out(reader, entry, context)).collect();
+            let servers: Vec<Server> =
+                entries.iter().filter_map(|entry| read_or_leave_out(reader, entry, context)).collect();
             warn_of_prefixes(reader, &servers, entries);
             servers
         }
@@ -61,7 +62,8 @@ fn read_or_leave_out(reader: &mut Reader<'_>, entry: &Entry, context: &Context<'
     };
     for (span, message) in missing.iter().filter(|_| server.enabled) {
         let message = format!("{message}: the server {} is not used", quoted(&entry.key));
-        reader.warn(*span, message, "set it and start Fanlight again; the other servers are used meanwhile");
+        let help = "set it and start Fanlight again; the other servers are used meanwhile";
+        reader.findings.push(Finding::warning(*span, message).help(help).of_missing_value());
     }
     Some(server)
 }

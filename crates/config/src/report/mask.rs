@@ -128,9 +128,11 @@ fn collect_option(node: &Node, form: Option<&Form>, source: &Source, spans: &mut
 
 fn is_shown(form: &Form) -> bool {
     match form {
-        Form::Text(visible) | Form::Texts(visible) | Form::TextOrTexts(visible) | Form::Json(_, visible) => {
-            *visible == Visible::All
-        }
+        Form::Text(visible)
+        | Form::Texts(visible)
+        | Form::TextOrTexts(visible)
+        | Form::FlagOrTexts(visible)
+        | Form::Json(_, visible) => *visible == Visible::All,
         Form::Flag
         | Form::Duration { .. }
         | Form::Size { .. }

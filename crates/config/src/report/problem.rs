@@ -34,6 +34,8 @@ pub struct Problem {
     pub(crate) message: String,
     pub(crate) help: Option<String>,
     pub(crate) excerpt: Option<Excerpt>,
+    /// A value is not there, and its server is therefore not used.
+    pub(crate) is_missing: bool,
 }
 
 /// The line a problem is on, with secrets hidden; of a long line (a minified JSON file is one line) only the part around it.
@@ -116,13 +118,21 @@ impl ConfigErrors {
         (!self.problems.is_empty() || self.omitted > 0).then_some(self)
     }
 
-    /// The errors as warnings, each with another message.
+    /// The errors as warnings of values that are not there, each with another message.
     pub(crate) fn into_warnings(self, message: impl Fn(&str) -> String) -> impl Iterator<Item = Problem> {
         self.problems.into_iter().map(move |problem| Problem {
             severity: Severity::Warning,
             message: message(&problem.message),
+            is_missing: true,
             ..problem
         })
+    }
+
+    /// The warnings of values that are not there, as errors.
+    pub(crate) fn of_missing(origin: &Path, warnings: &[Problem]) -> Self {
+        let missing = warnings.iter().filter(|problem| problem.is_missing).cloned();
+        let problems = missing.map(|problem| Problem { severity: Severity::Error, ..problem }).collect();
+        Self { origin: origin.to_owned(), problems, omitted: 0 }
     }
 
     /// Adds the errors of another file.
@@ -142,6 +152,7 @@ impl ConfigErrors {
                 message,
                 help: Some(help.to_owned()),
                 excerpt: None,
+                is_missing: false,
             }],
             omitted: 0,
         }
@@ -198,6 +209,7 @@ impl Finding {
             message,
             help: self.help,
             excerpt: Some(Excerpt::new(self.span, source, masked)),
+            is_missing: self.is_missing,
         }
     }
 }
@@ -283,9 +295,13 @@ impl Findings {
         if self.errors.is_empty() {
             return Ok(in_file_order(self.warnings, origin, source, masked));
         }
+        // Who corrects the errors wants to know what else there is to do.
+        let missing = self.warnings.into_iter().filter(|finding| finding.is_missing);
+        let missing = missing.map(|finding| Finding { severity: Severity::Error, ..finding });
+        let errors = self.errors.into_iter().chain(missing).collect();
         Err(ConfigErrors {
             origin: origin.to_owned(),
-            problems: in_file_order(self.errors, origin, source, masked),
+            problems: in_file_order(errors, origin, source, masked),
             omitted: self.omitted,
         })
     }

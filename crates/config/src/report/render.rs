@@ -133,6 +133,7 @@ mod tests {
             message: "unknown field `prefx`".to_owned(),
             help: Some("did you mean `prefix`?".to_owned()),
             excerpt: Some(Excerpt { line: line.to_owned(), before: column - 1, length: underline }),
+            is_missing: false,
         }
     }
 

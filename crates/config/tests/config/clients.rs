@@ -106,6 +106,51 @@ fn env_files_are_read_and_overridden() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
+#[cfg(unix)]
+#[test]
+fn files_that_are_pipes_or_have_no_end_are_refused() {
+    let folder = std::env::temp_dir().join(format!("fanlight-pipes-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let pipe = folder.join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let path = folder.join("fanlight.yaml");
+    let server = |more: &str| format!("mcpServers:\n  a: {{command: x{more}}}\n");
+    for file in [pipe.to_str().unwrap(), "/dev/zero", "/dev/null", "."] {
+        for text in [
+            format!("envFile: {file}\n{}", server("")),
+            server(&format!(", envFile: {file}")),
+            format!("auth: {{keys: {{file: {file}}}}}\n{}", server("")),
+            format!("include: [{file}]\n{}", server("")),
+        ] {
+            if file == "." && text.starts_with("include") {
+                continue;
+            }
+            std::fs::write(&path, &text).unwrap();
+            let errors = fanlight_config::load_all(std::slice::from_ref(&path), &env).unwrap_err().render(false);
+            assert!(errors.contains("not a regular file"), "{text}: {errors}");
+        }
+        assert!(file == "." || fanlight_config::fingerprint(&folder.join(file)).is_none());
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn variables_of_fanlight_itself_are_not_inherited_by_servers() {
+    let read = |inherit: &str, more: &str| {
+        let text = format!("{more}mcpServers:\n  a: {{command: x, inheritEnv: {inherit}}}\n");
+        parse(&text, Path::new("f.yaml"), &env)
+    };
+    for own in ["FANLIGHT_KEY", "FANLIGHT_*", "OTEL_EXPORTER_OTLP_HEADERS"] {
+        let errors = read(&format!("[{own}]"), "").unwrap_err().render(false);
+        assert!(errors.contains("is for Fanlight itself") && errors.contains(own), "{errors}");
+    }
+    assert_eq!(read("true", "").unwrap().config.servers[0].inherit_env, ["*"]);
+    assert!(read("false", "").unwrap().config.servers[0].inherit_env.is_empty());
+    assert!(read("yes please", "").is_err());
+    let config = read("[HOST]", "publicUrl: 'https://${HOST}'\n").unwrap().config;
+    assert_eq!(config.own_variables, ["HOST"]);
+}
+
 #[test]
 fn excerpts_show_settings_and_hide_secrets() {
     let shown = |path: &str, text: &str| parse(text, Path::new(path), &env).unwrap_err().render(false);

@@ -33,10 +33,12 @@ fn endpoints_are_read_in_order_with_their_filters() {
     let readers = &config.endpoints[2].1;
     assert_eq!(readers.servers.as_deref(), Some(&["files".to_owned()][..]));
     assert_eq!(readers.instructions.as_deref(), Some("Read only."));
-    let allowed = ["files__read_one", "files__read_secret", "read_one"].map(|name| readers.tools.permits(name));
-    assert_eq!(allowed, [true, false, false]);
-    assert!(readers.prompts.permits_nothing() && !readers.tools.permits_nothing());
-    assert!(readers.resources.denies_lower_case("file:///private/x"));
+    assert_eq!(readers.tools.allow.as_deref(), Some(&["files__read_*".to_owned()][..]));
+    assert_eq!(
+        (&*readers.tools.deny, &*readers.resources.deny),
+        (&["*secret*".to_owned()][..], &["file:///Private/*".to_owned()][..])
+    );
+    assert_eq!(readers.prompts.allow, Some(Vec::new()));
     let shown: serde_json::Value = serde_json::from_str(&config.shown()).unwrap();
     assert_eq!(shown["endpoints"]["/mcp/readers"]["tools"]["deny"][0], "*secret*");
     assert_eq!(config.sse_path.as_deref(), Some("/sse"));
@@ -72,4 +74,38 @@ fn sse_transport_is_off_where_there_is_no_default_endpoint() {
     assert!(error("ssePath: /sse\nendpoints: { /other: {} }").contains("`endpoints` has none at `path`"));
     assert_eq!(read("endpoints: { /mcp: {}, /sse: {} }").unwrap().sse_path, None);
     assert!(error("ssePath: /sse\nendpoints: { /mcp: {}, /sse/message: {} }").contains("overlap"));
+}
+
+#[test]
+fn pattern_with_what_is_special_elsewhere_is_an_error_in_each_place() {
+    let places = [
+        "endpoints: { /mcp: { tools: { allow: [\"PATTERN\"] } } }",
+        "endpoints: { /mcp: { tools: { deny: [\"PATTERN\"] } } }",
+        "endpoints: { /mcp: { prompts: { deny: [\"PATTERN\"] } } }",
+        "endpoints: { /mcp: { resources: { allow: [\"PATTERN\"] } } }",
+        "endpoints: { /mcp: { scopes: { tools: { \"PATTERN\": x } } } }",
+        "auth: { keys: { file: keys.yaml }, scopes: { tools: { \"PATTERN\": [x] } } }",
+    ];
+    let servers = [
+        "tools: { allow: [\"PATTERN\"] }",
+        "tools: { deny: [\"PATTERN\"] }",
+        "disabledTools: [\"PATTERN\"]",
+        "includeTools: [\"PATTERN\"]",
+        "excludeTools: [\"PATTERN\"]",
+    ];
+    let of_servers = servers.map(|place| format!("mcpServers: {{ git: {{ command: git, {place} }} }}"));
+    let of_endpoints = places.map(|place| format!("{place}\nmcpServers: {{ git: {{ command: git }} }}"));
+    for text in of_endpoints.iter().chain(&of_servers) {
+        for pattern in ["read_?", "[rw]*", "{read,write}_*", "file:///pub/?.txt", "file:///{+path}", "x:a?b=c?d=e"] {
+            let text = format!("\n{}", text.replace("PATTERN", pattern));
+            let errors = parse(&text, Path::new("fanlight.yaml"), &|_| None).unwrap_err();
+            let problem = &errors.problems()[0];
+            assert!(problem.message().ends_with("only `*` is special"), "{text}: {errors}");
+            assert_eq!((problem.file(), problem.position().unwrap().line), (Path::new("fanlight.yaml"), 2), "{text}");
+        }
+        for pattern in ["read_*", "git/read_*", "*", "files:x", "file:///x?q=*", "file:///x?line-no=4&x=y"] {
+            let text = text.replace("PATTERN", pattern);
+            assert!(parse(&text, Path::new("fanlight.yaml"), &|_| None).is_ok(), "{text}");
+        }
+    }
 }

@@ -87,9 +87,8 @@ fn full_file_repeats_the_defaults_and_sets_the_rest() {
     assert_eq!(server_names(&config), ["files", "search", "notes"]);
 
     let files = &config.servers[0];
-    assert!(files.tools.permits("read_text_file"));
-    assert!(!files.tools.permits("read_media_file"));
-    assert!(!files.tools.permits("write_file"));
+    assert_eq!(files.tools.allow.as_deref(), Some(&["read_*", "list_*", "search_files"].map(str::to_owned)[..]));
+    assert_eq!(files.tools.deny, ["*_media_file"]);
     let Transport::Stdio { cwd, .. } = &files.transport else {
         panic!("not stdio");
     };
@@ -112,5 +111,5 @@ fn http_and_stdio_servers_are_read_from_one_file() {
     assert_eq!(headers[0].0, "authorization");
     assert_eq!(headers[0].1.expose(), "Bearer change-me");
     assert!(matches!(config.servers[1].transport, Transport::Stdio { .. }));
-    assert!(!config.servers[1].tools.permits("git_reset"));
+    assert_eq!(config.servers[1].tools.deny, ["git_reset"]);
 }

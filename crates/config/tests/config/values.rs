@@ -217,8 +217,8 @@ fn settings_of_other_clients_keep_their_meaning() {
     let [a, b] = loaded.config.servers.as_slice() else {
         panic!("two servers");
     };
-    assert!(a.enabled && a.tools.permits("z") && !a.tools.permits("x") && !a.tools.permits("yy"));
-    assert!(!b.enabled && b.tools.permits("z") && !b.tools.permits("x"));
+    assert!(a.enabled && a.tools.allow.is_none() && a.tools.deny == ["x", "y*"]);
+    assert!(!b.enabled && b.tools.allow.as_deref() == Some(&["z".to_owned()]) && b.tools.deny.is_empty());
 }
 
 #[test]

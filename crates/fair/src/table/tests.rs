@@ -104,7 +104,7 @@ const RULES: [Rule; 5] = [
     Rule::IN_USE.above_equal_part(),
 ];
 
-/// What stays of a share must be what the rule promises it.
+/// The rest of a share must be what the rule guarantees.
 fn assert_fair(before: &BTreeMap<u8, usize>, after: &Few, newcomer: u8, rule: Rule, equal_part: usize) {
     let own = before.get(&newcomer).copied().unwrap_or(0);
     for (share, count) in before.iter().filter(|(share, _)| after.count(share) < before[share]) {

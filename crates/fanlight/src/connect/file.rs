@@ -149,7 +149,8 @@ fn backup_of(path: &Path) -> Result<PathBuf, Failure> {
     let backup = path.with_file_name(name);
     match fs::symlink_metadata(&backup) {
         Ok(found) if !found.is_file() => {
-            let message = format!("{} is no file, and is not replaced: remove it; nothing was changed", backup.display());
+            let message =
+                format!("{} is no file, and is not replaced: remove it; nothing was changed", backup.display());
             Err(Failure::other(message))
         }
         _ => Ok(backup),

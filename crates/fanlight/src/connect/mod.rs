@@ -118,7 +118,7 @@ fn target_of(args: &ConnectArgs, common: &CommonArgs) -> Result<Target, Failure>
         true => fanlight_config::Config::default(),
         false => match fanlight_config::load_all(&config, &|name| std::env::var(name).ok()) {
             Ok(loaded) => loaded.config,
-            // What a missing variable holds is not needed here.
+            // The values of missing variables are not needed here.
             Err(errors) => match errors.without_missing_variables() {
                 Some(errors) => return Err(configuration::failure(&crate::failure::Unusable::Errors(errors))),
                 None => fanlight_config::Config::default(),

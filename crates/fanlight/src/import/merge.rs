@@ -7,7 +7,7 @@ use fanlight_client_files::Item;
 use super::sources::Source;
 use crate::cli::NAME;
 
-/// What makes two entries the same server.
+/// The identity of an entry: equal ones are the same server.
 const REACH: [&str; 6] = ["command", "args", "env", "cwd", "url", "headers"];
 
 /// A server that is taken.

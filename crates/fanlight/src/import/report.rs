@@ -1,4 +1,4 @@
-//! What `fanlight import` says of what it takes.
+//! The report of `fanlight import`.
 
 use std::path::Path;
 

@@ -24,7 +24,7 @@ pub(super) struct Client {
     http: reqwest::Client,
     url: String,
     timeout: Duration,
-    /// What it is authenticated by, if anything.
+    /// Its authentication, if any.
     token: Option<String>,
 }
 

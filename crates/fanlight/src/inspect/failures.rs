@@ -1,4 +1,4 @@
-//! What is known of servers that are down, as text.
+//! Explains as text why servers are down.
 
 use fanlight_canonical::{BackendError, FailureDetails};
 use fanlight_gateway::Gateway;

@@ -96,7 +96,7 @@ fn departure(
         Some("pipe") => vec!["_meta"],
         _ => vec!["_meta", "headers"],
     };
-    let not_sent = ["connect_failed", "overloaded"];
+    let not_sent = ["connect_failed", "overloaded", "ejected"];
     let error = call.attribute("error.type");
     hop.carried = if is_omitted {
         Err("`traceContext: omit` keeps it from this backend".to_owned())
@@ -123,7 +123,8 @@ fn departure(
 
 fn not_forwarded(server: &Span) -> Hop {
     let mut hop = hop("fanlight", "backend", None);
-    let reason = match (server.attribute("fanlight.cache.hit"), server.attribute("error.type")) {
+    let error = server.attribute("error.type").or_else(|| server.attribute("rpc.response.status_code"));
+    let reason = match (server.attribute("fanlight.cache.hit"), error) {
         (Some("true"), _) => "the answer came from the catalogue and no backend was asked: name a tool".to_owned(),
         (_, Some(error)) => format!("no backend was asked: {error}"),
         _ => "no backend was asked".to_owned(),

@@ -143,7 +143,11 @@ async fn call(
 
 /// Finds the tool in the list, with the arguments that are mirrored into headers; without a name the
 /// first that has `readOnlyHint` and requires no arguments.
-pub(super) async fn find(client: &Client, wanted: Option<&str>, most: usize) -> Result<(String, Vec<ParamHeader>), Failure> {
+pub(super) async fn find(
+    client: &Client,
+    wanted: Option<&str>,
+    most: usize,
+) -> Result<(String, Vec<ParamHeader>), Failure> {
     let mut cursor: Option<Json> = None;
     let mut names = Vec::new();
     let mut reader_with_arguments = None;

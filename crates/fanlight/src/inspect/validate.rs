@@ -11,8 +11,10 @@ use super::refused_listeners;
 use crate::cli::{CommonArgs, ValidateArgs};
 use crate::configuration;
 use crate::failure::{Failure, Unusable};
+use crate::known_lists::KnownLists;
 use crate::out::{self, counted, say};
 use crate::show::plain;
+use crate::unmatched;
 
 /// Fails if the configuration cannot be used. With `--allow-missing-env` what depends on variables that are not set is not
 /// judged.
@@ -46,7 +48,8 @@ pub(crate) fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), F
     };
     let config = &loaded.config;
     let refused = refused_listeners(config);
-    let warnings = authentication::warnings(config, SystemTime::now());
+    let mut warnings = authentication::warnings(config, SystemTime::now());
+    warnings.extend(unmatched::warnings(config, &KnownLists::kept_for(config, &paths)));
     let servers = config.servers.len();
     let enabled = config.servers.iter().filter(|server| server.enabled).count();
     if args.json {
@@ -77,9 +80,13 @@ pub(crate) fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), F
 fn say_of_usable(paths: &[PathBuf]) {
     let environment = Environment { variable: &|name| std::env::var(name).ok(), ask: &|_| None };
     let Ok(loaded) = load_usable(paths, environment) else { return };
-    let is_incomplete = |server: &&Server| matches!(server.transport, Transport::Incomplete { .. });
-    let names: Vec<_> = loaded.config.servers.iter().filter(is_incomplete).map(|server| plain(&server.name, 60)).collect();
-    say!("`fanlight run` does without {}, for which values are missing, and uses the other servers:\n", names.join(", "));
+    let is_incomplete = |server: &&Server| server.enabled && matches!(server.transport, Transport::Incomplete { .. });
+    let names: Vec<_> =
+        loaded.config.servers.iter().filter(is_incomplete).map(|server| plain(&server.name, 60)).collect();
+    say!(
+        "`fanlight run` does without {}, for which values are missing, and uses the other servers:\n",
+        names.join(", ")
+    );
 }
 
 fn entry(problem: &Problem) -> Value {

@@ -1,4 +1,4 @@
-//! What a server is, as a keyed digest: lists of a server that was defined differently are not its lists.
+//! The identity of a server as a keyed digest of its definition: kept lists are used only if the definition is the same.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -102,7 +102,7 @@ impl Digest {
 
     fn sandbox(&mut self, sandbox: &Sandbox) {
         let Sandbox { landlock, memory, processes, files, user } = sandbox;
-        self.optional(landlock.as_ref(), |digest, Landlock { read, write, connect, bind }| {
+        self.optional(landlock.as_ref(), |digest, Landlock { read, write, connect, bind, except: _ }| {
             for paths in [read, write] {
                 digest.list(paths, |digest, path| digest.path(path));
             }

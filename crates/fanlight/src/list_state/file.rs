@@ -50,7 +50,8 @@ pub(super) fn name_of(server: &str) -> String {
 
 /// The text of a file.
 pub(super) fn encode(
-    (server, definition): (&str, &Definition),
+    server: &str,
+    definition: &Definition,
     known: &KnownServer,
     lists: &HashMap<ListKind, KeptList>,
     key: &Key,

@@ -17,7 +17,7 @@ const KEY: &str = "key";
 const KEY_BYTES: usize = 32;
 /// Permissions of others than the owner.
 const OTHERS: u32 = 0o077;
-/// What names of files begin with that are being written.
+/// The prefix of temporary files.
 const UNFINISHED: &str = ".unfinished-";
 /// After this time such a file was left behind by a process that has ended.
 const LEFT_BEHIND: Duration = Duration::from_secs(3600);

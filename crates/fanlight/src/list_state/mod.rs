@@ -18,9 +18,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use fanlight_backend::{Backend, BackendSettings, KnownServer};
-use fanlight_config::Config;
+use fanlight_config::{Config, MAX_FILE_SIZE};
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_gateway::{KeptList, ListStore};
+use serde_json::Value;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -28,6 +29,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
 use crate::failure::Failure;
+use crate::shown_names::NameRules;
 use crate::wiring::budgets;
 use definition::Definition;
 use file::Contents;
@@ -35,6 +37,8 @@ use folder::Folder;
 
 /// Lists that are read within this time are written together.
 const COLLECT: Duration = Duration::from_millis(250);
+/// The file with the rules of names.
+const NAMES: &str = "names.json";
 /// Bytes of a file besides lists and the server's description.
 const OVERHEAD: usize = 64 << 10;
 
@@ -65,7 +69,7 @@ pub(crate) struct ServerLists {
 struct Kept {
     known: Option<KnownServer>,
     lists: HashMap<ListKind, KeptList>,
-    /// Those that were read in this run.
+    /// Lists that were read in this run.
     read: HashSet<ListKind>,
     is_unwritten: bool,
     is_writing: bool,
@@ -96,6 +100,14 @@ impl ListState {
                 Ok(None)
             }
         }
+    }
+
+    /// The state that earlier runs have left for the configuration in these files; makes no folder.
+    pub(crate) fn left_for(config: &Config, files: &[PathBuf]) -> Option<Self> {
+        let named = config.state_dir.as_ref().map(PathBuf::from);
+        let is_named = named.is_some();
+        let path = named.or_else(|| of_user::folder(files)).filter(|path| path.is_dir())?;
+        Some(Self::in_folder(Folder::open(&path).ok()?, is_named, config))
     }
 
     fn in_folder(folder: Folder, is_named: bool, config: &Config) -> Self {
@@ -151,6 +163,22 @@ impl ListState {
         }
     }
 
+    /// The rules of names that were in force last, as they were kept.
+    pub(crate) fn names(&self) -> Option<Value> {
+        let text = self.folder.read(NAMES, MAX_FILE_SIZE.saturating_mul(2)).ok()??;
+        serde_json::from_slice(&text).ok()
+    }
+
+    /// Keeps the rules of names that are in force, for the next start and for `fanlight check`.
+    pub(crate) fn keep_names(&self, names: &Value) {
+        let (folder, text) = (Arc::clone(&self.folder), names.to_string());
+        self.writing.spawn(async move {
+            if let Ok(Err(error)) = spawn_blocking(move || folder.write(NAMES, text.as_bytes())).await {
+                warn!(%error, "names of now not kept in stateDir");
+            }
+        });
+    }
+
     /// Writes what is not written yet, and waits for that.
     pub(crate) async fn stop(&self) {
         self.end.cancel();
@@ -160,7 +188,7 @@ impl ListState {
 }
 
 impl ServerLists {
-    /// What is known of the server from an earlier run.
+    /// Facts about the server from an earlier run.
     pub(crate) fn known(&self) -> Option<KnownServer> {
         self.lock().known.clone()
     }
@@ -182,7 +210,7 @@ impl ServerLists {
                 let Kept { known, lists, .. } = &*kept;
                 known
                     .as_ref()
-                    .map(|known| file::encode((&self.server, &self.definition), known, lists, self.state.folder.key()))
+                    .map(|known| file::encode(&self.server, &self.definition, known, lists, self.state.folder.key()))
             };
             let (Some(text), folder) = (text, Arc::clone(&self.state.folder)) else { continue };
             if text.len() > self.state.longest {

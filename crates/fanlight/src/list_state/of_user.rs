@@ -29,9 +29,8 @@ fn state_home() -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     variable("XDG_STATE_HOME").or_else(|| {
         // Under `sudo` it may be another user's, who could not use what is made there.
-        let is_own = |home: &PathBuf| {
-            fs::metadata(home).is_ok_and(|home| home.uid() == rustix::process::geteuid().as_raw())
-        };
+        let is_own =
+            |home: &PathBuf| fs::metadata(home).is_ok_and(|home| home.uid() == rustix::process::geteuid().as_raw());
         Some(variable("HOME").filter(is_own)?.join(".local/state"))
     })
 }

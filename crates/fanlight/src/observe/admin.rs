@@ -212,7 +212,7 @@ impl Admin {
         }
     }
 
-    /// What it is called in messages, without anything secret.
+    /// Its name in messages, without secrets.
     pub(crate) fn shown(&self) -> String {
         self.place.shown()
     }

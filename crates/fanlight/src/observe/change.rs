@@ -51,6 +51,19 @@ fn show(report: &Value) {
     if !options.is_empty() {
         say!("after a restart only: {options}");
     }
+    renamed(report.get("renamed")).iter().for_each(|line| say!("renamed: {line}"));
+    for line in report.get("warnings").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
+        say!("warning: {}", plain(line, 300));
+    }
+}
+
+/// The names that clients see differently, one line for each, and how many more there are.
+fn renamed(report: Option<&Value>) -> Vec<String> {
+    let text = |name: &Value, key| plain(name.get(key).and_then(Value::as_str).unwrap_or_default(), 100);
+    let names = report.and_then(|report| report.get("names")).and_then(Value::as_array).into_iter().flatten();
+    let more = report.and_then(|report| report.get("more")).and_then(Value::as_u64).filter(|more| *more > 0);
+    let lines = names.map(|name| format!("{} → {}", text(name, "from"), text(name, "to")));
+    lines.chain(more.map(|more| format!("{more} more"))).collect()
 }
 
 /// Switches a server on or off, or restarts it.
@@ -70,7 +83,7 @@ pub(crate) async fn change_server(args: &ServerArgs, common: &CommonArgs, action
 }
 
 async fn no_such_server(admin: &Admin, wanted: &str) -> Failure {
-    // Those that are switched off are in the configuration alone.
+    // Disabled ones exist only in the configuration.
     let config = match admin.get("/api/config", &[]).await {
         Ok(answer) => admin.json(&answer).unwrap_or_default(),
         Err(failure) => return failure,

@@ -39,7 +39,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// That of `--admin`, else of the configuration, else the default one.
+    /// The address in `--admin`, else in the configuration, else the default one.
     pub(super) fn find(args: &AdminArgs, common: &CommonArgs) -> Result<Self, Failure> {
         let token = std::env::var(TOKEN).ok().map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
         let mut place = match &args.admin {
@@ -79,7 +79,7 @@ impl Place {
         place.ok_or_else(wrong)
     }
 
-    /// That of the configuration, or the default one.
+    /// The address in the configuration, or the default one.
     fn configured(common: &CommonArgs) -> Result<Self, Failure> {
         let default = || Self::at(DEFAULT, "the default");
         let Some(first) = configuration::paths(common).and_then(|paths| paths.into_iter().next()) else {
@@ -156,7 +156,7 @@ impl Place {
         self.socket.is_some() || is_loopback(self.base.host_str().unwrap_or_default())
     }
 
-    /// What it is called in messages, without anything secret.
+    /// Its name in messages, without secrets.
     pub(super) fn shown(&self) -> String {
         match &self.socket {
             Some(path) => format!("unix:{}", path.display()),

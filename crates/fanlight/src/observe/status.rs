@@ -160,6 +160,7 @@ fn paint(table: &str, style: Style) -> String {
         };
         painted("ready", Style::good)
             .or_else(|| painted("down", Style::bad))
+            .or_else(|| painted("ejected", Style::bad))
             .or_else(|| painted("failed", Style::bad))
             .or_else(|| painted("connecting", Style::warn))
             .unwrap_or_else(|| line.to_owned())

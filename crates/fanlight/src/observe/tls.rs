@@ -28,7 +28,7 @@ pub(super) fn configure(mut http: ClientBuilder, args: &AdminArgs) -> Result<Cli
     }
     if let (Some(certificate), Some(key)) = (&args.admin_cert, &args.admin_key) {
         let pem = [read(certificate)?, b"\n".to_vec(), read(key)?].concat();
-        // What is wrong with them is not repeated: it may show a part of the key.
+        // The cause is not repeated: it may show a part of the key.
         let identity = Identity::from_pem(&pem).map_err(|_| no_identity(certificate, key))?;
         http = http.identity(identity);
     }

@@ -59,7 +59,12 @@ impl Row<'_> {
     }
 
     fn is_failed(&self) -> bool {
-        self.span.error.is_some() || self.span.attribute("error.type").is_some()
+        self.span.error.is_some() || self.kind_of_error().is_some()
+    }
+
+    /// A mistake of the sender leaves only its code.
+    fn kind_of_error(&self) -> Option<&str> {
+        self.span.attribute("error.type").or_else(|| self.span.attribute("rpc.response.status_code"))
     }
 
     fn colour(&self, label: &str, style: Style) -> String {
@@ -83,8 +88,9 @@ impl Row<'_> {
             notes.push(format!("{}{}", style.dim(&self.below), paint(style, fit(&text, room).trim_end())));
         };
         if self.is_failed() {
-            let kind = self.span.attribute("error.type").unwrap_or("error");
-            let message = self.span.error.as_deref().filter(|message| !message.is_empty());
+            let kind = self.kind_of_error().unwrap_or("error");
+            let message = self.span.error.as_deref().or_else(|| self.span.attribute("fanlight.error.message"));
+            let message = message.filter(|message| !message.is_empty());
             let message = message.map(|message| format!(": {}", plain(message, 300))).unwrap_or_default();
             note(format!("✗ {}{message}", plain(kind, 60)), Style::bad);
         }

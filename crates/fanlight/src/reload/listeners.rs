@@ -55,7 +55,7 @@ pub(crate) struct Listener {
     tls_marks: Option<TlsMarks>,
 }
 
-/// What a changed configuration does to one listener.
+/// The effect of a changed configuration on one listener.
 enum Step {
     Keep,
     /// Listen here instead, or nowhere.

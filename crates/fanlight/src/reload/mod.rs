@@ -17,6 +17,7 @@ use std::time::SystemTime;
 use arc_swap::ArcSwap;
 use fanlight_auth::Authenticator;
 use fanlight_config::{Config, ConfigFile, Loaded};
+use fanlight_gateway::Gateway;
 use fanlight_telemetry::Telemetry;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
@@ -29,8 +30,11 @@ use crate::auth;
 use crate::connect::Target;
 use crate::failure::{Failure, Unusable};
 use crate::instance;
-use crate::service_manager;
+use crate::known_lists::KnownLists;
+use crate::shown_names::NameRules;
+use crate::{service_manager, unmatched};
 pub(crate) use listeners::{Listener, Listeners, warn_if_open};
+use outcome::Applied;
 pub(crate) use outcome::{Outcome, State, Trigger};
 pub(crate) use watch::Watch;
 
@@ -55,7 +59,7 @@ pub(crate) struct NoServer;
 pub(crate) struct Keeper {
     source: Arc<Source>,
     assembly: Assembly,
-    /// What Fanlight was started with, as in the files and as it came to be in force.
+    /// The configuration at the start, as in the files and as it came into force.
     started: (Config, Config),
     /// As in the files.
     config: Config,
@@ -72,8 +76,9 @@ pub(crate) struct Keeper {
 #[derive(Clone)]
 pub(crate) struct Control {
     requests: mpsc::Sender<Request>,
-    /// What others see of the configuration in force.
+    /// The public view of the configuration in force.
     state: Arc<ArcSwap<State>>,
+    gateway: Arc<Gateway>,
     /// What tells this gateway from others.
     instance: Option<Arc<str>>,
 }
@@ -90,7 +95,7 @@ pub(crate) struct Start {
     pub(crate) source: Source,
     /// What was read at the start.
     pub(crate) loaded: Loaded,
-    /// What came to be in force of it, with options of the command line.
+    /// The configuration in force, with options of the command line.
     pub(crate) in_force: Config,
     /// The running servers.
     pub(crate) assembly: Assembly,
@@ -120,13 +125,15 @@ impl Keeper {
             watch.follow(&loaded.files);
         }
         telemetry.metrics().iter().for_each(|metrics| metrics.configuration_read(1));
-        let mut state = State::first(restart::in_force(&in_force, &in_force), &loaded.files, SystemTime::now());
+        let mut state =
+            State::first(restart::in_force(&in_force, &in_force), &in_force, &loaded.files, SystemTime::now());
         state.endpoint = endpoint(&listeners, &in_force);
         state.target = target(&listeners, &in_force, &loaded.files);
         let state = Arc::new(ArcSwap::from_pointee(state));
         let (requests, waiting) = mpsc::channel(WAITING);
         let instance = instance::of(std::slice::from_ref(&loaded.path)).map(Arc::from);
-        let control = Control { requests, state: Arc::clone(&state), instance };
+        let gateway = Arc::clone(&assembly.gateway);
+        let control = Control { requests, state: Arc::clone(&state), gateway, instance };
         let keeper = Self {
             source: Arc::new(source),
             assembly,
@@ -179,7 +186,7 @@ impl Keeper {
 
     async fn reload(&mut self, trigger: Trigger) -> Outcome {
         service_manager::reloading();
-        // What is read now is what later changes are compared with.
+        // Later changes are compared with this reading.
         self.watch.iter_mut().for_each(|watch| _ = watch.take_changes());
         let source = Arc::clone(&self.source);
         // Reads files, and parses text of up to a megabyte.
@@ -218,6 +225,9 @@ impl Keeper {
             warn!(file = %problem.file().display(), line, "{}", problem.message());
         }
         let is_same = self.config == loaded.config;
+        // By the lists of now: those of new servers are not known yet.
+        let known = KnownLists::of(&self.assembly.gateway);
+        let names = NameRules::of(&self.config).changed_by(&NameRules::of(&loaded.config), &known);
         self.config = loaded.config;
         // A switch that the files have now is no longer one.
         self.switched.retain(|name, enabled| {
@@ -240,9 +250,12 @@ impl Keeper {
         self.telemetry.metrics().iter().for_each(|metrics| metrics.configuration_read(generation));
         let outcome = match is_same {
             true => Outcome::unchanged(trigger),
-            false => Outcome::applied(trigger, difference, moved, needs_restart),
+            false => {
+                let unmatched = unmatched::warnings(&self.effective(), &KnownLists::of(&self.assembly.gateway));
+                Outcome::applied(trigger, Applied { servers: difference, moved, needs_restart, names, unmatched })
+            }
         };
-        let (config, switched) = (self.shown(), self.switched.clone());
+        let (config, effective, switched) = (self.shown(), Arc::new(self.effective()), self.switched.clone());
         let path = self.started.1.path.clone();
         let served = Config { path, ..self.config.clone() };
         let endpoint = endpoint(&self.listeners, &served);
@@ -253,6 +266,7 @@ impl Keeper {
             state.target = target;
             state.generation = generation;
             state.config = config;
+            state.effective = effective;
             state.switched = switched;
             state.files = files;
             if !is_same {
@@ -272,8 +286,8 @@ impl Keeper {
         }
         info!(backend = name, enabled, "server switched at run time, until the next restart of Fanlight");
         self.put_in_force(None).await;
-        let (config, switched) = (self.shown(), self.switched.clone());
-        self.show(|state| (state.config, state.switched) = (config, switched));
+        let (config, effective, switched) = (self.shown(), Arc::new(self.effective()), self.switched.clone());
+        self.show(|state| (state.config, state.effective, state.switched) = (config, effective, switched));
         Ok(())
     }
 

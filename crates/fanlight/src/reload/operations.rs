@@ -1,4 +1,4 @@
-//! What operators see of the configuration in force, and change.
+//! The operators' view of the configuration in force, and their changes of it.
 
 use std::sync::Arc;
 
@@ -9,10 +9,15 @@ use fanlight_protocol::json::DEFAULT_NESTING;
 use futures_util::future::BoxFuture;
 
 use super::{Control, NoServer, Trigger};
+use crate::known_lists::KnownLists;
+use crate::unmatched;
 
 impl Operations for Control {
     fn config(&self) -> Json {
-        parsed(self.state().to_json())
+        let state = self.state();
+        // By the lists of now, since most are read after the configuration was.
+        let unmatched = unmatched::warnings(&state.effective, &KnownLists::of(&self.gateway));
+        parsed(state.to_json(&unmatched))
     }
 
     fn endpoint(&self) -> Arc<str> {

@@ -1,11 +1,11 @@
-//! What came of reading the configuration again, as the log, the API and the command line show it.
+//! The outcome of a reload, as the log, the API and the command line show it.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use fanlight_config::{ConfigErrors, ConfigFile};
+use fanlight_config::{Config, ConfigErrors, ConfigFile};
 use serde_json::{Map, Value, json};
 use tracing::{info, warn};
 
@@ -13,6 +13,7 @@ use super::listeners::Moved;
 use crate::connect::Target;
 use crate::failure::Unusable;
 use crate::servers::Difference;
+use crate::shown_names::ChangedNames;
 
 /// Why the configuration was read again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +36,7 @@ impl fmt::Display for Trigger {
     }
 }
 
-/// What came of reading the configuration again.
+/// The outcome of a reload.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     trigger: Trigger,
@@ -43,15 +44,23 @@ pub(crate) struct Outcome {
     result: Result,
 }
 
+/// What a configuration has changed that was put in force.
+#[derive(Clone, Debug)]
+pub(super) struct Applied {
+    pub(super) servers: Difference,
+    /// Listeners that listen somewhere else now.
+    pub(super) moved: Vec<Moved>,
+    /// Changed options that take effect after a restart.
+    pub(super) needs_restart: Vec<String>,
+    /// Names that clients see differently.
+    pub(super) names: ChangedNames,
+    /// What is said of patterns that match nothing.
+    pub(super) unmatched: Vec<String>,
+}
+
 #[derive(Clone, Debug)]
 enum Result {
-    Applied {
-        servers: Difference,
-        /// Listeners that listen somewhere else now.
-        moved: Vec<Moved>,
-        /// Changed options that take effect after a restart.
-        needs_restart: Vec<String>,
-    },
+    Applied(Applied),
     Unchanged,
     Failed {
         /// Laid out for a terminal.
@@ -61,13 +70,8 @@ enum Result {
 }
 
 impl Outcome {
-    pub(super) fn applied(
-        trigger: Trigger,
-        servers: Difference,
-        moved: Vec<Moved>,
-        needs_restart: Vec<String>,
-    ) -> Self {
-        Self { trigger, at: SystemTime::now(), result: Result::Applied { servers, moved, needs_restart } }
+    pub(super) fn applied(trigger: Trigger, applied: Applied) -> Self {
+        Self { trigger, at: SystemTime::now(), result: Result::Applied(applied) }
     }
 
     pub(super) fn unchanged(trigger: Trigger) -> Self {
@@ -96,7 +100,7 @@ impl Outcome {
 
     pub(super) fn log(&self, generation: u64) {
         let trigger = self.trigger;
-        let Result::Applied { servers, needs_restart, .. } = &self.result else {
+        let Result::Applied(Applied { servers, needs_restart, names, unmatched, .. }) = &self.result else {
             return info!(%trigger, generation, "configuration read again: unchanged");
         };
         let Difference { added, changed, removed, kept } = servers;
@@ -104,6 +108,8 @@ impl Outcome {
         if !needs_restart.is_empty() {
             warn!(options = ?needs_restart, "changed options take effect after a restart");
         }
+        names.log();
+        unmatched.iter().for_each(|line| warn!("{line}"));
     }
 
     /// For the API.
@@ -113,13 +119,16 @@ impl Outcome {
         add("atMs", moment(self.at));
         add("trigger", json!(self.trigger.to_string()));
         match &self.result {
-            Result::Applied { servers: Difference { added, changed, removed, kept }, moved, needs_restart } => {
+            Result::Applied(Applied { servers, moved, needs_restart, names, unmatched }) => {
+                let Difference { added, changed, removed, kept } = servers;
                 add("result", json!("applied"));
                 add("servers", json!({"added": added, "changed": changed, "removed": removed, "kept": kept}));
                 let address = |moved: &Moved| json!(moved.to.as_ref().map(ToString::to_string));
                 let moved = moved.iter().map(|moved| (moved.option.to_owned(), address(moved)));
                 add("listeners", Value::Object(moved.collect()));
                 add("needsRestart", json!(needs_restart));
+                add("renamed", names.to_json());
+                add("warnings", json!(unmatched));
             }
             Result::Unchanged => drop(add("result", json!("unchanged"))),
             Result::Failed { text, problems } => {
@@ -156,6 +165,8 @@ pub(crate) struct State {
     pub(super) since: SystemTime,
     /// The configuration with what was changed at run time, without secrets.
     pub(super) config: Map<String, Value>,
+    /// The same as it is in force.
+    pub(super) effective: Arc<Config>,
     pub(super) files: Vec<ConfigFile>,
     /// The latest reading after the start.
     pub(super) last: Option<Outcome>,
@@ -167,12 +178,18 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(super) fn first(config: Map<String, Value>, files: &[ConfigFile], since: SystemTime) -> Self {
+    pub(super) fn first(
+        config: Map<String, Value>,
+        effective: &Config,
+        files: &[ConfigFile],
+        since: SystemTime,
+    ) -> Self {
         let (files, switched) = (files.to_vec(), BTreeMap::new());
         Self {
             generation: 1,
             since,
             config,
+            effective: Arc::new(effective.clone()),
             files,
             last: None,
             switched,
@@ -191,8 +208,8 @@ impl State {
         &self.target
     }
 
-    /// The configuration, with the state of reloading as the member `reload`, as JSON.
-    pub(crate) fn to_json(&self) -> String {
+    /// The configuration, with the state of reloading as the member `reload`, as JSON. `unmatched` is said of its patterns.
+    pub(crate) fn to_json(&self, unmatched: &[String]) -> String {
         let mut shown = self.config.clone();
         let switched = |to: bool| -> Vec<&String> {
             self.switched.iter().filter(|(_, enabled)| **enabled == to).map(|(name, _)| name).collect()
@@ -204,6 +221,7 @@ impl State {
                 "sinceMs": moment(self.since),
                 "files": self.files.iter().map(|file| file.path.display().to_string()).collect::<Vec<_>>(),
                 "last": self.last.as_ref().map(Outcome::to_json),
+                "warnings": unmatched,
                 "atRunTime": {"enabled": switched(true), "disabled": switched(false)},
             }),
         );

@@ -26,7 +26,7 @@ type PendingAnswer = Pin<Box<dyn Future<Output = Response> + Send>>;
 /// A request to the core.
 #[derive(Debug)]
 pub(crate) struct CoreRequest<R> {
-    /// What runs: it has been decided that it may.
+    /// The operation that runs. It has been admitted.
     pub(crate) operation: R,
     /// The number of messages that the server may send ahead of its answer without waiting for the
     /// client; `None` if the client can take none.
@@ -49,7 +49,7 @@ pub(crate) struct CoreCall {
     /// Keeps the session from expiring.
     session: Option<SessionGuard>,
     detached: Option<Arc<DetachedCalls>>,
-    /// That of the request it was started for, whose span is the parent of the work.
+    /// The trace of the request that it was started for, whose span is the parent of the work.
     context: Arc<CallContext>,
     /// The span of the request that gets the answer, if that is another.
     answered_span: Option<Parent>,

@@ -28,7 +28,7 @@ pub(crate) struct LegacyCall {
     session: Arc<Session>,
     /// The numbers of the open server requests.
     open: Vec<u64>,
-    /// What the client is sent before anything else of the call.
+    /// Messages that the client gets before anything else of the call.
     outbox: VecDeque<Chunks>,
     /// The last item, if it is known.
     end: Option<Option<Item>>,
@@ -95,7 +95,7 @@ impl ResponseStream<Response> for LegacyCall {
                 Poll::Ready(Some(ResponseItem::Response(response))) if self.open.is_empty() => {
                     return Poll::Ready(Some(ResponseItem::Response(response)));
                 }
-                // What the server still waits for stays open: the client can answer it.
+                // Open server requests stay open: the client can still answer them.
                 Poll::Ready(Some(ResponseItem::Response(response))) => {
                     self.withdraw_closed(cx);
                     self.open.clear();

@@ -1,4 +1,4 @@
-//! One call on its way through the core, and what its client is sent because of it.
+//! One call on its way through the core, and the messages and the response that its client gets.
 
 pub(crate) mod core_call;
 mod detached;
@@ -19,7 +19,7 @@ pub(crate) use self::detached::DetachedCalls;
 pub(crate) use self::legacy_call::LegacyCall;
 pub(crate) use self::rendered::{Answer, RenderedCall, Responses};
 
-/// What comes of a request, in order. `M` is a message that precedes the response, `R` the response.
+/// The items of a response stream, in order. `M` is a message that precedes the response, `R` the response.
 #[derive(Debug)]
 pub(crate) enum ResponseItem<M, R> {
     /// A notification, or a request of the server to the client.
@@ -30,7 +30,7 @@ pub(crate) enum ResponseItem<M, R> {
     Response(R),
 }
 
-/// What comes of a request until its response, as its client is sent it.
+/// The items of a response stream up to the response, rendered for the client.
 pub(crate) trait ResponseStream<R>: std::fmt::Debug + Send {
     /// The next item. `None` if there is no more: after the response, or instead of it if the request
     /// was cancelled ("the receiver SHOULD NOT send a response", 2025-11-25 basic/utilities/cancellation).

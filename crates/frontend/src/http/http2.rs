@@ -35,7 +35,7 @@ pub(crate) fn builder(limits: &ConnectionLimits, streams: StreamExecutor) -> htt
 /// Runs the streams of one connection.
 #[derive(Clone)]
 pub(crate) struct StreamExecutor {
-    /// That of the request which hyper has just read: hyper calls the service and executes the stream in one poll.
+    /// The guard of the request that hyper has just read: hyper calls the service and executes the stream in one poll.
     begun: Arc<Mutex<Option<Arc<Waiting>>>>,
     limit: Duration,
 }

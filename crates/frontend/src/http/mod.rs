@@ -49,7 +49,7 @@ pub async fn serve_http<C: Core>(
     serve_http_observed(live, core, settings, shutdown, &Insight::default()).await
 }
 
-/// What can change of a listener while it serves.
+/// The parts of a listener that can change while it serves.
 #[derive(Debug)]
 pub struct LiveListener {
     /// Its sockets. When it gets another, clients keep their sessions: the connections of the earlier socket end like those

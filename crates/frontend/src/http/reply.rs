@@ -58,7 +58,7 @@ pub(crate) struct ReplyBody {
     endings: Endings,
     /// Counts the bytes of it.
     counters: Option<Arc<Metrics>>,
-    /// What is left of a piece of which a part has been sent, HTTP/2 only.
+    /// The rest of a partly sent piece, HTTP/2 only.
     rest: Bytes,
     /// The bounds of an HTTP/2 stream.
     writes: Option<StreamWrites>,

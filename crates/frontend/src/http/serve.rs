@@ -1,4 +1,4 @@
-//! What a listener needs of the endpoint behind it.
+//! The interface of the endpoint behind a listener.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use super::activity::ActiveRequest;
 use super::reply::ReplyBody;
 
-/// What answers the requests of a listener.
+/// The endpoint that answers the requests of a listener.
 pub(crate) trait Serve: Send + Sync + 'static {
     /// Answers one request, which arrived on this connection and is `active` there. The future is
     /// dropped when the connection ends.

@@ -10,7 +10,7 @@ use fanlight_protocol::input;
 use fanlight_protocol::member_name::is_confusable_method;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Era, Json, Method, Request, Response, Revision, RpcError, code};
-use fanlight_telemetry::ServerSpan;
+use fanlight_telemetry::{Network, ServerSpan};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Ingress, Origin, Reason, Refusal, RequestKind, StartedRequest, Transport};
@@ -21,7 +21,7 @@ use crate::eras::params::{Meta, Params};
 use crate::eras::render::Rendering;
 use crate::eras::{era, fault, legacy, modern};
 use crate::memory::UNCOUNTED;
-use crate::session::{Cancellation, Client, Session};
+use crate::session::{Cancellation, Session, SessionRecord};
 use crate::streams::{ActiveSession, SessionStreams};
 use crate::suspended::{Found, Resumption, Retry, SuspendableCall, SuspendedCall, WaitingCall};
 use crate::trace::client_name;
@@ -408,15 +408,14 @@ impl<C: Core> Ingress<C> {
             );
             Refusal::new(Reason::Busy, RpcError::new(code::INTERNAL, spent.to_string()))
         })?;
-        let client = Client {
+        let record = SessionRecord {
             holder: origin.holder.clone(),
             identity: Arc::clone(&origin.identity),
             peer,
             initialize,
-            _memory: memory,
         };
-        let session = Session::new(client, running, limit, &self.core);
-        session.count(&self.settings.telemetry);
+        let session = Session::new((record, memory), running, limit, &self.core);
+        session.count(&self.settings.telemetry, span.network().unwrap_or(Network::Stdio));
         let streams = SessionStreams::new(session, &self.settings);
         let revision = streams.session.revision();
         span.set_revision(revision);

@@ -12,41 +12,42 @@ use fanlight_identity::{Identity, Source};
 use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Json, Response, Revision};
-use fanlight_telemetry::{Parent, Telemetry};
+use fanlight_telemetry::{Network, Parent, Telemetry};
 use tokio::time::Instant;
 
 pub(crate) use self::running_requests::{Cancellation, RunningRequests};
 pub(crate) use self::server_requests::ServerRequests;
 use crate::eras::legacy::InitializeParams;
 use crate::memory::Reservation;
-use crate::trace::CountGuard;
+use crate::trace::SessionCount;
 
 /// A legacy client after `initialize`: of an HTTP session, of a stream of the HTTP+SSE transport, or
 /// of a stdio connection.
 pub(crate) struct Session {
-    client: Client,
+    record: SessionRecord,
+    /// Counts the size of `initialize`.
+    _memory: Reservation,
     key: SessionKey,
     log_level: Mutex<Option<LogLevel>>,
     pub(crate) running: Arc<RunningRequests>,
     pub(crate) server_requests: ServerRequests,
     usage: Mutex<Usage>,
-    counted: Mutex<Option<CountGuard>>,
+    counted: Mutex<Option<SessionCount>>,
     /// Reports the end of the session to the core: when the session is dropped, so that no call of it
     /// can follow.
     report_end: Box<dyn Fn(SessionKey) + Send + Sync>,
 }
 
-/// The client of a session.
-pub(crate) struct Client {
+/// What a session is of: plain data, nothing of which belongs to this process.
+#[derive(Debug)]
+pub(crate) struct SessionRecord {
     /// No other principal may use the session, and no other endpoint.
     pub(crate) holder: Holder,
     /// The identity that opened it, for operators. Later requests may show newer credentials.
     pub(crate) identity: Arc<Identity>,
-    /// Whose share of a limit the session takes.
+    /// The peer in whose share of a limit the session counts.
     pub(crate) peer: Peer,
     pub(crate) initialize: InitializeParams,
-    /// Counts the size of `initialize`.
-    pub(crate) _memory: Reservation,
 }
 
 #[derive(Debug)]
@@ -61,14 +62,15 @@ impl Session {
     /// A session of a client that sent `initialize`. The client may have `max_server_requests`
     /// to answer at once.
     pub(crate) fn new<C: Core>(
-        client: Client,
+        (record, memory): (SessionRecord, Reservation),
         running: Arc<RunningRequests>,
         max_server_requests: usize,
         core: &Arc<C>,
     ) -> Self {
         let core = Arc::clone(core);
         Self {
-            client,
+            record,
+            _memory: memory,
             key: SessionKey::fresh(),
             log_level: Mutex::default(),
             running,
@@ -80,48 +82,48 @@ impl Session {
     }
 
     /// Counts the session in the metrics until it ends.
-    pub(crate) fn count(&self, telemetry: &Telemetry) {
-        *lock(&self.counted) = Some(CountGuard::session(telemetry));
+    pub(crate) fn count(&self, telemetry: &Telemetry, network: Network) {
+        *lock(&self.counted) = Some(SessionCount::new(telemetry, self.revision(), network));
     }
 
     /// The principal that opened the session, at its endpoint.
     pub(crate) fn holder(&self) -> &Holder {
-        &self.client.holder
+        &self.record.holder
     }
 
     /// Whether `holder` opened the session.
     pub(crate) fn belongs_to(&self, holder: &Holder) -> bool {
-        self.client.holder == *holder
+        self.record.holder == *holder
     }
 
-    /// Whose share of a limit it takes.
+    /// The peer in whose share of a limit it counts.
     pub(crate) fn peer(&self) -> &Peer {
-        &self.client.peer
+        &self.record.peer
     }
 
     /// The endpoint that it belongs to.
     pub(crate) fn endpoint(&self) -> &Endpoint {
-        self.client.holder.endpoint()
+        self.record.holder.endpoint()
     }
 
     /// What the client may do is decided by these: where it has its session, and the identity that has opened it.
     pub(crate) fn client_rights(&self) -> (&Endpoint, &Identity) {
-        (self.endpoint(), &self.client.identity)
+        (self.endpoint(), &self.record.identity)
     }
 
     /// The revision agreed on.
     pub(crate) fn revision(&self) -> Revision {
-        self.client.initialize.revision
+        self.record.initialize.revision
     }
 
     /// The client's `Implementation` object, if it gave one.
     pub(crate) fn client_info(&self) -> Option<&Json> {
-        self.client.initialize.client_info.as_ref()
+        self.record.initialize.client_info.as_ref()
     }
 
     /// The name of its client and what has shown it, for an operator; `None` if the client is not authenticated.
     pub(crate) fn shown_identity(&self) -> Option<(Arc<str>, &'static str)> {
-        let Identity { name, source, .. } = &*self.client.identity;
+        let Identity { name, source, .. } = &*self.record.identity;
         (*source != Source::Anonymous).then(|| (Arc::clone(name), source.as_str()))
     }
 
@@ -138,7 +140,7 @@ impl Session {
     /// Enters a request of a server; returns its number and the message to send. `None` if the client
     /// cannot be asked, and then the server gets an error.
     pub(crate) fn open_server_request(&self, request: ServerRequest) -> Option<(u64, Json)> {
-        let capabilities = &self.client.initialize.capabilities;
+        let capabilities = &self.record.initialize.capabilities;
         match MissingCapability::for_server_request(capabilities, &request.method, request.params.as_ref()) {
             Some(missing) => {
                 // An error means that the server no longer waits.
@@ -157,7 +159,7 @@ impl Session {
 
     /// The context of one request of the session.
     pub(crate) fn context(&self, wants_progress: bool) -> CallContext {
-        let Client { holder, identity, peer, initialize, .. } = &self.client;
+        let SessionRecord { holder, identity, peer, initialize } = &self.record;
         CallContext {
             caller: Caller::session_of(holder.clone(), self.key).with_identity(Arc::clone(identity)),
             peer: peer.clone(),

@@ -49,7 +49,7 @@ impl ServerRequests {
     pub(crate) fn open(&self, request: ServerRequest) -> Option<(u64, Json)> {
         let mut table = self.lock();
         if table.open.len() >= self.limit {
-            // Of calls that have ended: their servers no longer wait.
+            // Their calls have ended, and their servers no longer wait.
             table.open.retain(|_, open| !open.answer.is_closed());
         }
         if table.open.len() >= self.limit {

@@ -10,8 +10,7 @@ use fanlight_canonical::{
 use fanlight_identity::{Identity, Scopes};
 use fanlight_protocol::{Json, Method, Notification, Response, Revision, RpcError, input};
 
-use super::Client;
-use super::Session;
+use super::{Session, SessionRecord};
 use crate::eras::legacy::InitializeParams;
 use crate::memory::ByteBudget;
 
@@ -63,14 +62,13 @@ impl ListenCore {
             capabilities: Json::literal(r#"{"sampling":{}}"#),
         };
         let memory = ByteBudget::new(1 << 10).reserve(&peer, initialize.len()).unwrap();
-        let client = Client {
+        let record = SessionRecord {
             holder: identity.principal.clone().into(),
             identity: Arc::new(identity),
             peer,
             initialize,
-            _memory: memory,
         };
-        Session::new(client, Arc::default(), 1, self)
+        Session::new((record, memory), Arc::default(), 1, self)
     }
 
     /// How many sessions have ended.

@@ -39,7 +39,7 @@ fn poll_drive(
     loop {
         match streams.state().streams.get_mut(&number) {
             Some(stream) if stream.reader == 0 => stream.waker = Some(cx.waker().clone()),
-            // Its client has resumed it, or the session has ended.
+            // Either its client has resumed it, or the session has ended.
             _ => return Poll::Ready(()),
         }
         let item = ready!(calls.poll_next(cx));

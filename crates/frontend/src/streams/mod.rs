@@ -59,7 +59,7 @@ pub(crate) fn log_other_keeper(keeper: Keeper) {
     }
 }
 
-/// What the streams of all sessions of a listener share.
+/// State that the streams of all sessions of a listener share.
 #[derive(Debug)]
 pub(crate) struct StreamPolicy {
     detached: Arc<DetachedCalls>,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use fanlight_canonical::{
-    CallContext, Core, Interest, Listening, ListeningGuard, MessageReceiver, ServerMessage, ServerMessages,
+    CallContext, Core, Interest, Listening, ListeningGuard, MessageReceiver, RetryDelays, ServerMessage, ServerMessages,
 };
 use fanlight_protocol::{Era, Json, Method, Notification, RpcError};
 use tokio::time::sleep;
@@ -187,7 +187,7 @@ fn may_have(settings: &FrontendSettings, session: &Session, notification: &Notif
 }
 
 /// Listens as soon as the core accepts. `answered` is cancelled once the core has answered. The pause before it is asked
-/// again is doubled each time within the bounds of the settings, with up to half as much jitter.
+/// again doubles each time, as the settings say, with up to half as much jitter.
 async fn listen_until_accepted<C: Core>(
     core: &C,
     context: Arc<CallContext>,
@@ -195,7 +195,7 @@ async fn listen_until_accepted<C: Core>(
     settings: &FrontendSettings,
     answered: &CancellationToken,
 ) -> Listening {
-    let (mut pause, most) = settings.listen_retry;
+    let RetryDelays { shortest: mut pause, longest } = settings.listen_retry;
     loop {
         let interest = Interest { tools: true, prompts: true, resources: true, session: true, ..Interest::default() };
         let operation = core.resolve_listen(interest, Arc::clone(&context));
@@ -215,7 +215,7 @@ async fn listen_until_accepted<C: Core>(
             }
         }
         sleep(pause.mul_f64(1.0 + fastrand::f64() / 2.0)).await;
-        pause = (pause * 2).min(most);
+        pause = (pause * 2).min(longest);
     }
 }
 
@@ -253,7 +253,7 @@ mod tests {
     use crate::session::testing::ListenCore;
 
     fn settings() -> Arc<FrontendSettings> {
-        let listen_retry = (Duration::from_secs(1), Duration::from_secs(60));
+        let listen_retry = RetryDelays { shortest: Duration::from_secs(1), longest: Duration::from_secs(60) };
         let base = FrontendSettings::default();
         Arc::new(FrontendSettings { notification_buffer: 8, replay_bytes: 1000, listen_retry, ..base })
     }

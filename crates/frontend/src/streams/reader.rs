@@ -42,7 +42,7 @@ pub(crate) struct Read {
 }
 
 enum Next {
-    /// There is nothing more for this reader.
+    /// The end of the stream for this reader.
     End,
     Replay(Event),
     /// The reader polls the content of the stream.
@@ -158,7 +158,7 @@ impl StreamReader {
         }
     }
 
-    /// What to do next. In the end `waker` is registered if that may change.
+    /// The next step. On a pending one, `waker` is registered.
     fn look_up(&self, waker: &Waker) -> Next {
         let mut state = self.session.state();
         let State { replay, streams, listeners, hung_up, .. } = &mut *state;

@@ -261,7 +261,7 @@ impl ActiveSession {
         Self { streams: Arc::clone(streams), guard: SessionGuard::new(&streams.session) }
     }
 
-    /// What keeps the session from expiring, without its streams.
+    /// The guard that keeps the session from expiring, without its streams.
     pub(crate) fn into_guard(self) -> SessionGuard {
         self.guard
     }

@@ -27,7 +27,7 @@ use super::store::{InMemorySuspendedCalls, SuspendedCallStore, Waiting, expired,
 use super::suspended_call::SuspendedCall;
 use crate::eras::fault;
 use crate::settings::FrontendSettings;
-use crate::trace::CountGuard;
+use crate::trace::SuspendedCount;
 
 /// All suspended calls.
 pub(crate) struct SuspendedCalls {
@@ -158,7 +158,7 @@ impl SuspendedCalls {
         // Its client may bring newer credentials.
         let revoked = call.running.take_revocation().map(|revoked| Box::pin(revoked.cancelled_owned()));
         let (limit, max_requests) = (self.settings.notification_buffer, self.max_server_requests());
-        let counted = CountGuard::suspended(&self.settings.telemetry);
+        let counted = SuspendedCount::new(&self.settings.telemetry);
         let ends = (deadline, self.cut.clone(), revoked);
         let keep = keep(call, resumed, ends, (limit, max_requests), counted);
         self.tasks.spawn_on(keep, &self.runtime);
@@ -306,7 +306,7 @@ fn keep(
     resumed: oneshot::Receiver<oneshot::Sender<Box<SuspendedCall>>>,
     (deadline, cut, revoked): (Instant, CancellationToken, Option<Pin<Box<WaitForCancellationFutureOwned>>>),
     (limit, max_requests): (usize, usize),
-    counted: CountGuard,
+    counted: SuspendedCount,
 ) -> impl Future<Output = ()> + Send {
     async move {
         tokio::select! {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use fanlight_canonical::Principal;
 use fanlight_credentials::{Authenticate, Authentication, Credentials, Denial};
 use fanlight_frontend::{
-    FrontendSettings, Guard, LiveGuard, LiveProtection, Origins, ProtectionSettings, PublicUrl, ScopeSettings,
-    ToolScopes,
+    FrontendSettings, Guard, LiveGuard, LiveProtection, Origins, ProtectionSettings, PublicUrl, RefusedBody,
+    ScopeSettings, ToolScopes,
 };
 use fanlight_identity::{Identity, Scopes, Source};
 
@@ -275,8 +275,10 @@ async fn denials_have_their_status_error_and_id() {
 
 #[tokio::test]
 async fn denied_body_is_read_no_further_than_its_id_needs() {
-    let settings =
-        FrontendSettings { refused_body: (Duration::from_millis(50), 1 << 20), ..FrontendSettings::default() };
+    let settings = FrontendSettings {
+        refused_body: RefusedBody { time: Duration::from_millis(50), bytes: 1 << 20 },
+        ..FrontendSettings::default()
+    };
     let server = Server::with(FrontendSettings { authenticate: Arc::new(ByToken), ..settings }).await;
     let padding = "x".repeat(5 << 10);
     let late = format!(r#"{{"jsonrpc":"2.0","method":"ping","params":{{"p":"{padding}"}},"id":7}}"#);

@@ -4,12 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fanlight_canonical::{Endpoint, Interest, ServerMessage, ServerMessages};
+use fanlight_canonical::{Caller, Endpoint, Interest, Principal, ServerMessage, ServerMessages};
 use fanlight_protocol::Notification;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::{Change, Differing};
+use crate::topology::{BackendId, Topology, View};
 
 /// The clients that listen for changes of merged lists, and the notifications that are due.
 #[derive(Default)]
@@ -28,20 +29,41 @@ struct State {
 
 struct Listener {
     endpoint: Endpoint,
+    /// The principal, if it has lists of its own.
+    reader: Option<Principal>,
     /// The announcements of the gateway that it gets.
     wants: [bool; 3],
     /// The announcements that it gets when the topology has been replaced: all in its interest, since a backend that
     /// announces its own changes does not know of that.
     on_replacement: [bool; 3],
+    /// The backends whose messages it gets directly; `None` for all.
+    heard: Option<HashSet<BackendId>>,
     messages: ServerMessages,
 }
 
 #[derive(Clone, Default)]
 struct Timing {
     due: Option<Instant>,
-    /// The endpoints whose lists have changed.
-    endpoints: HashSet<Endpoint>,
+    /// The endpoints whose lists have changed, and for whom.
+    endpoints: HashSet<(Endpoint, Audience)>,
     sent: Option<Instant>,
+}
+
+/// The clients of an endpoint that are told of a change.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Audience {
+    Everyone,
+    /// Those that have lists of their own.
+    Readers,
+    Reader(Principal),
+}
+
+impl Listener {
+    fn is_among(&self, told: &HashSet<(Endpoint, Audience)>) -> bool {
+        let is_told = |audience| told.contains(&(self.endpoint.clone(), audience));
+        let is_reader = |reader: &Principal| is_told(Audience::Readers) || is_told(Audience::Reader(reader.clone()));
+        is_told(Audience::Everyone) || self.reader.as_ref().is_some_and(is_reader)
+    }
 }
 
 /// The registration of a listener, which ends when this is dropped.
@@ -51,18 +73,23 @@ pub(crate) struct Registration {
 }
 
 impl Announcer {
-    /// Sends notifications of the changes in `interest` of what `endpoint` shows to `messages` from now on.
+    /// Sends notifications of the changes in `interest` of what `client` is shown to `messages` from now on.
     pub(crate) fn register(
         self: &Arc<Self>,
         interest: &Interest,
-        endpoint: Endpoint,
+        client: &Caller,
         messages: ServerMessages,
     ) -> Registration {
+        let endpoint = client.endpoint().clone();
+        let reader = Some(client.principal()).filter(|principal| principal.is_named()).cloned();
         let wants = Change::ALL.map(|change| change.is_in(interest));
         let mut state = self.lock();
         let number = state.next;
         state.next += 1;
-        state.listeners.insert(number, Listener { endpoint, wants, on_replacement: wants, messages });
+        state.listeners.insert(
+            number,
+            Listener { endpoint, reader, wants, on_replacement: wants, heard: None, messages },
+        );
         drop(state);
         Registration { announcer: Arc::clone(self), number }
     }
@@ -75,14 +102,21 @@ impl Announcer {
     }
 
     /// Makes a notification due at these endpoints once `pause` has passed since the last one.
-    pub(super) fn announce(&self, change: Change, pause: Duration, endpoints: Vec<Endpoint>) {
+    pub(super) fn announce(&self, change: Change, pause: Duration, endpoints: Vec<Endpoint>, audience: &Audience) {
         let now = Instant::now();
         if let Some(timing) = self.lock().timing.get_mut(change.index()) {
             let due = timing.sent.map_or(now, |sent| now.max(sent + pause));
             timing.due = Some(timing.due.map_or(due, |earlier| earlier.min(due)));
-            timing.endpoints.extend(endpoints);
+            timing.endpoints.extend(endpoints.into_iter().map(|endpoint| (endpoint, audience.clone())));
         }
         self.woken.notify_one();
+    }
+
+    /// Makes a notification due for the clients that have lists of their own, at the endpoints that show `backend`.
+    pub(super) fn announce_to_readers(&self, change: Change, topology: &Arc<Topology>, backend: BackendId) {
+        let mut endpoints = self.endpoints();
+        endpoints.retain(|endpoint| View::at(Arc::clone(topology), endpoint).shows(backend));
+        self.announce(change, topology.limits.settle, endpoints, &Audience::Readers);
     }
 
     /// When [`Announcer::send_due`] is to be called next.
@@ -103,9 +137,24 @@ impl Announcer {
             (timing.due, timing.sent) = (None, Some(now));
             let notification = Notification::new(change.method(), None);
             let wants = |listener: &&Listener| {
-                listener.wants.get(change.index()) == Some(&true) && endpoints.contains(&listener.endpoint)
+                listener.wants.get(change.index()) == Some(&true) && listener.is_among(&endpoints)
             };
             for listener in state.listeners.values().filter(wants) {
+                let _ = listener.messages.try_send(ServerMessage::Notification(notification.clone()));
+            }
+        }
+    }
+
+    /// Passes on what a backend has sent to all that listen, to those that do not get it directly.
+    pub(super) fn pass_on(
+        &self,
+        backend: BackendId,
+        notification: &Notification,
+        is_shown: impl Fn(&Endpoint) -> bool,
+    ) {
+        for listener in self.lock().listeners.values() {
+            let is_heard = listener.heard.as_ref().is_none_or(|heard| heard.contains(&backend));
+            if !is_heard && is_shown(&listener.endpoint) {
                 let _ = listener.messages.try_send(ServerMessage::Notification(notification.clone()));
             }
         }
@@ -125,7 +174,7 @@ impl Announcer {
                 continue;
             }
             if let Some(timing) = state.timing.get_mut(change.index()) {
-                timing.endpoints.retain(|endpoint| !differing.includes(endpoint));
+                timing.endpoints.retain(|(endpoint, _)| !differing.includes(endpoint));
                 timing.sent = Some(now);
                 timing.due = timing.due.filter(|_| !timing.endpoints.is_empty());
             }
@@ -149,6 +198,13 @@ impl Registration {
     pub(crate) fn announce_only(&self, interest: &Interest) {
         if let Some(listener) = self.announcer.lock().listeners.get_mut(&self.number) {
             listener.wants = Change::ALL.map(|change| change.is_in(interest));
+        }
+    }
+
+    /// The backends whose messages the listener gets directly from now on; `None` for all.
+    pub(crate) fn hears(&self, backends: Option<HashSet<BackendId>>) {
+        if let Some(listener) = self.announcer.lock().listeners.get_mut(&self.number) {
+            listener.heard = backends;
         }
     }
 }

@@ -4,18 +4,26 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use fanlight_canonical::Parent;
+use fanlight_canonical::{Outcome, Parent};
 use tokio::time::Instant;
 
 use super::kept::covers;
 use super::part::Part;
 use super::starting::Wait;
-use super::{Catalogue, rests};
+use super::{Catalogue, State, rests};
 use crate::topology::{BackendId, Topology, View};
 
 impl Catalogue {
     /// Notes that the list has probably changed since the newest snapshot.
     pub(crate) fn mark_stale(&self) {
+        let is_private = |state: &mut State| state.parts.values().any(|part| part.is_private);
+        match &self.own {
+            Some(own) if !own.shared.with(is_private) => own.shared.mark_parts_stale(),
+            _ => self.mark_parts_stale(),
+        }
+    }
+
+    fn mark_parts_stale(&self) {
         self.with(|state| {
             state.suspect = true;
             state.parts.values_mut().for_each(|part| {
@@ -38,14 +46,15 @@ impl Catalogue {
         });
     }
 
-    /// Notes that a backend has announced a change of its part.
-    pub(super) fn announced(&self, backend: BackendId) {
+    /// Notes that a backend has announced a change of its part. Returns whether that is private.
+    pub(super) fn announced(&self, backend: BackendId) -> bool {
         self.with(|state| {
             state.changed_unseen |= state.snapshots.is_empty();
             let part = state.part(backend);
             part.announced += 1;
             part.changes += 1;
-        });
+            part.is_private
+        })
     }
 
     /// Notes that a backend announces changes of its part from now on. What was read before may
@@ -81,12 +90,26 @@ impl Catalogue {
         })
     }
 
+    /// What the backends whose whole list is known call their entries themselves.
+    pub(crate) fn own_names(&self) -> HashMap<BackendId, Vec<String>> {
+        self.with(|state| {
+            let known = |(backend, part): (&BackendId, &Part)| {
+                let list = &part.loaded.as_ref()?.contribution;
+                let is_known = list.outcome == Outcome::Ok && !list.is_stale && !part.is_private;
+                is_known.then(|| (*backend, self.kind.own_names(&list.results)))
+            };
+            state.parts.iter().filter_map(known).collect()
+        })
+    }
+
     /// Backends that announce changes, but whose lists have outlived their `ttlMs`. They are served,
     /// and are to be read again meanwhile.
     pub(crate) fn expired(&self) -> Vec<BackendId> {
         let now = Instant::now();
-        let mut overdue: Vec<_> = self.with(|state| {
-            let overdue = state.parts.iter().filter(|(_, part)| part.is_overdue(now));
+        let shared = self.own.as_ref().map_or(self, |own| &own.shared);
+        let mut overdue: Vec<_> = shared.with(|state| {
+            let is_served = |part: &Part| self.own.is_none() || !part.is_private;
+            let overdue = state.parts.iter().filter(|(_, part)| is_served(part) && part.is_overdue(now));
             overdue.map(|(backend, _)| *backend).collect()
         });
         if !overdue.is_empty() {
@@ -109,7 +132,7 @@ impl Catalogue {
             drop(self.current(&View::everything(topology), &Parent::default()).await);
         } else if let Some(need) = need {
             self.read(topology, (backend, need), Wait::Whole, &Parent::default()).await;
-            self.merge(topology);
+            drop(self.merge(topology));
         }
     }
 

@@ -1,8 +1,11 @@
-//! A bound on the bytes of lists in memory.
+//! Bounds on the bytes of lists in memory.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use fanlight_canonical::Principal;
+use fanlight_fair::{Budget, Part, Reservation, Spent};
 
 use crate::topology::ByteLimits;
 
@@ -10,11 +13,36 @@ use crate::topology::ByteLimits;
 #[derive(Debug, Default)]
 pub(crate) struct ListMemory(AtomicUsize);
 
+/// The bytes of the lists of single principals. A principal may use as many as it leaves free.
+pub(super) struct ReaderMemory {
+    budget: Budget<Principal>,
+    /// Drops the lists of another principal than this, and says whether there were any.
+    evict: Box<dyn Fn(&Principal) -> bool + Send + Sync>,
+}
+
+/// How many principals lose their lists for one reservation, at most.
+const EVICTED: usize = 4;
+
 /// The bytes of one list, given back when this is dropped.
 #[derive(Debug)]
 pub(crate) struct ReservedBytes {
-    memory: Arc<ListMemory>,
+    memory: Memory,
     bytes: usize,
+}
+
+/// What the bytes of a list are part of.
+enum Memory {
+    ForAll(Arc<ListMemory>),
+    ForOne { memory: Arc<ReaderMemory>, reader: Principal, held: Option<Reservation<Principal>> },
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ForAll(_) => "ForAll",
+            Self::ForOne { .. } => "ForOne",
+        })
+    }
 }
 
 /// A bound that was exceeded.
@@ -36,7 +64,37 @@ impl fmt::Display for TooManyBytes {
 impl ListMemory {
     /// Nothing yet.
     pub(crate) fn reserve(self: &Arc<Self>) -> ReservedBytes {
-        ReservedBytes { memory: Arc::clone(self), bytes: 0 }
+        ReservedBytes { memory: Memory::ForAll(Arc::clone(self)), bytes: 0 }
+    }
+}
+
+impl ReaderMemory {
+    /// As many bytes in all; `evict` drops the lists of another principal than the one that it is given.
+    pub(super) fn new(bytes: usize, evict: impl Fn(&Principal) -> bool + Send + Sync + 'static) -> Self {
+        Self { budget: Budget::new(bytes, Part::AS_MUCH_AS_IT_LEAVES), evict: Box::new(evict) }
+    }
+
+    /// Nothing yet, for a list of this principal.
+    pub(super) fn reserve(self: &Arc<Self>, reader: &Principal) -> ReservedBytes {
+        let memory = Memory::ForOne { memory: Arc::clone(self), reader: reader.clone(), held: None };
+        ReservedBytes { memory, bytes: 0 }
+    }
+
+    /// Has `held` be `bytes`, for which others may lose their lists.
+    fn take(&self, reader: &Principal, held: &mut Option<Reservation<Principal>>, bytes: usize) -> Result<(), Spent> {
+        let mut attempt = || match held {
+            Some(held) => held.resize(bytes),
+            None => self.budget.reserve(reader, bytes).map(|reservation| *held = Some(reservation)),
+        };
+        for _ in 0..EVICTED {
+            if attempt().is_ok() {
+                return Ok(());
+            }
+            if !(self.evict)(reader) {
+                break;
+            }
+        }
+        attempt()
     }
 }
 
@@ -46,9 +104,17 @@ impl ReservedBytes {
         if self.bytes.saturating_add(more) > limits.one {
             return Err(TooManyBytes::One(limits.one));
         }
-        let within = |all: usize| all.checked_add(more).filter(|all| *all <= limits.all);
-        let grown = self.memory.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within);
-        grown.map_err(|_| TooManyBytes::All(limits.all))?;
+        match &mut self.memory {
+            Memory::ForAll(memory) => {
+                let within = |all: usize| all.checked_add(more).filter(|all| *all <= limits.all);
+                let grown = memory.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within);
+                grown.map_err(|_| TooManyBytes::All(limits.all))?;
+            }
+            Memory::ForOne { memory, reader, held } => {
+                let all = memory.budget.limit();
+                memory.take(reader, held, self.bytes + more).map_err(|_| TooManyBytes::All(all))?;
+            }
+        }
         self.bytes += more;
         Ok(())
     }
@@ -56,13 +122,32 @@ impl ReservedBytes {
 
 impl Drop for ReservedBytes {
     fn drop(&mut self) {
-        self.memory.0.fetch_sub(self.bytes, Ordering::Relaxed);
+        if let Memory::ForAll(memory) = &self.memory {
+            memory.0.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn principal_leaves_bytes_for_others_and_lists_of_others_leave_for_its_first() {
+        let evicted = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&evicted);
+        let evict = move |_: &Principal| count.fetch_add(1, Ordering::Relaxed) < 2;
+        let memory = Arc::new(ReaderMemory::new(100, evict));
+        let limits = ByteLimits { one: 1000, all: 1000 };
+        let [ann, bob] = ["ann", "bob"].map(|name| Principal::named("issuer", name));
+        let mut lists = [&ann, &ann, &bob].map(|reader| memory.reserve(reader));
+        assert_eq!(lists[0].grow(40, limits), Ok(()));
+        assert_eq!(lists[1].grow(40, limits), Err(TooManyBytes::All(100)), "half of all for one");
+        assert_eq!(evicted.load(Ordering::Relaxed), 3);
+        assert_eq!(lists[2].grow(60, limits), Ok(()));
+        drop(lists);
+        assert_eq!(memory.budget.held(), 0);
+    }
 
     #[test]
     fn bytes_of_one_list_and_of_all_are_bounded_and_given_back() {

@@ -19,6 +19,15 @@ use crate::merge::Contribution;
 use crate::topology::{BackendId, Member, Topology};
 use crate::uri_places as places;
 
+/// A backend's part of a list, as it goes into a snapshot.
+pub(super) struct ReadPart {
+    pub(super) backend: BackendId,
+    pub(super) contribution: Contribution,
+    pub(super) needs: Needs,
+    /// Whether it is for those alone for whom it was read.
+    pub(super) is_private: bool,
+}
+
 /// What the entries of one backend are merged with.
 #[derive(Clone, Copy)]
 struct Merging<'a> {
@@ -66,16 +75,12 @@ impl Merging<'_> {
 impl Snapshot {
     /// Merges the backends' lists in configuration order: of two entries with one key, the first wins. `claiming` are
     /// lists that say which backends have the URIs that entries name.
-    pub(super) fn new(
-        kind: ListKind,
-        parts: Vec<(BackendId, Contribution, Needs)>,
-        topology: &Topology,
-        claiming: &[Arc<Self>],
-    ) -> Self {
+    pub(super) fn new(kind: ListKind, parts: Vec<ReadPart>, topology: &Topology, claiming: &[Arc<Self>]) -> Self {
         static GENERATION: AtomicU64 = AtomicU64::new(1);
         let generation = GENERATION.fetch_add(1, Ordering::Relaxed);
         let mut snapshot = Self { generation, topology: topology.number(), kind: Some(kind), ..Self::default() };
-        for (backend, contribution, needs) in parts {
+        for ReadPart { backend, contribution, needs, is_private } in parts {
+            snapshot.is_private |= is_private;
             let start = snapshot.entries.len();
             let member = topology.get(backend);
             let mentioned = member.map(|member| rewritten::mentioned(kind, member, &contribution)).unwrap_or_default();

@@ -17,6 +17,7 @@ mod memory;
 mod merging;
 mod needs;
 mod newest;
+mod own;
 mod pages;
 mod part;
 mod reading;
@@ -34,7 +35,7 @@ mod watch;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fanlight_canonical::BackendState;
+use fanlight_canonical::{BackendState, Principal};
 use fanlight_protocol::Json;
 use tokio::time::Instant;
 
@@ -57,8 +58,9 @@ use announce::Announcer;
 pub(crate) use announce::Registration;
 use background::Background;
 use extensions::ListCapabilities;
-use memory::ListMemory;
+use memory::{ListMemory, ReservedBytes};
 use newest::Basis;
+use own::{Own, OwnLists};
 use part::Part;
 use replacement::Differing;
 
@@ -74,6 +76,8 @@ pub(crate) struct Catalogue {
     announcer: Arc<Announcer>,
     background: Background,
     memory: Arc<ListMemory>,
+    /// Whose it is, if it is not that of all.
+    own: Option<Own>,
     state: Mutex<State>,
     /// Held while a snapshot is made, so that it is made once for all requests that wait for it.
     merging: Mutex<()>,
@@ -102,13 +106,38 @@ struct State {
 }
 
 /// The catalogues, by kind.
-pub(crate) struct Catalogues([Arc<Catalogue>; 5]);
+pub(crate) struct Catalogues {
+    /// Of all clients.
+    all: [Arc<Catalogue>; 5],
+    own: Arc<OwnLists>,
+}
+
+/// Part of the bytes of all lists that those of single principals may take besides.
+const OWN_BYTES: usize = 2;
+
+/// A catalogue of each kind, made with those that it depends on.
+fn chained(new: impl Fn(ListKind, &[&Arc<Catalogue>]) -> Arc<Catalogue>) -> [Arc<Catalogue>; 5] {
+    let resources = new(ListKind::Resources, &[]);
+    let skills = new(ListKind::Skills, &[&resources]);
+    let tools = new(ListKind::Tools, &[&resources, &skills]);
+    [tools, resources, new(ListKind::ResourceTemplates, &[]), new(ListKind::Prompts, &[]), skills]
+}
+
+fn of_kind([tools, resources, templates, prompts, skills]: &[Arc<Catalogue>; 5], kind: ListKind) -> &Arc<Catalogue> {
+    match kind {
+        ListKind::Tools => tools,
+        ListKind::Resources => resources,
+        ListKind::ResourceTemplates => templates,
+        ListKind::Prompts => prompts,
+        ListKind::Skills => skills,
+    }
+}
 
 impl Catalogues {
     fn new(topology: &Arc<CurrentTopology>, announcer: &Arc<Announcer>, background: &Background) -> Self {
         let memory = Arc::<ListMemory>::default();
         let capabilities = Arc::<ListCapabilities>::default();
-        let new = |kind, claiming: &[&Arc<Catalogue>]| {
+        let all = chained(|kind, claiming| {
             Arc::new(Catalogue {
                 kind,
                 claiming: claiming.iter().map(|list| Arc::clone(list)).collect(),
@@ -117,14 +146,12 @@ impl Catalogues {
                 announcer: Arc::clone(announcer),
                 background: background.clone(),
                 memory: Arc::clone(&memory),
+                own: None,
                 state: Mutex::default(),
                 merging: Mutex::default(),
             })
-        };
-        let resources = new(ListKind::Resources, &[]);
-        let skills = new(ListKind::Skills, &[&resources]);
-        let tools = new(ListKind::Tools, &[&resources, &skills]);
-        Self([tools, resources, new(ListKind::ResourceTemplates, &[]), new(ListKind::Prompts, &[]), skills])
+        });
+        Self { all, own: OwnLists::new(topology.load().limits.bytes.all / OWN_BYTES) }
     }
 
     /// The catalogues that a change may concern.
@@ -132,23 +159,25 @@ impl Catalogues {
         change.kinds().iter().map(|kind| self.of(*kind))
     }
 
+    /// The list of all, as Fanlight reads it for itself.
     pub(crate) fn of(&self, kind: ListKind) -> &Arc<Catalogue> {
-        let [tools, resources, templates, prompts, skills] = &self.0;
-        match kind {
-            ListKind::Tools => tools,
-            ListKind::Resources => resources,
-            ListKind::ResourceTemplates => templates,
-            ListKind::Prompts => prompts,
-            ListKind::Skills => skills,
+        of_kind(&self.all, kind)
+    }
+
+    /// The list that `reader` sees; that of all for clients that are not authenticated.
+    pub(crate) fn seen_by(&self, kind: ListKind, reader: Option<&Principal>) -> Arc<Catalogue> {
+        match reader {
+            None => Arc::clone(self.of(kind)),
+            Some(reader) => self.own.of(reader, kind, &self.all),
         }
     }
 
     /// A client with these capabilities asks for a list: if it has an extension that was not declared to servers yet,
     /// they may have listed less than they have. At most `most` are declared.
     pub(crate) fn declare_extensions(&self, client: &Json, most: usize) {
-        let [tools, ..] = &self.0;
+        let [tools, ..] = &self.all;
         if tools.capabilities.add(client, most) {
-            self.0.iter().for_each(|catalogue| catalogue.read_with_more());
+            self.all.iter().for_each(|catalogue| catalogue.read_with_more());
         }
     }
 }
@@ -164,6 +193,30 @@ impl State {
 }
 
 impl Catalogue {
+    /// The same list for one principal, which has read nothing yet.
+    fn for_reader(&self, claiming: &[&Arc<Self>], own: Own) -> Self {
+        Self {
+            kind: self.kind,
+            claiming: claiming.iter().map(|list| Arc::clone(list)).collect(),
+            capabilities: Arc::clone(&self.capabilities),
+            topology: Arc::clone(&self.topology),
+            announcer: Arc::clone(&self.announcer),
+            background: self.background.clone(),
+            memory: Arc::clone(&self.memory),
+            own: Some(own),
+            state: Mutex::default(),
+            merging: Mutex::default(),
+        }
+    }
+
+    /// Memory for what is read for it.
+    fn reserve(&self) -> ReservedBytes {
+        match &self.own {
+            None => self.memory.reserve(),
+            Some(own) => own.memory.reserve(&own.reader),
+        }
+    }
+
     fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
         f(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -2,13 +2,15 @@
 
 use std::sync::{Arc, PoisonError};
 
-use fanlight_canonical::Endpoint;
+use fanlight_canonical::{Endpoint, Principal};
 
-use super::Catalogue;
+use super::announce::Audience;
+use super::merging::ReadPart;
 use super::part::Part;
 use super::snapshot::Snapshot;
 use super::view::ListView;
-use crate::topology::{Topology, View};
+use super::{Catalogue, State};
+use crate::topology::{BackendId, ByteLimits, Topology, View};
 
 /// What a snapshot is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +29,8 @@ impl Catalogue {
         let names_uris = |part: &Part| part.loaded.as_ref().is_some_and(|loaded| loaded.names_uris);
         topology.backends().len() > 1
             && !self.claiming.is_empty()
-            && self.with(|state| state.parts.values().any(names_uris))
+            && (self.with(|state| state.parts.values().any(names_uris))
+                || self.own.as_ref().is_some_and(|own| own.shared.needs_claims(topology)))
     }
 
     /// Merges the parts again if they name URIs that may have got other owners.
@@ -39,31 +42,68 @@ impl Catalogue {
 
     /// The snapshot of the parts as they are, made again if any has something new.
     pub(super) fn merge(&self, topology: &Arc<Topology>) -> Arc<Snapshot> {
+        let merged = match &self.own {
+            None => self.merge_parts(topology),
+            Some(own) if own.shared.private_parts(topology).is_empty() => {
+                Some(own.shared.merge(topology)).filter(|shared| shared.may_be_seen_by(Some(&own.reader)))
+            }
+            Some(_) => self.merge_parts(topology),
+        };
+        merged.unwrap_or_default()
+    }
+
+    /// [`Catalogue::merge`] of the catalogue's own parts; of a principal's, with those of all that are not private. `None`
+    /// if some have not been read.
+    fn merge_parts(&self, topology: &Arc<Topology>) -> Option<Arc<Snapshot>> {
         let _one_at_a_time = self.merging.lock().unwrap_or_else(PoisonError::into_inner);
         let claiming: Vec<_> = match self.needs_claims(topology) {
             true => self.claiming.iter().filter_map(|list| list.newest(topology)).collect(),
             false => Vec::new(),
         };
         let claims = claiming.iter().map(|list| list.generation()).sum();
-        let parts = self.with(|state| {
+        let of_all = self.own.as_ref().map_or(0, |own| own.shared.with(|state| state.version));
+        let (basis, kept) = self.with(|state| {
             state.suspect &= state.parts.values().any(|part| part.reflects < part.announced);
-            let basis = Basis { version: state.version, topology: topology.number(), claims };
-            if state.merged == Some(basis) {
-                return None;
-            }
-            let all = topology.ids().map(|backend| {
-                let loaded = state.parts.get(&backend)?.loaded.as_ref()?;
-                Some((backend, loaded.contribution.clone(), loaded.needs.clone()))
-            });
-            Some((basis, all.collect::<Option<Vec<_>>>()?))
+            // Each version only grows, so that their sum stays the same only if both do.
+            let basis = Basis { version: state.version + of_all, topology: topology.number(), claims };
+            let is_same = state.merged == Some(basis);
+            (basis, state.newest_of(topology).filter(|_| is_same).cloned())
         });
-        match parts {
-            Some((basis, parts)) => {
-                let snapshot = Snapshot::new(self.kind, parts, topology, &claiming);
-                self.accept(basis, Arc::new(snapshot), topology)
-            }
-            None => self.newest(topology).unwrap_or_default(),
+        if kept.is_some() {
+            return kept;
         }
+        let parts: Option<Vec<_>> = topology.ids().map(|backend| self.readable_part(backend)).collect();
+        let Some(parts) = parts else { return self.with(|state| state.newest_of(topology).cloned()) };
+        let mut snapshot = Snapshot::new(self.kind, parts, topology, &claiming);
+        if let Some(own) = &self.own {
+            snapshot.reader = Some(own.reader.clone());
+            let mut reserved = self.reserve();
+            let unlimited = ByteLimits { one: usize::MAX, all: usize::MAX };
+            // Without memory for it, it is made for each request.
+            if reserved.grow(snapshot.size(), unlimited).is_err() {
+                return Some(Arc::new(snapshot));
+            }
+            snapshot.reserved = Some(reserved);
+        }
+        Some(self.accept(basis, Arc::new(snapshot), topology))
+    }
+
+    /// The part of a backend that goes into a snapshot, if it has been read: of a principal's list its own, unless that of
+    /// all is for it as well.
+    fn readable_part(&self, backend: BackendId) -> Option<ReadPart> {
+        let of = |state: &State| {
+            let part = state.parts.get(&backend)?;
+            let loaded = part.loaded.as_ref()?;
+            let (contribution, needs) = (loaded.contribution.clone(), loaded.needs.clone());
+            Some(ReadPart { backend, contribution, needs, is_private: part.is_private })
+        };
+        let Some(own) = &self.own else { return self.with(|state| of(state)) };
+        let shared = own.shared.with(|state| of(state))?;
+        if !shared.is_private {
+            return Some(shared);
+        }
+        // Whatever its server says of this one, it was read for the principal.
+        self.with(|state| of(state)).map(|part| ReadPart { is_private: true, ..part })
     }
 
     /// Keeps `snapshot` unless it equals the newest one, whose cursors then stay valid. One of an
@@ -78,7 +118,8 @@ impl Catalogue {
         let is_same_topology = earlier == snapshot.topology();
         let is_news = !is_same_topology || previous.as_ref().is_none_or(|previous| !previous.equals(&snapshot));
         let listening = self.announcer.endpoints();
-        let changed = previous.as_ref().map(|previous| changed_at(previous, &snapshot, topology, &listening));
+        let reader = self.own.as_ref().map(|own| &own.reader);
+        let changed = previous.as_ref().map(|previous| changed_at(previous, &snapshot, topology, (&listening, reader)));
         let (newest, changed, pause) = self.with(|state| {
             state.merged = Some(basis);
             if is_news {
@@ -97,6 +138,7 @@ impl Catalogue {
             // The gateway announces a new topology once for all lists that one announcement concerns.
             let changed = match !is_same_topology && previous.is_some() {
                 true => {
+                    // Those with lists of their own are told of what differs in that of all.
                     state.differs.endpoints.extend(changed);
                     Vec::new()
                 }
@@ -104,30 +146,31 @@ impl Catalogue {
             };
             (state.snapshots.front().cloned(), changed, pause)
         });
-        // Every client's list passes here: findings are logged once and not each time.
-        if is_news {
+        // Every client's list passes here: findings are logged once and not each time. What is one principal's is not logged.
+        if is_news && reader.is_none() {
             snapshot.log_findings(previous.as_deref());
         }
         if !changed.is_empty() {
-            self.announcer.announce(self.kind.change(), pause, changed);
+            let audience = reader.map_or(Audience::Everyone, |reader| Audience::Reader(reader.clone()));
+            self.announcer.announce(self.kind.change(), pause, changed, &audience);
         }
         newest.unwrap_or(snapshot)
     }
 }
 
-/// Those of `endpoints` that show other entries of `new` than of `previous`.
+/// Those of `endpoints` that show other entries of `new` than of `previous` to `reader`.
 fn changed_at(
     previous: &Arc<Snapshot>,
     new: &Arc<Snapshot>,
     topology: &Arc<Topology>,
-    endpoints: &[Endpoint],
+    (endpoints, reader): (&[Endpoint], Option<&Principal>),
 ) -> Vec<Endpoint> {
     let is_same_topology = previous.topology() == new.topology();
-    let everything = View::everything(topology);
+    let everything = View::everything_for(topology, reader);
     let whole = |snapshot| ListView::new(Arc::clone(snapshot), &everything);
     let is_same_whole = whole(previous).offers_the_same(&whole(new));
     let has_changed = |endpoint: &&Endpoint| {
-        let view = View::of(Arc::clone(topology), endpoint);
+        let view = View::at(Arc::clone(topology), endpoint).read_by(reader);
         let now = ListView::new(Arc::clone(new), &view);
         if is_same_whole && is_same_topology {
             return false;

@@ -1,8 +1,7 @@
 //! One backend's part of a list: what it gave, and for how long that is valid.
 //!
-//! Fanlight reads lists on its own behalf, in one context for all clients, so a part with
-//! `cacheScope: "private"` is Fanlight's own. Once clients are principals, a private part belongs
-//! to one of them and must not be served to another.
+//! Fanlight reads lists on its own behalf, in one context for all clients. A part that its server says is private is then
+//! Fanlight's own: clients that are authenticated get one that is read for their principal (`own`).
 
 use std::time::{Duration, SystemTime};
 
@@ -63,6 +62,10 @@ pub(super) struct Part {
     pub(super) readings: u64,
     /// The backend did not answer the last reading in time. No request waits for it until it has answered.
     pub(super) is_hanging: bool,
+    /// The server says that its list is for whom it was read for alone. It stays so while the list cannot be read.
+    pub(super) is_private: bool,
+    /// Of a principal's part: how many announced changes of the backend are among those that it counts.
+    followed: u64,
     /// A task waits until the loaded list is too old to be served.
     pub(super) is_expiring: bool,
 }
@@ -86,6 +89,17 @@ impl Part {
     /// Whether nothing is known of the list: it has neither been read, nor has a change of it been announced.
     pub(super) fn is_untouched(&self) -> bool {
         self.readings == 0 && self.announced == 0
+    }
+
+    /// Counts the changes that the backend has announced to Fanlight, which may be changes of this part as well.
+    pub(super) fn follow(&mut self, announced: u64) {
+        let new = announced.saturating_sub(self.followed);
+        (self.announced, self.followed) = (self.announced + new, self.followed + new);
+    }
+
+    /// Whether a change was announced since the list was read, or it has not been.
+    pub(super) fn is_outdated(&self) -> bool {
+        self.loaded.is_none() || self.reflects < self.announced
     }
 
     /// Whether it is a whole list of an earlier run.
@@ -128,6 +142,8 @@ impl Part {
             matches!(outcome, Outcome::Timeout | Outcome::Starting) || (outcome != Outcome::Ok && took >= SLOW);
         self.reflects = reflects;
         self.running = None;
+        let is_private = loaded.contribution.is_private();
+        self.is_private = is_private || (self.is_private && outcome != Outcome::Ok);
         let last = self.loaded.take();
         let is_other = |last: &Contribution| last.outcome != outcome || last.reason != *reason;
         let is_new = match last {

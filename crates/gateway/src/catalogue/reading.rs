@@ -38,7 +38,9 @@ impl Catalogue {
                     (part.readings, began) = (number, true);
                     let (reflects, changes) = (part.announced, part.changes);
                     let begun = Begun { backend, number, reflects, changes, may_use_kept, wait };
-                    let source = Source { client: Arc::clone(&member.client), store: member.store.clone() };
+                    // What is one principal's is never kept.
+                    let store = member.store.clone().filter(|_| self.own.is_none());
+                    let source = Source { client: Arc::clone(&member.client), store };
                     self.begin_reading(begun, source, topology.limits, trace.clone())
                 });
                 (running.reflects, running.wait, running.done.clone())
@@ -65,7 +67,7 @@ impl Catalogue {
         let (catalogue, topology) = (Arc::clone(self), Arc::clone(topology));
         drop(self.background.spawn(async move {
             catalogue.read(&topology, (backend, need), Wait::Whole, &Parent::default()).await;
-            catalogue.merge(&topology);
+            drop(catalogue.merge(&topology));
         }));
     }
 
@@ -79,7 +81,16 @@ impl Catalogue {
             let need = catalogue.with(|state| {
                 let part = state.parts.get_mut(&backend)?;
                 part.is_expiring = false;
-                part.is_stale().then_some(part.announced)
+                let need = part.is_stale().then_some(part.announced)?;
+                match &catalogue.own {
+                    None => Some(need),
+                    // For a principal nothing is read that it has not asked for.
+                    Some(_) => {
+                        part.loaded = None;
+                        state.version += 1;
+                        None
+                    }
+                }
             });
             if let Some(need) = need.filter(|_| topology.get(backend).is_some()) {
                 catalogue.read_in_background(&topology, backend, need);
@@ -137,8 +148,11 @@ impl Catalogue {
         declared: Json,
         trace: &Parent,
     ) -> Loaded {
-        let context = CallContext::for_lists_with(declared, trace);
-        load::one(self.kind, from, limits, self.memory.reserve(), context).await
+        let context = match &self.own {
+            None => CallContext::for_lists_with(declared, trace),
+            Some(own) => CallContext::for_lists_of(&own.reader, declared, trace),
+        };
+        load::one(self.kind, from, limits, self.reserve(), context).await
     }
 
     /// The list as it was kept in an earlier run, if that can be used.

@@ -55,16 +55,16 @@ impl Catalogues {
     }
 
     fn is_wanted(&self, change: Change) -> bool {
-        let [tools, ..] = &self.0;
+        let [tools, ..] = &self.all;
         tools.announcer.is_wanted(change)
     }
 
     /// Drops the parts of backends that are in neither topology: requests that began with `old` may still need theirs.
     pub(crate) fn retain(&self, old: &Topology, new: &Topology) {
         let is_in = |backend| old.get(backend).is_some() || new.get(backend).is_some();
-        for catalogue in &self.0 {
-            catalogue.with(|state| state.parts.retain(|backend, _| is_in(*backend)));
-        }
+        let retain = |catalogue: &Catalogue| catalogue.with(|state| state.parts.retain(|backend, _| is_in(*backend)));
+        self.all.iter().for_each(|catalogue| retain(catalogue));
+        self.own.for_each(retain);
     }
 }
 
@@ -83,7 +83,7 @@ impl Catalogue {
         };
         // What each endpoint shows is found by the rules of now, to be compared with later.
         for endpoint in self.announcer.endpoints() {
-            drop(self.newest_in(&View::of(Arc::clone(old), &endpoint)));
+            drop(self.newest_in(&View::at(Arc::clone(old), &endpoint)));
         }
         self.with(|state| state.differs = Differing { everywhere: is_unknown, ..Differing::default() });
     }

@@ -8,11 +8,12 @@ use fanlight_protocol::Json;
 use futures_util::future::{BoxFuture, join_all};
 use tokio::time::Instant;
 
+use super::own::Own;
 use super::part::Part;
 use super::snapshot::{self, Snapshot};
 use super::starting::Wait;
 use super::view::ListView;
-use super::{Catalogue, rests};
+use super::{Catalogue, State, rests};
 use crate::topology::{BackendId, Topology, View};
 
 /// What a client is served.
@@ -23,6 +24,9 @@ pub(crate) struct Served {
     /// Whether no backend was asked because of this client.
     pub(crate) is_cached: bool,
 }
+
+/// Whether a part is served as it is.
+type Serves<'a> = dyn Fn(BackendId, &Part) -> bool + Send + Sync + 'a;
 
 /// Which backends a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +50,8 @@ impl Catalogue {
                 BackendState::Down { .. } | BackendState::Failed { .. } => down.push(backend.id),
                 BackendState::Idle => resting.push(backend.id),
                 BackendState::Connecting => connecting.push(backend.id),
-                BackendState::Ready => {}
+                // Lists do not depend on calls.
+                BackendState::Ready | BackendState::Ejected { .. } => {}
             }
         }
         let serves = |backend, part: &Part| match view.shows(backend) {
@@ -57,7 +62,7 @@ impl Catalogue {
             // The list is merged of all parts, but the client waits for no news of what it is not shown.
             false => part.loaded.is_some(),
         };
-        let (snapshot, is_cached) = self.snapshot_with(view.topology(), serves, Patience::Brief, trace).await;
+        let (snapshot, is_cached) = self.snapshot_with(view, &serves, Patience::Brief, trace).await;
         let list = ListView::new(snapshot, view);
         let ttl_left = self.ttl_left(&list, arrived);
         Served { list, ttl_left, is_cached }
@@ -66,7 +71,7 @@ impl Catalogue {
     /// The list as it is now, asking every backend. Requests that arrive while they are being asked
     /// get the same answer.
     pub(crate) async fn refresh(self: &Arc<Self>, view: &View) -> ListView {
-        let (whole, _) = self.snapshot_with(view.topology(), |_, _| false, Patience::Long, &Parent::default()).await;
+        let (whole, _) = self.snapshot_with(view, &|_, _| false, Patience::Long, &Parent::default()).await;
         ListView::new(whole, view)
     }
 
@@ -89,8 +94,46 @@ impl Catalogue {
 
     /// The newest snapshot of this topology, unless the list has probably changed since.
     pub(crate) fn trusted(&self, view: &View) -> Option<ListView> {
-        let whole = self.with(|state| state.newest_of(view.topology()).filter(|_| !state.suspect).cloned());
+        let topology = view.topology();
+        let whole = match &self.own {
+            None => self.with(|state| state.newest_of(topology).filter(|_| !state.suspect).cloned()),
+            Some(own) => self.newest(topology).filter(|_| !self.is_outdated(own, topology)),
+        };
         whole.map(|whole| ListView::new(whole, view))
+    }
+
+    /// Whether any part of a principal's list is known to be outdated.
+    fn is_outdated(&self, own: &Own, topology: &Topology) -> bool {
+        let private = self.follow(own, topology);
+        let is_behind = |state: &State, backend: BackendId| state.parts.get(&backend).is_none_or(Part::is_outdated);
+        own.shared.with(|state| {
+            let mut public = topology.ids().filter(|backend| !private.contains(backend));
+            public.any(|backend| is_behind(state, backend))
+        }) || self.with(|state| state.suspect || private.iter().any(|backend| is_behind(state, *backend)))
+    }
+
+    /// The backends whose parts are private, after those of this principal have counted the changes announced since.
+    fn follow(&self, own: &Own, topology: &Topology) -> Vec<BackendId> {
+        let private = own.shared.private_parts(topology);
+        self.with(|state| {
+            private.iter().for_each(|(backend, announced)| state.part(*backend).follow(*announced));
+        });
+        private.into_iter().map(|(backend, _)| backend).collect()
+    }
+
+    /// The backends whose parts are for those alone for whom they are read, and how many changes each has announced.
+    pub(super) fn private_parts(&self, topology: &Topology) -> Vec<(BackendId, u64)> {
+        self.with(|state| {
+            let private = topology.ids().filter_map(|backend| {
+                let part = state.parts.get(&backend).filter(|part| part.is_private)?;
+                Some((backend, part.announced))
+            });
+            private.collect()
+        })
+    }
+
+    fn is_private(&self, backend: BackendId) -> bool {
+        self.with(|state| state.parts.get(&backend).is_some_and(|part| part.is_private))
     }
 
     /// What a view shows of the newest snapshot, if any has been taken of its topology.
@@ -99,15 +142,27 @@ impl Catalogue {
     }
 
     /// The newest snapshot of this topology, if any has been taken.
-    pub(crate) fn newest(&self, topology: &Topology) -> Option<Arc<Snapshot>> {
-        self.with(|state| state.newest_of(topology).cloned())
+    pub(crate) fn newest(&self, topology: &Arc<Topology>) -> Option<Arc<Snapshot>> {
+        let Some(own) = &self.own else { return self.with(|state| state.newest_of(topology).cloned()) };
+        let private = own.shared.private_parts(topology);
+        if private.is_empty() {
+            return own.shared.newest(topology).filter(|whole| whole.may_be_seen_by(Some(&own.reader)));
+        }
+        let is_read =
+            |state: &State, backend: BackendId| state.parts.get(&backend).is_some_and(|part| part.loaded.is_some());
+        let is_whole = self.with(|state| private.iter().all(|(backend, _)| is_read(state, *backend)))
+            && own.shared.with(|state| topology.ids().all(|backend| is_read(state, backend)));
+        is_whole.then(|| self.merge(topology))
     }
 
     /// The snapshot of this topology and generation, if it is still kept.
     pub(crate) fn generation(&self, view: &View, generation: u64) -> Option<ListView> {
         let topology = view.topology();
         let is_it = |found: &Snapshot| found.generation() == generation && found.topology() == topology.number();
-        let whole = self.with(|state| state.snapshots.iter().find(|snapshot| is_it(snapshot)).cloned());
+        let kept_in =
+            |catalogue: &Self| catalogue.with(|state| state.snapshots.iter().find(|snapshot| is_it(snapshot)).cloned());
+        let whole = kept_in(self).or_else(|| kept_in(&self.own.as_ref()?.shared));
+        let whole = whole.filter(|whole| whole.may_be_seen_by(view.reader()));
         whole.map(|whole| ListView::new(whole, view))
     }
 
@@ -116,22 +171,58 @@ impl Catalogue {
     /// server/utilities/caching, Freshness Calculation).
     pub(crate) async fn recheck(self: &Arc<Self>, view: &View, trace: &Parent) -> Option<ListView> {
         let unknown = view.limits().unknown;
-        let due = self.with(|state| state.last_read.is_none_or(|read| read.elapsed() >= unknown));
-        match due {
-            true => {
-                let serves = |backend, part: &Part| match view.shows(backend) {
-                    true => (part.announces || rests(view.topology(), backend)) && !part.is_behind(),
-                    false => part.loaded.is_some(),
-                };
-                let (whole, _) = self.snapshot_with(view.topology(), serves, Patience::Short, trace).await;
-                Some(ListView::new(whole, view))
-            }
-            false => None,
+        let is_due =
+            |catalogue: &Self| catalogue.with(|state| state.last_read.is_none_or(|read| read.elapsed() >= unknown));
+        let shared = self.own.as_ref().map(|own| &own.shared);
+        let private = shared.map(|shared| shared.private_parts(view.topology())).unwrap_or_default();
+        // The parts that all share are not asked for more often because many principals do.
+        let is_shared_due = shared.is_none_or(|shared| is_due(shared));
+        let is_any_due = match shared {
+            Some(_) if private.is_empty() => is_shared_due,
+            _ => is_due(self),
+        };
+        if !is_any_due {
+            return None;
         }
+        let serves = |backend, part: &Part| match view.shows(backend) {
+            true => {
+                let is_current = (part.announces || rests(view.topology(), backend)) && !part.is_behind();
+                let is_own = private.iter().any(|(private, _)| *private == backend);
+                is_current || (!is_shared_due && part.loaded.is_some() && !is_own)
+            }
+            false => part.loaded.is_some(),
+        };
+        let (whole, _) = self.snapshot_with(view, &serves, Patience::Short, trace).await;
+        Some(ListView::new(whole, view))
+    }
+
+    /// Whether the part of this backend is read for a principal.
+    fn own_is_private(&self, backend: BackendId) -> bool {
+        self.own.as_ref().is_some_and(|own| own.shared.is_private(backend))
     }
 
     /// The entry that one backend's own list has under its name `original`, asking that backend alone.
     pub(crate) async fn entry_of(
+        self: &Arc<Self>,
+        topology: &Arc<Topology>,
+        backend: BackendId,
+        original: &str,
+        trace: &Parent,
+    ) -> Option<Arc<Json>> {
+        if let Some(own) = &self.own {
+            if !self.own_is_private(backend) {
+                let found = own.shared.entry_of_part(topology, backend, original, trace).await;
+                // Only its list says whether it is private.
+                if !self.own_is_private(backend) {
+                    return found;
+                }
+            }
+            self.follow(own, topology);
+        }
+        self.entry_of_part(topology, backend, original, trace).await
+    }
+
+    async fn entry_of_part(
         self: &Arc<Self>,
         topology: &Arc<Topology>,
         backend: BackendId,
@@ -150,14 +241,26 @@ impl Catalogue {
     /// for a request that `arrived` before them have all of it.
     pub(crate) fn ttl_left(&self, list: &ListView, arrived: Instant) -> Duration {
         let now = Instant::now();
-        self.with(|state| {
-            let is_newest = state.snapshots.front().is_some_and(|newest| Arc::ptr_eq(newest, list.whole()));
-            let left = list.backends().map(|backend| {
-                let loaded = state.parts.get(&backend)?.loaded.as_ref()?;
-                let since = if loaded.received >= arrived { loaded.received } else { now };
-                Some(loaded.expires?.saturating_duration_since(since))
-            });
-            left.min().flatten().filter(|_| is_newest).unwrap_or_default()
+        let is_newest_of = |catalogue: &Self| {
+            catalogue.with(|state| state.snapshots.front().is_some_and(|newest| Arc::ptr_eq(newest, list.whole())))
+        };
+        if !is_newest_of(self) && !self.own.as_ref().is_some_and(|own| is_newest_of(&own.shared)) {
+            return Duration::ZERO;
+        }
+        let left = list.backends().map(|backend| {
+            let (received, expires) = self.times_of(backend)?;
+            let since = if received >= arrived { received } else { now };
+            Some(expires?.saturating_duration_since(since))
+        });
+        left.min().flatten().unwrap_or_default()
+    }
+
+    /// When a backend's part was received, and until when it may be served.
+    fn times_of(&self, backend: BackendId) -> Option<(Instant, Option<Instant>)> {
+        let shared = self.own.as_ref().filter(|own| !own.shared.is_private(backend));
+        shared.map_or(self, |own| &own.shared).with(|state| {
+            let loaded = state.parts.get(&backend)?.loaded.as_ref()?;
+            Some((loaded.received, loaded.expires))
         })
     }
 
@@ -165,13 +268,41 @@ impl Catalogue {
     /// whether that took no reading of its own.
     async fn snapshot_with(
         self: &Arc<Self>,
-        topology: &Arc<Topology>,
-        serves: impl Fn(BackendId, &Part) -> bool,
+        view: &View,
+        serves: &Serves<'_>,
         patience: Patience,
         trace: &Parent,
     ) -> (Arc<Snapshot>, bool) {
+        let topology = view.topology();
+        let mut is_cached = match &self.own {
+            None => self.read_parts(topology, topology.ids().collect(), serves, (patience, trace)).await,
+            Some(own) => {
+                // What is known to be private need not be read for Fanlight itself.
+                let serves_all = |backend, part: &Part| part.is_private || serves(backend, part);
+                let all = topology.ids().collect();
+                let is_cached = own.shared.read_parts(topology, all, &serves_all, (patience, trace)).await;
+                let private = self.follow(own, topology);
+                self.read_parts(topology, private, serves, (patience, trace)).await && is_cached
+            }
+        };
+        if self.needs_claims(topology) {
+            for list in &self.claiming {
+                is_cached &= list.has_been_read(view, trace).await;
+            }
+        }
+        (self.merge(topology), is_cached)
+    }
+
+    /// Reads those parts of these backends for which `serves` is false. Returns whether that took no reading of its own.
+    async fn read_parts(
+        self: &Arc<Self>,
+        topology: &Arc<Topology>,
+        backends: Vec<BackendId>,
+        serves: &Serves<'_>,
+        (patience, trace): (Patience, &Parent),
+    ) -> bool {
         let needed: Vec<_> = self.with(|state| {
-            let needed = topology.ids().filter_map(|backend| {
+            let needed = backends.into_iter().filter_map(|backend| {
                 let part = state.part(backend);
                 (!serves(backend, part)).then_some((backend, part.announced, part.is_hanging))
             });
@@ -184,21 +315,12 @@ impl Catalogue {
         let wait = if patience == Patience::Brief { Wait::Brief } else { Wait::Whole };
         let reading = others.into_iter().map(|(backend, need, _)| self.read(topology, (backend, need), wait, trace));
         let began = join_all(reading).await;
-        let mut is_cached = hanging.is_empty() && !began.contains(&true);
-        if self.needs_claims(topology) {
-            for list in &self.claiming {
-                is_cached &= list.has_been_read(topology, trace).await;
-            }
-        }
-        (self.merge(topology), is_cached)
+        hanging.is_empty() && !began.contains(&true)
     }
 
     /// Reads the list if it has not been read. Returns whether it had been.
-    pub(super) fn has_been_read<'a>(
-        self: &'a Arc<Self>,
-        topology: &'a Arc<Topology>,
-        trace: &'a Parent,
-    ) -> BoxFuture<'a, bool> {
-        Box::pin(async move { self.newest_or_first(&View::everything(topology), trace).await.1 })
+    pub(super) fn has_been_read<'a>(self: &'a Arc<Self>, view: &'a View, trace: &'a Parent) -> BoxFuture<'a, bool> {
+        let everything = View::everything_for(view.topology(), view.reader());
+        Box::pin(async move { self.newest_or_first(&everything, trace).await.1 })
     }
 }

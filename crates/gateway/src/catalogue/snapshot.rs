@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use fanlight_canonical::Rewritten;
+use fanlight_canonical::{Principal, Rewritten};
 use fanlight_protocol::json::Json;
 use foldhash::fast::RandomState;
 use tracing::warn;
 
 use super::ListKind;
+use super::memory::ReservedBytes;
 use super::pages::Pages;
 use super::shown::{Collision, Shown};
 use super::unknown_name::UnknownName;
@@ -17,6 +18,8 @@ use super::uri_template::UriTemplate;
 use crate::merge::{Contribution, Merged};
 use crate::topology::{BackendId, Endpoints, ToolRewriting};
 
+/// What an entry takes in the indexes.
+const BESIDES: usize = 128;
 /// How many collisions a log line names.
 const NAMED: usize = 5;
 
@@ -27,6 +30,11 @@ pub(crate) struct Snapshot {
     /// The number of the topology that it was made for.
     pub(super) topology: u64,
     pub(super) kind: Option<ListKind>,
+    /// Whether it has parts that are for `reader` alone, or for those that are not authenticated if that is `None`.
+    pub(super) is_private: bool,
+    pub(super) reader: Option<Principal>,
+    /// Its memory, if it is a principal's.
+    pub(super) reserved: Option<ReservedBytes>,
     pub(super) entries: Vec<Entry>,
     /// In configuration order.
     pub(super) parts: Vec<Part>,
@@ -82,6 +90,17 @@ pub struct Entry {
 }
 
 impl Snapshot {
+    /// Whether clients of this principal may see it; `None` for those that are not authenticated.
+    pub(crate) fn may_be_seen_by(&self, reader: Option<&Principal>) -> bool {
+        !self.is_private || self.reader.as_ref() == reader
+    }
+
+    /// The bytes of its entries, with what each takes besides its text.
+    pub(super) fn size(&self) -> usize {
+        let size = |entry: &Entry| entry.visible.bytes().len() + size_of::<Entry>() + BESIDES;
+        self.entries.iter().map(size).sum()
+    }
+
     /// The entry that clients know as `key`.
     pub(crate) fn find(&self, key: &str) -> Option<&Entry> {
         self.index.get(key).and_then(|position| self.entries.get(*position))

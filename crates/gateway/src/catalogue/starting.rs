@@ -9,7 +9,7 @@ use fanlight_canonical::{BackendClient, BackendError, BackendState, BackendStatu
 
 /// How long after the beginning of an attempt to connect a client's list or description waits for the backend. No option:
 /// most servers start faster, and what it does not wait for is announced.
-const WAITED_FOR: Duration = Duration::from_secs(2);
+const WAITED_FOR: Duration = Duration::from_secs(3);
 
 /// Whether a reading waits for a backend that is being started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

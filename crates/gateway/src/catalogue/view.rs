@@ -143,6 +143,10 @@ pub(super) fn collisions_json(kind: Option<ListKind>, collisions: &[Collision]) 
 impl ListView {
     /// What `view` shows of a merged list; found once for each state of the list.
     pub(super) fn new(whole: Arc<Snapshot>, view: &View) -> Self {
+        // Whoever asks for it: what is private reaches nobody else.
+        if !whole.may_be_seen_by(view.reader()) {
+            return Self::default();
+        }
         let shown = view.position().map(|position| match whole.views.get(position) {
             Some(kept) => Arc::clone(kept.get_or_init(|| Arc::new(Shown::new(&whole, view)))),
             None => Arc::new(Shown::new(&whole, view)),

@@ -8,7 +8,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use fanlight_canonical::{BackendClient, CallContext, Interest, Listen, Parent, ServerMessage, ServerMessages};
+use fanlight_canonical::{
+    BackendClient, CallContext, Interest, Listen, Parent, RetryDelays, ServerMessage, ServerMessages,
+};
 use fanlight_protocol::{Method, Notification};
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::FuturesUnordered;
@@ -82,7 +84,7 @@ impl ListWatcher {
     /// What a view shows of the newest state of a list, which is read if it has not been.
     pub(crate) async fn known(self: &Arc<Self>, kind: ListKind, view: &View, trace: &Parent) -> ListView {
         self.begin();
-        self.catalogues.of(kind).known(view, trace).await
+        self.catalogues.seen_by(kind, view.reader()).known(view, trace).await
     }
 
     /// The topology that new requests begin with.
@@ -104,6 +106,15 @@ impl ListWatcher {
         }
     }
 
+    /// Passes on a notification that Fanlight does not know to the clients that listen to nothing of this backend itself.
+    fn pass_on(&self, backend: BackendId, notification: &Notification) {
+        let topology = self.topology();
+        self.announcer.pass_on(backend, notification, |endpoint| {
+            let view = View::at(Arc::clone(&topology), endpoint);
+            view.shows(backend) && !view.has_filters()
+        });
+    }
+
     /// Whether this is not the notification that came last: all listeners get copies of one, which
     /// have its number, one after the other.
     fn is_new(&self, backend: BackendId, notification: &Notification) -> bool {
@@ -112,8 +123,13 @@ impl ListWatcher {
     }
 
     fn list_changed(&self, change: Change, backend: BackendId) {
+        let mut is_private = false;
         for catalogue in self.catalogues.changed_by(change) {
-            catalogue.announced(backend);
+            is_private |= catalogue.announced(backend);
+        }
+        // What has changed of it for whom is known to nobody but its server.
+        if is_private {
+            self.announcer.announce_to_readers(change, &self.topology(), backend);
         }
         if change == Change::Resources {
             self.reads.all_changed(backend);
@@ -197,14 +213,14 @@ impl ListWatcher {
         part
     }
 
-    /// Listens to one backend until it answers that it announces nothing.
+    /// Listens to one backend.
     async fn keep_listening(self: Arc<Self>, backend: BackendId, client: Arc<dyn BackendClient>) {
         // It is not started for this.
         if rests(&self.topology(), backend) {
             client.connection_made(None).await;
         }
-        let (least, most) = self.topology().limits.listen_retry;
-        let mut pause = least;
+        let RetryDelays { shortest, longest } = self.topology().limits.listen_retry;
+        let mut pause = shortest;
         loop {
             // Nothing is sent through the channel: the mapping acts on each message at once, so that
             // none of a burst is dropped because the channel is full.
@@ -218,18 +234,15 @@ impl ListWatcher {
                 Ok(Ok(listening)) => {
                     let honoured: Vec<_> =
                         Change::ALL.into_iter().filter(|change| change.is_in(&listening.honoured)).collect();
-                    self.now_listening(backend, &honoured, pause > least);
-                    if honoured.is_empty() {
-                        return;
-                    }
-                    // Listening ends with the task.
+                    self.now_listening(backend, &honoured, pause > shortest);
+                    // Listening ends with the task. A server that announces no changes may still send what it likes.
                     std::future::pending::<()>().await;
                 }
                 Ok(Err(error)) => debug!(backend = client.name(), %error, "not listening for changes of lists"),
                 Err(_) => debug!(backend = client.name(), "no answer to listening for changes of lists"),
             }
             sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-            pause = (pause * 2).min(most);
+            pause = (pause * 2).min(longest);
         }
     }
 
@@ -275,6 +288,9 @@ fn notifying(watcher: Weak<ListWatcher>, backend: BackendId) -> impl Fn(ServerMe
             && let Some(watcher) = watcher.upgrade()
         {
             watcher.notified(backend, &notification);
+            if let Method::Other(_) = notification.method {
+                watcher.pass_on(backend, &notification);
+            }
         }
         None
     }

@@ -21,7 +21,7 @@ impl Gateway {
     pub(super) async fn list(&self, view: &View, kind: ListKind, call: &Call) -> Result<Response, RpcError> {
         self.lists.begin();
         self.lists.catalogues.declare_extensions(&call.context.capabilities, view.limits().client_extensions);
-        let catalogue = self.lists.catalogues.of(kind);
+        let catalogue = self.lists.catalogues.seen_by(kind, view.reader());
         let (trace, holder) = (&call.context.trace, call.context.caller.holder());
         let cursor = call.params.as_ref().and_then(|params| params.get("cursor")).filter(|cursor| !cursor.is_null());
         let (Served { list, ttl_left, is_cached }, start) = match cursor {
@@ -81,13 +81,13 @@ impl Gateway {
         if view.transparent().is_none() {
             self.lists.begin();
         }
-        let tools = self.lists.catalogues.of(ListKind::Tools).trusted(view)?;
+        let tools = self.lists.catalogues.seen_by(ListKind::Tools, view.reader()).trusted(view)?;
         tools.find(name).or_else(|| only_bare(view, &tools, name)).and_then(listed)
     }
 
     /// The tool that clients know as `name`, after reading lists.
     pub(super) async fn read_tool(&self, view: &View, name: &str, trace: &Parent) -> Option<ListedTool> {
-        let tools = self.lists.catalogues.of(ListKind::Tools);
+        let tools = self.lists.catalogues.seen_by(ListKind::Tools, view.reader());
         let from_all = async {
             let known = tools.known(view, trace).await;
             if let Some(tool) = known.find(name) {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{
-    Call, CallContext, Core, Detail, Endpoint, Interest, Listen, Listening, Pending, Rewritten, ServerMessages,
+    Call, CallContext, Caller, Core, Detail, Endpoint, Interest, Listen, Listening, Pending, Rewritten, ServerMessages,
     SessionKey, Unresolved,
 };
 use fanlight_protocol::json::Json;
@@ -127,8 +127,14 @@ impl Gateway {
         self.lists.stop().await;
     }
 
+    /// What a client is shown.
+    fn view_of(&self, client: &Caller) -> View {
+        View::of(self.topology.load(), client)
+    }
+
+    /// What an endpoint shows of what is the same for all.
     fn view(&self, endpoint: &Endpoint) -> View {
-        View::of(self.topology.load(), endpoint)
+        View::at(self.topology.load(), endpoint)
     }
 
     /// Passes a request to the only backend.
@@ -142,15 +148,15 @@ impl Gateway {
         match lists_tools_to {
             None => Ok(response),
             Some(client) => {
-                self.compare_tools(&response);
+                self.compare_tools(view, &response);
                 Ok(offered::list_for(only, &client, response))
             }
         }
     }
 
     /// Marks the known tools as stale if a list that is passed to a client defines one differently.
-    fn compare_tools(&self, response: &Response) {
-        let tools = self.lists.catalogues.of(ListKind::Tools);
+    fn compare_tools(&self, view: &View, response: &Response) {
+        let tools = self.lists.catalogues.seen_by(ListKind::Tools, view.reader());
         let Some(known) = tools.newest(&self.topology.load()) else { return };
         if response.result().is_some_and(|list| !known.has_all_of(&list)) {
             tools.mark_stale();

@@ -52,17 +52,17 @@ pub struct Notice {
 impl Gateway {
     /// Resolves what a client wants to listen to by the current topology.
     pub(super) fn listen_operation(&self, interest: Interest, context: Arc<CallContext>) -> ListenOperation {
-        ListenOperation { view: self.view(context.caller.endpoint()), interest, context }
+        ListenOperation { view: self.view_of(&context.caller), interest, context }
     }
 
     /// Resolves a notification by the current topology.
     pub(super) fn notice(&self, notification: Notification, context: Arc<CallContext>) -> Notice {
-        Notice { view: self.view(context.caller.endpoint()), notification, context }
+        Notice { view: self.view_of(&context.caller), notification, context }
     }
 
     /// Resolves a request by the current topology.
     pub(super) async fn operation(&self, request: Unresolved, detail: Detail) -> Operation {
-        let view = self.view(request.context.caller.endpoint());
+        let view = self.view_of(&request.context.caller);
         let mut operation = Operation { view, request, target: None, listed: None };
         if detail == Detail::Tool && operation.request.method == Method::CallTool {
             self.find_tool(&mut operation).await;

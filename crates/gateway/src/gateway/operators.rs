@@ -39,12 +39,20 @@ impl Gateway {
         kept.into_iter().map(|(backend, read)| (topology.name(backend).to_owned(), read)).collect()
     }
 
+    /// What the backends whose whole list is known, and the same for all clients, call their entries themselves, by backend.
+    #[must_use]
+    pub fn own_names(&self, kind: ListKind) -> HashMap<String, Vec<String>> {
+        let topology = self.topology.load();
+        let known = self.lists.catalogues.of(kind).own_names().into_iter();
+        known.filter_map(|(id, names)| Some((topology.get(id)?.name().to_owned(), names))).collect()
+    }
+
     /// How the backend called `name` describes itself, as far as that is known without connecting to it; `None` if there is
     /// no such backend.
     pub async fn description_of(&self, name: &str) -> Option<Option<Json>> {
         let topology = self.topology.load();
         let backend = topology.backends().iter().find(|backend| backend.name() == name)?;
-        if !matches!(backend.client.status().state, BackendState::Ready) {
+        if !matches!(backend.client.status().state, BackendState::Ready | BackendState::Ejected { .. }) {
             return Some(None);
         }
         let description = timeout(topology.limits.timeout, backend.client.describe()).await;

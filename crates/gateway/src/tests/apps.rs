@@ -111,7 +111,7 @@ async fn hidden_tool_has_no_bare_name() {
     let ids = [crate::BackendId::fresh(), crate::BackendId::fresh()];
     let mut entries: Vec<_> = fakes.iter().zip(ids).map(|(fake, id)| entry(id, fake, None)).collect();
     for entry in &mut entries {
-        entry.permits_tool = Some(Arc::new(|name: &str| name == "show"));
+        entry.tools = offering(entry.client.name(), Some(&["show"]), &[]);
     }
     let scene = scene(vec![fake("c", &[]), fake("d", &[])]);
     scene.gateway.replace(entries, &NamingPolicy::default(), limits(1000), no_endpoints()).await;

@@ -220,6 +220,10 @@ async fn hidden_resources_are_unknown_by_every_uri() {
         "file:///public/x#y",
         "file:///public/ x",
         "FILE:///Public/unlisted",
+        "file:///public/x?/../../private/a",
+        "file:///public/..;/private/a",
+        "file:///public/x%3f/..%3b/private/a",
+        "file://fanlight--b//public/..;/private/a",
         "file://fanlight--b//private/a",
         "file://fanlight--b//public/../private/a",
         "file://fanlight--secret//public/a",
@@ -275,6 +279,9 @@ async fn uri_that_is_denied_is_denied_in_every_spelling() {
         "file:////private/x",
         "file:///private/./x",
         "file:///private/x?y",
+        "file:/private/x",
+        "file:///private;a/x",
+        "file:///b/secret/",
     ] {
         let answer = scene.ask_at(READERS, "resources/read", Some(&format!(r#"{{"uri":"{uri}"}}"#))).await;
         assert_eq!(error_of(&answer), (-32002, "Resource not found".into()), "{uri}");

@@ -9,12 +9,13 @@ use std::sync::LazyLock;
 
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Caller, Core as _, Decidable as _,
-    Detail, Endpoint, Holder, Interest, Listen, Listening, MessageReceiver, Parent, Pending, Principal, ServerMessage,
-    ServerMessages, SessionKey, Unresolved,
+    Detail, Endpoint, Holder, Interest, Listen, Listening, MessageReceiver, Parent, Pending, Principal, RetryDelays,
+    ServerMessage, ServerMessages, SessionKey, Unresolved,
 };
 use fanlight_protocol::json::{Json, ObjectBuilder};
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Message, Method, Notification, Response};
+use fanlight_rights::{ItemFilter, ItemKind, ServerNames, Servers};
 use tokio::sync::Semaphore;
 
 use crate::{
@@ -53,7 +54,12 @@ pub(super) enum Scripted {
     Yields(&'static str),
     /// Answers once a permit is there.
     Waits(Arc<Semaphore>, &'static str),
+    /// Writes the subject of the principal in place of `{who}`: `-` for Fanlight itself.
+    Personal(&'static str),
 }
+
+/// The subjects of the principals that servers tell apart.
+const SUBJECTS: [&str; 2] = ["ann", "bob"];
 
 pub(super) const ALL: &str =
     r#"{"capabilities":{"tools":{},"resources":{},"prompts":{},"logging":{}},"serverInfo":{"name":"x"}}"#;
@@ -230,6 +236,11 @@ impl BackendClient for Fake {
                     permits.acquire().await.unwrap().forget();
                     body
                 }
+                Some(Scripted::Personal(body)) => {
+                    let who = call.context.caller.principal().to_bytes();
+                    let who = SUBJECTS.into_iter().find(|subject| who.ends_with(subject.as_bytes())).unwrap_or("-");
+                    body.replace("{who}", who).leak()
+                }
                 None => r#""error":{"code":-32601,"message":"no"}"#,
             };
             let text = format!(r#"{{"jsonrpc":"2.0","id":1,{body}}}"#);
@@ -372,11 +383,19 @@ pub(super) fn entry(id: BackendId, fake: &Arc<Fake>, prefix: Option<&str>) -> Ba
         id,
         client: Arc::<Fake>::clone(fake),
         prefix,
-        permits_tool: None,
+        tools: None,
         methods: Vec::new(),
         rewriting,
         store: None,
     }
+}
+
+/// What a server offers with this filter.
+pub(super) fn offering(server: &str, allow: Option<&[&str]>, deny: &[&str]) -> Option<ItemFilter> {
+    let texts = |patterns: &[&str]| patterns.iter().map(|&pattern| pattern.to_owned()).collect::<Vec<_>>();
+    let names = ServerNames { name: server.to_owned(), ..ServerNames::default() };
+    let servers = Arc::new(Servers::new(&[names], "__", None));
+    Some(ItemFilter::new(&servers, ItemKind::Names, allow.map(texts).as_deref(), &texts(deny)).of_server(server))
 }
 
 pub(super) fn limits(page_size: usize) -> ListLimits {
@@ -391,7 +410,7 @@ pub(super) fn limits(page_size: usize) -> ListLimits {
         settle: Duration::from_millis(100),
         unannounced: Duration::from_secs(5),
         unknown: Duration::from_secs(5),
-        listen_retry: (Duration::from_secs(1), Duration::from_secs(60)),
+        listen_retry: RetryDelays { shortest: Duration::from_secs(1), longest: Duration::from_secs(60) },
         bytes: ByteLimits { one: 1 << 20, all: 4 << 20 },
         stale: Duration::from_secs(600),
         client_notifications: 4,
@@ -451,8 +470,12 @@ impl Scene {
     }
 
     pub(super) async fn listen(&self, interest: Interest) -> Client {
+        self.listen_as(client(), interest).await
+    }
+
+    pub(super) async fn listen_as(&self, caller: Caller, interest: Interest) -> Client {
         let (messages, receiver) = ServerMessages::channel(64);
-        let context = Arc::new(CallContext { caller: client(), ..(*CallContext::internal()).clone() });
+        let context = Arc::new(CallContext { caller, ..(*CallContext::internal()).clone() });
         let operation = self.gateway.resolve_listen(interest, context);
         let listening = self.gateway.listen(operation, messages).await.unwrap();
         Client { listening, receiver }

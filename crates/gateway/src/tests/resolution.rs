@@ -63,8 +63,8 @@ impl Reloading {
         let Some(configuration) = self.next.next() else { return };
         let entries = configuration.into_iter().map(|Configured { server, prefix, hides_delete }| {
             let entry = entry(BackendId::fresh(), &self.scene.backends[server], prefix);
-            let permits_tool = hides_delete.then(|| Arc::new(|name: &str| name != "delete") as _);
-            BackendEntry { permits_tool, ..entry }
+            let tools = hides_delete.then(|| offering(entry.client.name(), None, &["delete"])).flatten();
+            BackendEntry { tools, ..entry }
         });
         self.scene.gateway.replace(entries.collect(), &NamingPolicy::default(), limits(1000), no_endpoints()).await;
     }

@@ -1,7 +1,5 @@
 //! Names, definitions and arguments that the configuration changes.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use fanlight_canonical::{Endpoint, Parent, Rewritten};
 use fanlight_protocol::Json;
@@ -310,7 +308,7 @@ async fn nothing_configured_changes_nothing() {
 #[tokio::test]
 async fn filter_matches_the_names_of_the_server() {
     let (entry, fake) = rewritten(server("a"), renames(&[("search", "find")]));
-    let filtered = BackendEntry { permits_tool: Some(Arc::new(|name: &str| name == "search")), ..entry };
+    let filtered = BackendEntry { tools: offering("a", Some(&["search"]), &[]), ..entry };
     let scene = scene_rewriting(vec![(filtered, fake)], NamingPolicy::default());
     assert_eq!(names(&scene, ListKind::Tools).await, ["find"]);
 }

@@ -20,12 +20,13 @@ use arc_swap::ArcSwap;
 pub use endpoint::{EndpointEntry, EndpointSettings};
 pub(crate) use endpoint::{Endpoints, Filtered};
 use fanlight_canonical::BackendClient;
+use fanlight_rights::ItemFilter;
 use foldhash::fast::RandomState;
 pub(crate) use naming::client_objection;
 pub use naming::{NamedServer, Naming, NamingPolicy, namings};
 pub(crate) use rewriting::{Argument, ToolRewriting, ToolRewritings};
 pub use rewriting::{ArgumentRule, DefinitionMember, Rewriting};
-pub use settings::{BackendEntry, ByteLimits, ListLimits, ToolFilter};
+pub use settings::{BackendEntry, ByteLimits, ListLimits};
 use tokio::sync::Notify;
 pub(crate) use view::View;
 
@@ -62,7 +63,7 @@ pub(crate) struct Member {
     pub(crate) store: Option<Arc<dyn ListStore>>,
     pub(crate) naming: Naming,
     pub(crate) rewritings: ToolRewritings,
-    permits_tool: Option<ToolFilter>,
+    tools: Option<ItemFilter>,
     /// Whether nothing of it is renamed, rewritten or hidden, and its lists need not be kept.
     is_transparent: bool,
     has_listed_tools_only: bool,
@@ -89,24 +90,14 @@ impl Topology {
         let named: Vec<_> = entries.iter().map(|entry| (entry.client.name(), entry.prefix.as_deref())).collect();
         let namings = naming::running(&named, policy);
         let member = |(entry, naming): (BackendEntry, Naming)| {
-            let BackendEntry { id, client, permits_tool, rewriting, store, methods, .. } = entry;
+            let BackendEntry { id, client, tools, rewriting, store, methods, .. } = entry;
             let naming = naming.with_renames(&rewriting.renames);
             let rewritings = ToolRewritings::new(&rewriting);
-            let is_unchanged = permits_tool.is_none() && naming.is_identity() && rewritings.is_empty();
+            let is_unchanged = tools.is_none() && naming.is_identity() && rewritings.is_empty();
             // Lists that are to be served while it rests have to be kept here.
             let is_transparent = is_unchanged && !client.may_rest();
-            let has_listed_tools_only = permits_tool.is_some() || naming.renames_any() || rewritings.guard_arguments();
-            Member {
-                id,
-                client,
-                store,
-                naming,
-                rewritings,
-                permits_tool,
-                is_transparent,
-                has_listed_tools_only,
-                methods,
-            }
+            let has_listed_tools_only = tools.is_some() || naming.renames_any() || rewritings.guard_arguments();
+            Member { id, client, store, naming, rewritings, tools, is_transparent, has_listed_tools_only, methods }
         };
         let backends: Vec<_> = entries.into_iter().zip(namings).map(member).collect();
         let positions = backends.iter().enumerate().map(|(position, backend)| (backend.id, position)).collect();
@@ -184,13 +175,8 @@ impl Topology {
 impl Member {
     /// Whether clients see the same backend under the same names as in `other`.
     fn is_seen_as(&self, other: &Self) -> bool {
-        let has_same_filter = match (&self.permits_tool, &other.permits_tool) {
-            (None, None) => true,
-            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-            _ => false,
-        };
         let has_same_names = self.naming == other.naming && self.rewritings == other.rewritings;
-        self.id == other.id && has_same_names && has_same_filter && self.methods == other.methods
+        self.id == other.id && has_same_names && self.tools == other.tools && self.methods == other.methods
     }
 
     /// The name that the configuration gives the backend.
@@ -224,7 +210,7 @@ impl Member {
 
     /// Whether the tool that the backend calls `original` exists for clients.
     pub(crate) fn permits_tool(&self, original: &str) -> bool {
-        self.permits_tool.as_ref().is_none_or(|permits| permits(original))
+        self.tools.as_ref().is_none_or(|tools| tools.permits(self.name(), original))
     }
 }
 

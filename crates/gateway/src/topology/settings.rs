@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::BackendClient;
+use fanlight_canonical::{BackendClient, RetryDelays};
+use fanlight_rights::ItemFilter;
 
 use super::BackendId;
 use super::rewriting::Rewriting;
@@ -18,8 +19,8 @@ pub struct BackendEntry {
     /// What precedes its tools' and prompts' names; `None` for the default, which is nothing with
     /// one backend and `<name>__` with several.
     pub prefix: Option<String>,
-    /// Which of its tools exist for clients, by original name; `None` for all.
-    pub permits_tool: Option<ToolFilter>,
+    /// Which of its tools exist for clients; `None` for all.
+    pub tools: Option<ItemFilter>,
     /// Methods and notifications unknown to Fanlight that reach it although something of it is hidden or rewritten.
     pub methods: Vec<String>,
     /// What is changed of its tools and prompts.
@@ -27,10 +28,6 @@ pub struct BackendEntry {
     /// Keeps its lists beyond the end of the process.
     pub store: Option<Arc<dyn ListStore>>,
 }
-
-/// Says whether a tool, by its original name, exists for clients. A replaced topology takes a filter as unchanged if it
-/// is the same `Arc`.
-pub type ToolFilter = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// Bounds on the bytes of lists.
 #[derive(Clone, Copy, Debug)]
@@ -65,9 +62,8 @@ pub struct ListLimits {
     pub unknown_tasks: usize,
     /// How long an unknown name stays unknown before backends are asked again.
     pub unknown: Duration,
-    /// The shortest and the longest pause before asking again to listen to a backend that refused;
-    /// it doubles with each refusal.
-    pub listen_retry: (Duration, Duration),
+    /// Pauses before asking again to listen to a backend that refused.
+    pub listen_retry: RetryDelays,
     /// How many bytes lists may have.
     pub bytes: ByteLimits,
     /// How long the last whole list of a backend is served after its list could not be read again.

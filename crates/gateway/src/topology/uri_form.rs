@@ -1,9 +1,20 @@
 //! Whether a URI has only one reading: a server resolves `..`, decodes `%2e` and ignores case, a pattern does not.
 
+use std::string::FromUtf8Error;
+
 /// A text in which what a pattern denies is searched: the URI decoded and in lower case.
 pub(super) fn folded(uri: &str) -> String {
-    let mut bytes = Vec::with_capacity(uri.len());
-    let mut rest = uri.as_bytes();
+    String::from_utf8_lossy(&decoded_bytes(uri)).to_lowercase()
+}
+
+/// The text with its escapes replaced once, if that is UTF-8.
+fn decoded(text: &str) -> Result<String, FromUtf8Error> {
+    String::from_utf8(decoded_bytes(text))
+}
+
+fn decoded_bytes(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
         match (first, hex_pair(after)) {
             (b'%', Some(byte)) => {
@@ -16,34 +27,67 @@ pub(super) fn folded(uri: &str) -> String {
             }
         }
     }
-    String::from_utf8_lossy(&bytes).to_lowercase()
+    bytes
 }
 
 /// Whether servers have no other reading of a URI than its text: visible ASCII, no dot segments or empty segments, no
 /// escapes of what needs none (RFC 3986, section 6.2.2), scheme and authority in lower case, no fragment, and no host in
-/// a `file:` URI, where all hosts may mean this machine (RFC 8089, section 2).
+/// a `file:` URI, where all hosts may mean this machine (RFC 8089, section 2). There are servers for which the path goes on
+/// after `?`, or which leave out what follows a `;`, so that nothing there may look like a dot segment either.
 pub(super) fn is_plain(uri: &str) -> bool {
     let is_visible = uri.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'\\' | b'#'));
     let Some((scheme, rest)) = uri.split_once(':').filter(|_| is_visible) else { return false };
     let is_lower = |text: &str| !text.bytes().any(|byte| byte.is_ascii_uppercase());
     let (authority, after) = match rest.strip_prefix("//") {
         Some(rest) => rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len())),
+        // `x:/a` may mean what `x:///a` does (RFC 8089, appendix B).
+        None if rest.starts_with('/') => return false,
         None => ("", rest),
     };
     let path = after.split_once('?').map_or(after, |(path, _)| path);
-    let segments: Vec<_> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
-    let last = segments.len().saturating_sub(1);
-    let is_segment = |(at, segment): (usize, &&str)| match *segment {
-        "." | ".." => false,
-        "" => at == last,
-        _ => true,
-    };
     is_lower(scheme)
         && is_lower(authority)
-        && !authority.contains(['@', '%'])
-        && (scheme != "file" || authority.is_empty())
-        && segments.iter().enumerate().all(is_segment)
+        && is_plain_authority(scheme, authority)
         && has_needed_escapes_only(after)
+        && is_plain_path(scheme, path)
+        && decoded(after).is_ok_and(|text| has_one_form(&text))
+}
+
+/// Whether there is no other way to write the authority: no user, escape, empty or default port, or dot at the end.
+fn is_plain_authority(scheme: &str, authority: &str) -> bool {
+    let port = authority.rsplit_once(':').map(|(_, port)| port);
+    let is_default =
+        matches!((scheme, port), (_, Some("")) | ("http" | "ws", Some("80")) | ("https" | "wss", Some("443")));
+    let host = port.map_or(authority, |port| authority.strip_suffix(port).unwrap_or(authority));
+    !authority.contains(['@', '%'])
+        && !is_default
+        && !host.trim_end_matches(':').ends_with('.')
+        && (scheme != "file" || authority.is_empty())
+}
+
+/// Whether a path, with its escapes, has no parameters, and of empty segments only a last one.
+fn is_plain_path(scheme: &str, path: &str) -> bool {
+    let segments: Vec<_> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
+    let last = segments.len().saturating_sub(1);
+    // Systems with drives read another stream of the same file after a colon.
+    let has_stream = scheme == "file" && segments.iter().skip(1).any(|segment| segment.contains(':'));
+    !path.contains(';')
+        && !has_stream
+        && segments.iter().enumerate().all(|(at, segment)| !segment.is_empty() || at == last)
+}
+
+/// Whether no part of a decoded text, whatever ends parts, is or becomes a dot segment: some systems leave out dots and
+/// spaces at the end of a name, and some servers replace characters by those that look alike.
+fn has_one_form(text: &str) -> bool {
+    let ends_part = |c: char| matches!(c, '/' | '?' | '#' | ';' | '&' | '=' | '\\' | ',');
+    text.split(ends_part).all(|part| !part.ends_with(['.', ' '])) && !text.contains(looks_like_punctuation)
+}
+
+/// Whether normalization (Unicode, NFKC) can make punctuation of a character: dots, slashes, and the full-width forms of
+/// all ASCII.
+fn looks_like_punctuation(c: char) -> bool {
+    matches!(c, '\u{2024}'..='\u{2026}' | '\u{2100}'..='\u{2106}' | '\u{fe10}'..='\u{fe6f}' | '\u{ff00}'..='\u{ffef}')
+        || c.is_control()
 }
 
 fn has_needed_escapes_only(text: &str) -> bool {
@@ -71,7 +115,9 @@ mod tests {
             "file:///srv/docs/a.txt",
             "file:///srv/docs/",
             "file:///a%20b/%C3%A9",
-            "https://example.com:8080/a?b=/../c",
+            "https://example.com:8080/a?b=c&d=https://e.example/f",
+            "https://[::1]:8080/a",
+            "file:///c:/x",
             "urn:isbn:1",
             "x://host",
             "x:a/b",
@@ -104,6 +150,38 @@ mod tests {
             "x://Host/a",
             "x://user@host/a",
             "x:../a",
+            "x:/a",
+            "file:/srv/a",
+            "file:///srv/x?/../../private/y",
+            "file:///srv/x?..",
+            "file:///srv/x?a=..&b",
+            "file:///srv/..;/private/y",
+            "file:///srv/..;a=b/private/y",
+            "file:///srv/..%3b/private/y",
+            "file:///srv/..%3B",
+            "file:///srv/a;b/c",
+            "file:///srv/x%3f/../y",
+            "file:///srv/x%3f..",
+            "file:///srv/x%23..",
+            "file:///srv/%2e%2e;/private",
+            "file:///srv/x?%2e%2e/y",
+            "file:///srv/x?%2E%2E%2Fy",
+            "file:///srv/x?a\\..\\y",
+            "file:///srv/..%20/private",
+            "file:///srv/.../private",
+            "file:///srv/key.",
+            "file:///srv/key%20",
+            "file:///srv/key.txt::$DATA",
+            "file:///srv/%EF%BC%8E%EF%BC%8E/private",
+            "file:///srv/%E2%80%A5/private",
+            "file:///srv/a%EF%BC%8Fb",
+            "file:///srv/%c0%ae%c0%ae/private",
+            "file:///srv/%c2%85",
+            "https://example.com:443/a",
+            "https://example.com:/a",
+            "http://example.com:80/a",
+            "https://example.com./a",
+            "https://example.com.:8080/a",
         ] {
             assert!(!is_plain(uri), "{uri}");
         }

@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use fanlight_canonical::{BackendError, Call, Endpoint, Pending};
+use fanlight_canonical::{BackendError, Call, Caller, Endpoint, Pending, Principal};
 use fanlight_protocol::{Json, Response, RpcError};
 use tokio::time::timeout;
 
@@ -19,18 +19,42 @@ pub(crate) struct View {
     topology: Arc<Topology>,
     /// The position of its rules among those of the topology's endpoints; `None` if it shows everything.
     rules: Option<usize>,
+    /// Whose private lists it shows; `None` for those that Fanlight reads for itself, and that all clients get where none
+    /// is authenticated.
+    reader: Option<Principal>,
 }
 
 impl View {
-    /// What `endpoint` shows; nothing if there is no such endpoint.
-    pub(crate) fn of(topology: Arc<Topology>, endpoint: &Endpoint) -> Self {
-        let rules = topology.endpoints.position(endpoint);
-        Self { topology, rules }
+    /// What a client is shown; nothing if there is no such endpoint as its.
+    pub(crate) fn of(topology: Arc<Topology>, client: &Caller) -> Self {
+        let reader = Some(client.principal()).filter(|principal| principal.is_named()).cloned();
+        Self { reader, ..Self::at(topology, client.endpoint()) }
     }
 
-    /// Everything.
+    /// What `endpoint` shows of what is the same for all; nothing if there is no such endpoint.
+    pub(crate) fn at(topology: Arc<Topology>, endpoint: &Endpoint) -> Self {
+        let rules = topology.endpoints.position(endpoint);
+        Self { topology, rules, reader: None }
+    }
+
+    /// Everything that is the same for all.
     pub(crate) fn everything(topology: &Arc<Topology>) -> Self {
-        Self { topology: Arc::clone(topology), rules: None }
+        Self::everything_for(topology, None)
+    }
+
+    /// Everything, with the private lists of a principal.
+    pub(crate) fn everything_for(topology: &Arc<Topology>, reader: Option<&Principal>) -> Self {
+        Self { topology: Arc::clone(topology), rules: None, reader: reader.cloned() }
+    }
+
+    /// The same with the private lists of another principal.
+    pub(crate) fn read_by(self, reader: Option<&Principal>) -> Self {
+        Self { reader: reader.cloned(), ..self }
+    }
+
+    /// Whose private lists it shows.
+    pub(crate) fn reader(&self) -> Option<&Principal> {
+        self.reader.as_ref()
     }
 
     /// The whole topology.
@@ -134,7 +158,8 @@ impl View {
         }
         let folded = folded(uri);
         let path = folded.split(['?', '#']).next().unwrap_or_default();
-        !filter.denies_lower_case(server, &folded) && !filter.denies_lower_case(server, path)
+        // To many servers a slash at the end makes no difference.
+        [&*folded, path, path.trim_end_matches('/')].into_iter().all(|text| !filter.denies_lower_case(server, text))
     }
 
     /// Whether it shows the resource that `backend` calls `uri`, and that no list has: a URI that its server may read

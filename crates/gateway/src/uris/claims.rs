@@ -22,24 +22,25 @@ const NAMING: [ListKind; 3] = [ListKind::Resources, ListKind::Skills, ListKind::
 
 impl<'a> Claims<'a> {
     /// By the lists that have been read.
-    pub(crate) fn newest(topology: &'a Topology, lists: &ListWatcher) -> Self {
-        let newest = |kind| lists.catalogues.of(kind).newest(topology);
+    pub(crate) fn newest(view: &'a View, lists: &ListWatcher) -> Self {
+        let topology = view.topology();
+        let newest = |kind| lists.catalogues.seen_by(kind, view.reader()).newest(topology);
         Self { topology, lists: NAMING.map(newest), templates: newest(ListKind::ResourceTemplates) }
     }
 
     /// By all lists that may have one of `uris`; reads those that have not been read yet, within `trace`.
     pub(crate) async fn read(
-        topology: &'a Arc<Topology>,
+        everything: &'a View,
         lists: &Arc<ListWatcher>,
         mut uris: impl Iterator<Item = &str>,
         trace: &Parent,
     ) -> Self {
         // Tools name apps alone, and a server that is slow to list its tools must not delay other resources.
         let has_app = uris.any(is_app);
-        let everything = View::everything(topology);
+        let topology = everything.topology();
         let known = async |kind| match kind == ListKind::Tools && !has_app {
-            true => lists.catalogues.of(kind).newest(topology),
-            false => Some(Arc::clone(lists.known(kind, &everything, trace).await.whole())),
+            true => lists.catalogues.seen_by(kind, everything.reader()).newest(topology),
+            false => Some(Arc::clone(lists.known(kind, everything, trace).await.whole())),
         };
         let [resources, skills, tools] = NAMING;
         let (resources, skills, tools, templates) =

@@ -70,12 +70,12 @@ impl TrustedProxies {
 /// Reads the addresses in one field, the last first; `None` for what is no address.
 type Read = fn(&str) -> Vec<Option<SocketAddr>>;
 
-/// Those of `X-Forwarded-For`.
+/// The addresses in `X-Forwarded-For`.
 fn entries(field: &str) -> Vec<Option<SocketAddr>> {
     field.rsplit(',').take(MAX_PROXIES).map(|entry| node(entry.trim_matches([' ', '\t']))).collect()
 }
 
-/// Those of `Forwarded`. A field that is malformed anywhere has none: quotes can move the borders of all its elements.
+/// The addresses in `Forwarded`. A field that is malformed anywhere yields none: quotes can move the borders of all its elements.
 fn elements(field: &str) -> Vec<Option<SocketAddr>> {
     let mut all = parse_elements(field).unwrap_or_else(|| vec![None]);
     all.reverse();
@@ -240,7 +240,7 @@ mod tests {
     }
 
     proptest! {
-        /// What a proxy appends decides, whatever a client has sent before.
+        /// Only entries that a trusted proxy has appended count; earlier ones may come from the client.
         #[test]
         fn appended_address_decides(left in "[ -~]{0,40}") {
             prop_assert_eq!(client(&[(XFF, &format!("{left},192.0.2.7"))]), "192.0.2.7:0");

@@ -10,7 +10,7 @@ use super::ListeningSocket;
 /// Exchanges of sockets that wait for the running one.
 const WAITING: usize = 1;
 
-/// What a listener is to serve from now on.
+/// The socket that a listener serves from now on.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     /// `None` to serve nothing.
@@ -64,7 +64,7 @@ impl SocketSender {
 }
 
 impl SocketReceiver {
-    /// Those of a listener that keeps its socket.
+    /// The sockets of a listener that keeps its current one.
     #[must_use]
     pub fn only(socket: TcpListener) -> Self {
         sockets(Some(Arc::new(ListeningSocket::own(socket)))).1

@@ -46,7 +46,7 @@ impl UnixSocket {
         Ok(Self { socket: UnixListener::from_std(socket.into())?, file })
     }
 
-    /// One that another process has made, which keeps the file.
+    /// A socket that another process has created, which keeps the file.
     pub(super) fn passed(socket: StdUnixListener) -> io::Result<Self> {
         let path = socket.local_addr()?.as_pathname().map(Path::to_owned);
         let path = path.ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "the socket has no file"))?;

@@ -15,18 +15,18 @@ use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 
 pub use self::handshake::{HandshakeError, accept_tls, client_certificate};
 
-/// What a listener shows of itself and demands of clients, as PEM.
+/// The certificate that a listener presents, and the authorities for those of clients, as PEM.
 #[derive(Clone, Copy)]
 pub struct TlsFiles<'a> {
     /// Its certificate, and those between that and the root.
     pub certificate: &'a [u8],
     /// The key of its certificate.
     pub key: &'a [u8],
-    /// Who may sign certificates of clients; none without.
+    /// Authorities that may sign client certificates; `None` if clients need none.
     pub client_ca: Option<ClientCa<'a>>,
 }
 
-/// Who may sign certificates of clients.
+/// The authorities that may sign client certificates.
 #[derive(Clone, Copy)]
 pub struct ClientCa<'a> {
     /// Certificates, as PEM.
@@ -143,7 +143,7 @@ impl LiveTls {
         Self(Arc::new(ArcSwapOption::from_pointee(server)))
     }
 
-    /// What connections are served with that are accepted from now on.
+    /// Replaces the settings for connections that are accepted from now on.
     pub fn replace(&self, server: Option<TlsServer>) {
         self.0.store(server.map(Arc::new));
     }

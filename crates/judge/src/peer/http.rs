@@ -106,7 +106,7 @@ impl Http {
                 let body = read(response).await?;
                 let message: Option<Value> = serde_json::from_slice(&body).ok().filter(Value::is_object);
                 match message {
-                    // What answers no request may be the page of an error, which is JSON, too.
+                    // A body that answers no request may be an error page, which can be JSON, too.
                     Some(message) if is_elsewhere(status) && !is_answer(&message, request) => {
                         let said = message.get("error").and_then(|error| error.get("message")).and_then(Value::as_str);
                         let said = shortened(said.unwrap_or_default());
@@ -142,7 +142,8 @@ impl Http {
         }
         let issuers = self.issuers(&challenge).await;
         let from = if issuers.is_empty() { String::new() } else { format!(" of {}", issuers.join(" or ")) };
-        let what = if has_credentials { "does not accept this access token; it wants one" } else { "wants an access token" };
+        let what =
+            if has_credentials { "does not accept this access token; it wants one" } else { "wants an access token" };
         format!("it {what}{from} (OAuth, status {status}): give one with `--header 'Authorization: Bearer …'`")
     }
 

@@ -39,7 +39,7 @@ impl Sse {
         let opened = timeout(patience, opening).await.unwrap_or(Ok(None))?;
         let Some((event, stream)) = opened else { return Ok(None) };
         let named = String::from_utf8_lossy(&event.data);
-        // What is sent there may carry credentials.
+        // Requests to it may carry credentials.
         let own = http.url().join(&named).ok().filter(|url| url.origin() == http.url().origin());
         let Some(messages) = own else {
             let what =

@@ -143,7 +143,7 @@ impl Process {
     }
 
     async fn ended(&mut self) -> Broken {
-        // Its streams are closed a little before its end is known.
+        // Its streams close slightly before its end is reported.
         let how = match timeout(STOP, self.child.wait()).await {
             Ok(Ok(status)) => format!("the process ended ({status})"),
             _ => "the process closed its standard output".to_owned(),

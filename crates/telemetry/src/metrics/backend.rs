@@ -1,7 +1,7 @@
 //! The counters of one backend.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use super::family::{Point, Values, label};
 
@@ -23,17 +23,27 @@ impl Direction {
     }
 }
 
+/// A backend as labels name it.
+#[derive(Debug)]
+pub(super) struct NamedBackend {
+    pub(super) name: String,
+    pub(super) address: Option<(Arc<str>, u16)>,
+}
+
 /// The counters of one backend.
 #[derive(Debug)]
 pub struct BackendMetrics {
     index: u16,
     name: Arc<str>,
+    /// Host and port of a server that is reached over HTTP.
+    address: RwLock<Option<(Arc<str>, u16)>>,
     is_configured: AtomicBool,
     up: AtomicBool,
     restarts: AtomicU64,
     reconnects: AtomicU64,
     ejections: AtomicU64,
     failed_connections: AtomicU64,
+    dropped_lines: AtomicU64,
     received: AtomicU64,
     sent: AtomicU64,
 }
@@ -43,25 +53,38 @@ impl BackendMetrics {
         Self {
             index,
             name,
+            address: RwLock::default(),
             is_configured: AtomicBool::new(true),
             up: AtomicBool::new(false),
             restarts: AtomicU64::new(0),
             reconnects: AtomicU64::new(0),
             ejections: AtomicU64::new(0),
             failed_connections: AtomicU64::new(0),
+            dropped_lines: AtomicU64::new(0),
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
         }
     }
 
     /// Counters outside of the registry, where nothing is counted.
-    pub(crate) fn unregistered() -> Self {
+    #[must_use]
+    pub fn unregistered() -> Self {
         Self::new(u16::MAX, Arc::from(""))
     }
 
     /// Sets whether the configuration in force has it.
     pub fn set_configured(&self, is_configured: bool) {
         self.is_configured.store(is_configured, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_address(&self, address: Option<(Arc<str>, u16)>) {
+        *self.address.write().unwrap_or_else(PoisonError::into_inner) = address;
+    }
+
+    /// How labels name it.
+    pub(super) fn named(&self) -> NamedBackend {
+        let address = self.address.read().unwrap_or_else(PoisonError::into_inner).clone();
+        NamedBackend { name: self.name.to_string(), address }
     }
 
     pub(super) fn is_configured(&self) -> bool {
@@ -83,7 +106,7 @@ impl BackendMetrics {
         self.reconnects.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It did not answer a check.
+    /// It was taken out of use: it did not answer a check, or its last calls.
     pub fn ejected(&self) {
         self.ejections.fetch_add(1, Ordering::Relaxed);
     }
@@ -91,6 +114,17 @@ impl BackendMetrics {
     /// An attempt to connect to it failed.
     pub fn connect_failed(&self) {
         self.failed_connections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// So many lines of its standard error were dropped.
+    pub fn lines_dropped(&self, lines: u64) {
+        self.dropped_lines.fetch_add(lines, Ordering::Relaxed);
+    }
+
+    /// Lines of its standard error that were dropped.
+    #[must_use]
+    pub fn dropped_lines(&self) -> i64 {
+        count(&self.dropped_lines)
     }
 
     /// Counts bytes of messages from or to it.

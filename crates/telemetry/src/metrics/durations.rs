@@ -102,6 +102,16 @@ impl Durations {
         differences.enumerate().filter(|(_, count)| *count > 0)
     }
 
+    /// How many fall into each of the ranges that end at `limits`, which are among [`LIMITS`], and above all of them.
+    pub(super) fn within(&self, limits: &[u64]) -> impl Iterator<Item = u64> {
+        let mut counts = vec![0; limits.len() + 1];
+        for (range, count) in self.0.iter().enumerate() {
+            let place = LIMITS.get(range).map_or(limits.len(), |end| limits.partition_point(|limit| limit < end));
+            counts.get_mut(place).into_iter().for_each(|sum| *sum += count);
+        }
+        counts.into_iter()
+    }
+
     /// The quantile `of` the durations, interpolated within a range; `None` without durations.
     pub(super) fn quantile(&self, of: f64) -> Option<Duration> {
         let total = self.count();
@@ -145,6 +155,14 @@ mod tests {
         assert!(mixed.quantile(0.5).unwrap() <= Duration::from_millis(2));
         assert!(mixed.quantile(0.99).unwrap() > Duration::from_secs(4));
         assert_eq!(of(&[1_000_000]).quantile(0.5), Some(Duration::from_secs(300)));
+    }
+
+    #[test]
+    fn ranges_are_merged_without_loss() {
+        let all = of(&[1, 4, 9, 35, 80, 650, 9_000, 1_000_000]);
+        let limits = nanos([1_000, 50_000, 300_000_000]);
+        assert!(limits.iter().all(|limit| LIMITS.contains(limit)));
+        assert_eq!(all.within(&limits).collect::<Vec<_>>(), [1, 3, 3, 1]);
     }
 
     #[test]

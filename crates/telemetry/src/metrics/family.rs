@@ -14,6 +14,18 @@ pub mod label {
     pub const PROMPT: &str = names::GEN_AI_PROMPT_NAME;
     /// The class of error; absent on success.
     pub const ERROR: &str = names::ERROR_TYPE;
+    /// The code of the JSON-RPC error in the response, if it is one that is known.
+    pub const STATUS: &str = names::RPC_RESPONSE_STATUS_CODE;
+    /// `execute_tool` on tool calls.
+    pub const OPERATION: &str = names::GEN_AI_OPERATION_NAME;
+    /// `http`.
+    pub const PROTOCOL: &str = names::NETWORK_PROTOCOL_NAME;
+    /// The version of HTTP.
+    pub const PROTOCOL_VERSION: &str = names::NETWORK_PROTOCOL_VERSION;
+    /// The backend's host.
+    pub const ADDRESS: &str = names::SERVER_ADDRESS;
+    /// The backend's port.
+    pub const PORT: &str = names::SERVER_PORT;
     /// The negotiated revision.
     pub const REVISION: &str = names::MCP_PROTOCOL_VERSION;
     /// `tcp` or `pipe`.
@@ -67,13 +79,49 @@ pub struct FamilyInfo {
     pub labels: &'static [&'static str],
 }
 
-const OPERATION: &[&str] = &[
+const SERVER_OPERATION: &[&str] = &[
     label::METHOD,
     label::TOOL,
     label::PROMPT,
+    label::OPERATION,
+    label::ERROR,
+    label::STATUS,
+    label::REVISION,
+    label::TRANSPORT,
+    label::PROTOCOL,
+    label::PROTOCOL_VERSION,
+    label::BACKEND,
+    label::OVERFLOW,
+];
+
+const CLIENT_OPERATION: &[&str] = &[
+    label::METHOD,
+    label::TOOL,
+    label::PROMPT,
+    label::OPERATION,
+    label::ERROR,
+    label::STATUS,
+    label::REVISION,
+    label::TRANSPORT,
+    label::PROTOCOL,
+    label::PROTOCOL_VERSION,
+    label::ADDRESS,
+    label::PORT,
+    label::BACKEND,
+    label::OVERFLOW,
+];
+
+const SERVER_SESSION: &[&str] =
+    &[label::REVISION, label::TRANSPORT, label::PROTOCOL, label::PROTOCOL_VERSION, label::OVERFLOW];
+
+const CLIENT_SESSION: &[&str] = &[
     label::ERROR,
     label::REVISION,
     label::TRANSPORT,
+    label::PROTOCOL,
+    label::PROTOCOL_VERSION,
+    label::ADDRESS,
+    label::PORT,
     label::BACKEND,
     label::OVERFLOW,
 ];
@@ -88,10 +136,14 @@ macro_rules! families {
 }
 
 families! {
-    "mcp.server.operation.duration", "s", Histogram, OPERATION,
+    "mcp.server.operation.duration", "s", Histogram, SERVER_OPERATION,
         "From the arrival of a request or notification until its response is sent.";
-    "mcp.client.operation.duration", "s", Histogram, OPERATION,
+    "mcp.client.operation.duration", "s", Histogram, CLIENT_OPERATION,
         "From sending a request or notification to a backend until its response arrives.";
+    "mcp.server.session.duration", "s", Histogram, SERVER_SESSION,
+        "Sessions of legacy clients that have ended.";
+    "mcp.client.session.duration", "s", Histogram, CLIENT_SESSION,
+        "Sessions with legacy backends that have ended.";
     "fanlight.requests.active", "{request}", UpDownCounter, &[], "Requests without a response yet.";
     "fanlight.sessions.active", "{session}", UpDownCounter, &[], "Open sessions of clients.";
     "fanlight.calls.suspended", "{call}", UpDownCounter, &[], "Calls that wait for input of a client.";
@@ -101,9 +153,11 @@ families! {
     "fanlight.backend.reconnects", "{reconnect}", Counter, &[label::BACKEND],
         "Connections to a backend after its first.";
     "fanlight.backend.ejections", "{ejection}", Counter, &[label::BACKEND],
-        "Checks of a backend that it did not answer, after which it was left out.";
+        "How often a backend was left out because it did not answer a check, or its last calls.";
     "fanlight.backend.failed_connections", "{connection}", Counter, &[label::BACKEND],
         "Attempts to connect to a backend that failed.";
+    "fanlight.backend.stderr.dropped", "{line}", Counter, &[label::BACKEND],
+        "Lines of a backend's standard error above limits.processLog, which were dropped.";
     "fanlight.backend.io", "By", Counter, &[label::BACKEND, label::DIRECTION],
         "Bytes of messages from and to a backend.";
     "fanlight.spans.dropped", "{span}", Counter, &[label::REASON],

@@ -93,6 +93,7 @@ mod tests {
             error,
             revision: None,
             transport: None,
+            http: None,
         };
         metrics.client.record(of(Method::Discover, Some(ErrorType::JsonRpc(-32601))), Duration::from_millis(1));
         // Connecting says nothing of how long calls take.

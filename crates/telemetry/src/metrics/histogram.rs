@@ -8,6 +8,7 @@ use std::time::Duration;
 use fanlight_protocol::{Method, Revision};
 use foldhash::fast::RandomState;
 
+use super::backend::NamedBackend;
 use super::durations::{Durations, LIMITS, RANGES, range_of};
 use super::family::{Counts, Labels, Point, Values, label};
 use super::known::{KnownNames, NameId};
@@ -26,6 +27,16 @@ pub(crate) struct Key {
     pub(crate) error: Option<ErrorType>,
     pub(crate) revision: Option<Revision>,
     pub(crate) transport: Option<Transport>,
+    /// The version of HTTP, if it is known.
+    pub(crate) http: Option<&'static str>,
+}
+
+/// What the series of a metric are about, which decides about their labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum About {
+    Received,
+    Sent,
+    Session,
 }
 
 /// One series.
@@ -75,12 +86,19 @@ impl Series {
         }
     }
 
-    pub(super) fn snapshot(&self, known: &KnownNames, backend: &dyn Fn(u16) -> Option<String>) -> Vec<Point> {
+    pub(super) fn snapshot(
+        &self,
+        about: About,
+        known: &KnownNames,
+        backend: &dyn Fn(u16) -> Option<NamedBackend>,
+    ) -> Vec<Point> {
         let series: Vec<(Key, Arc<Histogram>)> = {
             let series = self.series.read().unwrap_or_else(PoisonError::into_inner);
             series.iter().map(|(key, histogram)| (key.clone(), Arc::clone(histogram))).collect()
         };
-        let point = |(key, one): &(Key, Arc<Histogram>)| (labels(key, known, backend), Values::Histogram(one.counts()));
+        let point = |(key, one): &(Key, Arc<Histogram>)| {
+            (labels(about, key, known, backend(key.backend)), Values::Histogram(one.counts()))
+        };
         let mut points: Vec<Point> = series.iter().map(point).collect();
         points.sort_by(|a, b| a.0.cmp(&b.0));
         let overflow = self.overflow.counts();
@@ -116,17 +134,37 @@ impl Histogram {
     }
 }
 
-fn labels(key: &Key, known: &KnownNames, backend: &dyn Fn(u16) -> Option<String>) -> Labels {
+fn labels(about: About, key: &Key, known: &KnownNames, backend: Option<NamedBackend>) -> Labels {
+    let mut out = if about == About::Session { Vec::new() } else { labels_of_message(key, known) };
+    // A mistake of the sender is no failure of the receiver (conventions for MCP, Server).
+    let is_failure = |error: &ErrorType| about != About::Received || !error.is_mistake_of_sender();
+    out.extend(key.error.filter(is_failure).map(|error| (label::ERROR, error.as_text().into_owned())));
+    let code = key.error.and_then(|error| error.status_code());
+    out.extend(code.map(|code| (label::STATUS, code.to_string())));
+    out.extend(key.revision.map(|revision| (label::REVISION, revision.as_str().to_owned())));
+    out.extend(key.transport.map(|transport| (label::TRANSPORT, transport.as_str().to_owned())));
+    if key.transport == Some(Transport::Tcp) {
+        out.push((label::PROTOCOL, "http".to_owned()));
+        out.extend(key.http.map(|version| (label::PROTOCOL_VERSION, version.to_owned())));
+    }
+    let Some(NamedBackend { name, address }) = backend else { return out };
+    if let Some((host, port)) = address.filter(|_| about != About::Received) {
+        out.extend([(label::ADDRESS, host.to_string()), (label::PORT, port.to_string())]);
+    }
+    out.push((label::BACKEND, name));
+    out
+}
+
+fn labels_of_message(key: &Key, known: &KnownNames) -> Labels {
     let method = match &key.method {
         Method::Other(_) => OTHER,
         known => known.as_str(),
     };
     let mut out = vec![(label::METHOD, method.to_owned())];
     out.extend(key.name.map(|id| (id.label(), known.text(id))));
-    out.extend(key.error.map(|error| (label::ERROR, error.as_text().into_owned())));
-    out.extend(key.revision.map(|revision| (label::REVISION, revision.as_str().to_owned())));
-    out.extend(key.transport.map(|transport| (label::TRANSPORT, transport.as_str().to_owned())));
-    out.extend(backend(key.backend).map(|name| (label::BACKEND, name)));
+    if key.method == Method::CallTool {
+        out.push((label::OPERATION, "execute_tool".to_owned()));
+    }
     out
 }
 
@@ -134,7 +172,7 @@ fn labels(key: &Key, known: &KnownNames, backend: &dyn Fn(u16) -> Option<String>
 mod tests {
     use super::*;
 
-    /// Else a value could be counted in a bucket that it does not belong to.
+    /// Otherwise a value could be counted in the wrong bucket.
     #[test]
     fn every_bound_ends_a_range() {
         for bound in BOUNDS {

@@ -24,8 +24,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use fanlight_protocol::{Method, Revision};
 use opentelemetry_sdk::Resource;
 
 pub use backend::{BackendMetrics, Direction};
@@ -34,11 +35,12 @@ pub use figures::{BackendFigures, GIVEN_UP};
 pub use histogram::BOUNDS;
 pub use known::NameKind;
 pub use prometheus::prometheus;
-pub use timer::Side;
-pub(crate) use timer::{BackendLabels, Timer};
+pub(crate) use timer::{BACKEND_HTTP, Timer};
+pub use timer::{BackendLabels, SessionSide, Side};
 pub use tools::{MINUTES, ToolFigures};
 
-use histogram::Series;
+use crate::error_type::ErrorType;
+use histogram::{About, Key, Series};
 use known::KnownNames;
 use tools::ToolHistory;
 
@@ -96,6 +98,8 @@ pub struct Metrics {
     client: Series,
     /// Requests that could not be sent, by their errors.
     unsent: Series,
+    server_sessions: Series,
+    client_sessions: Series,
     tools: ToolHistory,
     known: KnownNames,
     backends: RwLock<BTreeMap<Arc<str>, Arc<BackendMetrics>>>,
@@ -118,6 +122,8 @@ impl Metrics {
             server: Series::new(limits.series),
             client: Series::new(limits.series),
             unsent: Series::new(limits.series),
+            server_sessions: Series::new(limits.series),
+            client_sessions: Series::new(limits.series),
             tools: ToolHistory::default(),
             known: KnownNames::new(limits.names_per_backend),
             backends: RwLock::default(),
@@ -163,6 +169,18 @@ impl Metrics {
     /// A session began (1) or ended (-1).
     pub fn sessions(&self, change: i64) {
         self.sessions.fetch_add(change, Ordering::Relaxed);
+    }
+
+    /// A session has ended, which lasted so long; `error` is why, unless it was ended properly.
+    pub fn session_ended(&self, side: SessionSide, revision: Revision, lasted: Duration, error: Option<ErrorType>) {
+        let (series, backend, transport, http) = match side {
+            SessionSide::Server(network) => (&self.server_sessions, 0, network.transport(), network.http_version()),
+            SessionSide::Client(labels) => (&self.client_sessions, labels.index, labels.transport, labels.http()),
+        };
+        let error = error.map(ErrorType::bounded);
+        let (revision, transport) = (Some(revision), Some(transport));
+        series
+            .record(Key { backend, method: Method::Initialize, name: None, error, revision, transport, http }, lasted);
     }
 
     /// A call was suspended (1), or resumed or dropped (-1).
@@ -245,8 +263,8 @@ impl Metrics {
     pub fn snapshot(&self) -> Vec<Family> {
         let backends: Vec<Arc<BackendMetrics>> =
             self.backends.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
-        let name_of =
-            |index: u16| backends.iter().find(|backend| backend.index() == index).map(|b| b.name().to_owned());
+        let named = |index: u16| backends.iter().find(|backend| backend.index() == index).map(|one| one.named());
+        let snapshot = |series: &Series, about| series.snapshot(about, &self.known, &named);
         let one = |value: i64| vec![(Vec::new(), Values::Integer(value))];
         let configured = || backends.iter().filter(|backend| backend.is_configured());
         let per_backend = |value: fn(&BackendMetrics) -> i64| {
@@ -257,8 +275,10 @@ impl Metrics {
             .iter()
             .map(|info| {
                 let points = match info.name {
-                    "mcp.server.operation.duration" => self.server.snapshot(&self.known, &name_of),
-                    "mcp.client.operation.duration" => self.client.snapshot(&self.known, &name_of),
+                    "mcp.server.operation.duration" => snapshot(&self.server, About::Received),
+                    "mcp.client.operation.duration" => snapshot(&self.client, About::Sent),
+                    "mcp.server.session.duration" => snapshot(&self.server_sessions, About::Session),
+                    "mcp.client.session.duration" => snapshot(&self.client_sessions, About::Session),
                     "fanlight.requests.active" => one(load(&self.active_requests)),
                     "fanlight.sessions.active" => one(load(&self.sessions)),
                     "fanlight.calls.suspended" => one(load(&self.suspended_calls)),
@@ -268,6 +288,7 @@ impl Metrics {
                     "fanlight.backend.reconnects" => per_backend(BackendMetrics::reconnects),
                     "fanlight.backend.ejections" => per_backend(BackendMetrics::ejections),
                     "fanlight.backend.failed_connections" => per_backend(BackendMetrics::failed_connections),
+                    "fanlight.backend.stderr.dropped" => per_backend(BackendMetrics::dropped_lines),
                     "fanlight.backend.io" => configured().flat_map(|backend| backend.bytes()).collect(),
                     "fanlight.spans.dropped" => self.drops(),
                     "fanlight.log.dropped" => one(total(&self.dropped_log_lines)),

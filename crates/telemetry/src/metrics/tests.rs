@@ -1,12 +1,7 @@
-use std::time::Duration;
-
-use fanlight_protocol::{Method, Revision};
-
-use super::histogram::Key;
+use super::backend::NamedBackend;
 use super::*;
 use crate::backend::{BackendInfo, BackendTelemetry, ContentPolicy, Endpoint, TraceContextPolicy};
-use crate::error_type::ErrorType;
-use crate::message::Moment;
+use crate::message::{Moment, Network, Transport};
 use crate::metrics::timer::Timer;
 use crate::subject::Target;
 
@@ -89,10 +84,11 @@ fn series_limit_counts_the_rest_as_overflow() {
     let series = Series::new(10);
     let known = KnownNames::new(1);
     for backend in 0..25 {
-        let key = Key { backend, method: Method::Ping, name: None, error: None, revision: None, transport: None };
+        let key =
+            Key { backend, method: Method::Ping, name: None, error: None, revision: None, transport: None, http: None };
         series.record(key, Duration::from_millis(1));
     }
-    let points = series.snapshot(&known, &|_| None);
+    let points = series.snapshot(About::Received, &known, &|_| None);
     assert_eq!(points.len(), 11);
     let Values::Histogram(overflow) = &points.last().unwrap().1 else { panic!("a histogram") };
     assert_eq!(overflow.buckets.iter().sum::<u64>(), 15);
@@ -101,14 +97,64 @@ fn series_limit_counts_the_rest_as_overflow() {
 #[test]
 fn duration_counts_in_the_bucket_of_the_conventions() {
     let series = Series::new(10);
-    let key = Key { backend: 0, method: Method::Ping, name: None, error: None, revision: None, transport: None };
+    let key =
+        Key { backend: 0, method: Method::Ping, name: None, error: None, revision: None, transport: None, http: None };
     for millis in [10, 11, 300_000, 300_001] {
         series.record(key.clone(), Duration::from_millis(millis));
     }
-    let points = series.snapshot(&KnownNames::new(1), &|_| None);
+    let points = series.snapshot(About::Received, &KnownNames::new(1), &|_| None);
     let Values::Histogram(counts) = &points[0].1 else { panic!("a histogram") };
     assert_eq!(counts.buckets, [1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1]);
     assert!((counts.sum_seconds - 600.022).abs() < 1e-9);
+}
+
+/// The labels of a series with this error, on both sides.
+fn labels_of(error: ErrorType) -> [Vec<(&'static str, String)>; 2] {
+    [About::Received, About::Sent].map(|about| {
+        let (series, known) = (Series::new(10), KnownNames::new(1));
+        let (method, transport) = (Method::CallTool, Some(Transport::Tcp));
+        let key =
+            Key { backend: 1, method, name: None, error: Some(error), revision: None, transport, http: Some("2") };
+        series.record(key, Duration::from_millis(1));
+        let named = |_| Some(NamedBackend { name: "b".to_owned(), address: Some((Arc::from("h"), 80)) });
+        series.snapshot(about, &known, &named).remove(0).0
+    })
+}
+
+#[test]
+fn mistakes_of_senders_are_no_failures_of_receivers() {
+    for code in [-32700, -32600, -32601, -32602, -32002] {
+        let [received, sent] = labels_of(ErrorType::JsonRpc(code));
+        let status = |labels: &[(&str, String)]| labels.contains(&(label::STATUS, code.to_string()));
+        let is_error = |labels: &[(&str, String)]| labels.iter().any(|(name, _)| *name == label::ERROR);
+        assert!(status(&received) && status(&sent), "{received:?}");
+        assert!(!is_error(&received) && is_error(&sent), "{received:?}");
+    }
+    let [received, sent] = labels_of(ErrorType::JsonRpc(-32603));
+    assert!(received.contains(&(label::ERROR, "-32603".to_owned())));
+    for common in [(label::OPERATION, "execute_tool"), (label::PROTOCOL, "http"), (label::PROTOCOL_VERSION, "2")] {
+        let common = (common.0, common.1.to_owned());
+        assert!(received.contains(&common) && sent.contains(&common), "{common:?}");
+    }
+    let address = [(label::ADDRESS, "h".to_owned()), (label::PORT, "80".to_owned())];
+    assert!(address.iter().all(|one| sent.contains(one) && !received.contains(one)), "{received:?}");
+}
+
+#[test]
+fn sessions_are_counted_by_their_side() {
+    let metrics = Metrics::new(MetricLimits::default());
+    metrics.backend("b").set_address(Some((Arc::from("h"), 80)));
+    let labels = BackendLabels { index: metrics.backend("b").index(), transport: Transport::Tcp };
+    let lasted = Duration::from_secs(70);
+    metrics.session_ended(SessionSide::Client(labels), Revision::V2025_11_25, lasted, Some(ErrorType::Timeout));
+    metrics.session_ended(SessionSide::Server(Network::Stdio), Revision::V2025_06_18, lasted, None);
+    let text = metrics.prometheus(&resource());
+    for series in [
+        r#"mcp_client_session_duration_seconds_count{error_type="timeout",mcp_protocol_version="2025-11-25",network_transport="tcp",network_protocol_name="http",network_protocol_version="1.1",server_address="h",server_port="80",fanlight_backend_name="b"} 1"#,
+        r#"mcp_server_session_duration_seconds_sum{mcp_protocol_version="2025-06-18",network_transport="pipe"} 70"#,
+    ] {
+        assert!(text.contains(series), "{series}\n{text}");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use fanlight_protocol::{Method, Revision};
 use super::Metrics;
 use super::histogram::Key;
 use crate::error_type::ErrorType;
-use crate::message::{Moment, Transport};
+use crate::message::{Moment, Network, Transport};
 use crate::subject::Target;
 
 /// Which of the histograms.
@@ -24,10 +24,28 @@ pub enum Side {
 
 /// The labels of a backend's messages.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct BackendLabels {
+pub struct BackendLabels {
     /// The number of the backend in the registry.
     pub(crate) index: u16,
     pub(crate) transport: Transport,
+}
+
+/// The version of HTTP that is spoken with backends.
+pub(crate) const BACKEND_HTTP: &str = "1.1";
+
+impl BackendLabels {
+    pub(super) fn http(self) -> Option<&'static str> {
+        (self.transport == Transport::Tcp).then_some(BACKEND_HTTP)
+    }
+}
+
+/// Whose session has ended.
+#[derive(Clone, Copy, Debug)]
+pub enum SessionSide {
+    /// A client's, over this network.
+    Server(Network),
+    /// One with a backend.
+    Client(BackendLabels),
 }
 
 /// The running timer of a message; requests from clients count as active until it is dropped.
@@ -60,6 +78,7 @@ impl Timer {
             error: None,
             revision: None,
             transport: backend.map(|backend| backend.transport),
+            http: backend.and_then(BackendLabels::http),
         };
         if side == Side::Server {
             metrics.active(1);
@@ -71,9 +90,9 @@ impl Timer {
         &self.metrics
     }
 
-    pub(crate) fn set_transport(&mut self, transport: Transport) {
+    pub(crate) fn set_network(&mut self, network: Network) {
         if let Some(key) = &mut self.key {
-            key.transport = Some(transport);
+            (key.transport, key.http) = (Some(network.transport()), network.http_version());
         }
     }
 
@@ -118,7 +137,7 @@ pub(super) mod tests {
     ) {
         let backend = metrics.backend(backend).index();
         let name = metrics.known().id(backend, Target::Tool(tool));
-        let key = Key { backend, method: Method::CallTool, name, error, revision: None, transport: None };
+        let key = Key { backend, method: Method::CallTool, name, error, revision: None, transport: None, http: None };
         metrics.series(side).record(key, lasted);
     }
 }

@@ -42,9 +42,35 @@ pub struct ToolFigures {
     pub p95: Option<Duration>,
     /// The 99th percentile, likewise.
     pub p99: Option<Duration>,
+    /// How many calls took how long: the ends of the ranges, `None` for the last.
+    pub ranges: Vec<(Option<Duration>, u64)>,
     /// Calls and errors of each minute, the oldest first.
     pub minutes: [(u32, u32); MINUTES],
 }
+
+/// The ends of the ranges of [`ToolFigures::ranges`], in microseconds.
+const RANGES: [u64; 20] = [
+    100,
+    200,
+    500,
+    1_000,
+    2_000,
+    5_000,
+    10_000,
+    20_000,
+    50_000,
+    100_000,
+    200_000,
+    500_000,
+    1_000_000,
+    2_000_000,
+    5_000_000,
+    10_000_000,
+    30_000_000,
+    60_000_000,
+    120_000_000,
+    300_000_000,
+];
 
 /// A tool: the index of its backend, and its name.
 type ToolKey = (u16, NameId);
@@ -65,13 +91,13 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Entry {
-    /// What had been counted when the running minute began.
+    /// The counts at the start of the current minute.
     counted: Totals,
     /// The minutes before it in which something was counted, the oldest first.
     minutes: VecDeque<Minute>,
 }
 
-/// What has been counted of a tool since the start.
+/// The counts of a tool since the start.
 #[derive(Clone, Debug, Default)]
 struct Totals {
     durations: Durations,
@@ -129,7 +155,7 @@ impl Metrics {
         all
     }
 
-    /// What has been counted of each tool since the start.
+    /// The counts of each tool since the start.
     fn tool_totals(&self) -> HashMap<ToolKey, Totals, RandomState> {
         let mut all: HashMap<ToolKey, Totals, RandomState> = HashMap::default();
         self.client.for_each(|key, durations| {
@@ -245,7 +271,10 @@ impl Window {
     fn figures(self, backend: String, tool: String, uptime: Duration) -> ToolFigures {
         // The running minute is not over yet. Of less than a minute no rate is known.
         let seconds = (uptime.as_secs_f64() % 60.0 + (RATE - 1) as f64 * 60.0).min(uptime.as_secs_f64()).max(60.0);
+        let ends = RANGES.map(|micros| Some(Duration::from_micros(micros))).into_iter().chain([None]);
+        let ranges = ends.zip(self.durations.within(&RANGES.map(|micros| micros * 1000))).collect();
         ToolFigures {
+            ranges,
             backend,
             tool,
             calls: self.calls,
@@ -295,9 +324,12 @@ mod tests {
         assert_eq!((read.backend.as_str(), read.tool.as_str(), write.tool.as_str()), ("files", "read", "write"));
         assert_eq!((read.calls, read.errors, read.given_up), (11, 1, 1));
         assert_eq!((read.minutes[58], read.minutes[59], read.minutes[57]), ((10, 0), (1, 1), (0, 0)));
-        // What was given up says nothing of how long the tool takes.
+        // A call that was given up does not tell how long the tool takes.
         assert!(read.p99.unwrap() <= Duration::from_millis(4), "{read:?}");
         assert!(write.median.unwrap() > Duration::from_millis(500), "{write:?}");
+        let some = |one: &ToolFigures| one.ranges.iter().copied().filter(|(_, count)| *count > 0).collect::<Vec<_>>();
+        assert_eq!(some(read), [(Some(Duration::from_millis(5)), 11)]);
+        assert_eq!(some(write), [(Some(Duration::from_secs(1)), 1)]);
         // An hour later nothing is left of the first minute.
         let later = metrics.tools_at(MINUTE * 60);
         assert_eq!((later.len(), later[0].calls, later[0].minutes[0]), (1, 1, (1, 1)));

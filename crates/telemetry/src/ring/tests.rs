@@ -243,7 +243,7 @@ fn traces_are_found_by_their_outcome() {
         assert!(found.len() == expected && found.iter().all(|trace| trace.outcome == outcome), "{outcome:?}");
         assert_eq!(TraceOutcome::from_name(outcome.as_str()), Some(outcome));
     }
-    // What the client is answered decides.
+    // The answer to the client decides.
     push(&ring, 9, 2, &Of { parent: 1, error: Some(ErrorType::Timeout), ..Of::default() });
     push(&ring, 9, 1, &Of { error: Some(ErrorType::ToolError), ..Of::default() });
     assert_eq!(ring.query(&Query { limit: 1, ..Query::default() })[0].outcome, TraceOutcome::ToolError);

@@ -11,7 +11,10 @@ use opentelemetry_sdk::trace::SpanData;
 
 use super::{Attempts, TraceOutcome};
 use crate::client_name;
-use crate::names::{BACKEND_NAME, CLIENT_NAME, CLIENT_VERSION, ERROR_TYPE, MCP_METHOD_NAME, PRINCIPAL};
+use crate::names::{
+    BACKEND_NAME, CLIENT_NAME, CLIENT_VERSION, ERROR_MESSAGE, ERROR_TYPE, MCP_METHOD_NAME, PRINCIPAL,
+    RPC_RESPONSE_STATUS_CODE,
+};
 
 /// The ended spans of a trace.
 #[derive(Clone, Debug)]
@@ -98,7 +101,7 @@ impl Trace {
 fn message(span: &SpanData) -> Option<String> {
     match &span.status {
         Status::Error { description } if !description.is_empty() => Some(description.to_string()),
-        _ => None,
+        _ => attribute(span, ERROR_MESSAGE).map(Value::to_string),
     }
 }
 
@@ -115,11 +118,11 @@ impl Trace {
     }
 }
 
-/// The `error.type` of a failed span. A refused `server/discover` is no failure, since it tells the era of a server; if
+/// The `error.type` of a failed span, or the code of the error that its sender has caused. A refused `server/discover` is no failure, since it tells the era of a server; if
 /// the connection fails, the span of connecting has the error.
 #[must_use]
 pub fn failure(span: &SpanData) -> Option<&Value> {
-    let error = attribute(span, ERROR_TYPE)?;
+    let error = attribute(span, ERROR_TYPE).or_else(|| attribute(span, RPC_RESPONSE_STATUS_CODE))?;
     let asks = |method: &Value| method.as_str() == Method::Discover.as_str();
     let probes = span.span_kind == SpanKind::Client && attribute(span, MCP_METHOD_NAME).is_some_and(asks);
     (!probes).then_some(error)

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fanlight_protocol::{Json, Method, Revision};
+use fanlight_protocol::{Json, Method, Revision, code};
 use fanlight_telemetry::metrics::{FAMILIES, MetricLimits, NameKind};
 use fanlight_telemetry::{
     Arrival, BackendInfo, Carriers, ContentPolicy, Departure, Endpoint, ErrorType, Moment, Network, Outcome, Settings,
@@ -62,8 +62,8 @@ fn gateway() -> Telemetry {
         let mut client =
             server.parent().client(&backend, &Departure { method, target, id: Some((&id).into()), attempt: 1 });
         client.set_revision(Revision::V2025_11_25);
-        client.finish(&Outcome::failed(ErrorType::Timeout));
-        server.finish(&Outcome::failed(ErrorType::Timeout));
+        client.finish(&Outcome::failed(ErrorType::JsonRpc(code::INTERNAL)));
+        server.finish(&Outcome::failed(ErrorType::JsonRpc(code::INTERNAL)));
     }
     telemetry
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fanlight_protocol::Method;
+use fanlight_protocol::{Method, code};
 use fanlight_telemetry::ErrorType;
 use promql_parser::parser::{AggregateExpr, Expr, LabelModifier, VectorSelector};
 
@@ -82,7 +82,10 @@ impl Checker {
 fn is_value(label: &str, value: &str) -> bool {
     match label {
         "mcp_method_name" => !matches!(Method::from_name(value), Method::Other(_)),
-        "error_type" => ErrorType::FIXED.iter().any(|error| error.as_text() == value),
+        "error_type" => {
+            let is_code = |info: &code::CodeInfo| info.code.to_string() == value;
+            ErrorType::FIXED.iter().any(|error| error.as_text() == value) || code::ALL.iter().any(is_code)
+        }
         "network_io_direction" => ["receive", "transmit"].contains(&value),
         "otel_metric_overflow" => value == "true",
         "job" => value == "fanlight",

@@ -75,7 +75,7 @@ fn accepts_events(headers: &HeaderMap) -> bool {
         .any(|kind| kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("text/event-stream"))
 }
 
-/// What is called, for the audit. What follows the path of a URI may be secret.
+/// The operation, for the audit. What follows the path of a URI may be secret.
 fn about(method: &Method, params: &Json) -> About {
     let named = ["name", "uri"].into_iter().find_map(|key| Some(params.get(key)?.as_str()?.into_owned()));
     let named = named.unwrap_or_default();

@@ -9,7 +9,7 @@ pub(crate) struct InForce {
     reload: Value,
 }
 
-/// What came of reading the configuration again.
+/// The outcome of a reload.
 #[derive(ToSchema)]
 pub(crate) struct Reloaded {
     /// `applied`, `unchanged` or `failed`.

@@ -67,7 +67,7 @@ struct Page {
 #[schema(rename_all = "camelCase")]
 pub(crate) struct Backend {
     name: String,
-    /// `idle`, `connecting`, `ready`, `down` or `failed`.
+    /// `idle`, `connecting`, `ready`, `ejected`, `down` or `failed`.
     state: String,
     /// `stdio`, `http` or `sse`.
     transport: String,
@@ -163,6 +163,8 @@ struct Starting {
 #[derive(ToSchema)]
 struct Failure {
     what: String,
+    /// `unreachable`, `timeout`, `starting`, `unauthorized` or `error`.
+    kind: String,
     /// The last lines of its standard error.
     stderr: Vec<String>,
     /// Its last lines of standard output that were no messages.

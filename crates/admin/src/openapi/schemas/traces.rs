@@ -92,6 +92,18 @@ struct Tool {
     p95_ms: Option<f64>,
     #[schema(required = true)]
     p99_ms: Option<f64>,
+    /// How many calls took how long.
+    durations: Vec<Range>,
     calls_by_minute: Vec<u64>,
     errors_by_minute: Vec<u64>,
+}
+
+/// Calls whose durations are in a range, which begins where the one before ends.
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+struct Range {
+    /// Null for the last.
+    #[schema(required = true)]
+    to_ms: Option<f64>,
+    calls: u64,
 }

@@ -71,7 +71,7 @@ async fn tokens_signed_by_other_keys_are_refused() {
         let header = value!({ "alg": own.algorithm(), "kid": own.id() });
         assert!(is_invalid(&show(&tokens, &own.sign(&header, &right)).await), "{}", own.algorithm());
     }
-    // By another issuer that is trusted, too.
+    // Signed by another trusted issuer.
     let other = FakeIssuer::start().await;
     other.publish(vec![Arc::new(SigningKey::es256("ec"))]);
     let both = super::tokens(&settings(vec![trusted(&issuer), trusted(&other)]));
@@ -197,7 +197,7 @@ fn changed_tokens_are_never_accepted() {
         }
         let changed: String = changed.into_iter().collect();
         let mut headers = HeaderMap::new();
-        // What is no header field does not arrive.
+        // Only valid header fields arrive.
         if let Ok(field) = HeaderValue::from_bytes(format!("Bearer {changed}").as_bytes()) && changed != token {
             headers.insert(AUTHORIZATION, field);
             let connection = ConnectionFacts::default();

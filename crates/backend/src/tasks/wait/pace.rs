@@ -21,7 +21,7 @@ pub(super) struct Pace {
     failures: u32,
 }
 
-/// What came of a request about a task.
+/// The outcome of a request about a task.
 pub(super) enum Step {
     Result(Json),
     /// The server has refused it for good.

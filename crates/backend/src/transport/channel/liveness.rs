@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 /// The signs of life on a channel.
 pub(crate) struct Liveness {
-    /// So many requests in a row that timed out are doubtful even where other messages arrive.
+    /// Consecutive time-outs that make the server suspect even if other messages arrive.
     most_timeouts: usize,
     /// Messages received.
     received: AtomicU64,

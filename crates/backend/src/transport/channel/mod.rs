@@ -55,7 +55,7 @@ pub(crate) struct Shared {
 struct Warnings {
     ambiguous_log: LogLimit,
     slow_client: LogLimit,
-    oversize: LogLimit,
+    dropped: LogLimit,
     server_request: LogLimit,
 }
 

@@ -199,21 +199,19 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes a message over the limit, of which only the ends are known.
-    pub(crate) fn take_too_long(&self, head: &[u8], tail: &[u8], len: usize) {
+    /// Takes a message over the limit, or one for which there was no memory, of which only the ends are known.
+    pub(crate) fn take_dropped(&self, head: &[u8], tail: &[u8], len: usize) {
         let limit = self.shared.context.limits.message_bytes;
+        let error = match len > limit {
+            true => BackendError::ResponseTooLarge { limit },
+            false => self.shared.context.memory.spent(),
+        };
         let pending = &self.shared.pending;
         let found = partial::id(head, tail).as_ref().and_then(request_number).or_else(|| pending.only());
-        let resolved = found.is_some_and(|id| pending.resolve(id, Err(BackendError::ResponseTooLarge { limit })));
-        if !resolved && let Some(suppressed) = self.shared.warnings.oversize.admit() {
+        let resolved = found.is_some_and(|id| pending.resolve(id, Err(error.clone())));
+        if !resolved && let Some(suppressed) = self.shared.warnings.dropped.admit() {
             let backend = &*self.shared.context.name;
-            tracing::warn!(
-                backend,
-                len,
-                limit,
-                suppressed,
-                "message dropped: over the size limit, and of no known request"
-            );
+            tracing::warn!(backend, len, suppressed, %error, "message of no known request dropped");
         }
     }
 }

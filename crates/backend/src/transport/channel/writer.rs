@@ -1,4 +1,4 @@
-//! What a [`Channel`](super::Channel) needs of its transport to send messages.
+//! The interface that a [`Channel`](super::Channel) uses to send messages.
 
 use std::future::Ready;
 use std::pin::Pin;

@@ -12,6 +12,7 @@ use super::client::HttpResponse;
 use super::headers::SESSION_ID;
 use super::{HttpTransport, drain};
 use crate::log::excerpt;
+use crate::memory::Arriving;
 use crate::request::{ActiveRequest, Reply, messages, request_number};
 use fanlight_canonical::BackendError;
 use fanlight_canonical::Pending;
@@ -100,16 +101,21 @@ impl HttpTransport {
         let failure = |error| self.endpoint.failure(&error);
         // Memory for all of it at once. If the server sends less than it announced, that costs addresses, not memory.
         let left = http.content_length().and_then(|left| usize::try_from(left).ok()).unwrap_or_default();
+        let mut arriving = Arriving::body(&self.context.memory);
+        arriving.cover(first.len() + second.len() + left).await?;
         let mut whole = BodyBuffer::new(first.len() + second.len() + left, self.context.limits.spare_bytes);
         whole.extend_from_slice(&first);
         whole.extend_from_slice(&second);
         drop((first, second));
         while whole.len() <= limit {
+            arriving.cover(whole.len()).await?;
             match http.read_into(&mut whole).await.map_err(failure)? {
-                Some(0) => return Ok(whole.freeze()),
+                Some(0) => return arriving.hold(whole.freeze()).await,
                 Some(read) => self.count_read(read),
                 None => {
-                    let Some(chunk) = http.chunk().await.map_err(failure)? else { return Ok(whole.freeze()) };
+                    let Some(chunk) = http.chunk().await.map_err(failure)? else {
+                        return arriving.hold(whole.freeze()).await;
+                    };
                     self.count_read(chunk.len());
                     whole.extend_from_slice(&chunk);
                 }

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
+use fanlight_settings::read_bounded;
 use reqwest::Certificate;
 
 use crate::log::excerpt;
 
 /// Most bytes of a file with certificates.
-const LONGEST: u64 = 1 << 20;
+const LONGEST: usize = 1 << 20;
 
 /// Certificates of authorities.
 #[derive(Clone, Debug, Default)]
@@ -19,11 +20,10 @@ impl Authorities {
         let Some(file) = file else { return Ok(Self::default()) };
         let shown = excerpt(file.as_os_str().as_encoded_bytes(), 200);
         let cannot = |why: String| format!("its `caFile` {shown} cannot be used: {why}");
-        let length = std::fs::metadata(file).map_err(|error| cannot(error.to_string()))?.len();
-        if length > LONGEST {
+        let pem = read_bounded(file, LONGEST).map_err(|error| cannot(error.to_string()))?;
+        if pem.len() > LONGEST {
             return Err(cannot(format!("it is larger than {LONGEST} bytes")));
         }
-        let pem = std::fs::read(file).map_err(|error| cannot(error.to_string()))?;
         match Certificate::from_pem_bundle(&pem) {
             Ok(found) if !found.is_empty() => Ok(Self(found)),
             _ => Err(cannot("it holds no certificate in PEM".to_owned())),

@@ -1,4 +1,4 @@
-//! What all transports to one HTTP server share: the client with its pool, the URL and the headers
+//! State that all transports to one HTTP server share: the client with its pool, the URL and the headers
 //! that the configuration sets.
 
 use std::future::Future;

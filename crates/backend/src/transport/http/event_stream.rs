@@ -11,6 +11,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 use super::HttpTransport;
 use super::client::{HttpError, HttpResponse};
+use crate::memory::Arriving;
 use crate::request::TransportContext;
 use crate::settings::RetryDelays;
 use fanlight_canonical::BackendError;
@@ -21,6 +22,7 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 pub(super) struct EventStream {
     http: HttpResponse,
     events: EventDecoder,
+    arriving: Arriving,
     limit: usize,
     counters: Arc<BackendMetrics>,
     received: bool,
@@ -35,7 +37,7 @@ pub(super) struct Position {
     pub(super) retry: Option<Duration>,
 }
 
-/// What came of asking for a stream.
+/// The outcome of requesting a stream.
 pub(super) enum Opened {
     Stream(Box<EventStream>),
     Refused { status: u16 },
@@ -46,12 +48,20 @@ impl EventStream {
         // They keep the buffer in memory that the head was read into, as long as the stream lasts.
         http.headers = HeaderMap::new();
         let (limit, counters) = (context.limits.message_bytes, Arc::clone(context.telemetry.metrics()));
-        Self { http, events: EventDecoder::new(limit), limit, counters, received: false }
+        let arriving = Arriving::messages(&context.memory);
+        Self { http, events: EventDecoder::new(limit), arriving, limit, counters, received: false }
     }
 
-    /// The next event, as far as it is there already.
-    pub(super) fn next_event(&mut self) -> Result<Option<Event>, BackendError> {
-        self.events.next_event().map_err(|_| BackendError::ResponseTooLarge { limit: self.limit })
+    /// The next event, as far as it is there already. Waits for memory if the server's messages take all of it: the
+    /// server then has to wait, too.
+    pub(super) async fn next_event(&mut self) -> Result<Option<Event>, BackendError> {
+        let next = self.events.next_event().map_err(|_| BackendError::ResponseTooLarge { limit: self.limit })?;
+        let Some(mut event) = next else {
+            self.arriving.cover(self.events.buffered()).await?;
+            return Ok(None);
+        };
+        event.data = self.arriving.hold(event.data).await?;
+        Ok(Some(event))
     }
 
     /// Waits for more; says whether there was more. Can be dropped and called again. To be called

@@ -25,7 +25,7 @@ pub(super) trait CredentialSource: Send + Sync {
 
 /// The headers that the configuration sets for a server.
 pub(super) struct ConfiguredHeaders {
-    /// What every request carries besides.
+    /// Headers that every request carries.
     own: HeaderMap,
     all: ArcSwap<HeaderMap>,
 }

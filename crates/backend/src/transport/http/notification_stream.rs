@@ -7,9 +7,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::HttpTransport;
 use super::event_stream::{EventStream, Opened, Position};
+use crate::backoff::Backoff;
 use crate::request::messages;
 use crate::request::server_request::{ImmediateReply, cancelled_id, cannot_ask_text, reply_immediately};
-use crate::transport::backoff::Backoff;
 
 /// The state of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl HttpTransport {
         loop {
             let more = stream.more().await;
             loop {
-                match stream.next_event() {
+                match stream.next_event().await {
                     Ok(Some(event)) => self.take_outside_event(event),
                     Ok(None) => break,
                     Err(error) => {

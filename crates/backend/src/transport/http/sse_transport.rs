@@ -60,7 +60,7 @@ impl HttpTransport {
 
 async fn first_event(stream: &mut EventStream) -> Option<Event> {
     loop {
-        if let Some(event) = stream.next_event().ok()? {
+        if let Some(event) = stream.next_event().await.ok()? {
             return Some(event);
         }
         if !stream.more().await.ok()? {
@@ -89,7 +89,7 @@ async fn read(mut stream: EventStream, shared: &Shared) -> BackendError {
     let mut reader = Reader::new(shared);
     loop {
         loop {
-            match stream.next_event() {
+            match stream.next_event().await {
                 Ok(Some(event)) => {
                     let is_message = event.name.is_empty() || event.name == "message";
                     if is_message && !event.data.is_empty() {
@@ -98,7 +98,7 @@ async fn read(mut stream: EventStream, shared: &Shared) -> BackendError {
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    tracing::warn!(backend = &*shared.context.name, %error, "event stream closed: an event is too long");
+                    tracing::warn!(backend = &*shared.context.name, %error, "event stream closed");
                     return error;
                 }
             }

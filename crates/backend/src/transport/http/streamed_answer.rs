@@ -25,7 +25,7 @@ use crate::request::{
 use crate::settings::RetryDelays;
 use fanlight_canonical::{BackendError, ServerMessage, StreamSignal};
 
-/// What is known while the events of one call are read, over all its streams.
+/// State while the events of one call are read, across all its streams.
 struct Reading<'a> {
     transport: &'a HttpTransport,
     requests: OpenServerRequests,
@@ -112,7 +112,7 @@ impl HttpTransport {
                     return Ok(None);
                 }
             }
-            while let Some(event) = stream.next_event()? {
+            while let Some(event) = stream.next_event().await? {
                 reading.refused = None;
                 // Boxed, since it is large and the wait for the next event may last.
                 if let Some(answer) = Box::pin(self.take_event(event, request, reading)).await? {
@@ -180,7 +180,7 @@ impl HttpTransport {
             Ok(messages) => messages,
             Err(error) => {
                 let reason = format!("an event that is no message: {error}");
-                // What was to be the answer ends the wait for it; anything else can be done without.
+                // A malformed answer ends the wait for it; anything else is dispensable.
                 if meant_for(&event.data, &error) == Some(request.id) {
                     return Err(BackendError::Malformed { reason });
                 }

@@ -32,7 +32,7 @@ pub(super) struct Spawned {
     pub(super) stdin: ChildStdin,
     pub(super) stdout: ChildStdout,
     pub(super) stderr: ChildStderr,
-    /// What is to be written to its standard input before all else.
+    /// Bytes to write to its standard input first.
     pub(super) order: Bytes,
 }
 
@@ -89,7 +89,7 @@ fn spawn_group(settings: &ProcessSettings, env: Environment) -> io::Result<(Proc
 
 #[cfg(target_os = "linux")]
 fn spawn_guarded(settings: &ProcessSettings, env: Environment, guard: &Path) -> io::Result<(Process, Bytes)> {
-    use fanlight_child_guard::{Order, SANDBOX, SUBCOMMAND, encode_sandbox};
+    use fanlight_child_guard::{Order, STEP, SUBCOMMAND, encode_sandbox};
 
     // The guard would find out, but could say it only in the log.
     check(settings, &env)?;
@@ -101,17 +101,11 @@ fn spawn_guarded(settings: &ProcessSettings, env: Environment, guard: &Path) -> 
         env: env.into_iter().collect(),
         cwd: settings.cwd.clone(),
     };
-    let sandbox = &settings.policy.sandbox;
-    let orders = match sandbox.is_empty() {
-        true => order.encode()?,
-        false => {
-            // The guard starts the step into the sandbox, which reads what follows.
-            let args = vec![SANDBOX.into(), settings.name.to_string().into()];
-            let Order { parent, grace, .. } = order;
-            let step = Order { parent, grace, command: guard.into(), args, env: Vec::new(), cwd: None };
-            [step.encode()?, encode_sandbox(sandbox)?, order.encode()?].concat()
-        }
-    };
+    // The guard starts the step before the server, which reads what follows.
+    let args = vec![STEP.into(), settings.name.to_string().into()];
+    let Order { parent, grace, .. } = order;
+    let step = Order { parent, grace, command: guard.into(), args, env: Vec::new(), cwd: None };
+    let orders = [step.encode()?, encode_sandbox(&settings.policy.sandbox)?, order.encode()?].concat();
     let mut command = Command::new(guard);
     command.arg0("fanlight").arg(SUBCOMMAND).arg(&*settings.name).env_clear().process_group(0);
     pipes(&mut command);
@@ -156,7 +150,7 @@ fn path_of(env: &Environment) -> &OsStr {
 }
 
 /// The `PATH` that programs of a process with these settings are looked up in.
-pub(crate) fn search_path(settings: &ProcessSettings) -> OsString {
+fn search_path(settings: &ProcessSettings) -> OsString {
     path_of(&environment(std::env::vars_os(), &settings.policy, &settings.env)).to_owned()
 }
 

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
+use fanlight_settings::is_own_variable;
+
 use crate::settings::{ProcessPolicy, Secret};
 
 /// Variables that every process inherits: what the SDKs' clients let servers inherit, and time zone, language and
@@ -19,17 +21,28 @@ pub(super) fn environment(
     policy: &ProcessPolicy,
     set: &[(String, Secret)],
 ) -> BTreeMap<OsString, OsString> {
-    let (inherit, is_other_user) = (&policy.inherit_env, policy.sandbox.user.is_some());
+    let is_other_user = policy.sandbox.user.is_some();
     let is_inherited = |name: &OsStr, value: &OsStr| {
         // The form in which some shells export functions: code, which not every program expects in its language.
         let is_common = COMMON.iter().any(|pattern| fits(name, pattern))
             && !value.as_encoded_bytes().starts_with(b"()")
             && !(is_other_user && OF_USER.iter().any(|own| name == *own));
-        is_common || inherit.iter().any(|pattern| fits(name, pattern))
+        is_common || (!is_own(name) && policy.inherit_env.iter().any(|pattern| is_passed_on(name, pattern, policy)))
     };
     let mut all: BTreeMap<_, _> = own.filter(|(name, value)| is_inherited(name, value)).collect();
     all.extend(set.iter().map(|(name, value)| (name.into(), value.expose().into())));
     all
+}
+
+/// Whether a variable holds a secret of Fanlight itself.
+fn is_own(name: &OsStr) -> bool {
+    is_own_variable(&name.to_string_lossy())
+}
+
+/// Whether a pattern passes a variable on. Those that Fanlight's own options use may hold secrets, so they must be named in
+/// full.
+fn is_passed_on(name: &OsStr, pattern: &str, policy: &ProcessPolicy) -> bool {
+    name == pattern || (fits(name, pattern) && !policy.own_variables.iter().any(|own| name == own.as_str()))
 }
 
 /// Whether a name fits a pattern, in which `*` at the end stands for any text.
@@ -52,6 +65,7 @@ mod tests {
     fn names_of(user: Option<&str>, inherit: &[&str], set: &[(&str, &str)]) -> Vec<String> {
         let own = [
             ("FANLIGHT_ADMIN_TOKEN", "s3cret"),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "s3cret"),
             ("HOME", "/home/me"),
             ("LC_ALL", "C"),
             ("LC", "x"),
@@ -66,7 +80,8 @@ mod tests {
         let set: Vec<_> = set.iter().map(|(name, value)| ((*name).to_owned(), Secret::new(*value))).collect();
         let user = user.map(str::to_owned);
         let sandbox = Sandbox { user, ..Sandbox::default() };
-        let policy = ProcessPolicy { inherit_env: inherit, sandbox, ..ProcessPolicy::default() };
+        let own_variables = vec!["AWS_KEY".to_owned()];
+        let policy = ProcessPolicy { inherit_env: inherit, own_variables, sandbox, ..ProcessPolicy::default() };
         let all = environment(own, &policy, &set);
         all.into_iter().map(|(name, value)| format!("{}={}", name.display(), value.display())).collect()
     }
@@ -86,10 +101,18 @@ mod tests {
     #[test]
     fn environment_has_what_the_entry_names() {
         assert_eq!(names(&["AWS_REGION"], &[]), ["AWS_REGION=r", "HOME=/home/me", "LC_ALL=C", "PATH=/bin"]);
-        assert_eq!(
-            names(&["AWS_*"], &[("HOME", "/")]),
-            ["AWS_KEY=k", "AWS_REGION=r", "HOME=/", "LC_ALL=C", "PATH=/bin"]
-        );
-        assert_eq!(names(&["*"], &[]).len(), 9);
+        assert_eq!(names(&["AWS_R*"], &[("HOME", "/")]), ["AWS_REGION=r", "HOME=/", "LC_ALL=C", "PATH=/bin"]);
+    }
+
+    #[test]
+    fn environment_never_has_secrets_of_fanlight() {
+        for pattern in ["*", "F*", "FANLIGHT_*", "FANLIGHT_ADMIN_TOKEN"] {
+            let names = names(&[pattern, "O*"], &[]);
+            assert!(!names.iter().any(|name| name.contains("s3cret")), "{names:?}");
+        }
+        assert_eq!(names(&["*"], &[]).len(), 7);
+        // One that Fanlight's own options use is passed on if it is named in full.
+        assert!(!names(&["AWS_*"], &[]).contains(&"AWS_KEY=k".to_owned()));
+        assert!(names(&["AWS_KEY"], &[]).contains(&"AWS_KEY=k".to_owned()));
     }
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-pub(crate) use self::child::{find_program, search_path};
+pub(crate) use self::child::find_program;
 use self::writer::LineQueue;
 use crate::process_log::ProcessLog;
 use crate::request::TransportContext;

@@ -56,8 +56,9 @@ pub(super) fn run(spawned: Spawned, queue: mpsc::Receiver<QueuedLine>, log: Proc
     let (name, gone) = (Arc::clone(&shared.context.name), shared.gone.clone());
     let invalid = log.clone();
     let rate = shared.context.limits.process_log;
+    let counting = Arc::clone(shared.context.telemetry.metrics());
     tasks.spawn(async move {
-        let mut logging = pin!(stderr::log(&name, &log, rate, stderr));
+        let mut logging = pin!(stderr::log(&name, &log, rate, stderr, &counting));
         tokio::select! {
             () = &mut logging => {}
             // A process left behind may hold the pipe open for ever.
@@ -100,13 +101,13 @@ async fn mind(
             timeout(ALIGNMENT, process.wait()).await.ok().flatten()
         }
         status = process.wait() => {
-            // What it wrote before it ended still counts.
+            // Output from before its end still counts.
             read_all = timeout(ALIGNMENT, &mut reading).await.is_ok();
             status
         }
         () = shared.end.cancelled() => None,
     };
-    // Of one that has said something it does not matter.
+    // Irrelevant once it has sent anything.
     if status.is_some() && shared.liveness.received() == 0 {
         shared.end.cancel();
         if matches!(timeout(ALIGNMENT, input).await, Ok(Ok(true))) {
@@ -122,7 +123,7 @@ async fn mind(
     tokio::select! {
         biased;
         () = &mut reading => ending.await,
-        // What it wrote last is still in the pipe.
+        // Its last output is still in the pipe.
         () = &mut ending => { let _ = timeout(ALIGNMENT, reading).await; }
     }
 }

@@ -6,6 +6,7 @@ use fanlight_telemetry::metrics::Direction;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::log::excerpt;
+use crate::memory::Arriving;
 use crate::process_log::ProcessLogWriter;
 use crate::transport::channel::{Reader, Shared};
 
@@ -15,7 +16,7 @@ const READ: usize = 16 << 10;
 /// Characters of an invalid line that are kept for operators.
 const SHOWN: usize = 400;
 
-/// What an invalid line counts at least: refusing it takes more time than reading it.
+/// The minimum charge for an invalid line: refusing it takes longer than reading it.
 const INVALID_LINE: usize = 1 << 10;
 
 /// Reads until the stream ends, or until it has been without a message for too long: the end of an endless line, or of
@@ -23,6 +24,7 @@ const INVALID_LINE: usize = 1 << 10;
 pub(super) async fn read(mut stdout: impl AsyncRead + Unpin, log: &ProcessLogWriter, shared: &Shared) {
     let mut lines = LineDecoder::new(shared.context.limits.message_bytes);
     let mut reader = Reader::new(shared);
+    let mut arriving = Arriving::messages(&shared.context.memory);
     let counters = shared.context.telemetry.metrics();
     let limits = &shared.context.limits;
     let most = limits.message_bytes.saturating_add(limits.invalid_output);
@@ -38,11 +40,15 @@ pub(super) async fn read(mut stdout: impl AsyncRead + Unpin, log: &ProcessLogWri
         }
         while let Some(line) = lines.next_line() {
             let before = reader.valid();
-            take(&mut reader, log, line);
+            take(&mut reader, &mut arriving, log, line);
             without_message = match reader.valid() == before {
                 true => without_message.saturating_add(INVALID_LINE),
                 false => 0,
             };
+        }
+        if arriving.try_cover(lines.kept()).is_err() {
+            // Waiting would hold up all other calls.
+            lines.drop_line();
         }
         if without_message > most {
             shared.give_up(format!("it wrote {most} bytes to its standard output without a message among them"));
@@ -51,7 +57,7 @@ pub(super) async fn read(mut stdout: impl AsyncRead + Unpin, log: &ProcessLogWri
     }
     // The last line is a message without its line break, or half a message.
     if let Some(line) = lines.finish() {
-        take(&mut reader, log, line);
+        take(&mut reader, &mut arriving, log, line);
     }
     if reader.garbage() > 1 {
         let (backend, lines) = (&*shared.context.name, reader.garbage());
@@ -59,15 +65,18 @@ pub(super) async fn read(mut stdout: impl AsyncRead + Unpin, log: &ProcessLogWri
     }
 }
 
-fn take(reader: &mut Reader<'_>, log: &ProcessLogWriter, line: Line) {
+fn take(reader: &mut Reader<'_>, arriving: &mut Arriving, log: &ProcessLogWriter, line: Line) {
     match line {
         Line::Whole(text) => {
+            let Ok(text) = arriving.try_hold(text.clone()) else {
+                return reader.take_dropped(&text, &text, text.len());
+            };
             let (before, shown) = (reader.garbage(), text.clone());
             reader.take_text(text);
             if reader.garbage() > before {
                 log.add(ProcessStream::Stdout, &excerpt(&shown, SHOWN));
             }
         }
-        Line::TooLong { head, tail, len } => reader.take_too_long(&head, &tail, len),
+        Line::TooLong { head, tail, len } => reader.take_dropped(&head, &tail, len),
     }
 }

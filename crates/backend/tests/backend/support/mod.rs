@@ -36,6 +36,7 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
         era: EraChoice::Auto,
         sessions: SessionPolicy::PerClient,
         catalogue: false,
+        memory: Default::default(),
         timeouts: BackendTimeouts {
             connect: PATIENCE,
             start: PATIENCE,

@@ -55,7 +55,7 @@ options! {
     }
 }
 
-/// What of a certificate is the principal.
+/// The part of a certificate that names the principal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CertificateName {
     /// The URI of its subject alternative names.

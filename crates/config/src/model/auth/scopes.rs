@@ -1,6 +1,7 @@
 //! The scopes that requests need.
 
 use super::values::SCOPE;
+use crate::model::tools::PatternMap;
 use crate::option::kind::Maybe;
 use crate::option::map::NameMap;
 use crate::option::options;
@@ -18,7 +19,7 @@ options! {
         "call" => call: Option<Vec<String>> = None, Maybe(OneOrMany(SCOPE)), example "mcp:call";
         /// For calls of these tools, in addition to `call`: `files/delete_*`, `delete_*` for every server, or
         /// `files__delete_*` with the server's prefix; `*` stands for any characters.
-        "tools" => tools: Option<Vec<(String, Vec<String>)>> = None, Maybe(NameMap(OneOrMany(SCOPE))), example "{\"files__delete_*\": [files:delete]}";
+        "tools" => tools: Option<Vec<(String, Vec<String>)>> = None, Maybe(PatternMap(NameMap(OneOrMany(SCOPE)))), example "{\"files__delete_*\": [files:delete]}";
         /// Scopes that include others: a client with `mcp:admin` also has those listed for it.
         "implies" => implies: Option<Vec<(String, Vec<String>)>> = None, Maybe(NameMap(OneOrMany(SCOPE))), example "{\"mcp:admin\": [mcp:call, mcp:read]}";
     }

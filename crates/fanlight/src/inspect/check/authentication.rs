@@ -67,7 +67,7 @@ fn methods(auth: &Auth) -> Vec<String> {
     methods
 }
 
-/// What of the configuration may not be meant so.
+/// Likely mistakes in the configuration.
 pub(in crate::inspect) fn warnings(config: &Config, now: SystemTime) -> Vec<String> {
     let Some(auth) = config.auth.methods() else { return Vec::new() };
     let mut warnings = Vec::new();

@@ -3,11 +3,12 @@
 pub(super) mod authentication;
 mod names;
 
+use std::path::Path;
 use std::time::SystemTime;
 
 use comfy_table::ColumnConstraint;
 use fanlight_canonical::{BackendClient, CallContext, Caller, Endpoint, Principal, SessionKey};
-use fanlight_config::{Config, Loaded, Severity};
+use fanlight_config::{Loaded, Severity};
 use fanlight_gateway::BackendId;
 use fanlight_gateway::catalogue::{ListKind, ListView};
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
@@ -19,8 +20,11 @@ use super::list::incomplete;
 use super::{failures, observed, refused_listeners};
 use crate::assembly::Assembly;
 use crate::failure::Failure;
+use crate::known_lists::KnownLists;
+use crate::list_state::ListState;
 use crate::out::{self, counted, say};
-use crate::show;
+use crate::shown_names::{ChangedNames, NameRules};
+use crate::{show, unmatched};
 
 /// Prints the findings; fails if a backend cannot be used or its lists cannot be read.
 pub(crate) async fn check(loaded: &Loaded, as_json: bool) -> Result<(), Failure> {
@@ -38,7 +42,7 @@ pub(crate) async fn check(loaded: &Loaded, as_json: bool) -> Result<(), Failure>
         of_authentication.iter().for_each(|warning| say!("warning: {warning}"));
         say!("");
     }
-    let mut checked = observed(config, &Telemetry::off(), async |assembly| Ok(inspect(assembly, config).await)).await?;
+    let mut checked = observed(config, &Telemetry::off(), async |assembly| Ok(inspect(assembly, loaded).await)).await?;
     let refused = refused_listeners(config).into_iter();
     checked.errors.extend(refused.map(|problem| format!("`fanlight run` refuses this configuration: {problem}")));
     if as_json {
@@ -63,6 +67,8 @@ struct Checked {
     warnings: Vec<String>,
     /// What the configuration changes, as it says.
     intended: Vec<String>,
+    /// The names that clients have seen otherwise until now.
+    renamed: ChangedNames,
 }
 
 /// What is found out about a server.
@@ -80,7 +86,8 @@ struct Server {
 }
 
 /// Reads the lists of every backend.
-async fn inspect(assembly: &Assembly, config: &Config) -> Checked {
+async fn inspect(assembly: &Assembly, loaded: &Loaded) -> Checked {
+    let config = &loaded.config;
     let mut lists = Vec::new();
     for kind in ListKind::ALL {
         lists.push(assembly.gateway.catalogue(kind, &Endpoint::Everything).await);
@@ -88,8 +95,7 @@ async fn inspect(assembly: &Assembly, config: &Config) -> Checked {
     // Few servers have skills.
     let is_counted = |(kind, list): &(ListKind, &ListView)| *kind != ListKind::Skills || !list.is_empty();
     let (kinds, counted): (Vec<_>, Vec<_>) = ListKind::ALL.into_iter().zip(&lists).filter(is_counted).unzip();
-    let mut checked =
-        Checked { servers: Vec::new(), counted: kinds, errors: Vec::new(), warnings: Vec::new(), intended: Vec::new() };
+    let mut checked = Checked::of(kinds);
     let (mut shared, mut down) = (Vec::new(), Vec::new());
     for (id, backend) in assembly.servers.backends() {
         let status = backend.status();
@@ -121,7 +127,7 @@ async fn inspect(assembly: &Assembly, config: &Config) -> Checked {
         checked.servers.push(server);
     }
     for list in &lists {
-        // Of a server that is down all has been said.
+        // Everything about a server that is down has been reported.
         let is_new =
             |problem: &String| !checked.errors.contains(problem) && !down.iter().any(|down| problem.starts_with(down));
         let new: Vec<_> = incomplete(list).filter(is_new).collect();
@@ -130,11 +136,28 @@ async fn inspect(assembly: &Assembly, config: &Config) -> Checked {
         checked.intended.extend(names::rewritten(list));
     }
     checked.warnings.extend(shared);
-    checked.warnings.extend(names::unknown_names(&lists));
+    checked.warnings.extend(names::unknown_arguments(&lists));
+    let known = KnownLists::of(&assembly.gateway);
+    checked.warnings.extend(unmatched::warnings(config, &known));
+    checked.renamed = changed_names(loaded, &known);
     checked
 }
 
+/// The names that clients see differently than in the last run of a gateway, which has kept its rules in `stateDir`.
+fn changed_names(loaded: &Loaded, known: &KnownLists) -> ChangedNames {
+    let state = ListState::left_for(&loaded.config, std::slice::from_ref(&loaded.path));
+    let before = state.and_then(|state| NameRules::from_json(&state.names()?));
+    before.map(|before| before.changed_by(&NameRules::of(&loaded.config), known)).unwrap_or_default()
+}
+
 impl Checked {
+    /// Nothing yet, of these lists.
+    fn of(counted: Vec<ListKind>) -> Self {
+        let (servers, renamed) = (Vec::new(), ChangedNames::default());
+        let (errors, warnings, intended) = (Vec::new(), Vec::new(), Vec::new());
+        Self { servers, counted, errors, warnings, intended, renamed }
+    }
+
     fn print(&self) {
         let headings = self.counted.iter().map(|kind| match kind {
             ListKind::Tools => "TOOLS",
@@ -165,6 +188,7 @@ impl Checked {
         self.errors.iter().for_each(|error| say!("error: {error}"));
         self.warnings.iter().for_each(|warning| say!("warning: {warning}"));
         self.intended.iter().for_each(|line| say!("as configured: {line}"));
+        self.renamed.lines().iter().for_each(|line| say!("changed since the last run: {line}"));
     }
 
     fn to_json(&self, loaded: &Loaded) -> Value {
@@ -194,6 +218,7 @@ impl Checked {
             "servers": servers.collect::<Vec<_>>(),
             "problems": errors.chain(self.warnings.iter().map(problem(Severity::Warning))).collect::<Vec<_>>(),
             "asConfigured": self.intended,
+            "renamed": self.renamed.to_json(),
             "authentication": authentication::describe(&loaded.config),
         })
     }

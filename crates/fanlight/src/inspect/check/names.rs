@@ -1,5 +1,4 @@
-//! What is said of the names in merged lists: those that the configuration changes or does not find, and those that clients
-//! refuse.
+//! What is said of the names in merged lists: those that the configuration changes, and those that clients refuse.
 
 use std::collections::BTreeSet;
 
@@ -7,23 +6,16 @@ use fanlight_gateway::catalogue::{ListView, UnknownName};
 
 use crate::show;
 
-/// The names in the configuration that no list has.
-pub(super) fn unknown_names(lists: &[ListView]) -> Vec<String> {
-    let all = || lists.iter().flat_map(|list| list.unknown_names());
-    // A name that is for tools and prompts is unknown if neither list has it.
-    let is_unknown = |one: &&UnknownName| !one.may_be_prompt || all().filter(|other| other == one).count() == 2;
-    all().filter(is_unknown).map(describe).collect::<BTreeSet<_>>().into_iter().collect()
+/// The arguments in the configuration that tools do not have.
+pub(super) fn unknown_arguments(lists: &[ListView]) -> Vec<String> {
+    let all = lists.iter().flat_map(|list| list.unknown_names());
+    all.filter_map(describe).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-fn describe(unknown: &UnknownName) -> String {
-    let UnknownName { backend, name, tool, may_be_prompt } = unknown;
-    match tool {
-        Some(tool) => format!("the tool {tool:?} of {backend:?} has no argument {name:?} among its properties"),
-        None if *may_be_prompt => {
-            format!("{backend:?} lists no tool or prompt {name:?}, which the configuration renames")
-        }
-        None => format!("{backend:?} lists no tool {name:?}, which the configuration changes"),
-    }
+fn describe(unknown: &UnknownName) -> Option<String> {
+    let UnknownName { backend, name, tool, .. } = unknown;
+    let tool = tool.as_ref()?;
+    Some(format!("the tool {tool:?} of {backend:?} has no argument {name:?} among its properties"))
 }
 
 /// What the configuration has changed of a list, one line for each entry.

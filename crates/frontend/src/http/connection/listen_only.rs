@@ -40,7 +40,7 @@ pub(super) struct ListenOnly<I> {
     stream: TrackedIo<I>,
     /// `None` once it has ended.
     body: Option<ReplyBody>,
-    /// What is to be written before the body is polled again.
+    /// Bytes to write before the body is polled again.
     unwritten: SmallVec<[Bytes; 3]>,
 }
 

@@ -1,5 +1,6 @@
 //! One connection of a client: its HTTP version, its requests, and its end.
 
+mod control_frames;
 mod ending;
 mod listen_only;
 mod tracked_io;
@@ -31,7 +32,7 @@ use super::limits::ConnectionLimits;
 use super::reply::ReplyBody;
 use super::serve::Serve;
 
-/// What a client sends first that knows the server to speak HTTP/2 (RFC 9113, 3.4).
+/// The connection preface of a client that knows the server to speak HTTP/2 (RFC 9113, 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The smallest head limit that hyper accepts.
 const MIN_HEADER: usize = 8 << 10;
@@ -195,13 +196,14 @@ impl<S: Serve> HttpConnection<S> {
 
     async fn serve_http2<I>(
         &self,
-        stream: TrackedIo<I>,
+        mut stream: TrackedIo<I>,
         facts: Arc<ConnectionFacts>,
         activity: &Arc<Activity>,
         ending: &mut Ending<'_>,
     ) where
         I: AsyncRead + AsyncWrite + Send + Unpin,
     {
+        stream.limit_control_frames(PREFACE.len());
         let streams = StreamExecutor::new(self.limits.write_timeout);
         let service = service_fn(|request| {
             let writes = streams.begin(activity);

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
 use super::super::activity::Activity;
+use super::control_frames::ControlFrames;
 
 /// A byte stream that records its traffic in an [`Activity`].
 #[derive(Debug)]
@@ -18,17 +19,25 @@ pub(super) struct TrackedIo<S> {
     records_writes: bool,
     /// Bytes that were read of `inner` and are to be read again.
     unread: Vec<u8>,
+    /// Counts frames of HTTP/2.
+    frames: Option<Box<ControlFrames>>,
 }
 
 impl<S> TrackedIo<S> {
     /// Records the traffic of `inner` in `activity`.
     pub(super) fn new(inner: S, activity: Arc<Activity>) -> Self {
-        Self { inner, activity, records_writes: true, unread: Vec::new() }
+        Self { inner, activity, records_writes: true, unread: Vec::new(), frames: None }
     }
 
     /// Records what is read of `inner`, TLS over a [`TrackedSocket`], which records what is written.
     pub(super) fn over_tls(inner: S, activity: Arc<Activity>) -> Self {
         Self { records_writes: false, ..Self::new(inner, activity) }
+    }
+
+    /// From here on, reading fails once the client has sent too many control frames of HTTP/2. What is read next is a
+    /// preface of so many bytes.
+    pub(super) fn limit_control_frames(&mut self, preface: usize) {
+        self.frames = Some(Box::new(ControlFrames::after(preface)));
     }
 
     fn record_write(&self, result: &Poll<io::Result<usize>>) {
@@ -132,6 +141,17 @@ impl<S: AsyncRead + Unpin> TrackedIo<S> {
 
 impl<S: AsyncRead + Unpin> AsyncRead for TrackedIo<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(self.poll_fill(cx, buf))?;
+        if let Some(frames) = &mut self.frames {
+            frames.take(buf.filled().get(before..).unwrap_or_default()).map_err(io::Error::other)?;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> TrackedIo<S> {
+    fn poll_fill(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if !self.unread.is_empty() {
             let len = self.unread.len().min(buf.remaining());
             buf.put_slice(self.unread.get(..len).unwrap_or_default());

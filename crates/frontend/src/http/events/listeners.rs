@@ -23,7 +23,7 @@ struct Shared(Mutex<Streams>);
 
 #[derive(Debug, Default)]
 struct Streams {
-    /// By number, which rises from stream to stream. A stream ends for another when its entry is dropped.
+    /// By stream number, which rises. Dropping an entry ends its stream, to make room for another.
     open: Table<Peer, u64, oneshot::Sender<()>>,
     next: u64,
 }

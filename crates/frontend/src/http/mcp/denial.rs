@@ -1,4 +1,4 @@
-//! What a request without an identity gets, and one whose identity may not do what it asks for.
+//! Answers to requests without an identity, and to those whose identity is not allowed what it asks for.
 //!
 //! Nothing here depends on whether something is served at a path: before a client is authenticated it does not learn
 //! which endpoints there are, but from their metadata where these are public.
@@ -75,7 +75,7 @@ impl<C: Core> Endpoint<C> {
         if arrived.head.method != Method::POST || arrived.head.headers.contains_key(EXPECT) {
             return None;
         }
-        let time = self.settings.body_timeout.min(self.settings.refused_body.0);
+        let time = self.settings.body_timeout.min(self.settings.refused_body.time);
         partial::id_in_head(&body::beginning(body, ID_WITHIN, time, arrived.active).await)
     }
 

@@ -13,7 +13,7 @@ use super::headers::refuse;
 /// Tools remembered at most. No option: of others the definition is looked up again.
 const CAPACITY: usize = 1024;
 
-/// What tools mirror, by name.
+/// The mirrored parameters of tools, by tool name.
 pub(super) struct MirroredParams {
     /// The most mirrored parameters of one tool.
     limit: usize,

@@ -68,7 +68,7 @@ impl<C: Core> Serve for Endpoint<C> {
         let (head, mut body) = request.into_parts();
         async move {
             let path = head.uri.path();
-            // Those of an endpoint that is configured there are not public.
+            // An endpoint that is configured at this path is not public.
             let is_public = path.starts_with(well_known::PREFIX) && self.ingress.core.endpoint(path).is_none();
             let guard = self.settings.guard.load();
             let admitted = guard.check_host(&head.uri, &head.headers, connection.local);
@@ -193,8 +193,8 @@ impl<C: Core> Endpoint<C> {
         })
     }
 
-    /// What a request at `path` came to, where the core has the endpoint `at`. The HTTP+SSE transport serves the default
-    /// one.
+    /// The endpoint that a request at `path` reaches, where the core has the endpoint `at`. The HTTP+SSE transport serves the
+    /// default one.
     fn destination<'a>(&'a self, at: Option<&'a McpEndpoint>, path: &'a str) -> Destination<'a> {
         let default = self.settings.path.as_str();
         match at {

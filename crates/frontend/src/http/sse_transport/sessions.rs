@@ -75,7 +75,7 @@ impl<C: Core> SseSessions<C> {
             return Err(OpenError::Full { limit: self.per_peer });
         }
         if table.len() >= self.limit {
-            // One without a running request before others, and of those the one that has been unused longest.
+            // Sessions without a running request go first, the least recently used of them before others.
             let need = |entry: &Entry<C>| (entry.connection.is_working(), entry.used);
             let newcomer = table.newcomer(&peer, self.limit);
             let lost = newcomer.least(Rule::IN_USE, |session| Some(need(session.value)));

@@ -1,0 +1,41 @@
+//! How long something takes that happens again and again.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A time that is measured again and again; the newer half of it counts for the newest.
+#[derive(Debug, Default)]
+pub(crate) struct Measured(Mutex<Option<Duration>>);
+
+impl Measured {
+    pub(crate) fn record(&self, time: Duration) {
+        let mut known = self.lock();
+        *known = Some(known.map_or(time, |before| (before + time) / 2));
+    }
+
+    /// `None` if it has not been measured.
+    pub(crate) fn known(&self) -> Option<Duration> {
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Duration>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newer_measurements_count_for_more() {
+        let (measured, second) = (Measured::default(), Duration::from_secs(1));
+        assert_eq!(measured.known(), None);
+        measured.record(8 * second);
+        assert_eq!(measured.known(), Some(8 * second));
+        for expected in [4, 2, 1] {
+            measured.record(Duration::ZERO);
+            assert_eq!(measured.known(), Some(expected * second));
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Whether calls to a server are answered at all. One that answers its checks may answer no call, and then costs every
+//! call its whole time-out.
+//!
+//! Calls in a row without an answer, of at least two items, open the circuit: further calls fail at once. After a pause
+//! one call is tried, and the first answer closes the circuit; each failed trial makes the pause longer. One slow tool
+//! does not open it. A client that has met none of the failures is let through once whatever the pause, so that clients
+//! who call what takes long cannot keep a server from others.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
+
+use fanlight_canonical::{BackendError, Peer};
+use fanlight_protocol::{Json, Method};
+use tokio::time::Instant;
+
+use crate::backoff::Backoff;
+use crate::settings::RetryDelays;
+
+/// How many clients are remembered that have met a failure. Further ones get no trial of their own: each trial costs its
+/// client a time-out. No option: it bounds memory alone.
+const CLIENTS: usize = 64;
+
+/// What the last calls of one server have shown.
+pub(super) struct Circuit {
+    /// So many calls in a row without an answer are too many.
+    most: usize,
+    /// Calls in a row that got no answer.
+    failures: usize,
+    /// The item that the first of them was about; what is kept is its hash.
+    first: Option<u64>,
+    /// They were about more than one item.
+    is_several: bool,
+    /// The clients that made them, or that run a trial of their own.
+    clients: HashSet<Peer>,
+    open: Option<Open>,
+    pauses: Backoff,
+    hasher: RandomState,
+}
+
+/// The server is left alone.
+struct Open {
+    since: Instant,
+    /// When the next call is tried.
+    until: Instant,
+    /// One is being tried.
+    is_tried: bool,
+    /// So many calls had failed.
+    failures: usize,
+}
+
+/// Why a call was let through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    Closed,
+    /// It is the one that is tried after a pause.
+    Trial,
+    /// Its client had met no failure.
+    OwnTrial,
+}
+
+/// What the end of a call has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    Opened { failures: usize },
+    Closed { after: Duration },
+}
+
+impl Circuit {
+    pub(super) fn new(most: usize, pauses: RetryDelays) -> Self {
+        Self {
+            most,
+            failures: 0,
+            first: None,
+            is_several: false,
+            clients: HashSet::new(),
+            open: None,
+            pauses: Backoff::new(pauses),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// Whether nothing but successes has been noted.
+    pub(super) fn is_untroubled(&self) -> bool {
+        self.failures == 0 && self.open.is_none()
+    }
+
+    /// Whether a call may be sent.
+    pub(super) fn admit(&mut self, client: &Peer) -> Result<Admission, BackendError> {
+        let Some(open) = &mut self.open else { return Ok(Admission::Closed) };
+        if self.clients.len() < CLIENTS && self.clients.insert(client.clone()) {
+            return Ok(Admission::OwnTrial);
+        }
+        if !open.is_tried && open.until <= Instant::now() {
+            open.is_tried = true;
+            return Ok(Admission::Trial);
+        }
+        Err(open.error())
+    }
+
+    /// Why calls are not sent; `None` if they are.
+    pub(super) fn error(&self) -> Option<(BackendError, Duration)> {
+        let open = self.open.as_ref()?;
+        Some((open.error(), open.until.saturating_duration_since(Instant::now())))
+    }
+
+    /// A call got no answer.
+    pub(super) fn failed(&mut self, item: Item<'_>, client: &Peer, admission: Admission) -> Option<News> {
+        let item = self.hasher.hash_one(item);
+        self.failures = self.failures.saturating_add(1);
+        self.is_several |= *self.first.get_or_insert(item) != item;
+        if self.clients.len() < CLIENTS {
+            self.clients.insert(client.clone());
+        }
+        match &mut self.open {
+            Some(open) if admission == Admission::Trial => {
+                (open.is_tried, open.until) = (false, Instant::now() + self.pauses.next_delay());
+            }
+            None if self.is_several && self.failures >= self.most => {
+                let (since, failures) = (Instant::now(), self.failures);
+                self.open = Some(Open { since, until: since + self.pauses.next_delay(), is_tried: false, failures });
+                return Some(News::Opened { failures });
+            }
+            Some(_) | None => {}
+        }
+        None
+    }
+
+    /// A call ended without telling anything, as when its client has cancelled it.
+    pub(super) fn abandoned(&mut self, client: &Peer, admission: Admission) {
+        match (admission, &mut self.open) {
+            (Admission::Trial, Some(open)) => open.is_tried = false,
+            (Admission::OwnTrial, _) => {
+                self.clients.remove(client);
+            }
+            _ => {}
+        }
+    }
+
+    /// A call was answered, or the connection is another.
+    pub(super) fn close(&mut self) -> Option<News> {
+        (self.failures, self.first, self.is_several) = (0, None, false);
+        self.clients.clear();
+        self.pauses.reset();
+        self.open.take().map(|open| News::Closed { after: open.since.elapsed() })
+    }
+}
+
+impl Open {
+    fn error(&self) -> BackendError {
+        BackendError::NoAnswers { calls: self.failures }
+    }
+}
+
+/// What a call is about: a tool, a prompt, or resources in general, whose number is boundless.
+#[derive(Clone, Copy, Hash)]
+pub(crate) struct Item<'a> {
+    method: &'a str,
+    name: Option<&'a str>,
+}
+
+impl<'a> Item<'a> {
+    /// Whether calls of this method tell whether the server answers its calls. Lists and pings do not: who answers those
+    /// may still answer no call.
+    pub(crate) fn is_of(method: &Method) -> bool {
+        matches!(method, Method::CallTool | Method::GetPrompt | Method::ReadResource)
+    }
+
+    pub(crate) fn new(method: &'a Method, name: Option<&'a str>) -> Self {
+        Self { method: method.as_str(), name }
+    }
+
+    /// The name of the tool or prompt that a call is about.
+    pub(crate) fn name(params: Option<&Json>) -> Option<Cow<'_, str>> {
+        params?.peek("name")?.as_str()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAUSES: RetryDelays = RetryDelays { shortest: Duration::from_secs(8), longest: Duration::from_secs(64) };
+
+    fn ann() -> Peer {
+        Peer::Address([10, 0, 0, 1].into())
+    }
+
+    fn ben() -> Peer {
+        Peer::Address([10, 0, 0, 2].into())
+    }
+
+    fn tool(name: &str) -> Item<'_> {
+        Item::new(&Method::CallTool, Some(name))
+    }
+
+    /// Ann's calls of two tools have opened it.
+    fn opened() -> Circuit {
+        let mut circuit = Circuit::new(3, PAUSES);
+        let news: Vec<_> = ["a", "a", "b"]
+            .map(|name| {
+                let admission = circuit.admit(&ann()).unwrap();
+                circuit.failed(tool(name), &ann(), admission)
+            })
+            .into();
+        assert_eq!(news, [None, None, Some(News::Opened { failures: 3 })]);
+        circuit
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_slow_tool_does_not_open_the_circuit() {
+        let mut circuit = Circuit::new(3, PAUSES);
+        for _ in 0..20 {
+            assert_eq!(circuit.failed(tool("slow"), &ann(), Admission::Closed), None);
+        }
+        assert_eq!(circuit.admit(&ann()), Ok(Admission::Closed));
+        circuit.close();
+        for name in ["a", "b", "answered", "a", "b", "answered", "a", "b"] {
+            match name {
+                "answered" => assert_eq!(circuit.close(), None),
+                name => assert_eq!(circuit.failed(tool(name), &ann(), Admission::Closed), None),
+            }
+        }
+        assert!(!circuit.is_untroubled() && circuit.error().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn open_circuit_is_tried_by_one_call_after_each_longer_pause() {
+        let mut circuit = opened();
+        let mut last = Duration::ZERO;
+        for round in 0..3 {
+            assert!(circuit.admit(&ann()).is_err());
+            let (_, pause) = circuit.error().unwrap();
+            assert!(pause >= PAUSES.shortest * (1 << round) / 2 && pause >= last, "{pause:?} after {last:?}");
+            last = pause;
+            tokio::time::advance(pause).await;
+            assert_eq!(circuit.admit(&ann()), Ok(Admission::Trial));
+            assert!(circuit.admit(&ann()).is_err(), "one at a time");
+            assert_eq!(circuit.failed(tool("a"), &ann(), Admission::Trial), None);
+        }
+        tokio::time::advance(PAUSES.longest).await;
+        assert_eq!(circuit.admit(&ann()), Ok(Admission::Trial));
+        circuit.abandoned(&ann(), Admission::Trial);
+        assert_eq!(circuit.admit(&ann()), Ok(Admission::Trial));
+        assert!(matches!(circuit.close(), Some(News::Closed { after }) if after > PAUSES.longest));
+        assert_eq!((circuit.admit(&ann()), circuit.is_untroubled()), (Ok(Admission::Closed), true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn client_cannot_keep_a_server_from_another() {
+        let mut circuit = opened();
+        assert_eq!(circuit.admit(&ben()), Ok(Admission::OwnTrial));
+        assert!(circuit.admit(&ben()).is_err(), "once");
+        circuit.abandoned(&ben(), Admission::OwnTrial);
+        assert_eq!(circuit.admit(&ben()), Ok(Admission::OwnTrial));
+        circuit.failed(tool("c"), &ben(), Admission::OwnTrial);
+        assert!(circuit.admit(&ben()).is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn trials_of_clients_are_bounded() {
+        let mut circuit = opened();
+        let address = |number: u32| Peer::Address(number.to_be_bytes().into());
+        let admitted = (0..1000).filter(|number| circuit.admit(&address(*number)).is_ok()).count();
+        assert_eq!(admitted, CLIENTS - 1);
+    }
+}

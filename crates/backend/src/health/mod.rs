@@ -1,0 +1,204 @@
+//! Whether a server still answers, as its calls show: calls that time out in a row give rise to a check, and those of
+//! several tools open the [`Circuit`].
+//!
+//! One tool that takes long is no reason to leave out its server: a check without an answer is, and calls of several
+//! tools.
+
+mod circuit;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fanlight_canonical::{BackendError, Peer, Plain};
+use fanlight_telemetry::metrics::BackendMetrics;
+use tokio::sync::Notify;
+
+use crate::settings::{HealthPolicy, RetryDelays};
+pub(crate) use circuit::{Admission, Item};
+use circuit::{Circuit, News};
+
+/// Statistics of the calls of one server.
+pub(crate) struct Health {
+    backend: Arc<str>,
+    policy: HealthPolicy,
+    metrics: Arc<BackendMetrics>,
+    circuit: Mutex<Circuit>,
+    /// The circuit has noted a failure since the last answer: while it has not, calls do not lock it.
+    is_troubled: AtomicBool,
+    /// Calls that have timed out since the last answer.
+    timeouts: AtomicUsize,
+    doubted: Notify,
+    /// The server answered no check, and nothing since.
+    is_ejected: AtomicBool,
+}
+
+impl Health {
+    /// `pauses`: before calls are tried where the last ones got no answer.
+    pub(crate) fn new(
+        backend: Arc<str>,
+        policy: HealthPolicy,
+        pauses: RetryDelays,
+        metrics: Arc<BackendMetrics>,
+    ) -> Self {
+        Self {
+            backend,
+            policy,
+            metrics,
+            circuit: Mutex::new(Circuit::new(policy.timeouts, pauses)),
+            is_troubled: AtomicBool::new(false),
+            timeouts: AtomicUsize::new(0),
+            doubted: Notify::new(),
+            is_ejected: AtomicBool::new(false),
+        }
+    }
+
+    /// Lets a call through, unless calls are not answered.
+    pub(crate) fn admit(&self, client: &Peer) -> Result<Admission, BackendError> {
+        if self.is_troubled() { self.circuit().admit(client) } else { Ok(Admission::Closed) }
+    }
+
+    /// A call was answered.
+    pub(crate) fn call_answered(&self) {
+        if self.is_troubled() {
+            self.note(Circuit::close);
+        }
+    }
+
+    /// A call got no answer.
+    pub(crate) fn call_failed(&self, item: Item<'_>, client: &Peer, admission: Admission) {
+        self.note(|circuit| circuit.failed(item, client, admission));
+    }
+
+    /// A call ended without telling anything.
+    pub(crate) fn call_abandoned(&self, client: &Peer, admission: Admission) {
+        if admission != Admission::Closed {
+            self.circuit().abandoned(client, admission);
+        }
+    }
+
+    /// Why calls are not sent, and until when; `None` if they are.
+    pub(crate) fn left_alone(&self) -> Option<(BackendError, Duration)> {
+        if self.is_troubled() { self.circuit().error() } else { None }
+    }
+
+    fn is_troubled(&self) -> bool {
+        self.is_troubled.load(Ordering::Acquire)
+    }
+
+    fn circuit(&self) -> MutexGuard<'_, Circuit> {
+        self.circuit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the circuit, and tells operators what has changed.
+    fn note(&self, change: impl FnOnce(&mut Circuit) -> Option<News>) {
+        let (news, pause) = {
+            let mut circuit = self.circuit();
+            let news = change(&mut circuit);
+            self.is_troubled.store(!circuit.is_untroubled(), Ordering::Release);
+            (news, circuit.error().map(|(_, pause)| pause))
+        };
+        let backend = &*self.backend;
+        match news {
+            Some(News::Opened { failures }) => {
+                self.metrics.ejected();
+                let retry_in = Plain(pause.unwrap_or_default());
+                tracing::warn!(backend, failures, %retry_in, "backend is left alone: its last calls got no answer");
+            }
+            Some(News::Closed { after }) => {
+                tracing::info!(backend, after = %Plain(after), "backend is used again");
+            }
+            None => {}
+        }
+    }
+
+    /// A call was answered.
+    pub(crate) fn answered(&self) {
+        if self.timeouts.load(Ordering::Relaxed) != 0 {
+            self.timeouts.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// A call that had been sent has timed out.
+    pub(crate) fn timed_out(&self) {
+        let timeouts = self.timeouts.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        if timeouts >= self.policy.timeouts {
+            self.doubted.notify_one();
+        }
+    }
+
+    /// Waits until the next check is due.
+    pub(crate) async fn check_is_due(&self) {
+        let interval = async {
+            match self.policy.interval {
+                Some(interval) => tokio::time::sleep(interval).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.doubted.notified() => {}
+            () = interval => {}
+        }
+    }
+
+    /// Consecutive time-outs of calls that make the server suspect.
+    pub(crate) fn most_timeouts(&self) -> usize {
+        self.policy.timeouts
+    }
+
+    /// How long a check may take.
+    pub(crate) fn check_timeout(&self) -> Duration {
+        self.policy.timeout
+    }
+
+    /// The server did not answer a check (`true`), or is connected again.
+    pub(crate) fn set_ejected(&self, is_ejected: bool) {
+        self.is_ejected.store(is_ejected, Ordering::Relaxed);
+        self.answered();
+        // Another process, or a server that was away: its calls are tried anew.
+        self.call_answered();
+    }
+
+    /// Whether the server has answered nothing since a check that it did not answer.
+    pub(crate) fn is_ejected(&self) -> bool {
+        self.is_ejected.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    fn health(interval: Option<Duration>) -> Health {
+        let pauses = RetryDelays { shortest: Duration::from_secs(1), longest: Duration::from_secs(1) };
+        let policy = HealthPolicy { interval, timeout: Duration::ZERO, timeouts: 2 };
+        Health::new("b".into(), policy, pauses, Arc::new(BackendMetrics::unregistered()))
+    }
+
+    #[test]
+    fn timeouts_in_a_row_are_doubtful() {
+        let health = health(None);
+        let is_due = || health.check_is_due().now_or_never().is_some();
+        health.timed_out();
+        health.answered();
+        health.timed_out();
+        assert!(!is_due());
+        health.timed_out();
+        assert!(is_due() && !is_due());
+        health.set_ejected(false);
+        health.timed_out();
+        assert!(!is_due());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn checks_are_due_at_each_interval() {
+        let interval = Duration::from_secs(3);
+        let health = health(Some(interval));
+        let since = tokio::time::Instant::now();
+        health.check_is_due().await;
+        health.check_is_due().await;
+        assert_eq!(since.elapsed(), 2 * interval);
+    }
+}

@@ -1,0 +1,212 @@
+//! Waiting for a process of a legacy stdio server that is about to be free, instead of starting one more.
+//!
+//! A request whose client can be asked has a process to itself. Several at once would start as many processes, although
+//! one that ends its request in milliseconds could serve them all before another has been started. So a request without a
+//! spare process waits while those that run for clients like its own are expected to be free sooner than a start takes,
+//! by what earlier starts and requests have taken, and in all no longer than one start takes. A start that is under way
+//! is waited for as well: one more beside it would compete with it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use fanlight_canonical::CallContext;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use super::SessionPool;
+use super::clients::{Owner, Running, SpareKey};
+use crate::connection::measured::Measured;
+use crate::connection::supervised::InUse;
+
+/// What a process counts as that was not free after its request, because its server had asked the client or it ended:
+/// nothing would have come of waiting for it. No option: it only has to be longer than a start.
+const NOT_FREED: Duration = Duration::from_secs(60);
+
+/// The requests that wait for a process, and how long processes are in use.
+pub(super) struct Turns {
+    queue: Mutex<Queue>,
+    /// How long requests keep their processes.
+    uses: Measured,
+    /// Changes when a process may have become free, or ready.
+    changed: watch::Sender<()>,
+}
+
+#[derive(Default)]
+struct Queue {
+    last: u64,
+    /// In order.
+    waiting: Vec<(u64, SpareKey)>,
+}
+
+/// Has the waiting requests look again when it is dropped: the process that a request waits for is ready, or is not to be.
+pub(super) struct WakeOnDrop<'a>(pub(super) &'a Turns);
+
+impl Drop for WakeOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.wake();
+    }
+}
+
+/// What a request runs on.
+pub(super) enum Place<'a> {
+    Free(InUse),
+    /// A process is to be started for it.
+    Start(Option<Starting<'a>>),
+}
+
+/// A process that is about to be started, until it is among the connections.
+pub(super) struct Starting<'a> {
+    pool: &'a SessionPool,
+    key: SpareKey,
+}
+
+impl Drop for Starting<'_> {
+    fn drop(&mut self) {
+        self.pool.connections().end_start(&self.key);
+    }
+}
+
+/// The place of a waiting request, given up when this is dropped.
+struct Turn<'a> {
+    turns: &'a Turns,
+    number: u64,
+    key: &'a SpareKey,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self { queue: Mutex::default(), uses: Measured::default(), changed: watch::Sender::new(()) }
+    }
+}
+
+impl Turns {
+    /// A request has ended that had a process to itself; `time`: for how long, if the process is free now.
+    pub(super) fn used(&self, time: Option<Duration>) {
+        self.uses.record(time.unwrap_or(NOT_FREED));
+        self.wake();
+    }
+
+    /// Has the waiting requests look again.
+    pub(super) fn wake(&self) {
+        self.changed.send_replace(());
+    }
+
+    fn enter<'a>(&'a self, key: &'a SpareKey) -> Turn<'a> {
+        let mut queue = self.queue();
+        queue.last += 1;
+        let number = queue.last;
+        queue.waiting.push((number, key.clone()));
+        Turn { turns: self, number, key }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Turn<'_> {
+    /// How many requests wait for the same processes, and came earlier.
+    fn ahead(&self) -> usize {
+        let queue = self.turns.queue();
+        queue.waiting.iter().filter(|(number, key)| *number < self.number && key == self.key).count()
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.turns.queue().waiting.retain(|(number, _)| *number != self.number);
+        // Those behind it have moved up.
+        self.turns.wake();
+    }
+}
+
+/// Whether a request with so many others ahead of it is served by the running processes before a start, which takes
+/// `start`, would have ended, if each keeps its process for `each`.
+fn is_sooner(running: Running, ahead: usize, each: Option<Duration>, start: Duration) -> bool {
+    let processes = running.ready + running.starting;
+    let turns = (ahead + 1).div_ceil(processes.max(1));
+    let wait = each.map(|each| each.saturating_mul(u32::try_from(turns).unwrap_or(u32::MAX)));
+    processes > 0 && wait.is_none_or(|wait| wait <= start)
+}
+
+impl SessionPool {
+    /// A process that has become free while this waited for it, or the order to start one.
+    pub(super) async fn in_turn(&self, owner: &Owner, client: &CallContext) -> Place<'_> {
+        let measured = self.settings.process().and_then(|_| self.settings.starts.known());
+        let (Owner::Request(_), Some(start)) = (owner, measured) else { return Place::Start(None) };
+        let key: SpareKey = (owner.principal().clone(), Bytes::copy_from_slice(client.capabilities.bytes()));
+        let turn = self.turns.enter(&key);
+        let mut changed = self.turns.changed.subscribe();
+        let latest = Instant::now() + self.settings.timeouts.connect;
+        let mut patience = None;
+        loop {
+            changed.mark_unchanged();
+            let ahead = turn.ahead();
+            let running = {
+                let mut connections = self.connections();
+                if connections.spares(&key) > ahead
+                    && let Some(free) = connections.claim(owner, &key)
+                {
+                    return Place::Free(free);
+                }
+                let running = connections.running(&key, start);
+                if !is_sooner(running, ahead, self.turns.uses.known(), start) {
+                    // Others see it at once, and wait for it.
+                    connections.begin_start(&key);
+                    return Place::Start(Some(Starting { pool: self, key: key.clone() }));
+                }
+                running
+            };
+            if running.ready > 0 {
+                patience.get_or_insert_with(|| Instant::now() + start);
+            }
+            let until = patience.unwrap_or(latest).min(latest);
+            tokio::select! {
+                // The sender lives as long as the pool.
+                _ = changed.changed() => {}
+                () = sleep_until(until) => {
+                    self.connections().begin_start(&key);
+                    return Place::Start(Some(Starting { pool: self, key: key.clone() }));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn running(ready: usize, starting: usize) -> Running {
+        Running { ready, starting }
+    }
+
+    #[test]
+    fn start_is_waited_for_where_the_processes_are_free_later_or_never() {
+        let second = Duration::from_secs(1);
+        let is_sooner = |running, ahead, each| is_sooner(running, ahead, each, second);
+        assert!(!is_sooner(running(0, 0), 0, None), "no process runs");
+        assert!(is_sooner(running(0, 1), 6, None), "not measured yet");
+        assert!(is_sooner(running(1, 0), 3, Some(second / 4)));
+        assert!(!is_sooner(running(1, 0), 4, Some(second / 4)), "four are ahead of it");
+        assert!(is_sooner(running(1, 1), 4, Some(second / 4)), "two processes take turns");
+        assert!(!is_sooner(running(8, 0), 0, Some(NOT_FREED)));
+    }
+
+    #[tokio::test]
+    async fn requests_wait_in_order_and_those_behind_move_up() {
+        let (turns, key) = (Turns::default(), (fanlight_canonical::Principal::anonymous(), Bytes::from_static(b"{}")));
+        let other = (key.0.clone(), Bytes::from_static(b"{ }"));
+        let (first, second, _elsewhere) = (turns.enter(&key), turns.enter(&key), turns.enter(&other));
+        assert_eq!((first.ahead(), second.ahead()), (0, 1));
+        let mut changed = turns.changed.subscribe();
+        drop(first);
+        assert_eq!(second.ahead(), 0);
+        assert!(changed.has_changed().unwrap());
+        changed.mark_unchanged();
+        turns.used(None);
+        assert!(changed.has_changed().unwrap());
+        assert_eq!(turns.uses.known(), Some(NOT_FREED));
+    }
+}

@@ -1,0 +1,82 @@
+//! A call that runs, whose end tells whether the server answers its calls.
+
+use fanlight_canonical::{BackendError, Call};
+
+use crate::health::{Admission, Health, Item};
+use crate::request::deadline::PausableDeadline;
+
+/// A call that is sent; what becomes of it says whether the server answers its calls.
+pub(crate) struct WatchedCall<'a> {
+    health: &'a Health,
+    call: &'a Call,
+    deadline: &'a PausableDeadline,
+    admission: Admission,
+    /// What becomes of it is of interest.
+    is_watched: bool,
+}
+
+impl<'a> WatchedCall<'a> {
+    /// A call that is let through, unless calls are not answered.
+    pub(crate) fn admit(
+        health: &'a Health,
+        call: &'a Call,
+        deadline: &'a PausableDeadline,
+    ) -> Result<Self, BackendError> {
+        let is_watched = Item::is_of(&call.method);
+        let admission = if is_watched { health.admit(&call.context.peer)? } else { Admission::Closed };
+        Ok(Self { health, call, deadline, admission, is_watched })
+    }
+
+    /// Whether it would still be let through, now that it has waited.
+    pub(crate) fn check(&self) -> Result<(), BackendError> {
+        match self.health.left_alone() {
+            Some((error, _)) if self.is_watched && self.admission == Admission::Closed => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// It ended within its time.
+    pub(crate) fn ended<T>(mut self, outcome: &Result<T, BackendError>) {
+        if !std::mem::take(&mut self.is_watched) {
+            return;
+        }
+        match outcome {
+            Ok(_) => self.health.call_answered(),
+            Err(error) if is_no_answer(error) => self.failed(),
+            Err(_) => self.abandoned(),
+        }
+    }
+
+    fn failed(&self) {
+        let name = Item::name(self.call.params.as_ref());
+        let item = Item::new(&self.call.method, name.as_deref());
+        self.health.call_failed(item, &self.call.context.peer, self.admission);
+    }
+
+    fn abandoned(&self) {
+        self.health.call_abandoned(&self.call.context.peer, self.admission);
+    }
+}
+
+impl Drop for WatchedCall<'_> {
+    fn drop(&mut self) {
+        if !self.is_watched {
+            return;
+        }
+        match self.deadline.is_unanswered() {
+            true => self.failed(),
+            // Its client has given it up, or it was never sent.
+            false => self.abandoned(),
+        }
+    }
+}
+
+/// Whether a call was sent that the server did not answer, though it is there.
+fn is_no_answer(error: &BackendError) -> bool {
+    match error {
+        BackendError::Timeout { sent, .. } => *sent,
+        BackendError::Status { status } => *status >= 500,
+        BackendError::ClosedEarly | BackendError::Malformed { .. } => true,
+        _ => false,
+    }
+}

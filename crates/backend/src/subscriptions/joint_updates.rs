@@ -1,0 +1,235 @@
+//! Updates of a resource that several processes of a server announce, delivered as one.
+//!
+//! Calls of clients without a session run in processes of their own, and each of these is subscribed to what the clients of
+//! its principal listen to, as the base connection's process is. A change that all of them see is announced by each. So an
+//! update is held until every process that is subscribed to the resource has announced it, or for a moment, because what a
+//! call changes may be known to its own process alone. Clients are told after the last announcement that is merged, so what
+//! they read then is newer than all of them.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fanlight_canonical::Principal;
+use fanlight_protocol::Notification;
+use fanlight_protocol::uri::with_parents;
+use tokio::time::Instant;
+
+/// Updates that are held at the same time. No option: further ones are delivered at once, as if there were one process.
+const MOST_HELD: usize = 256;
+
+/// A process of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ProcessNumber(u64);
+
+impl ProcessNumber {
+    /// The process of the base connection.
+    pub(super) const BASE: Self = Self(0);
+}
+
+/// The processes of one server that announce updates, and the updates that are held.
+pub(super) struct JointUpdates {
+    /// How long an update is held at most.
+    settle: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    last_process: u64,
+    /// The processes of clients without a session that are subscribed to something.
+    processes: Vec<Process>,
+    held: Vec<Held>,
+    last_held: u64,
+}
+
+struct Process {
+    number: ProcessNumber,
+    principal: Principal,
+    uris: HashSet<Arc<str>>,
+}
+
+/// An update that waits for the announcements of more processes.
+struct Held {
+    number: u64,
+    principal: Principal,
+    notification: Notification,
+    missing: Vec<ProcessNumber>,
+}
+
+/// What is to be done with an update.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum UpdateAdmission {
+    Deliver,
+    /// It is delivered with one that is held already.
+    Merged,
+    /// It is held: [`JointUpdates::take_due`] is to be called at this time, with this number.
+    Held(Instant, u64),
+}
+
+impl JointUpdates {
+    pub(super) fn new(settle: Duration) -> Self {
+        Self { settle, state: Mutex::default() }
+    }
+
+    /// A number for one more process.
+    pub(super) fn next_process(&self) -> ProcessNumber {
+        let mut state = self.state();
+        state.last_process += 1;
+        ProcessNumber(state.last_process)
+    }
+
+    /// Records what a process of `principal`'s clients is subscribed to; one without subscriptions has no entry.
+    pub(super) fn set_subscribed(&self, number: ProcessNumber, principal: &Principal, uris: HashSet<Arc<str>>) {
+        let mut state = self.state();
+        state.processes.retain(|process| process.number != number);
+        if !uris.is_empty() {
+            state.processes.push(Process { number, principal: principal.clone(), uris });
+        }
+    }
+
+    /// The principals with processes of their own that are subscribed to a resource.
+    pub(super) fn principals(&self, uri: &str) -> Vec<Principal> {
+        let mut found = Vec::new();
+        for process in self.state().processes.iter().filter(|process| process.announces(uri)) {
+            if !found.contains(&process.principal) {
+                found.push(process.principal.clone());
+            }
+        }
+        found
+    }
+
+    /// Decides on an update of `uri` for `principal`, announced by the process `from`. `is_base_subscribed`: whether the
+    /// base connection's process announces it as well.
+    pub(super) fn admit(
+        &self,
+        (principal, from): (&Principal, ProcessNumber),
+        notification: &Notification,
+        uri: &str,
+        is_base_subscribed: bool,
+    ) -> UpdateAdmission {
+        let mut state = self.state();
+        let is_same = |held: &Held| held.principal == *principal && held.notification.text == notification.text;
+        if let Some(at) = state.held.iter().position(is_same) {
+            let missing = state.held.get_mut(at).map(|held| &mut held.missing);
+            let is_whole = missing.is_some_and(|missing| {
+                missing.retain(|process| *process != from);
+                missing.is_empty()
+            });
+            if is_whole {
+                state.held.swap_remove(at);
+                return UpdateAdmission::Deliver;
+            }
+            return UpdateAdmission::Merged;
+        }
+        let own = state.processes.iter().filter(|process| process.principal == *principal && process.announces(uri));
+        let base = is_base_subscribed.then_some(ProcessNumber::BASE);
+        let missing: Vec<_> =
+            own.map(|process| process.number).chain(base).filter(|process| *process != from).collect();
+        if missing.is_empty() || state.held.len() >= MOST_HELD {
+            return UpdateAdmission::Deliver;
+        }
+        state.last_held += 1;
+        let number = state.last_held;
+        state.held.push(Held { number, principal: principal.clone(), notification: notification.clone(), missing });
+        UpdateAdmission::Held(Instant::now() + self.settle, number)
+    }
+
+    /// A held update that has waited long enough, with its principal; `None` if it has been delivered.
+    pub(super) fn take_due(&self, number: u64) -> Option<(Principal, Notification)> {
+        let mut state = self.state();
+        let at = state.held.iter().position(|held| held.number == number)?;
+        let Held { principal, notification, .. } = state.held.swap_remove(at);
+        Some((principal, notification))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Process {
+    /// Whether it is subscribed to a resource, or to one that this is a part of.
+    fn announces(&self, uri: &str) -> bool {
+        with_parents(uri).any(|parent| self.uris.contains(parent))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fanlight_protocol::{Json, Method};
+
+    use super::UpdateAdmission::{Deliver, Held, Merged};
+    use super::*;
+
+    const URI: &str = "a://r";
+
+    fn principal(name: &str) -> Principal {
+        Principal::named("https://issuer.example", name)
+    }
+
+    fn update(params: &'static str) -> Notification {
+        Notification::new(Method::ResourceUpdated, Some(&Json::literal(params)))
+    }
+
+    /// Updates with processes of these principals that are subscribed to [`URI`].
+    fn with_processes<const N: usize>(principals: [&str; N]) -> (JointUpdates, [ProcessNumber; N]) {
+        let updates = JointUpdates::new(Duration::from_millis(100));
+        let numbers = principals.map(|name| {
+            let number = updates.next_process();
+            updates.set_subscribed(number, &principal(name), HashSet::from([Arc::from(URI)]));
+            number
+        });
+        (updates, numbers)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn update_is_delivered_once_all_processes_have_announced_it() {
+        let (updates, [first, second]) = with_processes(["ann", "ann"]);
+        let (ann, notification) = (principal("ann"), update(r#"{"uri":"a://r/part"}"#));
+        let admit = |from| updates.admit((&ann, from), &notification, "a://r/part", true);
+        for _ in 0..2 {
+            let Held(until, number) = admit(first) else { panic!("not held") };
+            assert_eq!(until, Instant::now() + updates.settle);
+            assert_eq!((admit(first), admit(ProcessNumber::BASE), admit(second)), (Merged, Merged, Deliver));
+            assert!(updates.take_due(number).is_none(), "delivered already");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn update_of_one_process_alone_is_due_after_a_moment() {
+        let (updates, [first, second]) = with_processes(["ann", "ann"]);
+        let (ann, notification) = (principal("ann"), update(r#"{"uri":"a://r"}"#));
+        let Held(_, number) = updates.admit((&ann, first), &notification, URI, true) else { panic!("not held") };
+        let (whose, due) = updates.take_due(number).expect("due");
+        assert_eq!((whose, due.text), (ann.clone(), notification.text.clone()));
+        // What comes late may be another change.
+        assert!(matches!(updates.admit((&ann, second), &notification, URI, true), Held(..)));
+    }
+
+    #[test]
+    fn updates_of_other_principals_and_with_other_members_are_not_merged() {
+        let (updates, [ann, bob]) = with_processes(["ann", "bob"]);
+        let (one, other) = (update(r#"{"uri":"a://r","n":1}"#), update(r#"{"uri":"a://r","n":2}"#));
+        assert_eq!(updates.principals(URI), [principal("ann"), principal("bob")]);
+        for (whose, process) in [("ann", ann), ("bob", bob)] {
+            for notification in [&one, &other] {
+                assert_eq!(updates.admit((&principal(whose), process), notification, URI, false), Deliver);
+            }
+        }
+        updates.set_subscribed(bob, &principal("bob"), HashSet::new());
+        assert_eq!(updates.principals(URI), [principal("ann")]);
+    }
+
+    #[test]
+    fn held_updates_are_bounded() {
+        let (updates, [process]) = with_processes(["ann"]);
+        let ann = principal("ann");
+        let admit = |n: usize| {
+            let params = Json::parse(format!(r#"{{"uri":"a://r","n":{n}}}"#).into(), 8).unwrap();
+            updates.admit((&ann, process), &Notification::new(Method::ResourceUpdated, Some(&params)), URI, true)
+        };
+        assert!((0..MOST_HELD).all(|n| matches!(admit(n), Held(..))));
+        assert_eq!(admit(MOST_HELD), Deliver);
+    }
+}

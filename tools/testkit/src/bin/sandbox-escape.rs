@@ -1,0 +1,71 @@
+//! Tries ways around a sandbox, and writes for each whether it was one: `<way> yes`, or `<way> no: <error>`.
+//!
+//! `sandbox-escape connect PORT`, `sandbox-escape listen` or `sandbox-escape end PID`.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let number = |text: Option<String>| text.and_then(|text| text.parse().ok());
+    match (arguments.next().as_deref(), number(arguments.next())) {
+        #[cfg(target_os = "linux")]
+        (Some("connect"), Some(port)) => linux::connect(port),
+        #[cfg(target_os = "linux")]
+        (Some("listen"), None) => linux::listen(),
+        #[cfg(target_os = "linux")]
+        (Some("end"), Some(pid)) => linux::end(pid),
+        _ => {
+            eprintln!("usage: sandbox-escape connect PORT | listen | end PID");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+    use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+    use super::*;
+
+    /// `IPPROTO_MPTCP`
+    const MPTCP: i32 = 262;
+    /// `MSG_FASTOPEN`
+    const FAST_OPEN: i32 = 0x2000_0000;
+
+    fn report<T>(way: &str, outcome: io::Result<T>) {
+        match outcome {
+            Ok(_) => println!("{way} yes"),
+            Err(error) => println!("{way} no: {error}"),
+        }
+    }
+
+    fn socket(protocol: Option<i32>) -> io::Result<Socket> {
+        Socket::new(Domain::IPV4, Type::STREAM, protocol.map(Protocol::from))
+    }
+
+    pub(super) fn connect(port: i32) {
+        let address = SockAddr::from(SocketAddr::from((Ipv4Addr::LOCALHOST, u16::try_from(port).unwrap())));
+        report("tcp", socket(None).and_then(|socket| socket.connect(&address)));
+        report("mptcp", socket(Some(MPTCP)).and_then(|socket| socket.connect(&address)));
+        report("fast-open", socket(None).and_then(|socket| socket.send_to_with_flags(b"x", &address, FAST_OPEN)));
+    }
+
+    pub(super) fn listen() {
+        report("tcp", socket(None).and_then(|socket| socket.listen(1)));
+        report("mptcp", socket(Some(MPTCP)).and_then(|socket| socket.listen(1)));
+        let pair = Socket::pair(Domain::UNIX, Type::STREAM, None);
+        report("unix", pair);
+    }
+
+    pub(super) fn end(pid: i32) {
+        let pid = Pid::from_raw(pid);
+        // It is sent the signal when it has run for no time at all.
+        let none = Rlimit { current: Some(0), maximum: Some(0) };
+        report("limit", prlimit(pid, Resource::Cpu, none).map_err(io::Error::from));
+        report("signal", pid.map_or(Ok(()), |pid| kill_process(pid, Signal::KILL)).map_err(io::Error::from));
+    }
+}
