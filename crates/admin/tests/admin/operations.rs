@@ -75,7 +75,7 @@ async fn change_that_cannot_be_put_on_record_is_not_made() {
     let refused = scene.client().await.send(Method::POST, "/api/session", &headers, &body).await;
     assert!(refused.status == StatusCode::SERVICE_UNAVAILABLE && !refused.headers.contains_key("set-cookie"));
     // What is not a change needs no record.
-    assert_eq!(scene.client().await.send(Method::GET, "/api/status", &own, "").await.status, StatusCode::OK);
+    assert_eq!(scene.client().await.send(Method::GET, "/api/traces", &own, "").await.status, StatusCode::OK);
 }
 
 #[tokio::test]
