@@ -183,7 +183,9 @@ async fn rights_hold_whatever_becomes_of_other_servers_at_run_time() {
             std::fs::write(folder.path().join("keys.yaml"), keys).unwrap();
             let config = |time: Option<String>| {
                 let mut entries = vec![memory.entry("memory")];
-                time.map(|time| entries.insert(if is_first { 1 } else { 0 }, time));
+                if let Some(time) = time {
+                    entries.insert(usize::from(is_first), time);
+                }
                 let endpoints =
                     format!(r#"endpoints: {{/mcp: {{}}, /mcp/readers: {{tools: {{deny: ["{pattern}"]}}}}}}"#);
                 let scopes = format!(r#"scopes: {{tools: {{"{pattern}": [admin]}}}}"#);

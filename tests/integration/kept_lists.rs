@@ -369,9 +369,9 @@ async fn lists_of_an_earlier_run_are_served_until_the_servers_have_started() {
     let mut servers: Value = serde_json::from_str(&format!("{{{}}}", fast.entry("fast"))).unwrap();
     servers["slow"] = entry_after(&slow, r#"while [ ! -e "$F/go" ]; do sleep 0.05; done"#, &files, json!({}));
     let path = files.path().join("fanlight.yaml");
-    std::fs::write(&path, json!({ "mcpServers": servers, "timeouts": { "list": "120s" } }).to_string()).unwrap();
+    fs::write(&path, json!({ "mcpServers": servers, "timeouts": { "list": "120s" } }).to_string()).unwrap();
     let go = files.path().join("go");
-    std::fs::write(&go, "").unwrap();
+    fs::write(&go, "").unwrap();
 
     let start = || Gateway::start_at_with_env(path.clone(), "XDG_STATE_HOME", state.path());
     let first = start().await;
@@ -380,17 +380,17 @@ async fn lists_of_an_earlier_run_are_served_until_the_servers_have_started() {
     assert!(listed.contains("slow__"), "{listed}");
     assert!(first.terminate().await.success());
 
-    std::fs::remove_file(&go).unwrap();
+    fs::remove_file(&go).unwrap();
     slow.offers_tools(&["added"]);
     let second = start().await;
     let kept = ask(&second, "tools/list", "").await;
     assert!(kept.contains("slow__") && !kept.contains("slow__added"), "{kept}");
     let status = server_when(&second, "slow", |_| true).await;
     assert_eq!(status["state"], "connecting", "it is started though its lists are known");
-    std::fs::write(&go, "").unwrap();
+    fs::write(&go, "").unwrap();
     within("the list of the server itself", async {
         while !ask(&second, "tools/list", "").await.contains("slow__added") {
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
     })
     .await;

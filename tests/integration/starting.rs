@@ -88,7 +88,7 @@ async fn initialize_waits_for_the_only_server() {
     };
     let opening = crate::raw_client::LegacySession::open(gateway.mcp);
     let (session, ()) = tokio::join!(opening, later);
-    let answer = session.post(&crate::raw_client::legacy_request("1", "tools/call", r#""name":"t""#)).await;
+    let answer = session.post(&legacy_request("1", "tools/call", r#""name":"t""#)).await;
     let mut answer = answer;
     assert!(answer.messages().await.1.contains("\"result\""));
     assert!(gateway.terminate().await.success());

@@ -190,7 +190,7 @@ mod tests {
                 let identity = user(&name, &format!("{space}ops"));
                 assert_eq!(
                     (&identity.principal, &*identity.name),
-                    (&Principal::named("fanlight:proxy", &*name), &*name)
+                    (&Principal::named("fanlight:proxy", &name), &*name)
                 );
                 assert_eq!(*identity.groups, [Arc::from(format!("{space}ops"))]);
             }

@@ -61,9 +61,7 @@ fn may_send_variables(loaded: &Loaded) -> bool {
         return false;
     }
     // What cannot be told is taken as if it did.
-    as_written(loaded).is_none_or(|written| {
-        written.config.servers.iter().filter(is_elsewhere).any(|server| is_sent_variables(server))
-    })
+    as_written(loaded).is_none_or(|written| written.config.servers.iter().filter(is_elsewhere).any(is_sent_variables))
 }
 
 fn is_local(server: &Server) -> bool {

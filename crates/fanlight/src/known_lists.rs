@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use fanlight_backend::MessageMemory;
 use fanlight_canonical::HandleSeal;
 use fanlight_config::Config;
 use fanlight_gateway::catalogue::ListKind;
@@ -40,8 +41,10 @@ impl KnownLists {
         let mut known = Self::default();
         let handles = HandleSeal::new(&keys(config)).ok().map(Arc::new);
         let Some((state, handles)) = ListState::left_for(config, files).zip(handles) else { return known };
+        // No server is started, so that none sends anything.
+        let memory = MessageMemory::new(0);
         for server in config.servers.iter().filter(|server| server.enabled) {
-            let lists = state.of(&backend_settings(config, server, &Telemetry::off(), &handles), false);
+            let lists = state.of(&backend_settings(config, server, &Telemetry::off(), &handles, &memory), false);
             for kind in ListKind::ALL {
                 known.add(kind, &server.name, lists.kept(kind).map(|list| kind.own_names(&list.pages)));
             }

@@ -37,7 +37,7 @@ const MEMBERS: (usize, usize) = (32, 64);
 pub(crate) fn redacted_members(content: &Json, longest: usize) -> Vec<(String, String)> {
     let members = content.members().take(MEMBERS.0).filter_map(|member| {
         let name = member.name(content)?;
-        let value = content.slice(member.value.clone());
+        let value = content.slice(member.value);
         let text = match value.as_str() {
             _ if is_secret(&name) => "[redacted]".to_owned(),
             Some(text) => truncated(&redacted_text(&text), longest).to_owned(),

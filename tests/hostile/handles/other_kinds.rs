@@ -85,7 +85,7 @@ async fn session_of_an_earlier_run_with_the_same_keys_is_unknown() {
     for (id, other) in [(&id, changed(&id)), (&of_sse, changed(&of_sse))] {
         let uses = |id: &str| {
             let session = in_session(id.to_owned());
-            let resumed = [&session[..], &[last.clone()]].concat();
+            let resumed = [&session[..], std::slice::from_ref(&last)].concat();
             [
                 attempt("POST", None, session.clone(), &ping),
                 attempt("POST", None, session.clone(), r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#),

@@ -194,7 +194,7 @@ async fn server_that_cannot_be_used_is_said_to_be() {
 
 #[tokio::test]
 async fn server_that_wants_credentials_is_said_to() {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     let metadata = r#"{"authorization_servers":["https://id.example.com"]}"#;
     let answer = |head: &str, body: &str| {

@@ -29,7 +29,6 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
 use crate::failure::Failure;
-use crate::shown_names::NameRules;
 use crate::wiring::budgets;
 use definition::Definition;
 use file::Contents;

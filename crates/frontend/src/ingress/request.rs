@@ -408,12 +408,8 @@ impl<C: Core> Ingress<C> {
             );
             Refusal::new(Reason::Busy, RpcError::new(code::INTERNAL, spent.to_string()))
         })?;
-        let record = SessionRecord {
-            holder: origin.holder.clone(),
-            identity: Arc::clone(&origin.identity),
-            peer,
-            initialize,
-        };
+        let record =
+            SessionRecord { holder: origin.holder.clone(), identity: Arc::clone(&origin.identity), peer, initialize };
         let session = Session::new((record, memory), running, limit, &self.core);
         session.count(&self.settings.telemetry, span.network().unwrap_or(Network::Stdio));
         let streams = SessionStreams::new(session, &self.settings);

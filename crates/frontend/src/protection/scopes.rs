@@ -165,7 +165,7 @@ impl ScopePolicy {
             Operation::Read => self.read.clone(),
             Operation::ListenToTasks => self.read.iter().chain(&self.call).cloned().collect(),
             Operation::Call => self.call.clone(),
-            Operation::Tool(Item { server, name }) => rules(&|rule| (rule.names)(server, &name)),
+            Operation::Tool(Item { server, name }) => rules(&|rule| (rule.names)(server, name)),
             Operation::AnyTool => rules(&|_| true),
         })
     }

@@ -62,12 +62,8 @@ impl ListenCore {
             capabilities: Json::literal(r#"{"sampling":{}}"#),
         };
         let memory = ByteBudget::new(1 << 10).reserve(&peer, initialize.len()).unwrap();
-        let record = SessionRecord {
-            holder: identity.principal.clone().into(),
-            identity: Arc::new(identity),
-            peer,
-            initialize,
-        };
+        let record =
+            SessionRecord { holder: identity.principal.clone().into(), identity: Arc::new(identity), peer, initialize };
         Session::new((record, memory), Arc::default(), 1, self)
     }
 

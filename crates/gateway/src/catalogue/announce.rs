@@ -86,10 +86,9 @@ impl Announcer {
         let mut state = self.lock();
         let number = state.next;
         state.next += 1;
-        state.listeners.insert(
-            number,
-            Listener { endpoint, reader, wants, on_replacement: wants, heard: None, messages },
-        );
+        state
+            .listeners
+            .insert(number, Listener { endpoint, reader, wants, on_replacement: wants, heard: None, messages });
         drop(state);
         Registration { announcer: Arc::clone(self), number }
     }

@@ -11,7 +11,6 @@ mod listening;
 mod principals;
 mod reads;
 mod resolution;
-mod rights;
 mod rewriting;
 mod rights;
 mod routing;

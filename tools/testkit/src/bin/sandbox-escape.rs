@@ -48,7 +48,7 @@ mod linux {
     }
 
     pub(super) fn connect(port: i32) {
-        let address = SockAddr::from(SocketAddr::from((Ipv4Addr::LOCALHOST, u16::try_from(port).unwrap())));
+        let address = SockAddr::from(SocketAddr::from((Ipv4Addr::LOCALHOST, u16::try_from(port).unwrap_or_default())));
         report("tcp", socket(None).and_then(|socket| socket.connect(&address)));
         report("mptcp", socket(Some(MPTCP)).and_then(|socket| socket.connect(&address)));
         report("fast-open", socket(None).and_then(|socket| socket.send_to_with_flags(b"x", &address, FAST_OPEN)));

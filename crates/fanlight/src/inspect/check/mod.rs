@@ -3,7 +3,6 @@
 pub(super) mod authentication;
 mod names;
 
-use std::path::Path;
 use std::time::SystemTime;
 
 use comfy_table::ColumnConstraint;
