@@ -42,9 +42,15 @@ async fn subscription_carries_requested_notifications_under_its_id() {
         client.event().await.unwrap(),
         r#"{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"\u0031"},"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a:b"]}}}"#
     );
-    for unwanted in ["prompts/list_changed", "resources/list_changed", "message", "progress", "tasks/status", "x"] {
+    for unwanted in ["prompts/list_changed", "resources/list_changed", "message", "progress", "tasks/status"] {
         say(&listen, &format!("notifications/{unwanted}"), "{}").await;
     }
+    // No client can ask for what nobody knows, so that it is for all that listen.
+    say(&listen, "notifications/x", "{}").await;
+    assert_eq!(
+        client.event().await.unwrap(),
+        r#"{"jsonrpc":"2.0","method":"notifications/x","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"\u0031"}}}"#
+    );
     say(&listen, UPDATED, r#"{ "uri":"a:b","x":1E400 }"#).await;
     assert_eq!(
         client.event().await.unwrap(),

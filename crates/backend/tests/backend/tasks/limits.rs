@@ -77,7 +77,7 @@ async fn number_of_waits_is_bounded() {
 async fn immediate_tasks_are_bounded_and_expire() {
     let tasks = Tasks::modern(&[WORKING], r#"{"content":["0123456789012345678901234567890123456789"]}"#).await;
     let mut settings = settings(tasks.server.transport());
-    settings.limits.task_bytes = 200;
+    settings.limits.task_bytes = 350;
     let backend = start(settings.clone());
     let create = async |ttl: &str| {
         let params = format!(r#"{{"name":"never","task":{{"ttl":{ttl}}}}}"#);

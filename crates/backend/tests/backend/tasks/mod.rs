@@ -11,7 +11,7 @@ mod stdio;
 mod verbatim;
 
 use fanlight_backend::Backend;
-use fanlight_canonical::{Call, CallContext, TaskDialect};
+use fanlight_canonical::{Call, CallContext, Caller, Principal, TaskDialect};
 
 use crate::support::{MessageReceiver, call, json, listening, send, settings, start};
 use servers::Tasks;
@@ -35,6 +35,7 @@ fn requested(key: u64) -> impl Fn(&mut CallContext) {
 fn extension(capabilities: &str) -> impl Fn(&mut CallContext) + use<> {
     let capabilities = json(capabilities);
     move |context| {
+        context.caller = Caller::request_of(Principal::anonymous());
         context.capabilities = capabilities.clone();
         context.tasks = Some(TaskDialect::Extension);
     }
