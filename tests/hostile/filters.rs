@@ -186,13 +186,11 @@ async fn rights_hold_whatever_becomes_of_other_servers_at_run_time() {
                 if let Some(time) = time {
                     entries.insert(usize::from(is_first), time);
                 }
-                let endpoints =
-                    format!(r#"endpoints: {{/mcp: {{}}, /mcp/readers: {{tools: {{deny: ["{pattern}"]}}}}}}"#);
-                let scopes = format!(r#"scopes: {{tools: {{"{pattern}": [admin]}}}}"#);
-                format!(
-                    "auth: {{keys: {{file: keys.yaml}}, {scopes}}}\n{endpoints}\nmcpServers: {{{}}}\n",
-                    entries.join(", ")
-                )
+                let scopes = format!(r#"{{scopes: {{tools: {{"{pattern}": [admin]}}}}}}"#);
+                let denied = format!(r#"{{tools: {{deny: ["{pattern}"]}}}}"#);
+                let endpoints = format!("endpoints: {{/mcp: {scopes}, /mcp/readers: {denied}}}");
+                let servers = entries.join(", ");
+                format!("auth: {{keys: {{file: keys.yaml}}}}\n{endpoints}\nmcpServers: {{{servers}}}\n")
             };
             let file = folder.path().join("fanlight.yaml");
             std::fs::write(&file, config(Some(time.entry("time")))).unwrap();

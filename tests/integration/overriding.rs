@@ -145,7 +145,7 @@ async fn command(arguments: &[&str], config_text: &str) -> (bool, String) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn check_and_diff_show_what_was_changed() {
-    let backend = server(Era::Modern, Transport::Http).await;
+    let backend = server(Era::Legacy, Transport::Http).await;
     let rules = RULES.replace(r#""rename":{"#, r#""rename":{"absent":"x","#).replace(r#""debug":"#, r#""debgu":"#);
     let (succeeded, text) = command(&["check"], &config(&[backend.entry_with("one", &rules)])).await;
     assert!(succeeded, "{text}");

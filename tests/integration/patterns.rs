@@ -49,7 +49,7 @@ const SLIPS: &str = r#""tools":{"allow":["red_graph","delete_*"]},"rename":{"del
 fn slips_of_an_endpoint() -> Value {
     json!({"endpoints": {"/mcp": {
         "tools": {"deny": ["memory__delte_*", "memry/delete_*", "memory/read_*"]},
-        "prompts": {"allow": ["aks", "time/ask"]},
+        "prompts": {"allow": ["asks", "time/ask"]},
         "resources": {"deny": ["file:///pirvate/*", "file:///private/*"]},
         "scopes": {"tools": {"memory/delet_entities": ["x"], "delete_*": ["y"]}},
     }}})
@@ -62,7 +62,7 @@ const SAID: [&str; 8] = [
     r#"mcpServers.memory.override: "graph" matches no tool of "memory""#,
     r#"endpoints./mcp.tools.deny: "memory__delte_*" matches no tool of "memory"; did you mean memory__delete_entities?"#,
     r#"endpoints./mcp.tools.deny: no server that "memry/delete_*" names is there; did you mean memory/delete_entities?"#,
-    r#"endpoints./mcp.prompts.allow: "aks" matches no prompt; did you mean ask?"#,
+    r#"endpoints./mcp.prompts.allow: "asks" matches no prompt; did you mean ask?"#,
     r#"endpoints./mcp.resources.deny: "file:///pirvate/*" matches no resource; did you mean file:///private/key?"#,
     r#"endpoints./mcp.scopes.tools: "memory/delet_entities" matches no tool of "memory"; did you mean memory/delete_entities?"#,
 ];

@@ -20,6 +20,7 @@ const NO_HANDLES: &[(&str, &str)] = &[
     ("backend::listening::resources", "subscribes for the listeners that `subscriptions` knows"),
     ("backend::listening::server_requests", "requests go to the owner of the connection that they came on"),
     ("backend::subscriptions::coalescing", "merges what one listener has not read yet"),
+    ("backend::subscriptions::joint_updates", "holds a change until all processes of a principal have announced it"),
     ("backend::subscriptions::task_progress", "progress of calls that have become tasks, for their own caller"),
     ("backend::subscriptions::unsolicited", "what comes on a connection is for its owner"),
     ("backend::tasks", "translates tasks for the caller that `owners` and `table` know"),

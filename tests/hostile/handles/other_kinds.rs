@@ -11,7 +11,7 @@ use crate::scripted::{Backend, Era, Transport};
 fn is_mistaken(as_kind: Kind, kind: Kind) -> bool {
     // Tasks are known by their servers' ids. A text without the prefix of a `requestState` of Fanlight is a server's.
     let is_task = |kind| matches!(kind, Kind::Task | Kind::LegacyTask);
-    let is_state = |kind| matches!(kind, Kind::SuspendedCall | Kind::StatelessState);
+    let is_state = |kind| matches!(kind, Kind::SuspendedCall | Kind::StatelessState | Kind::ServerState);
     // The handle of an event is that of its session.
     as_kind != kind
         && kind != Kind::EventId
