@@ -81,7 +81,7 @@ async fn log_of_a_server_is_kept_within_its_bound_and_needs_the_token() {
         head -c 100000 /dev/zero | tr '\\0' x >&2; printf '\\n\\033]0;title\\007 \\342\\200\\256 end\\n' >&2; exec sleep 1000";
     let mut config = script(said);
     config["admin"] = json!({ "token": TOKEN });
-    config["limits"] = json!({ "processLogKept": "64KiB", "processLog": "16MiB" });
+    config["limits"] = json!({ "processLogKept": "64KiB", "processLog": "64MiB" });
     let gateway = Gateway::start(&config.to_string()).await;
     let path = "/api/servers/only/log";
     assert_eq!(get(&gateway, path, &[]).await.0, 401);
