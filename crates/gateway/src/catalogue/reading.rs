@@ -207,8 +207,9 @@ struct Begun {
     wait: Wait,
 }
 
-/// Whether the list of an earlier run is served: while a backend rests, or until it has been started.
+/// Whether the list of an earlier run is served, where one may have been kept: while a backend rests, or until it has been
+/// started.
 fn may_serve_kept(topology: &Topology, backend: BackendId) -> bool {
-    let state = topology.get(backend).map(|backend| backend.client.status().state);
-    matches!(state, Some(BackendState::Idle | BackendState::Connecting))
+    let keeping = topology.get(backend).filter(|member| member.store.is_some());
+    keeping.is_some_and(|member| matches!(member.client.status().state, BackendState::Idle | BackendState::Connecting))
 }
