@@ -142,7 +142,7 @@ fn what_cannot_be_merged_is_reported_at_its_position() {
     }
     // A key that is merged and one's own is no duplicate; one's own twice is.
     let found = errors("x-a: &a {cwd: /}\nmcpServers: {a: {<<: *a, command: x, cwd: /a, cwd: /b}}");
-    assert_eq!(found, ["2:47 duplicate key `cwd`"]);
+    assert_eq!(found, ["2:47 duplicate key `cwd` (first on line 2)"]);
 }
 
 #[test]
