@@ -67,7 +67,7 @@ pub fn parse_keys(text: &str, origin: &Path, most: usize) -> Result<Keys, Config
     let mut reader = Reader {
         root: KeyList::SECTION,
         source: &source,
-        env: &|_| None,
+        env: &|_: &str| None,
         is_of_client: false,
         is_of_test: false,
         is_lenient: false,
