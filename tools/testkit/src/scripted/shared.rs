@@ -7,7 +7,7 @@ use crate::slicer;
 use tokio::sync::watch;
 
 use super::reply::End;
-use super::{Era, Fault, Received, Reply, Stream};
+use super::{Era, Fault, Protection, Received, Reply, Stream};
 use crate::revisions::{MODERN, NEWEST_LEGACY};
 use crate::schema::{Checks, Direction, Peer};
 
@@ -25,6 +25,8 @@ pub(super) struct Shared {
     pub(super) streams: watch::Sender<Vec<Stream>>,
     /// Whether the response to a GET is a stream.
     pub(super) serves_get: AtomicBool,
+    /// What is wanted of clients, over HTTP.
+    pub(super) protection: Mutex<Option<Protection>>,
     pub(super) checks: Checks,
     client: Peer,
 }
@@ -50,6 +52,7 @@ impl Shared {
             children: watch::Sender::default(),
             streams: watch::Sender::default(),
             serves_get: AtomicBool::default(),
+            protection: Mutex::default(),
             checks,
             client,
         }
