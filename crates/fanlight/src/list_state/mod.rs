@@ -9,7 +9,6 @@
 
 mod definition;
 mod file;
-mod folder;
 mod of_user;
 
 use std::collections::{HashMap, HashSet};
@@ -21,6 +20,7 @@ use fanlight_backend::{Backend, BackendSettings, KnownServer};
 use fanlight_config::{Config, MAX_FILE_SIZE};
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_gateway::{KeptList, ListStore};
+use fanlight_grants::Folder;
 use serde_json::Value;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
@@ -32,7 +32,6 @@ use crate::failure::Failure;
 use crate::wiring::budgets;
 use definition::Definition;
 use file::Contents;
-use folder::Folder;
 
 /// Lists that are read within this time are written together.
 const COLLECT: Duration = Duration::from_millis(250);
