@@ -30,6 +30,7 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
     BackendSettings {
         name: "tested".into(),
         transport,
+        credentials: Default::default(),
         ca_file: None,
         health: HealthPolicy { interval: None, timeout: Duration::from_secs(5), timeouts: 3 },
         processes: Default::default(),
