@@ -111,6 +111,8 @@ pub(crate) fn sign(header: &Header, claims: &impl Serialize, key: &EncodingKey) 
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
     use jsonwebtoken::{DecodingKey, Validation, decode};
     use serde_json::Value;
 
@@ -118,14 +120,17 @@ mod tests {
 
     #[test]
     fn assertion_is_for_the_issuer_and_of_the_client() {
-        let kinds = [
-            (&rcgen::PKCS_ECDSA_P256_SHA256, "ES256"),
-            (&rcgen::PKCS_ECDSA_P384_SHA384, "ES384"),
-            (&rcgen::PKCS_ED25519, "EdDSA"),
-            (&rcgen::PKCS_RSA_SHA256, "RS256"),
+        let pem = |kind| rcgen::KeyPair::generate_for(kind).unwrap().serialize_pem();
+        // RFC 8410, 7: the version that others write, with 32 bytes of key.
+        let ed25519 =
+            STANDARD.encode([b"\x30\x2e\x02\x01\0\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20", &[7; 32][..]].concat());
+        let keys = [
+            (pem(&rcgen::PKCS_ECDSA_P256_SHA256), "ES256"),
+            (pem(&rcgen::PKCS_ECDSA_P384_SHA384), "ES384"),
+            (pem(&rcgen::PKCS_RSA_SHA256), "RS256"),
+            (format!("-----BEGIN PRIVATE KEY-----\n{ed25519}\n-----END PRIVATE KEY-----\n"), "EdDSA"),
         ];
-        for (kind, algorithm) in kinds {
-            let pem = rcgen::KeyPair::generate_for(kind).unwrap().serialize_pem();
+        for (pem, algorithm) in keys {
             let key = SigningKey::from_pem(&Secret::new(pem), Some("k1".to_owned())).unwrap();
             assert_eq!(key.algorithm(), algorithm);
             let assertion = key.client_assertion("client", "https://id.example.com").unwrap();
