@@ -1,25 +1,27 @@
 //! The credentials of one user for one server: had from the store, renewed ahead of their end, once at a time.
 
+mod held;
 mod renewal;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use fanlight_oauth::{Challenge, Scopes, TokenKind};
+use fanlight_oauth::{Challenge, ProvenRequest, Scopes};
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
+use url::Url;
 
+use self::held::Held;
 use crate::record::Grant;
 use crate::server::{Method, Server};
-use crate::store::{Owner, Store, StoreError};
+use crate::store::{Owner, Stamp, Store, StoreError};
 
-/// Access tokens are renewed this long before they end, or half of their time if that is less.
-const AHEAD: Duration = Duration::from_secs(60);
-
-/// The credentials of one user for one server.
+/// The credentials of one user for one server. Clones are of the same user.
+#[derive(Clone)]
 pub struct UserAccess(Arc<Shared>);
 
 struct Shared {
@@ -34,28 +36,23 @@ struct Shared {
 #[derive(Default)]
 struct State {
     held: Option<Arc<Held>>,
-    /// Whether work is being done to have other credentials, and its outcome.
+    /// What the server wants of a user who has nothing to show it, and the state of the store then.
+    missing: Option<(Wanted, Stamp)>,
+    /// What the server said last that proofs have to contain (RFC 9449, 9).
+    nonce: Option<String>,
+    /// Work to have other credentials, until it has an outcome.
     working: Option<watch::Receiver<Option<Outcome>>>,
-}
-
-/// Credentials that can be sent.
-struct Held {
-    headers: HeaderMap,
-    /// From then on others are to be had.
-    renew_at: Option<SystemTime>,
-    /// From then on they are worth nothing.
-    ends_at: Option<SystemTime>,
 }
 
 type Outcome = Result<Option<Arc<Held>>, NoAccess>;
 
-/// Header fields, now or soon.
-#[derive(Debug)]
-pub enum Ready {
-    /// Now.
-    Now(HeaderMap),
-    /// After the store or an authorization server has answered: [`UserAccess::load`].
-    Later,
+/// The message that credentials are for.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a> {
+    /// Its method.
+    pub method: &'a http::Method,
+    /// Where it is sent.
+    pub url: &'a Url,
 }
 
 /// Why a user has no credentials that could be sent.
@@ -68,23 +65,32 @@ pub enum NoAccess {
 }
 
 /// What a server wants of a user.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
     /// Where it says its metadata are.
-    pub resource_metadata: Option<String>,
-    /// The scopes to ask for, besides those that were granted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource_metadata: Option<Url>,
+    /// The scopes to ask for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scopes: Option<Scopes>,
+    /// Whether it wants proofs of possession.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_dpop: bool,
 }
 
 /// What a server says that refuses a message.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Refused<'a> {
     /// 401 or 403.
     pub status: StatusCode,
     /// The values of `WWW-Authenticate`.
     pub challenges: &'a [HeaderValue],
-    /// The header fields of [`UserAccess`] that the message had.
-    pub sent: &'a HeaderMap,
+    /// What the next proof has to contain.
+    pub nonce: Option<&'a HeaderValue>,
+    /// The credentials of the message.
+    pub shown: &'a HeaderMap,
+    /// The message.
+    pub message: Message<'a>,
 }
 
 impl From<StoreError> for NoAccess {
@@ -108,30 +114,49 @@ impl UserAccess {
         Arc::ptr_eq(&self.0.server, server)
     }
 
-    /// The header fields of the next message, where nobody has to be asked.
-    #[must_use]
-    pub fn ready(&self) -> Ready {
-        let held = self.0.lock().held.clone();
-        let now = SystemTime::now();
-        match held {
-            Some(held) if held.ends_at.is_none_or(|end| now < end) => {
-                if held.renew_at.is_some_and(|time| time <= now) {
-                    drop(self.0.work(None));
-                }
-                Ready::Now(held.headers.clone())
-            }
-            _ => Ready::Later,
-        }
+    /// Whether others than the table of all have it.
+    pub(crate) fn is_used(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
     }
 
-    /// The header fields of the next message: none for a user without a grant, whom the server may serve without.
+    /// What the server wants of the user, if it has refused to serve the user without.
+    #[must_use]
+    pub fn missing(&self) -> Option<Wanted> {
+        let state = self.0.lock();
+        let (wanted, stamp) = state.missing.as_ref()?;
+        // Another process may have signed the user in.
+        (self.0.store.stamp() == *stamp).then(|| wanted.clone())
+    }
+
+    /// The header fields of the next message, where nobody has to be asked.
     ///
     /// # Errors
     ///
-    /// If there is a grant that cannot be used now.
-    pub async fn load(&self) -> Result<HeaderMap, NoAccess> {
-        let held = finished(self.0.work(None)).await?;
-        Ok(held.map(|held| held.headers.clone()).unwrap_or_default())
+    /// If the credentials cannot be sent.
+    pub fn ready(&self, message: Message<'_>) -> Option<Result<HeaderMap, NoAccess>> {
+        let state = self.0.lock();
+        let (held, nonce) = (state.held.clone()?, state.nonce.clone());
+        drop(state);
+        let now = SystemTime::now();
+        if held.has_ended(now) {
+            return None;
+        }
+        if held.is_due(now) {
+            drop(self.0.work(None));
+        }
+        Some(held.headers(message, nonce.as_deref()))
+    }
+
+    /// The header fields of the next message: none for a user who has nothing to show, whom the server may serve without.
+    ///
+    /// # Errors
+    ///
+    /// If what the user has cannot be used now.
+    pub async fn load(&self, message: Message<'_>) -> Result<HeaderMap, NoAccess> {
+        match finished(self.0.work(None)).await? {
+            Some(held) => self.headers(&held, message),
+            None => Ok(HeaderMap::new()),
+        }
     }
 
     /// Other header fields than those of a message that a server has refused.
@@ -141,18 +166,42 @@ impl UserAccess {
     /// If there are none: the user has to sign in, or nothing helps now.
     pub async fn replace(&self, refused: Refused<'_>) -> Result<HeaderMap, NoAccess> {
         let challenge = Challenge::from_headers(refused.challenges).unwrap_or_default();
+        let shown = refused.shown.get(self.0.header());
+        // Before the store is read: what another process writes meanwhile counts as a change.
+        let stamp = self.0.store.stamp();
+        if let Some(held) = self.with_nonce(&refused, &challenge) {
+            return self.headers(&held, refused.message);
+        }
         let wants_scopes = refused.status == StatusCode::FORBIDDEN || challenge.wants_more_scopes();
-        let sent = refused.sent.get(self.0.header());
         // What others have begun may end with what was refused.
         for _ in 0..2 {
-            let refused = sent.filter(|_| !wants_scopes).cloned();
-            let held = finished(self.0.work(refused)).await?;
-            let other = held.filter(|held| held.headers.get(self.0.header()) != sent);
+            let without = shown.filter(|_| !wants_scopes).cloned();
+            let held = finished(self.0.work(without)).await?;
+            let other = held.filter(|held| Some(held.value()) != shown);
             if let Some(held) = other {
-                return Ok(held.headers.clone());
+                return self.headers(&held, refused.message);
             }
         }
-        Err(if wants_scopes { self.more_scopes(&challenge).await } else { NoAccess::SignIn(Wanted::of(&challenge)) })
+        if wants_scopes {
+            return Err(self.more_scopes(&challenge).await);
+        }
+        let wanted = Wanted::of(&challenge);
+        self.0.lock().missing = Some((wanted.clone(), stamp));
+        Err(NoAccess::SignIn(wanted))
+    }
+
+    /// What is held, where a proof has to contain something else and the token is good.
+    fn with_nonce(&self, refused: &Refused<'_>, challenge: &Challenge) -> Option<Arc<Held>> {
+        let nonce = refused.nonce?.to_str().ok()?;
+        let mut state = self.0.lock();
+        state.nonce = Some(nonce.to_owned());
+        let wants_nonce = challenge.error.as_deref() == Some("use_dpop_nonce");
+        state.held.clone().filter(|_| wants_nonce)
+    }
+
+    fn headers(&self, held: &Held, message: Message<'_>) -> Result<HeaderMap, NoAccess> {
+        let nonce = self.0.lock().nonce.clone();
+        held.headers(message, nonce.as_deref())
     }
 
     /// What is wanted of a user whose scopes do not suffice: those that were granted, and those that are wanted now (2026-07-28
@@ -173,16 +222,30 @@ impl UserAccess {
 
     /// Forgets what is held, since the store has something else.
     pub(crate) fn forget(&self) {
-        self.0.lock().held = None;
+        let mut state = self.0.lock();
+        (state.held, state.missing) = (None, None);
     }
 }
 
 impl Wanted {
     fn of(challenge: &Challenge) -> Self {
         Self {
-            resource_metadata: challenge.resource_metadata.as_ref().map(ToString::to_string),
+            resource_metadata: challenge.resource_metadata.clone(),
             scopes: challenge.scopes.clone(),
+            is_dpop: challenge.is_dpop,
         }
+    }
+
+    /// As the server said it.
+    pub(crate) fn challenge(&self) -> Challenge {
+        let Self { resource_metadata, scopes, is_dpop } = self.clone();
+        Challenge { resource_metadata, scopes, is_dpop, error: None }
+    }
+}
+
+impl<'a> Message<'a> {
+    fn proven(self, nonce: Option<&'a str>) -> ProvenRequest<'a> {
+        ProvenRequest { method: self.method, url: self.url, nonce }
     }
 }
 
@@ -192,7 +255,7 @@ impl Shared {
     }
 
     /// The header field that shows who the user is.
-    fn header(&self) -> http::HeaderName {
+    fn header(&self) -> HeaderName {
         match &self.server.settings.method {
             Method::SignIn(_) => AUTHORIZATION,
             Method::Key { header, .. } => header.clone(),
@@ -203,6 +266,7 @@ impl Shared {
     /// waits for it any more: a token that was asked for has to be kept.
     fn work(self: &Arc<Self>, refused: Option<HeaderValue>) -> watch::Receiver<Option<Outcome>> {
         let mut state = self.lock();
+        // Its sender is gone if it was given up.
         if let Some(working) = state.working.as_ref().filter(|working| working.has_changed().is_ok()) {
             return working.clone();
         }
@@ -216,6 +280,7 @@ impl Shared {
             state.working = None;
             if let Ok(held) = &outcome {
                 state.held.clone_from(held);
+                state.missing = state.missing.take().filter(|_| held.is_none());
             }
             drop(state);
             sender.send_replace(Some(outcome));
@@ -229,31 +294,4 @@ async fn finished(mut working: watch::Receiver<Option<Outcome>>) -> Outcome {
     let lost = || NoAccess::Unavailable("the renewal of a user's credentials was given up".to_owned());
     let outcome = working.wait_for(Option::is_some).await.map_err(|_| lost())?;
     outcome.clone().unwrap_or_else(|| Err(lost()))
-}
-
-impl Held {
-    fn of_key(header: http::HeaderName, prefix: &str, key: &str) -> Option<Self> {
-        let headers = HeaderMap::from_iter([(header, secret(&format!("{prefix}{key}"))?)]);
-        Some(Self { headers, renew_at: None, ends_at: None })
-    }
-
-    fn of_grant(grant: &Grant) -> Option<Self> {
-        let tokens = &grant.tokens;
-        let scheme = match tokens.kind {
-            TokenKind::Bearer => "Bearer",
-            TokenKind::Dpop => "DPoP",
-        };
-        let value = secret(&format!("{scheme} {}", tokens.access_token.expose()))?;
-        let lifetime = tokens.expires_at.and_then(|end| end.duration_since(grant.issued).ok());
-        let ahead = lifetime.map_or(AHEAD, |lifetime| AHEAD.min(lifetime / 2));
-        let renew_at = tokens.expires_at.filter(|_| tokens.refresh_token.is_some()).map(|end| end - ahead);
-        Some(Self { headers: HeaderMap::from_iter([(AUTHORIZATION, value)]), renew_at, ends_at: tokens.expires_at })
-    }
-}
-
-/// The value of a header field that is shown in no log.
-fn secret(text: &str) -> Option<HeaderValue> {
-    let mut value = HeaderValue::from_str(text).ok()?;
-    value.set_sensitive(true);
-    Some(value)
 }

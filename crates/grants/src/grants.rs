@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fanlight_oauth::OAuthError;
+use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
 use crate::access::UserAccess;
@@ -23,19 +24,21 @@ struct Shared {
     store: Store,
     tables: Mutex<Tables>,
     tasks: TaskTracker,
+    /// Counts how often some user has signed in or out.
+    changes: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
 struct Tables {
     servers: HashMap<String, Arc<Server>>,
-    held: HashMap<Owner, Arc<UserAccess>>,
+    held: HashMap<Owner, UserAccess>,
 }
 
 impl Grants {
     /// Those in a store, for no server yet.
     #[must_use]
     pub fn new(store: Store) -> Self {
-        Self(Arc::new(Shared { store, tables: Mutex::default(), tasks: TaskTracker::new() }))
+        Self(Arc::new(Shared { store, tables: Mutex::default(), tasks: TaskTracker::new(), changes: watch::Sender::new(0) }))
     }
 
     /// Where they are kept.
@@ -57,19 +60,18 @@ impl Grants {
 
     /// The credentials of a user for a server; `None` if users need none for it.
     #[must_use]
-    pub fn of(&self, principal: &[u8], server: &str) -> Option<Arc<UserAccess>> {
+    pub fn of(&self, principal: &[u8], server: &str) -> Option<UserAccess> {
         let mut tables = self.lock();
         let server = Arc::clone(tables.servers.get(server)?);
         let owner = Owner::new(principal, server.name());
         if let Some(access) = tables.held.get(&owner).filter(|access| access.is_of(&server)) {
-            return Some(Arc::clone(access));
+            return Some(access.clone());
         }
         if tables.held.len() >= MOST_HELD {
-            tables.held.retain(|_, access| Arc::strong_count(access) > 1);
+            tables.held.retain(|_, access| access.is_used());
         }
         let access = UserAccess::new(self.0.store.clone(), server, owner.clone(), self.0.tasks.clone());
-        let access = Arc::new(access);
-        tables.held.insert(owner, Arc::clone(&access));
+        tables.held.insert(owner, access.clone());
         Some(access)
     }
 
@@ -129,6 +131,18 @@ impl Grants {
     pub(crate) fn forget(&self, owner: &Owner) {
         if let Some(access) = self.lock().held.get(owner) {
             access.forget();
+        }
+        self.0.changes.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// Waits until some user has signed in or out since this was called.
+    pub fn changed(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut changes = self.0.changes.subscribe();
+        async move {
+            // The sender lives as long as this, and nothing changes after it.
+            if changes.changed().await.is_err() {
+                std::future::pending().await
+            }
         }
     }
 

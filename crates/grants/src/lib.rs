@@ -8,7 +8,7 @@ mod server;
 mod sign_in;
 mod store;
 
-pub use access::{NoAccess, Ready, Refused, UserAccess, Wanted};
+pub use access::{Message, NoAccess, Refused, UserAccess, Wanted};
 pub use folder::Folder;
 pub use grants::Grants;
 pub use record::{Grant, UserKey};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use fanlight_oauth::{AuthorizationRequest, ClientRegistration, Provider, Scopes, TokenSet, TokenTarget};
+use fanlight_oauth::{AuthorizationRequest, ClientRegistration, ProofKey, Provider, Scopes, TokenSet, TokenTarget};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
@@ -21,6 +21,8 @@ pub struct Grant {
     pub issued: SystemTime,
     /// The tokens.
     pub tokens: TokenSet,
+    /// The key that they are bound to, if they are.
+    pub proof_key: Option<ProofKey>,
     /// When the user signed in.
     pub since: SystemTime,
 }
@@ -97,6 +99,7 @@ pub(crate) struct BegunSignIn {
     pub(crate) server: String,
     pub(crate) provider: Provider,
     pub(crate) client: Option<ClientRegistration>,
+    pub(crate) proof_key: Option<ProofKey>,
     pub(crate) request: AuthorizationRequest,
     /// A digest of the cookie of the browser in which the user agreed.
     pub(crate) browser: Vec<u8>,

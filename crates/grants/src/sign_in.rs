@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use fanlight_oauth::{
-    AuthorizationRequest, CallbackParameters, Challenge, Client, ClientMetadata, ClientRegistration, Discovered,
-    OAuthError, Provider, Scopes, TokenTarget, authorization_request, discover, register,
+    AuthorizationRequest, CallbackParameters, Client, ClientMetadata, ClientRegistration, Discovered,
+    OAuthError, ProofKey, Provider, Scopes, TokenTarget, authorization_request, discover, register,
 };
 use tracing::{info, warn};
 use url::Url;
@@ -53,6 +53,8 @@ pub struct Offer {
     server: Arc<Server>,
     provider: Provider,
     target: TokenTarget,
+    /// Whether the tokens are to be bound to a key.
+    is_dpop: bool,
 }
 
 /// A sign-in that the user has agreed to.
@@ -80,16 +82,12 @@ impl Offer {
     pub async fn ask(grants: &Grants, server: &str, wanted: &Wanted) -> Result<Self, SignInError> {
         let server = grants.server(server).ok_or(SignInError::NoServer)?;
         let method = server.sign_in().ok_or(SignInError::NoServer)?;
-        let challenge = Challenge {
-            resource_metadata: wanted.resource_metadata.as_ref().and_then(|url| url.parse().ok()),
-            scopes: wanted.scopes.clone(),
-            ..Challenge::default()
-        };
-        let discovered = discover(&server.requests, &server.settings.url, Some(&challenge)).await;
+        let discovered = discover(&server.requests, &server.settings.url, Some(&wanted.challenge())).await;
         let discovered = discovered.map_err(|error| failed(server.name(), &error))?;
         let scopes = scopes(method, wanted, &discovered);
         let target = method.target(discovered.resource, scopes);
-        Ok(Self { provider: discovered.provider, target, server })
+        let is_dpop = wanted.is_dpop && discovered.provider.has_dpop();
+        Ok(Self { provider: discovered.provider, target, is_dpop, server })
     }
 
     /// The server.
@@ -135,7 +133,7 @@ impl Offer {
         callback: &Callback,
         browser: &[u8],
     ) -> Result<Begun, SignInError> {
-        let Self { server, provider, target } = self;
+        let Self { server, provider, target, is_dpop } = self;
         let method = server.sign_in().ok_or(SignInError::NoServer)?;
         let (client, is_configured) = match method.configured(&provider) {
             Some(client) => (client, true),
@@ -143,7 +141,9 @@ impl Offer {
         };
         let request = authorization_request(&provider, &client, &callback.redirect_uri, target)
             .map_err(|error| failed(server.name(), &error))?;
+        let proof_key = is_dpop.then(ProofKey::generate).transpose().map_err(|error| failed(server.name(), &error))?;
         let record = BegunSignIn {
+            proof_key,
             principal: principal.to_vec(),
             server: server.name().to_owned(),
             provider,
@@ -163,15 +163,16 @@ impl Begun {
     ///
     /// If what it brought is no answer of the authorization server to this sign-in, or is not accepted there.
     pub async fn finish(self, grants: &Grants, callback: &CallbackParameters) -> Result<String, SignInError> {
-        let BegunSignIn { principal, server: name, provider, client, request, .. } = self.record;
+        let BegunSignIn { principal, server: name, provider, client, proof_key, request, .. } = self.record;
         let server = grants.server(&name).ok_or(SignInError::NoServer)?;
         let configured = || server.sign_in().and_then(|method| method.configured(&provider));
         let registration = client.clone().or_else(configured).ok_or(SignInError::NoServer)?;
-        let asking = Client { requests: &server.requests, provider: &provider, registration: &registration };
+        let (requests, proof_key_of) = (&server.requests, proof_key.as_ref());
+        let asking = Client { requests, provider: &provider, registration: &registration, proof_key: proof_key_of };
         let tokens = asking.redeem(&request, callback).await.map_err(|error| failed(&name, &error))?;
         let AuthorizationRequest { target, .. } = request;
         let now = SystemTime::now();
-        let grant = Grant { provider, client, target, issued: now, tokens, since: now };
+        let grant = Grant { provider, client, target, issued: now, tokens, proof_key, since: now };
         grants.keep_grant(&Owner::new(&principal, &name), &grant).await.map_err(|error| unkept(&error))?;
         info!(server = name, issuer = grant.provider.issuer, "a user has signed in");
         Ok(name)

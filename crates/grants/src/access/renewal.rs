@@ -5,11 +5,11 @@ use std::time::{Duration, SystemTime};
 
 use fanlight_oauth::{Client, OAuthError, TokenSet};
 use http::HeaderValue;
-use http::header::AUTHORIZATION;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use super::{Held, NoAccess, Outcome, Shared};
+use super::held::Held;
+use super::{NoAccess, Outcome, Shared};
 use crate::record::{Grant, UserKey};
 use crate::server::Method;
 use crate::store::{Kind, Leased};
@@ -27,9 +27,9 @@ impl Shared {
             let held = key.and_then(|key| Held::of_key(header.clone(), prefix, key.expose()));
             return Ok(held.map(Arc::new));
         }
-        let is_refused = |held: &Held| refused.as_ref().is_some_and(|value| held.headers.get(AUTHORIZATION) == Some(value));
+        let is_refused = |held: &Held| refused.as_ref() == Some(held.value());
         let now = SystemTime::now();
-        let is_good = |held: &Held| !is_refused(held) && held.renew_at.or(held.ends_at).is_none_or(|time| now < time);
+        let is_good = |held: &Held| !is_refused(held) && !held.is_due(now);
         let Some(grant) = self.store.get::<Grant>(&self.owner).await? else { return Ok(None) };
         match Held::of_grant(&grant) {
             Some(held) if is_good(&held) => return Ok(Some(Arc::new(held))),
@@ -68,7 +68,7 @@ impl Shared {
                 warn!(server = self.server.name(), %error, "a user's grant cannot be renewed now");
                 // It is renewed ahead of its end, so that it may still be of use.
                 let usable = Held::of_grant(&grant).filter(|held| !is_refused(held));
-                let usable = usable.filter(|held| held.ends_at.is_none_or(|end| SystemTime::now() < end));
+                let usable = usable.filter(|held| !held.has_ended(SystemTime::now()));
                 return usable.map(|held| Some(Arc::new(held))).ok_or_else(|| unavailable(&error.to_string()));
             }
         };
@@ -84,7 +84,12 @@ impl Shared {
         let Some(refresh_token) = &grant.tokens.refresh_token else { return Ok(None) };
         let configured = || self.server.sign_in().and_then(|method| method.configured(&grant.provider));
         let Some(registration) = grant.client.clone().or_else(configured) else { return Ok(None) };
-        let client = Client { requests: &self.server.requests, provider: &grant.provider, registration: &registration };
+        let client = Client {
+            requests: &self.server.requests,
+            provider: &grant.provider,
+            registration: &registration,
+            proof_key: grant.proof_key.as_ref(),
+        };
         client.refresh(refresh_token, &grant.target).await.map(Some)
     }
 

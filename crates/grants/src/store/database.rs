@@ -87,7 +87,13 @@ pub(super) enum Change {
     Remove,
 }
 
-pub(super) struct Database(redb::Database);
+pub(super) struct Database {
+    file: redb::Database,
+    path: PathBuf,
+}
+
+/// When the file was written last, as far as that can be told.
+pub(crate) type Stamp = Option<SystemTime>;
 
 impl Database {
     /// Opens the file, or makes it. One that is damaged is set aside.
@@ -108,12 +114,18 @@ impl Database {
         let mut builder = Builder::new();
         builder.set_cache_size(CACHE).set_concurrency_mode(ConcurrencyMode::MultiWriter);
         builder.set_check_integrity_on_open(true);
-        Ok(Self(builder.create_with_backend(FileBackend::new(file)?)?))
+        let file = builder.create_with_backend(FileBackend::new(file)?)?;
+        Ok(Self { file, path: folder.path().join(FILE) })
+    }
+
+    /// Another than before if a process has written since.
+    pub(super) fn stamp(&self) -> Stamp {
+        std::fs::metadata(&self.path).and_then(|metadata| metadata.modified()).ok()
     }
 
     /// The entry of this name.
     pub(super) fn get(&self, kind: Kind, name: &str) -> Result<Option<Entry>, StoreError> {
-        let read = self.0.begin_read()?;
+        let read = self.file.begin_read()?;
         match read.open_table(kind.table()) {
             Err(TableError::TableDoesNotExist(_)) => Ok(None),
             table => find(&table?, name),
@@ -122,7 +134,7 @@ impl Database {
 
     /// The entries whose names begin with `prefix`, at most `most`.
     pub(super) fn list(&self, kind: Kind, prefix: &str, most: usize) -> Result<Vec<(String, Entry)>, StoreError> {
-        let read = self.0.begin_read()?;
+        let read = self.file.begin_read()?;
         let table = match read.open_table(kind.table()) {
             Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
             table => table?,
@@ -145,7 +157,7 @@ impl Database {
         name: &str,
         decide: impl FnOnce(Option<Entry>) -> (Change, T),
     ) -> Result<T, StoreError> {
-        let write = self.0.begin_write()?;
+        let write = self.file.begin_write()?;
         let answer = {
             let mut table = write.open_table(kind.table())?;
             let (change, answer) = decide(find(&table, name)?);
@@ -162,7 +174,7 @@ impl Database {
 
     /// Removes the entries of a kind whose names begin with `prefix`; returns how many there were.
     pub(super) fn remove_all(&self, kind: Kind, prefix: &str) -> Result<usize, StoreError> {
-        let write = self.0.begin_write()?;
+        let write = self.file.begin_write()?;
         let removed = {
             let mut table = write.open_table(kind.table())?;
             let gone: Vec<_> = table.extract_if(|name, _| name.starts_with(prefix))?.collect::<Result<_, _>>()?;

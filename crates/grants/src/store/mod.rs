@@ -18,7 +18,7 @@ use tracing::warn;
 use zeroize::Zeroizing;
 
 pub use self::database::Kind;
-pub(crate) use self::database::seconds;
+pub(crate) use self::database::{Stamp, seconds};
 use self::database::{Change, Database, Entry};
 use crate::folder::Folder;
 
@@ -159,6 +159,7 @@ pub struct Store(Arc<Shared>);
 
 struct Shared {
     database: Database,
+    keys: Keys,
     seal: Seal,
     /// One operation blocks at a time, so that a slow disk takes one thread alone.
     turn: Arc<Semaphore>,
@@ -181,7 +182,21 @@ impl Store {
         let keys = keys.followed_by(folder.sealing_key());
         let seal = Seal::new(&keys, b"record in stateDir: ").map_err(|_| StoreError::Seal)?;
         let database = Database::open(folder)?;
-        Ok(Self(Arc::new(Shared { database, seal, turn: Arc::new(Semaphore::new(1)) })))
+        Ok(Self(Arc::new(Shared { database, keys, seal, turn: Arc::new(Semaphore::new(1)) })))
+    }
+
+    /// Seals other things for one purpose, with the same keys.
+    ///
+    /// # Errors
+    ///
+    /// If a key cannot be used.
+    pub fn seal(&self, purpose: &'static [u8]) -> Result<Seal, StoreError> {
+        Seal::new(&self.0.keys, purpose).map_err(|_| StoreError::Seal)
+    }
+
+    /// Another than before if a process has changed something since.
+    pub(crate) fn stamp(&self) -> Stamp {
+        self.0.database.stamp()
     }
 
     /// The record of this owner, if there is one that one of the keys opens.
