@@ -266,13 +266,17 @@ impl Client<'_> {
         nonce: Option<&str>,
     ) -> Result<Answer, OAuthError> {
         let mut headers = HeaderMap::new();
-        let mut form = Serializer::new(String::new());
-        form.extend_pairs(parameters).extend_pairs(target.parameters());
-        self.authenticate(&mut headers, &mut form)?;
+        // In a block, since a serializer cannot be sent to another thread.
+        let form = {
+            let mut form = Serializer::new(String::new());
+            form.extend_pairs(parameters).extend_pairs(target.parameters());
+            self.authenticate(&mut headers, &mut form)?;
+            form.finish()
+        };
         if let Some(key) = self.proof_key {
             headers.insert(PROOF, key.prove(ProvenRequest { method: &Method::POST, url, nonce }, None)?);
         }
-        self.requests.post_form(url, headers, form.finish()).await
+        self.requests.post_form(url, headers, form).await
     }
 
     /// Adds what shows who the client is (RFC 6749, 2.3.1; RFC 7523, 2.2).
