@@ -38,7 +38,12 @@ impl Grants {
     /// Those in a store, for no server yet.
     #[must_use]
     pub fn new(store: Store) -> Self {
-        Self(Arc::new(Shared { store, tables: Mutex::default(), tasks: TaskTracker::new(), changes: watch::Sender::new(0) }))
+        Self(Arc::new(Shared {
+            store,
+            tables: Mutex::default(),
+            tasks: TaskTracker::new(),
+            changes: watch::Sender::new(0),
+        }))
     }
 
     /// Where they are kept.
@@ -113,6 +118,21 @@ impl Grants {
     /// If they cannot be read.
     pub async fn deposited(&self, principal: &[u8]) -> Result<Vec<Exported<UserKey>>, StoreError> {
         self.0.store.list(principal).await
+    }
+
+    /// Forgets what a user has granted, or the key that a user has deposited, and gives tokens back (RFC 7009).
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be forgotten.
+    pub async fn sign_out(&self, owner: &Owner) -> Result<(), StoreError> {
+        let grant = self.0.store.take::<Grant>(owner).await?;
+        self.0.store.take::<UserKey>(owner).await?;
+        self.forget(owner);
+        if let Some((grant, server)) = grant.zip(self.server(owner.server())) {
+            server.revoke(&grant).await;
+        }
+        Ok(())
     }
 
     pub(crate) fn server(&self, name: &str) -> Option<Arc<Server>> {

@@ -2,10 +2,13 @@
 
 use std::fmt;
 
-use fanlight_oauth::{ClientRegistration, OAuthError, Provider, Requests, Scopes, TokenTarget, Trust};
+use fanlight_oauth::{Client, ClientRegistration, OAuthError, Provider, Requests, Scopes, TokenTarget, Trust};
 use fanlight_settings::Secret;
 use http::HeaderName;
+use tracing::warn;
 use url::Url;
+
+use crate::record::Grant;
 
 /// What an operator has written about the users of a server.
 #[derive(Clone, Debug)]
@@ -73,6 +76,25 @@ impl Server {
 
     pub(crate) fn name(&self) -> &str {
         &self.settings.name
+    }
+
+    /// How this is known to an authorization server.
+    pub(crate) fn registration(&self, grant: &Grant) -> Option<ClientRegistration> {
+        grant.client.clone().or_else(|| self.sign_in()?.configured(&grant.provider))
+    }
+
+    /// Gives the tokens of a grant back. It is forgotten whether that succeeds or not.
+    pub(crate) async fn revoke(&self, grant: &Grant) {
+        let Some(registration) = self.registration(grant) else { return };
+        let (requests, provider, proof_key) = (&self.requests, &grant.provider, grant.proof_key.as_ref());
+        let client = Client { requests, provider, registration: &registration, proof_key };
+        // The refresh token first: with it, others could be had.
+        let refresh_token = grant.tokens.refresh_token.as_ref().map(|token| (token, "refresh_token"));
+        for (token, kind) in refresh_token.into_iter().chain([(&grant.tokens.access_token, "access_token")]) {
+            if let Err(error) = client.revoke(token, kind).await {
+                warn!(server = self.name(), kind, %error, "a token of a user who has signed out cannot be given back");
+            }
+        }
     }
 
     /// How its users sign in, if they do.

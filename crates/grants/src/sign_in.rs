@@ -1,12 +1,12 @@
 //! Signing a user in at the authorization server of a server: what is asked for, with which client, and what comes of it. Where
-//! the user is asked and the browser comes back to is another's matter: [`pages`](crate::Pages) or a command.
+//! the user is asked and the browser comes back to is another's matter: [`SignInPages`](crate::SignInPages) or a command.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use fanlight_oauth::{
-    AuthorizationRequest, CallbackParameters, Client, ClientMetadata, ClientRegistration, Discovered,
-    OAuthError, ProofKey, Provider, Scopes, TokenTarget, authorization_request, discover, register,
+    AuthorizationRequest, CallbackParameters, Client, ClientMetadata, ClientRegistration, Discovered, OAuthError,
+    ProofKey, Provider, Scopes, TokenTarget, authorization_request, discover, register,
 };
 use tracing::{info, warn};
 use url::Url;
@@ -18,7 +18,7 @@ use crate::server::{Server, SignInMethod};
 use crate::store::{Owner, StoreError};
 
 /// The name that authorization servers show users.
-const CLIENT_NAME: &str = "Fanlight";
+pub(crate) const CLIENT_NAME: &str = "Fanlight";
 
 /// Why nobody was signed in. The texts are for the user.
 #[derive(Debug, thiserror::Error)]

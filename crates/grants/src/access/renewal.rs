@@ -6,13 +6,13 @@ use std::time::{Duration, SystemTime};
 use fanlight_oauth::{Client, OAuthError, TokenSet};
 use http::HeaderValue;
 use tokio::time::sleep;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::held::Held;
 use super::{NoAccess, Outcome, Shared};
 use crate::record::{Grant, UserKey};
 use crate::server::Method;
-use crate::store::{Kind, Leased};
+use crate::store::{Lease, LeaseOutcome, Leased};
 
 /// Longer than a request to an authorization server and the store take together.
 const LEASE: Duration = Duration::from_secs(45);
@@ -27,63 +27,45 @@ impl Shared {
             let held = key.and_then(|key| Held::of_key(header.clone(), prefix, key.expose()));
             return Ok(held.map(Arc::new));
         }
-        let is_refused = |held: &Held| refused.as_ref() == Some(held.value());
-        let now = SystemTime::now();
-        let is_good = |held: &Held| !is_refused(held) && !held.is_due(now);
         let Some(grant) = self.store.get::<Grant>(&self.owner).await? else { return Ok(None) };
-        match Held::of_grant(&grant) {
-            Some(held) if is_good(&held) => return Ok(Some(Arc::new(held))),
-            _ => {}
+        if let Some(held) = good(&grant, refused.as_ref()) {
+            return Ok(Some(Arc::new(held)));
         }
-        let deadline = now + LEASE;
+        let deadline = SystemTime::now() + LEASE;
         loop {
-            let grant = match self.store.lease::<Grant>(&self.owner, LEASE).await? {
+            match self.store.lease::<Grant>(&self.owner, LEASE).await? {
                 Leased::Nothing => return Ok(None),
-                Leased::Ours(grant) => grant,
-                Leased::Others if SystemTime::now() < deadline => {
-                    sleep(POLL).await;
-                    continue;
-                }
+                Leased::Ours(grant, lease) => return self.renew(&grant, lease, refused.as_ref()).await,
+                Leased::Others if SystemTime::now() < deadline => sleep(POLL).await,
                 Leased::Others => return Err(unavailable("another process has not renewed a user's grant in time")),
-            };
-            // Another process may have renewed it meanwhile.
-            return match Held::of_grant(&grant) {
-                Some(held) if is_good(&held) => {
-                    self.store.release(Kind::Grant, &self.owner).await?;
-                    Ok(Some(Arc::new(held)))
-                }
-                _ => self.renew(grant, is_refused).await,
-            };
+            }
         }
     }
 
-    /// Asks the authorization server for new tokens. The lease of `grant` ends with this.
-    async fn renew(&self, grant: Grant, is_refused: impl Fn(&Held) -> bool) -> Outcome {
-        let tokens = match self.refresh(&grant).await {
-            Ok(Some(tokens)) => tokens,
-            Ok(None) => return self.end(&grant, "the access token has ended, and there is no refresh token").await,
-            Err(error) if error.refusal() == Some("invalid_grant") => return self.end(&grant, &error.to_string()).await,
+    /// Asks the authorization server for new tokens, unless another process has had them meanwhile. The lease ends with this.
+    async fn renew(&self, grant: &Grant, lease: Lease, refused: Option<&HeaderValue>) -> Outcome {
+        if let Some(held) = good(grant, refused) {
+            self.store.end_lease::<Grant>(&self.owner, lease, LeaseOutcome::Keep).await?;
+            return Ok(Some(Arc::new(held)));
+        }
+        match self.refresh(grant).await {
+            Ok(Some(tokens)) => self.keep(Grant { tokens, issued: SystemTime::now(), ..grant.clone() }, lease).await,
+            Ok(None) => self.end(grant, lease, "the access token has ended, and there is no refresh token").await,
+            Err(error) if error.refusal() == Some("invalid_grant") => self.end(grant, lease, &error.to_string()).await,
             Err(error) => {
-                self.store.release(Kind::Grant, &self.owner).await?;
+                self.store.end_lease::<Grant>(&self.owner, lease, LeaseOutcome::Keep).await?;
                 warn!(server = self.server.name(), %error, "a user's grant cannot be renewed now");
                 // It is renewed ahead of its end, so that it may still be of use.
-                let usable = Held::of_grant(&grant).filter(|held| !is_refused(held));
+                let usable = Held::of_grant(grant).filter(|held| refused != Some(held.value()));
                 let usable = usable.filter(|held| !held.has_ended(SystemTime::now()));
-                return usable.map(|held| Some(Arc::new(held))).ok_or_else(|| unavailable(&error.to_string()));
+                usable.map(|held| Some(Arc::new(held))).ok_or_else(|| unavailable(&error.to_string()))
             }
-        };
-        let renewed = Grant { tokens, issued: SystemTime::now(), ..grant };
-        // Before anything else: the old refresh token may be worth nothing any more.
-        self.store.put(&self.owner, &renewed).await?;
-        Held::of_grant(&renewed)
-            .map(|held| Some(Arc::new(held)))
-            .ok_or_else(|| unavailable("the access token cannot be sent in a header"))
+        }
     }
 
     async fn refresh(&self, grant: &Grant) -> Result<Option<TokenSet>, OAuthError> {
         let Some(refresh_token) = &grant.tokens.refresh_token else { return Ok(None) };
-        let configured = || self.server.sign_in().and_then(|method| method.configured(&grant.provider));
-        let Some(registration) = grant.client.clone().or_else(configured) else { return Ok(None) };
+        let Some(registration) = self.server.registration(grant) else { return Ok(None) };
         let client = Client {
             requests: &self.server.requests,
             provider: &grant.provider,
@@ -93,12 +75,38 @@ impl Shared {
         client.refresh(refresh_token, &grant.target).await.map(Some)
     }
 
-    /// Removes a grant that is worth nothing any more: its user has to sign in anew.
-    async fn end(&self, grant: &Grant, reason: &str) -> Outcome {
-        info!(server = self.server.name(), issuer = grant.provider.issuer, reason, "a user's grant has ended");
-        self.store.take::<Grant>(&self.owner).await?;
-        Ok(None)
+    /// Keeps a renewed grant before anything else is done with it: the old refresh token may be worth nothing any more.
+    async fn keep(&self, renewed: Grant, lease: Lease) -> Outcome {
+        match self.store.end_lease(&self.owner, lease, LeaseOutcome::Replace(&renewed)).await {
+            Ok(true) => sendable(&renewed),
+            // The user has signed in anew, or out.
+            Ok(false) => self.store.get(&self.owner).await?.as_ref().map_or(Ok(None), sendable),
+            Err(problem) => {
+                error!(server = self.server.name(), %problem, "a renewed grant is lost when this process ends");
+                sendable(&renewed)
+            }
+        }
     }
+
+    /// Removes a grant that is worth nothing any more: its user has to sign in anew.
+    async fn end(&self, grant: &Grant, lease: Lease, reason: &str) -> Outcome {
+        info!(server = self.server.name(), issuer = grant.provider.issuer, reason, "a user's grant has ended");
+        match self.store.end_lease::<Grant>(&self.owner, lease, LeaseOutcome::Remove).await? {
+            true => Ok(None),
+            false => self.store.get(&self.owner).await?.as_ref().map_or(Ok(None), sendable),
+        }
+    }
+}
+
+/// What can be sent of a grant, if it need not be renewed and is not what a server has refused.
+fn good(grant: &Grant, refused: Option<&HeaderValue>) -> Option<Held> {
+    let now = SystemTime::now();
+    Held::of_grant(grant).filter(|held| refused != Some(held.value()) && !held.is_due(now))
+}
+
+fn sendable(grant: &Grant) -> Outcome {
+    let held = Held::of_grant(grant).map(|held| Some(Arc::new(held)));
+    held.ok_or_else(|| unavailable("the access token cannot be sent in a header"))
 }
 
 fn unavailable(reason: &str) -> NoAccess {

@@ -74,10 +74,19 @@ pub(super) struct Entry {
     pub(super) principal: String,
     /// When it is of no use any more, in seconds since 1970.
     pub(super) expires: Option<u64>,
-    /// Until when one process has it for itself, in seconds since 1970.
-    pub(super) leased: Option<u64>,
+    /// For which process it is at the moment.
+    pub(super) lease: Option<Lease>,
     /// What it says.
     pub(super) sealed: String,
+}
+
+/// One process has an entry for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// Until then, in seconds since 1970.
+    pub(super) until: u64,
+    /// Tells leases apart.
+    pub(super) id: u64,
 }
 
 /// What is to become of an entry.

@@ -17,9 +17,9 @@ use tokio::time::timeout;
 use tracing::warn;
 use zeroize::Zeroizing;
 
-pub use self::database::Kind;
-pub(crate) use self::database::{Stamp, seconds};
 use self::database::{Change, Database, Entry};
+pub use self::database::{Kind, Lease};
+pub(crate) use self::database::{Stamp, seconds};
 use crate::folder::Folder;
 
 /// How long one operation may wait for others and for the disk.
@@ -106,10 +106,21 @@ fn prefix(principal: &[u8]) -> String {
 pub enum Leased<T> {
     /// There is none.
     Nothing,
-    /// It is this process's until then.
-    Ours(T),
+    /// It is this process's, under this lease.
+    Ours(T, Lease),
     /// Another process has it.
     Others,
+}
+
+/// What becomes of a record when a lease of it ends.
+#[derive(Clone, Copy, Debug)]
+pub enum LeaseOutcome<T> {
+    /// It becomes this one.
+    Replace(T),
+    /// It is removed.
+    Remove,
+    /// It stays as it is.
+    Keep,
 }
 
 /// One record of an export.
@@ -288,19 +299,23 @@ impl Store {
     ///
     /// If the file cannot be changed.
     pub async fn lease<T: Record>(&self, owner: &Owner, time: Duration) -> Result<Leased<T>, StoreError> {
-        let owner = owner.clone();
+        let (owner, id) = (owner.clone(), fastrand::u64(..));
         self.run(move |shared| {
             let now = seconds(SystemTime::now());
+            let lease = Lease { until: now.saturating_add(time.as_secs()), id };
             let decide = |entry: Option<Entry>| match entry {
-                Some(entry) if entry.leased.is_some_and(|until| until > now) => (Change::Leave, Leased::Others),
+                Some(entry) if entry.lease.is_some_and(|lease| lease.until > now) => (Change::Leave, Leased::Others),
                 Some(entry) => {
-                    let leased = Entry { leased: Some(now.saturating_add(time.as_secs())), ..entry.clone() };
-                    (Change::Put(leased), Leased::Ours(entry))
+                    let leased = Entry { lease: Some(lease), ..entry.clone() };
+                    (Change::Put(leased), Leased::Ours(entry, lease))
                 }
                 None => (Change::Leave, Leased::Nothing),
             };
             Ok(match shared.database.change(T::KIND, &owner.name(), decide)? {
-                Leased::Ours(entry) => shared.open::<T>(&entry, &owner).map_or(Leased::Nothing, Leased::Ours),
+                Leased::Ours(entry, lease) => match shared.open::<T>(&entry, &owner) {
+                    Some(record) => Leased::Ours(record, lease),
+                    None => Leased::Nothing,
+                },
                 Leased::Others => Leased::Others,
                 Leased::Nothing => Leased::Nothing,
             })
@@ -308,18 +323,33 @@ impl Store {
         .await
     }
 
-    /// Ends a [`lease`](Self::lease) without a change.
+    /// Ends a [`lease`](Self::lease): with another record, with none, or without a change. Returns whether it was still in
+    /// force; otherwise somebody has put or removed the record meanwhile, and nothing is changed.
     ///
     /// # Errors
     ///
     /// If the file cannot be changed.
-    pub async fn release(&self, kind: Kind, owner: &Owner) -> Result<(), StoreError> {
-        let owner = owner.clone();
-        let released = |entry: Option<Entry>| match entry {
-            Some(entry) => (Change::Put(Entry { leased: None, ..entry }), ()),
-            None => (Change::Leave, ()),
+    pub async fn end_lease<T: Record>(
+        &self,
+        owner: &Owner,
+        lease: Lease,
+        outcome: LeaseOutcome<&T>,
+    ) -> Result<bool, StoreError> {
+        let outcome = match outcome {
+            LeaseOutcome::Replace(record) => LeaseOutcome::Replace(self.0.seal(owner, record)?),
+            LeaseOutcome::Remove => LeaseOutcome::Remove,
+            LeaseOutcome::Keep => LeaseOutcome::Keep,
         };
-        self.run(move |shared| shared.database.change(kind, &owner.name(), released)).await
+        let owner = owner.clone();
+        let decide = move |entry: Option<Entry>| match entry.filter(|entry| entry.lease == Some(lease)) {
+            None => (Change::Leave, false),
+            Some(entry) => match outcome {
+                LeaseOutcome::Replace(other) => (Change::Put(other), true),
+                LeaseOutcome::Remove => (Change::Remove, true),
+                LeaseOutcome::Keep => (Change::Put(Entry { lease: None, ..entry }), true),
+            },
+        };
+        self.run(move |shared| shared.database.change(T::KIND, &owner.name(), decide)).await
     }
 
     /// Removes all records of a principal, or of all; returns how many there were.
@@ -362,7 +392,7 @@ impl Shared {
             issuer: record.issuer().to_owned(),
             principal: self.seal.seal_for(&owner.principal, owner.name().as_bytes()).ok_or(StoreError::Seal)?,
             expires: record.useless_after(),
-            leased: None,
+            lease: None,
             sealed: self.seal.seal_for(&text, &bound).ok_or(StoreError::Seal)?,
         })
     }

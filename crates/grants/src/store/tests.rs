@@ -192,12 +192,34 @@ async fn one_process_has_a_leased_record() {
     let lease = async |store: &Store| store.lease::<Note>(&ann(), Duration::from_secs(60)).await.unwrap();
     assert!(matches!(lease(&one).await, Leased::Nothing));
     one.put(&ann(), &note("x")).await.unwrap();
-    assert!(matches!(lease(&one).await, Leased::Ours(Note { .. })));
+    let Leased::Ours(record, first) = lease(&one).await else { panic!("it is leased") };
+    assert_eq!(record, note("x"));
     assert!(matches!(lease(&other).await, Leased::Others));
-    one.release(Kind::Grant, &ann()).await.unwrap();
-    assert!(matches!(lease(&other).await, Leased::Ours(Note { .. })));
-    other.put(&ann(), &note("y")).await.unwrap();
-    assert!(matches!(lease(&one).await, Leased::Ours(record) if record == note("y")));
+    assert!(one.end_lease::<Note>(&ann(), first, LeaseOutcome::Keep).await.unwrap());
+    let Leased::Ours(_, second) = lease(&other).await else { panic!("it is leased") };
+    assert!(!one.end_lease(&ann(), first, LeaseOutcome::Replace(&note("late"))).await.unwrap());
+    assert!(other.end_lease(&ann(), second, LeaseOutcome::Replace(&note("y"))).await.unwrap());
+    assert_eq!(one.get::<Note>(&ann()).await.unwrap(), Some(note("y")));
+}
+
+#[tokio::test]
+async fn record_that_was_replaced_or_removed_ends_a_lease() {
+    let folder = TempDir::new().unwrap();
+    let store = open(&folder, &[1]);
+    let lease = async || match store.lease::<Note>(&ann(), Duration::from_secs(60)).await.unwrap() {
+        Leased::Ours(_, lease) => lease,
+        other => panic!("{other:?}"),
+    };
+    store.put(&ann(), &note("x")).await.unwrap();
+    let first = lease().await;
+    store.put(&ann(), &note("signed in anew")).await.unwrap();
+    assert!(!store.end_lease(&ann(), first, LeaseOutcome::Replace(&note("renewed"))).await.unwrap());
+    assert!(!store.end_lease::<Note>(&ann(), first, LeaseOutcome::Remove).await.unwrap());
+    assert_eq!(store.get::<Note>(&ann()).await.unwrap(), Some(note("signed in anew")));
+    let second = lease().await;
+    store.take::<Note>(&ann()).await.unwrap();
+    assert!(!store.end_lease(&ann(), second, LeaseOutcome::Replace(&note("renewed"))).await.unwrap());
+    assert_eq!(store.get::<Note>(&ann()).await.unwrap(), None);
 }
 
 #[tokio::test]
