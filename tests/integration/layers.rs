@@ -90,8 +90,8 @@ fn telemetry_reaches_no_http_and_of_ours_only_protocol() {
 }
 
 #[test]
-fn otlp_reaches_only_telemetry_and_protocol() {
-    assert_layer("fanlight-otlp", &["fanlight-protocol", "fanlight-telemetry"], &[]);
+fn otlp_reaches_only_telemetry_protocol_and_settings() {
+    assert_layer("fanlight-otlp", &["fanlight-protocol", "fanlight-settings", "fanlight-telemetry"], &[]);
 }
 
 #[test]

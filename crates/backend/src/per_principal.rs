@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::Backend;
 use crate::backend::BackendLife;
 use crate::credentials::{CredentialSource, PrincipalCredentials};
-use crate::settings::BackendSettings;
+use crate::settings::{BackendSettings, TransportSettings};
 
 /// What a server that nobody has signed in to may have: a client asks only for the lists that it is promised.
 const UNKNOWN_CAPABILITIES: &str =
@@ -34,6 +34,8 @@ pub struct BackendPerPrincipal {
     name: Arc<str>,
     credentials: Arc<dyn PrincipalCredentials>,
     settings: BackendSettings,
+    /// That of `settings`, with secrets as they are now.
+    transport: Mutex<TransportSettings>,
     members: Mutex<HashMap<Principal, Member>>,
     watchers: Arc<Watchers>,
     /// This, for tasks that do not keep it alive.
@@ -51,6 +53,21 @@ struct Member {
     backend: Arc<Backend>,
     source: Arc<dyn CredentialSource>,
     used: Instant,
+    /// Held by whatever uses it.
+    uses: Arc<()>,
+}
+
+/// The backend of one principal, which is not ended for being idle as long as this is held.
+struct Lease {
+    backend: Arc<Backend>,
+    _use: Arc<()>,
+}
+
+impl Member {
+    fn lease(&mut self) -> Lease {
+        self.used = Instant::now();
+        Lease { backend: Arc::clone(&self.backend), _use: Arc::clone(&self.uses) }
+    }
 }
 
 impl BackendPerPrincipal {
@@ -70,6 +87,7 @@ impl BackendPerPrincipal {
         let itself = Arc::new_cyclic(|itself| Self {
             name,
             credentials,
+            transport: Mutex::new(settings.transport.clone()),
             settings,
             members: Mutex::default(),
             watchers: Arc::default(),
@@ -85,6 +103,13 @@ impl BackendPerPrincipal {
         itself
     }
 
+    /// Sends the headers of `settings` from the next message on, as [`Backend::use_credentials`] does.
+    pub fn use_credentials(&self, settings: &BackendSettings) {
+        *self.transport.lock().unwrap_or_else(PoisonError::into_inner) = settings.transport.clone();
+        let all: Vec<_> = self.members().values().map(|member| Arc::clone(&member.backend)).collect();
+        all.iter().for_each(|backend| backend.use_credentials(settings));
+    }
+
     /// Ends it without keeping it alive.
     #[must_use]
     pub fn life(&self) -> BackendLife {
@@ -92,7 +117,7 @@ impl BackendPerPrincipal {
     }
 
     /// The backend of a caller.
-    fn of(&self, caller: &Caller) -> Result<Arc<Backend>, BackendError> {
+    fn of(&self, caller: &Caller) -> Result<Lease, BackendError> {
         if self.shutdown.is_cancelled() {
             return Err(BackendError::ShuttingDown);
         }
@@ -107,19 +132,20 @@ impl BackendPerPrincipal {
         }
         let mut members = self.members();
         if let Some(member) = members.get_mut(principal) {
-            member.used = Instant::now();
-            return Ok(Arc::clone(&member.backend));
+            return Ok(member.lease());
         }
         if members.len() >= self.settings.limits.sessions.max(1) && !remove_unused(&mut members) {
             return Err(BackendError::TooManySessions { limit: self.settings.limits.sessions });
         }
-        let settings = BackendSettings { credentials: Some(Arc::clone(&source)), ..self.settings.clone() };
+        let transport = self.transport.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let settings = BackendSettings { transport, credentials: Some(Arc::clone(&source)), ..self.settings.clone() };
         let backend = Backend::start(settings, self.shutdown.clone());
-        let member = Member { backend: Arc::clone(&backend), source, used: Instant::now() };
+        let mut member = Member { backend, source, used: Instant::now(), uses: Arc::default() };
+        let lease = member.lease();
         members.insert(principal.clone(), member);
         drop(members);
-        self.watch(&backend);
-        Ok(backend)
+        self.watch(&lease.backend);
+        Ok(lease)
     }
 
     /// Has changes of a principal's lists announced.
@@ -168,10 +194,10 @@ impl BackendPerPrincipal {
             loop {
                 let changed = credentials.changed();
                 let Some(server) = itself.upgrade() else { return };
-                let backend = server.of(&listen.context.caller);
+                let lease = server.of(&listen.context.caller);
                 drop(server);
-                if let Ok(backend) = backend
-                    && let Ok(_until_the_end) = backend.listen(listen.clone()).await
+                if let Ok(lease) = lease
+                    && let Ok(_until_the_end) = lease.backend.listen(listen.clone()).await
                 {
                     std::future::pending::<()>().await;
                 }
@@ -222,7 +248,7 @@ fn owner(caller: &Caller) -> Principal {
 
 impl Member {
     fn is_unused(&self) -> bool {
-        Arc::strong_count(&self.backend) == 1
+        Arc::strong_count(&self.uses) == 1
     }
 
     fn is_idle(&self, idle: Duration) -> bool {
@@ -269,7 +295,7 @@ impl BackendClient for BackendPerPrincipal {
     fn describe(&self) -> Pending<'_, ServerDescription> {
         Box::pin(async move {
             match self.of(&Caller::gateway()) {
-                Ok(backend) => backend.describe().await,
+                Ok(lease) => lease.backend.describe().await,
                 Err(error) if error.sign_in().is_some() => Ok(self.placeholder()),
                 Err(error) => Err(error),
             }
@@ -279,7 +305,7 @@ impl BackendClient for BackendPerPrincipal {
     fn describe_to<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription> {
         Box::pin(async move {
             let described = match self.of(&client.caller) {
-                Ok(backend) => backend.describe_to(client).await,
+                Ok(lease) => lease.backend.describe_to(client).await,
                 Err(error) => Err(error),
             };
             match described {
@@ -292,8 +318,11 @@ impl BackendClient for BackendPerPrincipal {
     fn request(&self, call: Call) -> Pending<'_, Response> {
         Box::pin(async move {
             let caller = call.context.caller.clone();
-            let answer = self.of(&caller)?.request(call).await;
-            if answer.as_ref().is_err_and(|error| error.sign_in().is_some()) {
+            let lease = self.of(&caller)?;
+            let answer = lease.backend.request(call).await;
+            // One that could not connect for want of credentials begins anew once there are some.
+            let is_ready = || matches!(lease.backend.status().state, BackendState::Ready);
+            if answer.as_ref().is_err_and(|error| error.sign_in().is_some()) && !is_ready() {
                 self.forget(&caller);
             }
             answer
@@ -308,14 +337,14 @@ impl BackendClient for BackendPerPrincipal {
                 self.watchers.add(listen.messages);
                 return Ok(Listening::new(honoured, ()));
             }
-            let backend = match self.of(&listen.context.caller) {
-                Ok(backend) => backend,
+            let lease = match self.of(&listen.context.caller) {
+                Ok(lease) => lease,
                 Err(error) if error.sign_in().is_some() => return Ok(self.listen_once_signed_in(listen)),
                 Err(error) => return Err(error),
             };
-            let listening = backend.listen(listen).await?;
+            let listening = lease.backend.listen(listen).await?;
             let honoured = listening.honoured.clone();
-            Ok(Listening::new(honoured, (listening, backend)))
+            Ok(Listening::new(honoured, (listening, lease)))
         })
     }
 
