@@ -43,6 +43,7 @@ mod starts;
 mod suggestions;
 mod telemetry;
 mod unmatched;
+mod users;
 mod welcome;
 mod wiring;
 mod workers;

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 
 use fanlight_backend::credentials::{CredentialSource, PrincipalCredentials};
+use fanlight_config::{Server, ServerAuthKind};
+
+use crate::users::Users;
 
 /// The credentials for one server, besides headers that the configuration sets.
 pub(crate) enum ServerCredentials {
@@ -12,4 +15,16 @@ pub(crate) enum ServerCredentials {
     Shared(Arc<dyn CredentialSource>),
     /// Each principal's own.
     PerPrincipal(Arc<dyn PrincipalCredentials>),
+}
+
+impl ServerCredentials {
+    /// Those by which a server is reached.
+    pub(crate) fn of(server: &Server, users: &Users) -> Self {
+        match &server.auth {
+            Some(auth) if matches!(auth.kind, ServerAuthKind::User | ServerAuthKind::UserKey) => {
+                Self::PerPrincipal(users.credentials(server, auth))
+            }
+            Some(_) | None => Self::None,
+        }
+    }
 }

@@ -63,6 +63,13 @@ impl Grants {
         Ok(())
     }
 
+    /// Forgets the settings of servers other than these.
+    pub fn retain(&self, is_there: impl Fn(&str) -> bool) {
+        let mut tables = self.lock();
+        tables.servers.retain(|name, _| is_there(name));
+        tables.held.retain(|owner, _| is_there(owner.server()));
+    }
+
     /// The credentials of a user for a server; `None` if users need none for it.
     #[must_use]
     pub fn of(&self, principal: &[u8], server: &str) -> Option<UserAccess> {

@@ -1,9 +1,9 @@
 //! Links to the page on which a user signs in. What a link says is sealed: whose it is, for which server, and what that wants.
 
 use std::fmt;
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
-use arc_swap::ArcSwapOption;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use fanlight_protocol::seal::Seal;
@@ -23,9 +23,11 @@ const LONGEST: usize = 16 << 10;
 /// Makes and reads links.
 pub struct Links {
     seal: Seal,
-    /// The URL under which users reach the pages, if there are any.
-    public_url: ArcSwapOption<Url>,
+    /// Tells the URL under which users reach the pages.
+    public_url: OnceLock<PublicUrl>,
 }
+
+type PublicUrl = Box<dyn Fn() -> Option<Url> + Send + Sync>;
 
 /// What a link says.
 #[derive(Clone, Debug)]
@@ -45,7 +47,7 @@ struct Text {
 
 impl fmt::Debug for Links {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Links").field("public_url", &self.public_url).finish_non_exhaustive()
+        f.write_str("Links")
     }
 }
 
@@ -56,18 +58,19 @@ impl Links {
     ///
     /// If the keys of the store cannot seal.
     pub fn new(store: &Store) -> Result<Self, StoreError> {
-        Ok(Self { seal: store.seal(b"link to sign in: ")?, public_url: ArcSwapOption::empty() })
+        Ok(Self { seal: store.seal(b"link to sign in: ")?, public_url: OnceLock::new() })
     }
 
-    /// Has links lead to pages below this URL from now on; `None` where there are no pages.
-    pub fn lead_to(&self, public_url: Option<Url>) {
-        self.public_url.store(public_url.map(Into::into));
+    /// Has links lead to pages below the URL that this tells, from now on; `None` while there are no pages. The first call
+    /// counts.
+    pub fn lead_to(&self, public_url: impl Fn() -> Option<Url> + Send + Sync + 'static) {
+        let _ = self.public_url.set(Box::new(public_url));
     }
 
     /// A link for a user of a server; `None` where there are no pages.
     #[must_use]
     pub fn link(&self, principal: &[u8], server: &str, wanted: &Wanted) -> Option<Url> {
-        let public_url = self.public_url.load_full()?;
+        let public_url = self.public_url.get()?()?;
         let handle = self.handle(&Owner::new(principal, server), wanted)?;
         below(&public_url, &format!("{CONNECT}{handle}"))
     }

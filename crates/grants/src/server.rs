@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use fanlight_oauth::{Client, ClientRegistration, OAuthError, Provider, Requests, Scopes, TokenTarget, Trust};
+use fanlight_oauth::{
+    Client, ClientAuthentication, ClientRegistration, OAuthError, Provider, Requests, Scopes, SigningKey, TokenTarget,
+    Trust,
+};
 use fanlight_settings::Secret;
 use http::HeaderName;
 use tracing::warn;
@@ -42,6 +45,8 @@ pub enum Method {
 pub struct SignInMethod {
     /// The client as which it is done; `None` to find or register one.
     pub client: Option<ConfiguredClient>,
+    /// The authorization server; another one that the server names is refused.
+    pub issuer: Option<String>,
     /// The scopes to ask for; `None` for those that the server names.
     pub scopes: Option<Scopes>,
     /// Whether the authorization server is told which server the tokens are for (RFC 8707).
@@ -53,8 +58,19 @@ pub struct SignInMethod {
 pub struct ConfiguredClient {
     /// Its id.
     pub id: String,
-    /// Its secret, if it has one.
-    pub secret: Option<Secret>,
+    /// What it shows of itself.
+    pub proof: ClientProof,
+}
+
+/// What a client that the operator has registered shows of itself.
+#[derive(Clone, Debug)]
+pub enum ClientProof {
+    /// Its id alone.
+    Nothing,
+    /// A secret.
+    Secret(Secret),
+    /// An assertion that is signed with its key.
+    Key(SigningKey),
 }
 
 /// A server, and what sends requests to its authorization server.
@@ -109,8 +125,18 @@ impl Server {
 impl SignInMethod {
     /// The client that the operator has registered, as one of this authorization server.
     pub(crate) fn configured(&self, provider: &Provider) -> Option<ClientRegistration> {
-        let ConfiguredClient { id, secret } = self.client.as_ref()?;
-        Some(ClientRegistration::configured(provider, id.clone(), secret.clone()))
+        let ConfiguredClient { id, proof } = self.client.as_ref()?;
+        let secret = match proof {
+            ClientProof::Secret(secret) => Some(secret.clone()),
+            ClientProof::Nothing | ClientProof::Key(_) => None,
+        };
+        let known = ClientRegistration::configured(provider, id.clone(), secret);
+        Some(match proof {
+            ClientProof::Key(key) => {
+                ClientRegistration { authentication: ClientAuthentication::PrivateKey(key.clone()), ..known }
+            }
+            ClientProof::Nothing | ClientProof::Secret(_) => known,
+        })
     }
 
     /// What is asked for.

@@ -11,6 +11,8 @@ mod definition;
 mod file;
 mod of_user;
 
+pub(crate) use of_user::folder as user_state_folder;
+
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};

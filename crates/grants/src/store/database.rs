@@ -18,7 +18,7 @@ use super::StoreError;
 use crate::folder::Folder;
 
 /// The name of the file.
-const FILE: &str = "grants.redb";
+pub const FILE: &str = "grants.redb";
 /// Memory for pages of the file.
 const CACHE: usize = 1 << 20;
 /// The longest entry.

@@ -18,7 +18,7 @@ use tracing::warn;
 use zeroize::Zeroizing;
 
 use self::database::{Change, Database, Entry};
-pub use self::database::{Kind, Lease};
+pub use self::database::{FILE, Kind, Lease};
 pub(crate) use self::database::{Stamp, seconds};
 use crate::folder::Folder;
 
