@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use fanlight_backend::credentials::{CredentialSource, PrincipalCredentials};
-use fanlight_config::{Server, ServerAuthKind};
+use fanlight_config::Server;
 
-use crate::users::Users;
+use crate::users::{Users, auth_of_users};
 
 /// The credentials for one server, besides headers that the configuration sets.
 pub(crate) enum ServerCredentials {
@@ -20,11 +20,9 @@ pub(crate) enum ServerCredentials {
 impl ServerCredentials {
     /// Those by which a server is reached.
     pub(crate) fn of(server: &Server, users: &Users) -> Self {
-        match &server.auth {
-            Some(auth) if matches!(auth.kind, ServerAuthKind::User | ServerAuthKind::UserKey) => {
-                Self::PerPrincipal(users.credentials(server, auth))
-            }
-            Some(_) | None => Self::None,
+        match auth_of_users(server) {
+            Some(auth) => Self::PerPrincipal(users.credentials(server, auth)),
+            None => Self::None,
         }
     }
 }

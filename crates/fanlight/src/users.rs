@@ -65,12 +65,7 @@ impl Users {
 
     /// The credentials of the users of a server whose users have their own, from now on by this configuration.
     pub(crate) fn credentials(&self, server: &Server, auth: &ServerAuth) -> Arc<dyn PrincipalCredentials> {
-        let added = self.open().map_err(str::to_owned).and_then(|opened| {
-            let settings = settings(server, auth)?;
-            opened.grants.add(settings).map_err(|error| error.to_string())?;
-            Ok(opened.clone())
-        });
-        match added {
+        match self.add(server, auth).cloned() {
             Ok(Opened { grants, links }) => Arc::new(OfServer { grants, links, server: server.name.clone() }),
             Err(reason) => {
                 tracing::error!(
@@ -81,6 +76,13 @@ impl Users {
                 Arc::new(Unusable(reason))
             }
         }
+    }
+
+    /// Takes over the settings of a server whose users have credentials of their own.
+    pub(crate) fn add(&self, server: &Server, auth: &ServerAuth) -> Result<&Opened, String> {
+        let opened = self.open().map_err(str::to_owned)?;
+        opened.grants.add(settings(server, auth)?).map_err(|error| error.to_string())?;
+        Ok(opened)
     }
 
     /// Forgets servers that the configuration does not have.
@@ -124,8 +126,13 @@ impl Opened {
     }
 }
 
+/// Whether the users of a server have credentials of their own for it, and how they get them.
+pub(crate) fn auth_of_users(server: &Server) -> Option<&ServerAuth> {
+    server.auth.as_ref().filter(|auth| matches!(auth.kind, ServerAuthKind::User | ServerAuthKind::UserKey))
+}
+
 /// The settings of a server whose users have credentials of their own.
-pub(crate) fn settings(server: &Server, auth: &ServerAuth) -> Result<ServerSettings, String> {
+fn settings(server: &Server, auth: &ServerAuth) -> Result<ServerSettings, String> {
     let (Transport::Http { url, .. } | Transport::Sse { url, .. }) = &server.transport else {
         return Err("it is no server over HTTP".to_owned());
     };

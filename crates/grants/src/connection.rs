@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use serde::Serialize;
 
 use crate::grants::Grants;
-use crate::record::Grant;
+use crate::record::{Grant, UserKey};
 use crate::server::Method;
 use crate::store::{StoreError, seconds};
 
@@ -41,7 +41,8 @@ impl Connection {
     }
 
     /// What there is to say of it.
-    pub(crate) fn facts(&self) -> Vec<(&'static str, String)> {
+    #[must_use]
+    pub fn facts(&self) -> Vec<(&'static str, String)> {
         let state = match (self.is_connected(), self.wants_key) {
             (true, true) => "your key is kept",
             (true, false) => "signed in",
@@ -64,7 +65,9 @@ impl Connection {
         [("state", state.to_owned())].into_iter().chain(known).collect()
     }
 
-    fn of_grant(server: &str, grant: &Grant) -> Self {
+    /// What a user has who has signed in.
+    #[must_use]
+    pub fn of_grant(server: &str, grant: &Grant) -> Self {
         Self {
             server: server.to_owned(),
             wants_key: false,
@@ -74,6 +77,17 @@ impl Connection {
             expires: grant.tokens.expires_at.map(seconds),
             is_renewed: grant.tokens.refresh_token.is_some(),
         }
+    }
+
+    /// What a user has who has deposited a key, or has not.
+    #[must_use]
+    pub fn of_key(server: &str, key: Option<&UserKey>) -> Self {
+        Self { wants_key: true, since: key.map(|key| seconds(key.since)), ..Self::none(server) }
+    }
+
+    fn none(server: &str) -> Self {
+        let (since, issuer, scopes, expires) = (None, None, None, None);
+        Self { server: server.to_owned(), wants_key: false, since, issuer, scopes, expires, is_renewed: false }
     }
 }
 
@@ -87,14 +101,12 @@ pub async fn connections(grants: &Grants, principal: &[u8]) -> Result<Vec<Connec
     let of = |name: String| {
         let server = grants.server(&name)?;
         let wants_key = matches!(server.settings.method, Method::Key { .. });
-        let grant = granted.iter().find(|one| one.owner.server() == name).filter(|_| !wants_key);
-        if let Some(grant) = grant {
-            return Some(Connection::of_grant(&name, &grant.record));
+        if wants_key {
+            let key = deposited.iter().find(|one| one.owner.server() == name).map(|one| &one.record);
+            return Some(Connection::of_key(&name, key));
         }
-        let key = deposited.iter().find(|one| one.owner.server() == name).filter(|_| wants_key);
-        let since = key.map(|key| seconds(key.record.since));
-        let (issuer, scopes, expires) = (None, None, None);
-        Some(Connection { server: name, wants_key, since, issuer, scopes, expires, is_renewed: false })
+        let grant = granted.iter().find(|one| one.owner.server() == name).map(|one| &one.record);
+        Some(grant.map_or_else(|| Connection::none(&name), |grant| Connection::of_grant(&name, grant)))
     };
     Ok(grants.servers().into_iter().filter_map(of).collect())
 }

@@ -165,6 +165,12 @@ impl Offer {
 }
 
 impl Begun {
+    /// Whether a browser that brings this answers this sign-in, and no other one.
+    #[must_use]
+    pub fn is_for(&self, callback: &CallbackParameters) -> bool {
+        callback.state() == Some(self.record.request.state.expose())
+    }
+
     /// Ends it with what the browser brought back: the user's tokens are kept.
     ///
     /// # Errors
