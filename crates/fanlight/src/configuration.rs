@@ -10,6 +10,7 @@ use crate::cli::CommonArgs;
 use crate::demo;
 use crate::failure::{Failure, Unusable};
 use crate::inputs;
+use crate::list_state::user_state_folder;
 use crate::out;
 use crate::secrets;
 
@@ -77,6 +78,7 @@ fn read(paths: &[PathBuf], ask: &dyn Fn(&Input) -> Option<String>, secret: &Secr
     let environment = Environment { variable: &|name| std::env::var(name).ok(), ask, secret };
     let mut loaded = fanlight_config::load_usable(paths, environment).map_err(Unusable::Errors)?;
     leave_out_fanlight(&mut loaded.config, paths);
+    loaded.config.user_state = user_state_folder(paths);
     if !loaded.config.servers.iter().any(|server| server.enabled) {
         let message = format!("{}: no server is enabled; add one under mcpServers", loaded.path.display());
         return Err(Unusable::Other(message));

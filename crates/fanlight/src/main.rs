@@ -24,6 +24,7 @@ mod known_lists;
 mod list_state;
 mod listening;
 mod log;
+mod login;
 mod manual;
 mod memory;
 mod observe;
@@ -44,6 +45,7 @@ mod starts;
 mod suggestions;
 mod telemetry;
 mod unmatched;
+mod users;
 mod welcome;
 mod wiring;
 mod workers;
@@ -166,6 +168,10 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
                 inspect::list(&loaded.config, &wanted(&what, json, &endpoint)).await
             }
             Some(Command::Call(args)) => inspect::call(&loaded.config, &args.call).await,
+            Some(Command::Login(args)) => login::login(&loaded.config, &args).await,
+            Some(Command::Logout(args)) => login::logout(&loaded.config, args.server.as_deref()).await,
+            Some(Command::Connections(args)) => login::connections(&loaded.config, args.json).await,
+            Some(Command::State { command }) => login::state(&loaded.config, &command).await,
             Some(Command::Diff(args)) => inspect::diff(&loaded.config, &args).await,
             Some(Command::TraceTest(args)) => inspect::trace_test(&loaded.config, &args, &cli.common).await,
             // Commands that need no configuration.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fanlight_backend::{Backend, BackendLife, BackendPerPrincipal, BackendSettings, MessageMemory};
 use fanlight_canonical::{BackendClient, BackendState, HandleSeal};
-use fanlight_config::{Config, Server};
+use fanlight_config::{Config, Server, ServerAuth};
 use fanlight_gateway::{BackendEntry, BackendId, ListStore, Rewriting};
 use fanlight_rights::{ItemFilter, ItemKind};
 use fanlight_telemetry::Telemetry;
@@ -18,6 +18,7 @@ use tracing::info;
 use crate::list_state::{ListState, ServerLists};
 use crate::rewriting::{rewriting, servers_of_rules};
 use crate::server_credentials::ServerCredentials;
+use crate::users::Users;
 use crate::wiring::backend_settings;
 
 /// The running servers.
@@ -29,6 +30,7 @@ pub(crate) struct Servers {
     shutdown: CancellationToken,
     /// Keeps lists beyond the end of the process.
     lists: Option<ListState>,
+    users: Users,
     /// In configuration order.
     running: Vec<Running>,
     /// Removed servers, until their calls have ended.
@@ -42,6 +44,8 @@ struct Running {
     settings: Arc<BackendSettings>,
     id: BackendId,
     backend: Reached,
+    /// Where its credentials come from.
+    auth: Option<ServerAuth>,
     prefix: Option<String>,
     tools: Option<ItemFilter>,
     methods: Vec<String>,
@@ -136,6 +140,7 @@ impl Servers {
         memory: MessageMemory,
         shutdown: &CancellationToken,
         lists: Option<ListState>,
+        users: Users,
     ) -> Self {
         Self {
             telemetry: telemetry.clone(),
@@ -143,6 +148,7 @@ impl Servers {
             memory,
             shutdown: shutdown.clone(),
             lists,
+            users,
             running: Vec::new(),
             draining: TaskTracker::new(),
             end: CancellationToken::new(),
@@ -158,6 +164,7 @@ impl Servers {
     /// definition is unchanged keeps its backend, unless it is to be `restarted`.
     pub(crate) fn prepare(&self, config: &Config, restarted: Option<&str>) -> Change {
         let mut difference = Difference::default();
+        self.users.retain(config);
         let enabled = config.servers.iter().filter(|server| server.enabled);
         let next: Vec<_> = enabled.map(|server| self.next(config, server, restarted, &mut difference)).collect();
         let is_gone = |running: &&Running| next.iter().all(|next| next.settings.name != running.settings.name);
@@ -175,7 +182,7 @@ impl Servers {
         let (prefix, name) = (server.prefix.clone(), server.name.clone());
         let (rewriting, methods) = (rewriting(server), server.methods.clone());
         match known {
-            Some(known) if known.may_stay(&settings) && restarted != Some(&name) => {
+            Some(known) if known.may_stay(&settings) && known.auth == server.auth && restarted != Some(&name) => {
                 difference.kept.push(name);
                 let settings = Arc::new(settings);
                 Running { settings, prefix, tools, methods, rewriting, ..known.clone() }
@@ -186,10 +193,11 @@ impl Servers {
                 let is_new = restarted == Some(&server.name);
                 let keeping = self.lists.as_ref().filter(|_| settings.processes.keeps_lists);
                 let lists = keeping.map(|lists| lists.of(&settings, is_new));
-                let credentials = ServerCredentials::None;
+                let credentials = ServerCredentials::of(server, &self.users);
                 let backend = Reached::start(settings.clone(), credentials, lists.as_ref(), &self.shutdown);
                 let settings = Arc::new(settings);
-                Running { settings, id: BackendId::fresh(), backend, prefix, tools, methods, rewriting, lists }
+                let auth = server.auth.clone();
+                Running { settings, id: BackendId::fresh(), backend, auth, prefix, tools, methods, rewriting, lists }
             }
         }
     }
@@ -228,6 +236,7 @@ impl Servers {
         if let Some(lists) = &self.lists {
             lists.stop().await;
         }
+        self.users.stop().await;
     }
 }
 

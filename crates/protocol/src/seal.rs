@@ -23,6 +23,12 @@ impl Keys {
     pub fn new(keys: impl IntoIterator<Item = [u8; 32]>) -> Self {
         Self(keys.into_iter().collect())
     }
+
+    /// These keys, and another that opens last: it seals only if there are no others.
+    #[must_use]
+    pub fn followed_by(&self, key: [u8; 32]) -> Self {
+        Self::new(self.0.iter().copied().chain([key]))
+    }
 }
 
 impl fmt::Debug for Keys {
