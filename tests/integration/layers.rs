@@ -81,6 +81,7 @@ fn leaves_reach_no_other_crate_of_ours() {
     assert_layer("fanlight-http-pool", &[], &["reqwest"]);
     assert_layer("fanlight-http-edge", &["fanlight-fair", "fanlight-settings"], &["reqwest"]);
     assert_layer("fanlight-fair", &[], HTTP);
+    assert_layer("fanlight-oauth", &["fanlight-settings"], &["axum"]);
 }
 
 #[test]

@@ -5,13 +5,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use fanlight_canonical::BackendStatus;
-use fanlight_protocol::Json;
-use fanlight_protocol::json::ObjectBuilder;
+use serde::Serialize;
 use tokio::time::sleep;
+use utoipa::ToSchema;
 
 use crate::Admin;
 use crate::ready::{reason, state};
-use crate::values::{array, moment, optional};
+use crate::values::moment;
 
 /// Most changes that are kept of one backend. No option: they fill a page.
 const KEPT: usize = 50;
@@ -20,14 +20,15 @@ const LONGEST: usize = 500;
 
 /// The last changes of the state of each backend.
 #[derive(Debug, Default)]
-pub(crate) struct History(Mutex<HashMap<String, VecDeque<Change>>>);
+pub(crate) struct History(Mutex<HashMap<String, VecDeque<StateChange>>>);
 
-/// A backend was found in another state than before.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Change {
-    at: SystemTime,
+/// A change of a server's state.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct StateChange {
+    at_ms: f64,
     state: &'static str,
-    /// Why it is down.
+    /// Why it cannot be used.
     error: Option<String>,
 }
 
@@ -46,9 +47,9 @@ impl History {
         table.retain(|name, _| status.iter().any(|(known, _)| known == name));
         for (name, status) in status {
             let error = reason(&status.state).map(|error| error.to_string().chars().take(LONGEST).collect());
-            let change = Change { at, state: state(&status.state), error };
+            let change = StateChange { at_ms: moment(at), state: state(&status.state), error };
             let changes = table.entry(name.clone()).or_default();
-            let is_known = |last: &Change| (last.state, &last.error) == (change.state, &change.error);
+            let is_known = |last: &StateChange| (last.state, &last.error) == (change.state, &change.error);
             if changes.back().is_some_and(is_known) {
                 continue;
             }
@@ -60,16 +61,11 @@ impl History {
     }
 
     /// The changes of one backend, oldest first.
-    pub(crate) fn of(&self, name: &str) -> Json {
-        array(self.table().get(name).into_iter().flatten().map(|change| {
-            let mut object = ObjectBuilder::new();
-            object.member("atMs", &moment(change.at)).string("state", change.state);
-            optional(&mut object, "error", change.error.as_deref());
-            object.finish()
-        }))
+    pub(crate) fn of(&self, name: &str) -> Vec<StateChange> {
+        self.table().get(name).into_iter().flatten().cloned().collect()
     }
 
-    fn table(&self) -> MutexGuard<'_, HashMap<String, VecDeque<Change>>> {
+    fn table(&self) -> MutexGuard<'_, HashMap<String, VecDeque<StateChange>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -106,14 +102,14 @@ mod tests {
         note("a", down("x"), 3);
         note("a", down("x"), 4);
         note("a", down("y"), 5);
-        let of = |name: &str| serde_json::from_str::<Vec<serde_json::Value>>(history.of(name).as_text()).unwrap();
-        let states: Vec<_> = of("a").iter().map(|one| (one["state"].clone(), one["atMs"].clone())).collect();
-        assert_eq!(states, [("ready".into(), 1000.into()), ("down".into(), 3000.into()), ("down".into(), 5000.into())]);
-        assert!(of("a")[2]["error"].as_str().unwrap().contains('y') && of("b").is_empty());
+        let of = |name: &str| history.of(name);
+        let states: Vec<_> = of("a").iter().map(|one| (one.state, one.at_ms)).collect();
+        assert_eq!(states, [("ready", 1000.0), ("down", 3000.0), ("down", 5000.0)]);
+        assert!(of("a")[2].error.as_ref().unwrap().contains('y') && of("b").is_empty());
         for second in 6..200 {
             note("a", if second % 2 == 0 { BackendState::Idle } else { BackendState::Ready }, second);
         }
-        assert_eq!((of("a").len(), of("a")[49]["atMs"].clone()), (KEPT, 199_000.into()));
+        assert_eq!((of("a").len(), of("a")[49].at_ms), (KEPT, 199_000.0));
         note("b", BackendState::Idle, 200);
         assert!(of("a").is_empty() && of("b").len() == 1);
     }

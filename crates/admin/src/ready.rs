@@ -6,7 +6,7 @@ use fanlight_protocol::Json;
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use tokio_util::sync::CancellationToken;
 
-use crate::values::flag;
+use crate::values::to_json;
 
 /// Ready once the first attempt to connect of every backend has ended, while at least one backend is usable.
 pub(crate) fn is_ready(gateway: &Gateway, draining: &CancellationToken) -> bool {
@@ -36,7 +36,7 @@ pub(crate) fn reason(state: &BackendState) -> Option<&BackendError> {
 /// The readiness as JSON; `details` adds the backends.
 pub(crate) fn report(gateway: &Gateway, is_ready: bool, details: bool) -> Json {
     let mut report = ObjectBuilder::new();
-    report.member("ready", &flag(is_ready));
+    report.member("ready", &to_json(&is_ready));
     if details {
         let mut backends = ArrayBuilder::default();
         for (name, status) in gateway.status() {

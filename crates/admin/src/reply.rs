@@ -5,15 +5,17 @@ use std::borrow::Cow;
 use axum::response::{IntoResponse, Response};
 use fanlight_audit::NotRecorded;
 use fanlight_http_edge::Rejection;
-use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, visible};
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, RETRY_AFTER, WWW_AUTHENTICATE,
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use http::{HeaderName, HeaderValue, StatusCode};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::operator::{Denied, Role};
+use crate::values::to_json;
 
 /// Headers of every response, unless its handler has set them.
 const DEFAULTS: [(HeaderName, HeaderValue); 6] = [
@@ -37,6 +39,18 @@ pub(crate) async fn with_default_headers(mut response: Response) -> Response {
 /// A JSON value.
 pub(crate) fn json(value: Json) -> Response {
     ([(CONTENT_TYPE, "application/json")], value.into_bytes()).into_response()
+}
+
+/// An answer as JSON.
+pub(crate) fn answer(value: &impl Serialize) -> Response {
+    json(to_json(value))
+}
+
+/// What is wrong.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Error<'a> {
+    /// What is wrong, and what to do.
+    error: &'a str,
 }
 
 /// A refusal: a status, and a message that says what to do.
@@ -118,9 +132,7 @@ impl From<NotRecorded> for Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let mut object = ObjectBuilder::new();
-        object.string("error", &self.message);
-        let mut response = (self.status, json(object.finish())).into_response();
+        let mut response = (self.status, answer(&Error { error: &self.message })).into_response();
         if let Some((name, value)) = self.header {
             response.headers_mut().insert(name, value);
         }

@@ -1,50 +1,53 @@
 //! Values as JSON.
 
+use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use fanlight_protocol::Json;
-use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
+use serde::{Serialize, Serializer};
+use serde_json::ser::Formatter;
+use serde_json::value::RawValue;
 
-/// `true` or `false`.
-pub(crate) fn flag(value: bool) -> Json {
-    Json::literal(if value { "true" } else { "false" })
+/// Deepest nesting of an answer: that of a list of definitions, and what is around it.
+const NESTING: usize = 1024;
+
+/// `value` as JSON, with the numbers of [`ShortNumbers`].
+pub(crate) fn to_json(value: &impl Serialize) -> Json {
+    let mut text = Vec::new();
+    // Nothing that is written here has keys that are no texts, the one thing that fails.
+    let written = value.serialize(&mut serde_json::Serializer::with_formatter(&mut text, ShortNumbers));
+    written.ok().and_then(|()| Json::parse(Bytes::from(text), NESTING).ok()).unwrap_or_else(Json::null)
 }
 
-/// A count.
-pub(crate) fn count(value: impl TryInto<i64>) -> i64 {
-    value.try_into().unwrap_or(i64::MAX)
+/// Milliseconds.
+pub(crate) fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1000.0
 }
 
-/// Milliseconds, to the microsecond.
-pub(crate) fn millis(duration: Duration) -> Json {
-    number(duration.as_secs_f64() * 1000.0)
-}
-
-/// A time as milliseconds since the Unix epoch, to the microsecond.
-pub(crate) fn moment(at: SystemTime) -> Json {
+/// A time as milliseconds since the Unix epoch.
+pub(crate) fn moment(at: SystemTime) -> f64 {
     millis(at.duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
-/// A number with at most three decimals; `null` for NaN and infinities.
-pub(crate) fn number(value: f64) -> Json {
-    let text = format!("{value:.3}");
-    let text = text.trim_end_matches('0').trim_end_matches('.').to_owned();
-    Json::parse(Bytes::from(text), 1).unwrap_or_else(|_| Json::null())
-}
+/// A text of a client or server that is JSON: its bytes are written as they are.
+pub(crate) struct Verbatim(pub(crate) Json);
 
-/// An array.
-pub(crate) fn array(values: impl IntoIterator<Item = Json>) -> Json {
-    let mut array = ArrayBuilder::default();
-    for value in values {
-        array.push(&value);
+impl Serialize for Verbatim {
+    /// Of long messages only the structure was checked: what turns out to be no JSON is null.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serde_json::from_str::<&RawValue>(self.0.as_text()).ok().serialize(serializer)
     }
-    array.finish()
 }
 
-/// A text, or `null`.
-pub(crate) fn optional(object: &mut ObjectBuilder, key: &str, text: Option<&str>) {
-    object.member(key, &text.map_or_else(Json::null, Json::string));
+/// Writes numbers with at most three decimals.
+struct ShortNumbers;
+
+impl Formatter for ShortNumbers {
+    fn write_f64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
+        let text = format!("{value:.3}");
+        writer.write_all(text.trim_end_matches('0').trim_end_matches('.').as_bytes())
+    }
 }
 
 #[cfg(test)]
@@ -55,10 +58,17 @@ mod tests {
     fn numbers_are_short_and_valid() {
         for (value, text) in [(0.0, "0"), (1.5, "1.5"), (10.0, "10"), (0.0004, "0"), (f64::NAN, "null"), (1e3, "1000")]
         {
-            assert_eq!(number(value).as_text(), text);
+            assert_eq!(to_json(&value).as_text(), text);
         }
-        assert_eq!(millis(Duration::from_micros(1234)).as_text(), "1.234");
-        assert_eq!(moment(UNIX_EPOCH + Duration::from_secs(1)).as_text(), "1000");
-        assert_eq!(count(u64::MAX), i64::MAX);
+        assert_eq!(to_json(&millis(Duration::from_micros(1234))).as_text(), "1.234");
+        assert_eq!(to_json(&moment(UNIX_EPOCH + Duration::from_secs(1))).as_text(), "1000");
+    }
+
+    #[test]
+    fn texts_of_others_keep_their_bytes_if_they_are_json() {
+        let text = r#"{ "n": 1.50, "deep": [[]] }"#;
+        assert_eq!(to_json(&[Verbatim(Json::literal(text))]).as_text(), format!("[{text}]"));
+        let unchecked = Json::validate_structure(Bytes::from_static(b"[01]"), 8).unwrap();
+        assert_eq!(to_json(&Verbatim(unchecked)).as_text(), "null");
     }
 }

@@ -19,6 +19,8 @@ mod session;
 mod settings;
 mod streams;
 mod suspended;
+#[cfg(any(test, feature = "test-support"))]
+pub mod testing;
 mod trace;
 mod validity;
 

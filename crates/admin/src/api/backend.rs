@@ -3,15 +3,39 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
-use fanlight_canonical::RunningProcess;
-use fanlight_protocol::Json;
-use fanlight_protocol::json::ObjectBuilder;
 use http::StatusCode;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::Answer;
 use crate::Admin;
-use crate::reply::{Refusal, json};
-use crate::values::{array, count, moment};
+use crate::history::StateChange;
+use crate::reply::{self, Refusal};
+use crate::values::{Verbatim, moment};
+
+/// What is known of a server besides its state.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct BackendDetails {
+    name: String,
+    /// Its `initialize` or `server/discover` result, unchanged; null while it is not connected.
+    #[schema(value_type = Option<Object>)]
+    description: Option<Verbatim>,
+    /// Its last 50 states, oldest first.
+    history: Vec<StateChange>,
+    /// Its processes that run, oldest first; none of servers that have a URL.
+    processes: Vec<RunningProcess>,
+}
+
+/// A process of a server.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct RunningProcess {
+    /// Its number in the log.
+    process: u64,
+    /// Its id in the system; on Linux that of the guard that has started it, and ends with it.
+    id: Option<u32>,
+    since_ms: f64,
+}
 
 /// How the server called `name` describes itself, if it is connected, the changes of its state, and its processes.
 pub(super) async fn answer(State(admin): State<Arc<Admin>>, Path(name): Path<String>) -> Answer {
@@ -19,23 +43,14 @@ pub(super) async fn answer(State(admin): State<Arc<Admin>>, Path(name): Path<Str
     let Some(description) = gateway.description_of(&name).await else {
         return Err(Refusal::new(StatusCode::NOT_FOUND, "no server has this name; /api/overview lists them"));
     };
-    let mut answer = ObjectBuilder::new();
-    answer.string("name", &name);
-    answer.member("description", &description.unwrap_or_else(Json::null));
-    answer.member("history", &admin.history.of(&name));
     let running = gateway.process_output(&name).unwrap_or_default().running;
-    answer.member("processes", &array(running.iter().map(process)));
-    Ok(json(answer.finish()))
-}
-
-/// A process that runs.
-fn process(process: &RunningProcess) -> Json {
-    let mut object = ObjectBuilder::new();
-    object.integer("process", count(process.process));
-    match process.id {
-        Some(id) => object.integer("id", id.into()),
-        None => object.member("id", &Json::null()),
-    };
-    object.member("sinceMs", &moment(process.since));
-    object.finish()
+    Ok(reply::answer(&BackendDetails {
+        description: description.map(Verbatim),
+        history: admin.history.of(&name),
+        processes: running
+            .into_iter()
+            .map(|one| RunningProcess { process: one.process, id: one.id, since_ms: moment(one.since) })
+            .collect(),
+        name,
+    }))
 }

@@ -6,72 +6,129 @@ use std::time::SystemTime;
 
 use axum::extract::State;
 use fanlight_gateway::catalogue::{ListKind, ListView};
-use fanlight_protocol::Json;
-use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
-use futures_util::future::join_all;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::endpoints::endpoint_at;
 use super::{Answer, Query};
 use crate::Admin;
-use crate::reply::{Refusal, json};
-use crate::values::{moment, optional};
+use crate::reply::{self, Refusal};
+use crate::values::{Verbatim, moment};
+
+/// The merged lists: those that were asked for.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Catalogue {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    tools: Option<List>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    resources: Option<List>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    resource_templates: Option<List>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    prompts: Option<List>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    skills: Option<List>,
+}
+
+/// A list.
+#[derive(Serialize, ToSchema)]
+struct List {
+    entries: Vec<Entry>,
+    collisions: Vec<Collision>,
+    backends: Vec<Contribution>,
+}
+
+/// An entry of a list.
+#[derive(Serialize, ToSchema)]
+struct Entry {
+    backend: String,
+    /// Its name or URI for clients.
+    #[schema(value_type = Option<String>)]
+    key: Option<Verbatim>,
+    /// The name or URI that the server gives it.
+    #[schema(value_type = Option<String>)]
+    original: Option<Verbatim>,
+    /// The text that clients receive.
+    #[schema(value_type = serde_json::Value)]
+    entry: Verbatim,
+}
+
+/// Two entries with one name.
+#[derive(Serialize, ToSchema)]
+struct Collision {
+    key: String,
+    /// The server whose entry is offered.
+    kept: String,
+    /// The server whose entry is not, or has an alias.
+    other: String,
+    alias: Option<String>,
+}
+
+/// What a server has contributed.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Contribution {
+    backend: String,
+    /// `ok`, `timeout`, `unauthorized`, `unreachable` or `error`.
+    outcome: &'static str,
+    reason: Option<String>,
+    /// True where the entries are those that it listed before it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    stale: Option<bool>,
+    /// When it was asked, where the entries are from `stateDir`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    as_of_ms: Option<f64>,
+}
 
 /// All lists, or the one that the query names.
 pub(super) async fn answer(State(admin): State<Arc<Admin>>, query: Query) -> Answer {
     let gateway = &admin.subject.gateway;
     let wanted = query.get("kind");
-    let kinds: Vec<ListKind> =
-        ListKind::ALL.into_iter().filter(|kind| wanted.as_ref().is_none_or(|wanted| wanted == kind.member())).collect();
-    if kinds.is_empty() {
+    if wanted.as_ref().is_some_and(|wanted| ListKind::ALL.iter().all(|kind| wanted != kind.member())) {
         return Err(Refusal::bad_request("`kind` must be tools, resources, resourceTemplates, prompts or skills"));
     }
     let endpoint = &endpoint_at(gateway, query.get("endpoint").as_deref())?;
-    let lists = kinds.into_iter().map(|kind| async move {
-        let list = gateway.listed(kind, endpoint).await;
-        (kind, list, gateway.kept_lists(kind))
-    });
-    let lists = join_all(lists).await;
-    let mut answer = ObjectBuilder::new();
-    for (kind, snapshot, kept) in lists {
-        answer.member(kind.member(), &list(&snapshot, &kept));
-    }
-    Ok(json(answer.finish()))
+    let read = async |kind: ListKind| match &wanted {
+        Some(wanted) if wanted != kind.member() => None,
+        _ => Some(list(&gateway.listed(kind, endpoint).await, &gateway.kept_lists(kind))),
+    };
+    let (tools, resources, resource_templates, prompts, skills) = tokio::join!(
+        read(ListKind::Tools),
+        read(ListKind::Resources),
+        read(ListKind::ResourceTemplates),
+        read(ListKind::Prompts),
+        read(ListKind::Skills),
+    );
+    Ok(reply::answer(&Catalogue { tools, resources, resource_templates, prompts, skills }))
 }
 
-fn list(snapshot: &ListView, kept: &HashMap<String, SystemTime>) -> Json {
-    let (mut entries, mut collisions, mut backends) =
-        (ArrayBuilder::default(), ArrayBuilder::default(), ArrayBuilder::default());
-    for entry in snapshot.entries() {
-        let mut object = ObjectBuilder::new();
-        object.string("backend", snapshot.backend_of(entry));
-        object.member("key", &entry.key.clone().unwrap_or_else(Json::null));
-        object.member("original", &entry.original.clone().unwrap_or_else(Json::null));
-        // As clients get it: the bytes of the backend, with the visible name.
-        object.member("entry", &entry.visible);
-        entries.push(&object.finish());
-    }
-    for collision in snapshot.collisions() {
-        let mut object = ObjectBuilder::new();
-        object.string("key", &collision.key).string("kept", &collision.kept).string("other", &collision.other);
-        optional(&mut object, "alias", collision.alias.as_deref());
-        collisions.push(&object.finish());
-    }
-    for contribution in snapshot.contributions() {
-        let mut object = ObjectBuilder::new();
-        object.string("backend", &contribution.backend).string("outcome", contribution.outcome.as_str());
-        optional(&mut object, "reason", contribution.reason.as_deref());
-        if contribution.is_stale {
-            object.member("stale", &Json::literal("true"));
-        }
-        // From an earlier run of Fanlight, when the server was asked last.
-        if let Some(read) = kept.get(&contribution.backend) {
-            object.member("asOfMs", &moment(*read));
-        }
-        backends.push(&object.finish());
-    }
-    let mut object = ObjectBuilder::new();
-    object.member("entries", &entries.finish());
-    object.member("collisions", &collisions.finish());
-    object.member("backends", &backends.finish());
-    object.finish()
+fn list(snapshot: &ListView, kept: &HashMap<String, SystemTime>) -> List {
+    let entries = snapshot.entries().map(|entry| Entry {
+        backend: snapshot.backend_of(entry).to_owned(),
+        key: entry.key.clone().map(Verbatim),
+        original: entry.original.clone().map(Verbatim),
+        entry: Verbatim((*entry.visible).clone()),
+    });
+    let collisions = snapshot.collisions().iter().map(|collision| Collision {
+        key: collision.key.clone(),
+        kept: collision.kept.clone(),
+        other: collision.other.clone(),
+        alias: collision.alias.clone(),
+    });
+    let backends = snapshot.contributions().map(|contribution| Contribution {
+        backend: contribution.backend.to_string(),
+        outcome: contribution.outcome.as_str(),
+        reason: contribution.reason.as_ref().map(ToString::to_string),
+        stale: contribution.is_stale.then_some(true),
+        as_of_ms: kept.get(&*contribution.backend).map(|read| moment(*read)),
+    });
+    List { entries: entries.collect(), collisions: collisions.collect(), backends: backends.collect() }
 }

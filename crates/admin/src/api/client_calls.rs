@@ -3,28 +3,63 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
-use fanlight_protocol::Json;
-use fanlight_protocol::json::ObjectBuilder;
 use fanlight_telemetry::RunningRequest;
 use http::StatusCode;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::{Answer, Query};
 use crate::Admin;
 use crate::access::About;
-use crate::reply::{Refusal, json};
-use crate::values::{array, count, flag, millis, moment, optional};
+use crate::reply::{Refusal, answer};
+use crate::values::{millis, moment};
 
 const DEFAULT: usize = 100;
 const MOST: usize = 1000;
+
+/// Requests of clients that run.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ClientCalls {
+    /// All of them, also those beyond `limit`.
+    call_count: usize,
+    calls: Vec<ClientCall>,
+}
+
+/// A request of a client that runs.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct ClientCall {
+    /// By which it is cancelled.
+    span_id: String,
+    trace_id: String,
+    /// Its method, and the tool or prompt.
+    name: String,
+    /// The name and version that the client says it has.
+    client: Option<String>,
+    /// The name of the client's identity; null if it is not authenticated.
+    principal: Option<String>,
+    start_ms: f64,
+    elapsed_ms: f64,
+    cancelled: bool,
+}
+
+/// A request that was cancelled.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ClientCallCancelled {
+    /// Its span.
+    call: String,
+    name: String,
+    /// `cancel`.
+    done: &'static str,
+}
 
 /// The running requests, those that began first in front.
 pub(super) async fn list(State(admin): State<Arc<Admin>>, query: Query) -> Answer {
     let limit = query.number("limit", DEFAULT, MOST)?;
     let running = admin.subject.telemetry.running();
-    let mut answer = ObjectBuilder::new();
-    answer.integer("callCount", count(running.len()));
-    answer.member("calls", &array(running.iter().take(limit).map(call)));
-    Ok(json(answer.finish()))
+    let call_count = running.len();
+    Ok(answer(&ClientCalls { call_count, calls: running.into_iter().take(limit).map(call).collect() }))
 }
 
 /// Cancels the running request that has this span.
@@ -34,20 +69,21 @@ pub(super) async fn cancel(State(admin): State<Arc<Admin>>, Path(id): Path<Strin
             "no running request has this span; it may have ended just now, and `/api/calls` lists those there are";
         return Err(Refusal::new(StatusCode::NOT_FOUND, message));
     };
-    let mut done = ObjectBuilder::new();
-    done.string("call", &id).string("name", &name).string("done", "cancel");
-    let mut response = json(done.finish());
+    let mut response = answer(&ClientCallCancelled { call: id, name: name.clone(), done: "cancel" });
     response.extensions_mut().insert(About(name));
     Ok(response)
 }
 
-fn call(call: &RunningRequest) -> Json {
-    let mut object = ObjectBuilder::new();
-    object.string("spanId", &call.span_id).string("traceId", &call.trace_id).string("name", &call.name);
+fn call(call: RunningRequest) -> ClientCall {
     let client = call.client.as_ref();
-    optional(&mut object, "client", client.and_then(|client| client.label()).as_deref());
-    optional(&mut object, "principal", client.and_then(|client| client.principal()));
-    object.member("startMs", &moment(call.began)).member("elapsedMs", &millis(call.elapsed));
-    object.member("cancelled", &flag(call.is_cancelled));
-    object.finish()
+    ClientCall {
+        client: client.and_then(|client| client.label()),
+        principal: client.and_then(|client| client.principal()).map(str::to_owned),
+        span_id: call.span_id,
+        trace_id: call.trace_id,
+        name: call.name,
+        start_ms: moment(call.began),
+        elapsed_ms: millis(call.elapsed),
+        cancelled: call.is_cancelled,
+    }
 }

@@ -3,21 +3,45 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use fanlight_canonical::{Core as _, Endpoint};
+use fanlight_canonical as canonical;
+use fanlight_canonical::Core as _;
 use fanlight_gateway::Gateway;
 use fanlight_gateway::catalogue::ListKind;
-use fanlight_protocol::Json;
-use fanlight_protocol::json::ObjectBuilder;
-use futures_util::future::join_all;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::Answer;
 use crate::Admin;
-use crate::reply::{Refusal, json};
-use crate::values::{array, count};
+use crate::reply::{self, Refusal};
+
+/// The endpoints.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Endpoints {
+    endpoints: Vec<Endpoint>,
+}
+
+/// An endpoint.
+#[derive(Serialize, ToSchema)]
+struct Endpoint {
+    path: String,
+    servers: Vec<String>,
+    entries: Entries,
+}
+
+/// How many entries it shows.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Entries {
+    tools: usize,
+    resources: usize,
+    resource_templates: usize,
+    prompts: usize,
+    skills: usize,
+}
 
 /// The endpoint at this path; without one, what shows everything.
-pub(super) fn endpoint_at(gateway: &Gateway, path: Option<&str>) -> Result<Endpoint, Refusal> {
-    let Some(path) = path else { return Ok(Endpoint::Everything) };
+pub(super) fn endpoint_at(gateway: &Gateway, path: Option<&str>) -> Result<canonical::Endpoint, Refusal> {
+    let Some(path) = path else { return Ok(canonical::Endpoint::Everything) };
     gateway.endpoint(path).ok_or_else(|| Refusal::bad_request("`endpoint` is the path of no endpoint"))
 }
 
@@ -26,19 +50,16 @@ pub(super) async fn answer(State(admin): State<Arc<Admin>>) -> Answer {
     let gateway = &admin.subject.gateway;
     let mut endpoints = Vec::new();
     for (path, endpoint) in gateway.endpoints() {
-        let lists = ListKind::ALL.map(|kind| gateway.listed(kind, &endpoint));
-        let lists = join_all(lists).await;
-        let mut entries = ObjectBuilder::new();
-        for (kind, list) in ListKind::ALL.into_iter().zip(&lists) {
-            entries.integer(kind.member(), count(list.len()));
-        }
-        let mut object = ObjectBuilder::new();
-        object.string("path", &path);
-        object.member("servers", &array(gateway.shown_backends(&endpoint).iter().map(|name| Json::string(name))));
-        object.member("entries", &entries.finish());
-        endpoints.push(object.finish());
+        let count = async |kind| gateway.listed(kind, &endpoint).await.len();
+        let (tools, resources, resource_templates, prompts, skills) = tokio::join!(
+            count(ListKind::Tools),
+            count(ListKind::Resources),
+            count(ListKind::ResourceTemplates),
+            count(ListKind::Prompts),
+            count(ListKind::Skills),
+        );
+        let entries = Entries { tools, resources, resource_templates, prompts, skills };
+        endpoints.push(Endpoint { servers: gateway.shown_backends(&endpoint), path, entries });
     }
-    let mut answer = ObjectBuilder::new();
-    answer.member("endpoints", &array(endpoints));
-    Ok(json(answer.finish()))
+    Ok(reply::answer(&Endpoints { endpoints }))
 }

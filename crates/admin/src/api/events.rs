@@ -3,31 +3,27 @@
 //! Nothing is queued for a slow reader: traces that end meanwhile are sent together, and if there are too many, an event
 //! says that some were missed.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Extension, State};
-use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::sse::Event;
 use fanlight_protocol::Json;
-use fanlight_protocol::json::ObjectBuilder;
 use fanlight_telemetry::{Ring, TraceId};
 use futures_util::stream::{StreamExt as _, iter, unfold};
-use http::header::CACHE_CONTROL;
-use http::{HeaderName, StatusCode};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::Answer;
 use super::overview::Latest;
-use super::traces::summary;
+use super::stream::{self, event};
+use super::traces::{TracesEnded, summary};
 use crate::Admin;
 use crate::operator::Operator;
-use crate::reply::Refusal;
-use crate::values::array;
+use crate::values::to_json;
 
 /// How long traces are collected before they are sent: a trace has several spans. No option: a person does not notice it, and
 /// less would send most traces several times.
@@ -36,22 +32,13 @@ const COLLECT: Duration = Duration::from_millis(200);
 const MOST_TRACES: usize = 100;
 
 /// The stream of events.
-pub(super) async fn answer(
-    State(admin): State<Arc<Admin>>,
-    Extension(operator): Extension<Operator>,
-) -> Result<Response, Refusal> {
+pub(super) async fn answer(State(admin): State<Arc<Admin>>, Extension(operator): Extension<Operator>) -> Answer {
     let now = admin.now();
-    let Ok(permit) = Arc::clone(&now.followers).try_acquire_owned() else {
-        let limit = now.settings.max_followers;
-        let message = format!("{limit} event streams are open already, the limit here (limits.adminFollowers)");
-        return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message));
-    };
+    let permit = stream::permit(&now)?;
     let events = unfold(Follower::new(&admin, operator, now.ended.clone(), permit), |mut follower| async move {
-        Some((iter(follower.next().await?.map(Ok::<_, Infallible>)), follower))
+        Some((iter(follower.next().await?), follower))
     });
-    let keep_alive = KeepAlive::new().interval(now.settings.keep_alive).text("still here");
-    let headers = [(CACHE_CONTROL, "no-store"), (HeaderName::from_static("x-accel-buffering"), "no")];
-    Ok((headers, Sse::new(events.flatten()).keep_alive(keep_alive)).into_response())
+    Ok(stream::response(&now, events.flatten()))
 }
 
 /// The state of one stream of events.
@@ -140,11 +127,9 @@ impl Follower {
     fn traces(&mut self) -> [Option<Event>; 2] {
         self.due = None;
         let ring = self.ring.as_ref();
-        let traces = self.ended.drain(..).filter_map(|id| summary(&ring?.get(id)?));
-        let mut object = ObjectBuilder::new();
-        object.member("traces", &array(traces));
+        let traces = self.ended.drain(..).filter_map(|id| summary(&ring?.get(id)?)).collect();
         let missed = std::mem::take(&mut self.missed).then(|| event("missed", &Json::empty_object()));
-        [Some(event("traces", &object.finish())), missed]
+        [Some(event("traces", &to_json(&TracesEnded { traces }))), missed]
     }
 
     fn overview(&mut self) -> Option<Event> {
@@ -156,10 +141,6 @@ impl Follower {
         self.sent = Some(now);
         Some(event)
     }
-}
-
-fn event(name: &str, value: &Json) -> Event {
-    Event::default().event(name).data(value.on_one_line().as_text())
 }
 
 async fn at(due: Option<Instant>) {

@@ -1,20 +1,22 @@
 //! The JSON API (docs/api.md).
 
-mod backend;
+pub(crate) mod backend;
 mod body;
 pub(crate) mod call;
-mod catalogue;
-mod client_calls;
-mod endpoints;
+pub(crate) mod catalogue;
+pub(crate) mod client_calls;
+pub(crate) mod endpoints;
 mod events;
-mod operations;
+pub(crate) mod operations;
 pub(crate) mod overview;
-mod server_log;
-mod session;
-mod sessions;
+pub(crate) mod server_log;
+mod server_state;
+pub(crate) mod session;
+pub(crate) mod sessions;
 pub(crate) mod sign_in;
+mod stream;
 pub(crate) mod tools;
-mod traces;
+pub(crate) mod traces;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -29,7 +31,7 @@ use http::request::Parts;
 use crate::Admin;
 use crate::access::Needs;
 use crate::operator::Role;
-use crate::reply::{Refusal, json};
+use crate::reply::{Refusal, answer, json};
 use crate::route::{Route, change, read};
 
 /// The description of the API for programs.
@@ -43,7 +45,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route {
         path: "/api/overview",
         needs: VIEWER,
-        serve: || read(async |State(admin): State<Arc<Admin>>| json(admin.latest.with_uptime())),
+        serve: || read(async |State(admin): State<Arc<Admin>>| answer(&admin.latest.with_uptime())),
     },
     Route { path: "/api/traces", needs: VIEWER, serve: || read(traces::list) },
     Route { path: "/api/traces/{id}", needs: VIEWER, serve: || read(traces::one) },
@@ -66,7 +68,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route {
         path: "/api/backends",
         needs: VIEWER,
-        serve: || read(async |State(admin): State<Arc<Admin>>| json(admin.latest.backends())),
+        serve: || read(async |State(admin): State<Arc<Admin>>| answer(&admin.latest.backends())),
     },
     Route { path: "/api/backends/{name}", needs: VIEWER, serve: || read(backend::answer) },
     Route { path: "/api/backends/{name}/log", needs: VIEWER, serve: || read(server_log::of_one) },

@@ -4,13 +4,31 @@ use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::response::IntoResponse as _;
-use fanlight_protocol::json::ObjectBuilder;
 use http::StatusCode;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::Answer;
 use crate::Admin;
 use crate::OperationError;
-use crate::reply::{Refusal, json};
+use crate::reply::{Refusal, answer, json};
+
+/// A server was switched or started.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ServerChanged {
+    server: String,
+    /// What was done: the action.
+    done: String,
+}
+
+/// A session was ended.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct SessionEnded {
+    /// The digest of its id.
+    session: String,
+    /// `end`.
+    done: &'static str,
+}
 
 /// Reads the configuration again: 200 if it is in force now, 422 with the problems if it cannot be used.
 pub(super) async fn reload(State(admin): State<Arc<Admin>>) -> Answer {
@@ -28,9 +46,7 @@ pub(super) async fn server(State(admin): State<Arc<Admin>>, Path((name, action))
         "restart" => operations.restart(name.clone()).await?,
         _ => return Err(Refusal::new(StatusCode::NOT_FOUND, "a server can be told to enable, disable or restart")),
     }
-    let mut done = ObjectBuilder::new();
-    done.string("server", &name).string("done", &action);
-    Ok(json(done.finish()))
+    Ok(answer(&ServerChanged { server: name, done: action }))
 }
 
 /// Ends the session of a client that has this digest.
@@ -38,9 +54,7 @@ pub(super) async fn end_session(State(admin): State<Arc<Admin>>, Path(digest): P
     if !admin.subject.clients.end_session(&digest) {
         return Err(Refusal::new(StatusCode::NOT_FOUND, "no HTTP session has this digest; `/api/sessions` lists them"));
     }
-    let mut done = ObjectBuilder::new();
-    done.string("session", &digest).string("done", "end");
-    Ok(json(done.finish()))
+    Ok(answer(&SessionEnded { session: digest, done: "end" }))
 }
 
 impl From<OperationError> for Refusal {

@@ -1,28 +1,54 @@
 //! What the processes of servers have written besides messages: the last lines, and with `?follow` those to come.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::extract::{Extension, Path, State};
-use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{IntoResponse as _, Response};
 use fanlight_canonical::{ProcessLine, ProcessOutput};
-use fanlight_protocol::Json;
-use fanlight_protocol::json::ObjectBuilder;
 use futures_util::stream::{StreamExt as _, iter, unfold};
-use http::header::CACHE_CONTROL;
-use http::{HeaderName, StatusCode};
+use http::StatusCode;
+use serde::Serialize;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
+use utoipa::ToSchema;
 
+use super::stream::{self, event};
 use super::{Answer, Query};
 use crate::Admin;
 use crate::operator::Operator;
-use crate::reply::{Refusal, json};
-use crate::values::{array, count, moment};
+use crate::reply::{Refusal, answer};
+use crate::values::{moment, to_json};
+
+/// The last lines of a server's processes.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ServerLog {
+    name: String,
+    dropped_lines: u64,
+    lines: Vec<Line>,
+}
+
+/// The last lines of the processes of all servers.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct AllLogs {
+    lines: Vec<Line>,
+}
+
+/// A line.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Line {
+    /// The name of the server.
+    server: String,
+    at_ms: f64,
+    /// Counts the starts of the server's processes.
+    process: u64,
+    /// `stderr` or `stdout`.
+    stream: &'static str,
+    text: String,
+}
 
 /// The lines of the server called `name`.
 pub(super) async fn of_one(
@@ -37,10 +63,8 @@ pub(super) async fn of_one(
     if query.has("follow") {
         return follow(&admin, operator, Some(name));
     }
-    let mut answer = ObjectBuilder::new();
-    answer.string("name", &name).integer("droppedLines", count(output.dropped));
-    answer.member("lines", &array(output.lines.iter().map(|line| json_of(&name, line))));
-    Ok(json(answer.finish()))
+    let lines = output.lines.iter().map(|line| Line::of(&name, line)).collect();
+    Ok(answer(&ServerLog { name, dropped_lines: output.dropped, lines }))
 }
 
 /// The lines of all servers.
@@ -53,18 +77,12 @@ pub(super) async fn of_all(
         return follow(&admin, operator, None);
     }
     let lines = Positions::default().news(outputs(&admin, None));
-    let mut answer = ObjectBuilder::new();
-    answer.member("lines", &array(lines.iter().map(|(name, line)| json_of(name, line))));
-    Ok(json(answer.finish()))
+    Ok(answer(&AllLogs { lines: lines.iter().map(|(name, line)| Line::of(name, line)).collect() }))
 }
 
 fn follow(admin: &Arc<Admin>, operator: Operator, server: Option<String>) -> Answer {
     let now = admin.now();
-    let Ok(permit) = Arc::clone(&now.followers).try_acquire_owned() else {
-        let limit = now.settings.max_followers;
-        let message = format!("{limit} event streams are open already, the limit here (limits.adminFollowers)");
-        return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message));
-    };
+    let permit = stream::permit(&now)?;
     let mut check = interval(now.settings.event_interval);
     check.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let follower = Follower {
@@ -78,15 +96,10 @@ fn follow(admin: &Arc<Admin>, operator: Operator, server: Option<String>) -> Ans
     };
     let events = unfold(follower, |mut follower| async move {
         let lines = follower.next().await?;
-        let event = |(name, line): &(Arc<str>, ProcessLine)| {
-            Ok::<_, Infallible>(Event::default().event("line").data(json_of(name, line).as_text()))
-        };
+        let event = |(name, line): &(Arc<str>, ProcessLine)| event("line", &to_json(&Line::of(name, line)));
         Some((iter(lines.iter().map(event).collect::<Vec<_>>()), follower))
     });
-    let keep_alive = KeepAlive::new().interval(now.settings.keep_alive).text("still here");
-    let headers = [(CACHE_CONTROL, "no-store"), (HeaderName::from_static("x-accel-buffering"), "no")];
-    let response: Response = (headers, Sse::new(events.flatten()).keep_alive(keep_alive)).into_response();
-    Ok(response)
+    Ok(stream::response(&now, events.flatten()))
 }
 
 /// The state of one stream of lines.
@@ -170,11 +183,16 @@ fn outputs(admin: &Admin, server: Option<&str>) -> Vec<(Arc<str>, ProcessOutput)
     names.into_iter().filter_map(|name| Some((Arc::clone(&name), gateway.process_output(&name)?))).collect()
 }
 
-fn json_of(server: &str, line: &ProcessLine) -> Json {
-    let mut object = ObjectBuilder::new();
-    object.string("server", server).member("atMs", &moment(line.at)).integer("process", count(line.process));
-    object.string("stream", line.stream.as_str()).string("text", &line.text);
-    object.finish()
+impl Line {
+    fn of(server: &str, line: &ProcessLine) -> Self {
+        Self {
+            server: server.to_owned(),
+            at_ms: moment(line.at),
+            process: line.process,
+            stream: line.stream.as_str(),
+            text: line.text.to_string(),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -9,23 +9,52 @@ use axum::response::{IntoResponse as _, Response};
 use fanlight_audit::AuditEvent;
 use fanlight_credentials::ConnectionFacts;
 use fanlight_protocol::Json;
-use fanlight_protocol::json::ObjectBuilder;
 use http::{HeaderMap, StatusCode};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::Answer;
 use super::body::read_up_to;
 use crate::Admin;
 use crate::access::{OperatorConnection, peer, require_json};
 use crate::operator::{Denied, Digest, Operator, Proof, Purpose, Shown};
-use crate::reply::{Refusal, json};
+use crate::reply::{self, Refusal};
 use crate::settings::{InForce, set_cookie};
-use crate::values::{flag, optional};
 
 /// Most bytes of a body here: a token is at most as long as the head of a request. No option: nothing else is sent.
 pub(super) const LONGEST_BODY: usize = 64 << 10;
 
 /// Levels of nesting of such a body.
 pub(super) const NESTING: usize = 4;
+
+/// Who makes the request, and how to sign in.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Session {
+    /// Null where nobody is signed in.
+    identity: Option<Identity>,
+    sign_in: SignIn,
+}
+
+/// An operator or viewer.
+#[derive(Serialize, ToSchema)]
+struct Identity {
+    name: String,
+    source: &'static str,
+    /// `operator` or `viewer`.
+    role: &'static str,
+    /// Whether a session of the page shows it.
+    session: bool,
+}
+
+/// How to sign in.
+#[derive(Serialize, ToSchema)]
+struct SignIn {
+    /// Whether a token signs in.
+    token: bool,
+    /// The issuer of `admin.signIn`.
+    issuer: Option<String>,
+}
 
 /// Who makes the request, if it shows that, and how to sign in.
 pub(super) async fn answer(
@@ -35,11 +64,11 @@ pub(super) async fn answer(
 ) -> Answer {
     let now = admin.now();
     match admin.identify(&now, &headers, &connection.0).await {
-        Ok(operator) => Ok(json(described(&now, Some((&operator, operator.session.is_some()))))),
-        Err(Denied::Missing) => Ok(json(described(&now, None))),
+        Ok(operator) => Ok(reply::answer(&described(&now, Some((&operator, operator.session.is_some()))))),
+        Err(Denied::Missing) => Ok(reply::answer(&described(&now, None))),
         // The page then offers to sign in.
         Err(Denied::SessionOver) => {
-            let mut response = json(described(&now, None));
+            let mut response = reply::answer(&described(&now, None));
             now.forget(Purpose::Session, &connection.0, &mut response);
             Ok(response)
         }
@@ -51,20 +80,15 @@ pub(super) async fn answer(
 }
 
 /// Who makes the request, whether a session says so, and how to sign in.
-fn described(now: &InForce, operator: Option<(&Operator, bool)>) -> Json {
-    let identity = operator.map(|(operator, has_session)| {
-        let mut identity = ObjectBuilder::new();
-        identity.string("name", &operator.name).string("source", operator.source);
-        identity.string("role", operator.role.as_str());
-        identity.member("session", &flag(has_session));
-        identity.finish()
+fn described(now: &InForce, operator: Option<(&Operator, bool)>) -> Session {
+    let identity = operator.map(|(operator, session)| Identity {
+        name: operator.name.to_string(),
+        source: operator.source,
+        role: operator.role.as_str(),
+        session,
     });
-    let mut ways = ObjectBuilder::new();
-    ways.member("token", &flag(now.takes_tokens()));
-    optional(&mut ways, "issuer", now.settings.sign_in.as_ref().map(|sign_in| sign_in.settings.issuer.as_str()));
-    let mut answer = ObjectBuilder::new();
-    answer.member("identity", &identity.unwrap_or_else(Json::null)).member("signIn", &ways.finish());
-    answer.finish()
+    let issuer = now.settings.sign_in.as_ref().map(|sign_in| sign_in.settings.issuer.to_string());
+    Session { identity, sign_in: SignIn { token: now.takes_tokens(), issuer } }
 }
 
 /// Signs in with a token.
@@ -115,7 +139,7 @@ pub(super) fn sign_in(
         let message = "the system has no random numbers for a session";
         return Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message).into_response();
     };
-    let mut response = json(described(now, Some((&operator, true))));
+    let mut response = reply::answer(&described(now, Some((&operator, true))));
     set_cookie(&cookies.set(Purpose::Session, &id, None), &mut response);
     response
 }
@@ -132,7 +156,7 @@ pub(super) async fn end(State(admin): State<Arc<Admin>>, connection: OperatorCon
         }
         admin.sessions.end(session.key);
     }
-    let mut response = json(described(&now, None));
+    let mut response = reply::answer(&described(&now, None));
     now.forget(Purpose::Session, &connection.0, &mut response);
     Ok(response)
 }

@@ -4,67 +4,120 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use fanlight_protocol::Json;
-use fanlight_protocol::json::ObjectBuilder;
 use fanlight_telemetry::clients::{ClientsView, SessionView, SuspendedCallView};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::{Answer, Query};
 use crate::Admin;
-use crate::reply::{Refusal, json};
-use crate::values::{array, count, millis, optional};
+use crate::reply::{self, Refusal};
+use crate::values::{Verbatim, millis};
 
 const DEFAULT: usize = 200;
 const MOST: usize = 10_000;
 
-/// Sessions, most recently used first, and suspended calls, those that expire next first. `limit` bounds each.
-pub(super) async fn answer(State(admin): State<Arc<Admin>>, query: Query) -> Answer {
-    list(admin.subject.clients.view(), &query).map(json)
+/// Sessions of clients, and calls that wait for them.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Sessions {
+    session_count: usize,
+    suspended_call_count: usize,
+    stream_count: usize,
+    sessions: Vec<ClientSession>,
+    suspended_calls: Vec<SuspendedCall>,
 }
 
-fn list(mut clients: ClientsView, query: &Query) -> Result<Json, Refusal> {
+/// A session.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct ClientSession {
+    /// The path of its endpoint.
+    endpoint: Option<String>,
+    principal: Option<String>,
+    /// What has shown the principal: `token`, `key`, `certificate`, `proxy` or `socket`.
+    source: Option<&'static str>,
+    /// The first 16 digits of the SHA-256 digest of its id; null over stdio.
+    digest: Option<String>,
+    /// `http`, `sse` or `stdio`.
+    transport: &'static str,
+    revision: Option<&'static str>,
+    /// What the client says of itself.
+    #[schema(value_type = serde_json::Value)]
+    client_info: Option<Verbatim>,
+    /// Requests that are running.
+    running: usize,
+    /// Requests of servers that the client has not answered.
+    questions: usize,
+    streams: usize,
+    /// Null while a request runs.
+    idle_ms: Option<f64>,
+}
+
+/// A call that waits for its client.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct SuspendedCall {
+    method: String,
+    name: Option<String>,
+    /// The methods of the requested input.
+    asked: Vec<String>,
+    round: u32,
+    waiting_ms: f64,
+    left_ms: f64,
+}
+
+/// Sessions, most recently used first, and suspended calls, those that expire next first. `limit` bounds each.
+pub(super) async fn answer(State(admin): State<Arc<Admin>>, query: Query) -> Answer {
+    list(admin.subject.clients.view(), &query).map(|sessions| reply::answer(&sessions))
+}
+
+fn list(mut clients: ClientsView, query: &Query) -> Result<Sessions, Refusal> {
     let limit = query.number("limit", DEFAULT, MOST)?;
-    let mut answer = ObjectBuilder::new();
-    answer.integer("sessionCount", count(clients.sessions.len()));
-    answer.integer("suspendedCallCount", count(clients.suspended.len()));
-    answer.integer("streamCount", count(clients.streams));
     clients.sessions.sort_by(|a, b| {
         (a.idle.unwrap_or(Duration::ZERO), &a.digest).cmp(&(b.idle.unwrap_or(Duration::ZERO), &b.digest))
     });
     clients.suspended.sort_by_key(|call| call.left);
-    answer.member("sessions", &array(clients.sessions.iter().take(limit).map(session)));
-    answer.member("suspendedCalls", &array(clients.suspended.iter().take(limit).map(call)));
-    Ok(answer.finish())
+    Ok(Sessions {
+        session_count: clients.sessions.len(),
+        suspended_call_count: clients.suspended.len(),
+        stream_count: clients.streams,
+        sessions: clients.sessions.into_iter().take(limit).map(session).collect(),
+        suspended_calls: clients.suspended.into_iter().take(limit).map(call).collect(),
+    })
 }
 
-fn session(session: &SessionView) -> Json {
-    let mut object = ObjectBuilder::new();
-    optional(&mut object, "endpoint", session.endpoint.as_deref());
-    let (principal, source) = session.identity.as_ref().map(|(name, source)| (&**name, *source)).unzip();
-    optional(&mut object, "principal", principal);
-    optional(&mut object, "source", source);
-    optional(&mut object, "digest", Some(session.digest.as_str()).filter(|digest| !digest.is_empty()));
-    object.string("transport", session.transport);
-    optional(&mut object, "revision", session.revision);
-    object.member("clientInfo", &session.client_info.clone().unwrap_or_else(Json::null));
-    object.integer("running", count(session.running));
-    object.integer("questions", count(session.server_requests));
-    object.integer("streams", count(session.streams));
-    object.member("idleMs", &session.idle.map_or_else(Json::null, millis));
-    object.finish()
+fn session(session: SessionView) -> ClientSession {
+    let (principal, source) = session.identity.map(|(name, source)| (name.to_string(), source)).unzip();
+    ClientSession {
+        endpoint: session.endpoint.map(|path| path.to_string()),
+        principal,
+        source,
+        digest: Some(session.digest).filter(|digest| !digest.is_empty()),
+        transport: session.transport,
+        revision: session.revision,
+        client_info: session.client_info.map(Verbatim),
+        running: session.running,
+        questions: session.server_requests,
+        streams: session.streams,
+        idle_ms: session.idle.map(millis),
+    }
 }
 
-fn call(call: &SuspendedCallView) -> Json {
-    let mut object = ObjectBuilder::new();
-    object.string("method", &call.method);
-    optional(&mut object, "name", call.name.as_deref());
-    object.member("asked", &array(call.requests.iter().map(|method| Json::string(method))));
-    object.integer("round", i64::from(call.round));
-    object.member("waitingMs", &millis(call.waiting)).member("leftMs", &millis(call.left));
-    object.finish()
+fn call(call: SuspendedCallView) -> SuspendedCall {
+    SuspendedCall {
+        method: call.method,
+        name: call.name,
+        asked: call.requests,
+        round: call.round,
+        waiting_ms: millis(call.waiting),
+        left_ms: millis(call.left),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use fanlight_protocol::Json;
+
     use super::*;
 
     fn one(digest: &str, idle: Option<u64>) -> SessionView {
@@ -95,7 +148,7 @@ mod tests {
         let sessions = vec![one("c", Some(9)), one("a", None), one("b", Some(3))];
         let clients = ClientsView { sessions, suspended: vec![suspended], streams: 4 };
         let answer = list(clients, &Query("limit=2".to_owned())).unwrap();
-        let answer: serde_json::Value = serde_json::from_str(answer.as_text()).unwrap();
+        let answer: serde_json::Value = serde_json::to_value(&answer).unwrap();
         assert_eq!(
             (&answer["sessionCount"], &answer["suspendedCallCount"], &answer["streamCount"]),
             (&3.into(), &1.into(), &4.into())
@@ -110,6 +163,6 @@ mod tests {
         assert_eq!(answer["sessions"][0]["idleMs"], serde_json::Value::Null);
         assert_eq!(answer["sessions"][1]["clientInfo"]["name"], "<b>x</b>");
         assert_eq!(answer["suspendedCalls"][0]["asked"][0], "elicitation/create");
-        assert_eq!(answer["suspendedCalls"][0]["leftMs"], 1000);
+        assert_eq!(answer["suspendedCalls"][0]["leftMs"], 1000.0);
     }
 }

@@ -13,10 +13,11 @@ use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use fanlight_credentials::{Attempt, ConnectionFacts, IssuerAnswer, SignInError};
 use fanlight_protocol::Json;
-use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::seal::{Keys, Seal};
 use http::{HeaderMap, StatusCode};
+use serde::Serialize;
 use tokio::sync::Semaphore;
+use utoipa::ToSchema;
 
 use super::Answer;
 use super::body::read_up_to;
@@ -25,12 +26,18 @@ use crate::Admin;
 use crate::SignInClient;
 use crate::access::{OperatorConnection, peer, require_json};
 use crate::operator::{Denied, Digest, Proof, Purpose, Shown};
-use crate::reply::{Refusal, json};
+use crate::reply::{Refusal, answer};
 use crate::settings::{InForce, set_cookie};
 
 /// Most sign-ins that ask the issuer at the same time. No option: an issuer answers in less than a second, and operators are
 /// few.
 const AT_ONCE: usize = 16;
+
+/// Where the browser goes.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Location {
+    location: String,
+}
 
 /// The sign-ins that have begun: sealed, in the browsers that have begun them.
 pub(crate) struct Attempts {
@@ -101,9 +108,7 @@ pub(super) async fn begin(
     let sealed = admin.attempts.seal(&begun.attempt, since_epoch() + age, &client);
     let sealed =
         sealed.ok_or_else(|| Refusal::denied(&Denied::Unavailable("the system has no random numbers".into())))?;
-    let mut answer = ObjectBuilder::new();
-    answer.string("location", &begun.location);
-    let mut response = json(answer.finish());
+    let mut response = answer(&Location { location: begun.location });
     set_cookie(&now.cookies(&connection.0).set(Purpose::SignIn, &sealed, Some(age)), &mut response);
     Ok(response)
 }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use fanlight_protocol::Json;
-use fanlight_protocol::json::ObjectBuilder;
 use fanlight_telemetry::metrics::{MINUTES, ToolFigures};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::{Answer, Query};
 use crate::Admin;
-use crate::reply::json;
-use crate::values::{array, count, millis, number};
+use crate::reply::answer;
+use crate::values::millis;
 
 const DEFAULT: usize = 100;
 const MOST: usize = 1000;
@@ -19,14 +19,54 @@ const MOST: usize = 1000;
 /// How often the minutes of the figures are closed.
 const MINUTE: Duration = Duration::from_secs(60);
 
+/// Figures of the tools that were called in the last hour.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ToolStatistics {
+    /// The minutes that are counted.
+    minutes: usize,
+    /// All tools, also those beyond `limit`.
+    tool_count: usize,
+    tools: Vec<Tool>,
+}
+
+/// A tool.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Tool {
+    backend: String,
+    /// The server's own name of it.
+    tool: String,
+    calls: u64,
+    errors: u64,
+    /// Calls that their client has given up.
+    given_up: u64,
+    per_minute: f64,
+    p50_ms: Option<f64>,
+    p95_ms: Option<f64>,
+    p99_ms: Option<f64>,
+    /// How many calls took how long.
+    durations: Vec<Range>,
+    calls_by_minute: Vec<u32>,
+    errors_by_minute: Vec<u32>,
+}
+
+/// Calls whose durations are in a range, which begins where the one before ends.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Range {
+    /// Null for the last.
+    to_ms: Option<f64>,
+    calls: u64,
+}
+
 /// The tools that were called, the most called first.
 pub(super) async fn statistics(State(admin): State<Arc<Admin>>, query: Query) -> Answer {
     let limit = query.number("limit", DEFAULT, MOST)?;
     let tools = admin.subject.telemetry.metrics().map(|metrics| metrics.tools()).unwrap_or_default();
-    let mut answer = ObjectBuilder::new();
-    answer.integer("minutes", count(MINUTES)).integer("toolCount", count(tools.len()));
-    answer.member("tools", &array(tools.iter().take(limit).map(tool)));
-    Ok(json(answer.finish()))
+    let tool_count = tools.len();
+    let tools = tools.into_iter().take(limit).map(tool).collect();
+    Ok(answer(&ToolStatistics { minutes: MINUTES, tool_count, tools }))
 }
 
 /// Closes each minute of the figures, for as long as it is polled.
@@ -38,23 +78,19 @@ pub(crate) async fn close_minutes(admin: &Admin) {
     }
 }
 
-fn tool(tool: &ToolFigures) -> Json {
-    let mut object = ObjectBuilder::new();
-    object.string("backend", &tool.backend).string("tool", &tool.tool);
-    object.integer("calls", count(tool.calls)).integer("errors", count(tool.errors));
-    object.integer("givenUp", count(tool.given_up)).member("perMinute", &number(tool.per_minute));
-    let duration = |value: Option<Duration>| value.map_or_else(Json::null, millis);
-    object.member("p50Ms", &duration(tool.median)).member("p95Ms", &duration(tool.p95));
-    object.member("p99Ms", &duration(tool.p99));
-    object.member(
-        "durations",
-        &array(tool.ranges.iter().map(|(end, calls)| {
-            let mut range = ObjectBuilder::new();
-            range.member("toMs", &duration(*end)).integer("calls", count(*calls));
-            range.finish()
-        })),
-    );
-    let minutes = |of: fn(&(u32, u32)) -> u32| array(tool.minutes.iter().map(|one| number(f64::from(of(one)))));
-    object.member("callsByMinute", &minutes(|one| one.0)).member("errorsByMinute", &minutes(|one| one.1));
-    object.finish()
+fn tool(tool: ToolFigures) -> Tool {
+    Tool {
+        backend: tool.backend,
+        tool: tool.tool,
+        calls: tool.calls,
+        errors: tool.errors,
+        given_up: tool.given_up,
+        per_minute: tool.per_minute,
+        p50_ms: tool.median.map(millis),
+        p95_ms: tool.p95.map(millis),
+        p99_ms: tool.p99.map(millis),
+        durations: tool.ranges.into_iter().map(|(end, calls)| Range { to_ms: end.map(millis), calls }).collect(),
+        calls_by_minute: tool.minutes.iter().map(|one| one.0).collect(),
+        errors_by_minute: tool.minutes.iter().map(|one| one.1).collect(),
+    }
 }

@@ -8,15 +8,17 @@ use axum::response::IntoResponse as _;
 use bytes::Bytes;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::ObjectBuilder;
-use fanlight_telemetry::ring::{self, Order, ServerSpans, Trace, TraceOutcome};
+use fanlight_telemetry::ring::{self, Order, ServerSpans, TraceOutcome};
 use fanlight_telemetry::{TraceId, otlp_json};
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
+use serde::{Serialize, Serializer};
+use utoipa::ToSchema;
 
 use super::{Answer, Query};
 use crate::Admin;
-use crate::reply::{Refusal, json};
-use crate::values::{array, count, flag, millis, moment, optional};
+use crate::reply::{Refusal, answer, json};
+use crate::values::{Verbatim, millis, moment, to_json};
 
 const DEFAULT: usize = 100;
 const MOST: usize = 500;
@@ -27,18 +29,87 @@ const NESTING: usize = 512;
 /// The latest time of a filter, in milliseconds.
 const LATEST: f64 = 1e15;
 
+/// Traces of the ring.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Traces {
+    /// Whether there is a ring.
+    recording: bool,
+    traces: Vec<Trace>,
+}
+
+/// A trace in a list.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Trace {
+    /// Its place in the order of beginnings.
+    number: u64,
+    trace_id: String,
+    name: String,
+    start_ms: f64,
+    duration_ms: f64,
+    spans: usize,
+    dropped_spans: u64,
+    backends: Vec<String>,
+    /// The `error.type` of the first span, else of a failed one.
+    error: Option<String>,
+    /// What was said of that failure.
+    message: Option<String>,
+    outcome: Outcome,
+    /// The name and version that the client says it has.
+    client: Option<String>,
+    /// The name of the client's identity; null if it is not authenticated.
+    principal: Option<String>,
+    /// How many attempts to connect it stands for; absent if it is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    attempts: Option<u64>,
+    /// When the first of them began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    first_ms: Option<f64>,
+}
+
+/// How a trace has ended.
+pub(crate) struct Outcome(TraceOutcome);
+
+impl Serialize for Outcome {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.as_str())
+    }
+}
+
+impl utoipa::PartialSchema for Outcome {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+        let names = TraceOutcome::ALL.map(TraceOutcome::as_str);
+        let text = utoipa::openapi::Object::with_type(utoipa::openapi::Type::String);
+        let text = utoipa::openapi::ObjectBuilder::from(text).enum_values(Some(names));
+        text.description(Some("How a trace has ended.")).into()
+    }
+}
+
+impl ToSchema for Outcome {}
+
+/// Traces that have ended, of an event.
+#[derive(Serialize)]
+pub(super) struct TracesEnded {
+    pub(super) traces: Vec<Trace>,
+}
+
+/// Spans that a server has returned.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ReturnedSpans {
+    backend: String,
+    span_id: String,
+    resource_spans: Verbatim,
+}
+
 /// The newest traces that match the query.
 pub(super) async fn list(State(admin): State<Arc<Admin>>, query: Query) -> Answer {
     let ring = admin.subject.telemetry.ring();
     let filter = filter(&query)?;
-    let mut traces = Vec::new();
-    let mut answer = ObjectBuilder::new();
-    if let Some(ring) = ring {
-        traces.extend(ring.query(&filter).iter().filter_map(summary));
-    }
-    answer.member("recording", &flag(ring.is_some()));
-    answer.member("traces", &array(traces));
-    Ok(json(answer.finish()))
+    let traces = ring.map(|ring| ring.query(&filter)).unwrap_or_default();
+    Ok(answer(&Traces { recording: ring.is_some(), traces: traces.iter().filter_map(summary).collect() }))
 }
 
 fn filter(query: &Query) -> Result<ring::Query, Refusal> {
@@ -113,34 +184,38 @@ pub(super) async fn one(State(admin): State<Arc<Admin>>, Path(id): Path<String>)
     for member in own.members() {
         answer.raw_member(&own.slice(member.key), &own.slice(member.value));
     }
-    answer.member("serverSpans", &array(trace.server_spans.iter().filter_map(returned)));
+    answer.member("serverSpans", &to_json(&trace.server_spans.iter().filter_map(returned).collect::<Vec<_>>()));
     Ok(json(answer.finish()))
 }
 
 /// The spans that a server returned. Truncated content is no longer JSON, and is left out.
-fn returned(spans: &ServerSpans) -> Option<Json> {
+fn returned(spans: &ServerSpans) -> Option<ReturnedSpans> {
     let resource_spans = Json::parse(Bytes::copy_from_slice(spans.resource_spans.as_bytes()), NESTING).ok()?;
-    let mut object = ObjectBuilder::new();
-    object.string("backend", &spans.backend).string("spanId", &spans.span_id).member("resourceSpans", &resource_spans);
-    Some(object.finish())
+    Some(ReturnedSpans {
+        backend: spans.backend.to_string(),
+        span_id: spans.span_id.to_string(),
+        resource_spans: Verbatim(resource_spans),
+    })
 }
 
 /// A trace in a list.
-pub(super) fn summary(trace: &Trace) -> Option<Json> {
+pub(super) fn summary(trace: &ring::Trace) -> Option<Trace> {
     let summary = trace.summary()?;
-    let mut object = ObjectBuilder::new();
-    object.integer("number", count(trace.number));
-    object.string("traceId", &trace.id.to_string()).string("name", &summary.name);
-    object.member("startMs", &moment(summary.start)).member("durationMs", &millis(summary.duration));
-    object.integer("spans", count(summary.spans)).integer("droppedSpans", count(trace.dropped));
-    object.member("backends", &array(summary.backends.iter().map(|name| Json::string(name))));
-    optional(&mut object, "error", summary.error.as_deref());
-    optional(&mut object, "message", summary.message.as_deref());
-    object.string("outcome", trace.outcome.as_str());
-    optional(&mut object, "client", summary.client.as_deref());
-    optional(&mut object, "principal", summary.principal.as_deref());
-    if let Some(attempts) = trace.attempts {
-        object.integer("attempts", count(attempts.count)).member("firstMs", &moment(attempts.first));
-    }
-    Some(object.finish())
+    Some(Trace {
+        number: trace.number,
+        trace_id: trace.id.to_string(),
+        name: summary.name,
+        start_ms: moment(summary.start),
+        duration_ms: millis(summary.duration),
+        spans: summary.spans,
+        dropped_spans: trace.dropped,
+        backends: summary.backends,
+        error: summary.error,
+        message: summary.message,
+        outcome: Outcome(trace.outcome),
+        client: summary.client,
+        principal: summary.principal,
+        attempts: trace.attempts.map(|attempts| attempts.count),
+        first_ms: trace.attempts.map(|attempts| moment(attempts.first)),
+    })
 }

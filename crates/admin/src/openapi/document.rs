@@ -25,6 +25,9 @@ fn document() -> Value {
     for name in OPEN {
         document["components"]["schemas"][name]["additionalProperties"] = json!(true);
     }
+    for schema in document["components"]["schemas"].as_object_mut().unwrap().values_mut() {
+        require_nullable(schema);
+    }
     for (path, item) in document["paths"].as_object_mut().unwrap() {
         let route = ROUTES.iter().find(|route| route.path == path).unwrap_or_else(|| panic!("no route {path}"));
         for operation in item.as_object_mut().unwrap().values_mut() {
@@ -32,6 +35,23 @@ fn document() -> Value {
         }
     }
     document
+}
+
+/// Requires the members that may be null: they are null where they could be absent.
+fn require_nullable(schema: &mut Value) {
+    let Some(members) = schema["properties"].as_object() else { return };
+    let is_null = |kind: &Value| kind["type"] == "null" || array(&kind["type"]).contains(&json!("null"));
+    let is_nullable = |member: &Value| is_null(member) || array(&member["oneOf"]).iter().any(is_null);
+    let is_required = |name: &String| array(&schema["required"]).contains(&json!(name));
+    let names = members.iter().filter(|(name, member)| is_required(name) || is_nullable(member)).map(|(name, _)| name);
+    let names: Vec<Value> = names.map(|name| json!(name)).collect();
+    if !names.is_empty() {
+        schema["required"] = names.into();
+    }
+}
+
+fn array(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
 }
 
 /// Adds who may, and how others are refused.

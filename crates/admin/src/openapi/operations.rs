@@ -4,7 +4,13 @@
 
 use utoipa::OpenApi;
 
-use super::schemas::{call, catalogue, clients, configuration, session, state, traces};
+use super::{requests, texts};
+use crate::api::call::answers;
+use crate::api::{
+    backend, catalogue, client_calls, endpoints, operations, overview, server_log, session, sessions, sign_in, tools,
+    traces,
+};
+use crate::reply::Error;
 
 /// The operations, with the schemas that they use.
 #[derive(OpenApi)]
@@ -21,12 +27,12 @@ use super::schemas::{call, catalogue, clients, configuration, session, state, tr
         overview, traces_list, trace, client_calls, cancel_client_call, tool_statistics, catalogue_lists, endpoints, sessions, config, connect, backends, backend, backend_log, server_log, all_logs, events,
         call_one, answer_call, cancel_call, end_session, reload, server, session_of, sign_in, sign_out, begin_sign_in, finish_sign_in, openapi
     ),
-    components(schemas(state::Error))
+    components(schemas(Error))
 )]
 pub(super) struct Operations;
 
 /// The state and figures of every server, and of the process.
-#[utoipa::path(get, path = "/api/overview", responses((status = 200, description = "The overview", body = state::Overview)))]
+#[utoipa::path(get, path = "/api/overview", responses((status = 200, description = "The overview", body = overview::Overview)))]
 fn overview() {}
 
 /// The traces of the ring that match.
@@ -49,7 +55,7 @@ fn overview() {}
     ),
     responses(
         (status = 200, description = "The traces", body = traces::Traces),
-        (status = 400, description = "A parameter cannot be read", body = state::Error),
+        (status = 400, description = "A parameter cannot be read", body = Error),
     ))]
 fn traces_list() {}
 
@@ -57,8 +63,8 @@ fn traces_list() {}
 #[utoipa::path(get, path = "/api/traces/{id}",
     params(("id" = String, Path, description = "The id of the trace: 32 hexadecimal digits")),
     responses(
-        (status = 200, description = "The trace", body = traces::Otlp),
-        (status = 404, description = "There is none, or it has been evicted", body = state::Error),
+        (status = 200, description = "The trace", body = texts::Otlp),
+        (status = 404, description = "There is none, or it has been evicted", body = Error),
     ))]
 fn trace() {}
 
@@ -66,8 +72,8 @@ fn trace() {}
 #[utoipa::path(get, path = "/api/calls",
     params(("limit" = Option<u64>, Query, description = "At most so many: 100 if absent, 1000 at most")),
     responses(
-        (status = 200, description = "The requests", body = clients::ClientCalls),
-        (status = 400, description = "A parameter cannot be read", body = state::Error),
+        (status = 200, description = "The requests", body = client_calls::ClientCalls),
+        (status = 400, description = "A parameter cannot be read", body = Error),
     ))]
 fn client_calls() {}
 
@@ -75,8 +81,8 @@ fn client_calls() {}
 #[utoipa::path(post, path = "/api/calls/{id}/cancel",
     params(("id" = String, Path, description = "The `spanId` of the request")),
     responses(
-        (status = 200, description = "It is cancelled", body = clients::ClientCallCancelled),
-        (status = 404, description = "No such request runs", body = state::Error),
+        (status = 200, description = "It is cancelled", body = client_calls::ClientCallCancelled),
+        (status = 404, description = "No such request runs", body = Error),
     ))]
 fn cancel_client_call() {}
 
@@ -84,8 +90,8 @@ fn cancel_client_call() {}
 #[utoipa::path(get, path = "/api/tools/statistics",
     params(("limit" = Option<u64>, Query, description = "At most so many tools: 100 if absent, 1000 at most")),
     responses(
-        (status = 200, description = "The figures", body = traces::ToolStatistics),
-        (status = 400, description = "A parameter cannot be read", body = state::Error),
+        (status = 200, description = "The figures", body = tools::ToolStatistics),
+        (status = 400, description = "A parameter cannot be read", body = Error),
     ))]
 fn tool_statistics() {}
 
@@ -97,42 +103,42 @@ fn tool_statistics() {}
     ),
     responses(
         (status = 200, description = "The lists", body = catalogue::Catalogue),
-        (status = 400, description = "A parameter cannot be read", body = state::Error),
+        (status = 400, description = "A parameter cannot be read", body = Error),
     ))]
 fn catalogue_lists() {}
 
 /// The endpoints in the order of the configuration.
-#[utoipa::path(get, path = "/api/endpoints", responses((status = 200, description = "The endpoints", body = catalogue::Endpoints)))]
+#[utoipa::path(get, path = "/api/endpoints", responses((status = 200, description = "The endpoints", body = endpoints::Endpoints)))]
 fn endpoints() {}
 
 /// Sessions of clients up to 2025-11-25, and suspended calls of clients of 2026-07-28.
 #[utoipa::path(get, path = "/api/sessions",
     params(("limit" = Option<u64>, Query, description = "At most so many of each: 200 if absent")),
     responses(
-        (status = 200, description = "The sessions and calls", body = clients::Sessions),
-        (status = 400, description = "A parameter cannot be read", body = state::Error),
+        (status = 200, description = "The sessions and calls", body = sessions::Sessions),
+        (status = 400, description = "A parameter cannot be read", body = Error),
     ))]
 fn sessions() {}
 
 /// The configuration in force, with defaults and without secrets, and what is known of its changes.
-#[utoipa::path(get, path = "/api/config", responses((status = 200, description = "The configuration", body = configuration::InForce)))]
+#[utoipa::path(get, path = "/api/config", responses((status = 200, description = "The configuration", body = texts::InForce)))]
 fn config() {}
 
 /// The entry for this gateway in the configuration of each client.
 #[utoipa::path(get, path = "/api/connect",
-    responses((status = 200, description = "The entries", body = Vec<configuration::ClientEntry>)))]
+    responses((status = 200, description = "The entries", body = Vec<texts::ClientEntry>)))]
 fn connect() {}
 
 /// The state of every server.
-#[utoipa::path(get, path = "/api/backends", responses((status = 200, description = "The servers", body = state::Backends)))]
+#[utoipa::path(get, path = "/api/backends", responses((status = 200, description = "The servers", body = overview::Backends)))]
 fn backends() {}
 
 /// How a server describes itself, and how its state has changed.
 #[utoipa::path(get, path = "/api/backends/{name}",
     params(("name" = String, Path, description = "The server, by its name in the configuration")),
     responses(
-        (status = 200, description = "The server", body = state::BackendDetails),
-        (status = 404, description = "No server has this name", body = state::Error),
+        (status = 200, description = "The server", body = backend::BackendDetails),
+        (status = 404, description = "No server has this name", body = Error),
     ))]
 fn backend() {}
 
@@ -144,10 +150,10 @@ fn backend() {}
     ),
     responses(
         (status = 200, description = "The last lines", content(
-            (state::ServerLog = "application/json"), (String = "text/event-stream"),
+            (server_log::ServerLog = "application/json"), (String = "text/event-stream"),
         )),
-        (status = 404, description = "No server has this name", body = state::Error),
-        (status = 503, description = "`limits.adminFollowers` streams are open", body = state::Error),
+        (status = 404, description = "No server has this name", body = Error),
+        (status = 503, description = "`limits.adminFollowers` streams are open", body = Error),
     ))]
 fn backend_log() {}
 
@@ -159,10 +165,10 @@ fn backend_log() {}
     ),
     responses(
         (status = 200, description = "The last lines", content(
-            (state::ServerLog = "application/json"), (String = "text/event-stream"),
+            (server_log::ServerLog = "application/json"), (String = "text/event-stream"),
         )),
-        (status = 404, description = "No server has this name", body = state::Error),
-        (status = 503, description = "`limits.adminFollowers` streams are open", body = state::Error),
+        (status = 404, description = "No server has this name", body = Error),
+        (status = 503, description = "`limits.adminFollowers` streams are open", body = Error),
     ))]
 fn server_log() {}
 
@@ -171,9 +177,9 @@ fn server_log() {}
     params(("follow" = Option<String>, Query, description = "If present, events `line` have these lines and those to come")),
     responses(
         (status = 200, description = "The last lines", content(
-            (state::AllLogs = "application/json"), (String = "text/event-stream"),
+            (server_log::AllLogs = "application/json"), (String = "text/event-stream"),
         )),
-        (status = 503, description = "`limits.adminFollowers` streams are open", body = state::Error),
+        (status = 503, description = "`limits.adminFollowers` streams are open", body = Error),
     ))]
 fn all_logs() {}
 
@@ -181,7 +187,7 @@ fn all_logs() {}
 #[utoipa::path(get, path = "/api/events",
     responses(
         (status = 200, description = "The stream", content_type = "text/event-stream", body = String),
-        (status = 503, description = "`limits.adminFollowers` streams are open", body = state::Error),
+        (status = 503, description = "`limits.adminFollowers` streams are open", body = Error),
     ))]
 fn events() {}
 
@@ -189,31 +195,31 @@ fn events() {}
 ///
 /// With `Accept: text/event-stream` the operator attends the call: events have its progress and the questions of the server, and
 /// `answer`, the last, what is returned otherwise.
-#[utoipa::path(post, path = "/api/call", request_body = call::Call,
+#[utoipa::path(post, path = "/api/call", request_body = requests::Call,
     responses(
         (status = 200, description = "The call was made", content(
-            (call::Called = "application/json"), (String = "text/event-stream"),
+            (texts::Called = "application/json"), (String = "text/event-stream"),
         )),
-        (status = 400, description = "The body cannot be used", body = state::Error),
-        (status = 503, description = "The operator attends `limits.adminCalls` calls", body = state::Error),
+        (status = 400, description = "The body cannot be used", body = Error),
+        (status = 503, description = "The operator attends `limits.adminCalls` calls", body = Error),
     ))]
 fn call_one() {}
 
 /// Answers a question of a call that the operator attends.
-#[utoipa::path(post, path = "/api/call/answer", request_body = call::CallAnswer,
+#[utoipa::path(post, path = "/api/call/answer", request_body = requests::CallAnswer,
     responses(
-        (status = 200, description = "The server gets the answer", body = call::CallChanged),
-        (status = 400, description = "The body cannot be used", body = state::Error),
-        (status = 404, description = "The question is not open, or the call is of someone else", body = state::Error),
+        (status = 200, description = "The server gets the answer", body = answers::CallChanged),
+        (status = 400, description = "The body cannot be used", body = Error),
+        (status = 404, description = "The question is not open, or the call is of someone else", body = Error),
     ))]
 fn answer_call() {}
 
 /// Cancels a call that the operator attends. The server may have carried it out.
-#[utoipa::path(post, path = "/api/call/cancel", request_body = call::CallCancelled,
+#[utoipa::path(post, path = "/api/call/cancel", request_body = requests::CallCancelled,
     responses(
-        (status = 200, description = "It is cancelled", body = call::CallChanged),
-        (status = 400, description = "The body cannot be used", body = state::Error),
-        (status = 404, description = "No such call of this operator runs", body = state::Error),
+        (status = 200, description = "It is cancelled", body = answers::CallChanged),
+        (status = 400, description = "The body cannot be used", body = Error),
+        (status = 404, description = "No such call of this operator runs", body = Error),
     ))]
 fn cancel_call() {}
 
@@ -221,16 +227,16 @@ fn cancel_call() {}
 #[utoipa::path(post, path = "/api/sessions/{digest}/end",
     params(("digest" = String, Path, description = "The digest of the session's id")),
     responses(
-        (status = 200, description = "It has ended", body = state::SessionEnded),
-        (status = 404, description = "There is none", body = state::Error),
+        (status = 200, description = "It has ended", body = operations::SessionEnded),
+        (status = 404, description = "There is none", body = Error),
     ))]
 fn end_session() {}
 
 /// Reads the configuration again and puts it in force.
 #[utoipa::path(post, path = "/api/reload",
     responses(
-        (status = 200, description = "It is in force, or has not changed", body = configuration::Reloaded),
-        (status = 422, description = "It cannot be used; nothing has changed", body = configuration::Reloaded),
+        (status = 200, description = "It is in force, or has not changed", body = texts::Reloaded),
+        (status = 422, description = "It cannot be used; nothing has changed", body = texts::Reloaded),
     ))]
 fn reload() {}
 
@@ -241,8 +247,8 @@ fn reload() {}
         ("action" = String, Path, description = "`enable`, `disable` or `restart`"),
     ),
     responses(
-        (status = 200, description = "Done", body = state::ServerChanged),
-        (status = 404, description = "It is not configured, or, to be restarted, not enabled", body = state::Error),
+        (status = 200, description = "Done", body = operations::ServerChanged),
+        (status = 404, description = "It is not configured, or, to be restarted, not enabled", body = Error),
     ))]
 fn server() {}
 
@@ -251,10 +257,10 @@ fn server() {}
 fn session_of() {}
 
 /// Signs in with a token, and sets the cookie of the session.
-#[utoipa::path(post, path = "/api/session", request_body = session::Token,
+#[utoipa::path(post, path = "/api/session", request_body = requests::Token,
     responses(
         (status = 200, description = "Signed in", body = session::Session),
-        (status = 401, description = "The token is wrong", body = state::Error),
+        (status = 401, description = "The token is wrong", body = Error),
     ))]
 fn sign_in() {}
 
@@ -265,17 +271,17 @@ fn sign_out() {}
 /// Begins a sign-in at the issuer of `admin.signIn`.
 #[utoipa::path(post, path = "/api/session/issuer", request_body = serde_json::Value,
     responses(
-        (status = 200, description = "Where the browser goes", body = session::Location),
-        (status = 404, description = "No issuer is configured", body = state::Error),
+        (status = 200, description = "Where the browser goes", body = sign_in::Location),
+        (status = 404, description = "No issuer is configured", body = Error),
     ))]
 fn begin_sign_in() {}
 
 /// Ends a sign-in with the answer of the issuer.
-#[utoipa::path(post, path = "/api/session/issuer/answer", request_body = session::IssuerAnswer,
+#[utoipa::path(post, path = "/api/session/issuer/answer", request_body = requests::IssuerAnswer,
     responses(
         (status = 200, description = "Signed in", body = session::Session),
-        (status = 401, description = "This browser has not begun it, or the issuer's answer is not accepted", body = state::Error),
-        (status = 404, description = "No issuer is configured", body = state::Error),
+        (status = 401, description = "This browser has not begun it, or the issuer's answer is not accepted", body = Error),
+        (status = 404, description = "No issuer is configured", body = Error),
     ))]
 fn finish_sign_in() {}
 

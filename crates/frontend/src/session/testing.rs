@@ -13,6 +13,7 @@ use fanlight_protocol::{Json, Method, Notification, Response, Revision, RpcError
 use super::{Session, SessionRecord};
 use crate::eras::legacy::InitializeParams;
 use crate::memory::ByteBudget;
+use crate::testing::{TestListen, TestNotice};
 
 type Answer = dyn Fn(Listen) -> Result<Listening, RpcError> + Send + Sync;
 
@@ -78,30 +79,6 @@ impl ListenCore {
 pub(crate) struct TestOperation(pub(crate) Unresolved);
 
 impl Decidable for TestOperation {
-    fn method(&self) -> &Method {
-        &self.0.method
-    }
-}
-
-/// Listening as a core for unit tests resolves it.
-#[derive(Debug)]
-pub(crate) struct TestListen(Interest, Arc<CallContext>);
-
-impl Decidable for TestListen {
-    fn method(&self) -> &Method {
-        &Method::Listen
-    }
-
-    fn interest(&self) -> Option<&Interest> {
-        Some(&self.0)
-    }
-}
-
-/// A notification, which goes nowhere.
-#[derive(Debug)]
-pub(crate) struct TestNotice(Notification);
-
-impl Decidable for TestNotice {
     fn method(&self) -> &Method {
         &self.0.method
     }

@@ -27,6 +27,9 @@ pub(super) trait SuspendedCallStore: Send + Sync {
     /// The call that was suspended the `round`th time is resumed, which succeeds once.
     fn resume(&self, id: &SuspendedId, round: u32) -> Stored<'_, Result<(), RpcError>>;
 
+    /// Whether a call has an entry: it has not ended.
+    fn has(&self, id: &SuspendedId) -> Stored<'_, bool>;
+
     /// Removes the entry of a call. Nobody waits for that, since the call has ended.
     fn remove(&self, id: &SuspendedId);
 
@@ -120,6 +123,10 @@ impl SuspendedCallStore for InMemorySuspendedCalls {
             None => Err(expired()),
         };
         Box::pin(ready(resumed))
+    }
+
+    fn has(&self, id: &SuspendedId) -> Stored<'_, bool> {
+        Box::pin(ready(self.lock().get(id).is_some()))
     }
 
     fn remove(&self, id: &SuspendedId) {

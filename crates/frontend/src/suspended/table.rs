@@ -23,7 +23,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tokio_util::task::TaskTracker;
 
 use super::request_state::{Opened, RequestDigest, State, StateSeal, SuspendedId, request_digest};
-use super::store::{InMemorySuspendedCalls, SuspendedCallStore, Waiting, expired, kept_elsewhere, refuse};
+use super::store::{InMemorySuspendedCalls, SuspendedCallStore, Waiting, expired, kept_elsewhere, refuse, replayed};
 use super::suspended_call::SuspendedCall;
 use crate::eras::fault;
 use crate::settings::FrontendSettings;
@@ -186,9 +186,8 @@ impl SuspendedCalls {
         let answers = answers(retry.responses)?;
         let known = self.waiting().get(&state.id).map(|waiting| Arc::clone(&waiting.decided));
         let Some(decided) = known else {
-            // It is running, or has ended.
-            self.store.resume(&state.id, state.round).await?;
-            return Err(expired());
+            let is_running = self.store.has(&state.id).await;
+            return Err(if is_running { replayed() } else { expired() });
         };
         Ok(Found::Suspended(Box::new(WaitingCall { decided, state, answers })))
     }

@@ -9,6 +9,7 @@ use fanlight_canonical::{
     Call, CallContext, Decidable, Detail, Endpoint, Interest, Item, Listen, Listening, ResolvedOperation,
     ServerMessage, ServerMessages, ServerRequest, SessionKey, StreamSignal, Unresolved,
 };
+use fanlight_frontend::testing::{TestListen, TestNotice};
 use fanlight_protocol::capability::{ClientCapability, MissingCapability};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Message, Method, Notification, Response, RpcError, input};
@@ -258,30 +259,6 @@ impl Decidable for TestOperation {
     fn tool(&self) -> Option<Item<'_>> {
         let name = self.tool.as_ref()?.get("name")?.as_str()?.into_owned();
         Some(Item { server: "one", name: name.into() })
-    }
-}
-
-/// Listening as this core resolves it.
-#[derive(Debug)]
-pub(crate) struct TestListen(Interest, Arc<CallContext>);
-
-impl Decidable for TestListen {
-    fn method(&self) -> &Method {
-        &Method::Listen
-    }
-
-    fn interest(&self) -> Option<&Interest> {
-        Some(&self.0)
-    }
-}
-
-/// A notification, which goes nowhere.
-#[derive(Debug)]
-pub(crate) struct TestNotice(Notification);
-
-impl Decidable for TestNotice {
-    fn method(&self) -> &Method {
-        &self.0.method
     }
 }
 

@@ -6,10 +6,12 @@ use std::time::SystemTime;
 use fanlight_canonical::{BackendState, BackendStatus, Endpoint, ProcessOutput};
 use fanlight_protocol::Json;
 use fanlight_protocol::result::ResultView as _;
+use futures_util::FutureExt as _;
 use tokio::time::timeout;
 
 use super::Gateway;
 use crate::catalogue::ListKind;
+use crate::topology::Member;
 
 impl Gateway {
     /// All endpoints with their paths, in configuration order.
@@ -40,11 +42,16 @@ impl Gateway {
     }
 
     /// What the backends whose whole list is known, and the same for all clients, call their entries themselves, by backend.
+    /// That of one that is connected and does not offer the list is known to be empty, also if nobody has read it.
     #[must_use]
     pub fn own_names(&self, kind: ListKind) -> HashMap<String, Vec<String>> {
         let topology = self.topology.load();
-        let known = self.lists.catalogues.of(kind).own_names().into_iter();
-        known.filter_map(|(id, names)| Some((topology.get(id)?.name().to_owned(), names))).collect()
+        let mut read = self.lists.catalogues.of(kind).own_names();
+        let known = topology.backends().iter().filter_map(|backend| {
+            let names = read.remove(&backend.id).or_else(|| lacks(backend, kind).then(Vec::new))?;
+            Some((backend.name().to_owned(), names))
+        });
+        known.collect()
     }
 
     /// How the backend called `name` describes itself, as far as that is known without connecting to it; `None` if there is
@@ -52,7 +59,7 @@ impl Gateway {
     pub async fn description_of(&self, name: &str) -> Option<Option<Json>> {
         let topology = self.topology.load();
         let backend = topology.backends().iter().find(|backend| backend.name() == name)?;
-        if !matches!(backend.client.status().state, BackendState::Ready | BackendState::Ejected { .. }) {
+        if !is_connected(backend) {
             return Some(None);
         }
         let description = timeout(topology.limits.timeout, backend.client.describe()).await;
@@ -66,4 +73,16 @@ impl Gateway {
         let backend = topology.backends().iter().find(|backend| backend.name() == name)?;
         Some(backend.client.process_output())
     }
+}
+
+fn is_connected(backend: &Member) -> bool {
+    matches!(backend.client.status().state, BackendState::Ready | BackendState::Ejected { .. })
+}
+
+/// Whether a backend is known not to have a list.
+fn lacks(backend: &Member, kind: ListKind) -> bool {
+    let description = is_connected(backend).then(|| backend.client.describe().now_or_never()).flatten();
+    description.is_some_and(|described| {
+        described.is_ok_and(|it| !it.capabilities().is_some_and(|all| kind.is_offered_by(&all)))
+    })
 }

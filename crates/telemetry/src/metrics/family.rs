@@ -79,21 +79,6 @@ pub struct FamilyInfo {
     pub labels: &'static [&'static str],
 }
 
-const SERVER_OPERATION: &[&str] = &[
-    label::METHOD,
-    label::TOOL,
-    label::PROMPT,
-    label::OPERATION,
-    label::ERROR,
-    label::STATUS,
-    label::REVISION,
-    label::TRANSPORT,
-    label::PROTOCOL,
-    label::PROTOCOL_VERSION,
-    label::BACKEND,
-    label::OVERFLOW,
-];
-
 const CLIENT_OPERATION: &[&str] = &[
     label::METHOD,
     label::TOOL,
@@ -105,11 +90,14 @@ const CLIENT_OPERATION: &[&str] = &[
     label::TRANSPORT,
     label::PROTOCOL,
     label::PROTOCOL_VERSION,
-    label::ADDRESS,
-    label::PORT,
     label::BACKEND,
     label::OVERFLOW,
+    label::ADDRESS,
+    label::PORT,
 ];
+
+/// All but the address and the port.
+const SERVER_OPERATION: &[&str] = CLIENT_OPERATION.split_at(12).0;
 
 const SERVER_SESSION: &[&str] =
     &[label::REVISION, label::TRANSPORT, label::PROTOCOL, label::PROTOCOL_VERSION, label::OVERFLOW];

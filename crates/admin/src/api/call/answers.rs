@@ -5,8 +5,9 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use fanlight_protocol::Json;
-use fanlight_protocol::json::ObjectBuilder;
 use http::{HeaderMap, StatusCode};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::running::Owner;
 use crate::Admin;
@@ -14,7 +15,14 @@ use crate::access::require_json;
 use crate::api::Answer;
 use crate::api::body::read;
 use crate::operator::Operator;
-use crate::reply::{Refusal, json};
+use crate::reply::{Refusal, answer};
+
+/// It was done.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct CallChanged {
+    /// `answer` or `cancel`.
+    done: &'static str,
+}
 
 /// Answers a question of the server.
 pub(crate) async fn give(
@@ -38,7 +46,7 @@ pub(crate) async fn give(
             "this question is not open: it is answered, or its call has ended",
         ));
     }
-    Ok(done("answer"))
+    Ok(answer(&CallChanged { done: "answer" }))
 }
 
 /// Cancels a call.
@@ -52,7 +60,7 @@ pub(crate) async fn cancel(
     if !admin.calls.cancel(&call_of(&body)?, &Owner::of(&operator)) {
         return Err(Refusal::new(StatusCode::NOT_FOUND, "no such call of yours runs; it may have ended"));
     }
-    Ok(done("cancel"))
+    Ok(answer(&CallChanged { done: "cancel" }))
 }
 
 async fn read_json(admin: &Admin, headers: &HeaderMap, body: Body) -> Result<Json, Refusal> {
@@ -80,12 +88,6 @@ fn is_elicit_result(result: &Json) -> bool {
     };
     let mut members = result.members().map(|member| result.slice(member.key));
     content_fits && members.all(|key| matches!(key.as_text(), "\"action\"" | "\"content\""))
-}
-
-fn done(what: &str) -> axum::response::Response {
-    let mut answer = ObjectBuilder::new();
-    answer.string("done", what);
-    json(answer.finish())
 }
 
 #[cfg(test)]

@@ -3,12 +3,11 @@
 //! It runs as a task of its own, which ends with the event stream, the operator's session or credentials, and the settings
 //! that allowed it.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
+use axum::response::sse::Event;
 use fanlight_canonical::{
     Core as _, Detail, MessageReceiver, ResolvedOperation as _, ServerMessage, ServerMessages, ServerRequest,
     Unresolved,
@@ -19,8 +18,7 @@ use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, RpcError, code};
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt as _, unfold};
-use http::header::CACHE_CONTROL;
-use http::{HeaderName, StatusCode};
+use http::StatusCode;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -30,9 +28,10 @@ use super::capabilities::MissingCapabilities;
 use super::running::{NotBegun, Owner, RunningCall};
 use super::traced::{self, TracedCall};
 use crate::Admin;
+use crate::api::stream::{self, event};
 use crate::operator::Operator;
 use crate::reply::Refusal;
-use crate::values::{count, millis, optional};
+use crate::values::{millis, to_json};
 
 /// What the page can do for a server (2025-11-25 and 2026-07-28 client/elicitation, Capabilities).
 const CAPABILITIES: &str = r#"{"elicitation":{"form":{},"url":{}}}"#;
@@ -73,13 +72,8 @@ pub(super) fn answer(admin: &Arc<Admin>, operator: Operator, call: OperatorCall)
         // Not delivered where the stream is closed.
         let _ = closed.try_send(event("cancelled", &Json::empty_object()));
     });
-    let keep_alive = KeepAlive::new().interval(now.settings.keep_alive).text("still here");
-    let headers = [(CACHE_CONTROL, "no-store"), (HeaderName::from_static("x-accel-buffering"), "no")];
-    let events = unfold(receiver, |mut receiver| async move {
-        let event = receiver.recv().await?;
-        Some((Ok::<_, Infallible>(event), receiver))
-    });
-    Ok((headers, Sse::new(events).keep_alive(keep_alive)).into_response())
+    let events = unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) });
+    Ok(stream::response(&now, events))
 }
 
 /// Waits until the operator may not attend the call any more.
@@ -116,7 +110,7 @@ impl Attended {
     async fn run(mut self, call: OperatorCall) {
         let mut begun = ObjectBuilder::new();
         begun.string("call", &self.running.id);
-        optional(&mut begun, "traceId", self.traced.trace_id().as_deref());
+        begun.member("traceId", &to_json(&self.traced.trace_id()));
         self.send("call", &begun.finish()).await;
         let response = self.resolve(call).await;
         let Self { traced, events, missing, .. } = self;
@@ -242,15 +236,15 @@ impl Attended {
 
     async fn show(&mut self, question: u64, params: Option<&Json>, deadline: Instant) {
         let mut shown = ObjectBuilder::new();
-        shown.integer("question", count(question));
+        shown.member("question", &to_json(&question));
         shown.member("params", &params.cloned().unwrap_or_else(Json::empty_object));
-        shown.member("leftMs", &millis(deadline.saturating_duration_since(Instant::now())));
+        shown.member("leftMs", &to_json(&millis(deadline.saturating_duration_since(Instant::now()))));
         self.send("question", &shown.finish()).await;
     }
 
     async fn settled(&mut self, question: u64) {
         let mut settled = ObjectBuilder::new();
-        settled.integer("question", count(question));
+        settled.member("question", &to_json(&question));
         self.send("settled", &settled.finish()).await;
     }
 
@@ -298,8 +292,4 @@ impl Progress {
 
 fn refused(reason: String) -> fanlight_protocol::Response {
     fanlight_protocol::Response::from_error(&RpcError::new(code::INTERNAL, reason))
-}
-
-fn event(name: &str, value: &Json) -> Event {
-    Event::default().event(name).data(value.on_one_line().as_text())
 }

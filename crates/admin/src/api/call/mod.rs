@@ -3,7 +3,7 @@
 //! A program gets the answer alone. A page that accepts an event stream attends the call: it gets progress and the questions
 //! of the server, too, and can cancel it.
 
-mod answers;
+pub(crate) mod answers;
 mod attended;
 mod capabilities;
 mod refusals;

@@ -11,7 +11,7 @@ use fanlight_telemetry::{Arrival, Carriers, ClientName, Network, Parent, ServerS
 
 use super::OperatorCall;
 use crate::Subject;
-use crate::values::{millis, optional};
+use crate::values::{millis, to_json};
 
 /// The span of an operator's call.
 pub(super) struct TracedCall {
@@ -72,8 +72,7 @@ impl TracedCall {
         let verdict = self.span.verdict(&self.method, response);
         self.span.finish(&verdict.outcome());
         let mut answer = ObjectBuilder::new();
-        optional(&mut answer, "traceId", trace.as_deref());
-        answer.member("durationMs", &millis(self.began.elapsed()));
+        answer.member("traceId", &to_json(&trace)).member("durationMs", &to_json(&millis(self.began.elapsed())));
         if let Some(required) = required {
             answer.member("requiredCapabilities", &required);
         }

@@ -8,7 +8,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::session::RunningRequests;
-use crate::session::testing::{ListenCore, TestListen, TestNotice, TestOperation};
+use crate::session::testing::{ListenCore, TestOperation};
+use crate::testing::{TestListen, TestNotice};
 
 /// A core that notifies, waits to be released, and says when it is dropped and when it is done.
 struct Probe {

@@ -1,4 +1,6 @@
-//! A call from the page.
+//! The bodies of requests, which are read member by member: what is forwarded keeps its bytes.
+
+#![expect(dead_code, reason = "they are read by the macro that describes them")]
 
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -33,27 +35,21 @@ pub(crate) struct CallCancelled {
     call: String,
 }
 
-/// It was done.
+/// A token to sign in with.
 #[derive(ToSchema)]
-pub(crate) struct CallChanged {
-    /// `answer` or `cancel`.
-    done: String,
+pub(crate) struct Token {
+    token: String,
 }
 
-/// What the server has answered: `result` or `error`.
+/// What the issuer has added to the address.
 #[derive(ToSchema)]
-#[schema(rename_all = "camelCase")]
-pub(crate) struct Called {
-    #[schema(required = true)]
-    trace_id: Option<String>,
-    duration_ms: f64,
-    /// The capabilities that a client must declare for this call; absent if it needs none.
+pub(crate) struct IssuerAnswer {
     #[schema(nullable = false)]
-    required_capabilities: Option<Value>,
-    /// The result, byte for byte.
+    code: Option<String>,
     #[schema(nullable = false)]
-    result: Option<Value>,
-    /// The JSON-RPC error.
+    state: Option<String>,
     #[schema(nullable = false)]
-    error: Option<Value>,
+    iss: Option<String>,
+    #[schema(nullable = false)]
+    error: Option<String>,
 }

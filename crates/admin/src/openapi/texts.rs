@@ -1,7 +1,33 @@
-//! The configuration, its changes, and the entries of clients.
+//! The answers that are texts with the bytes of others in them, or that the program behind the listener makes.
+
+#![expect(dead_code, reason = "they are read by the macro that describes them")]
 
 use serde_json::Value;
 use utoipa::ToSchema;
+
+/// What the server has answered: `result` or `error`.
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub(crate) struct Called {
+    trace_id: Option<String>,
+    duration_ms: f64,
+    /// The capabilities that a client must declare for this call; absent if it needs none.
+    #[schema(nullable = false)]
+    required_capabilities: Option<Value>,
+    /// The result, byte for byte.
+    #[schema(nullable = false)]
+    result: Option<Value>,
+    /// The JSON-RPC error.
+    #[schema(nullable = false)]
+    error: Option<Value>,
+}
+
+/// OTLP-JSON.
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub(crate) struct Otlp {
+    resource_spans: Vec<Value>,
+}
 
 /// The options by their names in the file, with defaults; `***` replaces secrets. `reload` has what is known of changes.
 #[derive(ToSchema)]
@@ -23,15 +49,12 @@ pub(crate) struct ClientEntry {
     /// Its name for people.
     title: String,
     /// The file that it is written to.
-    #[schema(required = true)]
     file: Option<String>,
     /// `json`, `toml` or `yaml`.
     language: String,
     text: String,
     /// A command of the client that does it.
-    #[schema(required = true)]
     command: Option<String>,
     /// The environment variable from which the client reads its token.
-    #[schema(required = true)]
     variable: Option<String>,
 }

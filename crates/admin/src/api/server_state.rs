@@ -1,0 +1,158 @@
+//! The state and the figures of a server.
+
+use std::sync::Arc;
+
+use fanlight_canonical::{BackendError, BackendStatus, FailureDetails};
+use fanlight_telemetry::Telemetry;
+use fanlight_telemetry::metrics::GIVEN_UP;
+use fanlight_telemetry::names::BACKEND_NAME;
+use fanlight_telemetry::ring::{Trace, attribute, failure};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::ready::{reason, state};
+use crate::values::{millis, moment};
+
+/// A server.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Backend {
+    name: String,
+    /// `idle`, `connecting`, `ready`, `ejected`, `down` or `failed`.
+    state: &'static str,
+    /// `stdio`, `http` or `sse`.
+    transport: &'static str,
+    /// `legacy` or `modern`.
+    era: Option<String>,
+    revision: Option<&'static str>,
+    /// Why it cannot be used.
+    error: Option<String>,
+    /// The attempt to connect that is being made.
+    starting: Option<Starting>,
+    /// Why the last attempt to connect failed, until one succeeds.
+    failure: Option<Failure>,
+    last_error: Option<LastError>,
+    /// Messages sent to it that have ended.
+    requests: u64,
+    errors: u64,
+    /// Attempts to connect that failed.
+    failed_connections: i64,
+    /// Estimated from the buckets of a histogram.
+    median_ms: Option<f64>,
+    p95_ms: Option<f64>,
+    /// Starts of its process after the first.
+    restarts: i64,
+    /// Connections after the first.
+    reconnects: i64,
+}
+
+/// An attempt to connect that is being made.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Starting {
+    /// When it began, in milliseconds since the Unix epoch.
+    since: f64,
+    /// For how long it has been made. Absent from event streams, since it always changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    seconds: Option<f64>,
+    /// What the process wrote last.
+    last_line: Option<String>,
+}
+
+/// A failed attempt to connect.
+#[derive(Serialize, ToSchema)]
+struct Failure {
+    what: String,
+    /// `unreachable`, `timeout`, `starting`, `unauthorized` or `error`.
+    kind: &'static str,
+    /// The last lines of its standard error.
+    stderr: Vec<String>,
+    /// Its last lines of standard output that were no messages.
+    stdout: Vec<String>,
+    /// What to do.
+    remedy: Option<String>,
+}
+
+/// The newest failure in the ring of traces.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct LastError {
+    r#type: String,
+    at_ms: f64,
+    trace_id: String,
+}
+
+/// Whether the duration of a running start is shown, which always changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seconds {
+    Shown,
+    Omitted,
+}
+
+impl Backend {
+    /// That of the server called `name`, with its last failure among `failed`.
+    pub(super) fn of(
+        name: &str,
+        status: &BackendStatus,
+        telemetry: &Telemetry,
+        failed: &[Trace],
+        seconds: Seconds,
+    ) -> Self {
+        let figures = telemetry.metrics().map(|metrics| metrics.figures(name)).unwrap_or_default();
+        Self {
+            name: name.to_owned(),
+            state: state(&status.state),
+            transport: status.transport,
+            era: status.era.map(|era| era.to_string()),
+            revision: status.revision,
+            // Without the time until the next attempt, which always changes.
+            error: reason(&status.state).map(ToString::to_string),
+            starting: status.starting.as_ref().map(|starting| Starting {
+                since: moment(starting.since),
+                seconds: (seconds == Seconds::Shown).then_some(starting.elapsed.as_secs_f64()),
+                last_line: starting.last_line.as_ref().map(ToString::to_string),
+            }),
+            failure: status.failure.as_ref().map(Failure::of),
+            last_error: LastError::of(name, failed),
+            requests: figures.requests,
+            errors: figures.errors,
+            failed_connections: figures.failed_connections,
+            median_ms: figures.median.map(millis),
+            p95_ms: figures.p95.map(millis),
+            restarts: figures.restarts,
+            reconnects: figures.reconnects,
+        }
+    }
+}
+
+impl Failure {
+    fn of(error: &BackendError) -> Self {
+        let texts = |lines: &[Arc<str>]| lines.iter().map(ToString::to_string).collect();
+        let none = FailureDetails::default();
+        let FailureDetails { stderr, stdout, remedy } = error.details().unwrap_or(&none);
+        Self {
+            what: error.what(),
+            kind: error.outcome().as_str(),
+            stderr: texts(stderr),
+            stdout: texts(stdout),
+            remedy: remedy.as_ref().map(|remedy| remedy.text.to_string()),
+        }
+    }
+}
+
+impl LastError {
+    /// The newest failure of a message to or from the server called `name`.
+    fn of(name: &str, failed: &[Trace]) -> Option<Self> {
+        let is_named = |value: &str| value == name;
+        let (trace, span) = failed.iter().find_map(|trace| {
+            let span = trace.spans.iter().rev().find(|span| {
+                attribute(span, BACKEND_NAME).is_some_and(|value| is_named(&value.as_str()))
+                    && failure(span).is_some_and(|error| !GIVEN_UP.contains(&error.as_str().as_ref()))
+            })?;
+            Some((trace, span))
+        })?;
+        let r#type = failure(span)?.as_str().into_owned();
+        Some(Self { r#type, at_ms: moment(span.end_time), trace_id: trace.id.to_string() })
+    }
+}
