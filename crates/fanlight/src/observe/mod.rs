@@ -4,7 +4,7 @@
 mod admin;
 mod change;
 mod clock;
-mod columns;
+pub(crate) mod columns;
 mod logs;
 mod place;
 pub(crate) mod spans;
