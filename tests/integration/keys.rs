@@ -33,11 +33,16 @@ struct Guarded {
 
 impl Guarded {
     async fn start(keys: &str) -> Self {
+        Self::start_with(keys, "").await
+    }
+
+    /// [`Self::start`] with more lines of configuration.
+    async fn start_with(keys: &str, more: &str) -> Self {
         let backend = Backend::start(Era::Modern, Transport::Http).await;
         backend.offers_tools(&["t"]);
         let folder = TempFile::folder();
         fs::write(folder.path().join("keys.yaml"), keys).unwrap();
-        let config = format!("auth: {{keys: {{file: keys.yaml}}}}\nmcpServers: {{{}}}\n", backend.entry("only"));
+        let config = format!("auth: {{keys: {{file: keys.yaml}}}}\n{more}mcpServers: {{{}}}\n", backend.entry("only"));
         fs::write(folder.path().join("fanlight.yaml"), config).unwrap();
         let gateway = Gateway::start_at(folder.path().join("fanlight.yaml")).await;
         Self { gateway, folder, backend }
@@ -136,6 +141,20 @@ async fn made_key_works_at_once_until_it_is_revoked() {
     let (code, _, why) = keys(folder, &["revoke", "ci"]).await;
     assert!(code == 1 && why.contains("has no key with this name"), "{why}");
     assert_eq!(fs::read_to_string(guarded.file()).unwrap(), "# Keys of the team.\nkeys: []\n");
+}
+
+#[tokio::test]
+async fn first_request_with_a_new_key_is_served() {
+    // Changes of files alone take effect after the test.
+    let guarded = Guarded::start_with("keys: []\n", "timeouts: {configSettle: 1h}\n").await;
+    for name in ["ci", "dev"] {
+        let key = keys(guarded.folder.path(), &["new", name]).await.1;
+        assert_eq!(guarded.status(Some(key.trim_end())).await, 200, "{name}");
+    }
+    assert_eq!(guarded.status(Some(DEV.0)).await, 401);
+    guarded.write("keys: {");
+    assert_eq!(guarded.status(Some(DEV.0)).await, 401);
+    guarded.gateway.log.line_with("configuration not reloaded").await;
 }
 
 #[tokio::test]

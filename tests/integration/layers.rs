@@ -81,6 +81,7 @@ fn leaves_reach_no_other_crate_of_ours() {
     assert_layer("fanlight-http-pool", &[], &["reqwest"]);
     assert_layer("fanlight-http-edge", &["fanlight-fair", "fanlight-settings"], &["reqwest"]);
     assert_layer("fanlight-fair", &[], HTTP);
+    assert_layer("fanlight-oauth", &["fanlight-settings"], &["axum"]);
 }
 
 #[test]
@@ -89,8 +90,8 @@ fn telemetry_reaches_no_http_and_of_ours_only_protocol() {
 }
 
 #[test]
-fn otlp_reaches_only_telemetry_and_protocol() {
-    assert_layer("fanlight-otlp", &["fanlight-protocol", "fanlight-telemetry"], &[]);
+fn otlp_reaches_only_telemetry_protocol_and_settings() {
+    assert_layer("fanlight-otlp", &["fanlight-protocol", "fanlight-settings", "fanlight-telemetry"], &[]);
 }
 
 #[test]

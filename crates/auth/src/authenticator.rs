@@ -14,11 +14,14 @@ use crate::proxy::Proxy;
 use crate::settings::Settings;
 use crate::socket::SocketUsers;
 use crate::token::Tokens;
+use crate::unknown_keys::{self, Asking, UnknownKeys};
 
 /// Tells who clients are, as the configuration in force says. The default denies every request.
 #[derive(Debug, Default)]
 pub struct Authenticator {
     policy: ArcSwap<Policy>,
+    /// Whom to ask before an unknown key is refused.
+    asking: Option<Asking>,
 }
 
 #[derive(Debug)]
@@ -51,7 +54,14 @@ impl Authenticator {
     /// One with these methods; without settings, clients are not authenticated.
     #[must_use]
     pub fn new(settings: Option<&Settings>) -> Self {
-        Self { policy: ArcSwap::from_pointee(Policy::after(&Policy::default(), settings)) }
+        Self { policy: ArcSwap::from_pointee(Policy::after(&Policy::default(), settings)), asking: None }
+    }
+
+    /// [`Self::new`], where the other end is asked before a key is refused as unknown.
+    #[must_use]
+    pub fn asking(settings: Option<&Settings>) -> (Self, UnknownKeys) {
+        let (asking, unknown) = unknown_keys::channel();
+        (Self { asking: Some(asking), ..Self::new(settings) }, unknown)
     }
 
     /// Puts other settings in force, and revokes the identities that they no longer accept. What has not changed keeps
@@ -121,6 +131,13 @@ impl Methods {
         self.bearer(credentials).or_else(others)
     }
 
+    /// The key that a request shows, if it could be one that has just been made.
+    fn unknown_key<'a>(&self, credentials: &Credentials<'a>) -> Option<Bearer<'a>> {
+        let keys = self.keys.as_ref()?;
+        let bearer = Bearer::shown_in(credentials.headers).ok()??;
+        keys.is_unknown(bearer.expose()).then_some(bearer)
+    }
+
     /// The identity that `Authorization` shows; `None` if it is absent. Where neither keys nor tokens are configured, it is
     /// not read: a proxy in front may have its own use for it.
     fn bearer<'a>(&self, credentials: &Credentials<'a>) -> Option<Authentication<'a>> {
@@ -153,12 +170,35 @@ impl Authenticate for Authenticator {
         };
         let endpoint = credentials.endpoint;
         match methods.authenticate(credentials) {
+            Some(Authentication::Ready(Err(denial))) => self.unless_new(denial, methods, credentials),
             None => Authentication::Ready(Err(Denial::Missing)),
             Some(Authentication::Ready(outcome)) => Authentication::Ready(at_endpoint(outcome, endpoint)),
             Some(Authentication::Pending(outcome)) => {
                 Authentication::Pending(Box::pin(async move { at_endpoint(outcome.await, endpoint) }))
             }
         }
+    }
+}
+
+impl Authenticator {
+    /// Denies a request, but one with an unknown key only if it is still unknown after the file with keys was looked at.
+    fn unless_new<'a>(
+        &'a self,
+        denial: Denial,
+        methods: &Methods,
+        credentials: &Credentials<'a>,
+    ) -> Authentication<'a> {
+        let endpoint = credentials.endpoint;
+        let asked = methods.unknown_key(credentials).and_then(|key| Some((key, self.asking.as_ref()?.ask()?)));
+        let Some((key, looked)) = asked else { return Authentication::Ready(Err(denial)) };
+        Authentication::Pending(Box::pin(async move {
+            unknown_keys::wait(looked).await;
+            let identity = match &**self.policy.load() {
+                Policy::Methods(Methods { keys: Some(keys), .. }) => keys.identity(key.expose()),
+                Policy::Methods(_) | Policy::Open(_) => Err(denial),
+            };
+            at_endpoint(identity, endpoint)
+        }))
     }
 }
 

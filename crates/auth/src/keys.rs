@@ -121,6 +121,11 @@ impl Keys {
         }
     }
 
+    /// Whether a key is one of this form that is not in force.
+    pub(crate) fn is_unknown(&self, key: &str) -> bool {
+        is_whole(key) && !self.0.contains_key(&digest(key))
+    }
+
     /// The identity behind a key.
     pub(crate) fn identity(&self, key: &str) -> Result<Arc<Identity>, Denial> {
         if !is_whole(key) {

@@ -13,6 +13,7 @@ mod settings;
 mod sign_in;
 mod socket;
 mod token;
+mod unknown_keys;
 pub mod untrusted;
 
 pub use authenticator::Authenticator;
@@ -20,3 +21,4 @@ pub use keys::{NewKey, digest as key_digest};
 pub use oauth_settings::{ClaimPaths, IntrospectionSettings, IssuerSettings, OAuthLimits, OAuthSettings};
 pub use settings::{CertificateName, CertificateSettings, Grant, KeySettings, ProxySettings, Settings, SocketSettings};
 pub use sign_in::OpenIdConnect;
+pub use unknown_keys::{Shown, UnknownKeys};

@@ -73,6 +73,7 @@ impl Backend {
         let BackendSettings {
             name,
             transport,
+            credentials,
             ca_file,
             processes,
             era,
@@ -122,7 +123,7 @@ impl Backend {
             probes: TcpProbes { interval: timeouts.tcp_probe, unacknowledged: timeouts.tcp_unacknowledged },
         };
         let http = |url: &str, headers: &[(String, Secret)]| {
-            let endpoint = HttpEndpoint::new(url, headers, &identity, bounds, ca_file.as_deref());
+            let endpoint = HttpEndpoint::new(url, headers, &identity, bounds, ca_file.as_deref(), credentials.clone());
             endpoint.map_or_else(Target::Unusable, |endpoint| Target::Http(Arc::new(endpoint)))
         };
         let sse_first = matches!(transport, TransportSettings::Sse { .. });
@@ -199,6 +200,15 @@ fn incomplete(why: String) -> BackendError {
 }
 
 impl BackendLife {
+    pub(crate) fn new(name: &Arc<str>, process_stop: Duration, shutdown: CancellationToken) -> Self {
+        Self { name: Arc::clone(name), process_stop, shutdown, tasks: TaskTracker::new() }
+    }
+
+    /// Runs a task that [`Self::stop`] waits for; it must end with the backend.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(task);
+    }
+
     /// The name that the configuration gives the backend.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -218,7 +228,7 @@ impl BackendLife {
         }
     }
 
-    fn end(&self) {
+    pub(crate) fn end(&self) {
         self.shutdown.cancel();
         self.tasks.close();
     }

@@ -6,6 +6,7 @@
 //!
 //! | module | what it does for a call |
 //! |---|---|
+//! | `per_principal` | chooses the backend of its principal, where each has credentials of its own |
 //! | `backend` | implements `BackendClient` by the others |
 //! | `tasks` | translates between the two dialects of tasks, where client and server differ |
 //! | `concurrency` | lets it wait for a permit, shared fairly among clients |
@@ -21,12 +22,14 @@ mod backend;
 mod backoff;
 mod concurrency;
 mod connection;
+pub mod credentials;
 mod handshake;
 mod health;
 mod listening;
 mod log;
 mod memory;
 mod outage;
+mod per_principal;
 mod process_log;
 mod remedy;
 mod request;
@@ -39,6 +42,7 @@ mod transport;
 pub use backend::{Backend, BackendLife};
 pub use fanlight_http_pool::worker;
 pub use memory::MessageMemory;
+pub use per_principal::BackendPerPrincipal;
 pub use settings::{
     BackendLimits, BackendSettings, BackendTimeouts, EraChoice, HealthPolicy, Identity, KnownServer, Landlock,
     PollIntervals, ProcessPolicy, RetryDelays, Sandbox, Secret, SessionPolicy, TelemetrySettings, TransportSettings,

@@ -16,6 +16,7 @@ pub(crate) use fanlight_settings::origin_of;
 pub use fanlight_settings::{EraChoice, Landlock, Sandbox, Secret, SessionPolicy, Transport as TransportSettings};
 use fanlight_telemetry::{BackendInfo, BackendTelemetry, ContentPolicy, Endpoint, Telemetry, TraceContextPolicy};
 
+use crate::credentials::CredentialSource;
 use crate::memory::MessageMemory;
 
 /// One backend.
@@ -25,6 +26,8 @@ pub struct BackendSettings {
     pub name: String,
     /// How it is reached.
     pub transport: TransportSettings,
+    /// What an HTTP server is shown besides the headers of `transport`.
+    pub credentials: Option<Arc<dyn CredentialSource>>,
     /// The file with certificates of authorities, besides those that the system trusts, that its own may come from.
     pub ca_file: Option<PathBuf>,
     /// How its processes are started.
@@ -56,13 +59,14 @@ impl BackendSettings {
     /// Whether a backend with these settings does not differ from one with `other`, so that it need not be replaced.
     ///
     /// `catalogue` may differ: what a connection declares stays as it was when it was made. So may secrets that headers
-    /// refer to ([`crate::Backend::use_credentials`]).
+    /// refer to ([`crate::Backend::use_credentials`]). Whether `credentials` come from the same place only their maker knows.
     #[must_use]
     pub fn is_same_server(&self, other: &Self) -> bool {
         // Named one by one, so that a new setting cannot be forgotten.
         let Self {
             name,
             transport,
+            credentials: _,
             ca_file,
             processes,
             era,

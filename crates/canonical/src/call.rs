@@ -5,18 +5,13 @@ use std::sync::Arc;
 use fanlight_identity::Principal;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::meta::LogLevel;
-use fanlight_protocol::{Json, Method, RpcError, code};
+use fanlight_protocol::{Json, Method, RpcError, capability, code};
 use fanlight_telemetry::Parent;
 
 use crate::caller::{Caller, SessionKey};
 use crate::messages::ServerMessages;
 use crate::peer::Peer;
 use crate::session_request::SessionRequest;
-
-/// What a request declares by which lists are read that are served to clients of all kinds: a server
-/// may list some entries only for clients that can be asked for input, or that show apps (MCP Apps 2026-01-26, Client<>Server
-/// Capability Negotiation).
-const ALL_CAPABILITIES: &str = r#"{"roots":{},"sampling":{"tools":{}},"elicitation":{"form":{},"url":{}},"extensions":{"io.modelcontextprotocol/tasks":{},"io.modelcontextprotocol/ui":{"mimeTypes":["text/html;profile=mcp-app"]},"io.modelcontextprotocol/skills":{}}}"#;
 
 /// A request in canonical form, as it goes to a server.
 #[derive(Clone, Debug)]
@@ -97,7 +92,7 @@ impl CallContext {
     /// What requests declare by which lists are read: everything that Fanlight knows.
     #[must_use]
     pub fn list_capabilities() -> Json {
-        Json::literal(ALL_CAPABILITIES)
+        Json::literal(capability::ALL_OF_MODERN)
     }
 
     /// The context of a request that Fanlight makes on its own behalf.

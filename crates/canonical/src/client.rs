@@ -74,6 +74,11 @@ pub trait BackendClient: Send + Sync + 'static {
         false
     }
 
+    /// Whether each principal reaches it with credentials of its own: then its lists are each principal's as well.
+    fn knows_principals(&self) -> bool {
+        false
+    }
+
     /// What its processes have written besides messages; nothing if it has none.
     fn process_output(&self) -> ProcessOutput {
         ProcessOutput::default()

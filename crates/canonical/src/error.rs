@@ -16,6 +16,7 @@ use std::time::Duration;
 use fanlight_telemetry::ErrorType;
 
 use crate::failure::FailureDetails;
+use crate::sign_in::SignInWish;
 
 /// Why there is no answer from a backend. Cheap to clone; says nothing secret: no header values,
 /// no environment, no command line, and URLs only as scheme, host and port.
@@ -48,6 +49,15 @@ pub enum BackendError {
     Unauthorized {
         /// 401 or 403.
         status: u16,
+    },
+    /// The server wants its user to sign in first.
+    #[error("wants its user to sign in")]
+    SignInWanted(Arc<SignInWish>),
+    /// No credentials for the server can be had.
+    #[error("is not asked, because there are no credentials for it: {reason}")]
+    NoCredentials {
+        /// Why not.
+        reason: String,
     },
     /// No answer in time.
     #[error("did not answer within {after:?}")]
@@ -183,6 +193,8 @@ pub enum Outcome {
     Starting,
     /// It wants other credentials.
     Unauthorized,
+    /// It wants the user to sign in.
+    SignInNeeded,
     /// It cannot be reached.
     Unreachable,
     /// It answered with an error or with nothing usable.
@@ -198,6 +210,7 @@ impl Outcome {
             Self::Timeout => "timeout",
             Self::Starting => "starting",
             Self::Unauthorized => "unauthorized",
+            Self::SignInNeeded => "sign_in_needed",
             Self::Unreachable => "unreachable",
             Self::Error => "error",
         }
@@ -270,6 +283,16 @@ impl BackendError {
         ForClients(self)
     }
 
+    /// What its user is to be shown, if that is to sign in first.
+    #[must_use]
+    pub fn sign_in(&self) -> Option<&SignInWish> {
+        match self {
+            Self::SignInWanted(wish) => Some(wish),
+            Self::NotConnected { cause, .. } | Self::Unfinished { cause } => cause.sign_in(),
+            _ => None,
+        }
+    }
+
     /// How long the server asks to be left alone.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
@@ -288,6 +311,8 @@ impl BackendError {
             | Self::NotConnected { .. }
             | Self::Starting { .. }
             | Self::Unauthorized { .. }
+            | Self::SignInWanted(_)
+            | Self::NoCredentials { .. }
             | Self::Busy { .. }
             | Self::NoAnswers { .. }
             | Self::TooManySessions { .. }
@@ -315,7 +340,8 @@ impl BackendError {
             Self::NotConnected { cause, .. } | Self::Unfinished { cause } => cause.outcome(),
             Self::Timeout { .. } | Self::NoAnswers { .. } => Outcome::Timeout,
             Self::Starting { .. } => Outcome::Starting,
-            Self::Unauthorized { .. } => Outcome::Unauthorized,
+            Self::Unauthorized { .. } | Self::NoCredentials { .. } => Outcome::Unauthorized,
+            Self::SignInWanted(_) => Outcome::SignInNeeded,
             Self::Unreachable { .. }
             | Self::Exited { .. }
             | Self::GivenUp { .. }
@@ -343,6 +369,7 @@ impl BackendError {
             Self::Unauthorized { status } | Self::Status { status } | Self::Overloaded { status, .. } => {
                 ErrorType::HttpStatus(*status)
             }
+            Self::SignInWanted(_) | Self::NoCredentials { .. } => ErrorType::NoCredentials,
             Self::Timeout { .. } | Self::Starting { .. } => ErrorType::Timeout,
             Self::Busy { .. } | Self::TooManySessions { .. } | Self::NoMemory { .. } => ErrorType::Overloaded,
             Self::NoAnswers { .. } => ErrorType::Ejected,
@@ -386,7 +413,9 @@ impl fmt::Display for ForClients<'_> {
             }
             E::NoCommonRevision { .. } => f.write_str("speaks no revision that Fanlight speaks"),
             E::InvalidHandshake { .. } => f.write_str("sent no valid answer"),
+            E::NoCredentials { .. } => f.write_str("cannot be signed in to at the moment; ask the gateway's operator"),
             error @ (E::Unauthorized { .. }
+            | E::SignInWanted(_)
             | E::Timeout { .. }
             | E::Busy { .. }
             | E::NoAnswers { .. }

@@ -21,6 +21,7 @@ mod plain;
 mod process;
 mod retry;
 mod session_request;
+mod sign_in;
 
 pub use crate::core::Core;
 pub use call::{Call, CallContext, TaskDialect, cancelled_by_operator};
@@ -40,3 +41,4 @@ pub use plain::Plain;
 pub use process::{ProcessLine, ProcessOutput, ProcessStream, RunningProcess};
 pub use retry::RetryDelays;
 pub use session_request::{SentAs, SessionRequest};
+pub use sign_in::SignInWish;

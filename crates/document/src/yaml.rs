@@ -1,15 +1,20 @@
-//! YAML 1.2 with the core schema. Aliases are resolved here, within a budget, so that no small file becomes a large tree.
+//! YAML 1.2 with the core schema, and the merge keys (`<<`) of YAML 1.1, which people know. Aliases are resolved here, within a
+//! budget, so that no small file becomes a large tree.
 //!
 //! Built on the parser's events and not on serde-saphyr: messages need the span of every key and value, and a file with
 //! duplicate keys is read to its end.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Tag};
 
 use crate::SyntaxError;
 use crate::source::Span;
 use crate::tree::{Entry, MAX_DEPTH, Node, Value};
+
+/// The key whose value is one mapping or a list of them, with entries that the mapping around it lacks
+/// (<https://yaml.org/type/merge.html>).
+const MERGE: &str = "<<";
 
 /// Bound on the copies of anchored values, by [`Node::weight`]: far more than a config has, far less than does harm.
 const MAX_COPIED_WEIGHT: usize = 250_000;
@@ -93,9 +98,30 @@ impl<'t> Builder<'t> {
         let span = Span::new(collection.span.start, end.end);
         let value = match collection.content {
             Content::List(items) => Value::List(items),
-            Content::Map { entries, .. } => Value::Map(entries),
+            Content::Map { entries, .. } => Value::Map(self.merged(entries)?),
         };
         self.finish(Node { span, value }, collection.anchor)
+    }
+
+    /// The entries of a mapping, with those of the mappings under its merge key behind its own.
+    fn merged(&self, entries: Vec<Entry>) -> Result<Vec<Entry>, SyntaxError> {
+        // In quotes it is a key like any other.
+        let is_merge = |entry: &Entry| self.text.get(entry.key_span.start..entry.key_span.end) == Some(MERGE);
+        let (merges, mut own): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_merge);
+        if merges.is_empty() {
+            return Ok(own);
+        }
+        if let Some(second) = merges.get(1) {
+            return Err(SyntaxError::new(second.key_span, "a mapping has the merge key `<<` twice")
+                .help("write one, with a list: `<<: [*one, *other]`"));
+        }
+        let mut known: HashSet<String> = own.iter().map(|entry| entry.key.clone()).collect();
+        for merge in merges {
+            for mapping in mappings(merge.value)? {
+                own.extend(mapping.into_iter().filter(|entry| known.insert(entry.key.clone())));
+            }
+        }
+        Ok(own)
     }
 
     /// Adds a complete node to the collection that is open.
@@ -144,6 +170,20 @@ impl<'t> Builder<'t> {
         }
         Ok(())
     }
+}
+
+/// The mappings that a merge key names, the one that counts first.
+fn mappings(node: Node) -> Result<Vec<Vec<Entry>>, SyntaxError> {
+    let items = match node.value {
+        Value::List(items) => items,
+        value => vec![Node { value, ..node }],
+    };
+    let entries = |item: Node| match item.value {
+        Value::Map(entries) => Ok(entries),
+        _ => Err(SyntaxError::new(item.span, format!("{} cannot be merged into a mapping", item.kind()))
+            .help("name a mapping behind `<<`, such as `*defaults`, or a list of them")),
+    };
+    items.into_iter().map(entries).collect()
 }
 
 /// A key is always text: a server may be named `null` or `1`.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use fanlight_auth::{
     Authenticator, CertificateName, CertificateSettings, Grant, KeySettings, NewKey, ProxySettings, Settings,
-    SocketSettings, key_digest,
+    SocketSettings, UnknownKeys, key_digest,
 };
 use fanlight_config::{Auth, Config, Key, Proxy};
 use http::HeaderName;
@@ -17,10 +17,11 @@ use http::HeaderName;
 use crate::configuration;
 use crate::failure::{Failure, Unusable};
 
-/// What tells clients apart at the start.
-pub(crate) fn authenticator(config: &Config) -> Result<Arc<Authenticator>, Failure> {
+/// What tells clients apart at the start, and what it asks before it refuses an unknown key.
+pub(crate) fn authenticator(config: &Config) -> Result<(Arc<Authenticator>, UnknownKeys), Failure> {
     let settings = settings(config).map_err(|unusable| configuration::failure(&unusable))?;
-    Ok(Arc::new(Authenticator::new(settings.as_ref())))
+    let (authenticator, unknown) = Authenticator::asking(settings.as_ref());
+    Ok((Arc::new(authenticator), unknown))
 }
 
 /// A key that has just been made, and what accepts that alone: for a gateway that serves one command, which others on this

@@ -33,6 +33,7 @@ mod reload;
 mod replace;
 mod rewriting;
 mod serve;
+mod server_credentials;
 mod servers;
 mod service_manager;
 mod show;

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use fanlight_admin::Subject;
 use fanlight_audit::{AuditLog, AuditedAuthentication};
-use fanlight_auth::Authenticator;
+use fanlight_auth::{Authenticator, UnknownKeys};
 use fanlight_config::{Config, Loaded};
 use fanlight_credentials::Authenticate;
 use fanlight_frontend::{
@@ -147,6 +147,7 @@ struct Plan<'a> {
     /// The configuration that comes into force: with options of the command line, and limits that fit the machine.
     loaded: Loaded,
     authenticator: Arc<Authenticator>,
+    unknown_keys: UnknownKeys,
     /// SIGHUP, which would otherwise end the process.
     hangups: Signal,
     common: &'a CommonArgs,
@@ -155,9 +156,9 @@ struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     fn new(loaded: Loaded, common: &'a CommonArgs, reload: &'a ReloadArgs) -> Result<Self, Failure> {
-        let authenticator = auth::authenticator(&loaded.config)?;
+        let (authenticator, unknown_keys) = auth::authenticator(&loaded.config)?;
         let hangups = reload::hangups()?;
-        Ok(Self { as_read: loaded.clone(), loaded, authenticator, hangups, common, reload })
+        Ok(Self { as_read: loaded.clone(), loaded, authenticator, unknown_keys, hangups, common, reload })
     }
 
     fn welcome(&self, clients: &ListenAddress, operators: &Operators) {
@@ -296,6 +297,7 @@ impl Life {
             telemetry: telemetry.clone(),
             listeners,
             authenticator: Arc::clone(&plan.authenticator),
+            unknown_keys: plan.unknown_keys,
             hangups: plan.hangups,
         });
         let subject = Subject {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_backend::{Backend, BackendLife, BackendSettings, MessageMemory};
+use fanlight_backend::{Backend, BackendLife, BackendPerPrincipal, BackendSettings, MessageMemory};
 use fanlight_canonical::{BackendClient, BackendState, HandleSeal};
 use fanlight_config::{Config, Server};
 use fanlight_gateway::{BackendEntry, BackendId, ListStore, Rewriting};
@@ -17,6 +17,7 @@ use tracing::info;
 
 use crate::list_state::{ListState, ServerLists};
 use crate::rewriting::{rewriting, servers_of_rules};
+use crate::server_credentials::ServerCredentials;
 use crate::wiring::backend_settings;
 
 /// The running servers.
@@ -40,12 +41,65 @@ pub(crate) struct Servers {
 struct Running {
     settings: Arc<BackendSettings>,
     id: BackendId,
-    backend: Arc<Backend>,
+    backend: Reached,
     prefix: Option<String>,
     tools: Option<ItemFilter>,
     methods: Vec<String>,
     rewriting: Rewriting,
     lists: Option<Arc<ServerLists>>,
+}
+
+/// How a running server is reached.
+#[derive(Clone)]
+enum Reached {
+    /// By all in the same way.
+    ByAll(Arc<Backend>),
+    /// By each principal with its own credentials.
+    ByEach(Arc<BackendPerPrincipal>),
+}
+
+impl Reached {
+    /// Begins to reach a server. What is kept in `lists` is of a server that all reach in the same way.
+    fn start(
+        settings: BackendSettings,
+        credentials: ServerCredentials,
+        lists: Option<&Arc<ServerLists>>,
+        shutdown: &CancellationToken,
+    ) -> Self {
+        let credentials = match credentials {
+            ServerCredentials::PerPrincipal(source) => {
+                return Self::ByEach(BackendPerPrincipal::start(settings, source, shutdown));
+            }
+            ServerCredentials::Shared(source) => Some(source),
+            ServerCredentials::None => None,
+        };
+        let settings = BackendSettings { credentials, ..settings };
+        let known = lists.and_then(|lists| lists.known());
+        let backend = Backend::resume(settings, known, shutdown.clone());
+        lists.iter().for_each(|lists| lists.attach(&backend));
+        Self::ByAll(backend)
+    }
+
+    fn client(&self) -> Arc<dyn BackendClient> {
+        match self {
+            Self::ByAll(backend) => Arc::clone(backend) as _,
+            Self::ByEach(backend) => Arc::clone(backend) as _,
+        }
+    }
+
+    fn life(&self) -> BackendLife {
+        match self {
+            Self::ByAll(backend) => backend.life(),
+            Self::ByEach(backend) => backend.life(),
+        }
+    }
+
+    fn use_credentials(&self, settings: &BackendSettings) {
+        match self {
+            Self::ByAll(backend) => backend.use_credentials(settings),
+            Self::ByEach(backend) => backend.use_credentials(settings),
+        }
+    }
 }
 
 impl Running {
@@ -55,7 +109,7 @@ impl Running {
         let is_rotated = self.settings.transport != settings.transport;
         self.settings.is_same_server(settings)
             && (!is_rotated
-                || matches!(self.backend.status().state, BackendState::Ready | BackendState::Ejected { .. }))
+                || matches!(self.backend.client().status().state, BackendState::Ready | BackendState::Ejected { .. }))
     }
 }
 
@@ -132,10 +186,9 @@ impl Servers {
                 let is_new = restarted == Some(&server.name);
                 let keeping = self.lists.as_ref().filter(|_| settings.processes.keeps_lists);
                 let lists = keeping.map(|lists| lists.of(&settings, is_new));
-                let known = lists.as_ref().and_then(|lists| lists.known());
+                let credentials = ServerCredentials::None;
+                let backend = Reached::start(settings.clone(), credentials, lists.as_ref(), &self.shutdown);
                 let settings = Arc::new(settings);
-                let backend = Backend::resume((*settings).clone(), known, self.shutdown.clone());
-                lists.iter().for_each(|lists| lists.attach(&backend));
                 Running { settings, id: BackendId::fresh(), backend, prefix, tools, methods, rewriting, lists }
             }
         }
@@ -157,16 +210,16 @@ impl Servers {
     }
 
     /// The backends in configuration order.
-    pub(crate) fn backends(&self) -> impl Iterator<Item = (BackendId, &Arc<Backend>)> {
-        self.running.iter().map(|running| (running.id, &running.backend))
+    pub(crate) fn backends(&self) -> impl Iterator<Item = (BackendId, Arc<dyn BackendClient>)> {
+        self.running.iter().map(|running| (running.id, running.backend.client()))
     }
 
     /// Ends all servers concurrently, also those that are still draining.
     pub(crate) async fn stop(&self) {
         self.end.cancel();
         let mut stopping = tokio::task::JoinSet::new();
-        for (_, backend) in self.backends() {
-            let life = backend.life();
+        for running in &self.running {
+            let life = running.backend.life();
             stopping.spawn(async move { life.stop().await });
         }
         self.draining.close();
@@ -192,7 +245,7 @@ impl Change {
     pub(crate) fn entries(&self) -> Vec<BackendEntry> {
         let entry = |running: &Running| BackendEntry {
             id: running.id,
-            client: Arc::clone(&running.backend) as Arc<dyn BackendClient>,
+            client: running.backend.client(),
             prefix: running.prefix.clone(),
             tools: running.tools.clone(),
             methods: running.methods.clone(),

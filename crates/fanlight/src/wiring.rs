@@ -96,6 +96,7 @@ pub(crate) fn backend_settings(
     BackendSettings {
         name: server.name.clone(),
         transport: server.transport.clone(),
+        credentials: None,
         ca_file: server.ca_file.as_ref().map(PathBuf::from),
         processes: ProcessPolicy {
             inherit_env: server.inherit_env.clone(),

@@ -4,13 +4,16 @@
 
 use std::borrow::Cow;
 
-use fanlight_canonical::{BackendError, Outcome};
+use fanlight_canonical::{BackendError, Outcome, SignInWish};
 use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder};
 use fanlight_protocol::{RpcError, code};
 
 /// The error for a request that `backend` did not answer.
 #[must_use]
 pub fn no_answer(backend: &str, error: &BackendError) -> RpcError {
+    if let Some(wish) = error.sign_in() {
+        return sign_in_first(backend, wish);
+    }
     let code = match error {
         BackendError::Timeout { .. } => code::BACKEND_TIMEOUT,
         _ => code::BACKEND_UNAVAILABLE,
@@ -28,6 +31,23 @@ pub fn no_answer(backend: &str, error: &BackendError) -> RpcError {
         data.integer("retryAfterMs", i64::try_from(pause.as_millis()).unwrap_or(i64::MAX));
     }
     RpcError::new(code, format!("backend {backend:?} {}; {retry}", error.for_clients())).with_data(data.finish())
+}
+
+/// The error for a request that is carried out once its user has signed in (2025-11-25 client/elicitation, URL Elicitation
+/// Required Error). The message has the link as well, for clients that show nothing else.
+fn sign_in_first(backend: &str, wish: &SignInWish) -> RpcError {
+    let mut elicitation = ObjectBuilder::new();
+    elicitation
+        .string("mode", "url")
+        .string("elicitationId", &wish.id)
+        .string("url", &wish.url)
+        .string("message", &wish.message);
+    let mut elicitations = ArrayBuilder::default();
+    elicitations.push(&elicitation.finish());
+    let mut data = ObjectBuilder::new();
+    data.member("elicitations", &elicitations.finish()).string("backend", backend);
+    let message = format!("{}: open {} and send the request again; it was not carried out", wish.message, wish.url);
+    RpcError::new(code::URL_ELICITATION_REQUIRED, message).with_data(data.finish())
 }
 
 /// The error for a method that the gateway does not route among several backends.

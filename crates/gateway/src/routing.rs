@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use fanlight_canonical::{CallContext, Caller, Rewritten};
+use fanlight_canonical::{CallContext, Caller, Outcome, Rewritten};
 use fanlight_protocol::json::{Edits, Json};
 use fanlight_protocol::{Method, RpcError};
 
@@ -267,9 +267,38 @@ impl<'a> Router<'a> {
             Some(found) => found,
             None => {
                 let unlisted = fresh.or(newest).map(|snapshot| snapshot.unlisted()).unwrap_or_default();
-                Err(fault::unknown_name(noun(kind), &name, &unlisted))
+                self.to_sign_in(kind, &name, &unlisted)
+                    .unwrap_or_else(|| Err(fault::unknown_name(noun(kind), &name, &unlisted)))
             }
         }
+    }
+
+    /// The target of a name that no list has, where the only server whose list is missing wants its user to sign in: asked
+    /// for it, it says how. `None` where other servers may have it, or only what is listed may be called.
+    fn to_sign_in(
+        &self,
+        kind: ListKind,
+        name: &str,
+        unlisted: &[(String, Outcome)],
+    ) -> Option<Result<Target, RpcError>> {
+        let [(missing, Outcome::SignInNeeded)] = unlisted else { return None };
+        let view = self.lookup.view;
+        let backend = view.backends().find(|backend| backend.name() == missing)?;
+        if self.is_by_list(kind, backend) || backend.naming.prefix_len() > 0 {
+            return None;
+        }
+        let (range, _) = self.string_at(&["name"]).ok()?;
+        Some(self.to_unlisted(backend, name, kind, range))
+    }
+
+    /// Whether only what a backend lists may be called: where a filter or a rewriting exists, a server can know a tool by
+    /// more names than they do.
+    fn is_by_list(&self, kind: ListKind, backend: &Member) -> bool {
+        self.lookup.view.filters(filtered(kind))
+            || match kind {
+                ListKind::Tools => backend.has_listed_tools_only(),
+                _ => backend.has_listed_prompts_only(),
+            }
     }
 
     /// [`Router::by_name`] as far as the lists that have been read, or a prefix, can tell.
@@ -283,17 +312,11 @@ impl<'a> Router<'a> {
         if let Some(entry) = newest.as_ref().and_then(|snapshot| snapshot.find(&name)) {
             return Some(self.to_entry(entry, range));
         }
-        // A prefix names the backend without any list, also for what the backend does not list. But where a filter
-        // or a rewriting exists, only what is listed may be called: a server can know a tool by more names than they do.
+        // A prefix names the backend without any list, also for what the backend does not list.
         let Some((backend, original)) = by_prefix(view, &name) else {
             return newest.as_ref().and_then(|snapshot| self.by_bare_name(snapshot, &name, range));
         };
-        let is_by_list = view.filters(filtered(kind))
-            || match kind {
-                ListKind::Tools => backend.has_listed_tools_only(),
-                _ => backend.has_listed_prompts_only(),
-            };
-        (!is_by_list).then(|| self.to_unlisted(backend, original, kind, range))
+        (!self.is_by_list(kind, backend)).then(|| self.to_unlisted(backend, original, kind, range))
     }
 
     /// The target of a tool's own name at its backend, which apps call it by: they know nothing of prefixes (MCP Apps

@@ -2,13 +2,22 @@
 
 use std::time::{Duration, Instant};
 
-use fanlight_protocol::{Era, Revision, meta};
+use fanlight_protocol::{Era, Revision, capability, meta};
 use serde_json::{Map, Value, json};
 
 use crate::Patience;
 use crate::mask::Mask;
 use crate::observed::Observed;
 use crate::peer::{Answer, Broken, JudgedServer};
+
+/// All that a client can declare: servers may hide from others what these cannot use.
+pub(crate) fn declared(era: Era) -> Value {
+    let all = match era {
+        Era::Legacy => capability::ALL_OF_LEGACY,
+        Era::Modern => capability::ALL_OF_MODERN,
+    };
+    serde_json::from_str(all).unwrap_or_default()
+}
 
 /// A client of one era.
 pub(crate) struct Client<'a> {
@@ -46,7 +55,7 @@ impl<'a> Client<'a> {
             let own = json!({
                 meta::PROTOCOL_VERSION: Revision::NEWEST_MODERN.as_str(),
                 meta::CLIENT_INFO: { "name": "fanlight check", "version": env!("CARGO_PKG_VERSION") },
-                meta::CLIENT_CAPABILITIES: {},
+                meta::CLIENT_CAPABILITIES: declared(Era::Modern),
             });
             params.insert("_meta".to_owned(), own);
         }

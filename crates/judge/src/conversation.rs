@@ -5,12 +5,12 @@ use std::time::Duration;
 use fanlight_protocol::{Era, Revision, meta};
 use serde_json::{Map, Value, json};
 
-use crate::client::Client;
+use crate::client::{Client, declared};
 use crate::list::List;
 use crate::lists;
 use crate::mask::Mask;
 use crate::observed::Observed;
-use crate::peer::{Answer, Broken, JudgedServer};
+use crate::peer::{Answer, Broken, JudgedServer, METHOD_NOT_FOUND};
 use crate::report::{EraReport, Finding, Pings, Timing, Who};
 use crate::shape::{Shape, check_shape};
 use crate::{Patience, Step, Target};
@@ -19,8 +19,6 @@ use crate::{Patience, Step, Target};
 const PINGS: usize = 20;
 /// A method that no server has.
 const NO_METHOD: &str = "fanlight/no-such-method";
-/// `Method not found` of JSON-RPC.
-const METHOD_NOT_FOUND: i64 = -32601;
 
 /// A conversation that has been held.
 pub(crate) struct Said {
@@ -111,7 +109,7 @@ impl Said {
                 "initialize",
                 json!({
                     "protocolVersion": Revision::NEWEST_LEGACY.as_str(),
-                    "capabilities": {},
+                    "capabilities": declared(Era::Legacy),
                     "clientInfo": { "name": "fanlight check", "version": env!("CARGO_PKG_VERSION") },
                 }),
             ),
@@ -164,6 +162,7 @@ impl Said {
                     )));
                 }
                 client.peer.agreed_on(&revision);
+                self.observed.may_ask = true;
                 self.report.revision = Some(revision);
             }
             Era::Modern => {

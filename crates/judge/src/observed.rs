@@ -15,13 +15,15 @@ const EXAMPLES: usize = 3;
 pub(crate) struct Observed {
     era: Era,
     mask: Mask,
+    /// Whether the server knows what the client has declared, and may send requests of its own: in the modern era, it never may.
+    pub(crate) may_ask: bool,
     found: BTreeMap<&'static str, Finding>,
 }
 
 impl Observed {
     /// None yet, of a target with these secrets.
     pub(crate) fn new(era: Era, mask: &Mask) -> Self {
-        Self { era, mask: mask.clone(), found: BTreeMap::new() }
+        Self { era, mask: mask.clone(), may_ask: false, found: BTreeMap::new() }
     }
 
     /// Adds a finding, or an example of one that there is. `what` is a sentence about the server, `example` where.

@@ -2,8 +2,13 @@
 
 use std::path::Path;
 
+use fanlight_settings::read_bounded;
+
 use crate::error::StartError;
 use crate::settings::TlsFiles;
+
+/// Most bytes of a file with certificates.
+const LONGEST: usize = 1 << 20;
 
 /// Contents of the files, in PEM.
 struct Pem {
@@ -66,7 +71,8 @@ fn read(files: &TlsFiles) -> Result<Pem, StartError> {
 }
 
 fn contents(path: &Path) -> Result<Vec<u8>, StartError> {
-    std::fs::read(path).map_err(|error| unusable(path, &error.to_string()))
+    let pem = read_bounded(path, LONGEST).map_err(|error| unusable(path, &error.to_string()))?;
+    if pem.len() > LONGEST { Err(unusable(path, "it is larger than a megabyte")) } else { Ok(pem) }
 }
 
 /// The certificates in `pem`; `None` if there are none, or something else.
@@ -81,4 +87,28 @@ fn unusable(path: &Path, reason: &str) -> StartError {
 fn unusable_identity(files: &TlsFiles) -> StartError {
     let path = files.client_key.as_deref().unwrap_or(Path::new(""));
     unusable(path, "key and certificate are not both there in PEM")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Why a file with the certificates of authorities cannot be used.
+    fn refused(path: &Path) -> String {
+        let files = TlsFiles { certificate: Some(path.to_owned()), ..TlsFiles::default() };
+        read(&files).map(|_| ()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn only_regular_files_up_to_a_size_are_read() {
+        assert!(refused(Path::new("/dev/null")).contains("it is not a regular file"));
+        let path = std::env::temp_dir().join(format!("fanlight-otlp-{}.pem", std::process::id()));
+        let file = std::fs::File::create(&path).unwrap();
+        file.set_len(LONGEST as u64 + 1).unwrap();
+        let large = refused(&path);
+        file.set_len(LONGEST as u64).unwrap();
+        let other = refused(&path);
+        std::fs::remove_file(&path).unwrap();
+        assert!(large.contains("larger than a megabyte") && other.contains("holds no certificate"), "{large} {other}");
+    }
 }

@@ -14,6 +14,12 @@ use crate::method::Method;
 /// (2026-07-28 basic/index, Error Codes).
 const REQUIRED: &str = "requiredCapabilities";
 
+/// All that a client can declare, in 2026-07-28. A server may list some entries only for clients that can be asked for input, or that
+/// show apps (MCP Apps 2026-01-26, Client<>Server Capability Negotiation).
+pub const ALL_OF_MODERN: &str = r#"{"roots":{},"sampling":{"tools":{}},"elicitation":{"form":{},"url":{}},"extensions":{"io.modelcontextprotocol/tasks":{},"io.modelcontextprotocol/ui":{"mimeTypes":["text/html;profile=mcp-app"]},"io.modelcontextprotocol/skills":{}}}"#;
+/// All that a client can declare, in 2025-11-25.
+pub const ALL_OF_LEGACY: &str = r#"{"roots":{},"sampling":{"tools":{}},"elicitation":{"form":{},"url":{}},"tasks":{"list":{},"cancel":{},"requests":{"sampling":{"createMessage":{}},"elicitation":{"create":{}}}},"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["text/html;profile=mcp-app"]},"io.modelcontextprotocol/skills":{}}}"#;
+
 /// A capability of a client that a request of a server can need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ClientCapability {

@@ -81,6 +81,8 @@ error_types! {
     Abandoned = "abandoned";
     /// No connection could be made, or the process could not be started.
     ConnectFailed = "connect_failed";
+    /// There are no credentials for the server: its user has to sign in, or none could be had.
+    NoCredentials = "no_credentials";
     /// The process exited before it answered.
     BackendExited = "backend_exited";
     /// The connection or stream ended before the response.

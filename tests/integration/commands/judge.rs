@@ -179,6 +179,37 @@ async fn faults_of_a_conversation_are_found() {
     assert!(rules(&ran.json()).contains(&"modern-page"), "without `ttlMs`: {}", ran.text());
 }
 
+/// The answers of a server that has a tool only for clients that can be asked, and asks for it.
+const ASKING: &str = r#"initialize)
+      case $line in *'"elicitation":{'*) tools='{"name":"ask","inputSchema":{"type":"object"}}' ;; *) tools= ;; esac
+      printf '{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"shell","version":"1"}}}\n' "$id" ;;
+    ping) printf '{"jsonrpc":"2.0","id":%s,"result":{}}\n' "$id" ;;
+    tools/list)
+      for method in elicitation/create roots/list sampling/createMessage; do
+        printf '{"jsonrpc":"2.0","id":"q","method":"%s","params":{}}\n' "$method"
+        read -r reply
+        case $reply in *'"result":{"action":"decline"}'* | *'"result":{"roots":[]}'* | *'"code":-1'*) ;; *) tools= ;; esac
+      done
+      printf '{"jsonrpc":"2.0","id":%s,"result":{"tools":[%s]}}\n' "$id" "$tools" ;;"#;
+
+#[tokio::test]
+async fn client_declares_all_capabilities_and_declines_what_it_is_asked() {
+    let ran = check_shell(&shell_server("", ASKING)).await;
+    let report = ran.json();
+    assert_eq!(report["eras"][0]["lists"][0]["entries"][0]["key"], "ask", "{}", ran.text());
+    assert!(!rules(&report).contains(&"undeclared-request"), "{}", ran.text());
+    let modern = Backend::start(Era::Modern, Transport::Http).await;
+    modern.offers_tools(&["t"]);
+    check(&[&modern.url()]).await;
+    let path = ["params", "_meta", "io.modelcontextprotocol/clientCapabilities"];
+    let listed = modern.received("tools/list");
+    assert!(
+        !listed.is_empty()
+            && listed.iter().all(|request| request.member_at(&path).is_some_and(|all| all.contains("sampling"))),
+        "{listed:?}"
+    );
+}
+
 #[tokio::test]
 async fn server_that_cannot_be_used_is_said_to_be() {
     let ran = check(&["--", "/nonexistent/server"]).await;

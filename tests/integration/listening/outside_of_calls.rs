@@ -1,9 +1,11 @@
 //! Server requests and log messages of legacy servers that belong to no call, sent to legacy clients.
 
+use std::time::Duration;
+
 use super::*;
 use crate::harness::Gateway;
 use crate::raw_client::LegacySession;
-use crate::scripted::{Stream, config};
+use crate::scripted::{Backend, Gate, Reply, Stream, config};
 
 const TRANSPORTS: [Transport; 2] = [Transport::Http, Transport::Stdio];
 
@@ -59,6 +61,44 @@ async fn server_may_request_roots_after_initialized() {
             assert_eq!(answer.member("result"), Some(roots), "{front:?} {back:?}");
         }
     }
+}
+
+/// A server may ask as soon as a call arrives, on a stream whose opening takes it long: the call waits for the stream.
+#[tokio::test]
+async fn question_of_a_server_whose_stream_opens_late_reaches_the_client() {
+    let server = Backend::start(Era::Legacy, Transport::Http).await;
+    server.offers_tools(&["t"]);
+    let gate = Gate::new();
+    server.on("HTTP GET", Reply::driven().gated(&gate));
+    server.on("tools/call", Reply::driven());
+    let entry = server.entry("a");
+    let gateway =
+        Gateway::start(&format!(r#"{{"mcpServers":{{{entry}}},"timeouts":{{"streamOpening":"60s"}}}}"#)).await;
+    let session = LegacySession::open_with(gateway.mcp, "2025-11-25", r#"{"roots":{}}"#).await;
+    let call = async {
+        let mut answer = session.post(&legacy_request("1", "tools/call", r#""name":"t""#)).await;
+        let asked = answer.event().await.unwrap().expect("a question");
+        let id = member(&asked, "id").expect("a question");
+        session.post(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"roots":[]}}}}"#)).await;
+        answer.event().await.unwrap().expect("the answer")
+    };
+    let serve = async {
+        gate.reached(1).await;
+        // A call that does not wait for the stream arrives by then; on a busy machine it may not, and is not found out.
+        let early = tokio::time::timeout(Duration::from_millis(300), server.wait_for("tools/call", 1)).await;
+        assert!(early.is_err(), "the call has not waited for the stream");
+        gate.open();
+        let call = server.wait_for("tools/call", 1).await.remove(0);
+        let own = |stream: &&Stream| stream.request.header("mcp-session-id") == call.header("mcp-session-id");
+        let streams = server.streams();
+        let [outside, answer] = streams.iter().filter(own).collect::<Vec<_>>()[..] else { panic!("two streams") };
+        assert_eq!(outside.request.method(), "HTTP GET");
+        outside.message(r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#).await;
+        server.answer_to(r#""q""#, &call).await;
+        answer.result(r#"{"content":[]}"#).await;
+    };
+    let (answer, ()) = tokio::join!(call, serve);
+    assert_eq!(answer, r#"{"jsonrpc":"2.0","id":1,"result":{"content":[]}}"#);
 }
 
 /// A server request for which the client has not declared the capability is refused without sending it to the client.

@@ -22,7 +22,6 @@ use std::borrow::Borrow;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use tokio::task::AbortHandle;
 
@@ -169,7 +168,7 @@ impl Backend {
 
     /// From now on, responds to a GET with a stream that the test writes; until then with 405.
     pub fn serves_get(&self) {
-        self.shared.serves_get.store(true, Ordering::Relaxed);
+        self.on("HTTP GET", Reply::driven());
     }
 
     /// Waits for the stream with this number, in the order in which clients opened them: by GET, or by a request whose

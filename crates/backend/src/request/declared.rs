@@ -8,10 +8,6 @@ use fanlight_protocol::{Json, Method};
 
 use fanlight_canonical::CallContext;
 
-/// All capabilities, for the base connection, on which lists are read for clients of all kinds. Calls of clients do not
-/// run there, and requests that a server sends there are refused.
-const ALL_LEGACY: &str = r#"{"roots":{},"sampling":{"tools":{}},"elicitation":{"form":{},"url":{}},"tasks":{"list":{},"cancel":{},"requests":{"sampling":{"createMessage":{}},"elicitation":{"create":{}}}},"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["text/html;profile=mcp-app"]},"io.modelcontextprotocol/skills":{}}}"#;
-
 /// The capabilities and client information in `initialize`.
 #[derive(Debug)]
 pub(crate) struct Declared {
@@ -29,9 +25,10 @@ impl Declared {
         Self { declared: None, capabilities: Json::empty_object(), client_info: None, asked: AtomicBool::new(false) }
     }
 
-    /// Declares all capabilities, so that the server hides nothing, but refuses all requests of the server.
+    /// Declares all capabilities, for the base connection, on which lists are read for clients of all kinds, so that the server hides
+    /// nothing. Calls of clients do not run there, and requests that a server sends there are refused.
     pub(crate) fn for_lists() -> Self {
-        Self { declared: Some(Json::literal(ALL_LEGACY)), ..Self::nothing() }
+        Self { declared: Some(Json::literal(capability::ALL_OF_LEGACY)), ..Self::nothing() }
     }
 
     /// Declares what lists are read with, but refuses all requests of the server: nobody is behind the request.

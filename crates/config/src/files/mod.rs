@@ -16,7 +16,7 @@ use crate::model::Config;
 use crate::model::auth::AuthChoice;
 use crate::model::listener::Tls;
 use crate::option::Options as _;
-use crate::option::fields::Fields;
+use crate::option::fields::{Fields, is_for_anchors};
 use crate::option::reader::Reader;
 use crate::option::substitute;
 use crate::read::file;
@@ -250,7 +250,8 @@ pub(crate) fn parse_first(
 /// The variables that options other than those of servers name.
 fn own_variable_names(root: &Node) -> Vec<String> {
     let Value::Map(entries) = &root.value else { return Vec::new() };
-    let own = entries.iter().filter(|entry| !OF_FURTHER_FILES.contains(&entry.key.as_str()));
+    let is_option = |key: &str| !OF_FURTHER_FILES.contains(&key) && !is_for_anchors(key);
+    let own = entries.iter().filter(|entry| is_option(&entry.key));
     let (mut pending, mut found): (Vec<_>, _) = (own.map(|entry| &entry.value).collect(), Vec::new());
     while let Some(node) = pending.pop() {
         match &node.value {

@@ -10,6 +10,7 @@ pub(crate) mod operators;
 pub(crate) mod rewriting;
 pub(crate) mod secret;
 pub(crate) mod server;
+pub(crate) mod server_auth;
 pub(crate) mod tools;
 pub(crate) mod values;
 

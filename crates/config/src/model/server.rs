@@ -9,6 +9,7 @@ use serde_json::json;
 use super::life::{FOLDER, Health, START, SandboxOptions, StartChoice};
 use super::limits::{CONCURRENCY, Limits, Timeouts};
 use super::rewriting::{Argument, ArgumentKind, NEW_NAME, ToolOverride};
+use super::server_auth::{ServerAuth, ServerAuthOption};
 use super::tools::ToolFilter;
 use crate::definition::{Form, Visible};
 use crate::option::kind::{Choice, Each, Flag, LONG_TIME, Maybe, Nested, OrOff, Parsed, TIME, count};
@@ -74,6 +75,8 @@ options! {
         /// A file with certificates (PEM) of authorities that are trusted for this server in addition to those of the
         /// system; relative to the folder of this file.
         "caFile" => ca_file: Option<String> = None, Maybe(FOLDER), example "internal-ca.pem";
+        /// The credentials that it gets. Default: what `headers` has.
+        "auth" => auth: Option<ServerAuth> = None, Maybe(ServerAuthOption);
         /// Time between two checks whether it still answers, by a `ping`, or by `server/discover` if a modern server has no
         /// ping. A server that does not answer is taken out of use until it answers again. Null or `off` for checks only
         /// after calls have timed out.

@@ -34,6 +34,7 @@ impl<'t> Fields<'t> {
                     current.into_iter().for_each(|current| reader.both(current, entry));
                 }
                 None if reader.is_of_client => {}
+                None if section.name == reader.root.name && is_for_anchors(&entry.key) => {}
                 None if section.foreign.contains(&entry.key.as_str()) => {
                     let help = "it is a setting of a client; Fanlight ignores it";
                     reader.warn(entry.key_span, format!("{key} has no effect here"), help);
@@ -78,10 +79,12 @@ impl<'t> Fields<'t> {
     }
 }
 
+/// Whether a key of the top level is for values that are named elsewhere in the file (YAML anchors), as in Compose files.
+pub(crate) fn is_for_anchors(key: &str) -> bool {
+    key.starts_with("x-")
+}
+
 fn unknown_help(root: &'static Section, section: &'static Section, entry: &Entry) -> String {
-    if entry.key == "<<" {
-        return "YAML 1.2 has no merge keys: repeat the fields".to_owned();
-    }
     // A setting of a client may be mistyped too.
     let candidates = [section.keys().as_slice(), section.foreign].concat();
     if let Some(meant) = suggest(&entry.key, &candidates) {

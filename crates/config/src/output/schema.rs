@@ -18,6 +18,10 @@ pub fn schema() -> String {
     let mut root = section(Config::SECTION, &mut definitions);
     root.insert("$schema".to_owned(), json!("https://json-schema.org/draft/2020-12/schema"));
     root.insert("title".to_owned(), json!("Fanlight configuration"));
+    root.insert(
+        "patternProperties".to_owned(),
+        json!({ "^x-": { "description": "For values that YAML anchors name." } }),
+    );
     root.insert("oneOf".to_owned(), json!([{ "required": ["mcpServers"] }, { "required": ["servers"] }]));
     let with_field = |name: &str| json!({ "required": [name], "properties": { name: { "type": "string" } } });
     if let Some(Value::Object(server)) = definitions.get_mut("server") {

@@ -94,6 +94,9 @@ fn read(reader: &mut Reader<'_>, entry: &Entry, context: &Context<'_>) -> Option
     server.health.interval = server.health_interval.or(server.health.interval);
     server.sandbox.resolved(context.folder);
     server.ca_file.iter_mut().for_each(|file| *file = context.folder.join(&*file).display().to_string());
+    if let Some(file) = server.auth.as_mut().and_then(|auth| auth.token_file.as_mut()) {
+        *file = context.folder.join(&*file).display().to_string();
+    }
     if let Some(renames) = fields.get("rename") {
         check_new_names(reader, renames, &server.renames);
     }

@@ -46,7 +46,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, fields: &Fields<'_>, server: &Entry,
         (Some(command), Some(url)) => reader.both(command, url),
         (None, None) => report_neither(reader, server, kind.map(|(_, kind)| kind)),
         (Some(_), None) => {
-            report_foreign(reader, fields, &["headers", "caFile"], "url");
+            report_foreign(reader, fields, &["headers", "caFile", "auth"], "url");
             check_type(reader, kind, kind.is_none_or(|(_, kind)| kind == "stdio"));
             return stdio;
         }

@@ -46,6 +46,8 @@ pub(crate) struct Excerpt {
     pub(crate) before: usize,
     /// Characters of the offending text; at least 1, also at the end of the line.
     pub(crate) length: usize,
+    /// Whether something in it is hidden.
+    pub(crate) is_masked: bool,
 }
 
 impl Problem {
@@ -107,6 +109,9 @@ impl ConfigErrors {
         let _ = write!(text, "{}: {count} {noun}", self.origin.display());
         if self.omitted > 0 {
             let _ = write!(text, ", the first {} shown", self.problems.len());
+        }
+        if self.problems.iter().any(|problem| problem.excerpt.as_ref().is_some_and(|excerpt| excerpt.is_masked)) {
+            text.push_str("; in the lines above, * hides what may be a secret");
         }
         text.push('\n');
         text
@@ -233,7 +238,9 @@ impl Excerpt {
         if first > line.start {
             shown.push('…');
         }
-        shown.push_str(&masked.line(source, line, Span::new(first, last)));
+        let part = Span::new(first, last);
+        let hidden = masked.line(source, line, part);
+        shown.push_str(&hidden);
         if last < line.end {
             shown.push('…');
         }
@@ -243,6 +250,7 @@ impl Excerpt {
             line: shown,
             before: usize::from(first > line.start) + count(first, start),
             length: count(start, span.end.min(last)).max(1),
+            is_masked: hidden != source.slice(part),
         }
     }
 }

@@ -132,7 +132,7 @@ mod tests {
             position: Some(Position { line: 12, column }),
             message: "unknown field `prefx`".to_owned(),
             help: Some("did you mean `prefix`?".to_owned()),
-            excerpt: Some(Excerpt { line: line.to_owned(), before: column - 1, length: underline }),
+            excerpt: Some(Excerpt { line: line.to_owned(), before: column - 1, length: underline, is_masked: false }),
             is_missing: false,
         }
     }

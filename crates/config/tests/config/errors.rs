@@ -83,7 +83,6 @@ fn unknown_field_has_a_hint_at_what_was_meant() {
         (with_server("gh: {command: run}"), "a server belongs under `mcpServers`"),
         (server("command: run\ntools: {alow: []}"), "did you mean `allow`?"),
         (server("command: run\nautoAprove: []"), "did you mean `autoApprove`?"),
-        (server("command: run\n<<: {}"), "YAML 1.2 has no merge keys: repeat the fields"),
         (
             with_server("admin: {xyzzy: 1}"),
             "the fields known in `admin`: listen, socketMode, tls, token, viewerToken, publicUrl, roles, signIn",

@@ -15,6 +15,7 @@ mod properties;
 mod rewriting;
 mod schema;
 mod secrets;
+mod server_auth;
 mod syntax;
 mod values;
 

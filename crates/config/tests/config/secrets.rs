@@ -58,6 +58,17 @@ fn literal_secrets_beside_a_problem_are_hidden() {
 }
 
 #[test]
+fn report_says_that_something_is_hidden() {
+    let rendered = |text: &str| parse_yaml(text).unwrap_err().render(false);
+    let hidden = rendered("mcpServers: {a: {command: run, args: [1], nope: 2}}");
+    assert!(
+        hidden.contains("args: [*]") && hidden.ends_with("; in the lines above, * hides what may be a secret\n"),
+        "{hidden}"
+    );
+    assert!(rendered("mcpServers: {a: {command: run, nope: 2}}").ends_with("f.yaml: 1 error\n"));
+}
+
+#[test]
 fn long_line_is_cut_around_the_problem_and_shows_no_secret() {
     let servers: Vec<String> =
         (0..50).map(|n| format!(r#""é{n}": {{"url": "http://e.com/x/s3cret", "bad{n}": 1}}"#)).collect();

@@ -101,6 +101,67 @@ mcpServers:
 }
 
 #[test]
+fn merge_keys_give_defaults() {
+    let config = good(
+        "
+x-node: &node
+  command: node
+  env: {LOG: info, HOME: /srv}
+x-slow: &slow {command: never, startTimeout: 3m, env: {LOG: no}}
+mcpServers:
+  a: {<<: *node, args: [a.js]}
+  b:
+    env: {<<: {LOG: debug, X: y}, LOG: warn}
+    <<: [*node, *slow]
+  c: {<<: *node, command: other}
+",
+    );
+    let shown = |server: &fanlight_config::Server| match &server.transport {
+        Transport::Stdio { command, args, env, .. } => format!("{command} {args:?} {:?}", env.len()),
+        _ => panic!("not stdio"),
+    };
+    let servers: Vec<String> = config.servers.iter().map(shown).collect();
+    assert_eq!(servers, [r#"node ["a.js"] 2"#, "node [] 2", "other [] 2"]);
+    let timeouts: Vec<_> =
+        config.servers.iter().map(|server| server.start_timeout.map(|time| time.as_secs())).collect();
+    assert_eq!(timeouts, [None, Some(180), None]);
+}
+
+#[test]
+fn what_cannot_be_merged_is_reported_at_its_position() {
+    for (text, message) in [
+        ("mcpServers: {a: {<<: 1}}", "1:22 a number cannot be merged into a mapping"),
+        ("mcpServers: {a: {<<: [{command: x}, y]}}", "1:37 a string cannot be merged into a mapping"),
+        ("mcpServers: {a: {<<: {}, <<: {}}}", "1:26 a mapping has the merge key `<<` twice"),
+        ("mcpServers: {a: &a {command: x, <<: *a}}", "1:37 this alias refers to itself"),
+        ("mcpServers: {a: {command: x, \"<<\": {cwd: /}}}", "1:30 unknown field `<<`"),
+        ("x-a: &a {bad: 1}\nmcpServers: {a: {<<: *a, command: x}}", "1:10 unknown field `bad`"),
+        ("mcpServers: {x-a: {command: x}, b: {x-c: 1, command: x}}", "1:37 unknown field `x-c`"),
+    ] {
+        assert_eq!(errors(text), [message], "{text}");
+    }
+    // A key that is merged and one's own is no duplicate; one's own twice is.
+    let found = errors("x-a: &a {cwd: /}\nmcpServers: {a: {<<: *a, command: x, cwd: /a, cwd: /b}}");
+    assert_eq!(found, ["2:47 duplicate key `cwd` (first on line 2)"]);
+}
+
+#[test]
+fn merge_keys_expand_within_a_bound() {
+    let mut text = "x-0: &a0 {a: [x, x, x, x, x, x, x, x, x, x]}\n".to_owned();
+    for level in 1..10 {
+        let all: String = (0..10).map(|n| format!("k{n}: {{<<: *a{}}}, ", level - 1)).collect();
+        text.push_str(&format!("x-{level}: &a{level} {{{all}}}\n"));
+    }
+    let found = errors(&text);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].ends_with("the anchors and aliases of this file expand to too much"), "{found:?}");
+    // One wide mapping merged into many.
+    let wide: String = (0..5000).map(|n| format!("k{n}: 1, ")).collect();
+    let text = format!("x-a: &a {{{wide}}}\nx-b: [{}]\n", "{<<: *a}, ".repeat(5000));
+    assert!(errors(&text)[0].ends_with("expand to too much"));
+}
+
+#[test]
 fn aliases_expand_within_a_bound() {
     let mut values = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..10 {

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::{BackendClient as _, Call, Endpoint, ServerMessages, Unresolved};
+use fanlight_canonical::{Call, Endpoint, ServerMessages, Unresolved};
 use fanlight_config::Config;
 use fanlight_frontend::{FrontendSettings, serve_http};
 use fanlight_gateway::catalogue::{Entry, ListView};

@@ -1,9 +1,10 @@
 //! A client of the JSON API of a running gateway (docs/api.md).
 
 use std::error::Error as _;
-use std::fs;
 use std::time::Duration;
 
+use fanlight_config::MAX_FILE_SIZE;
+use fanlight_settings::read_bounded;
 use reqwest::{Certificate, StatusCode};
 use serde_json::Value;
 
@@ -94,7 +95,8 @@ impl Admin {
         }
         // One that no authority has signed is trusted as what the configuration names. Where it cannot be read, the others
         // may do.
-        let own = place.certificate.as_ref().and_then(|path| Certificate::from_pem_bundle(&fs::read(path).ok()?).ok());
+        let own = place.certificate.as_ref().and_then(|path| read_bounded(path, MAX_FILE_SIZE).ok());
+        let own = own.and_then(|pem| Certificate::from_pem_bundle(&pem).ok());
         if let Some(own) = own {
             http = http.tls_certs_merge(own);
         }

@@ -11,11 +11,12 @@ mod restart;
 mod watch;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
-use fanlight_auth::Authenticator;
+use fanlight_auth::{Authenticator, Shown, UnknownKeys};
 use fanlight_config::{Config, ConfigFile, Loaded};
 use fanlight_gateway::Gateway;
 use fanlight_telemetry::Telemetry;
@@ -49,6 +50,8 @@ enum Request {
     Reload(Trigger, Option<oneshot::Sender<Arc<Outcome>>>),
     Switch(String, bool, oneshot::Sender<Result<(), NoServer>>),
     Restart(String, oneshot::Sender<Result<(), NoServer>>),
+    /// Look whether unknown keys have just been made.
+    LookForKeys(Shown),
 }
 
 /// No server of this name is configured, or, to be restarted, none is enabled.
@@ -69,6 +72,7 @@ pub(crate) struct Keeper {
     state: Arc<ArcSwap<State>>,
     listeners: Listeners,
     authenticator: Arc<Authenticator>,
+    unknown_keys: UnknownKeys,
     watch: Option<Watch>,
 }
 
@@ -105,6 +109,8 @@ pub(crate) struct Start {
     pub(crate) listeners: Listeners,
     /// Tells clients apart.
     pub(crate) authenticator: Arc<Authenticator>,
+    /// Asks for keys that have just been made.
+    pub(crate) unknown_keys: UnknownKeys,
     /// Notices changed files, if they are to be watched.
     pub(crate) watch: Option<Watch>,
     /// SIGHUP, from [`hangups`].
@@ -119,8 +125,8 @@ pub(crate) fn hangups() -> Result<Signal, Failure> {
 impl Keeper {
     /// Starts to listen to signals, files and requests.
     pub(crate) fn start(start: Start) -> (Control, Keeping) {
-        let Start { source, loaded, in_force, assembly, telemetry, listeners, authenticator, mut watch, hangups } =
-            start;
+        let Start { source, loaded, in_force, assembly, telemetry, listeners, .. } = start;
+        let Start { authenticator, unknown_keys, mut watch, hangups, .. } = start;
         if let Some(watch) = &mut watch {
             watch.follow(&loaded.files);
         }
@@ -144,6 +150,7 @@ impl Keeper {
             state,
             listeners,
             authenticator,
+            unknown_keys,
             watch,
         };
         let end = CancellationToken::new();
@@ -163,6 +170,7 @@ impl Keeper {
                 () = end.cancelled() => break,
                 Some(()) = hangups.recv() => Request::Reload(Trigger::Signal, None),
                 Some(request) = requests.recv() => request,
+                shown = self.unknown_keys.shown() => Request::LookForKeys(shown),
                 () = Watch::changed(&mut self.watch, self.config.timeouts.config_settle) => Request::Reload(Trigger::Files, None),
                 else => break,
             };
@@ -181,6 +189,18 @@ impl Keeper {
             }
             Request::Switch(name, enabled, answer) => drop(answer.send(self.switch(name, enabled).await)),
             Request::Restart(name, answer) => drop(answer.send(self.restart(&name).await)),
+            Request::LookForKeys(shown) => {
+                self.look_for_keys().await;
+                drop(shown);
+            }
+        }
+    }
+
+    /// Reads the configuration again if its file with keys has changed.
+    async fn look_for_keys(&mut self) {
+        let (Some(watch), Some(file)) = (&self.watch, key_file(&self.config)) else { return };
+        if watch.has_changed(file) {
+            self.reload(Trigger::Files).await;
         }
     }
 
@@ -332,6 +352,11 @@ impl Keeper {
         change(&mut state);
         self.state.store(Arc::new(state));
     }
+}
+
+/// The file with keys.
+fn key_file(config: &Config) -> Option<&Path> {
+    config.auth.methods()?.keys.as_ref().map(|keys| Path::new(&keys.file))
 }
 
 /// Where clients connect.

@@ -83,6 +83,11 @@ impl Watch {
         }
     }
 
+    /// Whether this file has another content than when it was last compared.
+    pub(super) fn has_changed(&self, file: &Path) -> bool {
+        self.files.get(file).is_some_and(|before| *before != fingerprint(file))
+    }
+
     /// Whether a file has another content than before.
     pub(super) fn take_changes(&mut self) -> bool {
         let now: BTreeMap<_, _> = self.files.keys().map(|file| (file.clone(), fingerprint(file))).collect();

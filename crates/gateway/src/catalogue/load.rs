@@ -37,8 +37,8 @@ pub(super) async fn one(
         Err(failure) => {
             let (backend, list, reason) = (backend.name(), kind.member(), &failure.reason);
             match failure.outcome {
-                // The backend's supervisor has logged that already.
-                Outcome::Unreachable | Outcome::Unauthorized | Outcome::Starting => {
+                // The backend's supervisor has logged that already, or there is nothing to log.
+                Outcome::Unreachable | Outcome::Unauthorized | Outcome::SignInNeeded | Outcome::Starting => {
                     debug!(backend, list, reason, "list is incomplete");
                 }
                 _ => warn!(backend, list, reason, "list is incomplete"),

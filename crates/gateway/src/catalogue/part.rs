@@ -142,7 +142,8 @@ impl Part {
             matches!(outcome, Outcome::Timeout | Outcome::Starting) || (outcome != Outcome::Ok && took >= SLOW);
         self.reflects = reflects;
         self.running = None;
-        let is_private = loaded.contribution.is_private();
+        // What wants its user to sign in tells each user something else.
+        let is_private = loaded.contribution.is_private() || outcome == Outcome::SignInNeeded;
         self.is_private = is_private || (self.is_private && outcome != Outcome::Ok);
         let last = self.loaded.take();
         let is_other = |last: &Contribution| last.outcome != outcome || last.reason != *reason;

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Caller, Core as _, Decidable as _,
     Detail, Endpoint, Holder, Interest, Listen, Listening, MessageReceiver, Parent, Pending, Principal, RetryDelays,
-    ServerMessage, ServerMessages, SessionKey, Unresolved,
+    ServerMessage, ServerMessages, SessionKey, SignInWish, Unresolved,
 };
 use fanlight_protocol::json::{Json, ObjectBuilder};
 use fanlight_protocol::result::ServerDescription;
@@ -35,6 +35,8 @@ pub(super) struct Fake {
     down: Mutex<bool>,
     /// Whether each call is interrupted by a server request.
     asks: Mutex<bool>,
+    /// The principals that have signed in, where each has to.
+    signed_in: Mutex<Option<Vec<&'static str>>>,
 }
 
 #[derive(Default)]
@@ -78,6 +80,7 @@ pub(super) fn fake(name: &'static str, script: &[(&str, &'static str)]) -> Fake 
         listeners: Arc::default(),
         down: Mutex::default(),
         asks: Mutex::default(),
+        signed_in: Mutex::default(),
     }
 }
 
@@ -107,6 +110,22 @@ impl Fake {
 
     pub(super) fn fail_to_listen(&self, how: Option<Scripted>) {
         *self.listen_failure.lock().unwrap() = how;
+    }
+
+    /// Has each principal sign in: these have.
+    pub(super) fn sign_in(&self, names: &[&'static str]) {
+        *self.signed_in.lock().unwrap() = Some(names.to_vec());
+    }
+
+    fn sign_in_wanted_of(&self, caller: &Caller) -> Option<BackendError> {
+        let who = subject(caller);
+        let missing = self.signed_in.lock().unwrap().as_ref().is_some_and(|all| !all.contains(&who));
+        let wish = || SignInWish {
+            url: format!("https://gateway.example/connect/{who}"),
+            message: format!("sign in to {}", self.name),
+            id: who.into(),
+        };
+        missing.then(|| BackendError::SignInWanted(Arc::new(wish())))
     }
 
     pub(super) fn ask_during_calls(&self) {
@@ -216,7 +235,11 @@ impl BackendClient for Fake {
         let script = self.script.lock().unwrap();
         let scripted = script.get(&request).or_else(|| script.get(call.method.as_str())).cloned();
         let asks = *self.asks.lock().unwrap();
+        let missing = self.sign_in_wanted_of(&call.context.caller);
         Box::pin(async move {
+            if let Some(error) = missing {
+                return Err(error);
+            }
             if asks {
                 call.messages.send(server_request()).await;
             }
@@ -236,11 +259,7 @@ impl BackendClient for Fake {
                     permits.acquire().await.unwrap().forget();
                     body
                 }
-                Some(Scripted::Personal(body)) => {
-                    let who = call.context.caller.principal().to_bytes();
-                    let who = SUBJECTS.into_iter().find(|subject| who.ends_with(subject.as_bytes())).unwrap_or("-");
-                    body.replace("{who}", who).leak()
-                }
+                Some(Scripted::Personal(body)) => body.replace("{who}", subject(&call.context.caller)).leak(),
                 None => r#""error":{"code":-32601,"message":"no"}"#,
             };
             let text = format!(r#"{{"jsonrpc":"2.0","id":1,{body}}}"#);
@@ -271,6 +290,10 @@ impl BackendClient for Fake {
 
     fn end_session(&self, _: SessionKey) {}
 
+    fn knows_principals(&self) -> bool {
+        self.signed_in.lock().unwrap().is_some()
+    }
+
     fn status(&self) -> BackendStatus {
         let state = match *self.down.lock().unwrap() {
             true => BackendState::Down { error: unreachable(), retry_in: Duration::ZERO },
@@ -286,6 +309,12 @@ impl BackendClient for Fake {
             failure: None,
         }
     }
+}
+
+/// The subject of a caller; `-` for anybody else.
+fn subject(caller: &Caller) -> &'static str {
+    let who = caller.principal().to_bytes();
+    SUBJECTS.into_iter().find(|subject| who.ends_with(subject.as_bytes())).unwrap_or("-")
 }
 
 struct Open(Arc<Mutex<Listeners>>, usize);

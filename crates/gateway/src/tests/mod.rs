@@ -14,5 +14,6 @@ mod resolution;
 mod rewriting;
 mod rights;
 mod routing;
+mod sign_in;
 mod tasks;
 mod topology;

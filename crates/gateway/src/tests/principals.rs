@@ -11,7 +11,7 @@ use super::fake::*;
 const URI: &str = r#"{"uri":"x://fanlight--a/1"}"#;
 
 /// Who asks: a client of this name, or `-` for one that is not authenticated.
-fn caller(name: &str) -> Caller {
+pub(super) fn caller(name: &str) -> Caller {
     match name {
         "-" => Caller::request_of(Principal::anonymous()),
         name => Caller::request_of(Principal::named("https://issuer.example", name)),
@@ -19,7 +19,7 @@ fn caller(name: &str) -> Caller {
 }
 
 impl Scene {
-    async fn ask_by(&self, name: &str, method: &str, params: Option<&str>) -> String {
+    pub(super) async fn ask_by(&self, name: &str, method: &str, params: Option<&str>) -> String {
         let caller = caller(name);
         let context = CallContext { caller, ..(*CallContext::internal()).clone() };
         let call = Call { context: Arc::new(context), ..call(method, params) };

@@ -94,8 +94,9 @@ impl Topology {
             let naming = naming.with_renames(&rewriting.renames);
             let rewritings = ToolRewritings::new(&rewriting);
             let is_unchanged = tools.is_none() && naming.is_identity() && rewritings.is_empty();
-            // Lists that are to be served while it rests have to be kept here.
-            let is_transparent = is_unchanged && !client.may_rest();
+            // Lists that are to be served while it rests have to be kept here, and those of principals that have not signed
+            // in are made here.
+            let is_transparent = is_unchanged && !client.may_rest() && !client.knows_principals();
             let has_listed_tools_only = tools.is_some() || naming.renames_any() || rewritings.guard_arguments();
             Member { id, client, store, naming, rewritings, tools, is_transparent, has_listed_tools_only, methods }
         };

@@ -167,8 +167,10 @@ impl Http {
             if is_answer(&message, request) {
                 return Ok(message);
             }
-            // The reply of a client is a request of its own; a server that waits for it is shown to be silent.
-            let _ = observe(&message, observed);
+            if let Some(reply) = observe(&message, observed) {
+                // A server that does not take it waits for it, and is shown to be silent.
+                let _ = timeout(Duration::from_secs(10), self.post(&reply)).await;
+            }
         }
         Err(Broken::Ended("its event stream ended without the response".to_owned()))
     }

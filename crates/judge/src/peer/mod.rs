@@ -16,6 +16,8 @@ use crate::mask::Mask;
 use crate::observed::{Observed, shortened};
 use crate::{Patience, Target};
 
+/// `Method not found` of JSON-RPC.
+pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
 /// Size of the largest message that is read.
 pub(crate) const LONGEST: usize = 64 << 20;
 
@@ -163,16 +165,33 @@ fn judge_answer(mut answer: Value, observed: &mut Observed) -> Result<Answer, Br
     }
 }
 
+/// The answer to what a server may ask: that of a user who declines.
+fn declined(method: &str, id: &Value) -> Option<Value> {
+    match method {
+        "elicitation/create" => Some(json!({ "jsonrpc": "2.0", "id": id, "result": { "action": "decline" } })),
+        "roots/list" => Some(json!({ "jsonrpc": "2.0", "id": id, "result": { "roots": [] } })),
+        "sampling/createMessage" => {
+            // 2025-11-25 client/sampling, Error Handling.
+            let error = json!({ "code": -1, "message": "User rejected sampling request" });
+            Some(json!({ "jsonrpc": "2.0", "id": id, "error": error }))
+        }
+        _ => None,
+    }
+}
+
 /// Observes a message that is not the awaited answer. Returns what to reply, if it is a request.
 fn observe(message: &Value, observed: &mut Observed) -> Option<Value> {
     let method = message.get("method").and_then(Value::as_str);
     match (method, message.get("id")) {
         (Some("ping"), Some(id)) => Some(json!({ "jsonrpc": "2.0", "id": id, "result": {} })),
         (Some(method), Some(id)) => {
-            let what = "It sends requests that the client has no capability for: gateways refuse them.";
-            observed.error("undeclared-request", what, method);
-            let error = json!({ "code": -32601, "message": "Method not found" });
-            Some(json!({ "jsonrpc": "2.0", "id": id, "error": error }))
+            let declined = declined(method, id).filter(|_| observed.may_ask);
+            Some(declined.unwrap_or_else(|| {
+                let what = "It sends requests that the client has no capability for: gateways refuse them.";
+                observed.error("undeclared-request", what, method);
+                let error = json!({ "code": METHOD_NOT_FOUND, "message": "Method not found" });
+                json!({ "jsonrpc": "2.0", "id": id, "error": error })
+            }))
         }
         (Some(_), None) => None,
         (None, id) => {

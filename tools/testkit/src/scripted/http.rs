@@ -59,11 +59,16 @@ async fn handle(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Respo
             process: None,
             method: format!("HTTP {}", head.method),
         });
-        if let Some(reply) = shared.reply(&request) {
-            return single(reply, request, shared).await;
+        match shared.reply(&request) {
+            Some(reply) if matches!(reply.end, End::Driven) => {
+                // The head of the stream may be held back.
+                reply.take_steps(&request, &shared, None).await;
+                return Ok(driven(request, shared));
+            }
+            Some(reply) => return single(reply, request, shared).await,
+            None => {}
         }
         return Ok(match head.method {
-            Method::GET if shared.serves_get.load(Ordering::Relaxed) => driven(request, shared),
             Method::DELETE => plain(StatusCode::OK, "text/plain", ""),
             _ => plain(StatusCode::METHOD_NOT_ALLOWED, "text/plain", ""),
         });

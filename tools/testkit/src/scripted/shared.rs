@@ -1,6 +1,5 @@
 //! The state that the tasks of a scripted server share with its test: the rules, and the recorded messages.
 
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use crate::slicer;
@@ -23,8 +22,6 @@ pub(super) struct Shared {
     pub(super) children: watch::Sender<Vec<u32>>,
     /// The streams that the test writes, in the order in which they were opened.
     pub(super) streams: watch::Sender<Vec<Stream>>,
-    /// Whether the response to a GET is a stream.
-    pub(super) serves_get: AtomicBool,
     pub(super) checks: Checks,
     client: Peer,
 }
@@ -49,7 +46,6 @@ impl Shared {
             abandoned: watch::Sender::default(),
             children: watch::Sender::default(),
             streams: watch::Sender::default(),
-            serves_get: AtomicBool::default(),
             checks,
             client,
         }

@@ -23,8 +23,10 @@ use reqwest::{Url, redirect};
 use tokio::time::sleep;
 
 use super::authorities::Authorities;
+use super::authorized::AuthorizedRequest;
 use super::connecting::{Connecting, ConnectingLayer, WatchedRequest};
 use super::tls_error::is_refused_handshake;
+use crate::credentials::NoCredentials;
 use crate::log::excerpt;
 
 /// How long to wait before another attempt to connect when the process has as many files open as it may.
@@ -62,6 +64,7 @@ pub(super) struct Target {
 }
 
 /// A request.
+#[derive(Clone)]
 pub(super) struct HttpRequest {
     pub(super) method: Method,
     pub(super) target: Arc<Target>,
@@ -88,6 +91,7 @@ enum Body {
 pub(super) enum ResponseFuture {
     Pooled(pooled::ResponseFuture),
     Reqwest(WatchedRequest<reqwest::Result<reqwest::Response>>),
+    Authorized(AuthorizedRequest),
 }
 
 /// Why there is no response, or no more of it.
@@ -95,6 +99,14 @@ pub(super) enum ResponseFuture {
 pub(super) enum HttpError {
     Pooled(pooled::Error),
     Reqwest(reqwest::Error),
+    /// There were no credentials to send it with.
+    NoCredentials(NoCredentials),
+}
+
+impl From<NoCredentials> for HttpError {
+    fn from(missing: NoCredentials) -> Self {
+        Self::NoCredentials(missing)
+    }
 }
 
 impl HttpClient {
@@ -266,6 +278,7 @@ impl ResponseFuture {
         match self {
             Self::Pooled(future) => future.may_be_sent(),
             Self::Reqwest(future) => !future.is_connecting(),
+            Self::Authorized(request) => request.may_be_sent(),
         }
     }
 }
@@ -285,6 +298,7 @@ impl Future for ResponseFuture {
                     HttpResponse { status: response.status(), headers, body: Body::Reqwest(Box::new(response)) }
                 })
             }
+            Self::Authorized(request) => ready!(Pin::new(request).poll(cx)),
         })
     }
 }
@@ -295,6 +309,7 @@ impl HttpError {
         match self {
             Self::Pooled(error) => matches!(error, pooled::Error::Connect(_) | pooled::Error::Unsent(_)),
             Self::Reqwest(error) => error.is_connect() || error.is_builder() || is_refused_handshake(error),
+            Self::NoCredentials(_) => true,
         }
     }
 
@@ -303,6 +318,7 @@ impl HttpError {
         let mut innermost: Option<&dyn Error> = match self {
             Self::Pooled(error) => Some(error),
             Self::Reqwest(error) => error.source(),
+            Self::NoCredentials(_) => return "no credentials".into(),
         };
         while let Some(next) = innermost.and_then(Error::source) {
             innermost = Some(next);

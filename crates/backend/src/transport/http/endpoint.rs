@@ -19,9 +19,11 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use super::authorities::Authorities;
+use super::authorized::AuthorizedRequest;
 use super::client::{HttpClient, HttpError, HttpRequest, HttpResponse, ResponseFuture, Target};
-use super::headers::{ConfiguredHeaders, CredentialSource as _};
+use super::headers::ConfiguredHeaders;
 use super::problem::{self, Problem};
+use crate::credentials::CredentialSource;
 use crate::log::excerpt;
 use crate::settings::{Identity, Secret, origin_of};
 use fanlight_canonical::{BackendError, Remedy};
@@ -34,11 +36,13 @@ const CHALLENGE: usize = 1000;
 const MAX_DETACHED: usize = 64;
 
 pub(crate) struct HttpEndpoint {
-    client: HttpClient,
+    client: Arc<HttpClient>,
     /// Without user information.
     pub(super) target: Arc<Target>,
     /// What every request carries.
-    pub(super) credentials: Arc<ConfiguredHeaders>,
+    pub(super) headers: Arc<ConfiguredHeaders>,
+    /// The credentials of every message besides.
+    source: Option<Arc<dyn CredentialSource>>,
     /// Scheme, host and port: all that errors show of the URL.
     origin: String,
     /// For warnings that a server can provoke.
@@ -56,6 +60,7 @@ impl HttpEndpoint {
         identity: &Identity,
         bounds: PoolSettings,
         ca_file: Option<&Path>,
+        source: Option<Arc<dyn CredentialSource>>,
     ) -> Result<Self, BackendError> {
         let unusable = |reason: String| BackendError::Unreachable { reason };
         let origin = origin_of(url);
@@ -76,11 +81,12 @@ impl HttpEndpoint {
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         debug_assert_eq!(sse::CONTENT_TYPE, "text/event-stream");
-        let credentials = ConfiguredHeaders::new(headers, configured).map_err(unusable)?;
+        let headers = ConfiguredHeaders::new(headers, configured).map_err(unusable)?;
         Ok(Self {
-            client,
+            client: Arc::new(client),
             target: Arc::new(target),
-            credentials: Arc::new(credentials),
+            headers: Arc::new(headers),
+            source,
             origin,
             warnings: LogLimit::default(),
             aside: Arc::new(Semaphore::new(MAX_DETACHED)),
@@ -97,7 +103,7 @@ impl HttpEndpoint {
     /// [`Self::execute`] for a request whose response may be an event stream that lasts with little to read.
     pub(super) fn execute_lasting(&self, method: Method, headers: HeaderMap, body: Bytes) -> ResponseFuture {
         let target = Arc::clone(&self.target);
-        self.client.execute(HttpRequest { method, target, headers, body, may_last: true })
+        self.send(HttpRequest { method, target, headers, body, may_last: true })
     }
 
     /// Sends a request to another URL of the same origin.
@@ -108,7 +114,14 @@ impl HttpEndpoint {
         headers: HeaderMap,
         body: Bytes,
     ) -> ResponseFuture {
-        self.client.execute(HttpRequest { method, target: Arc::clone(target), headers, body, may_last: false })
+        self.send(HttpRequest { method, target: Arc::clone(target), headers, body, may_last: false })
+    }
+
+    fn send(&self, request: HttpRequest) -> ResponseFuture {
+        match &self.source {
+            None => self.client.execute(request),
+            Some(source) => ResponseFuture::Authorized(AuthorizedRequest::new(&self.client, source, request)),
+        }
     }
 
     /// Runs a task whose outcome is not needed, unless too many such tasks are running.
@@ -127,6 +140,9 @@ impl HttpEndpoint {
 
     /// Why there is no response. Says nothing of the URL but its origin.
     pub(super) fn failure(&self, error: &HttpError) -> BackendError {
+        if let HttpError::NoCredentials(missing) = error {
+            return missing.clone().into();
+        }
         if error.nothing_was_sent() {
             let Problem { what, details } = problem::of(error);
             let reason = format!("cannot connect to {}: {what}", self.origin);
@@ -152,12 +168,12 @@ impl HttpEndpoint {
 
     /// Sends these configured headers from the next message on.
     pub(crate) fn replace_headers(&self, configured: &[(String, Secret)]) -> Result<(), String> {
-        self.credentials.replace(configured)
+        self.headers.replace(configured)
     }
 
     /// Whether requests show credentials.
     pub(crate) fn has_credentials(&self) -> bool {
-        self.credentials.headers().contains_key(header::AUTHORIZATION)
+        self.source.is_some() || self.headers.current().contains_key(header::AUTHORIZATION)
     }
 
     /// Whether the connection is not encrypted.
@@ -198,10 +214,11 @@ impl HttpEndpoint {
         url.set_path(&format!("/.well-known/oauth-protected-resource{path}"));
         url.set_query(None);
         let mut headers = HeaderMap::new();
-        headers.extend(self.credentials.headers().get(header::HOST).map(|host| (header::HOST, host.clone())));
+        headers.extend(self.headers.current().get(header::HOST).map(|host| (header::HOST, host.clone())));
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
         let target = Arc::new(Target::new(url)?);
-        let mut response = self.execute_at(&target, Method::GET, headers, Bytes::new()).await.ok()?;
+        let request = HttpRequest { method: Method::GET, target, headers, body: Bytes::new(), may_last: false };
+        let mut response = self.client.execute(request).await.ok()?;
         let mut body = BytesMut::new();
         while response.status.is_success()
             && let Some(chunk) = response.chunk().await.ok()?
@@ -251,7 +268,7 @@ mod tests {
         let time = std::time::Duration::from_secs(1);
         let probes = fanlight_http_pool::TcpProbes { interval: time, unacknowledged: time };
         let bounds = PoolSettings { connect_timeout: time, idle_timeout: time, max_idle: 8, probes };
-        HttpEndpoint::new(url, &headers, &identity, bounds, None)
+        HttpEndpoint::new(url, &headers, &identity, bounds, None, None)
     }
 
     #[tokio::test]
@@ -259,20 +276,20 @@ mod tests {
         let configured = [("Authorization", "Bearer t"), ("Mcp-Session-Id", "x"), ("accept", "*/*"), ("X-A", "1")];
         let endpoint = endpoint("http://me:pw@127.0.0.1:1/mcp", &configured).unwrap();
         assert_eq!(endpoint.target.url().as_str(), "http://127.0.0.1:1/mcp");
-        assert_eq!(endpoint.credentials.headers()["authorization"], "Bearer t");
-        assert_eq!(endpoint.credentials.headers()["accept"], "application/json, text/event-stream");
-        assert_eq!(endpoint.credentials.headers()["x-a"], "1");
-        assert_eq!(endpoint.credentials.headers()["user-agent"], "fanlight/1");
-        assert!(!endpoint.credentials.headers().contains_key("mcp-session-id"));
+        assert_eq!(endpoint.headers.current()["authorization"], "Bearer t");
+        assert_eq!(endpoint.headers.current()["accept"], "application/json, text/event-stream");
+        assert_eq!(endpoint.headers.current()["x-a"], "1");
+        assert_eq!(endpoint.headers.current()["user-agent"], "fanlight/1");
+        assert!(!endpoint.headers.current().contains_key("mcp-session-id"));
     }
 
     #[tokio::test]
     async fn user_information_of_the_url_becomes_a_header() {
         let endpoint = endpoint("http://me:pw@127.0.0.1:1/mcp", &[]).unwrap();
-        assert_eq!(endpoint.credentials.headers()["authorization"], "Basic bWU6cHc=");
+        assert_eq!(endpoint.headers.current()["authorization"], "Basic bWU6cHc=");
         let endpoint = self::endpoint("http://m%C3%A9@127.0.0.1:1/mcp", &[]).unwrap();
-        assert_eq!(endpoint.credentials.headers()["authorization"], format!("Basic {}", STANDARD.encode("mé:")));
-        assert!(endpoint.credentials.headers()["authorization"].is_sensitive());
+        assert_eq!(endpoint.headers.current()["authorization"], format!("Basic {}", STANDARD.encode("mé:")));
+        assert!(endpoint.headers.current()["authorization"].is_sensitive());
     }
 
     #[tokio::test]

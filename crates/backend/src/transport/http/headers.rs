@@ -19,14 +19,8 @@ pub(super) const SESSION_ID: HeaderName = HeaderName::from_static(header::SESSIO
 /// How many headers most messages add.
 const OF_MESSAGE: usize = 6;
 
-/// What Fanlight shows to an HTTP server of itself, credentials included. It is asked for each message, so that a secret that
-/// was rotated is used at once.
-pub(super) trait CredentialSource: Send + Sync {
-    /// The headers of the next message, besides those of its transport.
-    fn headers(&self) -> Arc<HeaderMap>;
-}
-
-/// The headers that the configuration sets for a server.
+/// The headers that the configuration sets for a server. They are asked for with each message, so that a secret that was
+/// rotated is used at once.
 pub(super) struct ConfiguredHeaders {
     /// Headers that every request carries.
     own: HeaderMap,
@@ -44,10 +38,9 @@ impl ConfiguredHeaders {
         self.all.store(Arc::new(merged(&self.own, configured)?));
         Ok(())
     }
-}
 
-impl CredentialSource for ConfiguredHeaders {
-    fn headers(&self) -> Arc<HeaderMap> {
+    /// The headers of the next message, besides those of its transport.
+    pub(super) fn current(&self) -> Arc<HeaderMap> {
         self.all.load_full()
     }
 }
@@ -91,15 +84,15 @@ fn is_set_by_transport(name: &HeaderName) -> bool {
 /// the endpoint has.
 #[derive(Clone)]
 pub(super) struct MessageHeaders {
-    credentials: Arc<dyn CredentialSource>,
+    configured: Arc<ConfiguredHeaders>,
     /// Of a legacy server that wants it.
     revision: Option<Revision>,
     session: Option<HeaderValue>,
 }
 
 impl MessageHeaders {
-    pub(super) fn new(credentials: Arc<dyn CredentialSource>) -> Self {
-        Self { credentials, revision: None, session: None }
+    pub(super) fn new(configured: Arc<ConfiguredHeaders>) -> Self {
+        Self { configured, revision: None, session: None }
     }
 
     /// Sets what the handshake agreed on. `MCP-Protocol-Version` exists since 2025-06-18; in the modern era it belongs to
@@ -122,7 +115,7 @@ impl MessageHeaders {
 
     /// The headers of a message that belongs to no request.
     pub(super) fn of_message(&self) -> HeaderMap {
-        let mut headers = HeaderMap::clone(&self.credentials.headers());
+        let mut headers = HeaderMap::clone(&self.configured.current());
         if let Some(revision) = self.revision {
             insert(&mut headers, PROTOCOL_VERSION, HeaderValue::from_static(revision.as_str()));
         }

@@ -3,6 +3,7 @@
 
 mod answer;
 mod authorities;
+mod authorized;
 mod client;
 mod connecting;
 mod endpoint;
@@ -53,7 +54,7 @@ pub(crate) struct HttpTransport {
 
 impl HttpTransport {
     pub(crate) fn new(endpoint: Arc<HttpEndpoint>, context: Arc<TransportContext>) -> Self {
-        let headers = MessageHeaders::new(Arc::clone(&endpoint.credentials) as _);
+        let headers = MessageHeaders::new(Arc::clone(&endpoint.headers));
         Self { endpoint, context, headers, revision: None }
     }
 

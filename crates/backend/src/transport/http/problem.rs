@@ -34,6 +34,7 @@ pub(super) fn of(error: &HttpError) -> Problem {
     let outermost: &(dyn Error + 'static) = match error {
         HttpError::Pooled(error) => error,
         HttpError::Reqwest(error) => error,
+        HttpError::NoCredentials(_) => return Problem { what: error.reason(), details: FailureDetails::default() },
     };
     if let Some(error) = find(outermost) {
         return of_tls(error);

@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::answer::retry_after;
 use super::client::Target;
 use super::event_stream::{EventStream, Opened};
-use super::headers::{CredentialSource as _, PROTOCOL_VERSION, insert_trace_context};
+use super::headers::{PROTOCOL_VERSION, insert_trace_context};
 use super::{HttpEndpoint, HttpTransport, drain};
 use crate::request::TransportContext;
 use crate::request::deadline::PausableDeadline;
@@ -119,7 +119,7 @@ struct MessagePoster {
 impl MessagePoster {
     /// Sends a message. The response says only whether the server accepts it; an answer arrives on the stream.
     fn post(&self, text: Bytes, revision: Option<Revision>, propagation: Option<&Propagation>) -> SendFuture {
-        let mut headers = http::HeaderMap::clone(&self.endpoint.credentials.headers());
+        let mut headers = http::HeaderMap::clone(&self.endpoint.headers.current());
         if let Some(revision) = revision.filter(|revision| *revision >= Revision::V2025_06_18) {
             headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(revision.as_str()));
         }

@@ -30,6 +30,7 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
     BackendSettings {
         name: "tested".into(),
         transport,
+        credentials: Default::default(),
         ca_file: None,
         health: HealthPolicy { interval: None, timeout: Duration::from_secs(5), timeouts: 3 },
         processes: Default::default(),
@@ -229,6 +230,10 @@ pub(crate) async fn ask(backend: &Backend, method: &str, params: &str) -> Result
 }
 
 pub(crate) async fn send(backend: &Backend, call: Call) -> Result<String, BackendError> {
+    send_to(backend, call).await
+}
+
+pub(crate) async fn send_to(backend: &dyn BackendClient, call: Call) -> Result<String, BackendError> {
     let answer = tokio::time::timeout(PATIENCE, backend.request(call)).await.expect("no outcome");
     answer.map(|response: Response| response.body().as_text().to_owned())
 }

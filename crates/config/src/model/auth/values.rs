@@ -13,7 +13,7 @@ use crate::report::mask::HIDDEN;
 
 /// The identifier of an issuer: "a URL that uses the https scheme and has no query or fragment components" (RFC 8414, 2);
 /// compared as text, so it is kept as it is.
-pub(super) const ISSUER: Parsed<String> = Parsed {
+pub(crate) const ISSUER: Parsed<String> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {
         let is_issuer =
@@ -28,7 +28,7 @@ pub(super) const ISSUER: Parsed<String> = Parsed {
 };
 
 /// The URL of an endpoint of an issuer.
-pub(super) const URI: Parsed<String> = Parsed {
+pub(crate) const URI: Parsed<String> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {
         let is_url = Url::parse(&text.value).is_ok_and(|url| is_safe(&url) && url.fragment().is_none());
@@ -69,7 +69,7 @@ pub(crate) const TEXT: Parsed<String> = Parsed {
 pub(super) const CLAIM: Parsed<String> = Parsed { ..TEXT };
 
 /// The path of a file.
-pub(super) const FILE: Parsed<String> = Parsed {
+pub(crate) const FILE: Parsed<String> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {
         let is_path = !text.value.is_empty() && !text.value.contains('\0');
@@ -82,7 +82,7 @@ pub(super) const FILE: Parsed<String> = Parsed {
 };
 
 /// A secret of a client at an issuer.
-pub(super) const CLIENT_SECRET: Parsed<Secret> = Parsed {
+pub(crate) const CLIENT_SECRET: Parsed<Secret> = Parsed {
     visible: Visible::Nothing,
     parse: |reader, text| {
         if text.value.is_empty() {

@@ -103,7 +103,7 @@ async fn inspect(assembly: &Assembly, loaded: &Loaded) -> Checked {
             _ => "-".to_owned(),
         };
         if status.era == Some(Era::Modern)
-            && let Some(revision) = legacy_revision(&**backend).await
+            && let Some(revision) = legacy_revision(&*backend).await
         {
             eras.push_str(&format!(", {} {revision}", Era::Legacy));
         }

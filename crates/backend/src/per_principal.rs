@@ -1,0 +1,413 @@
+//! A server that each principal reaches with credentials of its own: a [`Backend`] for each, so that nothing that belongs to
+//! one (connections, sessions, lists, tasks, what was found out of the server) can reach another.
+//!
+//! It is started by the first request of a principal that has credentials, and ended once it has not been used for as long as a
+//! session of a client may be.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use fanlight_canonical::{
+    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Caller, Interest, Listen, Listening,
+    Pending, Principal, ServerMessage, ServerMessages, SessionKey,
+};
+use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::result::ServerDescription;
+use fanlight_protocol::{Json, Method, Notification, Response};
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use crate::Backend;
+use crate::backend::BackendLife;
+use crate::credentials::{CredentialSource, PrincipalCredentials};
+use crate::settings::{BackendSettings, TransportSettings};
+
+/// What a server that nobody has signed in to may have: a client asks only for the lists that it is promised.
+const UNKNOWN_CAPABILITIES: &str =
+    r#"{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"listChanged":true}}"#;
+
+const LIST_CHANGES: [Method; 3] = [Method::ToolsChanged, Method::PromptsChanged, Method::ResourcesChanged];
+
+/// One MCP server with credentials for each principal.
+pub struct BackendPerPrincipal {
+    name: Arc<str>,
+    credentials: Arc<dyn PrincipalCredentials>,
+    settings: BackendSettings,
+    /// That of `settings`, with secrets as they are now.
+    transport: Mutex<TransportSettings>,
+    members: Mutex<HashMap<Principal, Member>>,
+    watchers: Arc<Watchers>,
+    /// This, for tasks that do not keep it alive.
+    itself: Weak<Self>,
+    life: BackendLife,
+    shutdown: CancellationToken,
+}
+
+/// Those who are told that lists may have changed: Fanlight's own listening.
+#[derive(Default)]
+struct Watchers(Mutex<Vec<ServerMessages>>);
+
+/// The backend of one principal.
+struct Member {
+    backend: Arc<Backend>,
+    source: Arc<dyn CredentialSource>,
+    used: Instant,
+    /// Held by whatever uses it.
+    uses: Arc<()>,
+}
+
+/// The backend of one principal, which is not ended for being idle as long as this is held.
+struct Lease {
+    backend: Arc<Backend>,
+    _use: Arc<()>,
+}
+
+impl Member {
+    fn lease(&mut self) -> Lease {
+        self.used = Instant::now();
+        Lease { backend: Arc::clone(&self.backend), _use: Arc::clone(&self.uses) }
+    }
+}
+
+impl BackendPerPrincipal {
+    /// Connects nowhere until a principal with credentials sends a request. At most `settings.limits.sessions` principals
+    /// have connections at the same time. `shutdown` ends all of them, as [`BackendLife::stop`] does, but without waiting.
+    ///
+    /// Needs a tokio runtime around it.
+    #[must_use]
+    pub fn start(
+        settings: BackendSettings,
+        credentials: Arc<dyn PrincipalCredentials>,
+        shutdown: &CancellationToken,
+    ) -> Arc<Self> {
+        let shutdown = shutdown.child_token();
+        let name: Arc<str> = settings.name.as_str().into();
+        let life = BackendLife::new(&name, settings.timeouts.process_stop, shutdown.clone());
+        let itself = Arc::new_cyclic(|itself| Self {
+            name,
+            credentials,
+            transport: Mutex::new(settings.transport.clone()),
+            settings,
+            members: Mutex::default(),
+            watchers: Arc::default(),
+            itself: Weak::clone(itself),
+            life,
+            shutdown,
+        });
+        let (idle, end) = (itself.settings.timeouts.session_idle, itself.shutdown.clone());
+        let tended = tend(Arc::downgrade(&itself), Arc::clone(&itself.credentials), idle);
+        itself.life.spawn(async move {
+            end.run_until_cancelled(tended).await;
+        });
+        itself
+    }
+
+    /// Sends the headers of `settings` from the next message on, as [`Backend::use_credentials`] does.
+    pub fn use_credentials(&self, settings: &BackendSettings) {
+        *self.transport.lock().unwrap_or_else(PoisonError::into_inner) = settings.transport.clone();
+        let all: Vec<_> = self.members().values().map(|member| Arc::clone(&member.backend)).collect();
+        all.iter().for_each(|backend| backend.use_credentials(settings));
+    }
+
+    /// Ends it without keeping it alive.
+    #[must_use]
+    pub fn life(&self) -> BackendLife {
+        self.life.clone()
+    }
+
+    /// The backend of a caller.
+    fn of(&self, caller: &Caller) -> Result<Lease, BackendError> {
+        if self.shutdown.is_cancelled() {
+            return Err(BackendError::ShuttingDown);
+        }
+        let principal = &owner(caller);
+        let known = self.members().get(principal).map(|member| Arc::clone(&member.source));
+        // Not under the lock: whoever has the credentials may look them up.
+        let source = known.unwrap_or_else(|| self.credentials.of(principal));
+        if let Some(wish) = source.sign_in() {
+            let gone = self.members().remove(principal);
+            drop(gone);
+            return Err(BackendError::SignInWanted(wish));
+        }
+        let mut members = self.members();
+        if let Some(member) = members.get_mut(principal) {
+            return Ok(member.lease());
+        }
+        if members.len() >= self.settings.limits.sessions.max(1) && !remove_unused(&mut members) {
+            return Err(BackendError::TooManySessions { limit: self.settings.limits.sessions });
+        }
+        let transport = self.transport.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let settings = BackendSettings { transport, credentials: Some(Arc::clone(&source)), ..self.settings.clone() };
+        let backend = Backend::start(settings, self.shutdown.clone());
+        let mut member = Member { backend, source, used: Instant::now(), uses: Arc::default() };
+        let lease = member.lease();
+        members.insert(principal.clone(), member);
+        drop(members);
+        self.watch(&lease.backend);
+        Ok(lease)
+    }
+
+    /// Has changes of a principal's lists announced.
+    fn watch(&self, backend: &Arc<Backend>) {
+        let (watched, life, watchers) = (Arc::downgrade(backend), backend.life(), Arc::clone(&self.watchers));
+        let pause = self.settings.timeouts.reconnect.longest;
+        let listening = async move {
+            while let Some(backend) = watched.upgrade() {
+                let (messages, _receiver) = ServerMessages::channel(1);
+                let watchers = Arc::clone(&watchers);
+                let messages = messages.mapped(move |message| {
+                    watchers.tell(&message);
+                    None
+                });
+                let interest = Interest { tools: true, prompts: true, resources: true, ..Interest::default() };
+                let listen = Listen { interest, context: CallContext::internal(), messages };
+                let listening = backend.listen(listen).await;
+                drop(backend);
+                match listening {
+                    Ok(_until_the_end) => std::future::pending().await,
+                    Err(_) => sleep(pause).await,
+                }
+            }
+        };
+        self.life.spawn(async move {
+            tokio::select! {
+                () = listening => {}
+                () = life.unused() => {}
+            }
+        });
+    }
+
+    /// A principal has signed in or out: what it may see has changed.
+    fn announce_change(&self) {
+        for change in LIST_CHANGES {
+            self.watchers.tell(&ServerMessage::Notification(Notification::new(change, None)));
+        }
+    }
+
+    /// Listens for a principal that has not signed in: to nothing before it has.
+    fn listen_once_signed_in(&self, listen: Listen) -> Listening {
+        let (end, itself, credentials) =
+            (self.shutdown.child_token(), Weak::clone(&self.itself), Arc::clone(&self.credentials));
+        let (guard, honoured) = (end.clone().drop_guard(), lists_of(&listen.interest));
+        let listening = async move {
+            loop {
+                let changed = credentials.changed();
+                let Some(server) = itself.upgrade() else { return };
+                let lease = server.of(&listen.context.caller);
+                drop(server);
+                if let Ok(lease) = lease
+                    && let Ok(_until_the_end) = lease.backend.listen(listen.clone()).await
+                {
+                    std::future::pending::<()>().await;
+                }
+                changed.await;
+            }
+        };
+        self.life.spawn(async move {
+            end.run_until_cancelled(listening).await;
+        });
+        Listening::new(honoured, guard)
+    }
+
+    /// Ends the backends that nothing has used for a while.
+    fn end_idle(&self, idle: Duration) {
+        let mut ended = Vec::new();
+        let mut members = self.members();
+        let unused: Vec<_> =
+            members.iter().filter(|(_, member)| member.is_idle(idle)).map(|(key, _)| key.clone()).collect();
+        ended.extend(unused.iter().filter_map(|principal| members.remove(principal)));
+        drop(members);
+        drop(ended);
+    }
+
+    fn members(&self) -> MutexGuard<'_, HashMap<Principal, Member>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the backend of a principal whose credentials have turned out to be gone.
+    fn forget(&self, caller: &Caller) {
+        let gone = self.members().remove(&owner(caller));
+        drop(gone);
+    }
+
+    fn placeholder(&self) -> ServerDescription {
+        let mut info = ObjectBuilder::new();
+        info.string("name", &self.name).string("version", "");
+        let mut description = ObjectBuilder::new();
+        description.member("capabilities", &Json::literal(UNKNOWN_CAPABILITIES)).member("serverInfo", &info.finish());
+        description.finish().into()
+    }
+}
+
+/// Whose credentials a caller uses. What Fanlight asks for on its own behalf it asks for as every client that is not
+/// authenticated: where clients are, nobody has credentials for that.
+fn owner(caller: &Caller) -> Principal {
+    if caller.is_gateway() { Principal::anonymous() } else { caller.principal().clone() }
+}
+
+impl Member {
+    fn is_unused(&self) -> bool {
+        Arc::strong_count(&self.uses) == 1
+    }
+
+    fn is_idle(&self, idle: Duration) -> bool {
+        self.is_unused() && self.used.elapsed() >= idle
+    }
+}
+
+/// Removes the backend that was used longest ago, if any is not in use. Returns whether there was one.
+fn remove_unused(members: &mut HashMap<Principal, Member>) -> bool {
+    let unused = members.iter().filter(|(_, member)| member.is_unused());
+    let oldest = unused.min_by_key(|(_, member)| member.used).map(|(principal, _)| principal.clone());
+    oldest.is_some_and(|oldest| members.remove(&oldest).is_some())
+}
+
+/// Announces changes of who has signed in, and ends what is idle.
+async fn tend(of: Weak<BackendPerPrincipal>, credentials: Arc<dyn PrincipalCredentials>, idle: Duration) {
+    let mut changed = credentials.changed();
+    loop {
+        tokio::select! {
+            () = &mut changed => {
+                changed = credentials.changed();
+                let Some(backend) = of.upgrade() else { return };
+                backend.announce_change();
+            }
+            () = sleep(idle / 2) => {
+                let Some(backend) = of.upgrade() else { return };
+                backend.end_idle(idle);
+            }
+        }
+    }
+}
+
+impl Drop for BackendPerPrincipal {
+    fn drop(&mut self) {
+        self.life.end();
+    }
+}
+
+impl BackendClient for BackendPerPrincipal {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn describe(&self) -> Pending<'_, ServerDescription> {
+        Box::pin(async move {
+            match self.of(&Caller::gateway()) {
+                Ok(lease) => lease.backend.describe().await,
+                Err(error) if error.sign_in().is_some() => Ok(self.placeholder()),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    fn describe_to<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription> {
+        Box::pin(async move {
+            let described = match self.of(&client.caller) {
+                Ok(lease) => lease.backend.describe_to(client).await,
+                Err(error) => Err(error),
+            };
+            match described {
+                Err(error) if error.sign_in().is_some() => Ok(self.placeholder()),
+                described => described,
+            }
+        })
+    }
+
+    fn request(&self, call: Call) -> Pending<'_, Response> {
+        Box::pin(async move {
+            let caller = call.context.caller.clone();
+            let lease = self.of(&caller)?;
+            let answer = lease.backend.request(call).await;
+            // One that could not connect for want of credentials begins anew once there are some.
+            let is_ready = || matches!(lease.backend.status().state, BackendState::Ready);
+            if answer.as_ref().is_err_and(|error| error.sign_in().is_some()) && !is_ready() {
+                self.forget(&caller);
+            }
+            answer
+        })
+    }
+
+    fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
+        Box::pin(async move {
+            // Fanlight's own listening is told of changes of anybody's lists.
+            if listen.context.caller.is_gateway() {
+                let honoured = lists_of(&listen.interest);
+                self.watchers.add(listen.messages);
+                return Ok(Listening::new(honoured, ()));
+            }
+            let lease = match self.of(&listen.context.caller) {
+                Ok(lease) => lease,
+                Err(error) if error.sign_in().is_some() => return Ok(self.listen_once_signed_in(listen)),
+                Err(error) => return Err(error),
+            };
+            let listening = lease.backend.listen(listen).await?;
+            let honoured = listening.honoured.clone();
+            Ok(Listening::new(honoured, (listening, lease)))
+        })
+    }
+
+    fn notify<'a>(&'a self, notification: &'a Notification, client: &'a CallContext) -> Pending<'a, ()> {
+        let backend = self.members().get(&owner(&client.caller)).map(|member| Arc::clone(&member.backend));
+        Box::pin(async move {
+            match backend {
+                Some(backend) => backend.notify(notification, client).await,
+                None => Ok(()),
+            }
+        })
+    }
+
+    fn end_session(&self, session: SessionKey) {
+        let all: Vec<_> = self.members().values().map(|member| Arc::clone(&member.backend)).collect();
+        all.iter().for_each(|backend| backend.end_session(session));
+    }
+
+    fn knows_principals(&self) -> bool {
+        true
+    }
+
+    /// That of a connection that is ready, if any is, and else of any.
+    fn status(&self) -> BackendStatus {
+        let all: Vec<_> = self.members().values().map(|member| Arc::clone(&member.backend)).collect();
+        let mut statuses = all.iter().map(|backend| backend.status());
+        let first = statuses.next();
+        let is_ready = |status: &BackendStatus| matches!(status.state, BackendState::Ready);
+        let best = match first {
+            Some(first) if is_ready(&first) => Some(first),
+            first => statuses.find(is_ready).or(first),
+        };
+        best.unwrap_or(BackendStatus {
+            attempted: true,
+            state: BackendState::Idle,
+            era: None,
+            revision: None,
+            transport: "http",
+            starting: None,
+            failure: None,
+        })
+    }
+}
+
+impl Watchers {
+    fn add(&self, watcher: ServerMessages) {
+        let mut watchers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        watchers.retain(ServerMessages::is_connected);
+        watchers.push(watcher);
+    }
+
+    /// Tells all of them what a server has announced. What does not fit is lost, as with any listener.
+    fn tell(&self, message: &ServerMessage) {
+        let ServerMessage::Notification(notification) = message else { return };
+        let watchers = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for watcher in watchers {
+            let _ = watcher.try_send(ServerMessage::Notification(notification.clone()));
+        }
+    }
+}
+
+/// The lists of an interest.
+fn lists_of(interest: &Interest) -> Interest {
+    let Interest { tools, prompts, resources, .. } = *interest;
+    Interest { tools, prompts, resources, ..Interest::default() }
+}

@@ -1,0 +1,100 @@
+//! A request with credentials that may have to be obtained first, and that is sent once more if the server refuses them.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use futures_util::future::BoxFuture;
+use http::header::{HeaderMap, HeaderName, WWW_AUTHENTICATE};
+
+use super::client::{HttpClient, HttpError, HttpRequest, HttpResponse};
+use crate::credentials::{CredentialSource, Credentials, MessageTarget, Refusal};
+
+const DPOP_NONCE: HeaderName = HeaderName::from_static("dpop-nonce");
+
+/// A request on its way, with its credentials.
+pub(super) struct AuthorizedRequest {
+    request: BoxFuture<'static, Result<HttpResponse, HttpError>>,
+    may_be_sent: Arc<AtomicBool>,
+}
+
+impl AuthorizedRequest {
+    pub(super) fn new(client: &Arc<HttpClient>, source: &Arc<dyn CredentialSource>, request: HttpRequest) -> Self {
+        let may_be_sent = Arc::<AtomicBool>::default();
+        let sending = Sending { client: Arc::clone(client), may_be_sent: Arc::clone(&may_be_sent) };
+        Self { request: Box::pin(sending.run(Arc::clone(source), request)), may_be_sent }
+    }
+
+    /// Whether something of the request may have been written.
+    pub(super) fn may_be_sent(&self) -> bool {
+        self.may_be_sent.load(Ordering::Relaxed)
+    }
+}
+
+impl Future for AuthorizedRequest {
+    type Output = Result<HttpResponse, HttpError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.request.as_mut().poll(cx)
+    }
+}
+
+struct Sending {
+    client: Arc<HttpClient>,
+    may_be_sent: Arc<AtomicBool>,
+}
+
+impl Sending {
+    async fn run(self, source: Arc<dyn CredentialSource>, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let target = MessageTarget { method: &request.method, url: request.target.url() };
+        let shown = match source.credentials(&target) {
+            Credentials::Ready(headers) => headers,
+            Credentials::Wait(pending) => pending.await?,
+        };
+        let response = self.send(request.clone(), &shown).await?;
+        let Some(refusal) = refusal(&response, &request, shown) else { return Ok(response) };
+        // It certainly did not run: with other credentials it is sent for the first time, and no third time.
+        match source.replace(refusal) {
+            None => Ok(response),
+            Some(pending) => {
+                let other = pending.await?;
+                self.send(request, &other).await
+            }
+        }
+    }
+
+    async fn send(&self, mut request: HttpRequest, shown: &HeaderMap) -> Result<HttpResponse, HttpError> {
+        for (name, value) in shown {
+            request.headers.insert(name, value.clone());
+        }
+        let mut sent = pin!(self.client.execute(request));
+        std::future::poll_fn(|cx| {
+            let polled = sent.as_mut().poll(cx);
+            if sent.may_be_sent() {
+                self.may_be_sent.store(true, Ordering::Relaxed);
+            }
+            polled
+        })
+        .await
+    }
+}
+
+/// What a response refuses, if it refuses credentials: 401, or 403 with a challenge (2026-07-28 basic/authorization, Scope
+/// Challenge Handling). Any other 403 is about what was requested.
+fn refusal(response: &HttpResponse, request: &HttpRequest, shown: HeaderMap) -> Option<Refusal> {
+    let challenges: Vec<_> = response.headers.get_all(WWW_AUTHENTICATE).iter().cloned().collect();
+    let is_refusal = match response.status.as_u16() {
+        401 => true,
+        403 => !challenges.is_empty(),
+        _ => false,
+    };
+    is_refusal.then(|| Refusal {
+        status: response.status,
+        challenges,
+        nonce: response.headers.get(DPOP_NONCE).cloned(),
+        shown,
+        method: request.method.clone(),
+        url: request.target.url().clone(),
+    })
+}

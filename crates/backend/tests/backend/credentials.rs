@@ -1,0 +1,295 @@
+//! Credentials that are asked for with each message: renewed once when the server refuses them, and each principal's own.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use fanlight_backend::credentials::{
+    CredentialSource, Credentials, MessageTarget, NoCredentials, PendingCredentials, PrincipalCredentials, Refusal,
+};
+use fanlight_backend::{BackendPerPrincipal, BackendSettings};
+use fanlight_canonical::{
+    BackendClient, BackendError, CallContext, Caller, Interest, Listen, Outcome, Principal, ServerMessages, SignInWish,
+};
+use http::{HeaderMap, HeaderValue};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::server::{Reply, Seen, Server, modern};
+use crate::support::{PATIENCE, ask, call, listening, send_to, settings, start};
+
+/// Tokens with numbers, of which each refusal gives the next, up to the last.
+struct Numbered {
+    name: String,
+    next: AtomicUsize,
+    last: usize,
+    /// How often another was asked for.
+    replaced: AtomicUsize,
+    waits: bool,
+}
+
+impl Numbered {
+    fn new(name: &str, last: usize) -> Self {
+        Self { name: name.into(), next: AtomicUsize::new(1), last, replaced: AtomicUsize::new(0), waits: false }
+    }
+
+    fn current(&self) -> HeaderMap {
+        let token = format!("Bearer {}-{}", self.name, self.next.load(Ordering::SeqCst));
+        HeaderMap::from_iter([(http::header::AUTHORIZATION, HeaderValue::try_from(token).unwrap())])
+    }
+}
+
+impl CredentialSource for Numbered {
+    fn credentials(&self, message: &MessageTarget<'_>) -> Credentials {
+        assert!(message.url.path() == "/mcp");
+        let current = self.current();
+        if !self.waits {
+            return Credentials::Ready(current);
+        }
+        Credentials::Wait(Box::pin(async move {
+            tokio::task::yield_now().await;
+            Ok(current)
+        }))
+    }
+
+    fn replace(&self, refusal: Refusal) -> Option<PendingCredentials> {
+        assert_eq!(refusal.shown, self.current());
+        self.replaced.fetch_add(1, Ordering::SeqCst);
+        let next = self.next.fetch_add(1, Ordering::SeqCst) + 1;
+        if next > self.last {
+            let reason = format!("no more after {:?}", refusal.challenges);
+            return Some(Box::pin(async move { Err(NoCredentials::Unavailable { reason }) }));
+        }
+        let current = self.current();
+        Some(Box::pin(async move { Ok(current) }))
+    }
+}
+
+fn with(server: &Server, source: Arc<dyn CredentialSource>) -> BackendSettings {
+    BackendSettings { credentials: Some(source), ..settings(server.transport()) }
+}
+
+fn challenge(status: u16) -> Reply {
+    Reply::Whole(status, "WWW-Authenticate: Bearer error=\"invalid_token\"\r\n".into(), "text/plain", "no".into())
+}
+
+/// A modern server that accepts these tokens alone, and says whose each call was.
+fn accepting(tokens: &'static [&'static str]) -> impl Fn(&Seen) -> Reply + Send + Sync + 'static {
+    move |seen| {
+        let token = seen.header("authorization").and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
+        if !tokens.contains(&token) {
+            return challenge(401);
+        }
+        let whose = format!(r#"{{"resultType":"complete","content":[],"whose":"{token}"}}"#);
+        modern(seen).unwrap_or_else(|| seen.result(&whose))
+    }
+}
+
+#[tokio::test]
+async fn refused_credentials_are_replaced_and_the_call_sent_once_more() {
+    let mut server = Server::start(accepting(&["a-1", "a-3"])).await;
+    let source = Arc::new(Numbered::new("a", 9));
+    let backend = start(with(&server, Arc::clone(&source) as _));
+    assert!(ask(&backend, "tools/call", r#"{"name":"t"}"#).await.unwrap().contains("a-1"));
+    // As if the first had expired: the second is refused, so that the call fails, and runs with the third.
+    source.next.store(2, Ordering::SeqCst);
+    let answer = ask(&backend, "tools/call", r#"{"name":"t"}"#).await.unwrap();
+    assert!(answer.contains("a-3"), "{answer}");
+    assert_eq!(source.replaced.load(Ordering::SeqCst), 1);
+    assert_eq!(server.count("tools/call"), 3, "one that ran, one that was refused, one that ran");
+}
+
+#[tokio::test]
+async fn call_is_sent_twice_at_most_and_the_refusal_is_told() {
+    let mut server = Server::start(accepting(&["a-1"])).await;
+    let source = Arc::new(Numbered::new("a", 9));
+    let backend = start(with(&server, Arc::clone(&source) as _));
+    ask(&backend, "tools/call", r#"{"name":"t"}"#).await.unwrap();
+    server.count("");
+    source.next.store(2, Ordering::SeqCst);
+    let refused = ask(&backend, "tools/call", r#"{"name":"t"}"#).await;
+    assert_eq!(refused, Err(BackendError::Unauthorized { status: 401 }));
+    assert_eq!((source.replaced.load(Ordering::SeqCst), server.count("tools/call")), (1, 2));
+}
+
+#[tokio::test]
+async fn without_other_credentials_nothing_more_is_sent() {
+    let mut server = Server::start(accepting(&["a-1"])).await;
+    let source = Arc::new(Numbered { waits: true, ..Numbered::new("a", 2) });
+    let backend = start(with(&server, Arc::clone(&source) as _));
+    ask(&backend, "tools/call", r#"{"name":"t"}"#).await.unwrap();
+    server.count("");
+    source.next.store(2, Ordering::SeqCst);
+    let error = ask(&backend, "tools/call", r#"{"name":"t"}"#).await.unwrap_err();
+    assert!(error.to_string().contains("no more after"), "{error}");
+    assert!(!error.for_clients().to_string().contains("no more"), "clients learn what the provider says");
+    assert!(!error.may_have_run() && error.outcome() == Outcome::Unauthorized, "{error}");
+    assert_eq!(server.count("tools/call"), 1);
+}
+
+#[tokio::test]
+async fn refusal_of_what_is_requested_replaces_no_credentials() {
+    let mut server = Server::start(|seen| modern(seen).unwrap_or_else(|| crate::support::server::status(403))).await;
+    let source = Arc::new(Numbered::new("a", 9));
+    let backend = start(with(&server, Arc::clone(&source) as _));
+    assert_eq!(ask(&backend, "tools/call", r#"{"name":"t"}"#).await, Err(BackendError::Unauthorized { status: 403 }));
+    assert_eq!((source.replaced.load(Ordering::SeqCst), server.count("tools/call")), (0, 1));
+}
+
+/// Users that sign in by being put here.
+struct Users {
+    signed_in: Mutex<HashMap<Principal, Arc<User>>>,
+    changed: watch::Sender<()>,
+}
+
+struct User {
+    name: String,
+    is_signed_in: Mutex<bool>,
+}
+
+impl Users {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { signed_in: Mutex::default(), changed: watch::Sender::default() })
+    }
+
+    fn user(&self, principal: &Principal) -> Arc<User> {
+        let name = String::from_utf8_lossy(&principal.to_bytes()).chars().filter(char::is_ascii_alphanumeric).collect();
+        let new = || Arc::new(User { name, is_signed_in: Mutex::new(false) });
+        Arc::clone(self.signed_in.lock().unwrap().entry(principal.clone()).or_insert_with(new))
+    }
+
+    fn set(&self, name: &str, is_signed_in: bool) {
+        *self.user(&Principal::named("", name)).is_signed_in.lock().unwrap() = is_signed_in;
+        self.changed.send_replace(());
+    }
+}
+
+impl PrincipalCredentials for Users {
+    fn of(&self, principal: &Principal) -> Arc<dyn CredentialSource> {
+        self.user(principal)
+    }
+
+    fn changed(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
+        let mut changed = self.changed.subscribe();
+        Box::pin(async move { drop(changed.changed().await) })
+    }
+}
+
+impl User {
+    fn wish(&self) -> Arc<SignInWish> {
+        let url = format!("https://gateway.example/connect/{}", self.name);
+        Arc::new(SignInWish { url, message: "Sign in".into(), id: "1".into() })
+    }
+}
+
+impl CredentialSource for User {
+    fn credentials(&self, _: &MessageTarget<'_>) -> Credentials {
+        Credentials::Ready(Numbered::new(&self.name, 1).current())
+    }
+
+    fn replace(&self, _: Refusal) -> Option<PendingCredentials> {
+        *self.is_signed_in.lock().unwrap() = false;
+        let wish = self.wish();
+        Some(Box::pin(async move { Err(NoCredentials::SignIn(wish)) }))
+    }
+
+    fn sign_in(&self) -> Option<Arc<SignInWish>> {
+        (!*self.is_signed_in.lock().unwrap()).then(|| self.wish())
+    }
+}
+
+fn of(name: &str) -> impl FnOnce(&mut CallContext) {
+    let principal = Principal::named("", name);
+    move |context| context.caller = Caller::request_of(principal)
+}
+
+async fn call_as(backend: &BackendPerPrincipal, name: &str) -> Result<String, BackendError> {
+    let (call, _inbox) = listening(call("tools/call", r#"{"name":"t"}"#), of(name));
+    send_to(backend, call).await
+}
+
+fn wished(error: &BackendError) -> &str {
+    &error.sign_in().unwrap_or_else(|| panic!("{error}")).url
+}
+
+#[tokio::test]
+async fn each_principal_calls_with_its_own_credentials_or_is_told_to_sign_in() {
+    let mut server = Server::start(accepting(&["ann-1", "bob-1"])).await;
+    let users = Users::new();
+    let backend =
+        BackendPerPrincipal::start(settings(server.transport()), Arc::clone(&users) as _, &CancellationToken::new());
+    let error = call_as(&backend, "ann").await.unwrap_err();
+    assert!(wished(&error).ends_with("/ann") && !error.may_have_run());
+    assert_eq!(error.outcome(), Outcome::SignInNeeded);
+    users.set("ann", true);
+    assert!(call_as(&backend, "ann").await.unwrap().contains("ann-1"));
+    assert!(wished(&call_as(&backend, "bob").await.unwrap_err()).ends_with("/bob"), "bob calls as ann");
+    // What Fanlight asks for on its own behalf is asked for with nobody's.
+    assert!(send_to(&*backend, call("tools/list", "")).await.unwrap_err().sign_in().is_some());
+    users.set("bob", true);
+    assert!(call_as(&backend, "bob").await.unwrap().contains("bob-1"));
+    users.set("ann", false);
+    assert!(wished(&call_as(&backend, "ann").await.unwrap_err()).ends_with("/ann"));
+    assert!(call_as(&backend, "bob").await.is_ok());
+    assert_eq!(server.count("tools/call"), 3);
+}
+
+#[tokio::test]
+async fn principal_whose_credentials_are_refused_is_told_to_sign_in() {
+    let server = Server::start(accepting(&["ann-1"])).await;
+    let users = Users::new();
+    let backend =
+        BackendPerPrincipal::start(settings(server.transport()), Arc::clone(&users) as _, &CancellationToken::new());
+    users.set("eve", true);
+    assert!(wished(&call_as(&backend, "eve").await.unwrap_err()).ends_with("/eve"));
+    assert!(wished(&call_as(&backend, "eve").await.unwrap_err()).ends_with("/eve"));
+}
+
+#[tokio::test]
+async fn signing_in_is_announced_as_a_change_of_lists() {
+    let server = Server::start(accepting(&[])).await;
+    let users = Users::new();
+    let backend =
+        BackendPerPrincipal::start(settings(server.transport()), Arc::clone(&users) as _, &CancellationToken::new());
+    let (messages, mut told) = ServerMessages::channel(16);
+    let interest = Interest { tools: true, ..Interest::default() };
+    let listen = Listen { interest, context: CallContext::internal(), messages };
+    let listening = backend.listen(listen).await.unwrap();
+    assert!(listening.honoured.tools);
+    // Its task may not have begun to wait for changes.
+    tokio::time::timeout(PATIENCE, async {
+        loop {
+            users.set("ann", true);
+            tokio::task::yield_now().await;
+            if let Some(fanlight_canonical::ServerMessage::Notification(told)) = told.try_recv() {
+                assert_eq!(told.method.as_str(), "notifications/tools/list_changed");
+                return;
+            }
+        }
+    })
+    .await
+    .expect("nobody is told");
+}
+
+#[tokio::test]
+async fn description_promises_all_lists_before_anybody_has_signed_in() {
+    let server = Server::start(accepting(&[])).await;
+    let backend =
+        BackendPerPrincipal::start(settings(server.transport()), Users::new() as _, &CancellationToken::new());
+    let description = backend.describe().await.unwrap();
+    let capabilities = description.capabilities().unwrap();
+    assert!(["tools", "prompts", "resources"].iter().all(|list| capabilities.get(list).is_some()));
+}
+
+#[tokio::test]
+async fn only_so_many_principals_have_connections_and_the_one_used_longest_ago_gives_way() {
+    let server = Server::start(accepting(&["ann-1", "bob-1", "cat-1"])).await;
+    let users = Users::new();
+    let mut settings = settings(server.transport());
+    settings.limits.sessions = 2;
+    let backend = BackendPerPrincipal::start(settings, Arc::clone(&users) as _, &CancellationToken::new());
+    for name in ["ann", "bob", "cat", "ann"] {
+        users.set(name, true);
+        assert!(call_as(&backend, name).await.unwrap().contains(name), "{name}");
+    }
+}

@@ -1,0 +1,292 @@
+//! What a server is shown by those who use it: the option `auth` of a server.
+
+use fanlight_settings::Secret;
+use http::{HeaderName, HeaderValue};
+use serde_json::{Value as Json, json};
+
+use super::auth::values::{CLIENT_SECRET, FILE, ISSUER, SCOPE, TEXT, URI};
+use crate::definition::{Form, Visible};
+use crate::option::kind::{Choice, Kind, Maybe, Nested, Parsed};
+use crate::option::reader::Reader;
+use crate::option::several::OneOrMany;
+use crate::option::{Options as _, options};
+use crate::report::mask::HIDDEN;
+use crate::report::problem::quoted;
+use crate::syntax::{Entry, Node, Value};
+
+/// Whose credentials a server gets, and how they are obtained.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ServerAuthKind {
+    /// A token that the configuration has.
+    #[default]
+    Bearer,
+    /// A user name and a password that the configuration has.
+    Basic,
+    /// A token that Fanlight gets as a client of its own (RFC 6749, 4.4).
+    ClientCredentials,
+    /// A token that Fanlight gets for the identity of its workload (RFC 7523, 2.1).
+    Workload,
+    /// A token that is exchanged for another one (RFC 8693).
+    Exchange,
+    /// A token that is granted for an assertion of the identity provider of the enterprise.
+    Enterprise,
+    /// A token that each user gets by signing in.
+    User,
+    /// A key that each user deposits.
+    UserKey,
+}
+
+/// Whether a token is asked for with the server's URL (RFC 8707).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResourceParameter {
+    /// It is.
+    Send,
+    /// It is not: some authorization servers refuse the parameter.
+    Omit,
+}
+
+/// The type of a token that is exchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SubjectTokenType {
+    /// An access token.
+    AccessToken,
+    /// An ID token of OpenID Connect.
+    IdToken,
+    /// Another JWT.
+    Jwt,
+}
+
+options! {
+    /// The credentials that a server over HTTP gets. The authorization server is found by asking the server, unless `issuer` or
+    /// `tokenEndpoint` names it ([server-credentials.md](server-credentials.md)).
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct ServerAuth: "serverAuth", "in `auth` of a server";
+    options {
+        /// Whose credentials the server gets: with `bearer`, `basic`, `clientCredentials` and `workload` those of Fanlight; with
+        /// `user` and `userKey` each user's own; with `exchange` and `enterprise` those of `tokenFile`, or each user's own.
+        "type" => kind: ServerAuthKind = ServerAuthKind::Bearer, KIND, example "clientCredentials";
+        /// `bearer`: the token.
+        "token" => token: Option<Secret> = None, Maybe(CLIENT_SECRET), example "# \"${TOKEN}\"";
+        /// `basic`: the user name.
+        "username" => username: Option<String> = None, Maybe(USERNAME), example "# fanlight";
+        /// `basic`: the password.
+        "password" => password: Option<Secret> = None, Maybe(CLIENT_SECRET), example "# \"${PASSWORD}\"";
+        /// `userKey`: the header in which the key is sent.
+        "header" => header: String = "Authorization".to_owned(), KEY_HEADER, example "# X-API-Key";
+        /// `userKey`: what the header has before the key, such as `Bearer` and a space.
+        "prefix" => prefix: String = String::new(), KEY_PREFIX, example "# \"Bearer \"";
+        /// The identifier of Fanlight at the authorization server.
+        "clientId" => client_id: Option<String> = None, Maybe(TEXT), example "fanlight";
+        /// Its secret there.
+        "clientSecret" => client_secret: Option<Secret> = None, Maybe(CLIENT_SECRET), example "${CLIENT_SECRET:-change-me}";
+        /// Its private key there instead of a secret (PEM, in PKCS #8): RSA, P-256, P-384 or Ed25519.
+        "key" => key: Option<Secret> = None, Maybe(CLIENT_SECRET), example "# \"${CLIENT_KEY}\"";
+        /// The name under which the authorization server knows the public key, if it wants one.
+        "keyId" => key_id: Option<String> = None, Maybe(TEXT), example "# key-1";
+        /// The identifier of the authorization server; another one that the server names is refused.
+        "issuer" => issuer: Option<String> = None, Maybe(ISSUER), example "https://id.example.com";
+        /// Where tokens are asked for; https, or http on this machine. Default: from the metadata of the authorization server.
+        "tokenEndpoint" => token_endpoint: Option<String> = None, Maybe(URI), example "# https://id.example.com/token";
+        /// The scopes to ask for. Default: those that the server wants.
+        "scopes" => scopes: Option<Vec<String>> = None, Maybe(OneOrMany(SCOPE)), example "[read]";
+        /// Whether tokens are asked for with the URL of the server (RFC 8707). `omit` for authorization servers that refuse the
+        /// parameter, such as that of Entra.
+        "resourceParameter" => resource_parameter: ResourceParameter = ResourceParameter::Send, RESOURCE;
+        /// `exchange`: the name by which the authorization server knows the server.
+        "audience" => audience: Option<String> = None, Maybe(TEXT), example "# crm";
+        /// The file with the token that is exchanged: with `workload` the assertion of the platform, with `exchange` and
+        /// `enterprise` the token of whom the new one is. Relative to the folder of this file; read again for each new token.
+        "tokenFile" => token_file: Option<String> = None, Maybe(FILE), example "# /var/run/secrets/tokens/lake";
+        /// `exchange` and `enterprise`: the type of that token. Default: `accessToken` with `exchange`, `idToken` with
+        /// `enterprise`.
+        "subjectTokenType" => subject_token_type: Option<SubjectTokenType> = None, Maybe(SUBJECT), example "# idToken";
+        /// `exchange`: the access token of who acts for the subject.
+        "actorToken" => actor_token: Option<Secret> = None, Maybe(CLIENT_SECRET), example "# \"${ACTOR_TOKEN}\"";
+        /// `enterprise`: the identity provider of the enterprise.
+        "idp" => idp: Option<IdentityProvider> = None, Maybe(Nested::<IdentityProvider>::KIND), example "# {issuer: \"https://login.example.com\", clientId: fanlight}";
+    }
+}
+
+options! {
+    /// The identity provider of an enterprise, and how Fanlight is known there.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct IdentityProvider: "identityProvider", "in `idp` of a server's `auth`";
+    options {
+        /// Its identifier.
+        "issuer" => issuer: String = String::new(), ISSUER, example "https://login.example.com";
+        /// Where tokens are asked for. Default: from its metadata.
+        "tokenEndpoint" => token_endpoint: Option<String> = None, Maybe(URI), example "# https://login.example.com/token";
+        /// The identifier of Fanlight there.
+        "clientId" => client_id: Option<String> = None, Maybe(TEXT), example "fanlight";
+        /// Its secret there.
+        "clientSecret" => client_secret: Option<Secret> = None, Maybe(CLIENT_SECRET), example "${IDP_SECRET}";
+    }
+}
+
+impl ServerAuthKind {
+    /// The options without which it is nothing.
+    fn required(self) -> &'static [&'static str] {
+        match self {
+            Self::Bearer => &["token"],
+            Self::Basic => &["username", "password"],
+            Self::ClientCredentials => &["clientId"],
+            Self::Workload => &["tokenFile"],
+            Self::Enterprise => &["idp"],
+            Self::Exchange | Self::User | Self::UserKey => &[],
+        }
+    }
+
+    /// Whether an option has an effect with it.
+    fn takes(self, option: &str) -> bool {
+        let kinds: &[Self] = match option {
+            "type" => return true,
+            "token" => &[Self::Bearer],
+            "username" | "password" => &[Self::Basic],
+            "header" | "prefix" => &[Self::UserKey],
+            "idp" => &[Self::Enterprise],
+            "audience" | "actorToken" => &[Self::Exchange],
+            "subjectTokenType" => &[Self::Exchange, Self::Enterprise],
+            "tokenFile" => &[Self::Workload, Self::Exchange, Self::Enterprise],
+            "tokenEndpoint" => &[Self::ClientCredentials, Self::Workload, Self::Exchange],
+            _ => &[Self::ClientCredentials, Self::Workload, Self::Exchange, Self::Enterprise, Self::User],
+        };
+        kinds.contains(&self)
+    }
+}
+
+impl ServerAuth {
+    /// Whether each user has credentials of their own.
+    #[must_use]
+    pub fn is_of_users(&self) -> bool {
+        match self.kind {
+            ServerAuthKind::User | ServerAuthKind::UserKey => true,
+            ServerAuthKind::Exchange | ServerAuthKind::Enterprise => self.token_file.is_none(),
+            ServerAuthKind::Bearer
+            | ServerAuthKind::Basic
+            | ServerAuthKind::ClientCredentials
+            | ServerAuthKind::Workload => false,
+        }
+    }
+}
+
+/// The kind of the option `auth` of a server.
+pub(crate) struct ServerAuthOption;
+
+impl Kind for ServerAuthOption {
+    type Value = ServerAuth;
+
+    fn form(&self) -> Form {
+        Form::Section(ServerAuth::SECTION)
+    }
+
+    fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<ServerAuth> {
+        if reader.is_of_client && entry.value.field("type").is_none() {
+            // Some clients have a setting of this name.
+            return None;
+        }
+        let auth: ServerAuth = Nested::<ServerAuth>::KIND.read(reader, entry)?;
+        check(reader, &entry.value, &auth);
+        Some(auth)
+    }
+
+    fn show(&self, value: &ServerAuth) -> Json {
+        let mut shown = value.show();
+        shown.retain(|option, _| value.kind.takes(option));
+        Json::Object(shown)
+    }
+}
+
+/// Reports what is missing, has no effect, or contradicts itself.
+fn check(reader: &mut Reader<'_>, node: &Node, auth: &ServerAuth) {
+    let Value::Map(entries) = &node.value else { return };
+    let (word, _) = KIND.0.iter().find(|(_, kind)| *kind == auth.kind).copied().unwrap_or_default();
+    let is_there = |key: &str| entries.iter().any(|entry| entry.key == key && !entry.value.is_null());
+    for key in auth.kind.required().iter().filter(|key| !is_there(key)) {
+        let help = format!("add it: `type: {word}` needs it");
+        reader.error(node.span, format!("{} is missing in `auth` of a server", quoted(key)), &help);
+    }
+    let is_idle =
+        |entry: &&Entry| ServerAuth::SECTION.find(&entry.key).is_some_and(|option| !auth.kind.takes(option.key));
+    for entry in entries.iter().filter(is_idle) {
+        let message = format!("{} has no effect with `type: {word}`", quoted(&entry.key));
+        reader.error(entry.key_span, message, "remove it, or choose another `type`");
+    }
+    let mut conflict = |is_wrong: bool, message: &str, help: &str| {
+        if is_wrong {
+            reader.error(node.span, message, help);
+        }
+    };
+    let (has_secret, has_key) = (is_there("clientSecret"), is_there("key"));
+    conflict(has_secret && has_key, "both `clientSecret` and `key` are given", "keep one of the two");
+    let is_nobody = auth.kind == ServerAuthKind::ClientCredentials && !has_secret && !has_key;
+    conflict(is_nobody, "neither `clientSecret` nor `key` is given", "add the one that the authorization server knows");
+    let is_unnamed = (has_secret || has_key) && !is_there("clientId");
+    conflict(is_unnamed, "`clientId` is missing beside `clientSecret` or `key`", "add it");
+    let is_for_nobody = is_there("tokenEndpoint") && has_key && !is_there("issuer");
+    conflict(is_for_nobody, "`issuer` is missing beside `tokenEndpoint` and `key`", "add it: what is signed is for it");
+    let has_issuer = node.field("idp").is_none_or(|idp| idp.is_null() || idp.field("issuer").is_some());
+    conflict(!has_issuer, "`issuer` is missing in `idp`", "add the identifier of the identity provider");
+}
+
+const KIND: Choice<ServerAuthKind> = Choice(&[
+    ("bearer", ServerAuthKind::Bearer),
+    ("basic", ServerAuthKind::Basic),
+    ("clientCredentials", ServerAuthKind::ClientCredentials),
+    ("workload", ServerAuthKind::Workload),
+    ("exchange", ServerAuthKind::Exchange),
+    ("enterprise", ServerAuthKind::Enterprise),
+    ("user", ServerAuthKind::User),
+    ("userKey", ServerAuthKind::UserKey),
+]);
+
+const RESOURCE: Choice<ResourceParameter> =
+    Choice(&[("send", ResourceParameter::Send), ("omit", ResourceParameter::Omit)]);
+
+const SUBJECT: Choice<SubjectTokenType> = Choice(&[
+    ("accessToken", SubjectTokenType::AccessToken),
+    ("idToken", SubjectTokenType::IdToken),
+    ("jwt", SubjectTokenType::Jwt),
+]);
+
+/// A user name of HTTP's Basic scheme, which cannot have a colon (RFC 7617, 2).
+const USERNAME: Parsed<String> = Parsed {
+    visible: Visible::All,
+    parse: |reader, text| {
+        let is_name = !text.value.is_empty() && !text.value.contains(':') && !text.value.chars().any(char::is_control);
+        if !is_name {
+            let help = "write it without a colon and control characters";
+            reader.error(text.span, format!("{} is not a user name", text.shown()), help);
+        }
+        is_name.then_some(text.value)
+    },
+    show: |name| json!(name),
+};
+
+const KEY_HEADER: Parsed<String> = Parsed {
+    visible: Visible::All,
+    parse: |reader, text| {
+        let is_name = HeaderName::from_bytes(text.value.as_bytes()).is_ok_and(|name| {
+            let used =
+                ["connection", "content-length", "content-type", "accept", "host", "transfer-encoding", "upgrade"];
+            !used.contains(&name.as_str()) && !name.as_str().starts_with("mcp-")
+        });
+        if !is_name {
+            let help = "write the header in which the server wants its keys, such as `X-API-Key`";
+            reader.error(text.span, format!("{} cannot be used as such a header", text.shown()), help);
+        }
+        is_name.then_some(text.value)
+    },
+    show: |name| json!(name),
+};
+
+const KEY_PREFIX: Parsed<String> = Parsed {
+    visible: Visible::Nothing,
+    parse: |reader, text| {
+        let is_prefix = HeaderValue::from_str(&text.value).is_ok();
+        if !is_prefix {
+            reader.error(text.span, "this cannot be sent in a header", "remove control characters");
+        }
+        is_prefix.then_some(text.value)
+    },
+    show: |prefix| if prefix.is_empty() { json!("") } else { json!(HIDDEN) },
+};

@@ -1,0 +1,168 @@
+//! Sending a user's browser to an authorization server, and judging what it brings back (RFC 6749, 4.1; RFC 7636; RFC 9207).
+
+use std::fmt;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use fanlight_settings::Secret;
+use serde::{Deserialize, Serialize};
+use url::Url;
+use url::form_urlencoded;
+
+use crate::error::{OAuthError, shown, visible};
+use crate::provider::Provider;
+use crate::random;
+use crate::registration::ClientRegistration;
+use crate::scopes::Scopes;
+use crate::sealed;
+
+/// The longest code that is sent on.
+const LONGEST_CODE: usize = 8 << 10;
+
+/// What is asked for, and for what.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenTarget {
+    /// The server that the token is for (RFC 8707); `None` where the authorization server refuses the parameter.
+    pub resource: Option<String>,
+    /// The scopes; `None` to leave them to the authorization server.
+    pub scopes: Option<Scopes>,
+}
+
+/// A sign-in that has begun: what has to be remembered until the browser comes back. To be kept sealed.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct AuthorizationRequest {
+    /// Where the browser is sent.
+    pub url: Url,
+    /// What it has to bring back, once.
+    #[serde(with = "sealed")]
+    pub state: Secret,
+    /// What shows that the code was asked for here.
+    #[serde(with = "sealed")]
+    pub verifier: Secret,
+    /// The authorization server that it was sent to.
+    pub issuer: String,
+    /// Whether each of its answers names it.
+    pub names_itself: bool,
+    /// Where the browser comes back to.
+    pub redirect_uri: Url,
+    /// What was asked for.
+    pub target: TokenTarget,
+}
+
+/// What the browser brought back.
+#[derive(Clone, Default)]
+pub struct CallbackParameters {
+    code: Option<Secret>,
+    state: Option<String>,
+    iss: Option<String>,
+    error: Option<String>,
+    error_description: Option<String>,
+}
+
+/// Begins a sign-in at `provider`.
+///
+/// # Errors
+///
+/// If it has no authorization endpoint, or no PKCE with S256.
+pub fn authorization_request(
+    provider: &Provider,
+    client: &ClientRegistration,
+    redirect_uri: &Url,
+    target: TokenTarget,
+) -> Result<AuthorizationRequest, OAuthError> {
+    let issuer = provider.issuer.clone();
+    let Some(endpoint) = &provider.authorization_endpoint else {
+        return Err(OAuthError::NoEndpoint { issuer, endpoint: "authorization endpoint" });
+    };
+    if !provider.has_pkce() {
+        return Err(OAuthError::NoPkce { issuer });
+    }
+    let (state, verifier) = (random::text()?, random::text()?);
+    let mut url = endpoint.clone();
+    url.query_pairs_mut()
+        .append_pair("response_type", "code")
+        .append_pair("client_id", &client.client_id)
+        .append_pair("redirect_uri", redirect_uri.as_str())
+        .append_pair("state", &state)
+        .append_pair("code_challenge", &URL_SAFE_NO_PAD.encode(digest(&SHA256, verifier.as_bytes())))
+        .append_pair("code_challenge_method", "S256")
+        .extend_pairs(target.parameters());
+    let (state, verifier) = (Secret::new(state), Secret::new(verifier));
+    let names_itself = provider.authorization_response_iss_parameter_supported;
+    Ok(AuthorizationRequest { url, state, verifier, issuer, names_itself, redirect_uri: redirect_uri.clone(), target })
+}
+
+impl TokenTarget {
+    /// As parameters of a request.
+    pub(crate) fn parameters(&self) -> Vec<(&'static str, String)> {
+        let scopes = self.scopes.as_ref().filter(|scopes| !scopes.is_empty());
+        let scope = scopes.map(|scopes| ("scope", scopes.to_string()));
+        self.resource.iter().map(|resource| ("resource", resource.clone())).chain(scope).collect()
+    }
+}
+
+impl CallbackParameters {
+    /// Those in the query of a callback; `None` if one that counts is there twice.
+    #[must_use]
+    pub fn from_query(query: &str) -> Option<Self> {
+        let mut parameters = Self::default();
+        let mut code = None;
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            let place = match name.as_ref() {
+                "code" => &mut code,
+                "state" => &mut parameters.state,
+                "iss" => &mut parameters.iss,
+                "error" => &mut parameters.error,
+                "error_description" => &mut parameters.error_description,
+                _ => continue,
+            };
+            if place.replace(value.into_owned()).is_some() {
+                return None;
+            }
+        }
+        parameters.code = code.map(Secret::new);
+        Some(parameters)
+    }
+
+    /// By which the sign-in is found that it belongs to.
+    #[must_use]
+    pub fn state(&self) -> Option<&str> {
+        self.state.as_deref()
+    }
+}
+
+impl fmt::Debug for AuthorizationRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The query of the URL has the state.
+        f.debug_struct("AuthorizationRequest").field("issuer", &self.issuer).finish_non_exhaustive()
+    }
+}
+
+impl AuthorizationRequest {
+    /// The code that the browser brought, if what it brought belongs to this request and is an answer of the authorization
+    /// server that was asked. Nothing of another one's answer is used or shown.
+    pub(crate) fn code<'a>(&self, callback: &'a CallbackParameters) -> Result<&'a Secret, OAuthError> {
+        let is_state =
+            |state: &String| verify_slices_are_equal(state.as_bytes(), self.state.expose().as_bytes()).is_ok();
+        if !callback.state.as_ref().is_some_and(is_state) {
+            return Err(OAuthError::ForeignCallback("it belongs to no sign-in that has begun here"));
+        }
+        match &callback.iss {
+            Some(iss) if *iss != self.issuer => {
+                return Err(OAuthError::ForeignCallback("it is of another authorization server"));
+            }
+            None if self.names_itself => {
+                return Err(OAuthError::ForeignCallback("it does not say of which authorization server it is"));
+            }
+            Some(_) | None => {}
+        }
+        if let Some(error) = &callback.error {
+            let explanation = callback.error_description.as_ref().map(|text| visible(text, 200));
+            return Err(OAuthError::Refused { url: shown(&self.url), code: visible(error, 64), explanation });
+        }
+        let code = callback.code.as_ref().filter(|code| (1..=LONGEST_CODE).contains(&code.expose().len()));
+        code.ok_or(OAuthError::ForeignCallback("it has no code"))
+    }
+}

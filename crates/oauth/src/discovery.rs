@@ -1,0 +1,188 @@
+//! Which authorization server a server relies on (RFC 9728; 2026-07-28 basic/authorization/authorization-server-discovery,
+//! and 2025-03-26 basic/authorization, 2.3, for servers that have nothing newer).
+
+use serde::Deserialize;
+use url::Url;
+
+use crate::challenge::Challenge;
+use crate::error::{OAuthError, visible};
+use crate::provider::{Provider, is_absent};
+use crate::requests::Requests;
+use crate::scopes::Scopes;
+
+/// What a server says of how it is protected.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct ProtectedResource {
+    /// What tokens for it are asked for, as it writes it.
+    pub resource: String,
+    /// The issuers of its authorization servers.
+    #[serde(default)]
+    pub authorization_servers: Vec<String>,
+    /// The scopes that its users need.
+    #[serde(default)]
+    pub scopes_supported: Option<Vec<String>>,
+}
+
+/// The authorization server of a server, and what tokens are asked of it for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Discovered {
+    /// The `resource` parameter (RFC 8707).
+    pub resource: String,
+    /// The authorization server.
+    pub provider: Provider,
+    /// The scopes to ask for: those of the challenge, or else all that the server has (2026-07-28 basic/authorization, Scope
+    /// Selection Strategy).
+    pub scopes: Option<Scopes>,
+}
+
+/// Finds the authorization server of `server`, which may have said more in a challenge.
+///
+/// # Errors
+///
+/// If there is none, what is said of it does not fit, or somebody gives no answer.
+pub async fn discover(
+    requests: &Requests,
+    server: &Url,
+    challenge: Option<&Challenge>,
+) -> Result<Discovered, OAuthError> {
+    let challenged = challenge.and_then(|challenge| challenge.scopes.clone());
+    let metadata_url = challenge.and_then(|challenge| challenge.resource_metadata.as_ref());
+    let Some(protected) = protected_resource(requests, server, metadata_url).await? else {
+        let (resource, provider) = (resource_of(server), provider_of_origin(requests, server).await?);
+        return Ok(Discovered { resource, provider, scopes: challenged });
+    };
+    // The choice is ours (RFC 9728, 7.6): the first, which a server that has several prefers.
+    let Some(issuer) = protected.authorization_servers.first() else {
+        return Err(OAuthError::malformed(server, "its metadata name no authorization server"));
+    };
+    let provider = Provider::discover(requests, issuer).await?;
+    let supported = protected.scopes_supported.map(Scopes::from_iter);
+    Ok(Discovered { resource: protected.resource, provider, scopes: challenged.or(supported) })
+}
+
+/// What a server says of how it is protected: where the challenge says, or else where its path or its origin has it; `None`
+/// if there is nothing.
+///
+/// # Errors
+///
+/// If it is that of another server, or there is no answer.
+pub async fn protected_resource(
+    requests: &Requests,
+    server: &Url,
+    metadata_url: Option<&Url>,
+) -> Result<Option<ProtectedResource>, OAuthError> {
+    if let Some(place) = metadata_url {
+        return requests.get_json::<ProtectedResource>(place).await?.checked(server).map(Some);
+    }
+    for place in places(server) {
+        match requests.get_json::<ProtectedResource>(&place).await {
+            Ok(protected) => return protected.checked(server).map(Some),
+            Err(error) if is_absent(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+impl ProtectedResource {
+    /// These metadata if they are the server's own: of its origin, and of its path or one above it. Otherwise tokens would
+    /// be asked for that are good elsewhere (RFC 9728, 3.3 and 7.3).
+    fn checked(self, server: &Url) -> Result<Self, OAuthError> {
+        if Url::parse(&self.resource).is_ok_and(|resource| is_above(&resource, server)) {
+            return Ok(self);
+        }
+        Err(OAuthError::OtherResource { server: resource_of(server), named: visible(&self.resource, 200) })
+    }
+}
+
+fn is_above(resource: &Url, server: &Url) -> bool {
+    let (above, path) = (resource.path().trim_end_matches('/'), server.path());
+    let is_path = path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    resource.origin() == server.origin() && is_path
+}
+
+/// The well-known places of a server's metadata: with its path, and without.
+fn places(server: &Url) -> Vec<Url> {
+    const NAME: &str = "/.well-known/oauth-protected-resource";
+    let path = server.path().trim_end_matches('/');
+    let at = |path: &str| {
+        let mut place = server.clone();
+        place.set_path(path);
+        place.set_query(None);
+        place.set_fragment(None);
+        place
+    };
+    let mut places = vec![at(&format!("{NAME}{path}"))];
+    if !path.is_empty() {
+        places.push(at(NAME));
+    }
+    places
+}
+
+/// The canonical form of a server's URL (2026-07-28 basic/authorization, Canonical Server URI).
+fn resource_of(server: &Url) -> String {
+    let mut url = server.clone();
+    url.set_fragment(None);
+    let text: String = url.into();
+    if server.path() == "/" && server.query().is_none() { text.trim_end_matches('/').to_owned() } else { text }
+}
+
+/// The authorization server that a server is itself.
+async fn provider_of_origin(requests: &Requests, server: &Url) -> Result<Provider, OAuthError> {
+    let origin = server.origin().ascii_serialization();
+    match Provider::discover(requests, &origin).await {
+        Err(error @ OAuthError::NoMetadata { .. }) => {
+            let provider = Provider::at_default_places(&origin).ok_or(error)?;
+            requests.permits(&provider.token_endpoint)?;
+            Ok(provider)
+        }
+        found => found,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(text: &str) -> Url {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn metadata_of_a_server_are_at_its_path_and_its_origin() {
+        let found = |server| places(&url(server)).iter().map(Url::to_string).collect::<Vec<_>>();
+        assert_eq!(
+            found("https://a.b:1/public/mcp?x=1#y"),
+            [
+                "https://a.b:1/.well-known/oauth-protected-resource/public/mcp",
+                "https://a.b:1/.well-known/oauth-protected-resource"
+            ]
+        );
+        assert_eq!(found("https://a.b/"), ["https://a.b/.well-known/oauth-protected-resource"]);
+    }
+
+    #[test]
+    fn resource_is_the_server_or_above_it() {
+        let server = url("https://a.b/public/mcp");
+        for resource in [
+            "https://a.b/public/mcp",
+            "https://A.B/public/mcp/",
+            "https://a.b/public",
+            "https://a.b",
+            "https://a.b:443/",
+        ] {
+            assert!(is_above(&url(resource), &server), "{resource}");
+        }
+        let others = ["https://a.b/pub", "https://a.b/public/mcp/x", "https://b.a/public/mcp", "http://a.b/public/mcp"];
+        for resource in others.into_iter().chain(["https://a.b:8443/public/mcp", "https://a.b.c/public/mcp"]) {
+            assert!(!is_above(&url(resource), &server), "{resource}");
+        }
+    }
+
+    #[test]
+    fn canonical_form_has_no_needless_slash() {
+        assert_eq!(resource_of(&url("https://A.b/")), "https://a.b");
+        assert_eq!(resource_of(&url("https://a.b/mcp/")), "https://a.b/mcp/");
+        assert_eq!(resource_of(&url("https://a.b/mcp?x=1#y")), "https://a.b/mcp?x=1");
+    }
+}

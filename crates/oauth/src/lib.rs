@@ -1,0 +1,34 @@
+//! The client side of OAuth, as the authorization pages of MCP have it (2026-07-28, basic/authorization, and what older
+//! revisions say for older servers): where a server's authorization server is, how a client registers and authenticates, and
+//! how tokens are had, renewed and given back. It knows no backend, no configuration and no store.
+//!
+//! Sources: RFC 6749, 7009, 7523, 7591, 7636, 8414, 8693, 8707, 9207, 9449, 9728.
+
+mod authorization;
+mod challenge;
+mod discovery;
+mod error;
+mod guard;
+mod proof;
+mod provider;
+mod random;
+mod registration;
+mod requests;
+mod scopes;
+mod sealed;
+mod signing_key;
+mod token;
+mod zone;
+
+pub use authorization::{AuthorizationRequest, CallbackParameters, TokenTarget, authorization_request};
+pub use challenge::Challenge;
+pub use discovery::{Discovered, ProtectedResource, discover, protected_resource};
+pub use error::OAuthError;
+pub use guard::Trust;
+pub use proof::{PROOF, PROOF_NONCE, ProofKey, ProvenRequest};
+pub use provider::{Provider, metadata_places};
+pub use registration::{ClientAuthentication, ClientMetadata, ClientRegistration, register};
+pub use requests::Requests;
+pub use scopes::Scopes;
+pub use signing_key::SigningKey;
+pub use token::{ACCESS_TOKEN, Client, ID_JAG, ID_TOKEN, TokenExchange, TokenKind, TokenSet, TypedToken};

@@ -1,0 +1,191 @@
+//! How a client is known to an authorization server: its id, how it authenticates, and registering (RFC 7591; 2026-07-28
+//! basic/authorization/client-registration).
+
+use std::time::{Duration, SystemTime};
+
+use fanlight_settings::Secret;
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use crate::error::OAuthError;
+use crate::provider::Provider;
+use crate::requests::Requests;
+use crate::sealed;
+use crate::signing_key::SigningKey;
+
+/// A client as one authorization server knows it: for another one it is nobody.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ClientRegistration {
+    /// The issuer of the authorization server.
+    pub issuer: String,
+    /// The client's id.
+    pub client_id: String,
+    /// How it authenticates.
+    pub authentication: ClientAuthentication,
+    /// When its secret ends.
+    pub expires_at: Option<SystemTime>,
+}
+
+/// How a client authenticates at the token endpoint.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ClientAuthentication {
+    /// It says its id.
+    None,
+    /// Its secret, in the header `Authorization`.
+    Basic(#[serde(with = "sealed")] Secret),
+    /// Its secret, in the form.
+    Post(#[serde(with = "sealed")] Secret),
+    /// An assertion that is signed with its key (RFC 7523, 2.2). The key is the configuration's, and is kept in no record.
+    #[serde(skip)]
+    PrivateKey(SigningKey),
+}
+
+/// What a client says of itself when it registers, and in the document that its id leads to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientMetadata {
+    /// The URL of the document, if it is one; absent when it registers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_id: Option<String>,
+    /// The name that users are shown.
+    pub client_name: String,
+    /// A page about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_uri: Option<String>,
+    /// Where browsers are sent back to.
+    pub redirect_uris: Vec<String>,
+    /// Kinds of grants.
+    pub grant_types: Vec<String>,
+    /// Kinds of answers of the authorization endpoint.
+    pub response_types: Vec<String>,
+    /// How it authenticates at the token endpoint.
+    pub token_endpoint_auth_method: String,
+    /// `native` or `web`: which redirects are accepted depends on it.
+    pub application_type: String,
+    /// Scopes that it may ask for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    /// Where its public keys are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jwks_uri: Option<String>,
+    /// The algorithm of its assertions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_endpoint_auth_signing_alg: Option<String>,
+}
+
+impl ClientMetadata {
+    /// A client called `client_name` that signs users in, with codes that browsers bring to `redirect_uri`, and refreshes
+    /// their tokens. It says its id alone: [`register`] finds out whether it gets a secret.
+    #[must_use]
+    pub fn of_code_client(client_name: impl Into<String>, redirect_uri: &Url) -> Self {
+        let is_native = crate::guard::is_loopback(redirect_uri);
+        Self {
+            client_name: client_name.into(),
+            redirect_uris: vec![redirect_uri.to_string()],
+            grant_types: vec!["authorization_code".to_owned(), "refresh_token".to_owned()],
+            response_types: vec!["code".to_owned()],
+            token_endpoint_auth_method: "none".to_owned(),
+            application_type: if is_native { "native" } else { "web" }.to_owned(),
+            ..Self::default()
+        }
+    }
+}
+
+impl ClientRegistration {
+    /// A client without a secret, as at all authorization servers that read `client_id` as the URL of its metadata.
+    #[must_use]
+    pub fn of_document(provider: &Provider, client_id: &Url, key: Option<SigningKey>) -> Self {
+        let key = key.filter(|_| provider.accepts_authentication("private_key_jwt"));
+        let authentication = key.map_or(ClientAuthentication::None, ClientAuthentication::PrivateKey);
+        Self { issuer: provider.issuer.clone(), client_id: client_id.to_string(), authentication, expires_at: None }
+    }
+
+    /// A client that the operator has registered.
+    #[must_use]
+    pub fn configured(provider: &Provider, client_id: String, secret: Option<Secret>) -> Self {
+        let authentication = match secret {
+            None => ClientAuthentication::None,
+            Some(secret) if provider.accepts_authentication("client_secret_basic") => {
+                ClientAuthentication::Basic(secret)
+            }
+            Some(secret) if provider.accepts_authentication("client_secret_post") => ClientAuthentication::Post(secret),
+            // What the specification has all of them accept (RFC 6749, 2.3.1).
+            Some(secret) => ClientAuthentication::Basic(secret),
+        };
+        Self { issuer: provider.issuer.clone(), client_id, authentication, expires_at: None }
+    }
+
+    /// Whether it may be used now, at this authorization server.
+    #[must_use]
+    pub fn is_valid_at(&self, provider: &Provider) -> bool {
+        self.issuer == provider.issuer && self.expires_at.is_none_or(|end| SystemTime::now() < end)
+    }
+}
+
+/// What an authorization server says of a client that it has registered.
+#[derive(Deserialize)]
+struct Registered {
+    client_id: String,
+    #[serde(default)]
+    client_secret: Option<String>,
+    /// 0 for never.
+    #[serde(default)]
+    client_secret_expires_at: Option<u64>,
+    #[serde(default)]
+    token_endpoint_auth_method: Option<String>,
+}
+
+/// Registers a client.
+///
+/// # Errors
+///
+/// If the authorization server has no place to, refuses, or gives no answer.
+pub async fn register(
+    requests: &Requests,
+    provider: &Provider,
+    metadata: &ClientMetadata,
+) -> Result<ClientRegistration, OAuthError> {
+    let Some(endpoint) = &provider.registration_endpoint else {
+        let issuer = provider.issuer.clone();
+        return Err(OAuthError::NoEndpoint { issuer, endpoint: "registration endpoint" });
+    };
+    let wanted = metadata_for(provider, metadata);
+    let answer = requests.post_json(endpoint, &wanted).await?;
+    if !matches!(answer.status, StatusCode::CREATED | StatusCode::OK) {
+        return Err(answer.refusal(endpoint));
+    }
+    let registered: Registered = answer.json(endpoint)?;
+    let end = registered.client_secret_expires_at.filter(|end| *end > 0).map(Duration::from_secs);
+    let expires_at = end.and_then(|end| SystemTime::UNIX_EPOCH.checked_add(end));
+    let secret = registered.client_secret.filter(|secret| !secret.is_empty()).map(Secret::new);
+    let authentication = authentication(provider, registered.token_endpoint_auth_method.as_deref(), secret);
+    Ok(ClientRegistration {
+        issuer: provider.issuer.clone(),
+        client_id: registered.client_id,
+        authentication,
+        expires_at,
+    })
+}
+
+/// The metadata with the way to authenticate that the authorization server accepts, of those without a key.
+fn metadata_for(provider: &Provider, metadata: &ClientMetadata) -> ClientMetadata {
+    let methods = ["none", "client_secret_basic", "client_secret_post"];
+    let method = methods.into_iter().find(|method| provider.accepts_authentication(method));
+    let token_endpoint_auth_method = method.unwrap_or("none").to_owned();
+    ClientMetadata { token_endpoint_auth_method, ..metadata.clone() }
+}
+
+/// How a registered client authenticates: as its registration says, or else as the authorization server accepts it.
+fn authentication(provider: &Provider, method: Option<&str>, secret: Option<Secret>) -> ClientAuthentication {
+    let Some(secret) = secret else { return ClientAuthentication::None };
+    match method {
+        Some("none") => ClientAuthentication::None,
+        Some("client_secret_post") => ClientAuthentication::Post(secret),
+        Some(_) => ClientAuthentication::Basic(secret),
+        None if provider.accepts_authentication("client_secret_basic") => ClientAuthentication::Basic(secret),
+        None if provider.accepts_authentication("client_secret_post") => ClientAuthentication::Post(secret),
+        None if provider.accepts_authentication("none") => ClientAuthentication::None,
+        None => ClientAuthentication::Basic(secret),
+    }
+}

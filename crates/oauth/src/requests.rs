@@ -1,0 +1,179 @@
+//! Requests to authorization servers: bounded in size and time, without redirects, cookies and retries, and only to where
+//! [`Trust`] leads.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use hyper_util::client::proxy::matcher::Matcher;
+use reqwest::{Certificate, RequestBuilder, redirect};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use url::Url;
+
+use crate::error::{OAuthError, shown, visible};
+use crate::guard::{Guard, GuardedResolver, NotPublic, Trust, is_loopback};
+
+/// A whole request. No option: it is what people and calls that wait for it can bear.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Bytes of an answer. No option: metadata and tokens have some thousands.
+const LONGEST: usize = 256 << 10;
+
+/// An HTTP client that follows what one server says.
+pub struct Requests {
+    guard: Arc<Guard>,
+    /// Connects to addresses that were checked.
+    direct: reqwest::Client,
+    /// Through the proxy that the environment names, which resolves names itself.
+    proxied: reqwest::Client,
+    proxies: Matcher,
+}
+
+/// What was answered.
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Requests {
+    /// Follows what the server of `trust` says.
+    ///
+    /// # Errors
+    ///
+    /// If its certificates are not in PEM, or those of the system cannot be read.
+    pub fn new(trust: &Trust) -> Result<Self, OAuthError> {
+        let authorities = match &trust.authorities {
+            Some(pem) => Certificate::from_pem_bundle(pem),
+            None => Ok(Vec::new()),
+        };
+        let unusable =
+            |error: reqwest::Error| OAuthError::Key(format!("certificates cannot be used: {}", causes(&error)));
+        let authorities = authorities.map_err(unusable)?;
+        let guard = Arc::new(Guard::new(trust));
+        let resolver = Arc::new(GuardedResolver(Arc::clone(&guard)));
+        let direct = builder(&authorities).dns_resolver(resolver).no_proxy().build().map_err(unusable)?;
+        let proxied = builder(&authorities).build().map_err(unusable)?;
+        Ok(Self { guard, direct, proxied, proxies: Matcher::from_env() })
+    }
+
+    /// Whether a URL may be asked, or be shown to a user as a link.
+    ///
+    /// # Errors
+    ///
+    /// If it may not.
+    pub fn permits(&self, url: &Url) -> Result<(), OAuthError> {
+        self.guard.check(url).map_err(|reason| forbidden(url, reason))
+    }
+
+    /// Reads a JSON document.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read, or is something else.
+    pub async fn get_json<T: DeserializeOwned>(&self, url: &Url) -> Result<T, OAuthError> {
+        let answer = self.send(url, |client| client.get(url.clone())).await?;
+        match answer.status {
+            StatusCode::OK => answer.json(url),
+            status => Err(OAuthError::Status { url: shown(url), status }),
+        }
+    }
+
+    /// Sends a form, with further header fields.
+    pub(crate) async fn post_form(&self, url: &Url, headers: HeaderMap, form: String) -> Result<Answer, OAuthError> {
+        let form_type = HeaderValue::from_static("application/x-www-form-urlencoded");
+        let request =
+            |client: &reqwest::Client| client.post(url.clone()).headers(headers).header(CONTENT_TYPE, form_type);
+        self.send(url, |client| request(client).body(form)).await
+    }
+
+    /// Sends a JSON document.
+    pub(crate) async fn post_json(&self, url: &Url, document: &impl Serialize) -> Result<Answer, OAuthError> {
+        let text = serde_json::to_vec(document).map_err(|error| OAuthError::malformed(url, error))?;
+        let json = HeaderValue::from_static("application/json");
+        self.send(url, |client| client.post(url.clone()).header(CONTENT_TYPE, json).body(text)).await
+    }
+
+    async fn send(
+        &self,
+        url: &Url,
+        request: impl FnOnce(&reqwest::Client) -> RequestBuilder,
+    ) -> Result<Answer, OAuthError> {
+        self.permits(url)?;
+        let outcome = tokio::time::timeout(TIMEOUT, async {
+            self.guard.check_literal(url).await.map_err(|reason| forbidden(url, reason))?;
+            let json = HeaderValue::from_static("application/json");
+            Answer::read(url, request(self.client_for(url)).header(ACCEPT, json)).await
+        });
+        outcome.await.unwrap_or_else(|_| Err(OAuthError::Timeout { url: shown(url), within: TIMEOUT }))
+    }
+
+    fn client_for(&self, url: &Url) -> &reqwest::Client {
+        let is_proxied = url.as_str().parse::<Uri>().is_ok_and(|uri| self.proxies.intercept(&uri).is_some());
+        if is_proxied && !is_loopback(url) { &self.proxied } else { &self.direct }
+    }
+}
+
+fn builder(authorities: &[Certificate]) -> reqwest::ClientBuilder {
+    let builder = reqwest::Client::builder()
+        .redirect(redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .connect_timeout(TIMEOUT)
+        .pool_max_idle_per_host(1)
+        .tcp_nodelay(true);
+    if authorities.is_empty() { builder } else { builder.tls_certs_merge(authorities.iter().cloned()) }
+}
+
+impl Answer {
+    async fn read(url: &Url, request: RequestBuilder) -> Result<Self, OAuthError> {
+        let mut response = request.send().await.map_err(|error| no_answer(url, &error))?;
+        let mut body = BytesMut::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| no_answer(url, &error))? {
+            if body.len() + chunk.len() > LONGEST {
+                return Err(OAuthError::TooLong { url: shown(url), most: LONGEST });
+            }
+            body.extend_from_slice(&chunk);
+        }
+        let headers = std::mem::take(response.headers_mut());
+        Ok(Self { status: response.status(), headers, body: body.freeze() })
+    }
+
+    /// The document in the body. A member that is there twice is refused: two readers could understand it differently.
+    pub(crate) fn json<T: DeserializeOwned>(&self, url: &Url) -> Result<T, OAuthError> {
+        // The text of the error itself could show a token.
+        serde_json::from_slice(&self.body).map_err(|error| {
+            let place = format!("line {}, column {}", error.line(), error.column());
+            OAuthError::malformed(url, format!("it is not the JSON that it should be, at {place}"))
+        })
+    }
+}
+
+fn forbidden(url: &Url, reason: impl ToString) -> OAuthError {
+    OAuthError::Forbidden { url: shown(url), reason: reason.to_string() }
+}
+
+fn no_answer(url: &Url, error: &reqwest::Error) -> OAuthError {
+    let mut cause = error.source();
+    while let Some(one) = cause {
+        if one.is::<NotPublic>() {
+            return forbidden(url, one);
+        }
+        cause = one.source();
+    }
+    OAuthError::NoAnswer { url: shown(url), reason: causes(error) }
+}
+
+/// The causes of an error, without its own text, in which the URL is.
+fn causes(error: &dyn Error) -> String {
+    let mut texts = Vec::new();
+    let mut cause = error.source();
+    while let Some(one) = cause {
+        texts.push(one.to_string());
+        cause = one.source();
+    }
+    if texts.is_empty() { "the request has failed".to_owned() } else { visible(&texts.join(": "), 300) }
+}
