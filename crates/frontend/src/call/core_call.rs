@@ -15,6 +15,7 @@ use fanlight_protocol::{Response, RpcError};
 use fanlight_telemetry::Parent;
 use tokio_util::sync::CancellationToken;
 
+use super::detached::Ends;
 use super::{DetachedCalls, ResponseItem, input_rounds};
 use crate::session::{Cancellation, SessionGuard};
 use crate::validity::{Ended, RequestValidity, request_ended};
@@ -219,7 +220,7 @@ impl CoreCall {
 impl Drop for CoreCall {
     fn drop(&mut self) {
         if let (Some(answer), Some(detached)) = (self.answer.take(), self.detached.take()) {
-            let ends = (self.cancellation.take(), self.take_revocation());
+            let ends = Ends { cancellation: self.cancellation.take(), revoked: self.take_revocation() };
             detached.finish(answer, ends, self.session.take(), self.context.trace.clone());
         }
     }
