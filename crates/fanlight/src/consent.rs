@@ -4,12 +4,12 @@
 use std::io::{BufRead as _, IsTerminal as _};
 
 use fanlight_config::{Environment, Loaded, Server, Transport, load_usable};
+use fanlight_settings::is_loopback;
 use reqwest::Url;
 
 use crate::cli::CommonArgs;
 use crate::demo;
 use crate::failure::Failure;
-use crate::observe::is_loopback;
 use crate::out::complain;
 use crate::show::plain;
 

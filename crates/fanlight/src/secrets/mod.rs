@@ -1,5 +1,5 @@
 //! Secrets that the configuration refers to and that are in no file: outputs of programs, entries of the system's keyring, and
-//! of Vault or OpenBao. Each is kept for a while, and read again when that is over: what was rotated then takes effect as any
+//! of Vault or OpenBao. They are read with the configuration, and after a while again: what was rotated then takes effect as any
 //! change of the configuration does.
 
 mod exec;
@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Bytes of a secret, and of what a server of secrets answers.
 const MAX_SIZE: usize = 64 << 10;
 
-/// How long a secret is kept whose source does not say for how long it is good.
+/// When a secret is read again whose source does not say for how long it is good.
 const LASTS: Duration = Duration::from_secs(5 * 60);
 
 /// When a secret that could not be read is tried again.
@@ -54,7 +54,7 @@ pub(crate) fn begin_reading() {
     known.reading += 1;
 }
 
-/// The secret at a place, as it was read not long ago or is read now. One that cannot be read again stays as it was.
+/// The secret at a place, read now unless the output of a program is still good. One that cannot be read again stays as it was.
 ///
 /// # Errors
 ///
@@ -66,8 +66,10 @@ pub(crate) fn get(reference: &SecretReference) -> Result<String, String> {
         let mut known = known();
         let reading = known.reading;
         known.entries.get_mut(reference).map(|entry| {
+            // The output of a program is good for as long as it says, everything else for one reading.
+            let is_of_now = matches!(reference, SecretReference::Exec { .. }) || entry.reading == reading;
             entry.reading = reading;
-            (entry.value.clone(), entry.due > Instant::now())
+            (entry.value.clone(), is_of_now && entry.due > Instant::now())
         })
     };
     if let Some((value, true)) = &before {

@@ -4,13 +4,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use fanlight_settings::read_bounded;
+use fanlight_settings::{is_loopback, read_bounded};
 use reqwest::{Certificate, Client, Method, RequestBuilder, Response, StatusCode, Url};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::MAX_SIZE;
-use crate::observe::is_loopback;
 
 /// The token that Kubernetes gives a pod.
 const POD_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
