@@ -38,4 +38,4 @@ pub use registration::{
 pub use requests::Requests;
 pub use scopes::Scopes;
 pub use signing_key::SigningKey;
-pub use token::{ACCESS_TOKEN, Client, ID_JAG, ID_TOKEN, TokenExchange, TokenKind, TokenSet, TypedToken};
+pub use token::{ACCESS_TOKEN, Client, ID_JAG, ID_TOKEN, JWT, TokenExchange, TokenKind, TokenSet, TypedToken};

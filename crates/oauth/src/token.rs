@@ -64,6 +64,9 @@ pub const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 /// The type of an ID token of OpenID Connect.
 pub const ID_TOKEN: &str = "urn:ietf:params:oauth:token-type:id_token";
 
+/// The type of any other JWT.
+pub const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
+
 /// The type of an identity assertion for another authorization server (ext-auth, enterprise-managed authorization, 4).
 pub const ID_JAG: &str = "urn:ietf:params:oauth:token-type:id-jag";
 
