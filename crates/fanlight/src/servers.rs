@@ -17,7 +17,7 @@ use tracing::info;
 
 use crate::list_state::{ListState, ServerLists};
 use crate::rewriting::{rewriting, servers_of_rules};
-use crate::server_credentials::ServerCredentials;
+use crate::server_credentials::{ServerCredentials, are_same};
 use crate::users::Users;
 use crate::wiring::backend_settings;
 
@@ -44,7 +44,9 @@ struct Running {
     settings: Arc<BackendSettings>,
     id: BackendId,
     backend: Reached,
-    /// Where its credentials come from.
+    /// As they were when the server was started; their secrets may have been rotated since.
+    credentials: ServerCredentials,
+    /// What the configuration says of them.
     auth: Option<ServerAuth>,
     prefix: Option<String>,
     tools: Option<ItemFilter>,
@@ -66,18 +68,14 @@ impl Reached {
     /// Begins to reach a server. What is kept in `lists` is of a server that all reach in the same way.
     fn start(
         settings: BackendSettings,
-        credentials: ServerCredentials,
+        credentials: &ServerCredentials,
         lists: Option<&Arc<ServerLists>>,
         shutdown: &CancellationToken,
     ) -> Self {
-        let credentials = match credentials {
-            ServerCredentials::PerPrincipal(source) => {
-                return Self::ByEach(BackendPerPrincipal::start(settings, source, shutdown));
-            }
-            ServerCredentials::Shared(source) => Some(source),
-            ServerCredentials::None => None,
-        };
-        let settings = BackendSettings { credentials, ..settings };
+        if let ServerCredentials::PerPrincipal(source) = credentials {
+            return Self::ByEach(BackendPerPrincipal::start(settings, Arc::clone(source), shutdown));
+        }
+        let settings = BackendSettings { credentials: credentials.shared(), ..settings };
         let known = lists.and_then(|lists| lists.known());
         let backend = Backend::resume(settings, known, shutdown.clone());
         lists.iter().for_each(|lists| lists.attach(&backend));
@@ -109,9 +107,10 @@ impl Reached {
 impl Running {
     /// Whether it may go on with these settings. If a secret was rotated, a server that is connected gets the new one with
     /// the next message; one that is not may have failed for the old one, and is replaced.
-    fn may_stay(&self, settings: &BackendSettings) -> bool {
-        let is_rotated = self.settings.transport != settings.transport;
+    fn may_stay(&self, settings: &BackendSettings, auth: Option<&ServerAuth>) -> bool {
+        let is_rotated = self.settings.transport != settings.transport || self.auth.as_ref() != auth;
         self.settings.is_same_server(settings)
+            && are_same(self.auth.as_ref(), auth)
             && (!is_rotated
                 || matches!(self.backend.client().status().state, BackendState::Ready | BackendState::Ejected { .. }))
     }
@@ -180,12 +179,15 @@ impl Servers {
         let known = self.running.iter().find(|running| running.settings.name == server.name);
         let tools = filter(config, server);
         let (prefix, name) = (server.prefix.clone(), server.name.clone());
-        let (rewriting, methods) = (rewriting(server), server.methods.clone());
+        let (rewriting, methods, auth) = (rewriting(server), server.methods.clone(), server.auth.clone());
         match known {
-            Some(known) if known.may_stay(&settings) && known.auth == server.auth && restarted != Some(&name) => {
+            Some(known) if known.may_stay(&settings, auth.as_ref()) && restarted != Some(&name) => {
                 difference.kept.push(name);
+                if known.auth != auth {
+                    self.users.change(server);
+                }
                 let settings = Arc::new(settings);
-                Running { settings, prefix, tools, methods, rewriting, ..known.clone() }
+                Running { settings, auth, prefix, tools, methods, rewriting, ..known.clone() }
             }
             _ => {
                 if known.is_some() { &mut difference.changed } else { &mut difference.added }.push(name);
@@ -194,10 +196,10 @@ impl Servers {
                 let keeping = self.lists.as_ref().filter(|_| settings.processes.keeps_lists);
                 let lists = keeping.map(|lists| lists.of(&settings, is_new));
                 let credentials = ServerCredentials::of(server, &self.users);
-                let backend = Reached::start(settings.clone(), credentials, lists.as_ref(), &self.shutdown);
+                let backend = Reached::start(settings.clone(), &credentials, lists.as_ref(), &self.shutdown);
                 let settings = Arc::new(settings);
-                let auth = server.auth.clone();
-                Running { settings, id: BackendId::fresh(), backend, auth, prefix, tools, methods, rewriting, lists }
+                let id = BackendId::fresh();
+                Running { settings, id, backend, credentials, auth, prefix, tools, methods, rewriting, lists }
             }
         }
     }
@@ -208,6 +210,7 @@ impl Servers {
         let old = std::mem::replace(&mut self.running, change.next);
         for running in &self.running {
             running.backend.use_credentials(&running.settings);
+            running.credentials.change(running.auth.as_ref());
         }
         for gone in old {
             if self.running.iter().all(|running| running.id != gone.id) {

@@ -64,6 +64,9 @@ pub const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 /// The type of an ID token of OpenID Connect.
 pub const ID_TOKEN: &str = "urn:ietf:params:oauth:token-type:id_token";
 
+/// The type of any other JWT.
+pub const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
+
 /// The type of an identity assertion for another authorization server (ext-auth, enterprise-managed authorization, 4).
 pub const ID_JAG: &str = "urn:ietf:params:oauth:token-type:id-jag";
 
@@ -266,23 +269,31 @@ impl Client<'_> {
         nonce: Option<&str>,
     ) -> Result<Answer, OAuthError> {
         let mut headers = HeaderMap::new();
-        // In a block, since a serializer cannot be sent to another thread.
-        let form = {
-            let mut form = Serializer::new(String::new());
-            form.extend_pairs(parameters).extend_pairs(target.parameters());
-            self.authenticate(&mut headers, &mut form)?;
-            form.finish()
-        };
+        let form = self.form(&mut headers, parameters, target)?;
         if let Some(key) = self.proof_key {
             headers.insert(PROOF, key.prove(ProvenRequest { method: &Method::POST, url, nonce }, None)?);
         }
         self.requests.post_form(url, headers, form).await
     }
 
+    fn form(
+        &self,
+        headers: &mut HeaderMap,
+        parameters: &[(&str, &str)],
+        target: &TokenTarget,
+    ) -> Result<String, OAuthError> {
+        let mut form = Serializer::new(String::new());
+        form.extend_pairs(parameters).extend_pairs(target.parameters());
+        self.authenticate(headers, &mut form)?;
+        Ok(form.finish())
+    }
+
     /// Adds what shows who the client is (RFC 6749, 2.3.1; RFC 7523, 2.2).
     fn authenticate(&self, headers: &mut HeaderMap, form: &mut Serializer<'_, String>) -> Result<(), OAuthError> {
         let id = &self.registration.client_id;
         match &self.registration.authentication {
+            // Where an assertion says who it is from, a client needs no name.
+            ClientAuthentication::None if id.is_empty() => {}
             ClientAuthentication::None => {
                 form.append_pair("client_id", id);
             }

@@ -155,6 +155,13 @@ impl ServerAuthKind {
 }
 
 impl ServerAuth {
+    /// What it says besides secrets, which may be rotated.
+    #[must_use]
+    pub fn without_secrets(&self) -> Self {
+        let idp = self.idp.clone().map(|idp| IdentityProvider { client_secret: None, ..idp });
+        Self { token: None, password: None, client_secret: None, key: None, actor_token: None, idp, ..self.clone() }
+    }
+
     /// Whether each user has credentials of their own.
     #[must_use]
     pub fn is_of_users(&self) -> bool {
