@@ -64,6 +64,7 @@ mod server_lives;
 mod server_requests;
 mod sessions;
 mod shutdown;
+mod signing_in;
 mod silent_connections;
 mod single_starts;
 mod sse_transport;

@@ -8,6 +8,7 @@ use fanlight_backend::credentials::{CredentialSource, PrincipalCredentials};
 use fanlight_config::{Server, ServerAuth};
 
 use own::OwnCredentials;
+pub(crate) use own::{Place, client, trust};
 
 use crate::users::{Users, auth_of_users};
 
@@ -24,7 +25,7 @@ pub(crate) enum ServerCredentials {
 }
 
 impl ServerCredentials {
-    /// Those that the entry of a server says.
+    /// Those that the entry of a server says: of its users, or of Fanlight.
     pub(crate) fn of(server: &Server, users: &Users) -> Self {
         if let Some(auth) = auth_of_users(server) {
             return Self::PerPrincipal(users.credentials(server, auth));

@@ -183,6 +183,9 @@ impl Servers {
         match known {
             Some(known) if known.may_stay(&settings, auth.as_ref()) && restarted != Some(&name) => {
                 difference.kept.push(name);
+                if known.auth != auth {
+                    self.users.change(server);
+                }
                 let settings = Arc::new(settings);
                 Running { settings, auth, prefix, tools, methods, rewriting, ..known.clone() }
             }

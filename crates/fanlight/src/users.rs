@@ -10,18 +10,19 @@ use fanlight_backend::credentials::{
     CredentialSource, Credentials, MessageTarget, NoCredentials, PendingCredentials, PrincipalCredentials, Refusal,
 };
 use fanlight_canonical::{Principal, SignInWish};
-use fanlight_config::{Config, ResourceParameter, Server, ServerAuth, ServerAuthKind, Transport};
+use fanlight_config::{Config, ResourceParameter, Server, ServerAuth, ServerAuthKind};
 use fanlight_credentials::{PageRequest, Pages, PendingPage};
 use fanlight_frontend::LiveGuard;
 use fanlight_grants::{
-    ClientProof, ConfiguredClient, Folder, Grants, Links, Message, Method, NoAccess, Refused, ServerSettings,
-    SignInMethod, SignInPages, Store, UserAccess, Wanted,
+    Folder, Grants, Links, Message, Method, NoAccess, Refused, ServerSettings, SignInMethod, SignInPages, Store,
+    UserAccess, Wanted,
 };
-use fanlight_oauth::{Scopes, SigningKey, Trust};
+use fanlight_oauth::Scopes;
 use fanlight_protocol::seal::Keys;
 use http::HeaderName;
 use reqwest::Url;
 
+use crate::server_credentials::{Place, client, trust};
 use crate::wiring::keys;
 
 /// Users with credentials of their own. What is kept of them is opened when the first server needs it.
@@ -85,6 +86,14 @@ impl Users {
         Ok(opened)
     }
 
+    /// Uses what the entry of a server says now: secrets that were rotated.
+    pub(crate) fn change(&self, server: &Server) {
+        let changed = auth_of_users(server).map(|auth| self.add(server, auth));
+        if let Some(Err(reason)) = changed {
+            tracing::error!(server = server.name, reason, "changed `auth` of the server not in use");
+        }
+    }
+
     /// Forgets servers that the configuration does not have.
     pub(crate) fn retain(&self, config: &Config) {
         if let Some(Ok(opened)) = self.0.opened.get() {
@@ -133,15 +142,9 @@ pub(crate) fn auth_of_users(server: &Server) -> Option<&ServerAuth> {
 
 /// The settings of a server whose users have credentials of their own.
 fn settings(server: &Server, auth: &ServerAuth) -> Result<ServerSettings, String> {
-    let (Transport::Http { url, .. } | Transport::Sse { url, .. }) = &server.transport else {
-        return Err("it is no server over HTTP".to_owned());
-    };
-    let url = Url::parse(url).map_err(|error| error.to_string())?;
-    let authorities = server.ca_file.as_ref().map(std::fs::read).transpose();
-    let authorities = authorities.map_err(|error| format!("caFile cannot be read: {error}"))?;
-    let configured = auth.issuer.iter().filter_map(|issuer| Url::parse(issuer).ok()).collect();
-    let trust = Trust { server: url.clone(), configured, authorities };
-    Ok(ServerSettings { name: server.name.clone(), url, method: method(auth)?, trust })
+    let place = Place::of(server).ok_or("it is no server over HTTP")?;
+    let trust = trust(&place, auth)?;
+    Ok(ServerSettings { name: server.name.clone(), url: trust.server.clone(), method: method(auth)?, trust })
 }
 
 fn method(auth: &ServerAuth) -> Result<Method, String> {
@@ -149,26 +152,14 @@ fn method(auth: &ServerAuth) -> Result<Method, String> {
         let header = HeaderName::try_from(&auth.header).map_err(|error| error.to_string())?;
         return Ok(Method::Key { header, prefix: auth.prefix.clone() });
     }
+    let id = auth.client_id.as_ref();
+    let client = client(id, auth.client_secret.as_ref(), auth.key.as_ref(), auth.key_id.as_ref())?;
     Ok(Method::SignIn(SignInMethod {
-        client: client(auth)?,
+        client: id.map(|_| client),
         issuer: auth.issuer.clone(),
-        scopes: auth.scopes.as_ref().map(|scopes| scopes.iter().cloned().collect::<Scopes>()),
+        scopes: auth.scopes.clone().map(Scopes::from_iter),
         sends_resource: auth.resource_parameter == ResourceParameter::Send,
     }))
-}
-
-/// The client that the configuration names.
-fn client(auth: &ServerAuth) -> Result<Option<ConfiguredClient>, String> {
-    let Some(id) = auth.client_id.clone() else { return Ok(None) };
-    let proof = match (&auth.key, &auth.client_secret) {
-        (Some(key), _) => {
-            let key = SigningKey::from_pem(key, auth.key_id.clone()).map_err(|error| error.to_string())?;
-            ClientProof::Key(key)
-        }
-        (None, Some(secret)) => ClientProof::Secret(secret.clone()),
-        (None, None) => ClientProof::Nothing,
-    };
-    Ok(Some(ConfiguredClient { id, proof }))
 }
 
 /// Pages that are there once something is kept of users.

@@ -18,6 +18,6 @@ pub use grants::Grants;
 pub use links::Links;
 pub use pages::SignInPages;
 pub use record::{Grant, UserKey};
-pub use server::{ClientProof, ConfiguredClient, Method, ServerSettings, SignInMethod};
+pub use server::{Method, ServerSettings, SignInMethod};
 pub use sign_in::{Begun, Callback, Offer, SignInError};
 pub use store::{Exported, FILE, Kind, Lease, LeaseOutcome, Leased, Owner, Record, Store, StoreError};

@@ -3,10 +3,8 @@
 use std::fmt;
 
 use fanlight_oauth::{
-    Client, ClientAuthentication, ClientRegistration, OAuthError, Provider, Requests, Scopes, SigningKey, TokenTarget,
-    Trust,
+    Client, ClientRegistration, ConfiguredClient, OAuthError, Provider, Requests, Scopes, TokenTarget, Trust,
 };
-use fanlight_settings::Secret;
 use http::HeaderName;
 use tracing::warn;
 use url::Url;
@@ -51,26 +49,6 @@ pub struct SignInMethod {
     pub scopes: Option<Scopes>,
     /// Whether the authorization server is told which server the tokens are for (RFC 8707).
     pub sends_resource: bool,
-}
-
-/// A client that the operator has registered.
-#[derive(Clone, Debug)]
-pub struct ConfiguredClient {
-    /// Its id.
-    pub id: String,
-    /// What it shows of itself.
-    pub proof: ClientProof,
-}
-
-/// What a client that the operator has registered shows of itself.
-#[derive(Clone, Debug)]
-pub enum ClientProof {
-    /// Its id alone.
-    Nothing,
-    /// A secret.
-    Secret(Secret),
-    /// An assertion that is signed with its key.
-    Key(SigningKey),
 }
 
 /// A server, and what sends requests to its authorization server.
@@ -125,18 +103,7 @@ impl Server {
 impl SignInMethod {
     /// The client that the operator has registered, as one of this authorization server.
     pub(crate) fn configured(&self, provider: &Provider) -> Option<ClientRegistration> {
-        let ConfiguredClient { id, proof } = self.client.as_ref()?;
-        let secret = match proof {
-            ClientProof::Secret(secret) => Some(secret.clone()),
-            ClientProof::Nothing | ClientProof::Key(_) => None,
-        };
-        let known = ClientRegistration::configured(provider, id.clone(), secret);
-        Some(match proof {
-            ClientProof::Key(key) => {
-                ClientRegistration { authentication: ClientAuthentication::PrivateKey(key.clone()), ..known }
-            }
-            ClientProof::Nothing | ClientProof::Secret(_) => known,
-        })
+        Some(ClientRegistration::configured(provider, self.client.as_ref()?))
     }
 
     /// What is asked for.

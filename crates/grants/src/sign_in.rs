@@ -82,19 +82,12 @@ impl Offer {
     pub async fn ask(grants: &Grants, server: &str, wanted: &Wanted) -> Result<Self, SignInError> {
         let server = grants.server(server).ok_or(SignInError::NoServer)?;
         let method = server.sign_in().ok_or(SignInError::NoServer)?;
-        let discovered = discover(&server.requests, &server.settings.url, Some(&wanted.challenge())).await;
+        let discovered =
+            discover(&server.requests, &server.settings.url, Some(&wanted.challenge()), method.issuer.as_deref()).await;
         let discovered = discovered.map_err(|error| failed(server.name(), &error))?;
-        if method.issuer.as_ref().is_some_and(|issuer| *issuer != discovered.provider.issuer) {
-            let named = &discovered.provider.issuer;
-            warn!(
-                server = server.name(),
-                named, "the server names another authorization server than the one of its `auth`"
-            );
-            return Err(SignInError::Failed);
-        }
         let scopes = scopes(method, wanted, &discovered);
         let target = method.target(discovered.resource, scopes);
-        let is_dpop = wanted.is_dpop && discovered.provider.has_dpop();
+        let is_dpop = discovered.needs_proofs;
         Ok(Self { provider: discovered.provider, target, is_dpop, server })
     }
 

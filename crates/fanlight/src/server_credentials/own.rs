@@ -31,7 +31,7 @@ pub(crate) struct OwnCredentials {
 }
 
 /// Where a server is.
-struct Place {
+pub(crate) struct Place {
     url: String,
     /// The file with certificates of authorities for it.
     ca_file: Option<PathBuf>,
@@ -55,8 +55,7 @@ enum Kind {
 impl OwnCredentials {
     /// Those that a server's `auth` says; `None` if it is not reached over HTTP.
     pub(crate) fn new(server: &Server, auth: &ServerAuth) -> Option<Arc<Self>> {
-        let (Transport::Http { url, .. } | Transport::Sse { url, .. }) = &server.transport else { return None };
-        let place = Place { url: url.clone(), ca_file: server.ca_file.as_ref().map(PathBuf::from) };
+        let place = Place::of(server)?;
         let used = ArcSwap::from_pointee(Used { auth: auth.clone(), kind: Kind::of(&place, auth, None) });
         Some(Arc::new(Self { place, used }))
     }
@@ -104,6 +103,14 @@ impl CredentialSource for OwnCredentials {
 fn translated(pending: PendingHeaders) -> PendingCredentials {
     let unavailable = |error: OAuthError| NoCredentials::Unavailable { reason: error.to_string() };
     Box::pin(async move { pending.await.map_err(unavailable) })
+}
+
+impl Place {
+    /// That of a server over HTTP.
+    pub(crate) fn of(server: &Server) -> Option<Self> {
+        let (Transport::Http { url, .. } | Transport::Sse { url, .. }) = &server.transport else { return None };
+        Some(Self { url: url.clone(), ca_file: server.ca_file.as_ref().map(PathBuf::from) })
+    }
 }
 
 impl Kind {
@@ -191,7 +198,7 @@ fn identity_provider(idp: &IdentityProvider) -> Result<fanlight_oauth::IdentityP
     })
 }
 
-fn client(
+pub(crate) fn client(
     id: Option<&String>,
     secret: Option<&Secret>,
     key: Option<&Secret>,
@@ -213,7 +220,7 @@ fn endpoint(url: Option<&String>) -> Result<Option<Url>, String> {
 }
 
 /// The server, and what its entry names besides.
-fn trust(place: &Place, auth: &ServerAuth) -> Result<Trust, String> {
+pub(crate) fn trust(place: &Place, auth: &ServerAuth) -> Result<Trust, String> {
     let idp = auth.idp.as_ref().map(|idp| (&idp.issuer, idp.token_endpoint.as_ref()));
     let named = [auth.issuer.as_ref(), auth.token_endpoint.as_ref()].into_iter().flatten();
     let named = named.chain(idp.into_iter().flat_map(|(issuer, endpoint)| [Some(issuer), endpoint]).flatten());
