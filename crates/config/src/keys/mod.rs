@@ -86,7 +86,7 @@ fn read(reader: &mut Reader<'_>, root: &Node, most: usize) -> Vec<Key> {
         return Vec::new();
     };
     if items.len() > most {
-        let message = format!("the file has {} keys, and `limits.authKeys` allows {most}", items.len());
+        let message = format!("the file has {} keys, and at most {most} are allowed", items.len());
         reader.error(list.key_span, message, "remove expired keys, or raise the limit");
         return Vec::new();
     }

@@ -37,6 +37,14 @@ pub(crate) struct CoreRequest<R> {
     pub(crate) input_rounds: Option<input_rounds::RoundLimits>,
 }
 
+/// What ends a request before its answer.
+pub(crate) struct RequestEnds {
+    /// `None` if only dropping the request cancels it.
+    pub(crate) cancellation: Option<Cancellation>,
+    /// `None` if its client is not authenticated.
+    pub(crate) validity: Option<Box<RequestValidity>>,
+}
+
 /// A request on its way through the core.
 pub(crate) struct CoreCall {
     /// `None` once it has resolved or been cancelled.
@@ -111,9 +119,9 @@ impl CoreCall {
         self.cancellation = cancellation;
     }
 
-    /// From now on, the request ends with this identity; `None` if with none.
-    pub(crate) fn set_validity(&mut self, validity: Option<Box<RequestValidity>>) {
-        self.validity = validity;
+    /// From now on, the request ends with these.
+    pub(crate) fn set_ends(&mut self, ends: RequestEnds) {
+        (self.cancellation, self.validity) = (ends.cancellation, ends.validity);
     }
 
     /// Has the request outlast its identity; returns the token that is cancelled when that is revoked.
