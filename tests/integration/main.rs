@@ -59,6 +59,7 @@ mod rmcp_peers;
 mod running_calls;
 mod sandbox;
 mod secrets;
+mod server_credentials;
 mod server_faults;
 mod server_lives;
 mod server_requests;
