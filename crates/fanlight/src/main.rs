@@ -34,6 +34,7 @@ mod reload;
 mod replace;
 mod rewriting;
 mod serve;
+mod server_auth;
 mod server_credentials;
 mod servers;
 mod service_manager;
