@@ -54,15 +54,26 @@ pub async fn discover(
 ) -> Result<Discovered, OAuthError> {
     let metadata_url = challenge.and_then(|challenge| challenge.resource_metadata.as_ref());
     let protected = protected_resource(requests, server, metadata_url).await?;
-    let provider = match (&protected, issuer) {
-        (Some(protected), _) => Provider::discover(requests, protected.issuer(server, issuer)?).await?,
-        (None, Some(issuer)) => Provider::discover(requests, issuer).await?,
-        (None, None) => provider_of_origin(requests, server).await?,
-    };
-    Ok(Discovered::new(server, protected, provider, challenge))
+    Discovered::find(requests, server, protected, challenge, issuer).await
 }
 
 impl Discovered {
+    /// [`discover`] where it is known what the server says of how it is protected.
+    pub(crate) async fn find(
+        requests: &Requests,
+        server: &Url,
+        protected: Option<ProtectedResource>,
+        challenge: Option<&Challenge>,
+        issuer: Option<&str>,
+    ) -> Result<Self, OAuthError> {
+        let provider = match (&protected, issuer) {
+            (Some(protected), _) => Provider::discover(requests, protected.issuer(server, issuer)?).await?,
+            (None, Some(issuer)) => Provider::discover(requests, issuer).await?,
+            (None, None) => provider_of_origin(requests, server).await?,
+        };
+        Ok(Self::new(server, protected, provider, challenge))
+    }
+
     /// What is known of a server, its authorization server, and what its challenge adds.
     #[must_use]
     pub fn new(

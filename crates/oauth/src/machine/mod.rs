@@ -17,7 +17,7 @@ pub use settings::{IdentityProvider, MachineGrant, MachineSettings, SubjectFile,
 
 use crate::authorization::TokenTarget;
 use crate::challenge::Challenge;
-use crate::discovery::{Discovered, discover, protected_resource};
+use crate::discovery::{Discovered, protected_resource};
 use crate::error::OAuthError;
 use crate::proof::{ProofKey, ProvenRequest};
 use crate::requests::Requests;
@@ -334,13 +334,14 @@ impl Plan {
         if let Some(provider) = settings.configured_provider() {
             return Ok(Some(Arc::new(Discovered::new(server, None, provider, challenge))));
         }
-        let is_silent = challenge.is_none() && settings.issuer.is_none();
-        if is_silent && protected_resource(requests, server, None).await?.is_none() {
+        let metadata_url = challenge.and_then(|challenge| challenge.resource_metadata.as_ref());
+        let protected = protected_resource(requests, server, metadata_url).await?;
+        if protected.is_none() && challenge.is_none() && settings.issuer.is_none() {
             // Its challenge may say where its metadata are.
             return Ok(None);
         }
-        let issuer = settings.issuer.as_ref().or(self.issuer.as_ref());
-        discover(requests, server, challenge, issuer.map(String::as_str)).await.map(|found| Some(Arc::new(found)))
+        let issuer = settings.issuer.as_ref().or(self.issuer.as_ref()).map(String::as_str);
+        Discovered::find(requests, server, protected, challenge, issuer).await.map(|found| Some(Arc::new(found)))
     }
 }
 

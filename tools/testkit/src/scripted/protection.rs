@@ -25,7 +25,7 @@ pub enum Verdict {
     /// It is refused with 401 and the challenge.
     Unauthorized,
     /// It is refused with this status and these header fields.
-    Refused(StatusCode, Vec<(&'static str, String)>),
+    Refused(u16, Vec<(&'static str, String)>),
 }
 
 /// The method of refused messages in the record.
@@ -49,7 +49,7 @@ impl Protection {
             Verdict::Unauthorized => {
                 Some((StatusCode::UNAUTHORIZED, vec![("www-authenticate", self.challenge.clone())]))
             }
-            Verdict::Refused(status, headers) => Some((status, headers)),
+            Verdict::Refused(status, headers) => Some((StatusCode::from_u16(status).unwrap(), headers)),
         }
     }
 }
