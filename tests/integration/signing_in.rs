@@ -9,7 +9,6 @@ use fanlight_testkit::issuer::Conduct;
 use fanlight_testkit::scripted::{Protection, Verdict};
 use fanlight_testkit::signing_in::{ANN, BOB, SignInSetting, WITH_KEYS, call, is_result, link_in};
 use futures_util::future::join_all;
-use hyper::StatusCode;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
@@ -97,7 +96,7 @@ async fn server_that_wants_more_scopes_gets_those_and_the_ones_held() {
             (None, _) => Verdict::Unauthorized,
             (Some("Bearer token-1"), true) => {
                 let challenge = r#"Bearer error="insufficient_scope", scope="write""#;
-                Verdict::Refused(StatusCode::FORBIDDEN, vec![("www-authenticate", challenge.to_owned())])
+                Verdict::Refused(403, vec![("www-authenticate", challenge.to_owned())])
             }
             (Some(_), _) => Verdict::Accepted,
         });
