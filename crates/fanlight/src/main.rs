@@ -35,6 +35,7 @@ mod replace;
 mod rewriting;
 mod secrets;
 mod serve;
+mod server_auth;
 mod server_credentials;
 mod servers;
 mod service_manager;

@@ -8,7 +8,6 @@ use fanlight_backend::credentials::{CredentialSource, PrincipalCredentials};
 use fanlight_config::{Server, ServerAuth};
 
 use own::OwnCredentials;
-pub(crate) use own::{Place, client, trust};
 
 use crate::users::{Users, auth_of_users};
 

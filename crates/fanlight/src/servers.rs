@@ -154,6 +154,11 @@ impl Servers {
         }
     }
 
+    /// Users with credentials of their own.
+    pub(crate) fn users(&self) -> &Users {
+        &self.users
+    }
+
     /// Where lists are kept beyond the end of the process.
     pub(crate) fn lists(&self) -> Option<&ListState> {
         self.lists.as_ref()

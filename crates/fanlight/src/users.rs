@@ -22,7 +22,7 @@ use fanlight_protocol::seal::Keys;
 use http::HeaderName;
 use reqwest::Url;
 
-use crate::server_credentials::{Place, client, trust};
+use crate::server_auth::{Place, client, trust};
 use crate::wiring::keys;
 
 /// Users with credentials of their own. What is kept of them is opened when the first server needs it.
@@ -108,6 +108,16 @@ impl Users {
             opened.lead_to(guard);
         }
         Arc::new(LazyPages { users: self.clone(), authenticate, path: path.to_owned(), pages: OnceLock::new() })
+    }
+
+    /// Says with which key is encrypted what is kept of them, if anything is.
+    pub(crate) fn key(&self) -> Option<String> {
+        let folder = self.0.opened.get()?.as_ref().ok().and(self.0.folder.as_ref())?;
+        let folder = folder.display();
+        Some(match self.0.keys.is_empty() {
+            false => format!("what users have granted is kept in {folder}, encrypted with the first of `keys`"),
+            true => format!("what users have granted is kept in {folder}, encrypted with the key in {folder}/key"),
+        })
     }
 
     /// Waits until what was asked for has been kept.
@@ -240,6 +250,9 @@ struct OfServer {
 
 impl PrincipalCredentials for OfServer {
     fn of(&self, principal: &Principal) -> Arc<dyn CredentialSource> {
+        if *principal == Principal::operator() {
+            return Arc::new(Unusable("its users sign in, and operators are none of them".to_owned()));
+        }
         let principal = principal.to_bytes();
         match self.grants.of(&principal, &self.server) {
             Some(access) => {

@@ -12,7 +12,7 @@ use crate::store::{StoreError, seconds};
 /// A server, and what one user has there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Connection {
+pub struct UserConnection {
     /// The name of the server.
     pub server: String,
     /// Whether its users deposit keys instead of signing in.
@@ -33,7 +33,7 @@ pub struct Connection {
     pub is_renewed: bool,
 }
 
-impl Connection {
+impl UserConnection {
     /// Whether the user is connected.
     #[must_use]
     pub fn is_connected(&self) -> bool {
@@ -96,17 +96,17 @@ impl Connection {
 /// # Errors
 ///
 /// If the store cannot be read.
-pub async fn connections(grants: &Grants, principal: &[u8]) -> Result<Vec<Connection>, StoreError> {
+pub async fn connections(grants: &Grants, principal: &[u8]) -> Result<Vec<UserConnection>, StoreError> {
     let (granted, deposited) = (grants.granted(principal).await?, grants.deposited(principal).await?);
     let of = |name: String| {
         let server = grants.server(&name)?;
         let wants_key = matches!(server.settings.method, Method::Key { .. });
         if wants_key {
             let key = deposited.iter().find(|one| one.owner.server() == name).map(|one| &one.record);
-            return Some(Connection::of_key(&name, key));
+            return Some(UserConnection::of_key(&name, key));
         }
         let grant = granted.iter().find(|one| one.owner.server() == name).map(|one| &one.record);
-        Some(grant.map_or_else(|| Connection::none(&name), |grant| Connection::of_grant(&name, grant)))
+        Some(grant.map_or_else(|| UserConnection::none(&name), |grant| UserConnection::of_grant(&name, grant)))
     };
     Ok(grants.servers().into_iter().filter_map(of).collect())
 }

@@ -24,6 +24,12 @@ impl Keys {
         Self(keys.into_iter().collect())
     }
 
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// These keys, and another that opens last: it seals only if there are no others.
     #[must_use]
     pub fn followed_by(&self, key: [u8; 32]) -> Self {

@@ -6,7 +6,7 @@ mod callback;
 use fanlight_canonical::Principal;
 use fanlight_config::{Config, Server};
 use fanlight_grants::{
-    Callback, Connection, Grant, Grants, Offer, Owner, SignInError, UserKey, Wanted, connections as connections_of,
+    Callback, Grant, Grants, Offer, Owner, SignInError, UserConnection, UserKey, Wanted, connections as connections_of,
 };
 use reqwest::Url;
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ pub(crate) async fn logout(config: &Config, server: Option<&str>) -> Result<(), 
     let all = connections_of(&grants, &user()).await.map_err(other)?;
     let names: Vec<String> = match server {
         Some(name) => vec![known(&grants, name).await?.server],
-        None => all.into_iter().filter(Connection::is_connected).map(|one| one.server).collect(),
+        None => all.into_iter().filter(UserConnection::is_connected).map(|one| one.server).collect(),
     };
     for name in &names {
         grants.sign_out(&Owner::new(&user(), name)).await.map_err(other)?;
@@ -90,11 +90,11 @@ pub(crate) async fn state(config: &Config, command: &StateCommand) -> Result<(),
             let deposited = store.export::<UserKey>().await.map_err(other)?;
             let who = |owner: &Owner| Principal::from_bytes(owner.principal()).map(|principal| principal.describe());
             let grants = granted.iter().map(|one| {
-                let connection = Connection::of_grant(one.owner.server(), &one.record);
+                let connection = UserConnection::of_grant(one.owner.server(), &one.record);
                 json!({ "user": who(&one.owner), "connection": connection })
             });
             let keys = deposited.iter().map(|one| {
-                let connection = Connection::of_key(one.owner.server(), Some(&one.record));
+                let connection = UserConnection::of_key(one.owner.server(), Some(&one.record));
                 json!({ "user": who(&one.owner), "connection": connection })
             });
             let all: Vec<Value> = grants.chain(keys).collect();
@@ -127,7 +127,7 @@ fn grants(config: &Config) -> Result<Grants, Failure> {
 }
 
 /// What the only user has at the server of this name.
-async fn known(grants: &Grants, name: &str) -> Result<Connection, Failure> {
+async fn known(grants: &Grants, name: &str) -> Result<UserConnection, Failure> {
     let found = connections_of(grants, &user()).await.map_err(other)?.into_iter().find(|one| one.server == name);
     found.ok_or_else(|| {
         let names = grants.servers();
@@ -136,7 +136,7 @@ async fn known(grants: &Grants, name: &str) -> Result<Connection, Failure> {
     })
 }
 
-async fn not_connected(grants: &Grants) -> Result<Vec<Connection>, Failure> {
+async fn not_connected(grants: &Grants) -> Result<Vec<UserConnection>, Failure> {
     let all = connections_of(grants, &user()).await.map_err(other)?;
     Ok(all.into_iter().filter(|connection| !connection.is_connected()).collect())
 }

@@ -6,7 +6,7 @@ use super::browser::User;
 use super::html::{Page, redirect, with_cookies};
 use super::{CONNECTIONS, Visit, denied};
 use crate::access::Wanted;
-use crate::connection::{Connection, connections};
+use crate::connection::{UserConnection, connections};
 use crate::links::{CONNECT, below};
 use crate::store::Owner;
 
@@ -81,7 +81,7 @@ impl Visit<'_> {
     }
 }
 
-fn page_of(user: &User, all: &[Connection], token: &str) -> Page {
+fn page_of(user: &User, all: &[UserConnection], token: &str) -> Page {
     let mut page = Page::new("Your connections");
     page.paragraph(&format!("You are known to this gateway as {}.", user.name));
     for connection in all {

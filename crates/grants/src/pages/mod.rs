@@ -177,3 +177,6 @@ fn sentence(text: &str) -> String {
     let first: String = rest.next().into_iter().flat_map(char::to_uppercase).collect();
     format!("{first}{}.", rest.as_str())
 }
+
+#[cfg(test)]
+mod tests;

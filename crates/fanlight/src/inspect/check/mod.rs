@@ -139,6 +139,7 @@ async fn inspect(assembly: &Assembly, loaded: &Loaded) -> Checked {
         checked.intended.extend(names::rewritten(list));
     }
     checked.warnings.extend(shared);
+    checked.intended.extend(assembly.servers.users().key());
     checked.warnings.extend(names::unknown_arguments(&lists));
     let known = KnownLists::of(&assembly.gateway);
     checked.warnings.extend(unmatched::warnings(config, &known));
