@@ -228,16 +228,8 @@ pub(crate) fn parse_first(
     let Tree { source, root, client, masked, findings } = Tree::new(text, origin)?;
     let (own, mut files) = if kind.reads_files { own_variables(root.as_ref(), origin)? } else { Default::default() };
     let variables = Variables::new(environment, origin, client.as_ref(), own, kind.reads_files);
-    let is_of_client = client.is_some();
-    let mut reader = Reader {
-        root: Config::SECTION,
-        source: &source,
-        env: &variables,
-        is_of_client,
-        is_of_test: false,
-        is_lenient: kind.is_lenient,
-        findings,
-    };
+    let (is_of_client, is_lenient) = (client.is_some(), kind.is_lenient);
+    let mut reader = Reader { is_of_client, is_lenient, ..Reader::new(Config::SECTION, &source, &variables, findings) };
     let folder = variables.folder(origin);
     let mut config =
         root.as_ref().map(|root| file::read(&mut reader, root, &folder, kind.has_further)).unwrap_or_default();
@@ -317,15 +309,7 @@ fn parse_further(
     let Tree { source, root, client, masked, findings } = Tree::new(text, origin)?;
     let variables = Variables::new(environment, origin, client.as_ref(), Vec::new(), true);
     let is_of_client = client.is_some();
-    let mut reader = Reader {
-        root: Config::SECTION,
-        source: &source,
-        env: &variables,
-        is_of_client,
-        is_of_test: false,
-        is_lenient,
-        findings,
-    };
+    let mut reader = Reader { is_of_client, is_lenient, ..Reader::new(Config::SECTION, &source, &variables, findings) };
     let mut servers = Vec::new();
     if let Some(root) = &root
         && let Some(fields) = Fields::open(&mut reader, Config::SECTION, "the file", root)

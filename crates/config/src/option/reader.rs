@@ -36,6 +36,13 @@ impl Text {
     }
 }
 
+impl<'a> Reader<'a> {
+    /// For a file that is Fanlight's own and has these options.
+    pub(crate) fn new(root: &'static Section, source: &'a Source, env: &'a dyn Lookup, findings: Findings) -> Self {
+        Self { root, source, env, is_of_client: false, is_of_test: false, is_lenient: false, findings }
+    }
+}
+
 impl Reader<'_> {
     pub(crate) fn error(&mut self, span: Span, message: impl Into<String>, help: &str) {
         self.findings.push(Finding::error(span, message).help(help));
