@@ -1,5 +1,6 @@
 """Secrets that the configuration refers to, in OpenBao and in a keyring: see README.md."""
 
+import base64
 import http.server
 import json
 import os
@@ -8,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -15,7 +17,25 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "proxies/lib"))
 from processes import PATIENCE_S, Process, fanlight_binary, free_port  # noqa: E402
 
 ROOT_TOKEN = "root-of-the-test"
-POD_TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJwb2QifQ.c2ln"
+
+
+def pod_token():
+    """The token of a pod, whose signature only the API of Kubernetes judges, which the test plays."""
+    account = {"name": "gateway", "uid": "1"}
+    claims = {
+        "iss": "kubernetes/serviceaccount",
+        "sub": "system:serviceaccount:default:gateway",
+        "nbf": int(time.time()) - 60,
+        "iat": int(time.time()) - 60,
+        "exp": int(time.time()) + 3600,
+        "kubernetes.io": {"namespace": "default", "serviceaccount": account},
+    }
+    parts = [{"alg": "RS256", "typ": "JWT"}, claims]
+    encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts]
+    return ".".join([*encoded, "c2lnbmF0dXJl"])
+
+
+POD_TOKEN = pod_token()
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -73,8 +93,11 @@ def serve(handler):
 
 def post(url, value, headers=None):
     request = urllib.request.Request(url, json.dumps(value).encode(), {"Content-Type": "application/json", **(headers or {})})
-    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
-        return answer.read().decode()
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            return answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.read().decode()
 
 
 class Bao:
@@ -91,12 +114,18 @@ class Bao:
             time.sleep(0.05)
 
     def write(self, path, value):
-        return post(f"{self.url}/v1/{path}", value, {"X-Vault-Token": ROOT_TOKEN})
+        answer = post(f"{self.url}/v1/{path}", value, {"X-Vault-Token": ROOT_TOKEN})
+        assert "errors" not in answer, (path, answer)
 
-    def trust_pods(self, kubernetes):
+    def trust_pods(self, kubernetes, folder):
         self.write("sys/auth/kubernetes", {"type": "kubernetes"})
         host = f"http://127.0.0.1:{kubernetes}"
-        self.write("auth/kubernetes/config", {"kubernetes_host": host, "token_reviewer_jwt": POD_TOKEN, "disable_local_ca_jwt": True})
+        # It wants an authority, though nothing is encrypted here.
+        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=authority", "-keyout", "key.pem", "-out", "ca.pem"]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+        authority = (folder / "ca.pem").read_text()
+        reviewer = {"token_reviewer_jwt": POD_TOKEN, "disable_local_ca_jwt": True, "kubernetes_ca_cert": authority}
+        self.write("auth/kubernetes/config", {"kubernetes_host": host, **reviewer})
         self.write("sys/policies/acl/wiki", {"policy": 'path "secret/data/wiki" { capabilities = ["read"] }'})
         role = {"bound_service_account_names": "gateway", "bound_service_account_namespaces": "default", "policies": "wiki"}
         self.write("auth/kubernetes/role/gateway", role)
@@ -128,10 +157,7 @@ mcpServers:
         params = {"name": "wiki__key", "arguments": {}, "_meta": meta}
         request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
         headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "wiki__key"}
-        try:
-            return post(f"http://127.0.0.1:{self.port}/mcp", request, headers)
-        except urllib.error.HTTPError as refused:
-            return refused.read().decode()
+        return post(f"http://127.0.0.1:{self.port}/mcp", request, headers)
 
     def reload(self):
         return post(f"http://127.0.0.1:{self.admin}/api/reload", {})
@@ -148,7 +174,7 @@ def main():
     bao = Bao(folder)
     processes.append(bao.process)
     bao.write("secret/data/wiki", {"data": {"token": "first-key"}})
-    bao.trust_pods(serve(Kubernetes))
+    bao.trust_pods(serve(Kubernetes), folder)
     pod = folder / "pod-token"
     pod.write_text(POD_TOKEN)
 
