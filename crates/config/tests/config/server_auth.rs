@@ -70,7 +70,7 @@ fn no_secret_is_shown() {
     let text =
         "url: https://mcp.example.com/mcp\nauth: { type: clientCredentials, clientId: shown, clientSecret: s3cret }";
     let config = good(&server(text));
-    assert!(config.shown().contains("\"clientId\": \"shown\"") && !config.shown().contains("tokenFile"));
+    assert!(config.shown().contains("\"clientId\": \"shown\"") && !config.shown().contains("password"));
     assert!(!format!("{}{config:?}", config.shown()).contains("s3cret"));
     let wrong = crate::parse_yaml(&server(&text.replace("clientId: shown", "clientId: ''"))).unwrap_err();
     assert!(!format!("{wrong}{wrong:?}{}", wrong.render(true)).contains("s3cret"));
