@@ -48,12 +48,13 @@ impl Requests {
     ///
     /// If its certificates are not in PEM.
     pub fn new(trust: &Trust) -> Result<Self, OAuthError> {
-        let authorities = match &trust.authorities {
-            Some(pem) => Certificate::from_pem_bundle(pem),
-            None => Ok(Vec::new()),
+        let authorities = match trust.authorities.as_ref().map(|pem| Certificate::from_pem_bundle(pem)) {
+            None => Vec::new(),
+            Some(Ok(found)) if !found.is_empty() => found,
+            Some(_) => return Err(OAuthError::Key("there is no certificate in PEM where one should be".to_owned())),
         };
         let (direct, proxied) = (OnceLock::new(), OnceLock::new());
-        let (guard, authorities) = (Arc::new(Guard::new(trust)), authorities.map_err(|error| unusable(&error))?);
+        let guard = Arc::new(Guard::new(trust));
         Ok(Self { guard, authorities, direct, proxied, proxies: Matcher::from_env() })
     }
 
