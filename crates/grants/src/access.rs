@@ -59,7 +59,7 @@ pub struct Message<'a> {
 #[derive(Clone, Debug)]
 pub enum NoAccess {
     /// The user has to sign in, or to deposit a key.
-    SignIn(Wanted),
+    SignIn(Box<Wanted>),
     /// Nothing that the user could do helps. The text is for operators.
     Unavailable(String),
 }
@@ -187,7 +187,7 @@ impl UserAccess {
         }
         let wanted = Wanted::of(&challenge);
         self.0.lock().missing = Some((wanted.clone(), stamp));
-        Err(NoAccess::SignIn(wanted))
+        Err(NoAccess::SignIn(Box::new(wanted)))
     }
 
     /// What is held, where a proof has to contain something else and the token is good.
@@ -217,7 +217,7 @@ impl UserAccess {
             let reason = "the server wants scopes that its user has granted already, or does not say which it wants";
             return NoAccess::Unavailable(reason.to_owned());
         }
-        NoAccess::SignIn(Wanted { scopes: Some(held.with(&wanted)), ..Wanted::of(challenge) })
+        NoAccess::SignIn(Box::new(Wanted { scopes: Some(held.with(&wanted)), ..Wanted::of(challenge) }))
     }
 
     /// Forgets what is held, since the store has something else.

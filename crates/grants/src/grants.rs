@@ -168,7 +168,7 @@ impl Grants {
         async move {
             // The sender lives as long as this, and nothing changes after it.
             if changes.changed().await.is_err() {
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         }
     }
