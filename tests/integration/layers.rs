@@ -135,7 +135,7 @@ fn audit_reaches_no_edge() {
 
 #[test]
 fn authentication_reaches_credentials_and_no_edge() {
-    let ours = [CORE, &["fanlight-credentials", "fanlight-fair", "fanlight-settings"]].concat();
+    let ours = [CORE, &["fanlight-credentials", "fanlight-fair", "fanlight-oauth", "fanlight-settings"]].concat();
     assert_layer("fanlight-auth", &ours, &["axum"]);
 }
 

@@ -332,19 +332,31 @@ impl TokenSet {
     ///
     /// If the token has characters that no header can have, or is bound to a key that is not there.
     pub fn headers(&self, request: ProvenRequest<'_>, key: Option<&ProofKey>) -> Result<HeaderMap, OAuthError> {
-        let scheme = match self.kind {
+        let value = self.shown_as(match self.kind {
             TokenKind::Bearer => "Bearer",
             TokenKind::Dpop => "DPoP",
-        };
-        let value = HeaderValue::try_from(format!("{scheme} {}", self.access_token.expose()));
-        let mut value = value.map_err(|_| OAuthError::Key("the token cannot be sent".to_owned()))?;
-        value.set_sensitive(true);
+        })?;
         let mut headers = HeaderMap::from_iter([(AUTHORIZATION, value)]);
         if self.kind == TokenKind::Dpop {
             let key = key.ok_or_else(|| OAuthError::Key("the key that the token is bound to is missing".to_owned()))?;
             headers.insert(PROOF, key.prove(request, Some(&self.access_token))?);
         }
         Ok(headers)
+    }
+
+    /// The header field that shows it without a proof.
+    pub(crate) fn bearer(&self) -> Result<HeaderValue, OAuthError> {
+        match self.kind {
+            TokenKind::Bearer => self.shown_as("Bearer"),
+            TokenKind::Dpop => Err(OAuthError::Key("the key that the token is bound to is missing".to_owned())),
+        }
+    }
+
+    fn shown_as(&self, scheme: &str) -> Result<HeaderValue, OAuthError> {
+        let value = HeaderValue::try_from(format!("{scheme} {}", self.access_token.expose()));
+        let mut value = value.map_err(|_| OAuthError::Key("the token cannot be sent".to_owned()))?;
+        value.set_sensitive(true);
+        Ok(value)
     }
 
     /// Whether it has to be renewed before a request that is made now: it ends within `margin`.

@@ -13,12 +13,15 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
+use tokio_rustls::TlsAcceptor;
 
 use crate::issuer::{Conduct, base64url};
 use crate::patience::within;
+use crate::tls::Pair;
 
 /// A running authorization server; dropping it ends it.
 pub struct AuthorizationServer {
@@ -85,8 +88,18 @@ impl Asked {
 impl AuthorizationServer {
     /// Starts one whose issuer has no path.
     pub async fn start() -> Self {
+        Self::start_with(None).await
+    }
+
+    /// Starts one of `https`, with the certificate of `pair`.
+    pub async fn start_over_tls(pair: &Pair) -> Self {
+        Self::start_with(Some(pair.acceptor(&["http/1.1"]))).await
+    }
+
+    async fn start_with(tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let url = format!("{scheme}://{}", listener.local_addr().unwrap());
         let state = State {
             metadata: json!({}),
             grant: None,
@@ -98,7 +111,7 @@ impl AuthorizationServer {
         };
         let (asked, conduct) = (watch::Sender::new(Vec::new()), watch::Sender::new(HashMap::new()));
         let shared = Arc::new(Shared { url, state: Mutex::new(state), asked, conduct });
-        let task = tokio::spawn(serve(listener, Arc::clone(&shared)));
+        let task = tokio::spawn(serve(listener, tls, Arc::clone(&shared)));
         Self { shared, task: task.abort_handle() }
     }
 
@@ -305,16 +318,24 @@ fn parameters(text: &str) -> BTreeMap<String, String> {
     text.split('&').filter_map(pair).collect()
 }
 
-async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
     let mut connections = tokio::task::JoinSet::new();
     while let Ok((connection, _)) = listener.accept().await {
-        let shared = Arc::clone(&shared);
+        let (shared, tls) = (Arc::clone(&shared), tls.clone());
         connections.spawn(async move {
-            let service = service_fn(move |request| handle(request, Arc::clone(&shared)));
-            let _ = http1::Builder::new().serve_connection(TokioIo::new(connection), service).await;
+            let Some(tls) = tls else { return serve_connection(connection, shared).await };
+            // A client that trusts somebody else has left.
+            if let Ok(connection) = tls.accept(connection).await {
+                serve_connection(connection, shared).await;
+            }
         });
         while connections.try_join_next().is_some() {}
     }
+}
+
+async fn serve_connection(connection: impl AsyncRead + AsyncWrite + Unpin, shared: Arc<Shared>) {
+    let service = service_fn(move |request| handle(request, Arc::clone(&shared)));
+    let _ = http1::Builder::new().serve_connection(TokioIo::new(connection), service).await;
 }
 
 /// `Err` closes the connection without an answer.

@@ -61,6 +61,8 @@ struct Sender {
 struct Held {
     token: TokenSet,
     proof_key: Option<ProofKey>,
+    /// The header that shows it, where no proof is needed.
+    header: Option<HeaderValue>,
     obtained: Instant,
     /// When it is renewed, though it is still good.
     renewed_at: Option<SystemTime>,
@@ -199,6 +201,9 @@ impl MachineAccess {
     }
 
     fn shown(&self, held: &Held, method: &Method, url: &Url) -> Result<HeaderMap, OAuthError> {
+        if let Some(header) = &held.header {
+            return Ok(HeaderMap::from_iter([(AUTHORIZATION, header.clone())]));
+        }
         let nonce = held.proof_key.as_ref().and_then(|_| lock(&self.progress).nonce.clone());
         held.token.headers(ProvenRequest { method, url, nonce: nonce.as_deref() }, held.proof_key.as_ref())
     }
@@ -322,7 +327,8 @@ impl Plan {
         let asking = Asking { settings, requests, authority: &authority, proof_key: proof_key.as_ref() };
         let token = asking.token(&target).await?;
         let renewed_at = token.expires_at.map(|end| end - ahead(end));
-        Ok(Some((Arc::new(Held { token, proof_key, obtained: Instant::now(), renewed_at }), authority)))
+        let header = if proof_key.is_none() { Some(token.bearer()?) } else { None };
+        Ok(Some((Arc::new(Held { token, proof_key, header, obtained: Instant::now(), renewed_at }), authority)))
     }
 
     async fn authority(&self, requests: &Requests) -> Result<Option<Arc<Discovered>>, OAuthError> {

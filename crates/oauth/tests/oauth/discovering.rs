@@ -3,6 +3,7 @@
 use fanlight_oauth::{Challenge, Discovered, OAuthError, Provider, Requests, Scopes, Trust, discover};
 use fanlight_testkit::authorization_server::AuthorizationServer;
 use fanlight_testkit::issuer::Conduct;
+use fanlight_testkit::tls::Authority;
 use serde_json::json;
 
 use crate::{World, requests, url};
@@ -127,6 +128,25 @@ async fn remote_server_leads_neither_to_this_machine_nor_into_its_network() {
         }
     }
     assert!(inner.paths().is_empty());
+}
+
+#[tokio::test]
+async fn certificate_is_of_an_authority_that_is_trusted() {
+    let authority = Authority::new();
+    let provider = AuthorizationServer::start_over_tls(&authority.server()).await;
+    let mut trust = Trust::in_server(url("https://127.0.0.1:9/mcp"));
+    let untrusting = Requests::new(&trust).unwrap();
+    let refused = Provider::discover(&untrusting, provider.url()).await.unwrap_err();
+    assert!(matches!(refused, OAuthError::NoAnswer { .. }), "{refused}");
+    trust.authorities = Some(authority.pem().into_bytes());
+    let trusting = Requests::new(&trust).unwrap();
+    assert!(Provider::discover(&trusting, provider.url()).await.is_ok());
+    // By a name, which is resolved.
+    let issuer = provider.url().replace("127.0.0.1", "localhost");
+    provider.describe(json!({ "issuer": issuer }));
+    assert!(Provider::discover(&trusting, &issuer).await.is_ok());
+    trust.authorities = Some(b"no certificate".to_vec());
+    assert!(Requests::new(&trust).is_err());
 }
 
 #[tokio::test]
