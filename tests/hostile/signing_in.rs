@@ -1,11 +1,15 @@
 //! Attacks on the sign-in of users: by those who have a link of another, by pages of other sites, by browsers that did not agree,
 //! and by authorization servers.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
+
 use fanlight_testkit::browser::{Browser, Page, origin};
 use fanlight_testkit::signing_in::{ANN, BOB, SignInSetting, is_result, link_in};
 use serde_json::json;
 
-use crate::harness::within;
+use crate::harness::{TempFile, fanlight, within};
 
 /// Checks that nobody was signed in, and nothing was asked of the authorization server.
 fn assert_nothing_begun(setting: &SignInSetting) {
@@ -173,4 +177,36 @@ async fn lists_and_tokens_of_one_user_reach_no_other() {
     }
     assert!(setting.shown().iter().all(|shown| shown == "Bearer token-1"), "{:?}", setting.shown());
     assert_eq!(setting.shown().len(), 3);
+}
+
+#[tokio::test]
+async fn address_reaches_the_browser_as_one_argument_and_no_shell() {
+    let setting = SignInSetting::local().await;
+    let folder = TempFile::folder();
+    let file = |name: &str| folder.path().join(name);
+    let trap = format!("$(touch {0});touch {0}&'`touch {0}`", file("trapped").display());
+    let endpoint = format!("{}/authorize?x={trap}", setting.authorization.url());
+    setting.authorization.describe(json!({ "authorization_endpoint": endpoint }));
+    let script = format!("#!/bin/sh\nprintf '%s\\n' \"$#\" \"$1\" > {0}.new && mv {0}.new {0}\n", file("opened").display());
+    fs::write(file("browser"), script).unwrap();
+    fs::set_permissions(file("browser"), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = fanlight();
+    command.args(["login", "notes", "--config"]).arg(setting.config()).env("BROWSER", file("browser"));
+    let mut login = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let opened = within("the browser", async {
+        loop {
+            if let Ok(opened) = fs::read_to_string(file("opened")) {
+                return opened;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let [count, url] = opened.lines().collect::<Vec<_>>()[..] else { panic!("{opened}") };
+    assert!(count == "1" && url.starts_with(&format!("{}/authorize?x=", setting.authorization.url())), "{opened}");
+    let mut browser = Browser::default();
+    let sent = browser.open(url).await;
+    assert_eq!(browser.open(&sent.location()).await.status, 200);
+    assert!(within("the end of the command", login.wait()).await.unwrap().success());
+    assert!(!file("trapped").exists());
 }

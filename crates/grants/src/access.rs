@@ -5,7 +5,7 @@ mod renewal;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use fanlight_oauth::{Challenge, ProvenRequest, Scopes};
 use http::header::AUTHORIZATION;
@@ -19,6 +19,9 @@ use self::held::Held;
 use crate::record::Grant;
 use crate::server::{Method, Server};
 use crate::store::{Owner, Stamp, Store, StoreError};
+
+/// How often is looked whether another process has changed something.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The credentials of one user for one server. Clones are of the same user.
 #[derive(Clone)]
@@ -36,6 +39,8 @@ struct Shared {
 #[derive(Default)]
 struct State {
     held: Option<Arc<Held>>,
+    /// When was looked last whether another process has changed something, and the state of the store then.
+    looked: Option<(Instant, Stamp)>,
     /// What the server wants of a user who has nothing to show it, and the state of the store then.
     missing: Option<(Wanted, Stamp)>,
     /// What the server said last that proofs have to contain (RFC 9449, 9).
@@ -59,7 +64,7 @@ pub struct Message<'a> {
 #[derive(Clone, Debug)]
 pub enum NoAccess {
     /// The user has to sign in, or to deposit a key.
-    SignIn(Wanted),
+    SignIn(Box<Wanted>),
     /// Nothing that the user could do helps. The text is for operators.
     Unavailable(String),
 }
@@ -134,11 +139,12 @@ impl UserAccess {
     ///
     /// If the credentials cannot be sent.
     pub fn ready(&self, message: Message<'_>) -> Option<Result<HeaderMap, NoAccess>> {
-        let state = self.0.lock();
+        let mut state = self.0.lock();
         let (held, nonce) = (state.held.clone()?, state.nonce.clone());
+        let is_changed = state.is_changed_by_others(&self.0.store);
         drop(state);
         let now = SystemTime::now();
-        if held.has_ended(now) {
+        if held.has_ended(now) || is_changed {
             return None;
         }
         if held.is_due(now) {
@@ -187,7 +193,7 @@ impl UserAccess {
         }
         let wanted = Wanted::of(&challenge);
         self.0.lock().missing = Some((wanted.clone(), stamp));
-        Err(NoAccess::SignIn(wanted))
+        Err(NoAccess::SignIn(Box::new(wanted)))
     }
 
     /// What is held, where a proof has to contain something else and the token is good.
@@ -217,7 +223,7 @@ impl UserAccess {
             let reason = "the server wants scopes that its user has granted already, or does not say which it wants";
             return NoAccess::Unavailable(reason.to_owned());
         }
-        NoAccess::SignIn(Wanted { scopes: Some(held.with(&wanted)), ..Wanted::of(challenge) })
+        NoAccess::SignIn(Box::new(Wanted { scopes: Some(held.with(&wanted)), ..Wanted::of(challenge) }))
     }
 
     /// Forgets what is held, since the store has something else.
@@ -249,6 +255,19 @@ impl<'a> Message<'a> {
     }
 }
 
+impl State {
+    /// Whether another process may have changed what is held, such as `fanlight logout`.
+    fn is_changed_by_others(&mut self, store: &Store) -> bool {
+        let Some((at, before)) = self.looked else { return true };
+        if at.elapsed() < LOOK {
+            return false;
+        }
+        let stamp = store.stamp();
+        self.looked = Some((Instant::now(), stamp));
+        stamp != before
+    }
+}
+
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -275,10 +294,13 @@ impl Shared {
         drop(state);
         let this = Arc::clone(self);
         self.tasks.spawn(async move {
+            // Before the store is read: what another process writes meanwhile counts as a change.
+            let looked = (Instant::now(), this.store.stamp());
             let outcome = this.renewed(refused).await;
             let mut state = this.lock();
             state.working = None;
             if let Ok(held) = &outcome {
+                state.looked = Some(looked);
                 state.held.clone_from(held);
                 state.missing = state.missing.take().filter(|_| held.is_none());
             }

@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use fanlight_identity::Principal;
 use fanlight_oauth::OAuthError;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
+use tracing::info;
 
 use crate::access::UserAccess;
 use crate::record::{Grant, UserKey};
@@ -136,6 +138,8 @@ impl Grants {
         let grant = self.0.store.take::<Grant>(owner).await?;
         self.0.store.take::<UserKey>(owner).await?;
         self.forget(owner);
+        let user = Principal::from_bytes(owner.principal()).map(|user| user.describe());
+        info!(server = owner.server(), user, "a user has signed out");
         if let Some((grant, server)) = grant.zip(self.server(owner.server())) {
             server.revoke(&grant).await;
         }
@@ -168,7 +172,7 @@ impl Grants {
         async move {
             // The sender lives as long as this, and nothing changes after it.
             if changes.changed().await.is_err() {
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         }
     }

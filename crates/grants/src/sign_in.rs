@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use fanlight_identity::Principal;
 use fanlight_oauth::{
     AuthorizationRequest, CallbackParameters, Client, ClientMetadata, ClientRegistration, Discovered, OAuthError,
     ProofKey, Provider, Scopes, TokenTarget, authorization_request, discover, register,
@@ -181,7 +182,8 @@ impl Begun {
         let now = SystemTime::now();
         let grant = Grant { provider, client, target, issued: now, tokens, proof_key, since: now };
         grants.keep_grant(&Owner::new(&principal, &name), &grant).await.map_err(|error| unkept(&error))?;
-        info!(server = name, issuer = grant.provider.issuer, "a user has signed in");
+        let user = Principal::from_bytes(&principal).map(|user| user.describe());
+        info!(server = name, user, issuer = grant.provider.issuer, "a user has signed in");
         Ok(name)
     }
 }

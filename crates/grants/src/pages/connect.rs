@@ -18,7 +18,7 @@ use crate::sign_in::{Begun, Offer, SignInError, unkept};
 /// What a user is asked for.
 enum Asked {
     /// To sign in.
-    SignIn(Offer),
+    SignIn(Box<Offer>),
     /// A key.
     Key {
         /// The name of the server.
@@ -71,7 +71,7 @@ impl Visit<'_> {
             Err(denial) => return denied(&denial).answer(),
         };
         let done = match asked {
-            Asked::SignIn(offer) => self.begin(&link, offer).await,
+            Asked::SignIn(offer) => self.begin(&link, *offer).await,
             Asked::Key { server } => self.deposit(&link, &server, fields.get("key")).await,
         };
         match done {
@@ -135,7 +135,7 @@ impl Visit<'_> {
             Method::Key { .. } => Asked::Key { server: name.to_owned() },
             Method::SignIn(_) => {
                 let offer = Offer::ask(&self.pages.grants, name, &link.wanted).await;
-                Asked::SignIn(offer.map_err(|error| not_signed_in(&error))?)
+                Asked::SignIn(Box::new(offer.map_err(|error| not_signed_in(&error))?))
             }
         };
         Ok((link, asked))
