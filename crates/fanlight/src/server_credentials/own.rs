@@ -32,6 +32,7 @@ pub(crate) struct OwnCredentials {
 
 /// Where a server is.
 struct Place {
+    name: String,
     url: String,
     /// The file with certificates of authorities for it.
     ca_file: Option<PathBuf>,
@@ -56,7 +57,8 @@ impl OwnCredentials {
     /// Those that a server's `auth` says; `None` if it is not reached over HTTP.
     pub(crate) fn new(server: &Server, auth: &ServerAuth) -> Option<Arc<Self>> {
         let (Transport::Http { url, .. } | Transport::Sse { url, .. }) = &server.transport else { return None };
-        let place = Place { url: url.clone(), ca_file: server.ca_file.as_ref().map(PathBuf::from) };
+        let place =
+            Place { name: server.name.clone(), url: url.clone(), ca_file: server.ca_file.as_ref().map(PathBuf::from) };
         let used = ArcSwap::from_pointee(Used { auth: auth.clone(), kind: Kind::of(&place, auth, None) });
         Some(Arc::new(Self { place, used }))
     }
@@ -143,6 +145,7 @@ fn authorization(text: String) -> Result<HeaderMap, String> {
 fn settings(place: &Place, auth: &ServerAuth) -> Result<MachineSettings, String> {
     let grant = grant(auth).ok_or("its `auth` names no token, of which another one could be had")?;
     Ok(MachineSettings {
+        name: place.name.clone(),
         trust: trust(place, auth)?,
         grant,
         client: client(auth.client_id.as_ref(), auth.client_secret.as_ref(), auth.key.as_ref(), auth.key_id.as_ref())?,

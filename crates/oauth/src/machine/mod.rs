@@ -29,6 +29,9 @@ use grant::Asking;
 /// mends it takes longer.
 const FAILURE: Duration = Duration::from_secs(5);
 
+/// For how long a refusal stands: what is wrong with the client does not mend itself, and some lock out those who try on.
+const REFUSAL: Duration = Duration::from_secs(60);
+
 /// A whole attempt, which may be several requests. No option: calls wait for it.
 const ATTEMPT: Duration = Duration::from_secs(30);
 
@@ -38,7 +41,7 @@ const AHEAD: Duration = Duration::from_secs(60);
 /// For how long a server that has said nothing of how it is protected is not asked for it again.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// The most scopes that are asked for because the server wants more.
+/// The most scopes that are asked for because the server wants more, and the most sets of them that were asked for in vain.
 const MOST_SCOPES: usize = 64;
 
 /// Headers, once they are there.
@@ -81,8 +84,10 @@ struct Progress {
     authority: Option<Arc<Discovered>>,
     /// The issuer that has been used: credentials of one are not shown to another.
     issuer: Option<String>,
-    /// Scopes that were wanted in addition.
+    /// Scopes that the server wanted in addition.
     further: Scopes,
+    /// Those that it wanted, and that were not granted.
+    denied: Vec<Scopes>,
     /// When the server said nothing of how it is protected.
     silent: Option<Instant>,
     /// What the server said last that proofs have to contain.
@@ -136,7 +141,7 @@ impl MachineAccess {
             Some(held) => {
                 if held.renewed_at.is_some_and(|at| at <= now) {
                     // The task gets it; a failure matters once this one has ended.
-                    let _ = self.attempt(&mut lock(&self.progress));
+                    let _ = self.attempt(&mut lock(&self.progress), None);
                 }
                 match self.shown(&held, method, url) {
                     Ok(headers) => Headers::Ready(headers),
@@ -161,8 +166,9 @@ impl MachineAccess {
             }
             (_, Some(challenge)) if challenge.error.as_deref() == Some("use_dpop_nonce") => {}
             (Some(held), Some(challenge)) if challenge.wants_more_scopes() => {
-                progress.step_up(held, challenge)?;
-                self.held.store(None);
+                let wanted = progress.wanted(held, challenge)?;
+                let (access, held) = (Arc::clone(self), Arc::clone(held));
+                return Some(access.step_up(held, wanted, refused.method, refused.url).boxed());
             }
             (None, Some(challenge)) if challenge.wants_more_scopes() => {}
             _ if refused.status == StatusCode::FORBIDDEN => return None,
@@ -183,6 +189,31 @@ impl MachineAccess {
         Some(self.wait(refused.method, refused.url))
     }
 
+    /// A token that has more scopes (2026-07-28 basic/authorization, Step-Up Authorization Flow), or else the one that was
+    /// refused: the server then says again what it lacks.
+    async fn step_up(
+        self: Arc<Self>,
+        refused: Arc<Held>,
+        wanted: Scopes,
+        method: Method,
+        url: Url,
+    ) -> Result<HeaderMap, OAuthError> {
+        let running = lock(&self.progress).running.clone();
+        if let Some(running) = running {
+            let _ = running.await;
+        }
+        let held = self.held.load_full().filter(|held| held.has(&wanted));
+        let held = match held {
+            Some(held) => Some(held),
+            None => {
+                let attempt = self.attempt(&mut lock(&self.progress), Some(wanted));
+                let extended = async { attempt?.await };
+                extended.await.ok().flatten()
+            }
+        };
+        self.shown(&held.unwrap_or(refused), &method, &url)
+    }
+
     /// Waits for a token, if there is none.
     fn wait(self: &Arc<Self>, method: Method, url: Url) -> PendingHeaders {
         let access = Arc::clone(self);
@@ -191,7 +222,7 @@ impl MachineAccess {
             let held = match held {
                 Some(held) => Some(held),
                 None => {
-                    let attempt = access.attempt(&mut lock(&access.progress));
+                    let attempt = access.attempt(&mut lock(&access.progress), None);
                     attempt?.await?
                 }
             };
@@ -208,23 +239,27 @@ impl MachineAccess {
         held.token.headers(ProvenRequest { method, url, nonce: nonce.as_deref() }, held.proof_key.as_ref())
     }
 
-    /// The running attempt, or else a new one, in a task of its own: calls that are given up do not end it.
-    fn attempt(self: &Arc<Self>, progress: &mut Progress) -> Result<Attempt, OAuthError> {
+    /// The running attempt, or else a new one, in a task of its own: calls that are given up do not end it. With scopes that
+    /// are `wanted`, they are asked for in addition.
+    fn attempt(self: &Arc<Self>, progress: &mut Progress, wanted: Option<Scopes>) -> Result<Attempt, OAuthError> {
         if let Some(running) = &progress.running {
             return Ok(running.clone());
         }
-        if let Some((at, error)) = &progress.failed
-            && at.elapsed() < FAILURE
-        {
+        if let Some(error) = progress.standing_failure() {
             return Err(error.clone());
         }
-        let mut ending = Ending { access: Arc::clone(self), outcome: Err(OAuthError::Exhausted(ENDED)) };
+        let held = self.held.load().as_ref().and_then(|held| held.token.scopes.clone()).unwrap_or_default();
+        let further = match &wanted {
+            Some(wanted) => progress.further.with(&held).with(wanted),
+            None => progress.further.clone(),
+        };
+        let mut ending = Ending { access: Arc::clone(self), wanted, outcome: Err(OAuthError::Exhausted(ENDED)) };
         let plan = Plan {
             sender: Arc::clone(&lock(&self.settings)),
             challenge: progress.challenge.clone(),
             authority: progress.authority.clone(),
             issuer: progress.issuer.clone(),
-            further: progress.further.clone(),
+            further,
             proof_key: self.held.load().as_ref().and_then(|held| held.proof_key.clone()),
         };
         let task = tokio::spawn(async move {
@@ -251,17 +286,53 @@ impl Progress {
         self.nonce.replace(nonce.to_owned()).as_deref() != Some(nonce)
     }
 
-    /// Notes further scopes that a token needs (2026-07-28 basic/authorization, Step-Up Authorization Flow); `None` if they
-    /// were asked for before, or it has them.
-    fn step_up(&mut self, held: &Held, challenge: &Challenge) -> Option<()> {
-        let held = held.token.scopes.clone().unwrap_or_default();
+    /// The scopes that a token needs in addition, unless they were asked for in vain.
+    fn wanted(&self, held: &Held, challenge: &Challenge) -> Option<Scopes> {
         let wanted = challenge.scopes.as_ref()?;
-        let further = self.further.with(&held).with(wanted);
-        if held.include(wanted) || self.further.include(wanted) || further.len() > MOST_SCOPES {
-            return None;
+        let is_vain = held.has(wanted) || self.denied.contains(wanted) || self.denied.len() >= MOST_SCOPES;
+        let is_bounded = self.further.with(wanted).len() <= MOST_SCOPES;
+        (!is_vain && is_bounded).then(|| wanted.clone())
+    }
+
+    /// Why it is too early for another attempt.
+    fn standing_failure(&self) -> Option<&OAuthError> {
+        let (at, error) = self.failed.as_ref()?;
+        let stands = if error.refusal().is_some() && !error.is_temporary() { REFUSAL } else { FAILURE };
+        (at.elapsed() < stands).then_some(error)
+    }
+
+    /// Takes over what an attempt has come to.
+    fn end(&mut self, outcome: &Result<Option<Obtained>, OAuthError>, wanted: Option<&Scopes>) {
+        match (outcome, wanted) {
+            (Ok(Some((held, authority))), _) => {
+                self.issuer = Some(authority.provider.issuer.clone());
+                self.authority = Some(Arc::clone(authority));
+                self.failed = None;
+                match wanted {
+                    Some(wanted) if held.has(wanted) => {
+                        let granted = held.token.scopes.clone().unwrap_or_default();
+                        self.further = self.further.with(&granted);
+                    }
+                    Some(wanted) => self.denied.push(wanted.clone()),
+                    None => {}
+                }
+            }
+            (Ok(None), _) => self.silent = Some(Instant::now()),
+            // The token that there is goes on being used.
+            (Err(error), Some(wanted)) if !error.is_temporary() => self.denied.push(wanted.clone()),
+            (Err(_), Some(_)) => {}
+            (Err(error), None) => {
+                self.authority = None;
+                self.failed = Some((Instant::now(), error.clone()));
+            }
         }
-        self.further = further;
-        Some(())
+    }
+}
+
+impl Held {
+    /// Whether it has these scopes.
+    fn has(&self, scopes: &Scopes) -> bool {
+        self.token.scopes.as_ref().is_some_and(|held| held.include(scopes))
     }
 }
 
@@ -273,6 +344,7 @@ type Obtained = (Arc<Held>, Arc<Discovered>);
 /// Ends the running attempt with its outcome when it is dropped: with the task, however that ends.
 struct Ending {
     access: Arc<MachineAccess>,
+    wanted: Option<Scopes>,
     outcome: Result<Option<Obtained>, OAuthError>,
 }
 
@@ -280,22 +352,29 @@ impl Drop for Ending {
     fn drop(&mut self) {
         let mut progress = lock(&self.access.progress);
         let ended = progress.running.take();
-        match &self.outcome {
-            Ok(Some((held, authority))) => {
-                progress.issuer = Some(authority.provider.issuer.clone());
-                progress.authority = Some(Arc::clone(authority));
-                progress.failed = None;
-                self.access.held.store(Some(Arc::clone(held)));
-            }
-            Ok(None) => progress.silent = Some(Instant::now()),
-            Err(error) => {
-                progress.authority = None;
-                progress.failed = Some((Instant::now(), error.clone()));
-            }
+        let had_failed = progress.failed.is_some();
+        progress.end(&self.outcome, self.wanted.as_ref());
+        if let Ok(Some((held, _))) = &self.outcome {
+            self.access.held.store(Some(Arc::clone(held)));
         }
         drop(progress);
         // Without the lock.
         drop(ended);
+        self.log(had_failed);
+    }
+}
+
+impl Ending {
+    /// Says once that no token can be had, and once that it can again.
+    fn log(&self, had_failed: bool) {
+        let backend = &lock(&self.access.settings).settings.name.clone();
+        match &self.outcome {
+            Err(error) if !had_failed && self.wanted.is_none() => {
+                tracing::warn!(backend, %error, "no token can be had for a server");
+            }
+            Ok(_) if had_failed => tracing::info!(backend, "tokens can be had for a server again"),
+            _ => {}
+        }
     }
 }
 
