@@ -187,7 +187,8 @@ async fn address_reaches_the_browser_as_one_argument_and_no_shell() {
     let trap = format!("$(touch {0});touch {0}&'`touch {0}`", file("trapped").display());
     let endpoint = format!("{}/authorize?x={trap}", setting.authorization.url());
     setting.authorization.describe(json!({ "authorization_endpoint": endpoint }));
-    let script = format!("#!/bin/sh\nprintf '%s\\n' \"$#\" \"$1\" > {0}.new && mv {0}.new {0}\n", file("opened").display());
+    let script =
+        format!("#!/bin/sh\nprintf '%s\\n' \"$#\" \"$1\" > {0}.new && mv {0}.new {0}\n", file("opened").display());
     fs::write(file("browser"), script).unwrap();
     fs::set_permissions(file("browser"), fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = fanlight();
