@@ -76,9 +76,9 @@ async fn form_that_was_not_shown_in_the_browser_is_refused() {
 async fn answer_in_another_browser_than_the_one_that_agreed_is_refused_and_spent() {
     let setting = SignInSetting::local().await;
     let (mut attacker, mut victim) = (Browser::default(), Browser::default());
+    setting.page(&mut victim, None).await;
     let sent = setting.agree(&mut attacker, None).await;
     let back = attacker.open(&sent.location()).await.location();
-    setting.page(&mut victim, None).await;
     for _ in 0..2 {
         let refused = victim.open(&back).await;
         assert_eq!(refused.status, 403, "{refused:?}");

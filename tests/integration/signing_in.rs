@@ -283,3 +283,27 @@ async fn client_on_standard_input_is_told_how_to_sign_in() {
     setting.sign_in(None).await;
     within("a result", async { while !is_result(&client.call(&call).await.1) {} }).await;
 }
+
+#[tokio::test]
+async fn call_while_its_user_signs_in_goes_on_by_itself() {
+    let setting = SignInSetting::with_keys().await;
+    let mut browser = Browser::default();
+    let sent = setting.agree(&mut browser, Some(ANN)).await;
+    let (answer, done) = tokio::join!(setting.call(Some(ANN)), browser.follow(sent));
+    assert!(is_result(&answer), "{answer}\n{}", setting.gateway.log.text());
+    assert_eq!(done.status, 200);
+    // Nobody else waits for it.
+    assert!(link_in(&setting.call(Some(BOB)).await).is_some());
+}
+
+#[tokio::test]
+async fn call_while_its_user_gives_up_is_answered_with_a_link() {
+    let setting = SignInSetting::local().await;
+    let mut browser = Browser::default();
+    let sent = setting.agree(&mut browser, None).await;
+    let back = browser.open(&sent.location()).await.location();
+    let denied = back.replace("code=", "error=access_denied&x=");
+    let (answer, page) = tokio::join!(setting.call(None), browser.open(&denied));
+    assert!(link_in(&answer).is_some(), "{answer}\n{}", setting.gateway.log.text());
+    assert!(page.status == 403 && page.text.contains("access_denied"), "{page:?}");
+}

@@ -335,4 +335,8 @@ impl CredentialSource for OfUser {
     fn sign_in(&self) -> Option<Arc<SignInWish>> {
         self.access.missing().map(|wanted| self.wish.for_user(&wanted))
     }
+
+    fn signing_in(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+        Some(Box::pin(self.access.signing_in()?))
+    }
 }

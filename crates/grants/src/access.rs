@@ -12,11 +12,12 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use url::Url;
 
 use self::held::Held;
-use crate::record::Grant;
+use crate::record::{Grant, SIGN_IN_TIME};
 use crate::server::{Method, Server};
 use crate::store::{Owner, Stamp, Store, StoreError};
 
@@ -43,6 +44,8 @@ struct State {
     looked: Option<(Instant, Stamp)>,
     /// What the server wants of a user who has nothing to show it, and the state of the store then.
     missing: Option<(Wanted, Stamp)>,
+    /// Since when the user is signing in. Those who wait for the end hear of it when the sender is dropped.
+    signing_in: Option<(Instant, watch::Sender<()>)>,
     /// What the server said last that proofs have to contain (RFC 9449, 9).
     nonce: Option<String>,
     /// Work to have other credentials, until it has an outcome.
@@ -130,7 +133,31 @@ impl UserAccess {
         let state = self.0.lock();
         let (wanted, stamp) = state.missing.as_ref()?;
         // Another process may have signed the user in.
-        (self.0.store.stamp() == *stamp).then(|| wanted.clone())
+        let holds = state.is_signing_in() || self.0.store.stamp() == *stamp;
+        holds.then(|| wanted.clone())
+    }
+
+    /// Waits until the user, who is signing in, has done so or given up; `None` if the user is not.
+    #[must_use]
+    pub fn signing_in(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let state = self.0.lock();
+        let (begun, end) = state.signing_in.as_ref()?;
+        let (left, mut end) = (SIGN_IN_TIME.checked_sub(begun.elapsed())?, end.subscribe());
+        Some(async move {
+            let _ = timeout(left, end.changed()).await;
+        })
+    }
+
+    /// The user has agreed to sign in, and is sent to the authorization server.
+    pub(crate) fn begin_sign_in(&self) {
+        let mut state = self.0.lock();
+        let (_, end) = state.signing_in.take().unwrap_or_else(|| (Instant::now(), watch::Sender::new(())));
+        state.signing_in = Some((Instant::now(), end));
+    }
+
+    /// The user has given up.
+    pub(crate) fn end_sign_in(&self) {
+        self.0.lock().signing_in = None;
     }
 
     /// The header fields of the next message, where nobody has to be asked.
@@ -229,7 +256,7 @@ impl UserAccess {
     /// Forgets what is held, since the store has something else.
     pub(crate) fn forget(&self) {
         let mut state = self.0.lock();
-        (state.held, state.missing) = (None, None);
+        (state.held, state.missing, state.signing_in) = (None, None, None);
     }
 }
 
@@ -256,6 +283,10 @@ impl<'a> Message<'a> {
 }
 
 impl State {
+    fn is_signing_in(&self) -> bool {
+        self.signing_in.as_ref().is_some_and(|(begun, _)| begun.elapsed() < SIGN_IN_TIME)
+    }
+
     /// Whether another process may have changed what is held, such as `fanlight logout`.
     fn is_changed_by_others(&mut self, store: &Store) -> bool {
         let Some((at, before)) = self.looked else { return true };

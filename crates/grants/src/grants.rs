@@ -2,20 +2,26 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use fanlight_identity::Principal;
-use fanlight_oauth::OAuthError;
+use fanlight_oauth::{Discovered, OAuthError, discover};
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 use tracing::info;
 
-use crate::access::UserAccess;
+use crate::access::{UserAccess, Wanted};
 use crate::record::{Grant, UserKey};
 use crate::server::{Server, ServerSettings};
 use crate::store::{Exported, Owner, Store, StoreError};
 
 /// Most users of servers whose credentials are held in memory, besides those that are in use.
 const MOST_HELD: usize = 10_000;
+
+/// How long what was found out of a server counts as what is so now.
+const RECENT: Duration = Duration::from_secs(60);
+/// Most that is kept of that.
+const MOST_RECENT: usize = 100;
 
 /// What users have granted.
 #[derive(Clone, Debug)]
@@ -34,6 +40,22 @@ struct Shared {
 struct Tables {
     servers: HashMap<String, Arc<Server>>,
     held: HashMap<Owner, UserAccess>,
+    discovered: Vec<Recent>,
+}
+
+/// What was found out of a server a moment ago.
+#[derive(Debug)]
+struct Recent {
+    at: Instant,
+    server: String,
+    wanted: Wanted,
+    discovered: Discovered,
+}
+
+impl Recent {
+    fn is_recent(&self) -> bool {
+        self.at.elapsed() < RECENT
+    }
 }
 
 impl Grants {
@@ -61,7 +83,9 @@ impl Grants {
     /// If no requests can be sent by them.
     pub fn add(&self, settings: ServerSettings) -> Result<(), OAuthError> {
         let server = Arc::new(Server::new(settings)?);
-        self.lock().servers.insert(server.name().to_owned(), server);
+        let mut tables = self.lock();
+        tables.discovered.retain(|recent| recent.server != server.name());
+        tables.servers.insert(server.name().to_owned(), server);
         Ok(())
     }
 
@@ -144,6 +168,25 @@ impl Grants {
             server.revoke(&grant).await;
         }
         Ok(())
+    }
+
+    /// Where the users of a server sign in. It is asked once for a page and the form on it, and no matter how often the page is
+    /// opened.
+    pub(crate) async fn discover(&self, server: &Server, wanted: &Wanted) -> Result<Discovered, OAuthError> {
+        let is_it = |recent: &&Recent| recent.is_recent() && recent.server == server.name() && recent.wanted == *wanted;
+        let known = self.lock().discovered.iter().find(is_it).map(|recent| recent.discovered.clone());
+        if let Some(discovered) = known {
+            return Ok(discovered);
+        }
+        let issuer = server.sign_in().and_then(|method| method.issuer.as_deref());
+        let discovered = discover(&server.requests, &server.settings.url, Some(&wanted.challenge()), issuer).await?;
+        let (at, wanted) = (Instant::now(), wanted.clone());
+        let recent = Recent { at, server: server.name().to_owned(), wanted, discovered: discovered.clone() };
+        let mut tables = self.lock();
+        tables.discovered.retain(Recent::is_recent);
+        tables.discovered.truncate(MOST_RECENT - 1);
+        tables.discovered.push(recent);
+        Ok(discovered)
     }
 
     pub(crate) fn server(&self, name: &str) -> Option<Arc<Server>> {

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use fanlight_identity::Principal;
 use fanlight_oauth::{
     AuthorizationRequest, CallbackParameters, Client, ClientMetadata, ClientRegistration, Discovered, OAuthError,
-    ProofKey, Provider, Scopes, TokenTarget, authorization_request, discover, register,
+    ProofKey, Provider, Scopes, TokenTarget, authorization_request, register,
 };
 use tracing::{info, warn};
 use url::Url;
@@ -83,8 +83,7 @@ impl Offer {
     pub async fn ask(grants: &Grants, server: &str, wanted: &Wanted) -> Result<Self, SignInError> {
         let server = grants.server(server).ok_or(SignInError::NoServer)?;
         let method = server.sign_in().ok_or(SignInError::NoServer)?;
-        let discovered =
-            discover(&server.requests, &server.settings.url, Some(&wanted.challenge()), method.issuer.as_deref()).await;
+        let discovered = grants.discover(&server, wanted).await;
         let discovered = discovered.map_err(|error| failed(server.name(), &error))?;
         let scopes = scopes(method, wanted, &discovered);
         let target = method.target(discovered.resource, scopes);

@@ -10,10 +10,12 @@ use http::{Response, StatusCode};
 use super::browser::User;
 use super::html::{Page, redirect, with_cookies};
 use super::{Visit, denied, not_signed_in, place_of};
+use crate::access::UserAccess;
 use crate::links::Link;
 use crate::record::{BegunSignIn, UserKey};
 use crate::server::Method;
 use crate::sign_in::{Begun, Offer, SignInError, unkept};
+use crate::store::Owner;
 
 /// What a user is asked for.
 enum Asked {
@@ -88,6 +90,8 @@ impl Visit<'_> {
         let place = place_of(record.request.state.expose());
         // Only now: what nobody has agreed to is not carried on.
         grants.store().put(&place, &record).await.map_err(|error| unkept(&error))?;
+        // Calls that come meanwhile wait for the end.
+        self.access(&link.owner).iter().for_each(UserAccess::begin_sign_in);
         Ok(redirect(&location))
     }
 
@@ -115,11 +119,21 @@ impl Visit<'_> {
         let grants = &self.pages.grants;
         // Whoever brings it, it is worth nothing afterwards.
         let begun = grants.store().take::<BegunSignIn>(&place_of(state)).await.map_err(|error| unkept(&error))?;
-        let Some(record) = begun.filter(|begun| SystemTime::now() < begun.expires) else { return Err(unknown) };
-        if record.browser != self.browser_digest() {
-            return Err(SignInError::NotUsed("this sign-in was begun in another browser"));
-        }
-        Begun { location: record.request.url.clone(), record }.finish(grants, &parameters).await
+        let Some(record) = begun else { return Err(unknown) };
+        let owner = Owner::new(&record.principal, &record.server);
+        let outcome = if SystemTime::now() >= record.expires {
+            Err(unknown)
+        } else if record.browser != self.browser_digest() {
+            Err(SignInError::NotUsed("this sign-in was begun in another browser"))
+        } else {
+            Begun { location: record.request.url.clone(), record }.finish(grants, &parameters).await
+        };
+        self.access(&owner).iter().for_each(UserAccess::end_sign_in);
+        outcome
+    }
+
+    fn access(&self, owner: &Owner) -> Option<UserAccess> {
+        self.pages.grants.of(owner.principal(), owner.server())
     }
 
     /// What a link is about, and what its server wants of the user now.
