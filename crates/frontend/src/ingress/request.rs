@@ -272,7 +272,7 @@ impl<C: Core> Ingress<C> {
         let decided = may_be_suspended.then(|| Arc::new(operation.decided()));
         let mut call = CoreCall::start(&self.core, CoreRequest { operation, messages, input_rounds: None });
         call.set_ends(ends);
-        let call = SuspendedCall::new(call, (method, params), decided);
+        let call = SuspendedCall::new(call, method, params, decided);
         Box::new(SuspendableCall::new(call, filter, Arc::clone(&self.suspended_calls)))
     }
 
@@ -411,7 +411,7 @@ impl<C: Core> Ingress<C> {
         })?;
         let record =
             SessionRecord { holder: origin.holder.clone(), identity: Arc::clone(&origin.identity), peer, initialize };
-        let session = Session::new((record, memory), running, limit, &self.core);
+        let session = Session::new(record, memory, running, limit, &self.core);
         session.count(&self.settings.telemetry, span.network().unwrap_or(Network::Stdio));
         let streams = SessionStreams::new(session, &self.settings);
         let revision = streams.session.revision();

@@ -63,7 +63,8 @@ impl Session {
     /// A session of a client that sent `initialize`. The client may have `max_server_requests`
     /// to answer at once.
     pub(crate) fn new<C: Core>(
-        (record, memory): (SessionRecord, Reservation),
+        record: SessionRecord,
+        memory: Reservation,
         running: Arc<RunningRequests>,
         max_server_requests: usize,
         core: &Arc<C>,
