@@ -12,17 +12,57 @@ const SCENARIOS = [
   'auth/enterprise-managed-authorization',
 ];
 
-const REVISIONS = ['2025-11-25', '2026-07-28'];
+/** Those in which a user signs in, by the revision that has them. */
+const OF_USERS = [
+  'auth/metadata-default',
+  'auth/metadata-var1',
+  'auth/metadata-var2',
+  'auth/metadata-var3',
+  'auth/basic-cimd',
+  'auth/scope-from-www-authenticate',
+  'auth/scope-from-scopes-supported',
+  'auth/scope-omitted-when-undefined',
+  'auth/scope-step-up',
+  'auth/scope-retry-limit',
+  'auth/token-endpoint-auth-basic',
+  'auth/token-endpoint-auth-post',
+  'auth/token-endpoint-auth-none',
+  'auth/pre-registration',
+];
+const OF_MODERN_USERS = [
+  'auth/resource-mismatch',
+  'auth/offline-access-scope',
+  'auth/offline-access-not-supported',
+  'auth/authorization-server-migration',
+  'auth/iss-supported',
+  'auth/iss-not-advertised',
+  'auth/iss-supported-missing',
+  'auth/iss-wrong-issuer',
+  'auth/iss-unexpected',
+  'auth/iss-normalized',
+  'auth/metadata-issuer-mismatch',
+  'auth/dpop',
+  'auth/dpop-nonce',
+];
+const OF_FIRST_USERS = ['auth/2025-03-26-oauth-metadata-backcompat', 'auth/2025-03-26-oauth-endpoint-fallback'];
+
+const RUNS = [
+  { name: 'credentials', client: 'client/credentials.mjs', revision: '2025-11-25', scenarios: SCENARIOS },
+  { name: 'credentials', client: 'client/credentials.mjs', revision: '2026-07-28', scenarios: SCENARIOS },
+  { name: 'signing-in', client: 'client/signing-in.mjs', revision: '2025-03-26', scenarios: OF_FIRST_USERS },
+  { name: 'signing-in', client: 'client/signing-in.mjs', revision: '2025-11-25', scenarios: OF_USERS },
+  { name: 'signing-in', client: 'client/signing-in.mjs', revision: '2026-07-28', scenarios: [...OF_USERS, ...OF_MODERN_USERS] },
+];
 
 export async function gradeCredentials(tally, suite, work) {
-  for (const revision of REVISIONS) {
+  for (const { name, client, revision, scenarios } of RUNS) {
     const report = new Map();
-    for (const scenario of SCENARIOS) {
-      const out = path.join(work, `credentials_${revision}_${scenario.replaceAll('/', '_')}`);
+    for (const scenario of scenarios) {
+      const out = path.join(work, `${name}_${revision}_${scenario.replaceAll('/', '_')}`);
       mkdirSync(out);
       const env = { CONFORMANCE_WORK: out, CONFORMANCE_SCENARIO: scenario };
-      report.set(scenario, await suite.gradeClient(`${NODE} client/credentials.mjs`, { revision, scenario, out, env }));
+      report.set(scenario, await suite.gradeClient(`${NODE} ${client}`, { revision, scenario, out, env }));
     }
-    tally.alone(`credentials/${revision}@${suite.version}`, report);
+    tally.alone(`${name}/${revision}@${suite.version}`, report);
   }
 }

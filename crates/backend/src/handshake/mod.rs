@@ -195,6 +195,10 @@ impl Handshake<'_> {
             Err(error @ BackendError::Exited { .. }) if has_read(transport) => ProbeReply::Exited(error),
             // It has ended for another reason than the probe: another start would only repeat what it does.
             Err(error @ BackendError::Exited { .. }) => ProbeReply::Unreachable(error),
+            // Without credentials, no answer tells anything of the server.
+            Err(error @ (BackendError::SignInWanted(_) | BackendError::NoCredentials { .. })) => {
+                ProbeReply::Unreachable(error)
+            }
             Err(error) if error.is_unreachable() || error == BackendError::ShuttingDown => {
                 ProbeReply::Unreachable(error)
             }

@@ -246,6 +246,22 @@ async fn principal_whose_credentials_are_refused_is_told_to_sign_in() {
 }
 
 #[tokio::test]
+async fn server_that_wants_credentials_is_asked_nothing_else_without_them() {
+    // One that answers `initialize` otherwise without credentials is no legacy server for that.
+    let mut server = Server::start(|seen| match seen.method().as_str() {
+        "server/discover" => challenge(401),
+        _ => seen.error(400, r#"{"code":-32020,"message":"no"}"#),
+    })
+    .await;
+    let users = Users::new();
+    let backend =
+        BackendPerPrincipal::start(settings(server.transport()), Arc::clone(&users) as _, &CancellationToken::new());
+    users.set("eve", true);
+    assert!(wished(&call_as(&backend, "eve").await.unwrap_err()).ends_with("/eve"));
+    assert_eq!(server.count("initialize"), 0);
+}
+
+#[tokio::test]
 async fn signing_in_is_announced_as_a_change_of_lists() {
     let server = Server::start(accepting(&[])).await;
     let users = Users::new();

@@ -24,14 +24,14 @@ pub(super) async fn output(command: &[String]) -> Result<String, String> {
     let _group = Group::of(&child);
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let (written, said) = tokio::join!(bounded(stdout), bounded(stderr));
+    if written.len() > MAX_SIZE {
+        return Err(format!("{program} wrote more than {MAX_SIZE} bytes"));
+    }
     let status = child.wait().await.map_err(|error| format!("{program} cannot be waited for: {error}"))?;
     if !status.success() {
         let said =
             String::from_utf8_lossy(&said).lines().next().unwrap_or_default().chars().take(SHOWN).collect::<String>();
         return Err(format!("{program} ended with {status}: {}", escaped_lines(&said)));
-    }
-    if written.len() > MAX_SIZE {
-        return Err(format!("{program} wrote more than {MAX_SIZE} bytes"));
     }
     let text = String::from_utf8(written).map_err(|_| format!("{program} wrote no UTF-8 text"))?;
     match text.trim_end_matches(['\n', '\r']) {
