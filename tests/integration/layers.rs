@@ -82,6 +82,9 @@ fn leaves_reach_no_other_crate_of_ours() {
     assert_layer("fanlight-http-edge", &["fanlight-fair", "fanlight-settings"], &["reqwest"]);
     assert_layer("fanlight-fair", &[], HTTP);
     assert_layer("fanlight-oauth", &["fanlight-settings"], &["axum"]);
+    let below_grants =
+        ["fanlight-credentials", "fanlight-identity", "fanlight-oauth", "fanlight-protocol", "fanlight-settings"];
+    assert_layer("fanlight-grants", &below_grants, &["axum"]);
 }
 
 #[test]

@@ -9,6 +9,8 @@ use fanlight_config::{Server, ServerAuth};
 
 use own::OwnCredentials;
 
+use crate::users::{Users, auth_of_users};
+
 /// The credentials for one server, besides headers that the configuration sets.
 #[derive(Clone)]
 pub(crate) enum ServerCredentials {
@@ -22,8 +24,11 @@ pub(crate) enum ServerCredentials {
 }
 
 impl ServerCredentials {
-    /// Those that the entry of a server says.
-    pub(crate) fn of(server: &Server) -> Self {
+    /// Those that the entry of a server says: of its users, or of Fanlight.
+    pub(crate) fn of(server: &Server, users: &Users) -> Self {
+        if let Some(auth) = auth_of_users(server) {
+            return Self::PerPrincipal(users.credentials(server, auth));
+        }
         let own = server.auth.as_ref().and_then(|auth| OwnCredentials::new(server, auth));
         own.map_or(Self::None, Self::Own)
     }

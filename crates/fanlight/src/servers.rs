@@ -18,6 +18,7 @@ use tracing::info;
 use crate::list_state::{ListState, ServerLists};
 use crate::rewriting::{rewriting, servers_of_rules};
 use crate::server_credentials::{ServerCredentials, are_same};
+use crate::users::Users;
 use crate::wiring::backend_settings;
 
 /// The running servers.
@@ -29,6 +30,7 @@ pub(crate) struct Servers {
     shutdown: CancellationToken,
     /// Keeps lists beyond the end of the process.
     lists: Option<ListState>,
+    users: Users,
     /// In configuration order.
     running: Vec<Running>,
     /// Removed servers, until their calls have ended.
@@ -137,6 +139,7 @@ impl Servers {
         memory: MessageMemory,
         shutdown: &CancellationToken,
         lists: Option<ListState>,
+        users: Users,
     ) -> Self {
         Self {
             telemetry: telemetry.clone(),
@@ -144,10 +147,16 @@ impl Servers {
             memory,
             shutdown: shutdown.clone(),
             lists,
+            users,
             running: Vec::new(),
             draining: TaskTracker::new(),
             end: CancellationToken::new(),
         }
+    }
+
+    /// Users with credentials of their own.
+    pub(crate) fn users(&self) -> &Users {
+        &self.users
     }
 
     /// Where lists are kept beyond the end of the process.
@@ -159,6 +168,7 @@ impl Servers {
     /// definition is unchanged keeps its backend, unless it is to be `restarted`.
     pub(crate) fn prepare(&self, config: &Config, restarted: Option<&str>) -> Change {
         let mut difference = Difference::default();
+        self.users.retain(config);
         let enabled = config.servers.iter().filter(|server| server.enabled);
         let next: Vec<_> = enabled.map(|server| self.next(config, server, restarted, &mut difference)).collect();
         let is_gone = |running: &&Running| next.iter().all(|next| next.settings.name != running.settings.name);
@@ -178,6 +188,9 @@ impl Servers {
         match known {
             Some(known) if known.may_stay(&settings, auth.as_ref()) && restarted != Some(&name) => {
                 difference.kept.push(name);
+                if known.auth != auth {
+                    self.users.change(server);
+                }
                 let settings = Arc::new(settings);
                 Running { settings, auth, prefix, tools, methods, rewriting, ..known.clone() }
             }
@@ -187,7 +200,7 @@ impl Servers {
                 let is_new = restarted == Some(&server.name);
                 let keeping = self.lists.as_ref().filter(|_| settings.processes.keeps_lists);
                 let lists = keeping.map(|lists| lists.of(&settings, is_new));
-                let credentials = ServerCredentials::of(server);
+                let credentials = ServerCredentials::of(server, &self.users);
                 let backend = Reached::start(settings.clone(), &credentials, lists.as_ref(), &self.shutdown);
                 let settings = Arc::new(settings);
                 let id = BackendId::fresh();
@@ -231,6 +244,7 @@ impl Servers {
         if let Some(lists) = &self.lists {
             lists.stop().await;
         }
+        self.users.stop().await;
     }
 }
 

@@ -15,6 +15,7 @@
 )]
 
 pub mod authorization_server;
+pub mod browser;
 pub mod generated;
 pub mod generator;
 pub mod harness;
@@ -26,6 +27,7 @@ pub mod raw_client;
 mod revisions;
 pub mod schema;
 pub mod scripted;
+pub mod signing_in;
 pub mod slicer;
 pub mod tls;
 pub mod usage;

@@ -178,7 +178,7 @@ impl PrincipalCredentials for Users {
 impl User {
     fn wish(&self) -> Arc<SignInWish> {
         let url = format!("https://gateway.example/connect/{}", self.name);
-        Arc::new(SignInWish { url, message: "Sign in".into(), id: "1".into() })
+        Arc::new(SignInWish { url: Some(url), message: "Sign in".into(), id: "1".into() })
     }
 }
 

@@ -1,6 +1,6 @@
 //! The credentials of Fanlight itself for one server: those of the configuration, or a token that is had by them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -10,32 +10,22 @@ use fanlight_backend::credentials::{
     CredentialSource, Credentials, MessageTarget, NoCredentials, PendingCredentials, Refusal,
 };
 use fanlight_config::{
-    IdentityProvider, ResourceParameter, Secret, Server, ServerAuth, ServerAuthKind, SubjectTokenType, Transport,
+    IdentityProvider, ResourceParameter, Secret, Server, ServerAuth, ServerAuthKind, SubjectTokenType,
 };
 use fanlight_oauth::{
-    ACCESS_TOKEN, ClientCredentials, ConfiguredClient, Headers, ID_TOKEN, JWT, MachineAccess, MachineGrant,
-    MachineSettings, OAuthError, PendingHeaders, RefusedMessage, Scopes, SigningKey, SubjectFile, TokenFile, Trust,
+    ACCESS_TOKEN, Headers, ID_TOKEN, JWT, MachineAccess, MachineGrant, MachineSettings, OAuthError, PendingHeaders,
+    RefusedMessage, Scopes, SubjectFile, TokenFile,
 };
-use fanlight_settings::read_bounded;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 use url::Url;
 
-/// Most bytes of a file with certificates.
-const LONGEST_AUTHORITIES: usize = 1 << 20;
+use crate::server_auth::{Place, client, trust};
 
 /// The credentials of Fanlight for one server. Secrets may be rotated while it is connected.
 pub(crate) struct OwnCredentials {
     place: Place,
     used: ArcSwap<Used>,
-}
-
-/// Where a server is.
-struct Place {
-    name: String,
-    url: String,
-    /// The file with certificates of authorities for it.
-    ca_file: Option<PathBuf>,
 }
 
 /// What is in use, and what the configuration said for it.
@@ -56,9 +46,7 @@ enum Kind {
 impl OwnCredentials {
     /// Those that a server's `auth` says; `None` if it is not reached over HTTP.
     pub(crate) fn new(server: &Server, auth: &ServerAuth) -> Option<Arc<Self>> {
-        let (Transport::Http { url, .. } | Transport::Sse { url, .. }) = &server.transport else { return None };
-        let place =
-            Place { name: server.name.clone(), url: url.clone(), ca_file: server.ca_file.as_ref().map(PathBuf::from) };
+        let place = Place::of(server)?;
         let used = ArcSwap::from_pointee(Used { auth: auth.clone(), kind: Kind::of(&place, auth, None) });
         Some(Arc::new(Self { place, used }))
     }
@@ -194,41 +182,6 @@ fn identity_provider(idp: &IdentityProvider) -> Result<fanlight_oauth::IdentityP
     })
 }
 
-fn client(
-    id: Option<&String>,
-    secret: Option<&Secret>,
-    key: Option<&Secret>,
-    key_id: Option<&String>,
-) -> Result<ConfiguredClient, String> {
-    let credentials = match (key, secret) {
-        (Some(key), _) => {
-            let key = SigningKey::from_pem(key, key_id.cloned());
-            ClientCredentials::Key(key.map_err(|error| format!("the `key` of its `auth` cannot be used: {error}"))?)
-        }
-        (None, Some(secret)) => ClientCredentials::Secret(secret.clone()),
-        (None, None) => ClientCredentials::None,
-    };
-    Ok(ConfiguredClient { id: id.cloned().unwrap_or_default(), credentials })
-}
-
 fn endpoint(url: Option<&String>) -> Result<Option<Url>, String> {
     url.map(|url| url.parse().map_err(|error| format!("{url} is not a URL: {error}"))).transpose()
-}
-
-/// The server, and what its entry names besides.
-fn trust(place: &Place, auth: &ServerAuth) -> Result<Trust, String> {
-    let idp = auth.idp.as_ref().map(|idp| (&idp.issuer, idp.token_endpoint.as_ref()));
-    let named = [auth.issuer.as_ref(), auth.token_endpoint.as_ref()].into_iter().flatten();
-    let named = named.chain(idp.into_iter().flat_map(|(issuer, endpoint)| [Some(issuer), endpoint]).flatten());
-    Ok(Trust {
-        server: place.url.parse().map_err(|error| format!("its URL is not valid: {error}"))?,
-        configured: named.filter_map(|url| url.parse().ok()).collect(),
-        authorities: place.ca_file.as_deref().map(authorities).transpose()?,
-    })
-}
-
-fn authorities(file: &Path) -> Result<Vec<u8>, String> {
-    let pem =
-        read_bounded(file, LONGEST_AUTHORITIES).map_err(|error| format!("its `caFile` cannot be read: {error}"))?;
-    if pem.len() > LONGEST_AUTHORITIES { Err("its `caFile` is too large".to_owned()) } else { Ok(pem) }
 }
