@@ -198,6 +198,10 @@ impl Handshake<'_> {
             Err(error) if error.is_unreachable() || error == BackendError::ShuttingDown => {
                 ProbeReply::Unreachable(error)
             }
+            // A modern server would refuse `initialize` for its form, and hide that it wants credentials.
+            Err(error @ (BackendError::SignInWanted(_) | BackendError::NoCredentials { .. })) => {
+                ProbeReply::Unreachable(error)
+            }
             Err(error) => ProbeReply::Unreadable(error),
         }
     }
