@@ -200,6 +200,27 @@ async fn authorization_server_that_is_down_fails_calls_that_did_not_run() {
 }
 
 #[tokio::test]
+async fn modern_server_that_refuses_initialize_is_not_said_to_be_wrong_for_lack_of_credentials() {
+    let world = World::start(Era::Modern).await;
+    let valid = Arc::clone(&world.authority);
+    let by_token = Protection::by_token(&world.server.url(), world.authority.url(), move |token| valid.is_valid(token));
+    let accepts = Arc::clone(&by_token.accepts);
+    // Some want credentials for what they know alone.
+    world.server.protect(Protection {
+        accepts: Arc::new(move |message| match message.method() {
+            "initialize" => Verdict::Accepted,
+            _ => accepts(message),
+        }),
+        ..by_token
+    });
+    world.authority.conduct("/token", Conduct::Down);
+    let gateway = world.gateway(&client_credentials()).await;
+    let answer = call(&gateway, "t", "{}").await;
+    assert!(answer["error"]["message"].as_str().unwrap().contains("cannot be signed in to"), "{answer}");
+    assert!(world.server.received("initialize").is_empty());
+}
+
+#[tokio::test]
 async fn rotated_secret_replaces_no_server() {
     let world = World::start(Era::Modern).await;
     let gateway = world.gateway(&client_credentials()).await;

@@ -22,7 +22,8 @@ impl Place {
     /// That of a server over HTTP.
     pub(crate) fn of(server: &Server) -> Option<Self> {
         let (Transport::Http { url, .. } | Transport::Sse { url, .. }) = &server.transport else { return None };
-        Some(Self { name: server.name.clone(), url: url.clone(), ca_file: server.ca_file.as_ref().map(PathBuf::from) })
+        let ca_file = server.ca_file.as_ref().map(PathBuf::from);
+        Some(Self { name: server.name.clone(), url: url.clone(), ca_file })
     }
 }
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env node
-// Reaches a protected server of the suite by way of a Fanlight that gets the credentials: lists its tools and calls them.
+// Reaches a protected server of the suite by way of a Fanlight that gets the credentials: lists its tools and calls them. When
+// Fanlight answers with a link, its user follows it, signs in, and tries again.
 //
 //   credentials.mjs URL
 //
@@ -11,9 +12,16 @@ import path from 'node:path';
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 import { stopAll } from '../../interop/lib/processes.mjs';
 import { withFanlight } from '../lib/fanlight.mjs';
+import { Browser } from './browser.mjs';
 
 const MODERN = '2026-07-28';
-const DEADLINE_MS = 15_000;
+/** The tool of all servers of these scenarios. */
+const TOOL = 'test-tool';
+const DEADLINE_MS = 18_000;
+/** Sign-ins that a user bears for one request. */
+const MOST_SIGN_INS = 3;
+/** Of a client that is known by a document. */
+const DOCUMENT = 'https://conformance-test.local/client-metadata.json';
 
 const revision = process.env.MCP_CONFORMANCE_PROTOCOL_VERSION ?? MODERN;
 const context = JSON.parse(process.env.MCP_CONFORMANCE_CONTEXT ?? '{}');
@@ -24,7 +32,8 @@ process.on('SIGTERM', () => abort('ended from outside'));
 setTimeout(() => abort(`not done within ${DEADLINE_MS} ms`), DEADLINE_MS).unref();
 
 const backend = { url: process.argv.at(-1), auth: credentials() };
-await withFanlight({ only: backend }, { name: path.basename(work), work }, exercise);
+const more = { stateDir: path.join(work, 'state') };
+await withFanlight({ only: backend }, { name: path.basename(work), work, more }, exercise);
 
 /** `auth` of the server for a scenario. */
 function credentials() {
@@ -44,8 +53,10 @@ function credentials() {
         idp: { issuer: context.idp_issuer, clientId: context.idp_client_id },
         tokenFile: file('id-token.jwt', context.idp_id_token),
       };
+    case 'auth/basic-cimd':
+      return { type: 'user', clientId: DOCUMENT };
     default:
-      throw new Error(`no credentials for ${scenario}`);
+      return clientId ? { type: 'user', clientId, clientSecret } : { type: 'user' };
   }
 }
 
@@ -57,12 +68,36 @@ function file(name, text) {
 
 async function exercise(target) {
   const mode = revision === MODERN ? { pin: MODERN } : 'legacy';
-  const client = new Client({ name: 'reference-client', version: '1.0.0' }, { versionNegotiation: { mode } });
+  // A modern client opens links itself; a legacy one leaves that to its user.
+  const capabilities = revision === MODERN ? { elicitation: { url: {} } } : {};
+  const client = new Client({ name: 'reference-client', version: '1.0.0' }, { capabilities, versionNegotiation: { mode } });
+  if (revision === MODERN) {
+    client.setRequestHandler('elicitation/create', async ({ params }) => {
+      await new Browser().signIn(params.url);
+      return { action: 'accept' };
+    });
+  }
   await client.connect(new StreamableHTTPClientTransport(new URL(target)));
+  // Lists do not ask a user to sign in: a call does.
+  if (backend.auth.type === 'user') await signingIn(() => client.callTool({ name: TOOL, arguments: {} }));
   const { tools } = await client.listTools();
   if (tools.length === 0) throw new Error('there are no tools');
-  for (const { name } of tools) await client.callTool({ name, arguments: {} });
+  for (const { name } of tools) await signingIn(() => client.callTool({ name, arguments: {} }));
   await client.close();
+}
+
+/** Makes a request, and again after the user has signed in where the answer says so. */
+async function signingIn(request) {
+  const browser = new Browser();
+  for (let signIns = 0; ; signIns += 1) {
+    const { answer, error } = await request().then((answer) => ({ answer }), (error) => ({ error }));
+    const said = JSON.stringify(answer ?? { message: error.message, data: error.data });
+    const link = said.match(/http:\/\/[^\s"\\]+\/connect\/[^\s"\\]+/)?.[0];
+    if (!link && error) throw error;
+    if (!link) return answer;
+    if (signIns === MOST_SIGN_INS) throw new Error(`asked to sign in for the ${signIns + 1}th time`);
+    await browser.signIn(link);
+  }
 }
 
 async function abort(message) {

@@ -4,16 +4,16 @@ import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { NODE } from './paths.mjs';
 
-/** The scenarios in which Fanlight gets tokens of its own, by the extensions that they belong to. */
-const SCENARIOS = [
+/** Where Fanlight gets tokens of its own, by extensions of MCP. */
+const OWN = [
   'auth/client-credentials-jwt',
   'auth/client-credentials-basic',
   'auth/wif-jwt-bearer',
   'auth/enterprise-managed-authorization',
 ];
 
-/** Those in which a user signs in, by the revision that has them. */
-const OF_USERS = [
+/** Where users sign in, of every revision that has authorization servers apart from servers. */
+const USERS = [
   'auth/metadata-default',
   'auth/metadata-var1',
   'auth/metadata-var2',
@@ -29,7 +29,9 @@ const OF_USERS = [
   'auth/token-endpoint-auth-none',
   'auth/pre-registration',
 ];
-const OF_MODERN_USERS = [
+
+/** What came with 2026-07-28, and proofs of possession. */
+const NEWER = [
   'auth/resource-mismatch',
   'auth/offline-access-scope',
   'auth/offline-access-not-supported',
@@ -44,25 +46,25 @@ const OF_MODERN_USERS = [
   'auth/dpop',
   'auth/dpop-nonce',
 ];
-const OF_FIRST_USERS = ['auth/2025-03-26-oauth-metadata-backcompat', 'auth/2025-03-26-oauth-endpoint-fallback'];
 
-const RUNS = [
-  { name: 'credentials', client: 'client/credentials.mjs', revision: '2025-11-25', scenarios: SCENARIOS },
-  { name: 'credentials', client: 'client/credentials.mjs', revision: '2026-07-28', scenarios: SCENARIOS },
-  { name: 'signing-in', client: 'client/signing-in.mjs', revision: '2025-03-26', scenarios: OF_FIRST_USERS },
-  { name: 'signing-in', client: 'client/signing-in.mjs', revision: '2025-11-25', scenarios: OF_USERS },
-  { name: 'signing-in', client: 'client/signing-in.mjs', revision: '2026-07-28', scenarios: [...OF_USERS, ...OF_MODERN_USERS] },
-];
+/** Servers that are their own authorization servers. */
+const OLDEST = ['auth/2025-03-26-oauth-metadata-backcompat', 'auth/2025-03-26-oauth-endpoint-fallback'];
+
+const SCENARIOS = {
+  '2025-03-26': OLDEST,
+  '2025-11-25': [...OWN, ...USERS],
+  '2026-07-28': [...OWN, ...USERS, ...NEWER],
+};
 
 export async function gradeCredentials(tally, suite, work) {
-  for (const { name, client, revision, scenarios } of RUNS) {
+  for (const [revision, scenarios] of Object.entries(SCENARIOS)) {
     const report = new Map();
     for (const scenario of scenarios) {
-      const out = path.join(work, `${name}_${revision}_${scenario.replaceAll('/', '_')}`);
+      const out = path.join(work, `credentials_${revision}_${scenario.replaceAll('/', '_')}`);
       mkdirSync(out);
       const env = { CONFORMANCE_WORK: out, CONFORMANCE_SCENARIO: scenario };
-      report.set(scenario, await suite.gradeClient(`${NODE} ${client}`, { revision, scenario, out, env }));
+      report.set(scenario, await suite.gradeClient(`${NODE} client/credentials.mjs`, { revision, scenario, out, env }));
     }
-    tally.alone(`${name}/${revision}@${suite.version}`, report);
+    tally.alone(`credentials/${revision}@${suite.version}`, report);
   }
 }

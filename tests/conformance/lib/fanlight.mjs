@@ -7,9 +7,9 @@ import { fanlightBinary } from './paths.mjs';
 const START_TIMEOUT_MS = 20_000;
 const LOG = ['--log', 'info,fanlight_backend=debug'];
 
-/** Runs `use(url)` with Fanlight in front of `backends` (the `mcpServers` of a configuration with these further `options`). */
-export async function withFanlight(backends, { name, work, options = {} }, use) {
-  const config = writeConfig(backends, { name, work, options });
+/** Runs `use(url)` with Fanlight in front of `backends` (the `mcpServers` of a configuration), with `more` options. */
+export async function withFanlight(backends, { name, work, more }, use) {
+  const config = writeConfig(backends, { name, work, more });
   const logFile = path.join(work, `${name}.fanlight.log`);
   const command = [fanlightBinary(), 'run', '--config', config, '--listen', '127.0.0.1:0', '--admin', 'off'];
   const fanlight = await start([...command, ...LOG], { logFile });
@@ -25,9 +25,9 @@ export function fanlightOnStdio(backends, { name, work }) {
   return [fanlightBinary(), 'stdio', '--config', writeConfig(backends, { name, work }), ...LOG];
 }
 
-function writeConfig(backends, { name, work, options = {} }) {
+function writeConfig(backends, { name, work, more = {} }) {
   const config = path.join(work, `${name}.json`);
-  writeFileSync(config, JSON.stringify({ ...options, mcpServers: backends }, null, 2));
+  writeFileSync(config, JSON.stringify({ ...more, mcpServers: backends }, null, 2));
   return config;
 }
 

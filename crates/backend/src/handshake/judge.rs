@@ -29,7 +29,7 @@ pub(super) enum ProbeReply {
     Exited(BackendError),
     /// There was something, but no answer.
     Unreadable(BackendError),
-    /// The server cannot be reached: no verdict on the era.
+    /// The server cannot be reached, or not without credentials that are not there: no verdict on the era.
     Unreachable(BackendError),
 }
 

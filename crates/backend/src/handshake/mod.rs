@@ -195,11 +195,11 @@ impl Handshake<'_> {
             Err(error @ BackendError::Exited { .. }) if has_read(transport) => ProbeReply::Exited(error),
             // It has ended for another reason than the probe: another start would only repeat what it does.
             Err(error @ BackendError::Exited { .. }) => ProbeReply::Unreachable(error),
-            // Without credentials, no answer tells anything of the server.
-            Err(error @ (BackendError::SignInWanted(_) | BackendError::NoCredentials { .. })) => {
+            Err(error) if error.is_unreachable() || error == BackendError::ShuttingDown => {
                 ProbeReply::Unreachable(error)
             }
-            Err(error) if error.is_unreachable() || error == BackendError::ShuttingDown => {
+            // A modern server would refuse `initialize` for its form, and hide that it wants credentials.
+            Err(error @ (BackendError::SignInWanted(_) | BackendError::NoCredentials { .. })) => {
                 ProbeReply::Unreachable(error)
             }
             Err(error) => ProbeReply::Unreadable(error),
