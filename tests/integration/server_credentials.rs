@@ -186,7 +186,7 @@ async fn authorization_server_that_is_down_fails_calls_that_did_not_run() {
     // Clients learn no address, operators do.
     assert!(!answer.to_string().contains("127.0.0.1"), "{answer}");
     let endpoint = format!("{}/token", world.authority.url());
-    within("the log to name it", gateway.log.line_with(&endpoint)).await;
+    within("the log to name it", gateway.log.line_with_all(&["no token can be had", &endpoint])).await;
     assert!(world.ledger().is_empty());
     world.authority.conduct("/token", Conduct::Good);
     within("the server to be reached", async {
@@ -195,6 +195,7 @@ async fn authorization_server_that_is_down_fails_calls_that_did_not_run() {
         }
     })
     .await;
+    within("the log to say so", gateway.log.line_with("tokens can be had for a server again")).await;
     assert_hidden(&gateway, &[SECRET]).await;
 }
 

@@ -12,6 +12,7 @@ const LONGEST_AUTHORITIES: usize = 1 << 20;
 
 /// Where a server is.
 pub(crate) struct Place {
+    pub(crate) name: String,
     pub(crate) url: String,
     /// The file with certificates of authorities for it.
     pub(crate) ca_file: Option<PathBuf>,
@@ -21,7 +22,7 @@ impl Place {
     /// That of a server over HTTP.
     pub(crate) fn of(server: &Server) -> Option<Self> {
         let (Transport::Http { url, .. } | Transport::Sse { url, .. }) = &server.transport else { return None };
-        Some(Self { url: url.clone(), ca_file: server.ca_file.as_ref().map(PathBuf::from) })
+        Some(Self { name: server.name.clone(), url: url.clone(), ca_file: server.ca_file.as_ref().map(PathBuf::from) })
     }
 }
 

@@ -17,6 +17,8 @@ const LONGEST_TOKEN: usize = 64 << 10;
 /// How access to a server is had without a user.
 #[derive(Clone, Debug)]
 pub struct MachineSettings {
+    /// The server's name, for the log.
+    pub name: String,
     /// The server, and what the operator has named.
     pub trust: Trust,
     /// What a token is had for.

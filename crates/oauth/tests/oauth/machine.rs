@@ -20,6 +20,7 @@ use crate::{World, url};
 fn settings(server: &Url, grant: MachineGrant) -> MachineSettings {
     let credentials = ClientCredentials::Secret(Secret::new("s3cret"));
     MachineSettings {
+        name: "only".to_owned(),
         trust: Trust::in_server(server.clone()),
         grant,
         client: ConfiguredClient { id: "fanlight".to_owned(), credentials },
@@ -169,6 +170,24 @@ async fn scopes_that_a_challenge_wants_are_added_once() {
     assert_eq!(world.authority.asked("/token")[2].parameter("scope"), Some("admin read write"));
     assert!(replaced(&access, &server, &third, refusal).await.is_none());
     assert_eq!(world.authority.asked("/token").len(), 3);
+    // One for which nothing is granted at all leaves the token that there is.
+    world.authority.on_token(|_| (400, json!({ "error": "invalid_scope" })));
+    let refusal = (403, r#"Bearer error="insufficient_scope", scope="root""#);
+    let fourth = replaced(&access, &server, &third, refusal).await.unwrap().unwrap();
+    assert_eq!(fourth["authorization"], third["authorization"]);
+    assert!(replaced(&access, &server, &fourth, refusal).await.is_none());
+    assert_eq!(shown(&access, &server).await.unwrap(), third);
+}
+
+#[tokio::test]
+async fn client_that_is_refused_does_not_try_on() {
+    let world = World::start().await;
+    let (access, server) = (access(&world), world.url());
+    world.authority.on_token(|_| (401, json!({ "error": "invalid_client" })));
+    for _ in 0..3 {
+        assert_eq!(token(&access, &server).await.unwrap_err().refusal(), Some("invalid_client"));
+    }
+    assert_eq!(world.authority.asked("/token").len(), 1);
 }
 
 #[tokio::test]
