@@ -87,7 +87,9 @@ impl Offer {
         let wanted = &match wanted {
             Some(wanted) => wanted.clone(),
             // A server that gives no answer now has its metadata at the usual place.
-            None => Wanted::of(&server.requests.challenge(&server.settings.url).await.ok().flatten().unwrap_or_default()),
+            None => {
+                Wanted::of(&server.requests.challenge(&server.settings.url).await.ok().flatten().unwrap_or_default())
+            }
         };
         let discovered = grants.discover(&server, wanted).await;
         let discovered = discovered.map_err(|error| failed(server.name(), &error))?;
