@@ -58,6 +58,7 @@ mod reload;
 mod rmcp_peers;
 mod running_calls;
 mod sandbox;
+mod secrets;
 mod server_credentials;
 mod server_faults;
 mod server_lives;

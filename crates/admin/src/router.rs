@@ -62,7 +62,7 @@ pub(crate) fn health_router(admin: &Arc<Admin>) -> Router {
         .route("/healthz", read(health))
         .route("/readyz", read(readiness))
         .fallback(async || {
-            let message = "all connections to the admin listener are in use (limits.adminConnections); try later";
+            let message = "all connections to the admin listener are in use; try later";
             Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message)
         })
         .layer(from_fn_with_state(Arc::clone(admin), require_host))

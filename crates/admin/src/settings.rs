@@ -284,7 +284,7 @@ fn accept_limits(settings: &AdminSettings) -> AcceptLimits {
         longest_wait: settings.header_timeout,
         reserve: HEALTH_CONNECTIONS,
         per_peer: 0,
-        name: "limits.adminConnections",
+        name: "operators'",
     }
 }
 

@@ -396,6 +396,13 @@ pub(crate) struct CommonArgs {
     pub(crate) log_format: LogFormat,
 }
 
+impl CommonArgs {
+    /// Whether the user has said that what the configuration names may be started: by naming it, or in so many words.
+    pub(crate) fn may_act(&self) -> bool {
+        !self.config.is_empty() || self.yes
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct CallCommand {
     #[command(flatten)]

@@ -33,6 +33,7 @@ mod protection;
 mod reload;
 mod replace;
 mod rewriting;
+mod secrets;
 mod serve;
 mod server_auth;
 mod server_credentials;
@@ -141,15 +142,16 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
         Some(Command::Restart(args)) => return in_runtime(observe::change_server(args, common, "restart")),
         _ => {}
     }
-    let loaded = configuration::load(common)?;
+    let looks = matches!(
+        cli.command,
+        Some(Command::Check(_) | Command::List { .. } | Command::Call(_) | Command::Diff(_) | Command::TraceTest(_))
+    );
+    let loaded = configuration::load(common, !looks || common.may_act())?;
     log.configure(&loaded.config);
     if demo::is_demo(&loaded) && !common.demo && matches!(log, Log::Direct) {
         complain(&format!("DEMO: {}\n", demo::NOTICE));
     }
-    if matches!(
-        cli.command,
-        Some(Command::Check(_) | Command::List { .. } | Command::Call(_) | Command::Diff(_) | Command::TraceTest(_))
-    ) {
+    if looks {
         consent::ask(&loaded, &cli.common)?;
         if matches!(cli.command, Some(Command::List { .. } | Command::Call(_))) && !demo::is_demo(&loaded) {
             complain("no gateway with this configuration can be asked: starting its servers for this command …\n");

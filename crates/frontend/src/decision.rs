@@ -45,36 +45,35 @@ impl Refused {
     }
 }
 
-/// Decides whether a client with this identity may do at this endpoint what `subject` says, by the rules in force now, and
-/// puts that on record.
-pub(crate) fn decide(
-    settings: &FrontendSettings,
-    (endpoint, identity): (&Endpoint, &Identity),
-    subject: &dyn Decidable,
-) -> Result<(), Refused> {
-    let outcome = may(settings, (endpoint, identity), subject);
+/// Whose request it is: a client with this identity, at this endpoint.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Client<'a> {
+    pub(crate) endpoint: &'a Endpoint,
+    pub(crate) identity: &'a Identity,
+}
+
+/// Decides whether a client may do what `subject` says, by the rules in force now, and puts that on record.
+pub(crate) fn decide(settings: &FrontendSettings, client: Client<'_>, subject: &dyn Decidable) -> Result<(), Refused> {
+    let outcome = may(settings, client, subject);
     let refused = outcome.as_ref().err().map(|_| "scopes");
+    let Client { endpoint, identity } = client;
     let recorded = settings.record.record(&AuditEvent::Decided { client: identity, endpoint, subject, refused });
     outcome.and(recorded.map_err(|NotRecorded| Refused::NotRecorded))
 }
 
 /// Whether a client may still have what it was allowed before: the decision alone, of which there is a record.
-pub(crate) fn may(
-    settings: &FrontendSettings,
-    (endpoint, identity): (&Endpoint, &Identity),
-    subject: &dyn Decidable,
-) -> Result<(), Refused> {
-    if identity.scopes == Scopes::All {
+pub(crate) fn may(settings: &FrontendSettings, client: Client<'_>, subject: &dyn Decidable) -> Result<(), Refused> {
+    if client.identity.scopes == Scopes::All {
         return Ok(());
     }
-    let depends = depends_on_tools(settings, endpoint);
-    check(settings, (endpoint, identity), &Operation::of_subject(subject, depends))
+    let depends = depends_on_tools(settings, client.endpoint);
+    check(settings, client, &Operation::of_subject(subject, depends))
 }
 
 /// [`decide`] for the client of a context, whose identity is that of Fanlight itself if it has none.
 pub(crate) fn decide_for(settings: &FrontendSettings, caller: &Caller, subject: &dyn Decidable) -> Result<(), Refused> {
     let Some(identity) = caller.identity() else { return Ok(()) };
-    decide(settings, (caller.endpoint(), identity), subject)
+    decide(settings, Client { endpoint: caller.endpoint(), identity }, subject)
 }
 
 /// Whether what calls need at this endpoint depends on their tool.
@@ -82,14 +81,10 @@ pub(crate) fn depends_on_tools(settings: &FrontendSettings, endpoint: &Endpoint)
     settings.protection.load().scopes_at(path_of(settings, endpoint)).depends_on_tools()
 }
 
-fn check(
-    settings: &FrontendSettings,
-    (endpoint, identity): (&Endpoint, &Identity),
-    operation: &Operation<'_>,
-) -> Result<(), Refused> {
+fn check(settings: &FrontendSettings, client: Client<'_>, operation: &Operation<'_>) -> Result<(), Refused> {
     let protection = settings.protection.load();
-    let policy = protection.scopes_at(path_of(settings, endpoint));
-    policy.check(&identity.scopes, operation).map_err(|required| Refused::Scopes(required.into()))
+    let policy = protection.scopes_at(path_of(settings, client.endpoint));
+    policy.check(&client.identity.scopes, operation).map_err(|required| Refused::Scopes(required.into()))
 }
 
 fn path_of<'a>(settings: &'a FrontendSettings, endpoint: &'a Endpoint) -> &'a str {
@@ -109,7 +104,8 @@ impl LastingDecision {
         Some(Self(Box::pin(async move {
             loop {
                 // First of all at once: the rules may have been replaced since it was decided.
-                if let Err(refused) = check(&settings, (&endpoint, &identity), &operation) {
+                if let Err(refused) = check(&settings, Client { endpoint: &endpoint, identity: &identity }, &operation)
+                {
                     return refused;
                 }
                 // The settings have the sender, so that there is a next one.

@@ -272,7 +272,7 @@ impl SessionSubscriptions {
                 });
                 *count += usize::from(subscribed.resources.insert(uri, params).is_none());
             }
-            Some(_) => debug!("subscription of a session not remembered: limits.subscriptions is reached"),
+            Some(_) => debug!("subscription of a session not remembered: there are too many"),
             None => {
                 let Some(subscribed) = by_key.get_mut(&session) else { return };
                 *count -= usize::from(subscribed.resources.remove(&uri).is_some());

@@ -219,7 +219,7 @@ impl ListenRequest<'_> {
             };
             let alias_in_use = || {
                 let lists = lists.upgrade().filter(|_| is_session)?;
-                routing::alias_in_use((backend, &uri), &context.caller, &lists, |uri| {
+                routing::alias_in_use(backend, &uri, &context.caller, &lists, |uri| {
                     handed_out.owner(&context.caller, uri)
                 })
             };

@@ -217,7 +217,8 @@ pub(crate) fn by_prefix<'a>(view: &'a View, name: &'a str) -> Option<(&'a Member
 /// The alias by which a client knows the resource that a backend calls `uri`, as far as the known lists tell; `None`
 /// if it is known by its own URI.
 pub(crate) fn alias_in_use(
-    (backend, uri): (BackendId, &str),
+    backend: BackendId,
+    uri: &str,
     client: &Caller,
     lists: &ListWatcher,
     handed_out: impl FnOnce(&str) -> Option<BackendId>,

@@ -6,7 +6,7 @@
 //! and Error Handling.
 
 use crate::error::{RpcError, code};
-use crate::json::{Json, ObjectBuilder};
+use crate::json::{Json, ObjectBuilder, Value};
 use crate::meta::TASKS_EXTENSION;
 use crate::method::Method;
 
@@ -150,7 +150,11 @@ impl MissingCapability {
 #[must_use]
 pub fn can_be_asked(capabilities: &Json) -> bool {
     use ClientCapability::{ElicitationByForm, Roots, Sampling};
-    [ElicitationByForm, Sampling, Roots].into_iter().any(|kind| kind.parent_in(capabilities).is_some())
+    // In one pass: each call asks.
+    capabilities.members().any(|member| {
+        capabilities.at(member.value.clone()).is_some_and(Value::is_object)
+            && [ElicitationByForm, Sampling, Roots].iter().any(|kind| member.is(capabilities, kind.member()))
+    })
 }
 
 /// Whether these capabilities, a client's or a server's, declare the extension for tasks.
@@ -282,6 +286,18 @@ mod tests {
         }
         assert_eq!(missing_capability_error(&[odd], &[]), None);
         assert_eq!(missing_capability_error(&[], &[]), None);
+    }
+
+    #[test]
+    fn client_can_be_asked_if_it_declares_any_capability_for_that() {
+        for capabilities in
+            [r#"{"elicitation":{}}"#, r#"{"x":1,"sampling":{}}"#, r#"{"r\u006fots":{"listChanged":true}}"#]
+        {
+            assert!(can_be_asked(&Json::literal(capabilities)), "{capabilities}");
+        }
+        for capabilities in ["{}", "[]", r#"{"roots":null}"#, r#"{"sampling":true}"#, r#"{"x":{"roots":{}}}"#] {
+            assert!(!can_be_asked(&Json::literal(capabilities)), "{capabilities}");
+        }
     }
 
     #[test]

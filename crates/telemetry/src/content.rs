@@ -13,7 +13,10 @@ pub(crate) fn has_content(method: &Method) -> bool {
 
 /// Records the arguments in `params`, if that is switched on.
 pub(crate) fn record_arguments(span: &Record, policy: ContentPolicy, method: &Method, params: &Json) {
-    let Some(arguments) = params.get("arguments").filter(|_| policy.arguments && has_content(method)) else { return };
+    if !policy.arguments || !has_content(method) {
+        return;
+    }
+    let Some(arguments) = params.get("arguments") else { return };
     span.update(|fields| match method {
         Method::GetPrompt => fields.optional().variables = redact::redacted_members(&arguments, policy.max_bytes),
         _ => fields.optional().arguments = Some(redact::redacted(&arguments, policy.max_bytes)),

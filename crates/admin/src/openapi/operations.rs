@@ -153,7 +153,7 @@ fn backend() {}
             (server_log::ServerLog = "application/json"), (String = "text/event-stream"),
         )),
         (status = 404, description = "No server has this name", body = Error),
-        (status = 503, description = "`limits.adminFollowers` streams are open", body = Error),
+        (status = 503, description = "As many streams are open as are allowed", body = Error),
     ))]
 fn backend_log() {}
 
@@ -168,7 +168,7 @@ fn backend_log() {}
             (server_log::ServerLog = "application/json"), (String = "text/event-stream"),
         )),
         (status = 404, description = "No server has this name", body = Error),
-        (status = 503, description = "`limits.adminFollowers` streams are open", body = Error),
+        (status = 503, description = "As many streams are open as are allowed", body = Error),
     ))]
 fn server_log() {}
 
@@ -179,7 +179,7 @@ fn server_log() {}
         (status = 200, description = "The last lines", content(
             (server_log::AllLogs = "application/json"), (String = "text/event-stream"),
         )),
-        (status = 503, description = "`limits.adminFollowers` streams are open", body = Error),
+        (status = 503, description = "As many streams are open as are allowed", body = Error),
     ))]
 fn all_logs() {}
 
@@ -187,7 +187,7 @@ fn all_logs() {}
 #[utoipa::path(get, path = "/api/events",
     responses(
         (status = 200, description = "The stream", content_type = "text/event-stream", body = String),
-        (status = 503, description = "`limits.adminFollowers` streams are open", body = Error),
+        (status = 503, description = "As many streams are open as are allowed", body = Error),
     ))]
 fn events() {}
 
@@ -201,7 +201,7 @@ fn events() {}
             (texts::Called = "application/json"), (String = "text/event-stream"),
         )),
         (status = 400, description = "The body cannot be used", body = Error),
-        (status = 503, description = "The operator attends `limits.adminCalls` calls", body = Error),
+        (status = 503, description = "The operator attends as many calls as are allowed", body = Error),
     ))]
 fn call_one() {}
 

@@ -120,7 +120,7 @@ impl Tokens {
             Verification::Signature(keys) => {
                 let keys = Arc::clone(keys);
                 match jwt {
-                    Some(jwt) => self.verify_by_signature(shown, jwt, issuer, keys, (charge, peer)),
+                    Some(jwt) => self.verify_by_signature(shown, jwt, issuer, keys, charge, peer),
                     None => denied(Denial::Invalid("the token is malformed".into())),
                 }
             }
@@ -134,7 +134,8 @@ impl Tokens {
         jwt: Jwt<'a>,
         issuer: Arc<Issuer>,
         keys: Arc<KeyStore>,
-        (charge, peer): (Charge, Peer),
+        charge: Charge,
+        peer: Peer,
     ) -> Authentication<'a> {
         let header = match jwt.header() {
             Ok(header) if issuer.accepts(header.algorithm) => header,

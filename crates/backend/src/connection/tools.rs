@@ -92,7 +92,7 @@ impl Connection {
             let Some(left) = left else {
                 tracing::warn!(
                     backend = &*self.context.name,
-                    "tool list not read to its end: it has more entries or bytes than limits.listEntries or limits.listBytes"
+                    "tool list not read to its end: it has more entries or bytes than are read"
                 );
                 return true;
             };

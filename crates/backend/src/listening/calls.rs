@@ -48,7 +48,8 @@ pub(crate) async fn local_answer(registry: &SubscriptionRegistry, call: &Call, e
 pub(crate) fn refusal(registry: &SubscriptionRegistry, call: &Call) -> Option<Response> {
     let (session, uri, subscribes) = subject(call)?;
     let refused = subscribes && !registry.may_subscribe(session, &uri);
-    let message = "this session has subscribed to as many resources of this server as limits.subscriptions allows";
+    let message =
+        "this session has subscribed to as many resources of this server as are allowed: unsubscribe from one";
     refused.then(|| Response::from_error(&RpcError::new(code::INVALID_PARAMS, message)))
 }
 

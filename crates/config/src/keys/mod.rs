@@ -64,15 +64,7 @@ pub fn parse_keys(text: &str, origin: &Path, most: usize) -> Result<Keys, Config
     let is_empty = source.text().lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
     let root = if is_empty { None } else { syntax::parse(&source, Syntax::Yaml, &mut findings) };
     let masked = Masked::of(root.as_ref(), None, KeyList::SECTION, &source, Syntax::Yaml);
-    let mut reader = Reader {
-        root: KeyList::SECTION,
-        source: &source,
-        env: &|_| None,
-        is_of_client: false,
-        is_of_test: false,
-        is_lenient: false,
-        findings,
-    };
+    let mut reader = Reader::new(KeyList::SECTION, &source, &|_: &str| None, findings);
     let keys = root.as_ref().map(|root| read(&mut reader, root, most)).unwrap_or_default();
     let warnings = reader.findings.conclude(origin, &source, &masked)?;
     Ok(Keys { keys, warnings, fingerprint: None })
@@ -86,7 +78,7 @@ fn read(reader: &mut Reader<'_>, root: &Node, most: usize) -> Vec<Key> {
         return Vec::new();
     };
     if items.len() > most {
-        let message = format!("the file has {} keys, and `limits.authKeys` allows {most}", items.len());
+        let message = format!("the file has {} keys, and at most {most} are allowed", items.len());
         reader.error(list.key_span, message, "remove expired keys, or raise the limit");
         return Vec::new();
     }

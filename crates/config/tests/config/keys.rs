@@ -69,7 +69,7 @@ fn mistakes_are_reported_with_their_positions_and_without_secrets() {
         assert!(errors.contains(message) && !errors.contains("s3cret"), "{errors}");
     }
     let many: String = (0..101).map(|number| format!("- {{name: a, sha256: '{number:064}'}}\n")).collect();
-    assert!(read(&format!("keys:\n{many}")).unwrap_err().contains("`limits.authKeys` allows 100"));
+    assert!(read(&format!("keys:\n{many}")).unwrap_err().contains("at most 100 are allowed"));
 }
 
 #[test]

@@ -15,6 +15,7 @@ use fanlight_protocol::{Response, RpcError};
 use fanlight_telemetry::Parent;
 use tokio_util::sync::CancellationToken;
 
+use super::detached::Ends;
 use super::{DetachedCalls, ResponseItem, input_rounds};
 use crate::session::{Cancellation, SessionGuard};
 use crate::validity::{Ended, RequestValidity, request_ended};
@@ -34,6 +35,14 @@ pub(crate) struct CoreRequest<R> {
     /// Bounds the rounds of input where a server's answer asks for input and this side is to get it;
     /// `None` if the client gets that answer.
     pub(crate) input_rounds: Option<input_rounds::RoundLimits>,
+}
+
+/// What ends a request before its answer.
+pub(crate) struct RequestEnds {
+    /// `None` if only dropping the request cancels it.
+    pub(crate) cancellation: Option<Cancellation>,
+    /// `None` if its client is not authenticated.
+    pub(crate) validity: Option<Box<RequestValidity>>,
 }
 
 /// A request on its way through the core.
@@ -110,9 +119,9 @@ impl CoreCall {
         self.cancellation = cancellation;
     }
 
-    /// From now on, the request ends with this identity; `None` if with none.
-    pub(crate) fn set_validity(&mut self, validity: Option<Box<RequestValidity>>) {
-        self.validity = validity;
+    /// From now on, the request ends with these.
+    pub(crate) fn set_ends(&mut self, ends: RequestEnds) {
+        (self.cancellation, self.validity) = (ends.cancellation, ends.validity);
     }
 
     /// Has the request outlast its identity; returns the token that is cancelled when that is revoked.
@@ -219,7 +228,7 @@ impl CoreCall {
 impl Drop for CoreCall {
     fn drop(&mut self) {
         if let (Some(answer), Some(detached)) = (self.answer.take(), self.detached.take()) {
-            let ends = (self.cancellation.take(), self.take_revocation());
+            let ends = Ends { cancellation: self.cancellation.take(), revoked: self.take_revocation() };
             detached.finish(answer, ends, self.session.take(), self.context.trace.clone());
         }
     }

@@ -12,6 +12,13 @@ use tokio_util::task::TaskTracker;
 
 use crate::session::{Cancellation, SessionGuard};
 
+/// What ends a call besides its answer.
+pub(super) struct Ends {
+    pub(super) cancellation: Option<Cancellation>,
+    /// Cancelled when the call's identity is revoked.
+    pub(super) revoked: Option<CancellationToken>,
+}
+
 /// Calls that run on without their client, bounded in number, until they are done or cancelled. The
 /// core bounds their time.
 #[derive(Debug)]
@@ -56,12 +63,11 @@ impl DetachedCalls {
         permit
     }
 
-    /// Runs a call whose client has disconnected until `answer` resolves, or `cancellation` does, or its identity is
-    /// `revoked`.
+    /// Runs a call whose client has disconnected until `answer` resolves, or one of `ends` does.
     pub(super) fn finish<T>(
         &self,
         answer: impl Future<Output = T> + Send + 'static,
-        (cancellation, revoked): (Option<Cancellation>, Option<CancellationToken>),
+        ends: Ends,
         session: Option<SessionGuard>,
         trace: Parent,
     ) {
@@ -76,12 +82,12 @@ impl DetachedCalls {
             let _until_done = (permit, session);
             let cancelled = async move {
                 let cancelled = async {
-                    match cancellation {
+                    match ends.cancellation {
                         Some(cancellation) => cancellation.await,
                         None => pending().await,
                     }
                 };
-                match revoked {
+                match ends.revoked {
                     Some(revoked) => tokio::select! { () = cancelled => {} () = revoked.cancelled() => {} },
                     None => cancelled.await,
                 }

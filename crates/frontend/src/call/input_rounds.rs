@@ -60,7 +60,7 @@ pub(crate) fn resolve_input_rounds<C: Core>(
             }
             rounds += 1;
             // Boxed, since few calls need input.
-            let answers = answers(operation.context(), &messages, &required, (&mut elicitations, limits.timeout));
+            let answers = answers(operation.context(), &messages, &required, &mut elicitations, limits.timeout);
             let answers = Box::pin(limits.give_up.run_until_cancelled(answers));
             match answers.await.unwrap_or_else(|| Err(interrupted())) {
                 Ok(answers) => operation.answer(&answers, required.state.as_ref()),
@@ -85,7 +85,8 @@ async fn answers(
     context: &CallContext,
     messages: &ServerMessages,
     required: &InputRequired,
-    (elicitations, limit): (&mut UrlElicitations, Duration),
+    elicitations: &mut UrlElicitations,
+    limit: Duration,
 ) -> Result<Vec<(Json, Json)>, RpcError> {
     if required.is_empty() {
         return Err(broken("it asks for input, but has neither input requests nor a state"));

@@ -77,6 +77,16 @@ pub(crate) struct Subscriptions {
     buffer: usize,
 }
 
+/// What ends a subscription.
+pub(crate) struct SubscriptionEnds {
+    /// Of its request: it ends without a response.
+    pub(crate) cancellation: Option<Cancellation>,
+    /// It ends with an error; `None` if nothing restricts its client.
+    pub(crate) decision: Option<LastingDecision>,
+    /// It ends with a response when this is cancelled.
+    pub(crate) closing: CancellationToken,
+}
+
 /// A subscription. Dropping it ends it without a response.
 pub(crate) struct Subscription {
     id: Json,
@@ -86,7 +96,7 @@ pub(crate) struct Subscription {
     cancellation: Option<Cancellation>,
     /// `None` if nothing restricts its client.
     decision: Option<LastingDecision>,
-    end: Pin<Box<WaitForCancellationFutureOwned>>,
+    closing: Pin<Box<WaitForCancellationFutureOwned>>,
     _entry: Box<dyn Any + Send>,
 }
 
@@ -110,7 +120,8 @@ impl Subscriptions {
     pub(crate) fn resolve<C: Core>(
         &self,
         core: &C,
-        (caller, peer): (Caller, Peer),
+        caller: Caller,
+        peer: Peer,
         request: &Request,
         sender: &RequestMeta,
         trace: Parent,
@@ -136,15 +147,14 @@ impl Subscriptions {
         Ok(core.resolve_listen(interest, Arc::new(context)))
     }
 
-    /// Opens the subscription of `caller` that has this id; `cancellation` can cancel it, `decision` ends it with an error,
-    /// and it ends with a response when `end` is cancelled.
+    /// Opens the subscription of `caller` that has this id.
     pub(crate) fn open<C: Core>(
         &self,
         core: &Arc<C>,
         operation: C::ResolvedListen,
-        (caller, id): (&Caller, &Json),
-        decision: Option<LastingDecision>,
-        (cancellation, end): (Option<Cancellation>, &CancellationToken),
+        caller: &Caller,
+        id: &Json,
+        ends: SubscriptionEnds,
     ) -> Result<Subscription, RpcError> {
         let entry = self.store.enter(caller).ok_or_else(|| {
             let message = format!("busy: {} subscriptions are open, the limit here; end one, or try later", self.limit);
@@ -155,11 +165,11 @@ impl Subscriptions {
         let opening: Opening = Box::pin(async move { core.listen(operation, messages).await });
         Ok(Subscription {
             id: id.detached(),
-            decision,
+            decision: ends.decision,
             state: Some(State::Opening(opening)),
             messages: receiver,
-            cancellation,
-            end: Box::pin(end.clone().cancelled_owned()),
+            cancellation: ends.cancellation,
+            closing: Box::pin(ends.closing.cancelled_owned()),
             _entry: entry,
         })
     }
@@ -194,7 +204,7 @@ impl ResponseStream<Response> for Subscription {
                 let opened = match opening.as_mut().poll(cx) {
                     Poll::Ready(opened) => opened,
                     Poll::Pending => {
-                        ready!(self.end.as_mut().poll(cx));
+                        ready!(self.closing.as_mut().poll(cx));
                         return Poll::Ready(Some(self.close()));
                     }
                 };
@@ -227,7 +237,7 @@ impl ResponseStream<Response> for Subscription {
                     )) => {}
                     Poll::Ready(None) => return Poll::Ready(Some(self.close())),
                     Poll::Pending => {
-                        ready!(self.end.as_mut().poll(cx));
+                        ready!(self.closing.as_mut().poll(cx));
                         return Poll::Ready(Some(self.close()));
                     }
                 }

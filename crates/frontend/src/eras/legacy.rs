@@ -55,8 +55,7 @@ pub(crate) fn initialize(params: &Params, longest: usize) -> Result<InitializePa
             Err(RpcError::new(code::INVALID_PARAMS, format!("\"{name}\" must be an object")))
         }
         Some(value) if value.bytes().len() > longest => {
-            let message =
-                format!("\"{name}\" is longer than {longest} bytes, the limit here (limits.clientDescription)");
+            let message = format!("\"{name}\" is longer than {longest} bytes, the limit here");
             Err(RpcError::new(code::INVALID_PARAMS, message))
         }
         member => Ok(member.filter(Json::is_object).as_ref().map(Json::detached)),

@@ -25,7 +25,8 @@ const CLEAN_UP_INTERVAL: Duration = Duration::from_secs(10);
 /// Serves until `ends.shutdown`, then lets requests finish for [`FrontendSettings::drain`], then has the core answer the rest
 /// with errors, and cancels `ends.cut`, which ends all that is left.
 pub(crate) async fn serve<S: Serve>(
-    (sockets, tls): (SocketReceiver, LiveTls),
+    sockets: SocketReceiver,
+    tls: LiveTls,
     limits: &LiveLimits,
     endpoint: Arc<S>,
     settings: &Arc<FrontendSettings>,

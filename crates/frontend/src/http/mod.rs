@@ -76,6 +76,6 @@ pub async fn serve_http_observed<C: Core>(
     let cut = CancellationToken::new();
     let endpoint = Arc::new(mcp::Endpoint::new(core, &settings, Arc::clone(&limits), cut.clone())?);
     insight.begin(&endpoint);
-    listener::serve((sockets, tls), &limits, endpoint, &settings, Ends { shutdown: &shutdown, cut: &cut }).await;
+    listener::serve(sockets, tls, &limits, endpoint, &settings, Ends { shutdown: &shutdown, cut: &cut }).await;
     Ok(())
 }

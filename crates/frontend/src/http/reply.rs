@@ -298,7 +298,7 @@ impl Body for ReplyBody {
                         Some(memory) => match memory.count(pieces.into_iter()) {
                             Ok(ready) => ready,
                             Err(Spent) => {
-                                tracing::warn!(peer = ?memory.peer, "event stream ended: too many bytes wait for clients that read slowly (limits.answerMemory)");
+                                tracing::warn!(peer = ?memory.peer, "event stream ended: too many bytes wait for clients that read slowly (half of limits.memory)");
                                 this.stream = None;
                                 return Poll::Ready(None);
                             }

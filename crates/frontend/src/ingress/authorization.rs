@@ -8,7 +8,7 @@ use fanlight_protocol::{Method, RpcError, code};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Ingress, Origin, Reason, Refusal, Transport};
-use crate::decision::{self, Refused};
+use crate::decision::{self, Client, Refused};
 
 impl<C: Core> Ingress<C> {
     /// How much of a request has to be resolved for [`Self::admit`].
@@ -31,7 +31,7 @@ impl<C: Core> Ingress<C> {
         reaches_core: bool,
     ) -> Result<Option<OwnedSemaphorePermit>, Box<Refusal>> {
         if let Some(subject) = asked {
-            let client = (origin.holder.endpoint(), &*origin.identity);
+            let client = Client { endpoint: origin.holder.endpoint(), identity: &origin.identity };
             decision::decide(&self.settings, client, subject).map_err(refusal)?;
         }
         Ok(self.permit(transport, reaches_core)?)

@@ -14,14 +14,17 @@ use fanlight_telemetry::{Network, ServerSpan};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Ingress, Origin, Reason, Refusal, RequestKind, StartedRequest, Transport};
-use crate::call::{Answered, CoreCall, CoreRequest, LegacyCall, RenderedCall, ResponseStream, input_rounds};
+use crate::call::subscription::SubscriptionEnds;
+use crate::call::{
+    Answered, CoreCall, CoreRequest, LegacyCall, RenderedCall, RequestEnds, ResponseStream, input_rounds,
+};
 use crate::decision::{LastingDecision, OwnRequest};
 use crate::eras::notifications::NotificationFilter;
 use crate::eras::params::{Meta, Params};
 use crate::eras::render::Rendering;
 use crate::eras::{era, fault, legacy, modern};
 use crate::memory::UNCOUNTED;
-use crate::session::{Cancellation, Session, SessionRecord};
+use crate::session::{Session, SessionRecord};
 use crate::streams::{ActiveSession, SessionStreams};
 use crate::suspended::{Found, Resumption, Retry, SuspendableCall, SuspendedCall, WaitingCall};
 use crate::trace::client_name;
@@ -89,7 +92,7 @@ impl<C: Core> Ingress<C> {
         transport.check_headers(&request.method, params)?;
         modern::check_method(&request.method, &sender)?;
         if request.method == Method::Listen {
-            return self.start_subscription(transport, origin, (parsed, revision), sender);
+            return self.start_subscription(transport, origin, parsed, revision, sender);
         }
         let is_of_server = params.has_request_state() && self.open_server_state(origin, parsed)?;
         let found = if is_of_server {
@@ -169,21 +172,22 @@ impl<C: Core> Ingress<C> {
         &self,
         transport: &T,
         origin: &Origin<'_>,
-        (parsed, revision): (&mut ParsedRequest, Revision),
+        parsed: &mut ParsedRequest,
+        revision: Revision,
         sender: modern::RequestMeta,
     ) -> Result<StartedRequest, Box<Refusal>> {
         let ParsedRequest { request, span, .. } = &mut *parsed;
         let caller = caller_of(origin);
-        let by = (caller.clone(), origin.peer());
-        let resolved = self.subscriptions.resolve(&*self.core, by, request, &sender, span.parent());
+        let (core, peer) = (&self.core, origin.peer());
+        let resolved = self.subscriptions.resolve(&**core, caller.clone(), peer, request, &sender, span.parent());
         let own = OwnRequest(&request.method);
         let asked: &dyn Decidable = resolved.as_ref().map_or(&own, |operation| operation);
         let permit = self.admit(transport, origin, Some(asked), false)?;
         let cancellation = transport.running().map(|running| running.begin(&request.id));
         let opened = resolved.and_then(|operation| {
             let decision = operation.interest().and_then(|it| LastingDecision::of(&self.settings, &caller, it));
-            let ends = (cancellation, transport.closing());
-            self.subscriptions.open(&self.core, operation, (&caller, &request.id), decision, ends)
+            let ends = SubscriptionEnds { cancellation, decision, closing: transport.closing().clone() };
+            self.subscriptions.open(core, operation, &caller, &request.id, ends)
         });
         let stream: Responses = match opened {
             Ok(subscription) => Box::new(subscription),
@@ -247,7 +251,7 @@ impl<C: Core> Ingress<C> {
         parsed: &mut ParsedRequest,
         takes_messages: bool,
         resumption: Resumption,
-        (cancellation, validity): Ends,
+        ends: RequestEnds,
     ) -> Responses {
         let filter = parsed.modern_filter(operation.context().log_level, takes_messages);
         let request = &mut parsed.request;
@@ -267,9 +271,8 @@ impl<C: Core> Ingress<C> {
         let may_be_suspended = may_be_asked && can_be_asked(&operation.context().capabilities);
         let decided = may_be_suspended.then(|| Arc::new(operation.decided()));
         let mut call = CoreCall::start(&self.core, CoreRequest { operation, messages, input_rounds: None });
-        call.set_cancellation(cancellation);
-        call.set_validity(validity);
-        let call = SuspendedCall::new(call, (method, params), decided);
+        call.set_ends(ends);
+        let call = SuspendedCall::new(call, method, params, decided);
         Box::new(SuspendableCall::new(call, filter, Arc::clone(&self.suspended_calls)))
     }
 
@@ -302,9 +305,9 @@ impl<C: Core> Ingress<C> {
         let (stream, permit): (Responses, _) = match (own_answer, &session) {
             (None, Some(session)) => {
                 let named = Arc::new(SessionRequest::new(params.meta.progress_token()));
-                let operation = self.resolve_legacy(transport, origin, session, (parsed, &named)).await;
+                let operation = self.resolve_legacy(transport, origin, session, parsed, &named).await;
                 let permit = self.admit(transport, origin, Some(&operation), true)?;
-                (Box::new(self.legacy_call(transport, origin, session, (parsed, named), operation)), permit)
+                (Box::new(self.legacy_call(transport, origin, session, parsed, named, operation)), permit)
             }
             (answer, _) => {
                 let reaches_core = answer.is_none();
@@ -323,7 +326,8 @@ impl<C: Core> Ingress<C> {
         transport: &T,
         origin: &Origin<'_>,
         session: &ActiveSession,
-        (parsed, named): (&mut ParsedRequest, &Arc<SessionRequest>),
+        parsed: &mut ParsedRequest,
+        named: &Arc<SessionRequest>,
     ) -> C::Resolved {
         let ParsedRequest { request, params, span } = parsed;
         let method = request.method.clone();
@@ -345,7 +349,8 @@ impl<C: Core> Ingress<C> {
         transport: &T,
         origin: &Origin<'_>,
         session: &ActiveSession,
-        (parsed, named): (&mut ParsedRequest, Arc<SessionRequest>),
+        parsed: &mut ParsedRequest,
+        named: Arc<SessionRequest>,
         operation: C::Resolved,
     ) -> LegacyCall {
         let ParsedRequest { request, params, .. } = parsed;
@@ -374,8 +379,8 @@ impl<C: Core> Ingress<C> {
             messages: takes_messages.then_some(self.settings.notification_buffer),
         };
         let mut call = CoreCall::start_after(listening, &self.core, core_request);
-        call.set_cancellation(Some(client.running.begin_named(&request.id, named)));
-        call.set_validity(RequestValidity::of(&origin.identity));
+        let cancellation = Some(client.running.begin_named(&request.id, named));
+        call.set_ends(RequestEnds { cancellation, validity: RequestValidity::of(&origin.identity) });
         call.keep_session(session.clone().into_guard());
         if let Some(detached) = transport.detached() {
             call.outlive_in(detached);
@@ -401,16 +406,12 @@ impl<C: Core> Ingress<C> {
         let peer = origin.peer();
         let memory = self.settings.description_memory.reserve(&peer, bytes);
         let memory = memory.map_err(|spent| {
-            tracing::warn!(
-                bytes,
-                ?peer,
-                "session refused: too many descriptions of clients (limits.clientDescriptions)"
-            );
+            tracing::warn!(bytes, ?peer, "session refused: too many bytes of descriptions of clients");
             Refusal::new(Reason::Busy, RpcError::new(code::INTERNAL, spent.to_string()))
         })?;
         let record =
             SessionRecord { holder: origin.holder.clone(), identity: Arc::clone(&origin.identity), peer, initialize };
-        let session = Session::new((record, memory), running, limit, &self.core);
+        let session = Session::new(record, memory, running, limit, &self.core);
         session.count(&self.settings.telemetry, span.network().unwrap_or(Network::Stdio));
         let streams = SessionStreams::new(session, &self.settings);
         let revision = streams.session.revision();
@@ -428,12 +429,9 @@ impl<C: Core> Ingress<C> {
     }
 }
 
-/// What ends a request that runs.
-type Ends = (Option<Cancellation>, Option<Box<RequestValidity>>);
-
-fn ends_of<T: Transport>(transport: &T, origin: &Origin<'_>, parsed: &ParsedRequest) -> Ends {
+fn ends_of<T: Transport>(transport: &T, origin: &Origin<'_>, parsed: &ParsedRequest) -> RequestEnds {
     let cancellation = transport.running().map(|running| running.begin(&parsed.request.id));
-    (cancellation, RequestValidity::of(&origin.identity))
+    RequestEnds { cancellation, validity: RequestValidity::of(&origin.identity) }
 }
 
 /// Whom a request without a session is made for.

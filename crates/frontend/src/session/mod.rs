@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 pub(crate) use self::running_requests::{Cancellation, RunningRequests};
 pub(crate) use self::server_requests::ServerRequests;
+use crate::decision::Client;
 use crate::eras::legacy::InitializeParams;
 use crate::memory::Reservation;
 use crate::trace::SessionCount;
@@ -62,7 +63,8 @@ impl Session {
     /// A session of a client that sent `initialize`. The client may have `max_server_requests`
     /// to answer at once.
     pub(crate) fn new<C: Core>(
-        (record, memory): (SessionRecord, Reservation),
+        record: SessionRecord,
+        memory: Reservation,
         running: Arc<RunningRequests>,
         max_server_requests: usize,
         core: &Arc<C>,
@@ -107,8 +109,8 @@ impl Session {
     }
 
     /// What the client may do is decided by these: where it has its session, and the identity that has opened it.
-    pub(crate) fn client_rights(&self) -> (&Endpoint, &Identity) {
-        (self.endpoint(), &self.record.identity)
+    pub(crate) fn client(&self) -> Client<'_> {
+        Client { endpoint: self.endpoint(), identity: &self.record.identity }
     }
 
     /// The revision agreed on.

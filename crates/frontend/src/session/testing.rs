@@ -65,7 +65,7 @@ impl ListenCore {
         let memory = ByteBudget::new(1 << 10).reserve(&peer, initialize.len()).unwrap();
         let record =
             SessionRecord { holder: identity.principal.clone().into(), identity: Arc::new(identity), peer, initialize };
-        Session::new((record, memory), Arc::default(), 1, self)
+        Session::new(record, memory, Arc::default(), 1, self)
     }
 
     /// How many sessions have ended.

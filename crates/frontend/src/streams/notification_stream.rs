@@ -183,7 +183,7 @@ impl NotificationStream {
 /// Whether the client may still have a notification: the rules may have changed since it has subscribed to a resource.
 fn may_have(settings: &FrontendSettings, session: &Session, notification: &Notification) -> bool {
     notification.method != Method::ResourceUpdated
-        || decision::may(settings, session.client_rights(), &OwnRequest(&Method::Subscribe)).is_ok()
+        || decision::may(settings, session.client(), &OwnRequest(&Method::Subscribe)).is_ok()
 }
 
 /// Listens as soon as the core accepts. `answered` is cancelled once the core has answered. The pause before it is asked

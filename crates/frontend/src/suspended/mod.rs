@@ -24,10 +24,8 @@ use tokio::time::{Sleep, sleep};
 
 pub(crate) use self::suspended_call::SuspendedCall;
 pub(crate) use self::table::{Found, Resumption, Retry, SuspendedCalls, WaitingCall};
-use crate::call::{ResponseItem, ResponseStream};
+use crate::call::{RequestEnds, ResponseItem, ResponseStream};
 use crate::eras::notifications::NotificationFilter;
-use crate::session::Cancellation;
-use crate::validity::RequestValidity;
 
 type Item = ResponseItem<Chunks, Response>;
 
@@ -77,13 +75,12 @@ impl SuspendableCall {
         mut call: Box<SuspendedCall>,
         capabilities: Json,
         filter: Option<NotificationFilter>,
-        (cancellation, validity): (Option<Cancellation>, Option<Box<RequestValidity>>),
+        ends: RequestEnds,
         span: Parent,
         suspended_calls: Arc<SuspendedCalls>,
     ) -> Self {
         call.set_capabilities(capabilities);
-        call.running.set_cancellation(cancellation);
-        call.running.set_validity(validity);
+        call.running.set_ends(ends);
         call.running.set_answered_span(span);
         Self { stage: Stage::Running(call), filter, suspended_calls, more: None }
     }

@@ -57,11 +57,7 @@ pub(super) struct OpenRequest {
 
 impl SuspendedCall {
     /// `running` is the call of `method` with `params`.
-    pub(crate) fn new(
-        running: CoreCall,
-        (method, params): (Method, Option<Json>),
-        decided: Option<Arc<Decided>>,
-    ) -> Self {
+    pub(crate) fn new(running: CoreCall, method: Method, params: Option<Json>, decided: Option<Arc<Decided>>) -> Self {
         Self {
             running,
             decided,

@@ -157,11 +157,10 @@ impl SuspendedCalls {
         call.running.set_cancellation(None);
         // Its client may bring newer credentials.
         let revoked = call.running.take_revocation().map(|revoked| Box::pin(revoked.cancelled_owned()));
-        let (limit, max_requests) = (self.settings.notification_buffer, self.max_server_requests());
+        let limits = (self.settings.notification_buffer, self.max_server_requests());
         let counted = SuspendedCount::new(&self.settings.telemetry);
-        let ends = (deadline, self.cut.clone(), revoked);
-        let keep = keep(call, resumed, ends, (limit, max_requests), counted);
-        self.tasks.spawn_on(keep, &self.runtime);
+        let ends = Ends { deadline, cut: self.cut.clone(), revoked };
+        self.tasks.spawn_on(keep(call, resumed, ends, limits, counted), &self.runtime);
         Ok(response)
     }
 
@@ -299,11 +298,20 @@ impl SuspendedCalls {
     }
 }
 
-/// Keeps a call until it is resumed, its time is over, its identity is `revoked` or everything ends.
+/// What ends a call that waits.
+struct Ends {
+    deadline: Instant,
+    /// Cancelled when everything ends.
+    cut: CancellationToken,
+    /// Resolves when the call's identity is revoked, if it has one that can be.
+    revoked: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+}
+
+/// Keeps a call until it is resumed, or something ends it.
 fn keep(
     mut call: Box<SuspendedCall>,
     resumed: oneshot::Receiver<oneshot::Sender<Box<SuspendedCall>>>,
-    (deadline, cut, revoked): (Instant, CancellationToken, Option<Pin<Box<WaitForCancellationFutureOwned>>>),
+    Ends { deadline, cut, revoked }: Ends,
     (limit, max_requests): (usize, usize),
     counted: SuspendedCount,
 ) -> impl Future<Output = ()> + Send {

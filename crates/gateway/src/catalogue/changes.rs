@@ -131,7 +131,7 @@ impl Catalogue {
         if is_wanted {
             drop(self.current(&View::everything(topology), &Parent::default()).await);
         } else if let Some(need) = need {
-            self.read(topology, (backend, need), Wait::Whole, &Parent::default()).await;
+            self.read(topology, backend, need, Wait::Whole, &Parent::default()).await;
             drop(self.merge(topology));
         }
     }

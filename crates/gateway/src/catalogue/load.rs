@@ -22,7 +22,8 @@ use crate::uri_places as places;
 /// Reads one backend's list. The pages before a failure are kept. The requests are made in `context`.
 pub(super) async fn one(
     kind: ListKind,
-    (backend, wait): (&dyn BackendClient, Wait),
+    backend: &dyn BackendClient,
+    wait: Wait,
     limits: &ListLimits,
     reserved: ReservedBytes,
     context: Arc<CallContext>,

@@ -37,6 +37,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fanlight_canonical::{BackendState, Principal};
 use fanlight_protocol::Json;
+use foldhash::fast::RandomState;
 use tokio::time::Instant;
 
 pub(crate) use describe::{all as describe_all, as_shown, only as describe_only};
@@ -85,7 +86,7 @@ pub(crate) struct Catalogue {
 
 #[derive(Default)]
 struct State {
-    parts: HashMap<BackendId, Part>,
+    parts: HashMap<BackendId, Part, RandomState>,
     /// Incremented by each reading that found something new.
     version: u64,
     /// What the newest snapshot was made of.

@@ -119,7 +119,7 @@ impl Catalogue {
         let is_news = !is_same_topology || previous.as_ref().is_none_or(|previous| !previous.equals(&snapshot));
         let listening = self.announcer.endpoints();
         let reader = self.own.as_ref().map(|own| &own.reader);
-        let changed = previous.as_ref().map(|previous| changed_at(previous, &snapshot, topology, (&listening, reader)));
+        let changed = previous.as_ref().map(|previous| changed_at(previous, &snapshot, topology, &listening, reader));
         let (newest, changed, pause) = self.with(|state| {
             state.merged = Some(basis);
             if is_news {
@@ -163,7 +163,8 @@ fn changed_at(
     previous: &Arc<Snapshot>,
     new: &Arc<Snapshot>,
     topology: &Arc<Topology>,
-    (endpoints, reader): (&[Endpoint], Option<&Principal>),
+    endpoints: &[Endpoint],
+    reader: Option<&Principal>,
 ) -> Vec<Endpoint> {
     let is_same_topology = previous.topology() == new.topology();
     let everything = View::everything_for(topology, reader);

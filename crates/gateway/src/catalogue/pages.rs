@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use fanlight_canonical::Holder;
 use fanlight_protocol::{Json, Response};
+use foldhash::fast::RandomState;
 
 use crate::topology::BackendId;
 
@@ -15,7 +16,7 @@ const KEPT: usize = 64;
 
 /// The answers made of one snapshot so far.
 #[derive(Debug, Default)]
-pub(super) struct Pages(Mutex<HashMap<Key, Page>>);
+pub(super) struct Pages(Mutex<HashMap<Key, Page, RandomState>>);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Key {
@@ -38,7 +39,7 @@ struct Page {
 impl Pages {
     /// The answer with the entries from `key.start` to `end`, kept or made by `write`.
     pub(super) fn kept_or(&self, key: &Key, end: usize, ttl_left: Duration, write: impl FnOnce() -> Json) -> Response {
-        let kept = |pages: &HashMap<Key, Page>| {
+        let kept = |pages: &HashMap<Key, Page, RandomState>| {
             let page = pages.get(key).filter(|page| page.end == end && page.ttl_left == ttl_left)?;
             Some(page.answer.clone())
         };

@@ -22,7 +22,8 @@ impl Catalogue {
     pub(super) async fn read(
         self: &Arc<Self>,
         topology: &Topology,
-        (backend, need): (BackendId, u64),
+        backend: BackendId,
+        need: u64,
         wait: Wait,
         trace: &Parent,
     ) -> bool {
@@ -66,7 +67,7 @@ impl Catalogue {
         }
         let (catalogue, topology) = (Arc::clone(self), Arc::clone(topology));
         drop(self.background.spawn(async move {
-            catalogue.read(&topology, (backend, need), Wait::Whole, &Parent::default()).await;
+            catalogue.read(&topology, backend, need, Wait::Whole, &Parent::default()).await;
             drop(catalogue.merge(&topology));
         }));
     }
@@ -110,7 +111,7 @@ impl Catalogue {
                 Some(kept) => kept,
                 None => {
                     let declared = reader.capabilities.current();
-                    reader.load((source.client.as_ref(), wait), &limits, declared, &trace).await
+                    reader.load(source.client.as_ref(), wait, &limits, declared, &trace).await
                 }
             };
             let expires = reader.with(|state| {
@@ -143,7 +144,8 @@ impl Catalogue {
 impl Catalogue {
     async fn load(
         &self,
-        from: (&dyn BackendClient, Wait),
+        backend: &dyn BackendClient,
+        wait: Wait,
         limits: &ListLimits,
         declared: Json,
         trace: &Parent,
@@ -152,7 +154,7 @@ impl Catalogue {
             None => CallContext::for_lists_with(declared, trace),
             Some(own) => CallContext::for_lists_of(&own.reader, declared, trace),
         };
-        load::one(self.kind, from, limits, self.reserve(), context).await
+        load::one(self.kind, backend, wait, limits, self.reserve(), context).await
     }
 
     /// The list as it was kept in an earlier run, if that can be used.
@@ -162,7 +164,7 @@ impl Catalogue {
             return None;
         }
         let kept = KeptPages { backend: Arc::clone(&source.client), pages };
-        let loaded = self.load((&kept, Wait::Whole), limits, declared, trace).await;
+        let loaded = self.load(&kept, Wait::Whole, limits, declared, trace).await;
         if loaded.contribution.outcome != Outcome::Ok {
             let (backend, list, reason) = (source.client.name(), self.kind.member(), &loaded.contribution.reason);
             warn!(backend, list, reason, "kept list ignored: it is not usable");

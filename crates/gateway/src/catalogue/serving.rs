@@ -230,7 +230,7 @@ impl Catalogue {
         trace: &Parent,
     ) -> Option<Arc<Json>> {
         let need = self.with(|state| state.part(backend).announced);
-        self.read(topology, (backend, need), Wait::Whole, trace).await;
+        self.read(topology, backend, need, Wait::Whole, trace).await;
         self.with(|state| {
             let loaded = state.parts.get(&backend)?.loaded.as_ref()?;
             snapshot::find_in(&loaded.contribution, self.kind, original).map(Arc::new)
@@ -275,14 +275,14 @@ impl Catalogue {
     ) -> (Arc<Snapshot>, bool) {
         let topology = view.topology();
         let mut is_cached = match &self.own {
-            None => self.read_parts(topology, topology.ids().collect(), serves, (patience, trace)).await,
+            None => self.read_parts(topology, topology.ids().collect(), serves, patience, trace).await,
             Some(own) => {
                 // What is known to be private need not be read for Fanlight itself.
                 let serves_all = |backend, part: &Part| part.is_private || serves(backend, part);
                 let all = topology.ids().collect();
-                let is_cached = own.shared.read_parts(topology, all, &serves_all, (patience, trace)).await;
+                let is_cached = own.shared.read_parts(topology, all, &serves_all, patience, trace).await;
                 let private = self.follow(own, topology);
-                self.read_parts(topology, private, serves, (patience, trace)).await && is_cached
+                self.read_parts(topology, private, serves, patience, trace).await && is_cached
             }
         };
         if self.needs_claims(topology) {
@@ -299,7 +299,8 @@ impl Catalogue {
         topology: &Arc<Topology>,
         backends: Vec<BackendId>,
         serves: &Serves<'_>,
-        (patience, trace): (Patience, &Parent),
+        patience: Patience,
+        trace: &Parent,
     ) -> bool {
         let needed: Vec<_> = self.with(|state| {
             let needed = backends.into_iter().filter_map(|backend| {
@@ -313,7 +314,7 @@ impl Catalogue {
             needed.into_iter().partition(|(.., is_hanging)| *is_hanging && patience != Patience::Long);
         hanging.iter().for_each(|(backend, need, _)| self.read_in_background(topology, *backend, *need));
         let wait = if patience == Patience::Brief { Wait::Brief } else { Wait::Whole };
-        let reading = others.into_iter().map(|(backend, need, _)| self.read(topology, (backend, need), wait, trace));
+        let reading = others.into_iter().map(|(backend, need, _)| self.read(topology, backend, need, wait, trace));
         let began = join_all(reading).await;
         hanging.is_empty() && !began.contains(&true)
     }

@@ -145,7 +145,7 @@ families! {
     "fanlight.backend.failed_connections", "{connection}", Counter, &[label::BACKEND],
         "Attempts to connect to a backend that failed.";
     "fanlight.backend.stderr.dropped", "{line}", Counter, &[label::BACKEND],
-        "Lines of a backend's standard error above limits.processLog, which were dropped.";
+        "Lines of a backend's standard error that were dropped because it wrote too much in a second.";
     "fanlight.backend.io", "By", Counter, &[label::BACKEND, label::DIRECTION],
         "Bytes of messages from and to a backend.";
     "fanlight.spans.dropped", "{span}", Counter, &[label::REASON],

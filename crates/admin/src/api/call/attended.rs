@@ -46,7 +46,7 @@ pub(super) fn answer(admin: &Arc<Admin>, operator: Operator, call: OperatorCall)
     let running = admin.calls.begin(Owner::of(&operator), now.settings.max_calls).map_err(|error| match error {
         NotBegun::TooMany => {
             let limit = now.settings.max_calls;
-            let message = format!("{limit} calls of yours run already, the limit here (limits.adminCalls)");
+            let message = format!("{limit} calls of yours run already, the limit here: cancel one, or wait for it");
             Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message)
         }
         NotBegun::NoRandomNumbers => {

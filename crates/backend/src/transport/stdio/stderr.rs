@@ -129,7 +129,7 @@ impl Dropped<'_> {
             return;
         }
         self.counters.lines_dropped(lines);
-        let text = format!("({lines} lines were dropped here: more than limits.processLog allows in a second)");
+        let text = format!("({lines} lines were dropped here: the process wrote too much in a second)");
         log.add(ProcessStream::Stderr, &text);
         self.unsaid += lines;
         if self.said.is_none_or(|said| said.elapsed() >= SAID) {
@@ -141,7 +141,11 @@ impl Dropped<'_> {
         if self.unsaid > 0 {
             let lines = std::mem::take(&mut self.unsaid);
             self.said = Some(Instant::now());
-            tracing::warn!(backend = name, lines, "standard error of the process dropped: above limits.processLog");
+            tracing::warn!(
+                backend = name,
+                lines,
+                "standard error of the process dropped: it wrote too much in a second"
+            );
         }
     }
 }

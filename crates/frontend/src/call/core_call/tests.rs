@@ -185,7 +185,7 @@ async fn call_ends_soon_after_its_credentials_expire() {
     let validity = Validity { expires, ..Validity::default() };
     let identity = Arc::new(Identity { source: Source::Token, validity, ..Identity::anonymous() });
     let mut call = start(&core);
-    call.set_validity(RequestValidity::of(&identity));
+    call.set_ends(RequestEnds { cancellation: None, validity: RequestValidity::of(&identity) });
     let begun = tokio::time::Instant::now();
     let Some(ResponseItem::Response(response)) = call.next().await else { panic!("a response") };
     assert_eq!(response.error_code(), Some(fanlight_protocol::code::NOT_AUTHENTICATED));

@@ -65,7 +65,7 @@ impl ListenOnlyStreams {
             if ended.is_none() {
                 drop(streams);
                 if self.warnings.is_due() {
-                    tracing::warn!(limit, "event stream refused: too many listen-only streams (limits.streams)");
+                    tracing::warn!(limit, "event stream refused: too many listen-only streams");
                 }
                 return Err(NoStream { limit });
             }
@@ -77,7 +77,7 @@ impl ListenOnlyStreams {
         // The stream is woken without the lock.
         drop(streams);
         if ended.is_some() && self.warnings.is_due() {
-            tracing::warn!(limit, "event stream ended: all are in use (limits.streams), and its client has most");
+            tracing::warn!(limit, "event stream ended: all are in use, and its client has most");
         }
         Ok(StreamPermit { shared: Arc::clone(&self.shared), number, entry_dropped })
     }

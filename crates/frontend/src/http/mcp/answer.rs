@@ -53,7 +53,7 @@ impl<C: Core> Endpoint<C> {
             }
         }
         let first = self.first(&mut call, revision, accepts).await;
-        let mut response = self.response_to(call, first, (revision, session), accepts);
+        let mut response = self.response_to(call, first, revision, session, accepts);
         if let Some(permit) = permit {
             response.body_mut().listen(permit, &origin.identity);
         }
@@ -120,7 +120,8 @@ impl<C: Core> Endpoint<C> {
         &self,
         call: RenderedCall,
         first: Option<Option<Item>>,
-        (revision, session): (Revision, Option<ActiveSession>),
+        revision: Revision,
+        session: Option<ActiveSession>,
         accepts: Accepts,
     ) -> Response<ReplyBody> {
         match first {

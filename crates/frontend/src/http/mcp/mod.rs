@@ -291,7 +291,7 @@ impl<C: Core> Endpoint<C> {
 
 /// Refuses to hold an answer. The memory of a client's requests does not bound that of their answers.
 fn answer_without_memory(answer: &ReplyBody, peer: &Peer) -> Box<Refusal> {
-    tracing::warn!(?peer, "answer dropped: too many bytes wait for clients that read slowly (limits.answerMemory)");
+    tracing::warn!(?peer, "answer dropped: too many bytes wait for clients that read slowly (half of limits.memory)");
     let message = "busy: the memory for answers is in use; the request has been carried out, and its answer is lost";
     Refusal::busy(message).of_request(answer.id())
 }
