@@ -19,7 +19,7 @@ async fn completions_know_every_command() {
     }
     let ran = shell(folder.path(), "bash -n bash").await;
     assert_eq!(ran.status, 0, "{}", ran.text());
-    let completed = r#"source ./bash; COMP_WORDS=(fanlight sta); COMP_CWORD=1; _fanlight fanlight sta fanlight; echo "${COMPREPLY[*]}""#;
+    let completed = r#"source ./bash; COMP_WORDS=(fanlight statu); COMP_CWORD=1; _fanlight fanlight statu fanlight; echo "${COMPREPLY[*]}""#;
     let ran = shell(folder.path(), format!("bash -c '{completed}'")).await;
     assert_eq!(ran.out.trim(), "status", "{}", ran.text());
     let wrong = run_in(folder.path(), &["completions", "csh"]).await;
