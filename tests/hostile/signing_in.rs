@@ -159,6 +159,13 @@ async fn nobody_but_the_person_at_this_machine_decides_for_everybody() {
         assert_eq!(refused.status, 403, "{header:?}: {refused:?}");
     }
     assert_nothing_begun(&setting);
+    // Neither does who has the cookies of that person's browser.
+    let sent = setting.agree(&mut browser, None).await;
+    browser.follow(sent).await;
+    let url = format!("http://{}/connections", setting.gateway.mcp);
+    assert!(browser.open(&url).await.text.contains("signed in at"));
+    let elsewhere = browser.request("GET", &url, &[("X-Forwarded-For", "192.0.2.1")], "").await;
+    assert!(!elsewhere.text.contains("signed in at"), "{elsewhere:?}");
 }
 
 #[tokio::test]

@@ -230,6 +230,11 @@ async fn printed(setting: &SignInSetting, arguments: &[&str]) -> String {
 #[tokio::test]
 async fn only_user_signs_in_and_out_from_the_command_line() {
     let setting = SignInSetting::local().await;
+    let valid = Arc::clone(&setting.authorization);
+    let (url, issuer) = (setting.backend.url(), setting.authorization.url());
+    let mut protection = Protection::by_token(&url, issuer, move |token| valid.is_valid(token));
+    protection.challenge = r#"Bearer scope="notes:read""#.to_owned();
+    setting.backend.protect(protection);
     assert!(link_in(&setting.call(None).await).is_some());
     let mut command = fanlight();
     command.args(["login", "notes", "--no-browser", "--config"]).arg(setting.config());
@@ -247,6 +252,7 @@ async fn only_user_signs_in_and_out_from_the_command_line() {
     let mut browser = Browser::default();
     let sent = browser.open(&location).await;
     let back = sent.location();
+    assert_eq!(setting.authorization.asked("/authorize")[0].parameter("scope"), Some("notes:read"));
     // Others that reach the address bring nothing.
     let foreign = browser.open(&back.replace("state=", "state=x")).await;
     assert_eq!(foreign.status, 404);

@@ -261,7 +261,7 @@ impl UserAccess {
 }
 
 impl Wanted {
-    fn of(challenge: &Challenge) -> Self {
+    pub(crate) fn of(challenge: &Challenge) -> Self {
         Self {
             resource_metadata: challenge.resource_metadata.clone(),
             scopes: challenge.scopes.clone(),

@@ -33,15 +33,16 @@ type PublicUrl = Box<dyn Fn() -> Option<Url> + Send + Sync>;
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     pub(crate) owner: Owner,
-    pub(crate) wanted: Wanted,
+    /// What the server has said that it wants; `None` if it was not asked.
+    pub(crate) wanted: Option<Wanted>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Text {
     principal: String,
     server: String,
-    #[serde(default)]
-    wanted: Wanted,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    wanted: Option<Wanted>,
     expires: u64,
 }
 
@@ -71,15 +72,15 @@ impl Links {
     #[must_use]
     pub fn link(&self, principal: &[u8], server: &str, wanted: &Wanted) -> Option<Url> {
         let public_url = self.public_url.get()?()?;
-        let handle = self.handle(&Owner::new(principal, server), wanted)?;
+        let handle = self.handle(&Owner::new(principal, server), Some(wanted))?;
         below(&public_url, &format!("{CONNECT}{handle}"))
     }
 
-    pub(crate) fn handle(&self, owner: &Owner, wanted: &Wanted) -> Option<String> {
+    pub(crate) fn handle(&self, owner: &Owner, wanted: Option<&Wanted>) -> Option<String> {
         let text = Text {
             principal: URL_SAFE_NO_PAD.encode(owner.principal()),
             server: owner.server().to_owned(),
-            wanted: wanted.clone(),
+            wanted: wanted.cloned(),
             expires: seconds(SystemTime::now() + LINK_TIME),
         };
         self.seal.seal(&serde_json::to_vec(&text).ok()?)

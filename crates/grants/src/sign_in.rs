@@ -75,14 +75,22 @@ pub struct Callback {
 }
 
 impl Offer {
-    /// Asks a server, and its authorization server, what is needed to sign in.
+    /// Asks a server, and its authorization server, what is needed to sign in. The server is asked what it wants, too, unless it has
+    /// said so.
     ///
     /// # Errors
     ///
     /// If its users do not sign in, or somebody gives no answer.
-    pub async fn ask(grants: &Grants, server: &str, wanted: &Wanted) -> Result<Self, SignInError> {
+    pub async fn ask(grants: &Grants, server: &str, wanted: Option<&Wanted>) -> Result<Self, SignInError> {
         let server = grants.server(server).ok_or(SignInError::NoServer)?;
         let method = server.sign_in().ok_or(SignInError::NoServer)?;
+        let wanted = &match wanted {
+            Some(wanted) => wanted.clone(),
+            // A server that gives no answer now has its metadata at the usual place.
+            None => {
+                Wanted::of(&server.requests.challenge(&server.settings.url).await.ok().flatten().unwrap_or_default())
+            }
+        };
         let discovered = grants.discover(&server, wanted).await;
         let discovered = discovered.map_err(|error| failed(server.name(), &error))?;
         let scopes = scopes(method, wanted, &discovered);

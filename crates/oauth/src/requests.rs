@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{ACCEPT, CONTENT_TYPE};
+use http::header::{ACCEPT, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::{Certificate, RequestBuilder, redirect};
@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use url::Url;
 
+use crate::challenge::Challenge;
 use crate::error::{OAuthError, shown, visible};
 use crate::guard::{Guard, GuardedResolver, NotPublic, Trust, is_loopback};
 
@@ -78,6 +79,18 @@ impl Requests {
             StatusCode::OK => answer.json(url),
             status => Err(OAuthError::Status { url: shown(url), status }),
         }
+    }
+
+    /// What a server wants of who asks it without credentials; `None` if it says nothing of that.
+    ///
+    /// # Errors
+    ///
+    /// If it gives no answer.
+    pub async fn challenge(&self, server: &Url) -> Result<Option<Challenge>, OAuthError> {
+        let answer =
+            self.post_json(server, &serde_json::json!({ "jsonrpc": "2.0", "method": "ping", "id": 0 })).await?;
+        let is_refused = answer.status == StatusCode::UNAUTHORIZED;
+        Ok(Challenge::from_headers(answer.headers.get_all(WWW_AUTHENTICATE)).filter(|_| is_refused))
     }
 
     /// Sends a form, with further header fields.

@@ -6,7 +6,7 @@ mod callback;
 use fanlight_canonical::Principal;
 use fanlight_config::{Config, Server};
 use fanlight_grants::{
-    Callback, Grant, Grants, Offer, Owner, SignInError, UserConnection, UserKey, Wanted, connections as connections_of,
+    Callback, Grant, Grants, Offer, Owner, SignInError, UserConnection, UserKey, connections as connections_of,
 };
 use reqwest::Url;
 use serde_json::{Value, json};
@@ -152,7 +152,7 @@ async fn deposit(grants: &Grants, server: &str) -> Result<(), Failure> {
 
 async fn sign_in(grants: &Grants, server: &str, opens_browser: bool) -> Result<(), Failure> {
     let listener = CallbackListener::open().await?;
-    let offer = Offer::ask(grants, server, &Wanted::default()).await.map_err(refused)?;
+    let offer = Offer::ask(grants, server, None).await.map_err(refused)?;
     let scopes = offer.scopes().map_or_else(|| "what the authorization server decides".to_owned(), ToString::to_string);
     let (shown, issuer) = (plain(server, 60), plain(offer.issuer(), 200));
     complain(&format!("signing in to {shown} ({}) at {issuer}, for: {}\n", offer.url(), plain(&scopes, 500)));

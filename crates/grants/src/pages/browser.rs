@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use fanlight_credentials::{Authenticate, Credentials, Denial, PageRequest};
-use fanlight_identity::Source;
+use fanlight_identity::{Principal, Source};
 use fanlight_protocol::seal::Seal;
 use http::HeaderValue;
 use http::header::{AUTHORIZATION, COOKIE, FORWARDED, HOST};
@@ -77,6 +77,7 @@ impl<'a> Browser<'a> {
     ) -> Result<User, Denial> {
         if credential.is_none()
             && let Some(user) = self.known_user(seal)
+            && (user.principal != Principal::anonymous().to_bytes() || self.is_local())
         {
             return Ok(user);
         }

@@ -148,7 +148,7 @@ impl Visit<'_> {
         let asked = match &server.settings.method {
             Method::Key { .. } => Asked::Key { server: name.to_owned() },
             Method::SignIn(_) => {
-                let offer = Offer::ask(&self.pages.grants, name, &link.wanted).await;
+                let offer = Offer::ask(&self.pages.grants, name, link.wanted.as_ref()).await;
                 Asked::SignIn(Box::new(offer.map_err(|error| not_signed_in(&error))?))
             }
         };

@@ -5,7 +5,6 @@ use http::{Response, StatusCode};
 use super::browser::User;
 use super::html::{Page, redirect, with_cookies};
 use super::{CONNECTIONS, Visit, denied};
-use crate::access::Wanted;
 use crate::connection::{UserConnection, connections};
 use crate::links::{CONNECT, below};
 use crate::store::Owner;
@@ -45,7 +44,7 @@ impl Visit<'_> {
 
     /// Leads to the page on which a user connects.
     fn connect(&self, owner: &Owner, user: &User) -> Response<String> {
-        let handle = self.pages.links.handle(owner, &Wanted::default());
+        let handle = self.pages.links.handle(owner, None);
         let url = handle.and_then(|handle| below(self.public_url, &format!("{CONNECT}{handle}")));
         let answer = url.map(|url| redirect(&url));
         let answer = answer.unwrap_or_else(|| Page::refusal(StatusCode::BAD_GATEWAY, "Try again later", "").answer());

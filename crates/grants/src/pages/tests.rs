@@ -11,7 +11,6 @@ use http::header::COOKIE;
 use tempfile::TempDir;
 
 use super::*;
-use crate::access::Wanted;
 use crate::folder::Folder;
 use crate::record::BegunSignIn;
 use crate::store::Store;
@@ -86,7 +85,7 @@ async fn answer_that_is_late_is_not_taken() {
 #[tokio::test]
 async fn link_opens_with_the_keys_of_the_store_alone() {
     let (one, other) = (setting(), setting());
-    let handle = one.pages.links.handle(&Owner::new(b"ann", "notes"), &Wanted::default()).unwrap();
+    let handle = one.pages.links.handle(&Owner::new(b"ann", "notes"), None).unwrap();
     assert_eq!(one.pages.links.open(&handle).unwrap().owner, Owner::new(b"ann", "notes"));
     assert!(other.pages.links.open(&handle).is_none());
     let mut changed = handle.clone().into_bytes();
