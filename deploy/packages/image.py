@@ -20,12 +20,12 @@ FILES = {
 
 
 def make_root(program, root):
-    if not program.runs_here() or not program.glibc:
+    if not program.runs_here():
         sys.exit(f"{program.path} is for another platform: its libraries are not here")
     if root.exists() and any(root.iterdir()):
         sys.exit(f"{root} is not empty")
     put(program.path, root / "usr/local/bin/fanlight", 0o755)
-    for library in libraries(program.path):
+    for library in libraries(program.path) if program.glibc else []:
         put(library, root / library.relative_to("/"), 0o755)
     if not CERTIFICATES.exists():
         sys.exit(f"{CERTIFICATES} is missing: install ca-certificates")

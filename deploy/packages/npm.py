@@ -34,7 +34,7 @@ def pack(path, manifest, entries):
 
 def platform(program, out):
     system, arch, libc = program.platform.npm
-    name = f"{system}-{arch}"
+    name = f"{system}-{arch}-musl" if libc == "musl" else f"{system}-{arch}"
     manifest = common(f"{SCOPE}/{name}", f"The program of fanlight for {name}; install `fanlight`.")
     manifest |= {"os": [system], "cpu": [arch], "preferUnplugged": True}
     if libc:

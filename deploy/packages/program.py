@@ -32,6 +32,9 @@ PLATFORMS = {
     for one in [
         Platform("x86_64-unknown-linux-gnu", "amd64", "x86_64", "manylinux_{glibc}_x86_64", ("linux", "x64", "glibc")),
         Platform("aarch64-unknown-linux-gnu", "arm64", "aarch64", "manylinux_{glibc}_aarch64", ("linux", "arm64", "glibc")),
+        # Static: for every Linux, and the only ones for those whose C library is musl.
+        Platform("x86_64-unknown-linux-musl", None, None, "musllinux_1_1_x86_64", ("linux", "x64", "musl")),
+        Platform("aarch64-unknown-linux-musl", None, None, "musllinux_1_1_aarch64", ("linux", "arm64", "musl")),
         Platform("x86_64-apple-darwin", None, None, "macosx_11_0_x86_64", ("darwin", "x64", None)),
         Platform("aarch64-apple-darwin", None, None, "macosx_11_0_arm64", ("darwin", "arm64", None)),
         Platform("x86_64-pc-windows-msvc", None, None, "win_amd64", ("win32", "x64", None)),
@@ -62,14 +65,14 @@ def release_time():
 class Program:
     path: pathlib.Path
     platform: Platform
-    # The oldest glibc that has every symbol it uses, as (2, 34).
+    # The oldest glibc that has every symbol it uses, as (2, 34); none if it is linked to none.
     glibc: tuple[int, int] | None
 
     @classmethod
     def read(cls, path):
         content = path.read_bytes()
         target = target_of(content, path)
-        program = cls(path, PLATFORMS[target], newest_glibc_symbol(content) if "linux" in target else None)
+        program = cls(path, PLATFORMS[target], newest_glibc_symbol(content) if target.endswith("-gnu") else None)
         program.check_version()
         return program
 
@@ -113,9 +116,11 @@ def target_of(content, path):
     """The target that a program was compiled for, from the header of its file."""
     if content[:4] == b"\x7fELF":
         machine = struct.unpack_from("<H", content, 18)[0]
-        target = {62: "x86_64-unknown-linux-gnu", 183: "aarch64-unknown-linux-gnu"}.get(machine)
-        if b"/ld-linux" not in content:
-            sys.exit(f"{path} is not linked to glibc, which is what the packages are for")
+        arch = {62: "x86_64", 183: "aarch64"}.get(machine)
+        if b"/ld-musl" in content:
+            sys.exit(f"{path} is linked to the musl of a system: the packages are for glibc, or for static programs")
+        # What loads the libraries of a program is named in it.
+        target = arch and f"{arch}-unknown-linux-{'gnu' if b'/ld-linux' in content else 'musl'}"
     elif content[:4] == b"\xcf\xfa\xed\xfe":
         cpu = struct.unpack_from("<I", content, 4)[0]
         target = {0x01000007: "x86_64-apple-darwin", 0x0100000C: "aarch64-apple-darwin"}.get(cpu)

@@ -36,6 +36,7 @@ mod redirects;
 mod request_state;
 mod server_messages;
 mod sessions;
+mod signing_in;
 mod slow_readers;
 mod suspended_calls;
 mod target;

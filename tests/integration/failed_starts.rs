@@ -152,8 +152,9 @@ async fn process_that_does_not_start_shows_cause_and_remedy() {
     let (output, log) = command(&["logs", "--json", "-n", "1", "--admin", &admin]).await;
     let line: Value = serde_json::from_str(log.trim()).unwrap();
     assert!(output.status.success() && line["server"].is_string() && line["text"].is_string(), "{log}");
-    let (output, text_of_none) = command(&["logs", "none", "--admin", &admin]).await;
-    assert!(!output.status.success() && text_of_none.contains("no server has this name"), "{text_of_none}");
+    let (output, text_of_none) = command(&["logs", "baner", "--admin", &admin]).await;
+    assert_eq!(output.status.code(), Some(2), "{text_of_none}");
+    assert!(text_of_none.contains("has no server \"baner\"; did you mean banner?"), "{text_of_none}");
     assert!(gateway.terminate().await.success());
 
     let file = TempFile::new("yaml", &text);

@@ -82,6 +82,9 @@ fn leaves_reach_no_other_crate_of_ours() {
     assert_layer("fanlight-http-edge", &["fanlight-fair", "fanlight-settings"], &["reqwest"]);
     assert_layer("fanlight-fair", &[], HTTP);
     assert_layer("fanlight-oauth", &["fanlight-settings"], &["axum"]);
+    let below_grants =
+        ["fanlight-credentials", "fanlight-identity", "fanlight-oauth", "fanlight-protocol", "fanlight-settings"];
+    assert_layer("fanlight-grants", &below_grants, &["axum"]);
 }
 
 #[test]
@@ -132,7 +135,7 @@ fn audit_reaches_no_edge() {
 
 #[test]
 fn authentication_reaches_credentials_and_no_edge() {
-    let ours = [CORE, &["fanlight-credentials", "fanlight-fair", "fanlight-settings"]].concat();
+    let ours = [CORE, &["fanlight-credentials", "fanlight-fair", "fanlight-oauth", "fanlight-settings"]].concat();
     assert_layer("fanlight-auth", &ours, &["axum"]);
 }
 

@@ -193,7 +193,8 @@ impl Backend {
 
 /// The error of a server whose entry in the configuration needs a value that is not there.
 fn incomplete(why: String) -> BackendError {
-    let text = "set it where Fanlight is started and start that again, or give it a default, as in `${NAME:-default}`";
+    let text = "put it there; a variable is set where Fanlight is started, which is then started again, or gets a default, as in \
+                `${NAME:-default}`";
     let remedy = Remedy { kind: RemedyKind::Configuration, text: text.into() };
     let details = FailureDetails { remedy: Some(remedy), ..FailureDetails::default() };
     BackendError::Unreachable { reason: why }.with_details(details)

@@ -24,6 +24,11 @@ pub trait CredentialSource: Send + Sync + 'static {
     fn sign_in(&self) -> Option<Arc<SignInWish>> {
         None
     }
+
+    /// Waits until the user, who is signing in at this moment, has done so or given up; `None` if the user is not.
+    fn signing_in(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+        None
+    }
 }
 
 /// The credentials of each principal for one server.

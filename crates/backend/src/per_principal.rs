@@ -15,7 +15,7 @@ use fanlight_canonical::{
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Json, Method, Notification, Response};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::Backend;
@@ -26,6 +26,9 @@ use crate::settings::{BackendSettings, TransportSettings};
 /// What a server that nobody has signed in to may have: a client asks only for the lists that it is promised.
 const UNKNOWN_CAPABILITIES: &str =
     r#"{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"listChanged":true}}"#;
+
+/// How long a call waits for its user, who is signing in: people take some seconds, and clients give calls up after a minute.
+const LONGEST_SIGN_IN: Duration = Duration::from_secs(50);
 
 const LIST_CHANGES: [Method; 3] = [Method::ToolsChanged, Method::PromptsChanged, Method::ResourcesChanged];
 
@@ -146,6 +149,18 @@ impl BackendPerPrincipal {
         drop(members);
         self.watch(&lease.backend);
         Ok(lease)
+    }
+
+    /// The backend of a caller. Where its user is signing in at this moment, the end of that is waited for: a user who has
+    /// followed a link need not ask again.
+    async fn once_signed_in(&self, caller: &Caller) -> Result<Lease, BackendError> {
+        let found = self.of(caller);
+        if !found.as_ref().is_err_and(|error| error.sign_in().is_some()) {
+            return found;
+        }
+        let Some(signing_in) = self.credentials.of(&owner(caller)).signing_in() else { return found };
+        let _ = self.shutdown.run_until_cancelled(timeout(LONGEST_SIGN_IN, signing_in)).await;
+        self.of(caller)
     }
 
     /// Has changes of a principal's lists announced.
@@ -318,7 +333,10 @@ impl BackendClient for BackendPerPrincipal {
     fn request(&self, call: Call) -> Pending<'_, Response> {
         Box::pin(async move {
             let caller = call.context.caller.clone();
-            let lease = self.of(&caller)?;
+            let lease = match call.method {
+                Method::CallTool => self.once_signed_in(&caller).await?,
+                _ => self.of(&caller)?,
+            };
             let answer = lease.backend.request(call).await;
             // One that could not connect for want of credentials begins anew once there are some.
             let is_ready = || matches!(lease.backend.status().state, BackendState::Ready);

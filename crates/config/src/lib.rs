@@ -21,6 +21,7 @@ mod model;
 mod option;
 mod output;
 mod read;
+mod reference;
 mod report;
 mod syntax;
 mod text_file;
@@ -58,6 +59,7 @@ pub use model::tools::{EntryFilter, ToolFilter};
 pub use output::reference::reference;
 pub use output::sample::sample;
 pub use output::schema::schema;
+pub use reference::SecretReference;
 pub use report::harmless::may_be_secret;
 pub use report::problem::{ConfigErrors, Problem, Severity};
 pub use text_file::fingerprint;
@@ -117,7 +119,7 @@ pub fn is_live(section: &str, key: &str) -> bool {
 ///
 /// Every error of the text.
 pub fn parse(text: &str, origin: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, ConfigErrors> {
-    let environment = Environment { variable: env, ask: &|_| None };
+    let environment = Environment::of_variables(env);
     files::parse_first(
         text,
         origin,

@@ -1,10 +1,13 @@
 //! Where the values of `${…}` come from.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use fanlight_client_files::{ClientFile, Input};
 use fanlight_settings::Secret;
 
+use crate::reference::SecretReference;
+use crate::report::problem::ConfigErrors;
 use crate::{MAX_FILE_SIZE, text_file};
 
 /// What the process that reads a configuration provides.
@@ -14,7 +17,46 @@ pub struct Environment<'a> {
     pub variable: &'a dyn Fn(&str) -> Option<String>,
     /// Asks the user for an `${input:…}` that no variable has; `None` if there is nobody to be asked.
     pub ask: &'a dyn Fn(&Input) -> Option<String>,
+    /// Reads a secret that is in no file; says why there is none.
+    pub secret: &'a dyn Fn(&SecretReference) -> Result<String, String>,
 }
+
+impl<'a> Environment<'a> {
+    /// One that has variables alone: nobody is asked, and secrets that are in no file are not read.
+    #[must_use]
+    pub fn of_variables(variable: &'a dyn Fn(&str) -> Option<String>) -> Self {
+        Self { variable, ask: &|_| None, secret: &|_| Err("this command does not read it".to_owned()) }
+    }
+
+    /// The same, where secrets that are in no file count as there: for who looks at the configuration and does not use it.
+    #[must_use]
+    pub fn with_unread_secrets(variable: &'a dyn Fn(&str) -> Option<String>) -> Self {
+        Self { secret: &|_| Ok("unread".to_owned()), ..Self::of_variables(variable) }
+    }
+}
+
+/// Looks up what the expressions in a text stand for.
+pub(crate) trait Lookup {
+    /// The value of a variable, or of `input:name`.
+    fn variable(&self, name: &str) -> Option<String>;
+
+    /// A secret that is kept elsewhere; says why there is none.
+    fn secret(&self, reference: &SecretReference) -> Result<String, String>;
+}
+
+/// Variables alone.
+impl<F: Fn(&str) -> Option<String>> Lookup for F {
+    fn variable(&self, name: &str) -> Option<String> {
+        self(name)
+    }
+
+    fn secret(&self, _: &SecretReference) -> Result<String, String> {
+        Err("secrets are not read here".to_owned())
+    }
+}
+
+/// A file, and its fingerprint when it was read.
+pub(crate) type ReadFile = (PathBuf, Option<u64>);
 
 /// The variables of one file.
 pub(crate) struct Variables<'a> {
@@ -23,15 +65,17 @@ pub(crate) struct Variables<'a> {
     own: Vec<(String, Secret)>,
     of_client: Option<OfClient>,
     inputs: Vec<Input>,
+    /// The folder of the file.
+    folder: PathBuf,
+    /// Whether files may be read.
+    reads_files: bool,
+    /// Those that were read.
+    read: RefCell<Vec<ReadFile>>,
 }
 
 /// What editors fill in.
 struct OfClient {
-    /// The folder of the file.
-    folder: PathBuf,
     project: Option<PathBuf>,
-    /// Whether files may be read.
-    reads_files: bool,
 }
 
 impl<'a> Variables<'a> {
@@ -44,13 +88,12 @@ impl<'a> Variables<'a> {
     ) -> Self {
         let home = (environment.variable)("HOME").map(PathBuf::from);
         let of_client = client.map(|file| OfClient {
-            folder: absolute(origin.parent().unwrap_or(Path::new(""))),
             // A file in the user's folder is for all projects.
             project: file.project.as_deref().map(absolute).filter(|project| Some(project) != home.as_ref()),
-            reads_files,
         });
         let inputs = client.map(|file| file.inputs.clone()).unwrap_or_default();
-        Self { environment, own, of_client, inputs }
+        let folder = absolute(origin.parent().unwrap_or(Path::new("")));
+        Self { environment, own, of_client, inputs, folder, reads_files, read: RefCell::default() }
     }
 
     /// The folder that relative paths in the file are relative to.
@@ -59,16 +102,32 @@ impl<'a> Variables<'a> {
         project.unwrap_or_else(|| origin.parent().unwrap_or(Path::new("")).to_owned())
     }
 
-    /// The value of a variable, of `input:name`, or of what editors fill in.
-    pub(crate) fn get(&self, name: &str) -> Option<String> {
-        if let Some(id) = name.strip_prefix("input:") {
-            return self.input(id);
+    /// The files that were read for secrets.
+    pub(crate) fn files(self) -> Vec<ReadFile> {
+        self.read.into_inner()
+    }
+
+    /// The secret in a file, without the line break at its end.
+    fn file(&self, path: &str) -> Result<String, String> {
+        if !self.reads_files {
+            return Err("files are not read here".to_owned());
         }
-        if let Some(value) = self.of_client.as_ref().and_then(|client| client.get(name, &self.environment)) {
-            return Some(value);
-        }
-        let own = || self.own.iter().rev().find(|(known, _)| known == name);
-        (self.environment.variable)(name).or_else(|| own().map(|(_, value)| value.expose().to_owned()))
+        let path = match path.strip_prefix("~/") {
+            Some(rest) => {
+                let home = (self.environment.variable)("HOME").ok_or("the variable `HOME` is not set")?;
+                Path::new(&home).join(rest)
+            }
+            None => self.folder.join(path),
+        };
+        let read = text_file::read(&path, MAX_FILE_SIZE);
+        let fingerprint = read.as_ref().ok().and_then(|(_, mark)| *mark);
+        self.read.borrow_mut().push((path, fingerprint));
+        let why =
+            |errors: ConfigErrors| errors.problems().first().map(|one| one.message().to_owned()).unwrap_or_default();
+        let (text, _) = read.map_err(why)?;
+        // In the files of clients, as their programs do.
+        let is_of_client = self.of_client.is_some();
+        Ok(if is_of_client { text.trim() } else { text.trim_end_matches(['\n', '\r']) }.to_owned())
     }
 
     fn input(&self, id: &str) -> Option<String> {
@@ -82,6 +141,30 @@ impl<'a> Variables<'a> {
     }
 }
 
+impl Lookup for Variables<'_> {
+    /// The value of a variable, of `input:name`, or of what editors fill in.
+    fn variable(&self, name: &str) -> Option<String> {
+        if let Some(id) = name.strip_prefix("input:") {
+            return self.input(id);
+        }
+        if let Some(value) = self.of_client.as_ref().and_then(|client| client.get(name, &self.environment)) {
+            return Some(value);
+        }
+        let own = || self.own.iter().rev().find(|(known, _)| known == name);
+        (self.environment.variable)(name).or_else(|| own().map(|(_, value)| value.expose().to_owned()))
+    }
+
+    fn secret(&self, reference: &SecretReference) -> Result<String, String> {
+        match reference {
+            SecretReference::File { path } => self.file(path),
+            _ if self.of_client.is_some() => {
+                Err("only files of Fanlight's own may name it, and this is the file of a client".to_owned())
+            }
+            reference => (self.environment.secret)(reference),
+        }
+    }
+}
+
 impl OfClient {
     fn get(&self, name: &str, environment: &Environment<'_>) -> Option<String> {
         let shown = |path: &Path| path.display().to_string();
@@ -89,15 +172,7 @@ impl OfClient {
             "workspaceFolder" => self.project.as_deref().map(shown),
             "workspaceFolderBasename" => self.project.as_deref()?.file_name()?.to_str().map(str::to_owned),
             "userHome" => (environment.variable)("HOME").or_else(|| (environment.variable)("USERPROFILE")),
-            _ => {
-                let path = name.strip_prefix("file:").filter(|_| self.reads_files)?;
-                let path = match path.strip_prefix("~/") {
-                    Some(rest) => Path::new(&(environment.variable)("HOME")?).join(rest),
-                    None => self.folder.join(path),
-                };
-                let (text, _) = text_file::read(&path, MAX_FILE_SIZE).ok()?;
-                Some(text.trim().to_owned())
-            }
+            _ => None,
         }
     }
 }

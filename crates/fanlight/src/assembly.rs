@@ -16,6 +16,7 @@ use crate::list_state::ListState;
 use crate::rewriting::naming_policy;
 use crate::servers::{Difference, Servers};
 use crate::shown_names::NameRules;
+use crate::users::Users;
 use crate::wiring::{budgets, identity_json, keys, list_limits};
 
 /// Running backends and the core in front of them.
@@ -27,16 +28,17 @@ pub(crate) struct Assembly {
 }
 
 impl Assembly {
-    /// Starts every enabled backend without waiting for connections. `lists` keeps their lists beyond the end of the process.
+    /// Starts every enabled backend without waiting for connections. `lists` keeps their lists beyond the end of the process, `users` what users have granted.
     pub(crate) fn start(
         config: &Config,
         telemetry: &Telemetry,
         shutdown: &CancellationToken,
         lists: Option<ListState>,
+        users: Users,
     ) -> Result<Self, Failure> {
         let handles = HandleSeal::new(&keys(config)).map_err(|error| Failure::other(error.to_string()))?;
         let memory = MessageMemory::new(budgets(config).server_messages);
-        let mut servers = Servers::new(telemetry, handles, memory, shutdown, lists);
+        let mut servers = Servers::new(telemetry, handles, memory, shutdown, lists, users);
         let change = servers.prepare(config, None);
         let names = NameRules::of(config);
         if let Some(before) = servers.lists().and_then(ListState::names).and_then(|kept| NameRules::from_json(&kept)) {

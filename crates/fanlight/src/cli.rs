@@ -77,6 +77,18 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: KeysCommand,
     },
+    /// Sign in to servers that each user signs in to, or deposit a key for those that want one: as the only user of `fanlight
+    /// stdio`, or of a gateway that does not ask its clients who they are
+    Login(LoginArgs),
+    /// Sign out of a server, or of all of them
+    Logout(LogoutArgs),
+    /// Show where the only user is signed in, since when, and with which scopes
+    Connections(ConnectionsArgs),
+    /// Show or remove what is kept in `stateDir` of all users
+    State {
+        #[command(subcommand)]
+        command: StateCommand,
+    },
     /// Show the state of a running gateway and its backends; exit status 1 if it is not ready
     Status(StatusArgs),
     /// Show the last traces of a running gateway, or one of them as a waterfall
@@ -204,6 +216,38 @@ pub(crate) enum Secrets {
     Variables,
     /// They stay as they are, in the configuration
     Keep,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LoginArgs {
+    /// The name of the server [default: all where the user is not signed in]
+    #[arg(value_name = "SERVER")]
+    pub(crate) server: Option<String>,
+    /// Open no browser: print the address that has to be opened in one on this machine
+    #[arg(long)]
+    pub(crate) no_browser: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogoutArgs {
+    /// The name of the server [default: all of them]
+    #[arg(value_name = "SERVER")]
+    pub(crate) server: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConnectionsArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum StateCommand {
+    /// Print what is kept of users as JSON, without tokens and keys
+    Export,
+    /// Remove everything that is kept of users; all of them have to sign in again
+    Purge,
 }
 
 #[derive(Debug, Subcommand)]
@@ -350,6 +394,13 @@ pub(crate) struct CommonArgs {
     /// Format of the log
     #[arg(long, value_enum, default_value_t, global = true)]
     pub(crate) log_format: LogFormat,
+}
+
+impl CommonArgs {
+    /// Whether the user has said that what the configuration names may be started: by naming it, or in so many words.
+    pub(crate) fn may_act(&self) -> bool {
+        !self.config.is_empty() || self.yes
+    }
 }
 
 #[derive(Debug, Args)]

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fanlight_config::{Config, Environment, Input, Loaded, Transport};
+use fanlight_config::{Config, Environment, Input, Loaded, SecretReference, Transport};
 use reqwest::Url;
 use tracing::{info, warn};
 
@@ -10,21 +10,25 @@ use crate::cli::CommonArgs;
 use crate::demo;
 use crate::failure::{Failure, Unusable};
 use crate::inputs;
+use crate::list_state::user_state_folder;
 use crate::out;
+use crate::secrets;
 
 /// What is looked for in the current folder without `--config`: the first of these that exists. The last two are files of
 /// clients, which name servers alone.
 pub(crate) const DEFAULT_FILES: [&str; 4] = ["fanlight.yaml", "mcp.json", ".mcp.json", ".cursor/mcp.json"];
 
-/// Reads the configuration named on the command line, or that of the folder, or takes the demo.
-pub(crate) fn load(args: &CommonArgs) -> Result<Loaded, Failure> {
+/// Reads the configuration named on the command line, or that of the folder, or takes the demo. Unless the command `may_act`,
+/// no program is run for a secret, and none is sent for.
+pub(crate) fn load(args: &CommonArgs, may_act: bool) -> Result<Loaded, Failure> {
     let Some(paths) = paths(args) else {
         if args.demo && !args.config.is_empty() {
             return Err(Failure::usage("the demo has servers of its own: leave out --config, or the demo"));
         }
         return demo::config();
     };
-    let loaded = read(&paths, &inputs::ask).map_err(|unusable| failure(&unusable))?;
+    let secret: &Secrets = if may_act { &secrets::get } else { &not_asked_for };
+    let loaded = read(&paths, &inputs::ask, secret).map_err(|unusable| failure(&unusable))?;
     if args.config.is_empty() {
         info!("no --config: using {} of this folder", loaded.path.display());
     }
@@ -57,14 +61,24 @@ pub(crate) fn failure(unusable: &Unusable) -> Failure {
 
 /// Reads the configuration in these files again: nobody is asked for values.
 pub(crate) fn read_again(paths: &[PathBuf]) -> Result<Loaded, Unusable> {
-    read(paths, &inputs::remembered)
+    read(paths, &inputs::remembered, &secrets::get)
+}
+
+/// Reads secrets that are in no file.
+type Secrets = dyn Fn(&SecretReference) -> Result<String, String>;
+
+/// A configuration that was found and not named may come from elsewhere.
+fn not_asked_for(_: &SecretReference) -> Result<String, String> {
+    Err("this file was found in the folder and not named: name it with --config, or add --yes".to_owned())
 }
 
 /// Reads the configuration in these files, which the environment completes, and what `ask` answers.
-fn read(paths: &[PathBuf], ask: &dyn Fn(&Input) -> Option<String>) -> Result<Loaded, Unusable> {
-    let environment = Environment { variable: &|name| std::env::var(name).ok(), ask };
+fn read(paths: &[PathBuf], ask: &dyn Fn(&Input) -> Option<String>, secret: &Secrets) -> Result<Loaded, Unusable> {
+    secrets::begin_reading();
+    let environment = Environment { variable: &|name| std::env::var(name).ok(), ask, secret };
     let mut loaded = fanlight_config::load_usable(paths, environment).map_err(Unusable::Errors)?;
     leave_out_fanlight(&mut loaded.config, paths);
+    loaded.config.user_state = user_state_folder(paths);
     if !loaded.config.servers.iter().any(|server| server.enabled) {
         let message = format!("{}: no server is enabled; add one under mcpServers", loaded.path.display());
         return Err(Unusable::Other(message));

@@ -4,12 +4,12 @@
 use std::io::{BufRead as _, IsTerminal as _};
 
 use fanlight_config::{Environment, Loaded, Server, Transport, load_usable};
+use fanlight_settings::is_loopback;
 use reqwest::Url;
 
 use crate::cli::CommonArgs;
 use crate::demo;
 use crate::failure::Failure;
-use crate::observe::is_loopback;
 use crate::out::complain;
 use crate::show::plain;
 
@@ -18,7 +18,7 @@ const SHOWN: usize = 1000;
 
 /// Asks the user, unless the configuration was named, or neither starts anything nor sends a variable elsewhere.
 pub(crate) fn ask(loaded: &Loaded, common: &CommonArgs) -> Result<(), Failure> {
-    if !common.config.is_empty() || common.yes || demo::is_demo(loaded) {
+    if common.may_act() || demo::is_demo(loaded) {
         return Ok(());
     }
     let enabled = || loaded.config.servers.iter().filter(|server| server.enabled);
@@ -50,7 +50,10 @@ fn is_process(server: &Server) -> bool {
 
 /// The configuration with variables as they are written.
 fn as_written(loaded: &Loaded) -> Option<Loaded> {
-    let environment = Environment { variable: &|name| Some(format!("${{{name}}}")), ask: &|_| None };
+    let environment = Environment {
+        secret: &|_| Ok("${secret}".to_owned()),
+        ..Environment::of_variables(&|name| Some(format!("${{{name}}}")))
+    };
     load_usable(std::slice::from_ref(&loaded.path), environment).ok()
 }
 

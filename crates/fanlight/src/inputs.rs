@@ -40,17 +40,21 @@ fn answer(input: &Input) -> Option<String> {
         Some(default) if !input.is_secret => prompt += &format!(" [{}]: ", escaped_lines(default)),
         _ => prompt += ": ",
     }
+    chosen(&line(&prompt, input.is_secret)?, &input.options)
+}
+
+/// The line that a user types after a prompt, or that another program writes.
+pub(crate) fn line(prompt: &str, is_secret: bool) -> Option<String> {
     // Before the question, which may be answered at once.
-    let echo = input.is_secret.then(HiddenEcho::start);
-    complain(&prompt);
+    let echo = is_secret.then(HiddenEcho::start);
+    complain(prompt);
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line);
     if echo.is_some() {
         complain("\n");
     }
     read.ok()?;
-    let line = line.trim_end_matches(['\n', '\r']);
-    chosen(line, &input.options)
+    Some(line.trim_end_matches(['\n', '\r']).to_owned())
 }
 
 /// The value that a line stands for: itself, or the option of this number.

@@ -24,6 +24,7 @@ mod known_lists;
 mod list_state;
 mod listening;
 mod log;
+mod login;
 mod manual;
 mod memory;
 mod observe;
@@ -32,7 +33,9 @@ mod protection;
 mod reload;
 mod replace;
 mod rewriting;
+mod secrets;
 mod serve;
+mod server_auth;
 mod server_credentials;
 mod servers;
 mod service_manager;
@@ -43,6 +46,7 @@ mod starts;
 mod suggestions;
 mod telemetry;
 mod unmatched;
+mod users;
 mod welcome;
 mod wiring;
 mod workers;
@@ -138,15 +142,16 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
         Some(Command::Restart(args)) => return in_runtime(observe::change_server(args, common, "restart")),
         _ => {}
     }
-    let loaded = configuration::load(common)?;
+    let looks = matches!(
+        cli.command,
+        Some(Command::Check(_) | Command::List { .. } | Command::Call(_) | Command::Diff(_) | Command::TraceTest(_))
+    );
+    let loaded = configuration::load(common, !looks || common.may_act())?;
     log.configure(&loaded.config);
     if demo::is_demo(&loaded) && !common.demo && matches!(log, Log::Direct) {
         complain(&format!("DEMO: {}\n", demo::NOTICE));
     }
-    if matches!(
-        cli.command,
-        Some(Command::Check(_) | Command::List { .. } | Command::Call(_) | Command::Diff(_) | Command::TraceTest(_))
-    ) {
+    if looks {
         consent::ask(&loaded, &cli.common)?;
         if matches!(cli.command, Some(Command::List { .. } | Command::Call(_))) && !demo::is_demo(&loaded) {
             complain("no gateway with this configuration can be asked: starting its servers for this command …\n");
@@ -164,6 +169,10 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
                 inspect::list(&loaded.config, &wanted(&what, json, &endpoint)).await
             }
             Some(Command::Call(args)) => inspect::call(&loaded.config, &args.call).await,
+            Some(Command::Login(args)) => login::login(&loaded.config, &args).await,
+            Some(Command::Logout(args)) => login::logout(&loaded.config, args.server.as_deref()).await,
+            Some(Command::Connections(args)) => login::connections(&loaded.config, args.json).await,
+            Some(Command::State { command }) => login::state(&loaded.config, &command).await,
             Some(Command::Diff(args)) => inspect::diff(&loaded.config, &args).await,
             Some(Command::TraceTest(args)) => inspect::trace_test(&loaded.config, &args, &cli.common).await,
             // Commands that need no configuration.

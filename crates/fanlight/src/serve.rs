@@ -39,6 +39,7 @@ use crate::list_state::ListState;
 use crate::log::Log;
 use crate::reload::{Keeper, Keeping, Listener, Listeners, Source, Start, Watch, warn_if_open};
 use crate::service_manager::{self, Sockets};
+use crate::users::Users;
 use crate::welcome::{self, Addresses};
 use crate::wiring::frontend_settings;
 use crate::workers::Workers;
@@ -74,7 +75,9 @@ async fn serve_http(mut plan: Plan<'_>, args: &RunArgs, log: &Log, shutdown: Can
     let known: Arc<dyn Authenticate> = Arc::<Authenticator>::clone(&plan.authenticator);
     let authenticate = Arc::new(AuditedAuthentication::new(known, Arc::<AuditLog>::clone(&record)));
     let settings = services.frontend_settings(&plan.loaded.config, &record);
-    let settings = Arc::new(FrontendSettings { workers: workers.runtimes(), authenticate, ..settings });
+    let known = Arc::clone(&plan.authenticator);
+    let pages = Some(services.users.pages(&settings.guard, known, &plan.loaded.config.path));
+    let settings = Arc::new(FrontendSettings { workers: workers.runtimes(), authenticate, pages, ..settings });
     plan.welcome(&clients.address, &operators);
 
     let limits = LiveLimits::new(&settings);
@@ -215,6 +218,7 @@ struct Services {
     /// Delivers what telemetry exports.
     exports: Guard,
     assembly: Assembly,
+    users: Users,
     /// Ends the servers. They outlive the listeners, so that running calls can finish.
     servers_end: CancellationToken,
 }
@@ -224,8 +228,9 @@ impl Services {
         let (config, servers_end) = (&plan.loaded.config, CancellationToken::new());
         let (telemetry, exports) = telemetry::start(config, trace, log)?;
         let lists = ListState::open(config, files_of(&plan.as_read, plan.common).as_deref())?;
-        let assembly = Assembly::start(config, &telemetry, &servers_end, lists)?;
-        Ok(Self { telemetry, exports, assembly, servers_end })
+        let users = Users::of(config);
+        let assembly = Assembly::start(config, &telemetry, &servers_end, lists, users.clone())?;
+        Ok(Self { telemetry, exports, assembly, users, servers_end })
     }
 
     fn frontend_settings(&self, config: &Config, record: &Arc<AuditLog>) -> FrontendSettings {
@@ -274,7 +279,7 @@ impl Life {
         audit_log: Arc<AuditLog>,
         draining: CancellationToken,
     ) -> Self {
-        let Services { telemetry, exports, assembly, servers_end } = services;
+        let Services { telemetry, exports, assembly, servers_end, .. } = services;
         let (core, insight, flush) =
             (Arc::clone(&assembly.gateway), Insight::default(), plan.loaded.config.timeouts.flush);
         let listeners = Listeners {

@@ -1,15 +1,55 @@
 //! The credentials by which servers are reached, as the configuration says.
 
+mod own;
+
 use std::sync::Arc;
 
 use fanlight_backend::credentials::{CredentialSource, PrincipalCredentials};
+use fanlight_config::{Server, ServerAuth};
+
+use own::OwnCredentials;
+
+use crate::users::{Users, auth_of_users};
 
 /// The credentials for one server, besides headers that the configuration sets.
+#[derive(Clone)]
 pub(crate) enum ServerCredentials {
     /// There are none.
     None,
-    /// The same for all that call.
-    Shared(Arc<dyn CredentialSource>),
+    /// Those of Fanlight itself, the same for all that call.
+    Own(Arc<OwnCredentials>),
     /// Each principal's own.
+    #[allow(dead_code, reason = "made where users sign in")]
     PerPrincipal(Arc<dyn PrincipalCredentials>),
+}
+
+impl ServerCredentials {
+    /// Those that the entry of a server says: of its users, or of Fanlight.
+    pub(crate) fn of(server: &Server, users: &Users) -> Self {
+        if let Some(auth) = auth_of_users(server) {
+            return Self::PerPrincipal(users.credentials(server, auth));
+        }
+        let own = server.auth.as_ref().and_then(|auth| OwnCredentials::new(server, auth));
+        own.map_or(Self::None, Self::Own)
+    }
+
+    /// What gives them for each message, if they are the same for all.
+    pub(crate) fn shared(&self) -> Option<Arc<dyn CredentialSource>> {
+        match self {
+            Self::Own(own) => Some(Arc::clone(own) as _),
+            Self::None | Self::PerPrincipal(_) => None,
+        }
+    }
+
+    /// Uses what the entry of a server says now: secrets that were rotated.
+    pub(crate) fn change(&self, auth: Option<&ServerAuth>) {
+        if let (Self::Own(own), Some(auth)) = (self, auth) {
+            own.change(auth);
+        }
+    }
+}
+
+/// Whether two entries give a server the same credentials, though secrets may have been rotated.
+pub(crate) fn are_same(one: Option<&ServerAuth>, other: Option<&ServerAuth>) -> bool {
+    one.map(ServerAuth::without_secrets) == other.map(ServerAuth::without_secrets)
 }

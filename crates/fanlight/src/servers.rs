@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fanlight_backend::{Backend, BackendLife, BackendPerPrincipal, BackendSettings, MessageMemory};
 use fanlight_canonical::{BackendClient, BackendState, HandleSeal};
-use fanlight_config::{Config, Server};
+use fanlight_config::{Config, Server, ServerAuth};
 use fanlight_gateway::{BackendEntry, BackendId, ListStore, Rewriting};
 use fanlight_rights::{ItemFilter, ItemKind};
 use fanlight_telemetry::Telemetry;
@@ -17,7 +17,8 @@ use tracing::info;
 
 use crate::list_state::{ListState, ServerLists};
 use crate::rewriting::{rewriting, servers_of_rules};
-use crate::server_credentials::ServerCredentials;
+use crate::server_credentials::{ServerCredentials, are_same};
+use crate::users::Users;
 use crate::wiring::backend_settings;
 
 /// The running servers.
@@ -29,6 +30,7 @@ pub(crate) struct Servers {
     shutdown: CancellationToken,
     /// Keeps lists beyond the end of the process.
     lists: Option<ListState>,
+    users: Users,
     /// In configuration order.
     running: Vec<Running>,
     /// Removed servers, until their calls have ended.
@@ -42,6 +44,10 @@ struct Running {
     settings: Arc<BackendSettings>,
     id: BackendId,
     backend: Reached,
+    /// As they were when the server was started; their secrets may have been rotated since.
+    credentials: ServerCredentials,
+    /// What the configuration says of them.
+    auth: Option<ServerAuth>,
     prefix: Option<String>,
     tools: Option<ItemFilter>,
     methods: Vec<String>,
@@ -62,18 +68,14 @@ impl Reached {
     /// Begins to reach a server. What is kept in `lists` is of a server that all reach in the same way.
     fn start(
         settings: BackendSettings,
-        credentials: ServerCredentials,
+        credentials: &ServerCredentials,
         lists: Option<&Arc<ServerLists>>,
         shutdown: &CancellationToken,
     ) -> Self {
-        let credentials = match credentials {
-            ServerCredentials::PerPrincipal(source) => {
-                return Self::ByEach(BackendPerPrincipal::start(settings, source, shutdown));
-            }
-            ServerCredentials::Shared(source) => Some(source),
-            ServerCredentials::None => None,
-        };
-        let settings = BackendSettings { credentials, ..settings };
+        if let ServerCredentials::PerPrincipal(source) = credentials {
+            return Self::ByEach(BackendPerPrincipal::start(settings, Arc::clone(source), shutdown));
+        }
+        let settings = BackendSettings { credentials: credentials.shared(), ..settings };
         let known = lists.and_then(|lists| lists.known());
         let backend = Backend::resume(settings, known, shutdown.clone());
         lists.iter().for_each(|lists| lists.attach(&backend));
@@ -105,9 +107,10 @@ impl Reached {
 impl Running {
     /// Whether it may go on with these settings. If a secret was rotated, a server that is connected gets the new one with
     /// the next message; one that is not may have failed for the old one, and is replaced.
-    fn may_stay(&self, settings: &BackendSettings) -> bool {
-        let is_rotated = self.settings.transport != settings.transport;
+    fn may_stay(&self, settings: &BackendSettings, auth: Option<&ServerAuth>) -> bool {
+        let is_rotated = self.settings.transport != settings.transport || self.auth.as_ref() != auth;
         self.settings.is_same_server(settings)
+            && are_same(self.auth.as_ref(), auth)
             && (!is_rotated
                 || matches!(self.backend.client().status().state, BackendState::Ready | BackendState::Ejected { .. }))
     }
@@ -136,6 +139,7 @@ impl Servers {
         memory: MessageMemory,
         shutdown: &CancellationToken,
         lists: Option<ListState>,
+        users: Users,
     ) -> Self {
         Self {
             telemetry: telemetry.clone(),
@@ -143,10 +147,16 @@ impl Servers {
             memory,
             shutdown: shutdown.clone(),
             lists,
+            users,
             running: Vec::new(),
             draining: TaskTracker::new(),
             end: CancellationToken::new(),
         }
+    }
+
+    /// Users with credentials of their own.
+    pub(crate) fn users(&self) -> &Users {
+        &self.users
     }
 
     /// Where lists are kept beyond the end of the process.
@@ -158,6 +168,7 @@ impl Servers {
     /// definition is unchanged keeps its backend, unless it is to be `restarted`.
     pub(crate) fn prepare(&self, config: &Config, restarted: Option<&str>) -> Change {
         let mut difference = Difference::default();
+        self.users.retain(config);
         let enabled = config.servers.iter().filter(|server| server.enabled);
         let next: Vec<_> = enabled.map(|server| self.next(config, server, restarted, &mut difference)).collect();
         let is_gone = |running: &&Running| next.iter().all(|next| next.settings.name != running.settings.name);
@@ -173,12 +184,15 @@ impl Servers {
         let known = self.running.iter().find(|running| running.settings.name == server.name);
         let tools = filter(config, server);
         let (prefix, name) = (server.prefix.clone(), server.name.clone());
-        let (rewriting, methods) = (rewriting(server), server.methods.clone());
+        let (rewriting, methods, auth) = (rewriting(server), server.methods.clone(), server.auth.clone());
         match known {
-            Some(known) if known.may_stay(&settings) && restarted != Some(&name) => {
+            Some(known) if known.may_stay(&settings, auth.as_ref()) && restarted != Some(&name) => {
                 difference.kept.push(name);
+                if known.auth != auth {
+                    self.users.change(server);
+                }
                 let settings = Arc::new(settings);
-                Running { settings, prefix, tools, methods, rewriting, ..known.clone() }
+                Running { settings, auth, prefix, tools, methods, rewriting, ..known.clone() }
             }
             _ => {
                 if known.is_some() { &mut difference.changed } else { &mut difference.added }.push(name);
@@ -186,10 +200,11 @@ impl Servers {
                 let is_new = restarted == Some(&server.name);
                 let keeping = self.lists.as_ref().filter(|_| settings.processes.keeps_lists);
                 let lists = keeping.map(|lists| lists.of(&settings, is_new));
-                let credentials = ServerCredentials::None;
-                let backend = Reached::start(settings.clone(), credentials, lists.as_ref(), &self.shutdown);
+                let credentials = ServerCredentials::of(server, &self.users);
+                let backend = Reached::start(settings.clone(), &credentials, lists.as_ref(), &self.shutdown);
                 let settings = Arc::new(settings);
-                Running { settings, id: BackendId::fresh(), backend, prefix, tools, methods, rewriting, lists }
+                let id = BackendId::fresh();
+                Running { settings, id, backend, credentials, auth, prefix, tools, methods, rewriting, lists }
             }
         }
     }
@@ -200,6 +215,7 @@ impl Servers {
         let old = std::mem::replace(&mut self.running, change.next);
         for running in &self.running {
             running.backend.use_credentials(&running.settings);
+            running.credentials.change(running.auth.as_ref());
         }
         for gone in old {
             if self.running.iter().all(|running| running.id != gone.id) {
@@ -228,6 +244,7 @@ impl Servers {
         if let Some(lists) = &self.lists {
             lists.stop().await;
         }
+        self.users.stop().await;
     }
 }
 

@@ -250,6 +250,7 @@ pub(crate) fn frontend_settings(
         workers: Vec::new(),
         // Denies everything until it is replaced.
         authenticate: Arc::new(Authenticator::default()),
+        pages: None,
         protection: LiveProtection::new(protection::settings(config)),
         max_connections: config.limits.connections,
         max_waiting_connections: config.limits.waiting_connections,

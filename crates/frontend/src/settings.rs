@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fanlight_audit::Record;
 use fanlight_canonical::{Endpoint, RetryDelays};
-use fanlight_credentials::Authenticate;
+use fanlight_credentials::{Authenticate, Pages};
 use fanlight_http_edge::LiveGuard;
 #[cfg(any(test, feature = "test-support"))]
 use fanlight_http_edge::{Guard, Origins};
@@ -132,6 +132,8 @@ pub struct FrontendSettings {
     pub listen_retry: RetryDelays,
     /// Tells who a client over HTTP is.
     pub authenticate: Arc<dyn Authenticate>,
+    /// Pages for people beside the endpoints.
+    pub pages: Option<Arc<dyn Pages>>,
     /// What clients need to use the endpoints; may change while they are served.
     pub protection: LiveProtection,
     /// Where it is put on record what clients are allowed and refused: what cannot be is not carried out.
@@ -216,6 +218,7 @@ impl Default for FrontendSettings {
             collect_requests: Duration::from_millis(20),
             listen_retry: RetryDelays { shortest: Duration::from_secs(1), longest: Duration::from_secs(60) },
             authenticate: Arc::new(fanlight_credentials::Open::default()),
+            pages: None,
             protection: LiveProtection::default(),
             record: Arc::new(fanlight_audit::AuditLog::default()),
             telemetry: Telemetry::off(),

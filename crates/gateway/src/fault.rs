@@ -36,17 +36,22 @@ pub fn no_answer(backend: &str, error: &BackendError) -> RpcError {
 /// The error for a request that is carried out once its user has signed in (2025-11-25 client/elicitation, URL Elicitation
 /// Required Error). The message has the link as well, for clients that show nothing else.
 fn sign_in_first(backend: &str, wish: &SignInWish) -> RpcError {
+    let mut data = ObjectBuilder::new();
+    let Some(url) = &wish.url else {
+        data.string("backend", backend);
+        let message = format!("{}, and send the request again; it was not carried out", wish.message);
+        return RpcError::new(code::BACKEND_UNAVAILABLE, message).with_data(data.finish());
+    };
     let mut elicitation = ObjectBuilder::new();
     elicitation
         .string("mode", "url")
         .string("elicitationId", &wish.id)
-        .string("url", &wish.url)
+        .string("url", url)
         .string("message", &wish.message);
     let mut elicitations = ArrayBuilder::default();
     elicitations.push(&elicitation.finish());
-    let mut data = ObjectBuilder::new();
     data.member("elicitations", &elicitations.finish()).string("backend", backend);
-    let message = format!("{}: open {} and send the request again; it was not carried out", wish.message, wish.url);
+    let message = format!("{}: open {url} and send the request again; it was not carried out", wish.message);
     RpcError::new(code::URL_ELICITATION_REQUIRED, message).with_data(data.finish())
 }
 

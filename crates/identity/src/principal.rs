@@ -65,6 +65,35 @@ impl Principal {
         matches!(self.0, Kind::Named(_))
     }
 
+    /// The principal with these [bytes](Self::to_bytes).
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (kind, rest) = bytes.split_first()?;
+        match (kind, rest) {
+            (0, []) => Some(Self::gateway()),
+            (1, []) => Some(Self::operator()),
+            (2, []) => Some(Self::anonymous()),
+            (3, _) => {
+                let (length, rest) = rest.split_first_chunk::<8>()?;
+                let length = usize::try_from(u64::from_be_bytes(*length)).ok()?;
+                let (issuer, subject) = rest.split_at_checked(length)?;
+                Some(Self::named(std::str::from_utf8(issuer).ok()?, std::str::from_utf8(subject).ok()?))
+            }
+            _ => None,
+        }
+    }
+
+    /// What operators are shown of it.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match &self.0 {
+            Kind::Gateway => "Fanlight itself".to_owned(),
+            Kind::Operator => "operators".to_owned(),
+            Kind::Anonymous => "everyone, since clients are not authenticated".to_owned(),
+            Kind::Named(name) => format!("{} ({})", name.subject, name.issuer),
+        }
+    }
+
     /// Bytes that no other principal has, equal in every process: what is sealed for a client is bound to
     /// them.
     #[must_use]
@@ -111,6 +140,12 @@ mod tests {
         ];
         for (one, other) in principals.iter().flat_map(|one| principals.iter().map(move |other| (one, other))) {
             assert_eq!(one.to_bytes() == other.to_bytes(), one == other, "{one:?} {other:?}");
+        }
+        for principal in &principals {
+            assert_eq!(Principal::from_bytes(&principal.to_bytes()).as_ref(), Some(principal));
+        }
+        for bytes in [&b""[..], &[4], &[2, 0], &[3, 0, 0], &[3, 0, 0, 0, 0, 0, 0, 0, 9, 1]] {
+            assert_eq!(Principal::from_bytes(bytes), None, "{bytes:?}");
         }
     }
 }

@@ -21,6 +21,9 @@ pub struct ProtectedResource {
     /// The scopes that its users need.
     #[serde(default)]
     pub scopes_supported: Option<Vec<String>>,
+    /// Whether it takes only tokens that are bound to a key (RFC 9728, 2).
+    #[serde(default)]
+    pub dpop_bound_access_tokens_required: bool,
 }
 
 /// The authorization server of a server, and what tokens are asked of it for.
@@ -33,9 +36,12 @@ pub struct Discovered {
     /// The scopes to ask for: those of the challenge, or else all that the server has (2026-07-28 basic/authorization, Scope
     /// Selection Strategy).
     pub scopes: Option<Scopes>,
+    /// Whether the server wants proofs of possession, and the authorization server binds tokens to keys.
+    pub needs_proofs: bool,
 }
 
-/// Finds the authorization server of `server`, which may have said more in a challenge.
+/// Finds the authorization server of `server`, which may have said more in a challenge. With an `issuer`, no other one is
+/// taken.
 ///
 /// # Errors
 ///
@@ -44,20 +50,48 @@ pub async fn discover(
     requests: &Requests,
     server: &Url,
     challenge: Option<&Challenge>,
+    issuer: Option<&str>,
 ) -> Result<Discovered, OAuthError> {
-    let challenged = challenge.and_then(|challenge| challenge.scopes.clone());
     let metadata_url = challenge.and_then(|challenge| challenge.resource_metadata.as_ref());
-    let Some(protected) = protected_resource(requests, server, metadata_url).await? else {
-        let (resource, provider) = (resource_of(server), provider_of_origin(requests, server).await?);
-        return Ok(Discovered { resource, provider, scopes: challenged });
-    };
-    // The choice is ours (RFC 9728, 7.6): the first, which a server that has several prefers.
-    let Some(issuer) = protected.authorization_servers.first() else {
-        return Err(OAuthError::malformed(server, "its metadata name no authorization server"));
-    };
-    let provider = Provider::discover(requests, issuer).await?;
-    let supported = protected.scopes_supported.map(Scopes::from_iter);
-    Ok(Discovered { resource: protected.resource, provider, scopes: challenged.or(supported) })
+    let protected = protected_resource(requests, server, metadata_url).await?;
+    Discovered::find(requests, server, protected, challenge, issuer).await
+}
+
+impl Discovered {
+    /// [`discover`] where it is known what the server says of how it is protected.
+    pub(crate) async fn find(
+        requests: &Requests,
+        server: &Url,
+        protected: Option<ProtectedResource>,
+        challenge: Option<&Challenge>,
+        issuer: Option<&str>,
+    ) -> Result<Self, OAuthError> {
+        let provider = match (&protected, issuer) {
+            (Some(protected), _) => Provider::discover(requests, protected.issuer(server, issuer)?).await?,
+            (None, Some(issuer)) => Provider::discover(requests, issuer).await?,
+            (None, None) => provider_of_origin(requests, server).await?,
+        };
+        Ok(Self::new(server, protected, provider, challenge))
+    }
+
+    /// What is known of a server, its authorization server, and what its challenge adds.
+    #[must_use]
+    pub fn new(
+        server: &Url,
+        protected: Option<ProtectedResource>,
+        provider: Provider,
+        challenge: Option<&Challenge>,
+    ) -> Self {
+        let challenged = challenge.and_then(|challenge| challenge.scopes.clone());
+        let wants_proofs = challenge.is_some_and(|challenge| challenge.is_dpop)
+            || protected.as_ref().is_some_and(|protected| protected.dpop_bound_access_tokens_required);
+        let (resource, supported) = match protected {
+            Some(protected) => (protected.resource, protected.scopes_supported.map(Scopes::from_iter)),
+            None => (resource_of(server), None),
+        };
+        let needs_proofs = wants_proofs && provider.has_dpop();
+        Self { resource, provider, scopes: challenged.or(supported), needs_proofs }
+    }
 }
 
 /// What a server says of how it is protected: where the challenge says, or else where its path or its origin has it; `None`
@@ -85,6 +119,22 @@ pub async fn protected_resource(
 }
 
 impl ProtectedResource {
+    /// The issuer to use: the one that is `wanted`, or else the first, which a server that has several prefers. The choice is
+    /// ours (RFC 9728, 7.6).
+    fn issuer<'a>(&'a self, server: &Url, wanted: Option<&'a str>) -> Result<&'a str, OAuthError> {
+        let Some(first) = self.authorization_servers.first() else {
+            let none = || OAuthError::malformed(server, "its metadata name no authorization server");
+            return wanted.ok_or_else(none);
+        };
+        match wanted {
+            None => Ok(first),
+            Some(wanted) if self.authorization_servers.iter().any(|one| one == wanted) => Ok(wanted),
+            Some(wanted) => {
+                Err(OAuthError::OtherAuthorizationServer { issuer: wanted.to_owned(), named: visible(first, 200) })
+            }
+        }
+    }
+
     /// These metadata if they are the server's own: of its origin, and of its path or one above it. Otherwise tokens would
     /// be asked for that are good elsewhere (RFC 9728, 3.3 and 7.3).
     fn checked(self, server: &Url) -> Result<Self, OAuthError> {

@@ -72,6 +72,17 @@ pub enum OAuthError {
         /// The one that the metadata name.
         named: String,
     },
+    /// Another authorization server than the one that the operator has named, or that was used before: credentials of one
+    /// are not for another (2026-07-28 basic/authorization/client-registration, Authorization Server Binding).
+    #[error(
+        "the server names the authorization server {named}, and not {issuer}, for which the credentials are; write its `issuer`, if that is right"
+    )]
+    OtherAuthorizationServer {
+        /// The one that the credentials are for.
+        issuer: String,
+        /// The one that the server names.
+        named: String,
+    },
     /// Metadata at none of the places where they are looked for.
     #[error("the authorization server {issuer} has no metadata by RFC 8414 or OpenID Connect Discovery")]
     NoMetadata {
@@ -105,6 +116,17 @@ pub enum OAuthError {
         /// What the authorization server says of it, made visible and short.
         explanation: Option<String>,
     },
+    /// A file with a token that cannot be used.
+    #[error("the token file {file} cannot be used: {reason}")]
+    TokenFile {
+        /// Its path.
+        file: String,
+        /// Why.
+        reason: String,
+    },
+    /// The server has refused again and again, or just before.
+    #[error("{0}")]
+    Exhausted(&'static str),
     /// A key or certificate that cannot be used.
     #[error("{0}")]
     Key(String),

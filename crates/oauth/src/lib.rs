@@ -9,6 +9,7 @@ mod challenge;
 mod discovery;
 mod error;
 mod guard;
+mod machine;
 mod proof;
 mod provider;
 mod random;
@@ -25,10 +26,16 @@ pub use challenge::Challenge;
 pub use discovery::{Discovered, ProtectedResource, discover, protected_resource};
 pub use error::OAuthError;
 pub use guard::Trust;
+pub use machine::{
+    Headers, IdentityProvider, MachineAccess, MachineGrant, MachineSettings, PendingHeaders, RefusedMessage,
+    SubjectFile, TokenFile,
+};
 pub use proof::{PROOF, PROOF_NONCE, ProofKey, ProvenRequest};
 pub use provider::{Provider, metadata_places};
-pub use registration::{ClientAuthentication, ClientMetadata, ClientRegistration, register};
+pub use registration::{
+    ClientAuthentication, ClientCredentials, ClientMetadata, ClientRegistration, ConfiguredClient, register,
+};
 pub use requests::Requests;
 pub use scopes::Scopes;
 pub use signing_key::SigningKey;
-pub use token::{ACCESS_TOKEN, Client, ID_JAG, ID_TOKEN, TokenExchange, TokenKind, TokenSet, TypedToken};
+pub use token::{ACCESS_TOKEN, Client, ID_JAG, ID_TOKEN, JWT, TokenExchange, TokenKind, TokenSet, TypedToken};

@@ -42,6 +42,27 @@ pub enum ClientAuthentication {
     PrivateKey(SigningKey),
 }
 
+/// A client that the operator has registered at an authorization server.
+#[derive(Clone, Debug, Default)]
+pub struct ConfiguredClient {
+    /// Its id; empty if it has none.
+    pub id: String,
+    /// What shows that it is that client.
+    pub credentials: ClientCredentials,
+}
+
+/// What shows who a configured client is.
+#[derive(Clone, Debug, Default)]
+pub enum ClientCredentials {
+    /// Nothing.
+    #[default]
+    None,
+    /// A secret.
+    Secret(Secret),
+    /// A private key.
+    Key(SigningKey),
+}
+
 /// What a client says of itself when it registers, and in the document that its id leads to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientMetadata {
@@ -103,17 +124,22 @@ impl ClientRegistration {
 
     /// A client that the operator has registered.
     #[must_use]
-    pub fn configured(provider: &Provider, client_id: String, secret: Option<Secret>) -> Self {
-        let authentication = match secret {
-            None => ClientAuthentication::None,
-            Some(secret) if provider.accepts_authentication("client_secret_basic") => {
-                ClientAuthentication::Basic(secret)
-            }
-            Some(secret) if provider.accepts_authentication("client_secret_post") => ClientAuthentication::Post(secret),
-            // What the specification has all of them accept (RFC 6749, 2.3.1).
-            Some(secret) => ClientAuthentication::Basic(secret),
+    pub fn configured(provider: &Provider, client: &ConfiguredClient) -> Self {
+        let authentication = match client.credentials.clone() {
+            ClientCredentials::None => ClientAuthentication::None,
+            ClientCredentials::Key(key) => ClientAuthentication::PrivateKey(key),
+            ClientCredentials::Secret(secret) => Self::with_secret(provider, secret),
         };
+        let client_id = client.id.clone();
         Self { issuer: provider.issuer.clone(), client_id, authentication, expires_at: None }
+    }
+
+    fn with_secret(provider: &Provider, secret: Secret) -> ClientAuthentication {
+        match provider.accepts_authentication("client_secret_post") {
+            // The header is what the specification has all of them accept (RFC 6749, 2.3.1).
+            true if !provider.accepts_authentication("client_secret_basic") => ClientAuthentication::Post(secret),
+            _ => ClientAuthentication::Basic(secret),
+        }
     }
 
     /// Whether it may be used now, at this authorization server.
@@ -183,9 +209,13 @@ fn authentication(provider: &Provider, method: Option<&str>, secret: Option<Secr
         Some("none") => ClientAuthentication::None,
         Some("client_secret_post") => ClientAuthentication::Post(secret),
         Some(_) => ClientAuthentication::Basic(secret),
-        None if provider.accepts_authentication("client_secret_basic") => ClientAuthentication::Basic(secret),
-        None if provider.accepts_authentication("client_secret_post") => ClientAuthentication::Post(secret),
-        None if provider.accepts_authentication("none") => ClientAuthentication::None,
-        None => ClientAuthentication::Basic(secret),
+        None if takes_no_secret(provider) => ClientAuthentication::None,
+        None => ClientRegistration::with_secret(provider, secret),
     }
+}
+
+/// Whether an authorization server says that clients have no secrets, and gives them some.
+fn takes_no_secret(provider: &Provider) -> bool {
+    let accepts = |method| provider.accepts_authentication(method);
+    accepts("none") && !accepts("client_secret_basic") && !accepts("client_secret_post")
 }

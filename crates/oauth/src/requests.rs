@@ -2,7 +2,7 @@
 //! [`Trust`] leads.
 
 use std::error::Error;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -26,10 +26,11 @@ const LONGEST: usize = 256 << 10;
 /// An HTTP client that follows what one server says.
 pub struct Requests {
     guard: Arc<Guard>,
+    authorities: Vec<Certificate>,
     /// Connects to addresses that were checked.
-    direct: reqwest::Client,
+    direct: OnceLock<reqwest::Client>,
     /// Through the proxy that the environment names, which resolves names itself.
-    proxied: reqwest::Client,
+    proxied: OnceLock<reqwest::Client>,
     proxies: Matcher,
 }
 
@@ -45,20 +46,16 @@ impl Requests {
     ///
     /// # Errors
     ///
-    /// If its certificates are not in PEM, or those of the system cannot be read.
+    /// If its certificates are not in PEM.
     pub fn new(trust: &Trust) -> Result<Self, OAuthError> {
-        let authorities = match &trust.authorities {
-            Some(pem) => Certificate::from_pem_bundle(pem),
-            None => Ok(Vec::new()),
+        let authorities = match trust.authorities.as_ref().map(|pem| Certificate::from_pem_bundle(pem)) {
+            None => Vec::new(),
+            Some(Ok(found)) if !found.is_empty() => found,
+            Some(_) => return Err(OAuthError::Key("there is no certificate in PEM where one should be".to_owned())),
         };
-        let unusable =
-            |error: reqwest::Error| OAuthError::Key(format!("certificates cannot be used: {}", causes(&error)));
-        let authorities = authorities.map_err(unusable)?;
+        let (direct, proxied) = (OnceLock::new(), OnceLock::new());
         let guard = Arc::new(Guard::new(trust));
-        let resolver = Arc::new(GuardedResolver(Arc::clone(&guard)));
-        let direct = builder(&authorities).dns_resolver(resolver).no_proxy().build().map_err(unusable)?;
-        let proxied = builder(&authorities).build().map_err(unusable)?;
-        Ok(Self { guard, direct, proxied, proxies: Matcher::from_env() })
+        Ok(Self { guard, authorities, direct, proxied, proxies: Matcher::from_env() })
     }
 
     /// Whether a URL may be asked, or be shown to a user as a link.
@@ -107,25 +104,37 @@ impl Requests {
         let outcome = tokio::time::timeout(TIMEOUT, async {
             self.guard.check_literal(url).await.map_err(|reason| forbidden(url, reason))?;
             let json = HeaderValue::from_static("application/json");
-            Answer::read(url, request(self.client_for(url)).header(ACCEPT, json)).await
+            Answer::read(url, request(self.client_for(url)?).header(ACCEPT, json)).await
         });
         outcome.await.unwrap_or_else(|_| Err(OAuthError::Timeout { url: shown(url), within: TIMEOUT }))
     }
 
-    fn client_for(&self, url: &Url) -> &reqwest::Client {
+    fn client_for(&self, url: &Url) -> Result<&reqwest::Client, OAuthError> {
         let is_proxied = url.as_str().parse::<Uri>().is_ok_and(|uri| self.proxies.intercept(&uri).is_some());
-        if is_proxied && !is_loopback(url) { &self.proxied } else { &self.direct }
+        let is_proxied = is_proxied && !is_loopback(url);
+        let slot = if is_proxied { &self.proxied } else { &self.direct };
+        if let Some(client) = slot.get() {
+            return Ok(client);
+        }
+        let client = self.build(is_proxied).map_err(|error| unusable(&error))?;
+        Ok(slot.get_or_init(|| client))
     }
-}
 
-fn builder(authorities: &[Certificate]) -> reqwest::ClientBuilder {
-    let builder = reqwest::Client::builder()
-        .redirect(redirect::Policy::none())
-        .retry(reqwest::retry::never())
-        .connect_timeout(TIMEOUT)
-        .pool_max_idle_per_host(1)
-        .tcp_nodelay(true);
-    if authorities.is_empty() { builder } else { builder.tls_certs_merge(authorities.iter().cloned()) }
+    fn build(&self, is_proxied: bool) -> reqwest::Result<reqwest::Client> {
+        let mut builder = reqwest::Client::builder()
+            .redirect(redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .connect_timeout(TIMEOUT)
+            .pool_max_idle_per_host(1)
+            .tcp_nodelay(true);
+        if !self.authorities.is_empty() {
+            builder = builder.tls_certs_merge(self.authorities.iter().cloned());
+        }
+        if !is_proxied {
+            builder = builder.dns_resolver(Arc::new(GuardedResolver(Arc::clone(&self.guard)))).no_proxy();
+        }
+        builder.build()
+    }
 }
 
 impl Answer {
@@ -150,6 +159,10 @@ impl Answer {
             OAuthError::malformed(url, format!("it is not the JSON that it should be, at {place}"))
         })
     }
+}
+
+fn unusable(error: &reqwest::Error) -> OAuthError {
+    OAuthError::Key(format!("certificates cannot be used: {}", causes(error)))
 }
 
 fn forbidden(url: &Url, reason: impl ToString) -> OAuthError {

@@ -64,6 +64,9 @@ pub const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 /// The type of an ID token of OpenID Connect.
 pub const ID_TOKEN: &str = "urn:ietf:params:oauth:token-type:id_token";
 
+/// The type of any other JWT.
+pub const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
+
 /// The type of an identity assertion for another authorization server (ext-auth, enterprise-managed authorization, 4).
 pub const ID_JAG: &str = "urn:ietf:params:oauth:token-type:id-jag";
 
@@ -266,19 +269,31 @@ impl Client<'_> {
         nonce: Option<&str>,
     ) -> Result<Answer, OAuthError> {
         let mut headers = HeaderMap::new();
-        let mut form = Serializer::new(String::new());
-        form.extend_pairs(parameters).extend_pairs(target.parameters());
-        self.authenticate(&mut headers, &mut form)?;
+        let form = self.form(&mut headers, parameters, target)?;
         if let Some(key) = self.proof_key {
             headers.insert(PROOF, key.prove(ProvenRequest { method: &Method::POST, url, nonce }, None)?);
         }
-        self.requests.post_form(url, headers, form.finish()).await
+        self.requests.post_form(url, headers, form).await
+    }
+
+    fn form(
+        &self,
+        headers: &mut HeaderMap,
+        parameters: &[(&str, &str)],
+        target: &TokenTarget,
+    ) -> Result<String, OAuthError> {
+        let mut form = Serializer::new(String::new());
+        form.extend_pairs(parameters).extend_pairs(target.parameters());
+        self.authenticate(headers, &mut form)?;
+        Ok(form.finish())
     }
 
     /// Adds what shows who the client is (RFC 6749, 2.3.1; RFC 7523, 2.2).
     fn authenticate(&self, headers: &mut HeaderMap, form: &mut Serializer<'_, String>) -> Result<(), OAuthError> {
         let id = &self.registration.client_id;
         match &self.registration.authentication {
+            // Where an assertion says who it is from, a client needs no name.
+            ClientAuthentication::None if id.is_empty() => {}
             ClientAuthentication::None => {
                 form.append_pair("client_id", id);
             }
@@ -317,19 +332,31 @@ impl TokenSet {
     ///
     /// If the token has characters that no header can have, or is bound to a key that is not there.
     pub fn headers(&self, request: ProvenRequest<'_>, key: Option<&ProofKey>) -> Result<HeaderMap, OAuthError> {
-        let scheme = match self.kind {
+        let value = self.shown_as(match self.kind {
             TokenKind::Bearer => "Bearer",
             TokenKind::Dpop => "DPoP",
-        };
-        let value = HeaderValue::try_from(format!("{scheme} {}", self.access_token.expose()));
-        let mut value = value.map_err(|_| OAuthError::Key("the token cannot be sent".to_owned()))?;
-        value.set_sensitive(true);
+        })?;
         let mut headers = HeaderMap::from_iter([(AUTHORIZATION, value)]);
         if self.kind == TokenKind::Dpop {
             let key = key.ok_or_else(|| OAuthError::Key("the key that the token is bound to is missing".to_owned()))?;
             headers.insert(PROOF, key.prove(request, Some(&self.access_token))?);
         }
         Ok(headers)
+    }
+
+    /// The header field that shows it without a proof.
+    pub(crate) fn bearer(&self) -> Result<HeaderValue, OAuthError> {
+        match self.kind {
+            TokenKind::Bearer => self.shown_as("Bearer"),
+            TokenKind::Dpop => Err(OAuthError::Key("the key that the token is bound to is missing".to_owned())),
+        }
+    }
+
+    fn shown_as(&self, scheme: &str) -> Result<HeaderValue, OAuthError> {
+        let value = HeaderValue::try_from(format!("{scheme} {}", self.access_token.expose()));
+        let mut value = value.map_err(|_| OAuthError::Key("the token cannot be sent".to_owned()))?;
+        value.set_sensitive(true);
+        Ok(value)
     }
 
     /// Whether it has to be renewed before a request that is made now: it ends within `margin`.

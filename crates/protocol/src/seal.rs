@@ -23,6 +23,18 @@ impl Keys {
     pub fn new(keys: impl IntoIterator<Item = [u8; 32]>) -> Self {
         Self(keys.into_iter().collect())
     }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// These keys, and another that opens last: it seals only if there are no others.
+    #[must_use]
+    pub fn followed_by(&self, key: [u8; 32]) -> Self {
+        Self::new(self.0.iter().copied().chain([key]))
+    }
 }
 
 impl fmt::Debug for Keys {

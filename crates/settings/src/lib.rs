@@ -3,6 +3,7 @@
 
 mod algorithm;
 mod listen;
+mod loopback;
 mod own_variables;
 mod read;
 mod sandbox;
@@ -12,6 +13,7 @@ mod transport;
 
 pub use algorithm::Algorithm;
 pub use listen::{ListenAddress, NotAnAddress};
+pub use loopback::is_loopback;
 pub use own_variables::is_own_variable;
 pub use read::read_bounded;
 pub use sandbox::{Landlock, SYSTEM_FOLDERS, Sandbox};

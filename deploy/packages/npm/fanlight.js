@@ -7,25 +7,34 @@ const { constants } = require("node:os");
 
 const platform = `${process.platform}-${process.arch}`;
 
+// The packages with a program that runs here, the first one first. npm installs those for the C library of this machine; versions of
+// it that do not know of C libraries install all.
+function packages() {
+  if (process.platform !== "linux") return [platform];
+  process.report.excludeNetwork = true;
+  return process.report.getReport().header.glibcVersionRuntime ? [platform, `${platform}-musl`] : [`${platform}-musl`];
+}
+
 function find() {
   const file = process.platform === "win32" ? "fanlight.exe" : "fanlight";
-  try {
-    return require.resolve(`@fanlight-mcp/${platform}/bin/${file}`);
-  } catch {
-    console.error(
-      `fanlight: there is no program for ${platform} here. Either npm left out optional dependencies (install without ` +
-        "--omit=optional), or this platform has no package (then: cargo install, see the README)."
-    );
-    process.exit(127);
+  for (const name of packages()) {
+    try {
+      return require.resolve(`@fanlight-mcp/${name}/bin/${file}`);
+    } catch {
+      // It is not installed.
+    }
   }
+  console.error(
+    `fanlight: there is no program for ${platform} here. Either npm left out optional dependencies (install without ` +
+      "--omit=optional), or this platform has no package (then: cargo install, see the README)."
+  );
+  process.exit(127);
 }
 
 const program = find();
 const child = spawn(program, process.argv.slice(2), { stdio: "inherit" });
 child.on("error", (error) => {
-  // The file is there, but what loads it is not: Linux without glibc.
-  const hint = error.code === "ENOENT" ? "; it needs glibc, which Alpine Linux, for one, does not have" : "";
-  console.error(`fanlight: cannot run ${program}: ${error.message}${hint}`);
+  console.error(`fanlight: cannot run ${program}: ${error.message}`);
   process.exit(126);
 });
 

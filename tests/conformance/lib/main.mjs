@@ -5,6 +5,7 @@ import path from 'node:path';
 import { parseArgs } from 'node:util';
 import { run, start, stop, stopAll } from '../../interop/lib/processes.mjs';
 import { gradeClients } from './clients.mjs';
+import { gradeCredentials } from './credentials.mjs';
 import { Expected } from './expected.mjs';
 import { fanlightOnStdio, listeningUrl, withFanlight } from './fanlight.mjs';
 import { install } from './install.mjs';
@@ -26,6 +27,7 @@ const { values: options } = parseArgs({
     revisions: { type: 'string' },
     legs: { type: 'string' },
     clients: { type: 'boolean', default: true },
+    credentials: { type: 'boolean', default: true },
     times: { type: 'string', default: '1' }, // runs, all of which must be as expected
     keep: { type: 'string' }, // an empty folder for the suite's files and the logs
   },
@@ -74,7 +76,9 @@ async function once(work) {
     for (const suite of suites) await gradeServer(tally, suite, server, work);
   }
   if (options.clients) await gradeClients(tally, suites[0], work);
-  const isWhole = !options.servers && !options.revisions && !options.legs && options.clients;
+  if (options.credentials) await gradeCredentials(tally, suites[0], work);
+  const isPart = options.servers || options.revisions || options.legs;
+  const isWhole = !isPart && options.clients && options.credentials;
   if (isWhole) tally.unused();
   return tally;
 }

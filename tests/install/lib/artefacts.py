@@ -3,6 +3,8 @@
 import json
 import os
 import pathlib
+import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -12,6 +14,7 @@ import venv
 import gateway
 import registry
 import roots
+import server
 from gateway import ANY_PORTS, Failed, stopwatch
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
@@ -48,6 +51,30 @@ def archive(packages, work):
     with gateway.running(command) as (_, *urls):
         gateway.first_call(*urls)
     nothing_left(before, roots.files(root), "a gateway that ran")
+
+
+def static(_packages, work):
+    """A static program, alone in a root, in front of an HTTP server; that of another processor under qemu."""
+    root, program = work / "root", pathlib.Path(os.environ["INSTALL_PROGRAM"])
+    for folder in ["proc", "dev", "tmp"]:
+        (root / folder).mkdir(parents=True)
+    (root / "tmp").chmod(0o1777)
+    shutil.copy(program, root / "fanlight")
+    command = ["/fanlight"]
+    machine = {0x3E: "x86_64", 0xB7: "aarch64"}[program.read_bytes()[18]]
+    if machine != platform.machine():
+        emulator = f"qemu-{machine}-static"
+        shutil.copy(shutil.which(emulator) or emulator, root / emulator)
+        command = [f"/{emulator}", *command]
+    said = run(*roots.enter(root, [*command, "--version"]))
+    if not re.fullmatch(r"fanlight \d+\.\d+\.\d+\n", said):
+        raise Failed(f"its version is {said!r}")
+    with server.serving() as url:
+        config = root / "tmp/fanlight.yaml"
+        config.write_text(f"mcpServers: {{units: {{url: '{url}'}}}}\n")
+        run(*roots.enter(root, [*command, "validate", "--config", "/tmp/fanlight.yaml"]))
+        with gateway.running(roots.enter(root, [*command, *ANY_PORTS, "--config", "/tmp/fanlight.yaml"])) as (_, *urls):
+            gateway.first_call(*urls)
 
 
 def deb(packages, work):

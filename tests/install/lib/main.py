@@ -11,13 +11,16 @@ import artefacts
 from gateway import Failed, stopwatch
 
 # What needs a root of its own, and so the rights of root.
-NEEDS_ROOT = {"archive", "deb", "rpm", "image"}
+NEEDS_ROOT = {"archive", "static", "deb", "rpm", "image"}
+# What is tried as it is. These are tried where they are named: the usual program is not static.
+UNPACKED = {"static"}
 
 
 def main():
-    kinds = {name: getattr(artefacts, name) for name in ["archive", "npm", "wheel", "deb", "rpm", "image", "cargo"]}
+    usual = ["archive", "npm", "wheel", "deb", "rpm", "image", "cargo"]
+    kinds = {name: getattr(artefacts, name) for name in [*usual, *UNPACKED]}
     parser = argparse.ArgumentParser()
-    parser.add_argument("--only", default=",".join(kinds))
+    parser.add_argument("--only", default=",".join(usual))
     chosen = parser.parse_args().only.split(",")
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", artefacts.REPOSITORY / "target"))
     program = pathlib.Path(os.environ.get("FANLIGHT_BIN", target / "release/fanlight"))
@@ -28,7 +31,8 @@ def main():
     failed = 0
     with tempfile.TemporaryDirectory(prefix="fanlight-install-") as folder:
         packages = pathlib.Path(folder, "packages")
-        for arguments in [["binary", program, "--out", packages], ["finish", "--out", packages]]:
+        packing = [["binary", program, "--out", packages], ["finish", "--out", packages]]
+        for arguments in packing if set(chosen) - UNPACKED else []:
             subprocess.run([artefacts.REPOSITORY / "deploy/package", *arguments], check=True, stdout=subprocess.DEVNULL)
         for name in chosen:
             if name in NEEDS_ROOT and os.geteuid() != 0:

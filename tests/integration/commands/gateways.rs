@@ -160,6 +160,20 @@ async fn gateway_that_wants_a_client_certificate_is_shown_one() {
     assert!(plain.status == 2 && plain.err.contains("--admin-ca is for TLS"), "{}", plain.text());
 }
 
+#[tokio::test]
+async fn logs_say_why_there_are_none() {
+    let options = r#""listen":"127.0.0.1:0","admin":{"listen":"unix:admin.sock"},"#;
+    let running = Running::start(options, &[]).await;
+    let logs = async |server: &str| run_in(running.path(), &["logs", server]).await;
+    let silent = logs("only").await;
+    assert!(silent.status == 0 && silent.out.is_empty() && silent.err.contains("no lines so far"), "{}", silent.text());
+    let unknown = logs("onyl").await;
+    assert!(unknown.status == 2 && unknown.err.contains("did you mean only?"), "{}", unknown.text());
+    assert_eq!(run_in(running.path(), &["disable", "only"]).await.status, 0);
+    let off = logs("only").await;
+    assert!(off.status == 2 && off.err.contains("`fanlight enable only` switches it on"), "{}", off.text());
+}
+
 /// The token of a configuration is not sent to other places than its own gateway and this machine.
 #[tokio::test]
 async fn gateway_that_is_named_gets_no_token_of_the_folder() {

@@ -204,6 +204,11 @@ impl Gateway {
         signal_and_wait(&mut self.child, rustix::process::Signal::TERM).await
     }
 
+    /// Kills it, so that it can finish nothing, and waits until it is gone.
+    pub async fn kill(&mut self) {
+        signal_and_wait(&mut self.child, rustix::process::Signal::KILL).await;
+    }
+
     /// Sends SIGTERM, as a service manager does, and waits until it has exited.
     pub async fn terminate(mut self) -> ExitStatus {
         signal_and_wait(&mut self.child, rustix::process::Signal::TERM).await

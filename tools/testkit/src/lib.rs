@@ -1,4 +1,4 @@
-//! The tools of the tests: a scripted MCP server, an issuer of tokens, raw clients, and the harness that starts the real `fanlight` binary.
+//! The tools of the tests: a scripted MCP server, an issuer of tokens, an authorization server, raw clients, and the harness that starts the real `fanlight` binary.
 //!
 //! They use none of Fanlight's crates: tests see the product from outside only, and read JSON with a small [`slicer`] of
 //! their own, so that a mistake in Fanlight's JSON code cannot hide itself. The crate is a dev-dependency only
@@ -14,6 +14,8 @@
     reason = "a panic is how a test fails; clippy.toml allows it only inside test functions, not in their tools"
 )]
 
+pub mod authorization_server;
+pub mod browser;
 pub mod generated;
 pub mod generator;
 pub mod harness;
@@ -25,6 +27,7 @@ pub mod raw_client;
 mod revisions;
 pub mod schema;
 pub mod scripted;
+pub mod signing_in;
 pub mod slicer;
 pub mod tls;
 pub mod usage;

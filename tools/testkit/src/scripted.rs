@@ -7,6 +7,7 @@
 mod channel;
 mod era;
 mod http;
+mod protection;
 mod received;
 mod reply;
 mod shared;
@@ -26,6 +27,7 @@ use std::sync::Arc;
 use tokio::task::AbortHandle;
 
 pub use self::era::Era;
+pub use self::protection::{Protection, REFUSED, Verdict};
 pub use self::received::Received;
 pub use self::reply::{Fault, Gate, Reply};
 use self::shared::{Rule, Shared};
@@ -131,6 +133,11 @@ impl Backend {
     /// The entry of a child that does not exit when its input ends, stdio only: the gateway has to kill it.
     pub fn stubborn_entry(&self, name: &str) -> String {
         format!(r#""{name}":{{{}}}"#, self.settings(&[Habit::Stubborn]))
+    }
+
+    /// From now on, takes only messages that show what `protection` wants, HTTP only.
+    pub fn protect(&self, protection: Protection) {
+        *self.shared.protection.lock().unwrap() = Some(protection);
     }
 
     /// From now on, responds to `method` with `reply`.

@@ -156,9 +156,7 @@ fn described(error: &reqwest::Error) -> String {
 }
 
 fn is_loopback(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default();
-    let address = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || address.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    url.host_str().is_some_and(fanlight_settings::is_loopback)
 }
 
 #[cfg(test)]

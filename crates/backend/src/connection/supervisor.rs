@@ -462,6 +462,11 @@ impl Supervisor {
     /// Says that an attempt has failed, unless that was said a moment ago.
     fn log_failure(&self, error: &BackendError, delay: Duration) {
         let (backend, retry_in) = (&*self.context.name, Plain(delay));
+        // It is not the server that something is wrong with.
+        if error.sign_in().is_some() {
+            tracing::debug!(backend, %error, "the user of the backend has to sign in");
+            return;
+        }
         let line = self.outage().failed();
         match line {
             Some(Line::Began) => tracing::warn!(backend, %error, %retry_in, "backend is down"),

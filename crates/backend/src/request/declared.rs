@@ -33,6 +33,10 @@ impl Declared {
 
     /// Declares what lists are read with, but refuses all requests of the server: nobody is behind the request.
     pub(crate) fn by_gateway(context: &CallContext, largest: usize) -> Self {
+        // Everything is more here than in the modern era, which has tasks as an extension.
+        if context.capabilities.as_text() == capability::ALL_OF_MODERN {
+            return Self::for_lists();
+        }
         let declared = fits(&context.capabilities, largest).then(|| context.capabilities.detached());
         Self { declared, ..Self::nothing() }
     }
@@ -100,6 +104,8 @@ fn fits(value: &Json, largest: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use fanlight_telemetry::Parent;
+
     use super::*;
 
     const LARGEST: usize = 1000;
@@ -117,5 +123,14 @@ mod tests {
         context.capabilities = Json::parse(large.into(), 8).unwrap();
         assert!(Declared::by(&context, true, LARGEST).is_empty());
         assert_eq!(Declared::key(&context, LARGEST), None);
+    }
+
+    #[test]
+    fn gateway_that_declares_everything_declares_what_only_legacy_servers_know() {
+        let everything = CallContext::for_lists(&Parent::default());
+        let declared = Declared::by_gateway(&everything, LARGEST);
+        assert!(declared.capabilities().get("tasks").is_some() && !declared.can_be_asked());
+        let some = CallContext::for_lists_with(Json::literal(r#"{"roots":{}}"#), &Parent::default());
+        assert_eq!(Declared::by_gateway(&some, LARGEST).capabilities().as_text(), r#"{"roots":{}}"#);
     }
 }

@@ -64,13 +64,13 @@ impl Known {
 }
 
 /// Reads and checks the config files at `paths`, of which the first has the options, and those that it includes. `env`
-/// looks up the variables that the files name.
+/// looks up the variables that the files name. Secrets that are in no file count as there, and are not read.
 ///
 /// # Errors
 ///
 /// Every error of every file, or the one reason why one cannot be read.
 pub fn load_all(paths: &[PathBuf], env: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, ConfigErrors> {
-    load_all_in(paths, Environment { variable: env, ask: &|_| None })
+    load_all_in(paths, Environment::with_unread_secrets(env))
 }
 
 /// [`load_all`] where a user may be asked for values.
@@ -112,9 +112,10 @@ fn load(paths: &[PathBuf], environment: Environment<'_>, is_lenient: bool) -> Re
             loaded.files.push(ConfigFile { path: path.clone(), fingerprint: mark });
             parse_further(&text, path, (environment, is_lenient), &loaded.config, &mut known)
         });
-        if let Some((servers, warnings)) = errors.or_add(servers) {
+        if let Some(Further { servers, warnings, files }) = errors.or_add(servers) {
             loaded.config.servers.extend(servers);
             loaded.warnings.extend(warnings);
+            loaded.files.extend(files);
         }
     }
     errors.or_add(read_keys(&mut loaded));
@@ -225,18 +226,23 @@ pub(crate) fn parse_first(
     known: &mut impl KnownServers,
 ) -> Result<Loaded, ConfigErrors> {
     let Tree { source, root, client, masked, findings } = Tree::new(text, origin)?;
-    let (own, files) = if kind.reads_files { own_variables(root.as_ref(), origin)? } else { Default::default() };
+    let (own, mut files) = if kind.reads_files { own_variables(root.as_ref(), origin)? } else { Default::default() };
     let variables = Variables::new(environment, origin, client.as_ref(), own, kind.reads_files);
-    let env = |name: &str| variables.get(name);
     let (is_of_client, is_lenient) = (client.is_some(), kind.is_lenient);
-    let mut reader = Reader { is_of_client, is_lenient, ..Reader::new(Config::SECTION, &source, &env, findings) };
+    let mut reader = Reader { is_of_client, is_lenient, ..Reader::new(Config::SECTION, &source, &variables, findings) };
     let folder = variables.folder(origin);
     let mut config =
         root.as_ref().map(|root| file::read(&mut reader, root, &folder, kind.has_further)).unwrap_or_default();
     config.own_variables = root.iter().flat_map(own_variable_names).collect();
     let warnings = reader.findings.conclude(origin, &source, &masked)?;
     root.iter().for_each(|root| known.note(root, &source, origin));
+    files.extend(secret_files(variables));
     Ok(Loaded { config, warnings, path: origin.to_owned(), files })
+}
+
+/// The files that were read for secrets.
+fn secret_files(variables: Variables<'_>) -> impl Iterator<Item = ConfigFile> {
+    variables.files().into_iter().map(|(path, fingerprint)| ConfigFile { path, fingerprint })
 }
 
 /// The variables that options other than those of servers name.
@@ -285,7 +291,13 @@ impl KnownServers for () {
     fn note(&mut self, _: &Node, _: &Source, _: &Path) {}
 }
 
-type Further = (Vec<crate::Server>, Vec<crate::Problem>);
+/// What a further file has.
+struct Further {
+    servers: Vec<crate::Server>,
+    warnings: Vec<crate::Problem>,
+    /// Those that it names and that were read.
+    files: Vec<ConfigFile>,
+}
 
 fn parse_further(
     text: &str,
@@ -296,14 +308,13 @@ fn parse_further(
 ) -> Result<Further, ConfigErrors> {
     let Tree { source, root, client, masked, findings } = Tree::new(text, origin)?;
     let variables = Variables::new(environment, origin, client.as_ref(), Vec::new(), true);
-    let env = |name: &str| variables.get(name);
     let is_of_client = client.is_some();
-    let mut reader = Reader { is_of_client, is_lenient, ..Reader::new(Config::SECTION, &source, &env, findings) };
+    let mut reader = Reader { is_of_client, is_lenient, ..Reader::new(Config::SECTION, &source, &variables, findings) };
     let mut servers = Vec::new();
     if let Some(root) = &root
         && let Some(fields) = Fields::open(&mut reader, Config::SECTION, "the file", root)
     {
-        let Value::Map(entries) = &root.value else { return Ok(Default::default()) };
+        let entries = if let Value::Map(entries) = &root.value { entries.as_slice() } else { &[] };
         let is_option = |key: &str| Config::SECTION.find(key).is_some() && !OF_FURTHER_FILES.contains(&key);
         for entry in entries.iter().filter(|entry| is_option(&entry.key)) {
             let message = format!("{} has no effect in a further config file", quoted(&entry.key));
@@ -331,5 +342,5 @@ fn parse_further(
     }
     let warnings = reader.findings.conclude(origin, &source, &masked)?;
     root.iter().for_each(|root| known.add(root, &source, origin));
-    Ok((servers, warnings))
+    Ok(Further { servers, warnings, files: secret_files(variables).collect() })
 }

@@ -64,7 +64,7 @@ pub fn parse_keys(text: &str, origin: &Path, most: usize) -> Result<Keys, Config
     let is_empty = source.text().lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
     let root = if is_empty { None } else { syntax::parse(&source, Syntax::Yaml, &mut findings) };
     let masked = Masked::of(root.as_ref(), None, KeyList::SECTION, &source, Syntax::Yaml);
-    let mut reader = Reader::new(KeyList::SECTION, &source, &|_| None, findings);
+    let mut reader = Reader::new(KeyList::SECTION, &source, &|_: &str| None, findings);
     let keys = root.as_ref().map(|root| read(&mut reader, root, most)).unwrap_or_default();
     let warnings = reader.findings.conclude(origin, &source, &masked)?;
     Ok(Keys { keys, warnings, fingerprint: None })

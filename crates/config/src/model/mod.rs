@@ -120,6 +120,8 @@ options! {
         own_variables: Vec<String> = Vec::new();
         /// Files and folders that hold secrets of Fanlight itself: those that it was read from, and `stateDir`.
         own_files: Vec<PathBuf> = Vec::new();
+        /// The folder of the user for what is kept where there is no `stateDir`.
+        user_state: Option<PathBuf> = None;
     }
     aliases {
         /// Another name of `mcpServers`, which VS Code uses. A file has only one of the two.

@@ -155,6 +155,13 @@ impl ServerAuthKind {
 }
 
 impl ServerAuth {
+    /// What it says besides secrets, which may be rotated.
+    #[must_use]
+    pub fn without_secrets(&self) -> Self {
+        let idp = self.idp.clone().map(|idp| IdentityProvider { client_secret: None, ..idp });
+        Self { token: None, password: None, client_secret: None, key: None, actor_token: None, idp, ..self.clone() }
+    }
+
     /// Whether each user has credentials of their own.
     #[must_use]
     pub fn is_of_users(&self) -> bool {
@@ -226,6 +233,11 @@ fn check(reader: &mut Reader<'_>, node: &Node, auth: &ServerAuth) {
     conflict(is_for_nobody, "`issuer` is missing beside `tokenEndpoint` and `key`", "add it: what is signed is for it");
     let has_issuer = node.field("idp").is_none_or(|idp| idp.is_null() || idp.field("issuer").is_some());
     conflict(!has_issuer, "`issuer` is missing in `idp`", "add the identifier of the identity provider");
+    let is_named = is_there("issuer") || is_there("tokenEndpoint");
+    if let Some(secret) = entries.iter().find(|entry| entry.key == "clientSecret" && has_secret && !is_named) {
+        let help = "write the `issuer` that the secret is for";
+        reader.warn(secret.key_span, "this secret is shown to the authorization server that the server names", help);
+    }
 }
 
 const KIND: Choice<ServerAuthKind> = Choice(&[

@@ -4,13 +4,14 @@ use crate::definition::Section;
 use crate::option::substitute::substitute;
 use crate::report::problem::{Finding, Findings, quoted};
 use crate::syntax::{Entry, Node, Source, Span, Value};
+use crate::variables::Lookup;
 
 /// What reading needs: the text, the variables, the definitions, and the problems found so far.
 pub(crate) struct Reader<'a> {
     /// The top level of the file, searched for keys that are written in the wrong section.
     pub(crate) root: &'static Section,
     pub(crate) source: &'a Source,
-    pub(crate) env: &'a dyn Fn(&str) -> Option<String>,
+    pub(crate) env: &'a dyn Lookup,
     /// Whether the file is a client's, whose own settings are passed over.
     pub(crate) is_of_client: bool,
     /// Whether the file is a test's, which may set what is no option.
@@ -37,12 +38,7 @@ impl Text {
 
 impl<'a> Reader<'a> {
     /// For a file that is Fanlight's own and has these options.
-    pub(crate) fn new(
-        root: &'static Section,
-        source: &'a Source,
-        env: &'a dyn Fn(&str) -> Option<String>,
-        findings: Findings,
-    ) -> Self {
+    pub(crate) fn new(root: &'static Section, source: &'a Source, env: &'a dyn Lookup, findings: Findings) -> Self {
         Self { root, source, env, is_of_client: false, is_of_test: false, is_lenient: false, findings }
     }
 }

@@ -6,7 +6,9 @@ use std::cell::RefCell;
 
 use fanlight_client_files::Input;
 
-use crate::report::problem::MISSING_VARIABLE;
+use crate::reference::SecretReference;
+use crate::report::problem::{MISSING_SECRET, MISSING_VARIABLE};
+use crate::variables::Lookup;
 
 /// A string with its expressions replaced.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,10 +36,7 @@ const MAX_NESTING: usize = 16;
 
 /// Replaces every expression in `input`, or reports each one that cannot be. A variable that is set to the empty string
 /// counts as missing only where a default is given, as in a shell. The value of a variable is not searched for expressions.
-pub(crate) fn substitute(
-    input: &str,
-    lookup: &dyn Fn(&str) -> Option<String>,
-) -> Result<Substituted, Vec<BadExpression>> {
+pub(crate) fn substitute(input: &str, lookup: &dyn Lookup) -> Result<Substituted, Vec<BadExpression>> {
     let mut substitution =
         Substitution { lookup, text: String::with_capacity(input.len()), changed: false, faults: Vec::new() };
     substitution.run(input, 0);
@@ -61,7 +60,7 @@ pub(crate) fn names(input: &str) -> Vec<String> {
 }
 
 struct Substitution<'a> {
-    lookup: &'a dyn Fn(&str) -> Option<String>,
+    lookup: &'a dyn Lookup,
     text: String,
     changed: bool,
     faults: Vec<BadExpression>,
@@ -106,17 +105,23 @@ impl Substitution<'_> {
         if let Some(id) = name.strip_prefix("input:") {
             return self.input(expression, name, id);
         }
-        // A file that a client's variable names.
-        if let Some(value) = Some(name).filter(|name| name.starts_with("file:")).and_then(self.lookup) {
-            self.changed = true;
-            return self.text.push_str(&value);
+        match SecretReference::read(body) {
+            Some(Ok(reference)) => return self.secret(expression, &reference),
+            Some(Err(help)) => {
+                return self.fault(
+                    expression,
+                    "this names no place where a secret is kept",
+                    &format!("{help}; {LITERAL}"),
+                );
+            }
+            None => {}
         }
         if !is_name || name.starts_with(|c: char| c.is_ascii_digit()) {
             let help = format!("write `${{NAME}}` or `${{NAME:-default}}`, NAME of letters, digits and `_`; {LITERAL}");
             return self.fault(expression, "this is not the name of a variable", &help);
         }
         self.changed = true;
-        match ((self.lookup)(name), default) {
+        match (self.lookup.variable(name), default) {
             (Some(value), None) => self.text.push_str(&value),
             (Some(value), Some(_)) if !value.is_empty() => self.text.push_str(&value),
             (_, Some(_)) if depth >= MAX_NESTING => {
@@ -138,7 +143,7 @@ impl Substitution<'_> {
     /// What an editor asks its user for.
     fn input(&mut self, expression: &str, name: &str, id: &str) {
         self.changed = true;
-        match (self.lookup)(name) {
+        match self.lookup.variable(name) {
             Some(value) => self.text.push_str(&value),
             None => {
                 let variable = Input::variable(id);
@@ -150,8 +155,23 @@ impl Substitution<'_> {
         }
     }
 
+    fn secret(&mut self, expression: &str, reference: &SecretReference) {
+        self.changed = true;
+        match self.lookup.secret(reference) {
+            Ok(value) => self.text.push_str(&value),
+            Err(why) => {
+                let message = format!("{MISSING_SECRET}`{expression}` stands for cannot be read: {why}");
+                self.fault_of_missing(expression, &message, "correct the reference, or put the secret there");
+            }
+        }
+    }
+
     fn missing(&mut self, expression: &str, variable: &str, help: &str) {
-        self.fault(expression, &format!("{MISSING_VARIABLE}`{variable}` is not set"), help);
+        self.fault_of_missing(expression, &format!("{MISSING_VARIABLE}`{variable}` is not set"), help);
+    }
+
+    fn fault_of_missing(&mut self, expression: &str, message: &str, help: &str) {
+        self.fault(expression, message, help);
         self.faults.iter_mut().next_back().into_iter().for_each(|fault| fault.is_missing = true);
     }
 

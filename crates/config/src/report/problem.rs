@@ -9,6 +9,8 @@ use super::mask::Masked;
 
 /// How the message about a variable that is not set begins.
 pub(crate) const MISSING_VARIABLE: &str = "the environment variable ";
+/// How the message of every secret begins that cannot be read.
+pub(crate) const MISSING_SECRET: &str = "the secret that ";
 
 /// Problems reported for one file; the rest is counted.
 const MAX_PROBLEMS: usize = 100;
@@ -117,9 +119,12 @@ impl ConfigErrors {
         text
     }
 
-    /// The errors without those that a variable is not set; `None` if there are no others.
+    /// The errors without those that a variable is not set, or a secret not there; `None` if there are no others.
     pub fn without_missing_variables(mut self) -> Option<Self> {
-        self.problems.retain(|problem| !problem.message.starts_with(MISSING_VARIABLE));
+        let is_missing = |problem: &Problem| {
+            [MISSING_VARIABLE, MISSING_SECRET].iter().any(|begin| problem.message.starts_with(begin))
+        };
+        self.problems.retain(|problem| !is_missing(problem));
         (!self.problems.is_empty() || self.omitted > 0).then_some(self)
     }
 

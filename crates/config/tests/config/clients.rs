@@ -73,7 +73,7 @@ fn inputs_are_taken_from_variables_then_from_the_user_then_by_default() {
             assert!(input.id != "the-key" || (input.is_secret && input.description == "Key"));
             answer.filter(|_| input.id == "the-key").map(str::to_owned)
         };
-        load_all_in(std::slice::from_ref(&path), Environment { variable, ask: &ask })
+        load_all_in(std::slice::from_ref(&path), Environment { ask: &ask, ..Environment::of_variables(variable) })
     };
     let set = load(&|name| (name == "INPUT_THE_KEY").then(|| "1".to_owned()), Some("2")).unwrap();
     assert_eq!(stdio(&set).1, ["1", "d"]);

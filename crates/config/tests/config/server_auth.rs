@@ -66,11 +66,21 @@ fn what_is_missing_or_contradicts_is_named() {
 }
 
 #[test]
+fn secret_for_nobody_in_particular_is_warned_of() {
+    let warned = |more: &str| {
+        let auth = format!("auth: {{ type: user, clientId: c, clientSecret: s3cret{more} }}");
+        let loaded = crate::parse_yaml(&server(&format!("url: https://mcp.example.com/mcp\n{auth}"))).unwrap();
+        loaded.warnings.iter().any(|warning| warning.message().contains("this secret is shown to"))
+    };
+    assert!(warned("") && !warned(", issuer: 'https://id.example.com'"));
+}
+
+#[test]
 fn no_secret_is_shown() {
-    let text =
-        "url: https://mcp.example.com/mcp\nauth: { type: clientCredentials, clientId: shown, clientSecret: s3cret }";
-    let config = good(&server(text));
-    assert!(config.shown().contains("\"clientId\": \"shown\"") && !config.shown().contains("tokenFile"));
+    let auth = "{ type: exchange, clientId: shown, clientSecret: s3cret, issuer: 'https://id.example.com' }";
+    let text = format!("url: https://mcp.example.com/mcp\nauth: {auth}");
+    let config = good(&server(&text));
+    assert!(config.shown().contains("\"clientId\": \"shown\"") && !config.shown().contains("password"));
     assert!(!format!("{}{config:?}", config.shown()).contains("s3cret"));
     let wrong = crate::parse_yaml(&server(&text.replace("clientId: shown", "clientId: ''"))).unwrap_err();
     assert!(!format!("{wrong}{wrong:?}{}", wrong.render(true)).contains("s3cret"));

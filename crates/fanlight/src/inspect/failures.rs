@@ -5,6 +5,7 @@ use fanlight_gateway::Gateway;
 use fanlight_protocol::visible::escaped_lines;
 
 use crate::out;
+use crate::show::plain;
 
 /// What is known of a failure: what happened, the last lines of the process, and what to do, a line each.
 pub(super) fn text(backend: &str, error: &BackendError) -> String {
@@ -13,6 +14,12 @@ pub(super) fn text(backend: &str, error: &BackendError) -> String {
         lines.extend(stderr.iter().map(|line| format!("  stderr: {line}")));
         lines.extend(stdout.iter().map(|line| format!("  stdout: {line}    (not a message)")));
         lines.extend(remedy.iter().map(|remedy| format!("  help: {}", remedy.text)));
+    }
+    if error.sign_in().is_some() {
+        lines.push(format!(
+            "  help: `fanlight login {}` signs you in, where clients are not authenticated",
+            plain(backend, 100)
+        ));
     }
     lines.join("\n")
 }

@@ -38,6 +38,7 @@ use crate::cli::{EndpointArgs, TraceArgs};
 use crate::failure::Failure;
 use crate::log::Log;
 use crate::suggestions::did_you_mean;
+use crate::users::Users;
 use crate::{listening, starts, telemetry};
 
 /// Runs `command` on an assembly that is started before and stopped after it. What is known of servers that do not start is
@@ -74,12 +75,13 @@ async fn observed<T>(
     command: impl AsyncFnOnce(&Assembly) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let end = CancellationToken::new();
-    // Commands show what servers have now, and keep nothing.
+    let users = Users::of(config);
+    // Commands show what servers have now, and keep nothing of it.
     let mut config = Config { state_dir: None, ..config.clone() };
     // A server that only a request would start has a request's time to start.
     config.servers.iter_mut().for_each(|server| server.start = Some(StartChoice::Eager));
     let config = &config;
-    let assembly = Assembly::start(config, telemetry, &end, None)?;
+    let assembly = Assembly::start(config, telemetry, &end, None, users)?;
     let started = async {
         starts::show(&assembly.gateway).await;
         command(&assembly).await

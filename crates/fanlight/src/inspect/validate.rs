@@ -78,7 +78,7 @@ pub(crate) fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), F
 
 /// Says what `fanlight run` makes of files in which only values are missing.
 fn say_of_usable(paths: &[PathBuf]) {
-    let environment = Environment { variable: &|name| std::env::var(name).ok(), ask: &|_| None };
+    let environment = Environment::with_unread_secrets(&|name| std::env::var(name).ok());
     let Ok(loaded) = load_usable(paths, environment) else { return };
     let is_incomplete = |server: &&Server| server.enabled && matches!(server.transport, Transport::Incomplete { .. });
     let names: Vec<_> =

@@ -9,8 +9,9 @@
 
 mod definition;
 mod file;
-mod folder;
 mod of_user;
+
+pub(crate) use of_user::folder as user_state_folder;
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ use fanlight_backend::{Backend, BackendSettings, KnownServer};
 use fanlight_config::{Config, MAX_FILE_SIZE};
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_gateway::{KeptList, ListStore};
+use fanlight_grants::Folder;
 use serde_json::Value;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
@@ -32,7 +34,6 @@ use crate::failure::Failure;
 use crate::wiring::budgets;
 use definition::Definition;
 use file::Contents;
-use folder::Folder;
 
 /// Lists that are read within this time are written together.
 const COLLECT: Duration = Duration::from_millis(250);

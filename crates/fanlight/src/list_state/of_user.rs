@@ -20,7 +20,7 @@ pub(super) fn is_useful(config: &Config) -> bool {
 }
 
 /// The folder for the configuration in these files, if the user has a state folder.
-pub(super) fn folder(files: &[PathBuf]) -> Option<PathBuf> {
+pub(crate) fn folder(files: &[PathBuf]) -> Option<PathBuf> {
     let name = instance::of(files)?;
     Some(state_home()?.join("fanlight").join(name))
 }
@@ -42,7 +42,9 @@ pub(super) fn remove_unused(own: &Path) {
         let name = entry.file_name();
         let is_ours = name.len() == instance::LENGTH && name.as_bytes().iter().all(u8::is_ascii_hexdigit);
         let age = entry.metadata().and_then(|metadata| metadata.modified()).ok().and_then(|at| at.elapsed().ok());
-        if is_ours && entry.path() != own && age.is_some_and(|age| age > UNUSED) {
+        // What users have granted is not lost because nobody has used it for long.
+        let has_grants = entry.path().join(fanlight_grants::FILE).exists();
+        if is_ours && !has_grants && entry.path() != own && age.is_some_and(|age| age > UNUSED) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }

@@ -82,7 +82,8 @@ pub(crate) async fn change_server(args: &ServerArgs, common: &CommonArgs, action
     Ok(())
 }
 
-async fn no_such_server(admin: &Admin, wanted: &str) -> Failure {
+/// Says what the servers of a gateway are, or that this one is switched off.
+pub(super) async fn no_such_server(admin: &Admin, wanted: &str) -> Failure {
     // Disabled ones exist only in the configuration.
     let config = match admin.get("/api/config", &[]).await {
         Ok(answer) => admin.json(&answer).unwrap_or_default(),

@@ -8,11 +8,13 @@ use crate::show::table;
 
 /// Columns between two cells.
 const GAP: usize = 2;
+/// Least width of a name, before other columns are dropped.
+const NAME: usize = 16;
 /// Least width of a truncated cell, unless its column says otherwise.
 const LEAST: usize = 8;
 
 /// A column with its cells from top to bottom.
-pub(super) struct Column {
+pub(crate) struct Column {
     heading: &'static str,
     cells: Vec<String>,
     right: bool,
@@ -22,42 +24,52 @@ pub(super) struct Column {
 
 impl Column {
     /// A column of text, which is truncated if the table is too wide.
-    pub(super) fn words(heading: &'static str, cells: Vec<String>) -> Self {
+    pub(crate) fn words(heading: &'static str, cells: Vec<String>) -> Self {
         Self { heading, cells, right: false, least: Some(LEAST) }
     }
 
     /// A column that is never truncated.
-    pub(super) fn whole(heading: &'static str, cells: Vec<String>) -> Self {
+    pub(crate) fn whole(heading: &'static str, cells: Vec<String>) -> Self {
         Self { heading, cells, right: false, least: None }
     }
 
     /// A column of numbers.
-    pub(super) fn numbers(heading: &'static str, cells: Vec<String>) -> Self {
+    pub(crate) fn numbers(heading: &'static str, cells: Vec<String>) -> Self {
         Self { heading, cells, right: true, least: None }
     }
 
     /// Sets the least width of a truncated cell.
-    pub(super) fn at_least(mut self, columns: usize) -> Self {
+    pub(crate) fn at_least(mut self, columns: usize) -> Self {
         self.least = Some(columns);
         self
     }
 
-    pub(super) fn heading(&self) -> &'static str {
+    pub(crate) fn heading(&self) -> &'static str {
         self.heading
     }
 
-    pub(super) fn width(&self) -> usize {
+    pub(crate) fn width(&self) -> usize {
         self.cells.iter().map(|cell| cell.width()).max().unwrap_or_default().max(self.heading.width())
     }
 }
 
 /// Width of the table without truncation.
-pub(super) fn width(columns: &[Column]) -> usize {
+pub(crate) fn width(columns: &[Column]) -> usize {
     columns.iter().map(|column| column.width() + GAP).sum()
 }
 
+/// Drops the columns with these headings, the least important first, until what is left fits with a readable name in the first.
+pub(crate) fn narrow(columns: &mut Vec<Column>, dropped: &[&str], limit: usize) {
+    for heading in dropped {
+        let name = columns.first().map(Column::width).unwrap_or_default();
+        if width(columns) - name + name.min(NAME) > limit {
+            columns.retain(|column| column.heading() != *heading);
+        }
+    }
+}
+
 /// The table, truncated to `limit` columns as far as its columns allow.
-pub(super) fn render(columns: &[Column], limit: usize) -> String {
+pub(crate) fn render(columns: &[Column], limit: usize) -> String {
     let mut widths: Vec<usize> = columns.iter().map(Column::width).collect();
     let mut over = width(columns).saturating_sub(limit);
     while over > 0 {

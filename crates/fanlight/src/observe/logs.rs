@@ -4,11 +4,12 @@ use fanlight_protocol::sse::EventDecoder;
 use serde_json::Value;
 
 use super::Admin;
+use super::change::no_such_server;
 use super::clock::clock;
 use super::style::Style;
 use crate::cli::{CommonArgs, LogsArgs};
 use crate::failure::Failure;
-use crate::out::{self, say};
+use crate::out::{self, complain, say};
 use crate::show::plain;
 
 /// Most bytes of one line of the log as the gateway sends it.
@@ -23,9 +24,17 @@ pub(crate) async fn logs(args: &LogsArgs, common: &CommonArgs) -> Result<(), Fai
         Some(server) => vec!["api", "backends", server, "log"],
         None => vec!["api", "log"],
     };
-    let text = admin.get_at(&path).await?;
+    let text = match (admin.get_at(&path).await, &args.server) {
+        (Err(failure), Some(server)) if failure.is_not_found() => return Err(no_such_server(&admin, server).await),
+        (text, _) => text?,
+    };
     let log = admin.json(&text)?;
     let kept: Vec<&Value> = log.get("lines").and_then(Value::as_array).into_iter().flatten().collect();
+    if kept.is_empty() && !args.json {
+        complain(
+            "no lines so far: what is kept is what the processes write that Fanlight starts, not servers with a URL\n",
+        );
+    }
     let lines = Lines { json: args.json, style: Style::of_stdout() };
     let hidden = kept.len().saturating_sub(args.lines);
     if !args.follow {

@@ -4,7 +4,7 @@
 mod admin;
 mod change;
 mod clock;
-mod columns;
+pub(crate) mod columns;
 mod logs;
 mod place;
 pub(crate) mod spans;
@@ -17,6 +17,5 @@ pub(crate) mod waterfall;
 pub(crate) use admin::Admin;
 pub(crate) use change::{change_server, end_session, reload};
 pub(crate) use logs::logs;
-pub(crate) use place::is_loopback;
 pub(crate) use status::status;
 pub(crate) use traces::traces;

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use fanlight_config::{ListenAddress, load_admin};
+use fanlight_settings::is_loopback;
 use reqwest::Url;
 
 use crate::admin::FURTHER_PORTS;
@@ -163,12 +164,6 @@ impl Place {
             None => self.base.origin().ascii_serialization(),
         }
     }
-}
-
-/// Whether this host of a URL is this machine.
-pub(crate) fn is_loopback(host: &str) -> bool {
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    host == "localhost" || address.is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
 fn read(path: &std::path::Path) -> Result<fanlight_config::Admin, Failure> {

@@ -12,9 +12,6 @@ use crate::failure::Failure;
 use crate::out::{self, counted, say};
 use crate::show::plain;
 
-/// Least width of the names of backends, before other columns are dropped.
-const NAME: usize = 16;
-
 /// Prints the overview; fails if the gateway is not ready.
 pub(crate) async fn status(args: &StatusArgs, common: &CommonArgs) -> Result<(), Failure> {
     let admin = Admin::find(&args.admin, common).await?;
@@ -75,13 +72,7 @@ fn backends_in(backends: &[&Value], width: usize) -> (String, Vec<String>) {
         let errors = brief.map(|backend| (plain(text(backend, "name"), 60), last_error(backend)));
         below.extend(errors.filter(|(_, error)| !error.is_empty()).map(|(name, error)| format!("{name}: {error}")));
     }
-    // The least important column is dropped first.
-    for heading in ["TRANSPORT", "MEDIAN", "RESTARTS"] {
-        let least = columns::width(&columns) - columns.first().map(Column::width).unwrap_or_default() + NAME;
-        if least > width {
-            columns.retain(|column| column.heading() != heading);
-        }
-    }
+    columns::narrow(&mut columns, &["TRANSPORT", "MEDIAN", "RESTARTS"], width);
     (columns::render(&columns, width), below)
 }
 

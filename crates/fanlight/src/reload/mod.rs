@@ -33,7 +33,7 @@ use crate::failure::{Failure, Unusable};
 use crate::instance;
 use crate::known_lists::KnownLists;
 use crate::shown_names::NameRules;
-use crate::{service_manager, unmatched};
+use crate::{secrets, service_manager, unmatched};
 pub(crate) use listeners::{Listener, Listeners, warn_if_open};
 use outcome::Applied;
 pub(crate) use outcome::{Outcome, State, Trigger};
@@ -171,6 +171,7 @@ impl Keeper {
                 Some(()) = hangups.recv() => Request::Reload(Trigger::Signal, None),
                 Some(request) = requests.recv() => request,
                 shown = self.unknown_keys.shown() => Request::LookForKeys(shown),
+                () = secrets::due() => Request::Reload(Trigger::Secrets, None),
                 () = Watch::changed(&mut self.watch, self.config.timeouts.config_settle) => Request::Reload(Trigger::Files, None),
                 else => break,
             };

@@ -24,6 +24,8 @@ pub(crate) enum Trigger {
     Files,
     /// A request to the API.
     Api,
+    /// The time for which a secret is kept is over.
+    Secrets,
 }
 
 impl fmt::Display for Trigger {
@@ -32,6 +34,7 @@ impl fmt::Display for Trigger {
             Self::Signal => "SIGHUP",
             Self::Files => "changed files",
             Self::Api => "API",
+            Self::Secrets => "secrets",
         })
     }
 }

@@ -1,9 +1,8 @@
 //! The page that a person sees who opens an endpoint in a browser, where it asks for credentials.
 
-use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use fanlight_credentials::Denial;
+use fanlight_credentials::{Denial, escaped_html as escaped};
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode};
@@ -63,25 +62,6 @@ fn reason(status: StatusCode) -> &'static str {
     status.canonical_reason().unwrap_or_default()
 }
 
-/// Text for HTML, also within an attribute.
-fn escaped(text: &str) -> Cow<'_, str> {
-    if !text.contains(['&', '<', '>', '"', '\'']) {
-        return text.into();
-    }
-    let mut escaped = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            c => escaped.push(c),
-        }
-    }
-    escaped.into()
-}
-
 #[cfg(test)]
 mod tests {
     use http::Request;
@@ -96,11 +76,5 @@ mod tests {
         assert!(wanted("GET", "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"));
         assert!(wanted("HEAD", "application/json, TEXT/HTML;q=0.5"));
         assert!(!wanted("POST", "text/html") && !wanted("GET", "text/event-stream") && !wanted("GET", "*/*"));
-    }
-
-    #[test]
-    fn text_is_escaped() {
-        assert_eq!(escaped("<a href='x' title=\"&\">"), "&lt;a href=&#39;x&#39; title=&quot;&amp;&quot;&gt;");
-        assert_eq!(escaped("plain"), "plain");
     }
 }

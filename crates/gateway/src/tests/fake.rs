@@ -121,7 +121,7 @@ impl Fake {
         let who = subject(caller);
         let missing = self.signed_in.lock().unwrap().as_ref().is_some_and(|all| !all.contains(&who));
         let wish = || SignInWish {
-            url: format!("https://gateway.example/connect/{who}"),
+            url: Some(format!("https://gateway.example/connect/{who}")),
             message: format!("sign in to {}", self.name),
             id: who.into(),
         };

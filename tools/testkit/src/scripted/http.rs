@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::slicer::member;
 use bytes::Bytes;
 use futures_util::stream;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 
 use super::channel::{Channel, Events, event};
 use super::reply::End;
-use super::{Era, Fault, Received, Reply, Shared, Stream, huge_result, response};
+use super::{Era, Fault, REFUSED, Received, Reply, Shared, Stream, huge_result, response};
 
 type Body = BoxBody<Bytes, io::Error>;
 
@@ -47,11 +47,28 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
 /// `Err` closes the connection without a response.
 async fn handle(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Response<Body>, io::Error> {
     let (head, body) = request.into_parts();
-    let headers = head
+    let protection = shared.protection.lock().unwrap().clone();
+    if let Some(described) = head.uri.path().strip_prefix("/.well-known/oauth-protected-resource") {
+        let resource = protection.and_then(|protection| protection.resource).filter(|_| described == "/mcp");
+        let status = if resource.is_some() { StatusCode::OK } else { StatusCode::NOT_FOUND };
+        return Ok(plain(status, "application/json", resource.unwrap_or_default()));
+    }
+    let headers: Vec<(String, String)> = head
         .headers
         .iter()
         .map(|(name, value)| (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
         .collect();
+    let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
+    let text = String::from_utf8(body.into()).expect("UTF-8 in a body");
+    let shown = Received::message(text.clone(), headers.clone());
+    if let Some((status, fields)) = protection.and_then(|protection| protection.refusal(&shown)) {
+        shared.record(Received { text: String::new(), method: REFUSED.to_owned(), ..shown });
+        let mut refusal = plain(status, "text/plain", "");
+        let field =
+            |(name, value): (_, String)| (HeaderName::from_static(name), HeaderValue::from_str(&value).unwrap());
+        refusal.headers_mut().extend(fields.into_iter().map(field));
+        return Ok(refusal);
+    }
     if head.method != Method::POST {
         let request = shared.record(Received {
             text: String::new(),
@@ -73,8 +90,6 @@ async fn handle(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Respo
             _ => plain(StatusCode::METHOD_NOT_ALLOWED, "text/plain", ""),
         });
     }
-    let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
-    let text = String::from_utf8(body.into()).expect("UTF-8 in a body");
     let request = shared.record(Received::message(text, headers));
     match shared.reply(&request) {
         Some(reply) if matches!(reply.end, End::Driven) => Ok(driven(request, shared)),

@@ -6,7 +6,7 @@ use crate::slicer;
 use tokio::sync::watch;
 
 use super::reply::End;
-use super::{Era, Fault, Received, Reply, Stream};
+use super::{Era, Fault, Protection, Received, Reply, Stream};
 use crate::revisions::{MODERN, NEWEST_LEGACY};
 use crate::schema::{Checks, Direction, Peer};
 
@@ -22,6 +22,8 @@ pub(super) struct Shared {
     pub(super) children: watch::Sender<Vec<u32>>,
     /// The streams that the test writes, in the order in which they were opened.
     pub(super) streams: watch::Sender<Vec<Stream>>,
+    /// What is wanted of clients, over HTTP.
+    pub(super) protection: Mutex<Option<Protection>>,
     pub(super) checks: Checks,
     client: Peer,
 }
@@ -46,6 +48,7 @@ impl Shared {
             abandoned: watch::Sender::default(),
             children: watch::Sender::default(),
             streams: watch::Sender::default(),
+            protection: Mutex::default(),
             checks,
             client,
         }

@@ -8,10 +8,39 @@ use std::task::{Context, Poll};
 use futures_util::future::BoxFuture;
 use http::header::{HeaderMap, HeaderName, WWW_AUTHENTICATE};
 
-use super::client::{HttpClient, HttpError, HttpRequest, HttpResponse};
+use super::client::{HttpClient, HttpError, HttpRequest, HttpResponse, ResponseFuture};
 use crate::credentials::{CredentialSource, Credentials, MessageTarget, Refusal};
 
 const DPOP_NONCE: HeaderName = HeaderName::from_static("dpop-nonce");
+
+/// A request on its way.
+pub(super) enum Exchange {
+    /// With the headers that the configuration sets.
+    Plain(ResponseFuture),
+    /// With credentials besides.
+    Authorized(AuthorizedRequest),
+}
+
+impl Exchange {
+    /// Whether something of the request may have been written.
+    pub(super) fn may_be_sent(&self) -> bool {
+        match self {
+            Self::Plain(request) => request.may_be_sent(),
+            Self::Authorized(request) => request.may_be_sent(),
+        }
+    }
+}
+
+impl Future for Exchange {
+    type Output = Result<HttpResponse, HttpError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Plain(request) => Pin::new(request).poll(cx),
+            Self::Authorized(request) => Pin::new(request).poll(cx),
+        }
+    }
+}
 
 /// A request on its way, with its credentials.
 pub(super) struct AuthorizedRequest {

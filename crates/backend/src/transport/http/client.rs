@@ -23,7 +23,6 @@ use reqwest::{Url, redirect};
 use tokio::time::sleep;
 
 use super::authorities::Authorities;
-use super::authorized::AuthorizedRequest;
 use super::connecting::{Connecting, ConnectingLayer, WatchedRequest};
 use super::tls_error::is_refused_handshake;
 use crate::credentials::NoCredentials;
@@ -91,7 +90,6 @@ enum Body {
 pub(super) enum ResponseFuture {
     Pooled(pooled::ResponseFuture),
     Reqwest(WatchedRequest<reqwest::Result<reqwest::Response>>),
-    Authorized(AuthorizedRequest),
 }
 
 /// Why there is no response, or no more of it.
@@ -240,9 +238,7 @@ impl Target {
     }
 
     fn is_loopback(&self) -> bool {
-        let host = self.url.host_str().unwrap_or_default();
-        let address = host.trim_start_matches('[').trim_end_matches(']');
-        host == "localhost" || address.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+        self.url.host_str().is_some_and(fanlight_settings::is_loopback)
     }
 }
 
@@ -278,7 +274,6 @@ impl ResponseFuture {
         match self {
             Self::Pooled(future) => future.may_be_sent(),
             Self::Reqwest(future) => !future.is_connecting(),
-            Self::Authorized(request) => request.may_be_sent(),
         }
     }
 }
@@ -298,7 +293,6 @@ impl Future for ResponseFuture {
                     HttpResponse { status: response.status(), headers, body: Body::Reqwest(Box::new(response)) }
                 })
             }
-            Self::Authorized(request) => ready!(Pin::new(request).poll(cx)),
         })
     }
 }
@@ -330,15 +324,6 @@ impl HttpError {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn loopback_is_recognised() {
-        for (url, loopback) in
-            [("http://localhost:1", true), ("http://127.9.9.9", true), ("http://[::1]:2", true), ("http://a.b", false)]
-        {
-            assert_eq!(Target::new(Url::parse(url).unwrap()).unwrap().is_loopback(), loopback, "{url}");
-        }
-    }
 
     #[test]
     fn host_has_a_port_unless_the_scheme_implies_it() {

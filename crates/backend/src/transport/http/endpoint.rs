@@ -19,8 +19,8 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use super::authorities::Authorities;
-use super::authorized::AuthorizedRequest;
-use super::client::{HttpClient, HttpError, HttpRequest, HttpResponse, ResponseFuture, Target};
+use super::authorized::{AuthorizedRequest, Exchange};
+use super::client::{HttpClient, HttpError, HttpRequest, HttpResponse, Target};
 use super::headers::ConfiguredHeaders;
 use super::problem::{self, Problem};
 use crate::credentials::CredentialSource;
@@ -96,31 +96,25 @@ impl HttpEndpoint {
     }
 
     /// Sends a request to the endpoint itself.
-    pub(super) fn execute(&self, method: Method, headers: HeaderMap, body: Bytes) -> ResponseFuture {
+    pub(super) fn execute(&self, method: Method, headers: HeaderMap, body: Bytes) -> Exchange {
         self.execute_at(&self.target, method, headers, body)
     }
 
     /// [`Self::execute`] for a request whose response may be an event stream that lasts with little to read.
-    pub(super) fn execute_lasting(&self, method: Method, headers: HeaderMap, body: Bytes) -> ResponseFuture {
+    pub(super) fn execute_lasting(&self, method: Method, headers: HeaderMap, body: Bytes) -> Exchange {
         let target = Arc::clone(&self.target);
         self.send(HttpRequest { method, target, headers, body, may_last: true })
     }
 
     /// Sends a request to another URL of the same origin.
-    pub(super) fn execute_at(
-        &self,
-        target: &Arc<Target>,
-        method: Method,
-        headers: HeaderMap,
-        body: Bytes,
-    ) -> ResponseFuture {
+    pub(super) fn execute_at(&self, target: &Arc<Target>, method: Method, headers: HeaderMap, body: Bytes) -> Exchange {
         self.send(HttpRequest { method, target: Arc::clone(target), headers, body, may_last: false })
     }
 
-    fn send(&self, request: HttpRequest) -> ResponseFuture {
+    fn send(&self, request: HttpRequest) -> Exchange {
         match &self.source {
-            None => self.client.execute(request),
-            Some(source) => ResponseFuture::Authorized(AuthorizedRequest::new(&self.client, source, request)),
+            None => Exchange::Plain(self.client.execute(request)),
+            Some(source) => Exchange::Authorized(AuthorizedRequest::new(&self.client, source, request)),
         }
     }
 

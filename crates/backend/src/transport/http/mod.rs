@@ -32,7 +32,8 @@ pub(crate) use endpoint::HttpEndpoint;
 pub(crate) use notification_stream::{StreamState, StreamUnavailable};
 
 use answer::answers_in_json;
-use client::{HttpResponse, ResponseFuture};
+use authorized::Exchange;
+use client::HttpResponse;
 use headers::MessageHeaders;
 
 use crate::request::server_request::ServerRequestReply;
@@ -147,16 +148,16 @@ impl HttpTransport {
     }
 
     /// Sends a message that is no request.
-    fn post(&self, text: Bytes) -> ResponseFuture {
+    fn post(&self, text: Bytes) -> Exchange {
         self.post_with(self.headers.of_message(), text)
     }
 
-    fn post_with(&self, headers: HeaderMap, text: Bytes) -> ResponseFuture {
+    fn post_with(&self, headers: HeaderMap, text: Bytes) -> Exchange {
         self.context.telemetry.metrics().io(Direction::Transmit, text.len() as u64);
         self.endpoint.execute(http::Method::POST, headers, text)
     }
 
-    fn post_lasting(&self, headers: HeaderMap, text: Bytes) -> ResponseFuture {
+    fn post_lasting(&self, headers: HeaderMap, text: Bytes) -> Exchange {
         self.context.telemetry.metrics().io(Direction::Transmit, text.len() as u64);
         self.endpoint.execute_lasting(http::Method::POST, headers, text)
     }

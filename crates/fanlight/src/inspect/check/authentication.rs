@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use fanlight_config::{Auth, AuthChoice, CertificateName, Config, Key, SessionPolicy, Tls, written_moment};
 
 use crate::out::counted;
+use crate::users::auth_of_users;
 
 /// Keys that expire within this time are warned of.
 const SOON: Duration = Duration::from_secs(14 * 86_400);
@@ -67,10 +68,31 @@ fn methods(auth: &Auth) -> Vec<String> {
     methods
 }
 
+/// Why users could not sign in to servers.
+fn about_signing_in(config: &Config) -> Vec<String> {
+    let of_users = config.servers.iter().filter(|server| server.enabled && auth_of_users(server).is_some());
+    let names: Vec<_> = of_users.map(|server| format!("{:?}", server.name)).collect();
+    if names.is_empty() || config.listen.is_local() {
+        return Vec::new();
+    }
+    let names = names.join(", ");
+    let mut warnings = Vec::new();
+    if config.auth.methods().is_none() {
+        warnings.push(format!(
+            "{names}: each user signs in, but clients are not authenticated: all are the same user, and may sign in from this \
+             machine only; configure `auth`"
+        ));
+    }
+    if config.public_url.is_none() {
+        warnings.push(format!("{names}: users get no links to sign in, which need `publicUrl`"));
+    }
+    warnings
+}
+
 /// Likely mistakes in the configuration.
 pub(in crate::inspect) fn warnings(config: &Config, now: SystemTime) -> Vec<String> {
-    let Some(auth) = config.auth.methods() else { return Vec::new() };
-    let mut warnings = Vec::new();
+    let mut warnings = about_signing_in(config);
+    let Some(auth) = config.auth.methods() else { return warnings };
     for server in config.servers.iter().filter(|server| server.enabled && server.session == SessionPolicy::Shared) {
         let name = &server.name;
         warnings.push(format!(

@@ -5,7 +5,6 @@ mod names;
 
 use std::time::SystemTime;
 
-use comfy_table::ColumnConstraint;
 use fanlight_canonical::{BackendClient, CallContext, Caller, Endpoint, Principal, SessionKey};
 use fanlight_config::{Loaded, Severity};
 use fanlight_gateway::BackendId;
@@ -21,9 +20,14 @@ use crate::assembly::Assembly;
 use crate::failure::Failure;
 use crate::known_lists::KnownLists;
 use crate::list_state::ListState;
+use crate::observe::columns::{self, Column};
+use crate::observe::style::Style;
 use crate::out::{self, counted, say};
 use crate::shown_names::{ChangedNames, NameRules};
 use crate::{show, unmatched};
+
+/// Least width of the eras: one with its revision.
+const ERA: usize = "modern 2026-07-28".len();
 
 /// Prints the findings; fails if a backend cannot be used or its lists cannot be read.
 pub(crate) async fn check(loaded: &Loaded, as_json: bool) -> Result<(), Failure> {
@@ -135,6 +139,7 @@ async fn inspect(assembly: &Assembly, loaded: &Loaded) -> Checked {
         checked.intended.extend(names::rewritten(list));
     }
     checked.warnings.extend(shared);
+    checked.intended.extend(assembly.servers.users().key());
     checked.warnings.extend(names::unknown_arguments(&lists));
     let known = KnownLists::of(&assembly.gateway);
     checked.warnings.extend(unmatched::warnings(config, &known));
@@ -158,27 +163,7 @@ impl Checked {
     }
 
     fn print(&self) {
-        let headings = self.counted.iter().map(|kind| match kind {
-            ListKind::Tools => "TOOLS",
-            ListKind::Resources => "RESOURCES",
-            ListKind::ResourceTemplates => "TEMPLATES",
-            ListKind::Prompts => "PROMPTS",
-            ListKind::Skills => "SKILLS",
-        });
-        let mut table = show::table(&["SERVER", "TRANSPORT", "ERA"].into_iter().chain(headings).collect::<Vec<_>>());
-        // Only names may wrap; the other columns are unreadable in parts.
-        table.column_iter_mut().skip(1).for_each(|column| {
-            column.set_constraint(ColumnConstraint::ContentWidth);
-        });
-        for server in &self.servers {
-            let counts = (0..self.counted.len()).map(|list| match &server.counts {
-                Some(counts) => counts.get(list).copied().unwrap_or_default().to_string(),
-                None => "-".to_owned(),
-            });
-            let row = [server.name.clone(), server.transport.clone(), server.eras.clone()];
-            table.add_row(row.into_iter().chain(counts).collect::<Vec<_>>());
-        }
-        show::print(&table);
+        say!("{}", self.table(Style::of_stdout().table_width()));
         let lines: Vec<String> = self.servers.iter().flat_map(Server::lines).collect();
         if !lines.is_empty() {
             say!("\n{}", lines.join("\n"));
@@ -188,6 +173,24 @@ impl Checked {
         self.warnings.iter().for_each(|warning| say!("warning: {warning}"));
         self.intended.iter().for_each(|line| say!("as configured: {line}"));
         self.renamed.lines().iter().for_each(|line| say!("changed since the last run: {line}"));
+    }
+
+    /// A row for each server, in at most so many columns as far as that can be done.
+    fn table(&self, width: usize) -> String {
+        let each = |of: &dyn Fn(&Server) -> String| self.servers.iter().map(of).collect::<Vec<_>>();
+        let mut columns = vec![
+            Column::words("SERVER", each(&|server| server.name.clone())),
+            Column::whole("TRANSPORT", each(&|server| server.transport.clone())),
+            Column::words("ERA", each(&|server| server.eras.clone())).at_least(ERA),
+        ];
+        for (list, kind) in self.counted.iter().enumerate() {
+            let count =
+                |server: &Server| server.counts.as_ref().map(|counts| counts.get(list).copied().unwrap_or_default());
+            let shown = |server: &Server| count(server).map_or_else(|| "-".to_owned(), |count| count.to_string());
+            columns.push(Column::numbers(heading(*kind), each(&shown)));
+        }
+        columns::narrow(&mut columns, &["TRANSPORT", "TEMPLATES"], width);
+        columns::render(&columns, width)
     }
 
     fn to_json(&self, loaded: &Loaded) -> Value {
@@ -231,6 +234,16 @@ impl Server {
     }
 }
 
+fn heading(kind: ListKind) -> &'static str {
+    match kind {
+        ListKind::Tools => "TOOLS",
+        ListKind::Resources => "RESOURCES",
+        ListKind::ResourceTemplates => "TEMPLATES",
+        ListKind::Prompts => "PROMPTS",
+        ListKind::Skills => "SKILLS",
+    }
+}
+
 /// The revision in which a modern server serves legacy clients; `None` if their requests are translated.
 async fn legacy_revision(backend: &dyn BackendClient) -> Option<String> {
     let session = SessionKey::fresh();
@@ -269,4 +282,38 @@ fn capabilities(description: &ServerDescription) -> String {
     let Some(all) = description.capabilities() else { return String::new() };
     let names = all.members().filter_map(|member| member.name(&all));
     names.map(|name| show::plain(&name, 40)).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use unicode_width::UnicodeWidthStr as _;
+
+    use super::*;
+
+    #[test]
+    fn table_fits_a_narrow_terminal_with_names_in_one_line() {
+        let server = |name: &str, eras: &str| Server {
+            name: name.to_owned(),
+            transport: "stdio".to_owned(),
+            eras: eras.to_owned(),
+            counts: Some(vec![3, 1, 0, 1000]),
+            summary: None,
+            session: None,
+        };
+        let kinds = [ListKind::Tools, ListKind::Resources, ListKind::ResourceTemplates, ListKind::Prompts];
+        let servers = vec![
+            server("library", "modern 2026-07-28, legacy 2025-11-25"),
+            server("one-with-a-name-that-is-longer-than-it-has-to-be", "legacy 2025-11-25"),
+        ];
+        let checked = Checked { servers, ..Checked::of(kinds.to_vec()) };
+        for width in [60, 72, 80, 120, 400] {
+            let table = checked.table(width);
+            assert!(table.lines().count() == 3 && table.lines().all(|line| line.width() <= width), "{table}");
+            assert!(
+                table.contains("library") && table.contains("modern 2026-07-2") && table.contains("1000"),
+                "{table}"
+            );
+            assert_eq!(table.contains("TRANSPORT"), width >= 120, "{table}");
+        }
+    }
 }

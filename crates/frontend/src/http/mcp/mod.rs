@@ -7,6 +7,7 @@ mod exchange;
 mod get;
 mod headers;
 mod mirrored_params;
+mod pages;
 mod well_known;
 
 use std::sync::Arc;
@@ -69,18 +70,21 @@ impl<C: Core> Serve for Endpoint<C> {
         async move {
             let path = head.uri.path();
             // An endpoint that is configured at this path is not public.
-            let is_public = path.starts_with(well_known::PREFIX) && self.ingress.core.endpoint(path).is_none();
+            let is_endpoint = || self.ingress.core.endpoint(path).is_some();
+            let pages = self.settings.pages.as_ref().filter(|pages| pages.serves(path) && !is_endpoint());
+            let is_public = path.starts_with(well_known::PREFIX) && !is_endpoint();
             let guard = self.settings.guard.load();
             let admitted = guard.check_host(&head.uri, &head.headers, connection.local);
-            let admitted = admitted.and_then(|()| match is_public {
+            let admitted = admitted.and_then(|()| match is_public || (pages.is_some() && pages::only_shows(&head)) {
                 true => Ok(None),
                 false => guard.check_origin(&head.uri, &head.headers),
             });
             let web_origin = admitted.as_ref().ok().copied().flatten().cloned();
-            let mut response = match admitted {
-                Err(rejection) => Box::<Refusal>::from(rejection).into_response(),
-                Ok(_) if is_public => self.well_known(&head),
-                Ok(_) => {
+            let mut response = match (admitted, pages) {
+                (Err(rejection), _) => Box::<Refusal>::from(rejection).into_response(),
+                (Ok(_), Some(pages)) => Box::pin(self.page(&**pages, &head, &mut body, &connection, active)).await,
+                (Ok(_), None) if is_public => self.well_known(&head),
+                (Ok(_), None) => {
                     let fields = Fields::of(&head.headers);
                     let client = connection.peer.map(|peer| guard.trusted_proxies().client(peer, &head.headers));
                     let arrived = Arrived { head: &head, fields, connection: &connection, client, received, active };

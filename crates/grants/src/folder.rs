@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use aws_lc_rs::hmac::{HMAC_SHA256, Key};
+use aws_lc_rs::hmac::{self, HMAC_SHA256, Key};
 use aws_lc_rs::rand;
 use rustix::fs::OFlags;
 use tempfile::NamedTempFile;
@@ -15,6 +15,8 @@ use tracing::warn;
 /// The file with the key of authentication codes.
 const KEY: &str = "key";
 const KEY_BYTES: usize = 32;
+/// Flags with which neither a link nor a pipe is followed or waited for.
+const PLAIN_FILES: i32 = (OFlags::NOFOLLOW.bits() | OFlags::NONBLOCK.bits()).cast_signed();
 /// Permissions of others than the owner.
 const OTHERS: u32 = 0o077;
 /// The prefix of temporary files.
@@ -23,14 +25,18 @@ const UNFINISHED: &str = ".unfinished-";
 const LEFT_BEHIND: Duration = Duration::from_secs(3600);
 
 /// An open folder.
-pub(super) struct Folder {
+pub struct Folder {
     path: PathBuf,
     key: Key,
 }
 
 impl Folder {
-    /// Makes the folder if there is none, and checks that no other user can reach it. A text says what is wrong.
-    pub(super) fn open(path: &Path) -> Result<Self, String> {
+    /// Makes the folder if there is none, and checks that no other user can reach it.
+    ///
+    /// # Errors
+    ///
+    /// A text says what is wrong.
+    pub fn open(path: &Path) -> Result<Self, String> {
         let shown = path.display();
         DirBuilder::new()
             .recursive(true)
@@ -46,8 +52,25 @@ impl Folder {
         Ok(Self { path: path.to_owned(), key: Key::new(HMAC_SHA256, &key) })
     }
 
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A key to seal with where the configuration has none: as secret as that of authentication codes, and never used as one.
+    #[must_use]
+    pub fn sealing_key(&self) -> [u8; KEY_BYTES] {
+        let derived = hmac::sign(&self.key, b"key that seals what users have granted");
+        let mut key = [0; KEY_BYTES];
+        // Both have the length of a SHA-256.
+        key.copy_from_slice(derived.as_ref());
+        key
+    }
+
     /// The key of authentication codes.
-    pub(super) fn key(&self) -> &Key {
+    #[must_use]
+    pub fn key(&self) -> &Key {
         &self.key
     }
 
@@ -72,14 +95,35 @@ impl Folder {
         }
     }
 
-    /// A file of at most `longest` bytes that this user alone can reach; `None` if there is none. A text says why another is
-    /// not read.
-    pub(super) fn read(&self, name: &str, longest: usize) -> Result<Option<Vec<u8>>, String> {
+    /// A file of at most `longest` bytes that this user alone can reach; `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// A text says why another is not read.
+    pub fn read(&self, name: &str, longest: usize) -> Result<Option<Vec<u8>>, String> {
         read(&self.path.join(name), longest)
     }
 
+    /// A file to read and write that this user alone can reach; made if there is none.
+    ///
+    /// # Errors
+    ///
+    /// A text says why another is not opened.
+    pub fn open_file(&self, name: &str) -> Result<File, String> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = options.custom_flags(PLAIN_FILES).open(self.path.join(name));
+        let file = file.map_err(|error| format!("it cannot be opened: {error}"))?;
+        check_file(&file)?;
+        Ok(file)
+    }
+
     /// Replaces a file as a whole.
-    pub(super) fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         unfinished(&self.path, bytes)?.persist(self.path.join(name))?;
         Ok(())
     }
@@ -87,24 +131,18 @@ impl Folder {
 
 /// Removes a key that cannot be used. What was written with it is then ignored.
 fn replace_key(folder: &Path, why: &str) -> Result<(), String> {
-    warn!(folder = %folder.display(), why, "key in stateDir replaced: lists that were kept are lost");
+    warn!(folder = %folder.display(), why, "key in stateDir replaced: lists that were kept are lost, and what users have granted unless `keys` is configured");
     fs::remove_file(folder.join(KEY)).map_err(|error| error.to_string())
 }
 
 fn read(path: &Path, longest: usize) -> Result<Option<Vec<u8>>, String> {
-    // Neither a link nor a pipe is followed or waited for.
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let opened = OpenOptions::new().read(true).custom_flags(PLAIN_FILES).open(path);
     let file: File = match opened {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(format!("it cannot be opened: {error}")),
     };
-    let metadata = file.metadata().map_err(|error| error.to_string())?;
-    if !metadata.is_file() {
-        return Err("it is not a file".to_owned());
-    }
-    check(&metadata).map_err(|problem| format!("it {problem}"))?;
+    check_file(&file)?;
     let limit = u64::try_from(longest).unwrap_or(u64::MAX);
     let mut bytes = Vec::new();
     file.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
@@ -112,6 +150,14 @@ fn read(path: &Path, longest: usize) -> Result<Option<Vec<u8>>, String> {
         return Err(format!("it has more than {longest} bytes"));
     }
     Ok(Some(bytes))
+}
+
+fn check_file(file: &File) -> Result<(), String> {
+    let metadata = file.metadata().map_err(|error| error.to_string())?;
+    if !metadata.is_file() {
+        return Err("it is not a file".to_owned());
+    }
+    check(&metadata).map_err(|problem| format!("it {problem}"))
 }
 
 /// Whether this user alone can reach something; if not, why.

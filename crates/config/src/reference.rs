@@ -1,0 +1,132 @@
+//! References to secrets that are kept outside of the configuration: `${file:…}`, `${exec:…}`, `${keyring:…}`, `${vault:…}`.
+
+use std::time::Duration;
+
+/// For how long the output of a program is used, unless the reference says so.
+const EXEC_LASTS: Duration = Duration::from_secs(5 * 60);
+
+/// Where a secret is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum SecretReference {
+    /// In a file: `file:PATH`. A line break at its end does not count.
+    File {
+        /// Relative to the folder of the file that has the reference.
+        path: String,
+    },
+    /// In what a program writes to its standard output: `exec:COMMAND` or `exec:10m COMMAND`. A line break at its end does not
+    /// count.
+    Exec {
+        /// The program and its arguments, in quotes where they have spaces; there is no shell.
+        command: Vec<String>,
+        /// For how long the output is used.
+        lasts: Duration,
+    },
+    /// In the keyring of the system: `keyring:SERVICE/ACCOUNT`.
+    Keyring {
+        /// The service.
+        service: String,
+        /// The account.
+        account: String,
+    },
+    /// In a secret of Vault or OpenBao (KV, version 2): `vault:MOUNT/PATH#KEY`.
+    Vault {
+        /// Where the engine is mounted.
+        mount: String,
+        /// The path of the secret.
+        path: String,
+        /// Which value of it.
+        key: String,
+    },
+}
+
+impl SecretReference {
+    /// The reference in the text between `${` and `}`; `None` if it is none.
+    ///
+    /// # Errors
+    ///
+    /// How it should be written.
+    pub(crate) fn read(text: &str) -> Option<Result<Self, &'static str>> {
+        let (kind, rest) = text.split_once(':')?;
+        Some(match kind {
+            "file" => Some(Self::File { path: rest.to_owned() }).filter(|_| !rest.is_empty()).ok_or("write `${file:PATH}`"),
+            "exec" => exec(rest).ok_or("write `${exec:COMMAND}`, or `${exec:10m COMMAND}` for an output that is good for 10 minutes; put words with spaces in quotes"),
+            "keyring" => keyring(rest).ok_or("write `${keyring:SERVICE/ACCOUNT}`"),
+            "vault" => vault(rest).ok_or("write `${vault:MOUNT/PATH#KEY}`, such as `${vault:secret/wiki#token}`"),
+            _ => return None,
+        })
+    }
+}
+
+fn exec(text: &str) -> Option<SecretReference> {
+    let mut command = shell_words::split(text).ok()?;
+    let lasts = command.first().and_then(|first| humantime::parse_duration(first).ok());
+    if lasts.is_some() {
+        command.remove(0);
+    }
+    let is_whole = command.first().is_some_and(|program| !program.is_empty());
+    is_whole.then(|| SecretReference::Exec { command, lasts: lasts.unwrap_or(EXEC_LASTS) })
+}
+
+fn keyring(text: &str) -> Option<SecretReference> {
+    let (service, account) =
+        text.rsplit_once('/').filter(|(service, account)| !service.is_empty() && !account.is_empty())?;
+    Some(SecretReference::Keyring { service: service.to_owned(), account: account.to_owned() })
+}
+
+fn vault(text: &str) -> Option<SecretReference> {
+    let (place, key) = text.rsplit_once('#').filter(|(_, key)| !key.is_empty())?;
+    let (mount, path) = place.split_once('/')?;
+    let is_plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains(['?', '#', '%', '\\', '\n', '\r']);
+    let is_right = is_plain(mount) && path.split('/').all(is_plain);
+    is_right.then(|| SecretReference::Vault { mount: mount.to_owned(), path: path.to_owned(), key: key.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> SecretReference {
+        SecretReference::read(text).unwrap().unwrap()
+    }
+
+    #[test]
+    fn references_name_their_place() {
+        assert_eq!(of("file:a b"), SecretReference::File { path: "a b".into() });
+        let exec = |words: &[&str], seconds| SecretReference::Exec {
+            command: words.iter().map(|word| (*word).to_owned()).collect(),
+            lasts: Duration::from_secs(seconds),
+        };
+        assert_eq!(of("exec:op read 'a b'"), exec(&["op", "read", "a b"], 300));
+        assert_eq!(of("exec:90s op"), exec(&["op"], 90));
+        let keyring = SecretReference::Keyring { service: "a/b".into(), account: "c".into() };
+        assert_eq!(of("keyring:a/b/c"), keyring);
+        let vault = SecretReference::Vault { mount: "secret".into(), path: "team/wiki".into(), key: "token".into() };
+        assert_eq!(of("vault:secret/team/wiki#token"), vault);
+    }
+
+    #[test]
+    fn references_that_name_nothing_are_refused() {
+        for wrong in [
+            "file:",
+            "exec:",
+            "exec:10m",
+            "exec:'open",
+            "exec:''",
+            "keyring:a",
+            "keyring:/a",
+            "keyring:a/",
+            "vault:a",
+            "vault:a#k",
+            "vault:/a#k",
+            "vault:a/b",
+            "vault:a/b#",
+            "vault:a/../b#k",
+            "vault:a//b#k",
+            "vault:a/b?c#k",
+            "vault:a/%2e%2e#k",
+        ] {
+            assert!(SecretReference::read(wrong).unwrap().is_err(), "{wrong}");
+        }
+        assert!(SecretReference::read("input:a").is_none() && SecretReference::read("A").is_none());
+    }
+}

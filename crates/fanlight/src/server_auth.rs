@@ -1,0 +1,63 @@
+//! What the entry of a server says of it and of how Fanlight is known at its authorization server: the same for its users and
+//! for Fanlight itself.
+
+use std::path::{Path, PathBuf};
+
+use fanlight_config::{Secret, Server, ServerAuth, Transport};
+use fanlight_oauth::{ClientCredentials, ConfiguredClient, SigningKey, Trust};
+use fanlight_settings::read_bounded;
+
+/// Most bytes of a file with certificates.
+const LONGEST_AUTHORITIES: usize = 1 << 20;
+
+/// Where a server is.
+pub(crate) struct Place {
+    pub(crate) name: String,
+    pub(crate) url: String,
+    /// The file with certificates of authorities for it.
+    pub(crate) ca_file: Option<PathBuf>,
+}
+
+impl Place {
+    /// That of a server over HTTP.
+    pub(crate) fn of(server: &Server) -> Option<Self> {
+        let (Transport::Http { url, .. } | Transport::Sse { url, .. }) = &server.transport else { return None };
+        Some(Self { name: server.name.clone(), url: url.clone(), ca_file: server.ca_file.as_ref().map(PathBuf::from) })
+    }
+}
+
+/// How Fanlight is known at an authorization server.
+pub(crate) fn client(
+    id: Option<&String>,
+    secret: Option<&Secret>,
+    key: Option<&Secret>,
+    key_id: Option<&String>,
+) -> Result<ConfiguredClient, String> {
+    let credentials = match (key, secret) {
+        (Some(key), _) => {
+            let key = SigningKey::from_pem(key, key_id.cloned());
+            ClientCredentials::Key(key.map_err(|error| format!("the `key` of its `auth` cannot be used: {error}"))?)
+        }
+        (None, Some(secret)) => ClientCredentials::Secret(secret.clone()),
+        (None, None) => ClientCredentials::None,
+    };
+    Ok(ConfiguredClient { id: id.cloned().unwrap_or_default(), credentials })
+}
+
+/// The server, and what its entry names besides.
+pub(crate) fn trust(place: &Place, auth: &ServerAuth) -> Result<Trust, String> {
+    let idp = auth.idp.as_ref().map(|idp| (&idp.issuer, idp.token_endpoint.as_ref()));
+    let named = [auth.issuer.as_ref(), auth.token_endpoint.as_ref()].into_iter().flatten();
+    let named = named.chain(idp.into_iter().flat_map(|(issuer, endpoint)| [Some(issuer), endpoint]).flatten());
+    Ok(Trust {
+        server: place.url.parse().map_err(|error| format!("its URL is not valid: {error}"))?,
+        configured: named.filter_map(|url| url.parse().ok()).collect(),
+        authorities: place.ca_file.as_deref().map(authorities).transpose()?,
+    })
+}
+
+fn authorities(file: &Path) -> Result<Vec<u8>, String> {
+    let pem =
+        read_bounded(file, LONGEST_AUTHORITIES).map_err(|error| format!("its `caFile` cannot be read: {error}"))?;
+    if pem.len() > LONGEST_AUTHORITIES { Err("its `caFile` is too large".to_owned()) } else { Ok(pem) }
+}

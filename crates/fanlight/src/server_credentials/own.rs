@@ -1,0 +1,187 @@
+//! The credentials of Fanlight itself for one server: those of the configuration, or a token that is had by them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use fanlight_backend::credentials::{
+    CredentialSource, Credentials, MessageTarget, NoCredentials, PendingCredentials, Refusal,
+};
+use fanlight_config::{
+    IdentityProvider, ResourceParameter, Secret, Server, ServerAuth, ServerAuthKind, SubjectTokenType,
+};
+use fanlight_oauth::{
+    ACCESS_TOKEN, Headers, ID_TOKEN, JWT, MachineAccess, MachineGrant, MachineSettings, OAuthError, PendingHeaders,
+    RefusedMessage, Scopes, SubjectFile, TokenFile,
+};
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue};
+use url::Url;
+
+use crate::server_auth::{Place, client, trust};
+
+/// The credentials of Fanlight for one server. Secrets may be rotated while it is connected.
+pub(crate) struct OwnCredentials {
+    place: Place,
+    used: ArcSwap<Used>,
+}
+
+/// What is in use, and what the configuration said for it.
+struct Used {
+    auth: ServerAuth,
+    kind: Kind,
+}
+
+enum Kind {
+    /// The same headers for each message.
+    Fixed(HeaderMap),
+    /// A token of an authorization server.
+    Token(Arc<MachineAccess>),
+    /// The configuration cannot be used, for this reason.
+    Unusable(String),
+}
+
+impl OwnCredentials {
+    /// Those that a server's `auth` says; `None` if it is not reached over HTTP.
+    pub(crate) fn new(server: &Server, auth: &ServerAuth) -> Option<Arc<Self>> {
+        let place = Place::of(server)?;
+        let used = ArcSwap::from_pointee(Used { auth: auth.clone(), kind: Kind::of(&place, auth, None) });
+        Some(Arc::new(Self { place, used }))
+    }
+
+    /// Uses these, if they are others, from the next message on, or from the next token on.
+    pub(crate) fn change(&self, auth: &ServerAuth) {
+        let earlier = self.used.load_full();
+        if earlier.auth != *auth {
+            let kind = Kind::of(&self.place, auth, Some(&earlier.kind));
+            self.used.store(Arc::new(Used { auth: auth.clone(), kind }));
+        }
+    }
+}
+
+impl CredentialSource for OwnCredentials {
+    fn credentials(&self, message: &MessageTarget<'_>) -> Credentials {
+        match &self.used.load().kind {
+            Kind::Fixed(headers) => Credentials::Ready(headers.clone()),
+            Kind::Token(access) => match access.headers(message.method, message.url) {
+                Headers::Ready(headers) => Credentials::Ready(headers),
+                Headers::Wait(pending) => Credentials::Wait(translated(pending)),
+            },
+            Kind::Unusable(reason) => {
+                let reason = reason.clone();
+                Credentials::Wait(Box::pin(async { Err(NoCredentials::Unavailable { reason }) }))
+            }
+        }
+    }
+
+    fn replace(&self, refusal: Refusal) -> Option<PendingCredentials> {
+        let used = self.used.load_full();
+        let Kind::Token(access) = &used.kind else { return None };
+        let refused = RefusedMessage {
+            status: refusal.status,
+            challenges: &refusal.challenges,
+            nonce: refusal.nonce.as_ref(),
+            shown: &refusal.shown,
+            method: refusal.method,
+            url: refusal.url,
+        };
+        access.replace(refused).map(translated)
+    }
+}
+
+fn translated(pending: PendingHeaders) -> PendingCredentials {
+    let unavailable = |error: OAuthError| NoCredentials::Unavailable { reason: error.to_string() };
+    Box::pin(async move { pending.await.map_err(unavailable) })
+}
+
+impl Kind {
+    fn of(place: &Place, auth: &ServerAuth, earlier: Option<&Self>) -> Self {
+        let made = match auth.kind {
+            ServerAuthKind::Bearer => bearer(auth).map(Self::Fixed),
+            ServerAuthKind::Basic => basic(auth).map(Self::Fixed),
+            _ => settings(place, auth).map(|settings| match earlier {
+                Some(Self::Token(access)) => {
+                    access.change(settings);
+                    Self::Token(Arc::clone(access))
+                }
+                _ => Self::Token(MachineAccess::new(settings)),
+            }),
+        };
+        made.unwrap_or_else(Self::Unusable)
+    }
+}
+
+fn bearer(auth: &ServerAuth) -> Result<HeaderMap, String> {
+    authorization(format!("Bearer {}", auth.token.as_ref().map_or("", Secret::expose)))
+}
+
+/// RFC 7617, 2.
+fn basic(auth: &ServerAuth) -> Result<HeaderMap, String> {
+    let (name, password) = (auth.username.as_deref().unwrap_or_default(), auth.password.as_ref());
+    authorization(format!("Basic {}", STANDARD.encode(format!("{name}:{}", password.map_or("", Secret::expose)))))
+}
+
+fn authorization(text: String) -> Result<HeaderMap, String> {
+    let mut value = HeaderValue::try_from(text).map_err(|_| "its token cannot be sent in a header".to_owned())?;
+    value.set_sensitive(true);
+    Ok(HeaderMap::from_iter([(AUTHORIZATION, value)]))
+}
+
+/// How a token is had.
+fn settings(place: &Place, auth: &ServerAuth) -> Result<MachineSettings, String> {
+    let grant = grant(auth).ok_or("its `auth` names no token, of which another one could be had")?;
+    Ok(MachineSettings {
+        name: place.name.clone(),
+        trust: trust(place, auth)?,
+        grant,
+        client: client(auth.client_id.as_ref(), auth.client_secret.as_ref(), auth.key.as_ref(), auth.key_id.as_ref())?,
+        issuer: auth.issuer.clone(),
+        token_endpoint: endpoint(auth.token_endpoint.as_ref())?,
+        scopes: auth.scopes.clone().map(Scopes::from_iter),
+        sends_resource: auth.resource_parameter == ResourceParameter::Send,
+    })
+}
+
+/// `None` if what it needs is a user's.
+fn grant(auth: &ServerAuth) -> Option<MachineGrant> {
+    if auth.kind == ServerAuthKind::ClientCredentials {
+        return Some(MachineGrant::ClientCredentials);
+    }
+    let file = TokenFile(PathBuf::from(auth.token_file.as_ref()?));
+    match auth.kind {
+        ServerAuthKind::Workload => Some(MachineGrant::Assertion(file)),
+        ServerAuthKind::Exchange => Some(MachineGrant::Exchange {
+            subject: SubjectFile { file, kind: subject_type(auth, ACCESS_TOKEN) },
+            actor: auth.actor_token.clone(),
+            audience: auth.audience.clone(),
+        }),
+        ServerAuthKind::Enterprise => Some(MachineGrant::Enterprise {
+            subject: SubjectFile { file, kind: subject_type(auth, ID_TOKEN) },
+            idp: identity_provider(auth.idp.as_ref()?).ok()?,
+        }),
+        _ => None,
+    }
+}
+
+fn subject_type(auth: &ServerAuth, usual: &'static str) -> &'static str {
+    match auth.subject_token_type {
+        None => usual,
+        Some(SubjectTokenType::AccessToken) => ACCESS_TOKEN,
+        Some(SubjectTokenType::IdToken) => ID_TOKEN,
+        Some(SubjectTokenType::Jwt) => JWT,
+    }
+}
+
+fn identity_provider(idp: &IdentityProvider) -> Result<fanlight_oauth::IdentityProvider, String> {
+    Ok(fanlight_oauth::IdentityProvider {
+        issuer: idp.issuer.clone(),
+        token_endpoint: endpoint(idp.token_endpoint.as_ref())?,
+        client: client(idp.client_id.as_ref(), idp.client_secret.as_ref(), None, None)?,
+    })
+}
+
+fn endpoint(url: Option<&String>) -> Result<Option<Url>, String> {
+    url.map(|url| url.parse().map_err(|error| format!("{url} is not a URL: {error}"))).transpose()
+}

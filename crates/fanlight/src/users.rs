@@ -1,0 +1,342 @@
+//! Users who have credentials of their own for servers: where these are kept, and how a message to a server gets them.
+
+use std::future::ready;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+
+use fanlight_auth::Authenticator;
+use fanlight_backend::credentials::{
+    CredentialSource, Credentials, MessageTarget, NoCredentials, PendingCredentials, PrincipalCredentials, Refusal,
+};
+use fanlight_canonical::{Principal, SignInWish};
+use fanlight_config::{Config, ResourceParameter, Server, ServerAuth, ServerAuthKind};
+use fanlight_credentials::{PageRequest, Pages, PendingPage};
+use fanlight_frontend::LiveGuard;
+use fanlight_grants::{
+    Folder, Grants, Links, Message, Method, NoAccess, Refused, ServerSettings, SignInMethod, SignInPages, Store,
+    UserAccess, Wanted,
+};
+use fanlight_oauth::Scopes;
+use fanlight_protocol::seal::Keys;
+use http::HeaderName;
+use reqwest::Url;
+
+use crate::server_auth::{Place, client, trust};
+use crate::wiring::keys;
+
+/// Users with credentials of their own. What is kept of them is opened when the first server needs it.
+#[derive(Clone)]
+pub(crate) struct Users(Arc<Shared>);
+
+struct Shared {
+    /// The folder for what is kept; `None` if the configuration names none, and the user has none.
+    folder: Option<PathBuf>,
+    keys: Keys,
+    opened: OnceLock<Result<Opened, String>>,
+    /// What the links to sign in are below.
+    guard: OnceLock<LiveGuard>,
+}
+
+/// What is kept of users.
+#[derive(Clone)]
+pub(crate) struct Opened {
+    pub(crate) grants: Grants,
+    pub(crate) links: Arc<Links>,
+}
+
+impl Users {
+    /// Those of which something is kept in the folder of a configuration.
+    pub(crate) fn of(config: &Config) -> Self {
+        let folder = config.state_dir.as_ref().map(PathBuf::from).or_else(|| config.user_state.clone());
+        Self(Arc::new(Shared { folder, keys: keys(config), opened: OnceLock::new(), guard: OnceLock::new() }))
+    }
+
+    /// What is kept of them. A text says why nothing can be.
+    pub(crate) fn open(&self) -> Result<&Opened, &str> {
+        let opened = self.0.opened.get_or_init(|| {
+            let opened = self.0.open()?;
+            if let Some(guard) = self.0.guard.get() {
+                opened.lead_to(guard);
+            }
+            Ok(opened)
+        });
+        opened.as_ref().map_err(String::as_str)
+    }
+
+    /// The credentials of the users of a server whose users have their own, from now on by this configuration.
+    pub(crate) fn credentials(&self, server: &Server, auth: &ServerAuth) -> Arc<dyn PrincipalCredentials> {
+        match self.add(server, auth).cloned() {
+            Ok(Opened { grants, links }) => Arc::new(OfServer { grants, links, server: server.name.clone() }),
+            Err(reason) => {
+                tracing::error!(
+                    server = server.name,
+                    reason,
+                    "the users of this server cannot have credentials for it"
+                );
+                Arc::new(Unusable(reason))
+            }
+        }
+    }
+
+    /// Takes over the settings of a server whose users have credentials of their own.
+    pub(crate) fn add(&self, server: &Server, auth: &ServerAuth) -> Result<&Opened, String> {
+        let opened = self.open().map_err(str::to_owned)?;
+        opened.grants.add(settings(server, auth)?).map_err(|error| error.to_string())?;
+        Ok(opened)
+    }
+
+    /// Uses what the entry of a server says now: secrets that were rotated.
+    pub(crate) fn change(&self, server: &Server) {
+        let changed = auth_of_users(server).map(|auth| self.add(server, auth));
+        if let Some(Err(reason)) = changed {
+            tracing::error!(server = server.name, reason, "changed `auth` of the server not in use");
+        }
+    }
+
+    /// Forgets servers that the configuration does not have.
+    pub(crate) fn retain(&self, config: &Config) {
+        if let Some(Ok(opened)) = self.0.opened.get() {
+            opened.grants.retain(|name| config.servers.iter().any(|server| server.name == name));
+        }
+    }
+
+    /// Pages on which they sign in, on the listener that `guard` guards.
+    pub(crate) fn pages(&self, guard: &LiveGuard, authenticate: Arc<Authenticator>, path: &str) -> Arc<dyn Pages> {
+        let _ = self.0.guard.set(guard.clone());
+        if let Some(Ok(opened)) = self.0.opened.get() {
+            opened.lead_to(guard);
+        }
+        Arc::new(LazyPages { users: self.clone(), authenticate, path: path.to_owned(), pages: OnceLock::new() })
+    }
+
+    /// Says with which key is encrypted what is kept of them, if anything is.
+    pub(crate) fn key(&self) -> Option<String> {
+        let folder = self.0.opened.get()?.as_ref().ok().and(self.0.folder.as_ref())?;
+        let folder = folder.display();
+        Some(match self.0.keys.is_empty() {
+            false => format!("what users have granted is kept in {folder}, encrypted with the first of `keys`"),
+            true => format!("what users have granted is kept in {folder}, encrypted with the key in {folder}/key"),
+        })
+    }
+
+    /// Waits until what was asked for has been kept.
+    pub(crate) async fn stop(&self) {
+        if let Some(Ok(opened)) = self.0.opened.get() {
+            opened.grants.stop().await;
+        }
+    }
+}
+
+impl Shared {
+    fn open(&self) -> Result<Opened, String> {
+        let none = "there is no folder for what is kept of users: configure stateDir";
+        let folder = Folder::open(self.folder.as_deref().ok_or(none)?)?;
+        let store = Store::open(&folder, &self.keys).map_err(|error| error.to_string())?;
+        let links = Links::new(&store).map_err(|error| error.to_string())?;
+        Ok(Opened { grants: Grants::new(store), links: Arc::new(links) })
+    }
+}
+
+impl Opened {
+    fn lead_to(&self, guard: &LiveGuard) {
+        let guard = guard.clone();
+        self.links.lead_to(move || Url::parse(guard.load().public_url()?.as_str()).ok());
+    }
+}
+
+/// Whether the users of a server have credentials of their own for it, and how they get them.
+pub(crate) fn auth_of_users(server: &Server) -> Option<&ServerAuth> {
+    server.auth.as_ref().filter(|auth| matches!(auth.kind, ServerAuthKind::User | ServerAuthKind::UserKey))
+}
+
+/// The settings of a server whose users have credentials of their own.
+fn settings(server: &Server, auth: &ServerAuth) -> Result<ServerSettings, String> {
+    let place = Place::of(server).ok_or("it is no server over HTTP")?;
+    let trust = trust(&place, auth)?;
+    Ok(ServerSettings { name: server.name.clone(), url: trust.server.clone(), method: method(auth)?, trust })
+}
+
+fn method(auth: &ServerAuth) -> Result<Method, String> {
+    if auth.kind == ServerAuthKind::UserKey {
+        let header = HeaderName::try_from(&auth.header).map_err(|error| error.to_string())?;
+        return Ok(Method::Key { header, prefix: auth.prefix.clone() });
+    }
+    let id = auth.client_id.as_ref();
+    let client = client(id, auth.client_secret.as_ref(), auth.key.as_ref(), auth.key_id.as_ref())?;
+    Ok(Method::SignIn(SignInMethod {
+        client: id.map(|_| client),
+        issuer: auth.issuer.clone(),
+        scopes: auth.scopes.clone().map(Scopes::from_iter),
+        sends_resource: auth.resource_parameter == ResourceParameter::Send,
+    }))
+}
+
+/// Pages that are there once something is kept of users.
+struct LazyPages {
+    users: Users,
+    authenticate: Arc<Authenticator>,
+    path: String,
+    pages: OnceLock<Option<SignInPages>>,
+}
+
+impl std::fmt::Debug for LazyPages {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LazyPages")
+    }
+}
+
+impl LazyPages {
+    fn get(&self) -> Option<&SignInPages> {
+        let opened = self.users.0.opened.get()?.as_ref().ok()?;
+        let made = self.pages.get_or_init(|| {
+            let Opened { grants, links } = opened.clone();
+            let authenticate = Arc::clone(&self.authenticate) as _;
+            SignInPages::new(grants, links, authenticate, self.path.clone()).ok()
+        });
+        made.as_ref()
+    }
+}
+
+impl Pages for LazyPages {
+    fn serves(&self, path: &str) -> bool {
+        self.get().is_some_and(|pages| pages.serves(path))
+    }
+
+    fn answer<'a>(&'a self, request: PageRequest<'a>) -> PendingPage<'a> {
+        match self.get() {
+            Some(pages) => pages.answer(request),
+            None => Box::pin(ready(http::Response::default())),
+        }
+    }
+}
+
+/// The users of a server who cannot have credentials for it.
+#[derive(Clone)]
+struct Unusable(String);
+
+impl Unusable {
+    fn reason(&self) -> NoCredentials {
+        NoCredentials::Unavailable { reason: self.0.clone() }
+    }
+}
+
+impl PrincipalCredentials for Unusable {
+    fn of(&self, _: &Principal) -> Arc<dyn CredentialSource> {
+        Arc::new(self.clone())
+    }
+
+    fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+impl CredentialSource for Unusable {
+    fn credentials(&self, _: &MessageTarget<'_>) -> Credentials {
+        Credentials::Wait(Box::pin(ready(Err(self.reason()))))
+    }
+
+    fn replace(&self, _: Refusal) -> Option<PendingCredentials> {
+        Some(Box::pin(ready(Err(self.reason()))))
+    }
+}
+
+/// The users of one server.
+struct OfServer {
+    grants: Grants,
+    links: Arc<Links>,
+    server: String,
+}
+
+impl PrincipalCredentials for OfServer {
+    fn of(&self, principal: &Principal) -> Arc<dyn CredentialSource> {
+        if *principal == Principal::operator() {
+            return Arc::new(Unusable("its users sign in, and operators are none of them".to_owned()));
+        }
+        let principal = principal.to_bytes();
+        match self.grants.of(&principal, &self.server) {
+            Some(access) => {
+                let wish = Wish { links: Arc::clone(&self.links), server: self.server.clone(), principal };
+                Arc::new(OfUser { access, wish })
+            }
+            None => Arc::new(Unusable("the server is not configured any more".to_owned())),
+        }
+    }
+
+    fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(self.grants.changed())
+    }
+}
+
+/// One user of one server.
+struct OfUser {
+    access: UserAccess,
+    wish: Wish,
+}
+
+/// What one user of a server is asked for.
+#[derive(Clone)]
+struct Wish {
+    links: Arc<Links>,
+    server: String,
+    principal: Vec<u8>,
+}
+
+impl Wish {
+    /// What the user is told.
+    fn for_user(&self, wanted: &Wanted) -> Arc<SignInWish> {
+        let url = self.links.link(&self.principal, &self.server, wanted).map(String::from);
+        let message = match &url {
+            Some(_) => format!("The server {:?} wants you to sign in", self.server),
+            None => format!("The server {:?} wants you to sign in: run `fanlight login {0}`", self.server),
+        };
+        Arc::new(SignInWish { url, message, id: format!("{:032x}", fastrand::u128(..)) })
+    }
+
+    fn missing(&self, missing: NoAccess) -> NoCredentials {
+        match missing {
+            NoAccess::SignIn(wanted) => NoCredentials::SignIn(self.for_user(&wanted)),
+            NoAccess::Unavailable(reason) => NoCredentials::Unavailable { reason },
+        }
+    }
+}
+
+impl CredentialSource for OfUser {
+    fn credentials(&self, message: &MessageTarget<'_>) -> Credentials {
+        let of = Message { method: message.method, url: message.url };
+        match self.access.ready(of) {
+            Some(Ok(headers)) => Credentials::Ready(headers),
+            Some(Err(missing)) => Credentials::Wait(Box::pin(ready(Err(self.wish.missing(missing))))),
+            None => {
+                let (access, wish) = (self.access.clone(), self.wish.clone());
+                let (method, url) = (message.method.clone(), message.url.clone());
+                Credentials::Wait(Box::pin(async move {
+                    let loaded = access.load(Message { method: &method, url: &url }).await;
+                    loaded.map_err(|missing| wish.missing(missing))
+                }))
+            }
+        }
+    }
+
+    fn replace(&self, refusal: Refusal) -> Option<PendingCredentials> {
+        let (access, wish) = (self.access.clone(), self.wish.clone());
+        Some(Box::pin(async move {
+            let refused = Refused {
+                status: refusal.status,
+                challenges: &refusal.challenges,
+                nonce: refusal.nonce.as_ref(),
+                shown: &refusal.shown,
+                message: Message { method: &refusal.method, url: &refusal.url },
+            };
+            access.replace(refused).await.map_err(|missing| wish.missing(missing))
+        }))
+    }
+
+    fn sign_in(&self) -> Option<Arc<SignInWish>> {
+        self.access.missing().map(|wanted| self.wish.for_user(&wanted))
+    }
+
+    fn signing_in(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+        Some(Box::pin(self.access.signing_in()?))
+    }
+}

@@ -1,0 +1,350 @@
+//! The credentials of one user for one server: had from the store, renewed ahead of their end, once at a time.
+
+mod held;
+mod renewal;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use fanlight_oauth::{Challenge, ProvenRequest, Scopes};
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
+use url::Url;
+
+use self::held::Held;
+use crate::record::{Grant, SIGN_IN_TIME};
+use crate::server::{Method, Server};
+use crate::store::{Owner, Stamp, Store, StoreError};
+
+/// How often is looked whether another process has changed something.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The credentials of one user for one server. Clones are of the same user.
+#[derive(Clone)]
+pub struct UserAccess(Arc<Shared>);
+
+struct Shared {
+    store: Store,
+    server: Arc<Server>,
+    owner: Owner,
+    state: Mutex<State>,
+    /// What goes on though nobody waits for it.
+    tasks: TaskTracker,
+}
+
+#[derive(Default)]
+struct State {
+    held: Option<Arc<Held>>,
+    /// When was looked last whether another process has changed something, and the state of the store then.
+    looked: Option<(Instant, Stamp)>,
+    /// What the server wants of a user who has nothing to show it, and the state of the store then.
+    missing: Option<(Wanted, Stamp)>,
+    /// Since when the user is signing in. Those who wait for the end hear of it when the sender is dropped.
+    signing_in: Option<(Instant, watch::Sender<()>)>,
+    /// What the server said last that proofs have to contain (RFC 9449, 9).
+    nonce: Option<String>,
+    /// Work to have other credentials, until it has an outcome.
+    working: Option<watch::Receiver<Option<Outcome>>>,
+}
+
+type Outcome = Result<Option<Arc<Held>>, NoAccess>;
+
+/// The message that credentials are for.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a> {
+    /// Its method.
+    pub method: &'a http::Method,
+    /// Where it is sent.
+    pub url: &'a Url,
+}
+
+/// Why a user has no credentials that could be sent.
+#[derive(Clone, Debug)]
+pub enum NoAccess {
+    /// The user has to sign in, or to deposit a key.
+    SignIn(Box<Wanted>),
+    /// Nothing that the user could do helps. The text is for operators.
+    Unavailable(String),
+}
+
+/// What a server wants of a user.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// Where it says its metadata are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource_metadata: Option<Url>,
+    /// The scopes to ask for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scopes: Option<Scopes>,
+    /// Whether it wants proofs of possession.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_dpop: bool,
+}
+
+/// What a server says that refuses a message.
+#[derive(Clone, Copy, Debug)]
+pub struct Refused<'a> {
+    /// 401 or 403.
+    pub status: StatusCode,
+    /// The values of `WWW-Authenticate`.
+    pub challenges: &'a [HeaderValue],
+    /// What the next proof has to contain.
+    pub nonce: Option<&'a HeaderValue>,
+    /// The credentials of the message.
+    pub shown: &'a HeaderMap,
+    /// The message.
+    pub message: Message<'a>,
+}
+
+impl From<StoreError> for NoAccess {
+    fn from(error: StoreError) -> Self {
+        Self::Unavailable(error.to_string())
+    }
+}
+
+impl fmt::Debug for UserAccess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UserAccess").field("owner", &self.0.owner).finish_non_exhaustive()
+    }
+}
+
+impl UserAccess {
+    pub(crate) fn new(store: Store, server: Arc<Server>, owner: Owner, tasks: TaskTracker) -> Self {
+        Self(Arc::new(Shared { store, server, owner, state: Mutex::default(), tasks }))
+    }
+
+    pub(crate) fn is_of(&self, server: &Arc<Server>) -> bool {
+        Arc::ptr_eq(&self.0.server, server)
+    }
+
+    /// Whether others than the table of all have it.
+    pub(crate) fn is_used(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
+    /// What the server wants of the user, if it has refused to serve the user without.
+    #[must_use]
+    pub fn missing(&self) -> Option<Wanted> {
+        let state = self.0.lock();
+        let (wanted, stamp) = state.missing.as_ref()?;
+        // Another process may have signed the user in.
+        let holds = state.is_signing_in() || self.0.store.stamp() == *stamp;
+        holds.then(|| wanted.clone())
+    }
+
+    /// Waits until the user, who is signing in, has done so or given up; `None` if the user is not.
+    #[must_use]
+    pub fn signing_in(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let state = self.0.lock();
+        let (begun, end) = state.signing_in.as_ref()?;
+        let (left, mut end) = (SIGN_IN_TIME.checked_sub(begun.elapsed())?, end.subscribe());
+        Some(async move {
+            let _ = timeout(left, end.changed()).await;
+        })
+    }
+
+    /// The user has agreed to sign in, and is sent to the authorization server.
+    pub(crate) fn begin_sign_in(&self) {
+        let mut state = self.0.lock();
+        let (_, end) = state.signing_in.take().unwrap_or_else(|| (Instant::now(), watch::Sender::new(())));
+        state.signing_in = Some((Instant::now(), end));
+    }
+
+    /// The user has given up.
+    pub(crate) fn end_sign_in(&self) {
+        self.0.lock().signing_in = None;
+    }
+
+    /// The header fields of the next message, where nobody has to be asked.
+    ///
+    /// # Errors
+    ///
+    /// If the credentials cannot be sent.
+    pub fn ready(&self, message: Message<'_>) -> Option<Result<HeaderMap, NoAccess>> {
+        let mut state = self.0.lock();
+        let (held, nonce) = (state.held.clone()?, state.nonce.clone());
+        let is_changed = state.is_changed_by_others(&self.0.store);
+        drop(state);
+        let now = SystemTime::now();
+        if held.has_ended(now) || is_changed {
+            return None;
+        }
+        if held.is_due(now) {
+            drop(self.0.work(None));
+        }
+        Some(held.headers(message, nonce.as_deref()))
+    }
+
+    /// The header fields of the next message: none for a user who has nothing to show, whom the server may serve without.
+    ///
+    /// # Errors
+    ///
+    /// If what the user has cannot be used now.
+    pub async fn load(&self, message: Message<'_>) -> Result<HeaderMap, NoAccess> {
+        match finished(self.0.work(None)).await? {
+            Some(held) => self.headers(&held, message),
+            None => Ok(HeaderMap::new()),
+        }
+    }
+
+    /// Other header fields than those of a message that a server has refused.
+    ///
+    /// # Errors
+    ///
+    /// If there are none: the user has to sign in, or nothing helps now.
+    pub async fn replace(&self, refused: Refused<'_>) -> Result<HeaderMap, NoAccess> {
+        let challenge = Challenge::from_headers(refused.challenges).unwrap_or_default();
+        let shown = refused.shown.get(self.0.header());
+        // Before the store is read: what another process writes meanwhile counts as a change.
+        let stamp = self.0.store.stamp();
+        if let Some(held) = self.with_nonce(&refused, &challenge) {
+            return self.headers(&held, refused.message);
+        }
+        let wants_scopes = refused.status == StatusCode::FORBIDDEN || challenge.wants_more_scopes();
+        // What others have begun may end with what was refused.
+        for _ in 0..2 {
+            let without = shown.filter(|_| !wants_scopes).cloned();
+            let held = finished(self.0.work(without)).await?;
+            let other = held.filter(|held| Some(held.value()) != shown);
+            if let Some(held) = other {
+                return self.headers(&held, refused.message);
+            }
+        }
+        if wants_scopes {
+            return Err(self.more_scopes(&challenge).await);
+        }
+        let wanted = Wanted::of(&challenge);
+        self.0.lock().missing = Some((wanted.clone(), stamp));
+        Err(NoAccess::SignIn(Box::new(wanted)))
+    }
+
+    /// What is held, where a proof has to contain something else and the token is good.
+    fn with_nonce(&self, refused: &Refused<'_>, challenge: &Challenge) -> Option<Arc<Held>> {
+        let nonce = refused.nonce?.to_str().ok()?;
+        let mut state = self.0.lock();
+        state.nonce = Some(nonce.to_owned());
+        let wants_nonce = challenge.error.as_deref() == Some("use_dpop_nonce");
+        state.held.clone().filter(|_| wants_nonce)
+    }
+
+    fn headers(&self, held: &Held, message: Message<'_>) -> Result<HeaderMap, NoAccess> {
+        let nonce = self.0.lock().nonce.clone();
+        held.headers(message, nonce.as_deref())
+    }
+
+    /// What is wanted of a user whose scopes do not suffice: those that were granted, and those that are wanted now (2026-07-28
+    /// basic/authorization, Step-Up Authorization Flow).
+    async fn more_scopes(&self, challenge: &Challenge) -> NoAccess {
+        let held = match self.0.store.get::<Grant>(&self.0.owner).await {
+            Ok(grant) => grant.and_then(|grant| grant.scopes().cloned()).unwrap_or_default(),
+            Err(error) => return error.into(),
+        };
+        let wanted = challenge.scopes.clone().unwrap_or_default();
+        // Otherwise a user would be sent from sign-in to sign-in.
+        if held.include(&wanted) {
+            let reason = "the server wants scopes that its user has granted already, or does not say which it wants";
+            return NoAccess::Unavailable(reason.to_owned());
+        }
+        NoAccess::SignIn(Box::new(Wanted { scopes: Some(held.with(&wanted)), ..Wanted::of(challenge) }))
+    }
+
+    /// Forgets what is held, since the store has something else.
+    pub(crate) fn forget(&self) {
+        let mut state = self.0.lock();
+        (state.held, state.missing, state.signing_in) = (None, None, None);
+    }
+}
+
+impl Wanted {
+    fn of(challenge: &Challenge) -> Self {
+        Self {
+            resource_metadata: challenge.resource_metadata.clone(),
+            scopes: challenge.scopes.clone(),
+            is_dpop: challenge.is_dpop,
+        }
+    }
+
+    /// As the server said it.
+    pub(crate) fn challenge(&self) -> Challenge {
+        let Self { resource_metadata, scopes, is_dpop } = self.clone();
+        Challenge { resource_metadata, scopes, is_dpop, error: None }
+    }
+}
+
+impl<'a> Message<'a> {
+    fn proven(self, nonce: Option<&'a str>) -> ProvenRequest<'a> {
+        ProvenRequest { method: self.method, url: self.url, nonce }
+    }
+}
+
+impl State {
+    fn is_signing_in(&self) -> bool {
+        self.signing_in.as_ref().is_some_and(|(begun, _)| begun.elapsed() < SIGN_IN_TIME)
+    }
+
+    /// Whether another process may have changed what is held, such as `fanlight logout`.
+    fn is_changed_by_others(&mut self, store: &Store) -> bool {
+        let Some((at, before)) = self.looked else { return true };
+        if at.elapsed() < LOOK {
+            return false;
+        }
+        let stamp = store.stamp();
+        self.looked = Some((Instant::now(), stamp));
+        stamp != before
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The header field that shows who the user is.
+    fn header(&self) -> HeaderName {
+        match &self.server.settings.method {
+            Method::SignIn(_) => AUTHORIZATION,
+            Method::Key { header, .. } => header.clone(),
+        }
+    }
+
+    /// Begins to have other credentials than those with the `refused` value, or joins those who do. The work goes on if nobody
+    /// waits for it any more: a token that was asked for has to be kept.
+    fn work(self: &Arc<Self>, refused: Option<HeaderValue>) -> watch::Receiver<Option<Outcome>> {
+        let mut state = self.lock();
+        // Its sender is gone if it was given up.
+        if let Some(working) = state.working.as_ref().filter(|working| working.has_changed().is_ok()) {
+            return working.clone();
+        }
+        let (sender, receiver) = watch::channel(None);
+        state.working = Some(receiver.clone());
+        drop(state);
+        let this = Arc::clone(self);
+        self.tasks.spawn(async move {
+            // Before the store is read: what another process writes meanwhile counts as a change.
+            let looked = (Instant::now(), this.store.stamp());
+            let outcome = this.renewed(refused).await;
+            let mut state = this.lock();
+            state.working = None;
+            if let Ok(held) = &outcome {
+                state.looked = Some(looked);
+                state.held.clone_from(held);
+                state.missing = state.missing.take().filter(|_| held.is_none());
+            }
+            drop(state);
+            sender.send_replace(Some(outcome));
+        });
+        receiver
+    }
+}
+
+/// The outcome of work that others may wait for, too.
+async fn finished(mut working: watch::Receiver<Option<Outcome>>) -> Outcome {
+    let lost = || NoAccess::Unavailable("the renewal of a user's credentials was given up".to_owned());
+    let outcome = working.wait_for(Option::is_some).await.map_err(|_| lost())?;
+    outcome.clone().unwrap_or_else(|| Err(lost()))
+}

@@ -1,0 +1,114 @@
+//! Renewing the credentials of a user. Of several processes with one store, one asks the authorization server.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use fanlight_oauth::{Client, OAuthError, TokenSet};
+use http::HeaderValue;
+use tokio::time::sleep;
+use tracing::{error, info, warn};
+
+use super::held::Held;
+use super::{NoAccess, Outcome, Shared};
+use crate::record::{Grant, UserKey};
+use crate::server::Method;
+use crate::store::{Lease, LeaseOutcome, Leased};
+
+/// Longer than a request to an authorization server and the store take together.
+const LEASE: Duration = Duration::from_secs(45);
+/// How often is looked whether another process has renewed a grant.
+const POLL: Duration = Duration::from_millis(200);
+
+impl Shared {
+    /// The credentials of now, other than those with the `refused` value of the header field; `None` if the user has none.
+    pub(super) async fn renewed(&self, refused: Option<HeaderValue>) -> Outcome {
+        if let Method::Key { header, prefix } = &self.server.settings.method {
+            let key = self.store.get::<UserKey>(&self.owner).await?;
+            let held = key.and_then(|key| Held::of_key(header.clone(), prefix, key.expose()));
+            return Ok(held.map(Arc::new));
+        }
+        let Some(grant) = self.store.get::<Grant>(&self.owner).await? else { return Ok(None) };
+        if let Some(held) = good(&grant, refused.as_ref()) {
+            return Ok(Some(Arc::new(held)));
+        }
+        let deadline = SystemTime::now() + LEASE;
+        loop {
+            match self.store.lease::<Grant>(&self.owner, LEASE).await? {
+                Leased::Nothing => return Ok(None),
+                Leased::Ours(grant, lease) => return self.renew(&grant, lease, refused.as_ref()).await,
+                Leased::Others if SystemTime::now() < deadline => sleep(POLL).await,
+                Leased::Others => return Err(unavailable("another process has not renewed a user's grant in time")),
+            }
+        }
+    }
+
+    /// Asks the authorization server for new tokens, unless another process has had them meanwhile. The lease ends with this.
+    async fn renew(&self, grant: &Grant, lease: Lease, refused: Option<&HeaderValue>) -> Outcome {
+        if let Some(held) = good(grant, refused) {
+            self.store.end_lease::<Grant>(&self.owner, lease, LeaseOutcome::Keep).await?;
+            return Ok(Some(Arc::new(held)));
+        }
+        match self.refresh(grant).await {
+            Ok(Some(tokens)) => self.keep(Grant { tokens, issued: SystemTime::now(), ..grant.clone() }, lease).await,
+            Ok(None) => self.end(grant, lease, "the access token has ended, and there is no refresh token").await,
+            Err(error) if error.refusal() == Some("invalid_grant") => self.end(grant, lease, &error.to_string()).await,
+            Err(error) => {
+                self.store.end_lease::<Grant>(&self.owner, lease, LeaseOutcome::Keep).await?;
+                warn!(server = self.server.name(), %error, "a user's grant cannot be renewed now");
+                // It is renewed ahead of its end, so that it may still be of use.
+                let usable = Held::of_grant(grant).filter(|held| refused != Some(held.value()));
+                let usable = usable.filter(|held| !held.has_ended(SystemTime::now()));
+                usable.map(|held| Some(Arc::new(held))).ok_or_else(|| unavailable(&error.to_string()))
+            }
+        }
+    }
+
+    async fn refresh(&self, grant: &Grant) -> Result<Option<TokenSet>, OAuthError> {
+        let Some(refresh_token) = &grant.tokens.refresh_token else { return Ok(None) };
+        let Some(registration) = self.server.registration(grant) else { return Ok(None) };
+        let client = Client {
+            requests: &self.server.requests,
+            provider: &grant.provider,
+            registration: &registration,
+            proof_key: grant.proof_key.as_ref(),
+        };
+        client.refresh(refresh_token, &grant.target).await.map(Some)
+    }
+
+    /// Keeps a renewed grant before anything else is done with it: the old refresh token may be worth nothing any more.
+    async fn keep(&self, renewed: Grant, lease: Lease) -> Outcome {
+        match self.store.end_lease(&self.owner, lease, LeaseOutcome::Replace(&renewed)).await {
+            Ok(true) => sendable(&renewed),
+            // The user has signed in anew, or out.
+            Ok(false) => self.store.get(&self.owner).await?.as_ref().map_or(Ok(None), sendable),
+            Err(problem) => {
+                error!(server = self.server.name(), %problem, "a renewed grant is lost when this process ends");
+                sendable(&renewed)
+            }
+        }
+    }
+
+    /// Removes a grant that is worth nothing any more: its user has to sign in anew.
+    async fn end(&self, grant: &Grant, lease: Lease, reason: &str) -> Outcome {
+        info!(server = self.server.name(), issuer = grant.provider.issuer, reason, "a user's grant has ended");
+        match self.store.end_lease::<Grant>(&self.owner, lease, LeaseOutcome::Remove).await? {
+            true => Ok(None),
+            false => self.store.get(&self.owner).await?.as_ref().map_or(Ok(None), sendable),
+        }
+    }
+}
+
+/// What can be sent of a grant, if it need not be renewed and is not what a server has refused.
+fn good(grant: &Grant, refused: Option<&HeaderValue>) -> Option<Held> {
+    let now = SystemTime::now();
+    Held::of_grant(grant).filter(|held| refused != Some(held.value()) && !held.is_due(now))
+}
+
+fn sendable(grant: &Grant) -> Outcome {
+    let held = Held::of_grant(grant).map(|held| Some(Arc::new(held)));
+    held.ok_or_else(|| unavailable("the access token cannot be sent in a header"))
+}
+
+fn unavailable(reason: &str) -> NoAccess {
+    NoAccess::Unavailable(reason.to_owned())
+}

@@ -1,0 +1,232 @@
+//! What the users of all servers have granted: one [`UserAccess`] for each user of a server, while it is used.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use fanlight_identity::Principal;
+use fanlight_oauth::{Discovered, OAuthError, discover};
+use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
+use tracing::info;
+
+use crate::access::{UserAccess, Wanted};
+use crate::record::{Grant, UserKey};
+use crate::server::{Server, ServerSettings};
+use crate::store::{Exported, Owner, Store, StoreError};
+
+/// Most users of servers whose credentials are held in memory, besides those that are in use.
+const MOST_HELD: usize = 10_000;
+
+/// How long what was found out of a server counts as what is so now.
+const RECENT: Duration = Duration::from_secs(60);
+/// Most that is kept of that.
+const MOST_RECENT: usize = 100;
+
+/// What users have granted.
+#[derive(Clone, Debug)]
+pub struct Grants(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    store: Store,
+    tables: Mutex<Tables>,
+    tasks: TaskTracker,
+    /// Counts how often some user has signed in or out.
+    changes: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    servers: HashMap<String, Arc<Server>>,
+    held: HashMap<Owner, UserAccess>,
+    discovered: Vec<Recent>,
+}
+
+/// What was found out of a server a moment ago.
+#[derive(Debug)]
+struct Recent {
+    at: Instant,
+    server: String,
+    wanted: Wanted,
+    discovered: Discovered,
+}
+
+impl Recent {
+    fn is_recent(&self) -> bool {
+        self.at.elapsed() < RECENT
+    }
+}
+
+impl Grants {
+    /// Those in a store, for no server yet.
+    #[must_use]
+    pub fn new(store: Store) -> Self {
+        Self(Arc::new(Shared {
+            store,
+            tables: Mutex::default(),
+            tasks: TaskTracker::new(),
+            changes: watch::Sender::new(0),
+        }))
+    }
+
+    /// Where they are kept.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    /// Takes over the settings of a server.
+    ///
+    /// # Errors
+    ///
+    /// If no requests can be sent by them.
+    pub fn add(&self, settings: ServerSettings) -> Result<(), OAuthError> {
+        let server = Arc::new(Server::new(settings)?);
+        let mut tables = self.lock();
+        tables.discovered.retain(|recent| recent.server != server.name());
+        tables.servers.insert(server.name().to_owned(), server);
+        Ok(())
+    }
+
+    /// Forgets the settings of servers other than these.
+    pub fn retain(&self, is_there: impl Fn(&str) -> bool) {
+        let mut tables = self.lock();
+        tables.servers.retain(|name, _| is_there(name));
+        tables.held.retain(|owner, _| is_there(owner.server()));
+    }
+
+    /// The credentials of a user for a server; `None` if users need none for it.
+    #[must_use]
+    pub fn of(&self, principal: &[u8], server: &str) -> Option<UserAccess> {
+        let mut tables = self.lock();
+        let server = Arc::clone(tables.servers.get(server)?);
+        let owner = Owner::new(principal, server.name());
+        if let Some(access) = tables.held.get(&owner).filter(|access| access.is_of(&server)) {
+            return Some(access.clone());
+        }
+        if tables.held.len() >= MOST_HELD {
+            tables.held.retain(|_, access| access.is_used());
+        }
+        let access = UserAccess::new(self.0.store.clone(), server, owner.clone(), self.0.tasks.clone());
+        tables.held.insert(owner, access.clone());
+        Some(access)
+    }
+
+    /// Keeps what a user has granted, from now on in use.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be kept.
+    pub async fn keep_grant(&self, owner: &Owner, grant: &Grant) -> Result<(), StoreError> {
+        self.0.store.put(owner, grant).await?;
+        self.forget(owner);
+        Ok(())
+    }
+
+    /// Keeps a key that a user deposits, from now on in use.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be kept.
+    pub async fn keep_key(&self, owner: &Owner, key: &UserKey) -> Result<(), StoreError> {
+        self.0.store.put(owner, key).await?;
+        self.forget(owner);
+        Ok(())
+    }
+
+    /// What a user has granted.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read.
+    pub async fn granted(&self, principal: &[u8]) -> Result<Vec<Exported<Grant>>, StoreError> {
+        self.0.store.list(principal).await
+    }
+
+    /// The keys that a user has deposited.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be read.
+    pub async fn deposited(&self, principal: &[u8]) -> Result<Vec<Exported<UserKey>>, StoreError> {
+        self.0.store.list(principal).await
+    }
+
+    /// Forgets what a user has granted, or the key that a user has deposited, and gives tokens back (RFC 7009).
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be forgotten.
+    pub async fn sign_out(&self, owner: &Owner) -> Result<(), StoreError> {
+        let grant = self.0.store.take::<Grant>(owner).await?;
+        self.0.store.take::<UserKey>(owner).await?;
+        self.forget(owner);
+        let user = Principal::from_bytes(owner.principal()).map(|user| user.describe());
+        info!(server = owner.server(), user, "a user has signed out");
+        if let Some((grant, server)) = grant.zip(self.server(owner.server())) {
+            server.revoke(&grant).await;
+        }
+        Ok(())
+    }
+
+    /// Where the users of a server sign in. It is asked once for a page and the form on it, and no matter how often the page is
+    /// opened.
+    pub(crate) async fn discover(&self, server: &Server, wanted: &Wanted) -> Result<Discovered, OAuthError> {
+        let is_it = |recent: &&Recent| recent.is_recent() && recent.server == server.name() && recent.wanted == *wanted;
+        let known = self.lock().discovered.iter().find(is_it).map(|recent| recent.discovered.clone());
+        if let Some(discovered) = known {
+            return Ok(discovered);
+        }
+        let issuer = server.sign_in().and_then(|method| method.issuer.as_deref());
+        let discovered = discover(&server.requests, &server.settings.url, Some(&wanted.challenge()), issuer).await?;
+        let (at, wanted) = (Instant::now(), wanted.clone());
+        let recent = Recent { at, server: server.name().to_owned(), wanted, discovered: discovered.clone() };
+        let mut tables = self.lock();
+        tables.discovered.retain(Recent::is_recent);
+        tables.discovered.truncate(MOST_RECENT - 1);
+        tables.discovered.push(recent);
+        Ok(discovered)
+    }
+
+    pub(crate) fn server(&self, name: &str) -> Option<Arc<Server>> {
+        self.lock().servers.get(name).cloned()
+    }
+
+    /// The names of the servers whose users have credentials of their own, in order.
+    #[must_use]
+    pub fn servers(&self) -> Vec<String> {
+        let mut names: Vec<_> = self.lock().servers.keys().cloned().collect();
+        names.sort();
+        names
+    }
+
+    /// Has credentials that are held in memory read again.
+    pub(crate) fn forget(&self, owner: &Owner) {
+        if let Some(access) = self.lock().held.get(owner) {
+            access.forget();
+        }
+        self.0.changes.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// Waits until some user has signed in or out since this was called.
+    pub fn changed(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut changes = self.0.changes.subscribe();
+        async move {
+            // The sender lives as long as this, and nothing changes after it.
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Waits until what was asked for has been kept.
+    pub async fn stop(&self) {
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tables> {
+        self.0.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

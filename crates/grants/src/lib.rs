@@ -1,0 +1,23 @@
+//! What users have granted at servers: kept sealed in `stateDir`, renewed before it ends, and asked for on pages of Fanlight.
+
+mod access;
+mod connection;
+mod folder;
+mod grants;
+mod links;
+mod pages;
+mod record;
+mod server;
+mod sign_in;
+mod store;
+
+pub use access::{Message, NoAccess, Refused, UserAccess, Wanted};
+pub use connection::{UserConnection, connections};
+pub use folder::Folder;
+pub use grants::Grants;
+pub use links::Links;
+pub use pages::SignInPages;
+pub use record::{Grant, UserKey};
+pub use server::{Method, ServerSettings, SignInMethod};
+pub use sign_in::{Begun, Callback, Offer, SignInError};
+pub use store::{Exported, FILE, Kind, Lease, LeaseOutcome, Leased, Owner, Record, Store, StoreError};

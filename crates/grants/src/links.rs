@@ -1,0 +1,99 @@
+//! Links to the page on which a user signs in. What a link says is sealed: whose it is, for which server, and what that wants.
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use fanlight_protocol::seal::Seal;
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use crate::access::Wanted;
+use crate::store::{Owner, Store, StoreError, seconds};
+
+/// Where the pages begin on which users sign in.
+pub(crate) const CONNECT: &str = "/connect/";
+/// How long a link leads to its page.
+const LINK_TIME: Duration = Duration::from_secs(3600);
+/// The longest link that is read.
+const LONGEST: usize = 16 << 10;
+
+/// Makes and reads links.
+pub struct Links {
+    seal: Seal,
+    /// Tells the URL under which users reach the pages.
+    public_url: OnceLock<PublicUrl>,
+}
+
+type PublicUrl = Box<dyn Fn() -> Option<Url> + Send + Sync>;
+
+/// What a link says.
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    pub(crate) owner: Owner,
+    pub(crate) wanted: Wanted,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Text {
+    principal: String,
+    server: String,
+    #[serde(default)]
+    wanted: Wanted,
+    expires: u64,
+}
+
+impl fmt::Debug for Links {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Links")
+    }
+}
+
+impl Links {
+    /// Links that lead nowhere yet.
+    ///
+    /// # Errors
+    ///
+    /// If the keys of the store cannot seal.
+    pub fn new(store: &Store) -> Result<Self, StoreError> {
+        Ok(Self { seal: store.seal(b"link to sign in: ")?, public_url: OnceLock::new() })
+    }
+
+    /// Has links lead to pages below the URL that this tells, from now on; `None` while there are no pages. The first call
+    /// counts.
+    pub fn lead_to(&self, public_url: impl Fn() -> Option<Url> + Send + Sync + 'static) {
+        let _ = self.public_url.set(Box::new(public_url));
+    }
+
+    /// A link for a user of a server; `None` where there are no pages.
+    #[must_use]
+    pub fn link(&self, principal: &[u8], server: &str, wanted: &Wanted) -> Option<Url> {
+        let public_url = self.public_url.get()?()?;
+        let handle = self.handle(&Owner::new(principal, server), wanted)?;
+        below(&public_url, &format!("{CONNECT}{handle}"))
+    }
+
+    pub(crate) fn handle(&self, owner: &Owner, wanted: &Wanted) -> Option<String> {
+        let text = Text {
+            principal: URL_SAFE_NO_PAD.encode(owner.principal()),
+            server: owner.server().to_owned(),
+            wanted: wanted.clone(),
+            expires: seconds(SystemTime::now() + LINK_TIME),
+        };
+        self.seal.seal(&serde_json::to_vec(&text).ok()?)
+    }
+
+    pub(crate) fn open(&self, handle: &str) -> Option<Link> {
+        let sealed = Some(handle).filter(|handle| handle.len() <= LONGEST)?;
+        let Text { principal, server, wanted, expires } = serde_json::from_slice(&self.seal.open(sealed)?).ok()?;
+        let principal = URL_SAFE_NO_PAD.decode(principal).ok()?;
+        (seconds(SystemTime::now()) < expires).then(|| Link { owner: Owner::new(&principal, &server), wanted })
+    }
+}
+
+/// The URL of a path below another URL.
+pub(crate) fn below(url: &Url, path: &str) -> Option<Url> {
+    Url::parse(&format!("{}{path}", url.as_str().trim_end_matches('/'))).ok()
+}

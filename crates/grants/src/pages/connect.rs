@@ -1,0 +1,216 @@
+//! The page to which a link leads, and where the authorization server sends the browser back.
+
+use std::time::SystemTime;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use fanlight_credentials::Denial;
+use fanlight_oauth::CallbackParameters;
+use http::{Response, StatusCode};
+
+use super::browser::User;
+use super::html::{Page, redirect, with_cookies};
+use super::{Visit, denied, not_signed_in, place_of};
+use crate::access::UserAccess;
+use crate::links::Link;
+use crate::record::{BegunSignIn, UserKey};
+use crate::server::Method;
+use crate::sign_in::{Begun, Offer, SignInError, unkept};
+use crate::store::Owner;
+
+/// What a user is asked for.
+enum Asked {
+    /// To sign in.
+    SignIn(Box<Offer>),
+    /// A key.
+    Key {
+        /// The name of the server.
+        server: String,
+    },
+}
+
+impl Asked {
+    /// Bytes that differ where a user could tell what is asked for apart.
+    fn digest(&self) -> Vec<u8> {
+        match self {
+            Self::SignIn(offer) => offer.digest(),
+            Self::Key { server } => server.clone().into_bytes(),
+        }
+    }
+}
+
+impl Visit<'_> {
+    /// Shows what a link is about.
+    pub(super) async fn show_offer(&self, handle: &str) -> Response<String> {
+        let (link, asked) = match self.asked(handle).await {
+            Ok(found) => found,
+            Err(page) => return page.answer(),
+        };
+        let user = match self.user_of(&link, None).await {
+            Ok(user) => Some(user),
+            Err(Denial::Missing | Denial::Invalid(_)) => None,
+            Err(denial) => return denied(&denial).answer(),
+        };
+        let token = self.browser.form_token(&self.pages.seal, handle, &asked.digest()).unwrap_or_default();
+        let page = page_of(&asked, user.as_ref(), &token);
+        with_cookies(page.answer(), self.browser.set(&self.pages.seal, None))
+    }
+
+    /// Does what a user has agreed to.
+    pub(super) async fn accept_offer(&self, handle: &str) -> Response<String> {
+        let (link, asked) = match self.asked(handle).await {
+            Ok(found) => found,
+            Err(page) => return page.answer(),
+        };
+        let fields = self.fields();
+        let token = fields.get("token").unwrap_or_default();
+        if !self.browser.has_been_shown(&self.pages.seal, handle, &asked.digest(), token) {
+            let text =
+                "What you have agreed to was not shown in this browser, or has changed since. Open the link again.";
+            return Page::refusal(StatusCode::FORBIDDEN, "Nothing has been done", text).answer();
+        }
+        let user = match self.user_of(&link, fields.get("credential")).await {
+            Ok(user) => user,
+            Err(denial) => return denied(&denial).answer(),
+        };
+        let done = match asked {
+            Asked::SignIn(offer) => self.begin(&link, *offer).await,
+            Asked::Key { server } => self.deposit(&link, &server, fields.get("key")).await,
+        };
+        match done {
+            Ok(answer) => with_cookies(answer, self.browser.set(&self.pages.seal, Some(&user))),
+            Err(error) => not_signed_in(&error).answer(),
+        }
+    }
+
+    async fn begin(&self, link: &Link, offer: Offer) -> Result<Response<String>, SignInError> {
+        let grants = &self.pages.grants;
+        let callback = self.callback().ok_or(SignInError::Failed)?;
+        let Begun { location, record } =
+            offer.begin(grants, link.owner.principal(), &callback, &self.browser_digest()).await?;
+        let place = place_of(record.request.state.expose());
+        // Only now: what nobody has agreed to is not carried on.
+        grants.store().put(&place, &record).await.map_err(|error| unkept(&error))?;
+        // Calls that come meanwhile wait for the end.
+        self.access(&link.owner).iter().for_each(UserAccess::begin_sign_in);
+        Ok(redirect(&location))
+    }
+
+    async fn deposit(&self, link: &Link, server: &str, key: Option<&str>) -> Result<Response<String>, SignInError> {
+        let key = key.map(str::trim).filter(|key| !key.is_empty());
+        let key = UserKey::new(key.ok_or(SignInError::NotUsed("there is no key in the form"))?);
+        self.pages.grants.keep_key(&link.owner, &key).await.map_err(|error| unkept(&error))?;
+        Ok(done(&format!("Your key for {server} is kept")))
+    }
+
+    /// Takes what the authorization server sends back by way of the browser.
+    pub(super) async fn come_back(&self) -> Response<String> {
+        match self.finish().await {
+            Ok(server) => done(&format!("You are signed in to {server}")),
+            Err(error) => not_signed_in(&error).answer(),
+        }
+    }
+
+    async fn finish(&self) -> Result<String, SignInError> {
+        let query = self.request.head.uri.query().unwrap_or_default();
+        let unknown =
+            SignInError::NotUsed("this sign-in has not begun here, is over, or took too long; begin it again");
+        let Some(parameters) = CallbackParameters::from_query(query) else { return Err(unknown) };
+        let Some(state) = parameters.state() else { return Err(unknown) };
+        let grants = &self.pages.grants;
+        // Whoever brings it, it is worth nothing afterwards.
+        let begun = grants.store().take::<BegunSignIn>(&place_of(state)).await.map_err(|error| unkept(&error))?;
+        let Some(record) = begun else { return Err(unknown) };
+        let owner = Owner::new(&record.principal, &record.server);
+        let outcome = if SystemTime::now() >= record.expires {
+            Err(unknown)
+        } else if record.browser != self.browser_digest() {
+            Err(SignInError::NotUsed("this sign-in was begun in another browser"))
+        } else {
+            Begun { location: record.request.url.clone(), record }.finish(grants, &parameters).await
+        };
+        self.access(&owner).iter().for_each(UserAccess::end_sign_in);
+        outcome
+    }
+
+    fn access(&self, owner: &Owner) -> Option<UserAccess> {
+        self.pages.grants.of(owner.principal(), owner.server())
+    }
+
+    /// What a link is about, and what its server wants of the user now.
+    async fn asked(&self, handle: &str) -> Result<(Link, Asked), Page> {
+        let Some(link) = self.pages.links.open(handle) else {
+            let text =
+                "It was made long ago, or is incomplete. Have your client make the same request again for another one.";
+            return Err(Page::refusal(StatusCode::NOT_FOUND, "This link is not valid", text));
+        };
+        let name = link.owner.server();
+        let server = self.pages.grants.server(name).ok_or_else(|| not_signed_in(&SignInError::NoServer))?;
+        let asked = match &server.settings.method {
+            Method::Key { .. } => Asked::Key { server: name.to_owned() },
+            Method::SignIn(_) => {
+                let offer = Offer::ask(&self.pages.grants, name, &link.wanted).await;
+                Asked::SignIn(Box::new(offer.map_err(|error| not_signed_in(&error))?))
+            }
+        };
+        Ok((link, asked))
+    }
+
+    /// The user of this browser, if it is the one whose link this is.
+    async fn user_of(&self, link: &Link, credential: Option<&str>) -> Result<User, Denial> {
+        let Self { pages, browser, .. } = self;
+        let user = browser.user(&*pages.authenticate, &pages.endpoint, &pages.seal, credential).await?;
+        match user.principal == link.owner.principal() {
+            true => Ok(user),
+            false => Err(Denial::Invalid("this link was made for another user".into())),
+        }
+    }
+
+    /// What the record of a sign-in keeps of its browser.
+    fn browser_digest(&self) -> Vec<u8> {
+        digest(&SHA256, self.browser.id()).as_ref().to_vec()
+    }
+}
+
+fn page_of(asked: &Asked, user: Option<&User>, token: &str) -> Page {
+    let (mut page, action) = match asked {
+        Asked::SignIn(offer) => (page_of_offer(offer), "Go on and sign in"),
+        Asked::Key { server } => {
+            let mut page = Page::new(&format!("Deposit your key for {server}"));
+            let text = "It is kept encrypted, and used for your own requests to this server alone.";
+            page.facts([("server", server.clone())]).paragraph(text);
+            (page, "Keep this key")
+        }
+    };
+    if let Some(user) = user {
+        page.paragraph(&format!("You are known to this gateway as {}.", user.name));
+    }
+    let mut form = page.form(token);
+    if user.is_none() {
+        form.secret("credential", "Your key or access token for this gateway, which shows that the request is yours");
+    }
+    if matches!(asked, Asked::Key { .. }) {
+        form.secret("key", "Your key for the server");
+    }
+    form.button("accept", action).end();
+    page.paragraph("If you have not asked for this, close this page.");
+    page
+}
+
+fn page_of_offer(offer: &Offer) -> Page {
+    let mut page = Page::new(&format!("Sign in to {}", offer.server()));
+    let scopes = offer.scopes().map(ToString::to_string).filter(|scopes| !scopes.is_empty());
+    let scopes = scopes.unwrap_or_else(|| "what the authorization server decides".to_owned());
+    page.paragraph("A program that uses this gateway on your behalf wants to use a server as you.");
+    page.facts([
+        ("server", format!("{} ({})", offer.server(), offer.url())),
+        ("what it may do (scopes)", scopes),
+        ("where you sign in", offer.issuer().to_owned()),
+    ]);
+    page
+}
+
+fn done(title: &str) -> Response<String> {
+    let mut page = Page::new(title);
+    page.paragraph("Go back to your client. You can close this page.");
+    page.answer()
+}

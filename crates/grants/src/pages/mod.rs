@@ -1,0 +1,182 @@
+//! The pages on which users sign in to servers, and see where they have: on the listener of clients, for browsers.
+//!
+//! A link leads to a page and does nothing by itself. What a user agrees to there is done only if the browser is shown to be
+//! the user's: by a key or an access token of the same principal as the call that the link was made for, or, where clients are
+//! not authenticated, by being on this machine. What an authorization server sends back is taken from the browser in which the
+//! user agreed, once, and within ten minutes.
+
+mod browser;
+mod connect;
+mod connections;
+mod html;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use fanlight_credentials::{Authenticate, Denial, PageRequest, Pages, PendingPage};
+use fanlight_oauth::ClientMetadata;
+use fanlight_protocol::seal::Seal;
+use http::{Method, Response, StatusCode};
+use url::{Url, form_urlencoded};
+
+use self::browser::Browser;
+use self::html::Page;
+use crate::grants::Grants;
+use crate::links::{CONNECT, Links, below};
+use crate::sign_in::{CLIENT_NAME, Callback, SignInError};
+use crate::store::{Owner, StoreError};
+
+/// Where browsers are sent back to.
+const CALLBACK: &str = "/oauth/callback";
+/// Where users see what they have granted.
+const CONNECTIONS: &str = "/connections";
+/// Where authorization servers read what Fanlight is.
+const DOCUMENT: &str = "/.well-known/fanlight-client.json";
+
+/// The pages on which users sign in to servers.
+pub struct SignInPages {
+    grants: Grants,
+    links: Arc<Links>,
+    authenticate: Arc<dyn Authenticate>,
+    /// The path of the endpoint that keys and tokens are checked for.
+    endpoint: String,
+    seal: Seal,
+}
+
+impl fmt::Debug for SignInPages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SignInPages")
+    }
+}
+
+impl SignInPages {
+    /// Pages to which `links` lead. `authenticate` tells who users are, by what they show for the endpoint at `endpoint`.
+    ///
+    /// # Errors
+    ///
+    /// If the keys of the store cannot seal.
+    pub fn new(
+        grants: Grants,
+        links: Arc<Links>,
+        authenticate: Arc<dyn Authenticate>,
+        endpoint: String,
+    ) -> Result<Self, StoreError> {
+        let seal = grants.store().seal(b"page for users: ")?;
+        Ok(Self { grants, links, authenticate, endpoint, seal })
+    }
+
+    async fn page(&self, request: PageRequest<'_>) -> Response<String> {
+        let public_url = request.public_url.and_then(|url| Url::parse(url).ok());
+        let Some(public_url) = public_url else {
+            let text = "The operator has to configure publicUrl, the URL under which users reach this gateway.";
+            return Page::refusal(StatusCode::NOT_FOUND, "There are no pages here", text).answer();
+        };
+        let Some(browser) = Browser::new(request, &public_url) else {
+            return Page::refusal(StatusCode::SERVICE_UNAVAILABLE, "Try again later", "").answer();
+        };
+        let visit = Visit { pages: self, request, public_url: &public_url, browser };
+        let path = request.head.uri.path();
+        match (path.strip_prefix(CONNECT), path, request.head.method == Method::POST) {
+            (Some(handle), _, false) => visit.show_offer(handle).await,
+            (Some(handle), _, true) => visit.accept_offer(handle).await,
+            (_, CALLBACK, false) => visit.come_back().await,
+            (_, CONNECTIONS, false) => visit.show_connections().await,
+            (_, CONNECTIONS, true) => visit.change_connections().await,
+            (_, DOCUMENT, false) => visit.document(),
+            _ => Page::refusal(StatusCode::METHOD_NOT_ALLOWED, "This is not done here", "").answer(),
+        }
+    }
+}
+
+impl Pages for SignInPages {
+    fn serves(&self, path: &str) -> bool {
+        path.starts_with(CONNECT) || [CALLBACK, CONNECTIONS, DOCUMENT].contains(&path)
+    }
+
+    fn answer<'a>(&'a self, request: PageRequest<'a>) -> PendingPage<'a> {
+        Box::pin(self.page(request))
+    }
+}
+
+/// One request for a page.
+struct Visit<'a> {
+    pages: &'a SignInPages,
+    request: PageRequest<'a>,
+    public_url: &'a Url,
+    browser: Browser<'a>,
+}
+
+/// The fields of a form.
+struct Fields(HashMap<String, String>);
+
+impl Fields {
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+}
+
+impl Visit<'_> {
+    fn fields(&self) -> Fields {
+        Fields(form_urlencoded::parse(self.request.form).into_owned().collect())
+    }
+
+    /// Where browsers come back to, and how authorization servers know Fanlight.
+    fn callback(&self) -> Option<Callback> {
+        let document = below(self.public_url, DOCUMENT).filter(|url| url.scheme() == "https");
+        Some(Callback { redirect_uri: below(self.public_url, CALLBACK)?, document })
+    }
+
+    /// What Fanlight is as a client (2026-07-28 basic/authorization/client-registration, Client ID Metadata Documents).
+    fn document(&self) -> Response<String> {
+        let text = self.callback().and_then(|Callback { redirect_uri, document }| {
+            let metadata = ClientMetadata::of_code_client(CLIENT_NAME, &redirect_uri);
+            let client_uri = Some(self.public_url.to_string());
+            let metadata = ClientMetadata { client_id: Some(document?.into()), client_uri, ..metadata };
+            serde_json::to_string(&metadata).ok()
+        });
+        let text = text.map(html::document);
+        let why = "Authorization servers read it over https only, and publicUrl is not https.";
+        text.unwrap_or_else(|| Page::refusal(StatusCode::NOT_FOUND, "There is no such document", why).answer())
+    }
+}
+
+/// The name of the record of a sign-in: a digest of its `state`, which only the browser and the authorization server know.
+fn place_of(state: &str) -> Owner {
+    let hex: String = digest(&SHA256, state.as_bytes()).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    Owner::nobody(&hex)
+}
+
+/// The page for a user who cannot be told apart.
+fn denied(denial: &Denial) -> Page {
+    let status = match denial {
+        Denial::Missing | Denial::Invalid(_) => StatusCode::UNAUTHORIZED,
+        Denial::Malformed(_) => StatusCode::BAD_REQUEST,
+        Denial::Forbidden(_) => StatusCode::FORBIDDEN,
+        Denial::Throttled { .. } => StatusCode::TOO_MANY_REQUESTS,
+        Denial::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let text = format!("This gateway does not know you: {denial}.");
+    Page::refusal(status, "You are not signed in to this gateway", &text)
+}
+
+/// The page for a sign-in that has not succeeded.
+fn not_signed_in(error: &SignInError) -> Page {
+    let status = match error {
+        SignInError::NotUsed(_) | SignInError::Refused(_) => StatusCode::FORBIDDEN,
+        SignInError::NoServer => StatusCode::NOT_FOUND,
+        SignInError::NoClient { .. } | SignInError::Failed => StatusCode::BAD_GATEWAY,
+    };
+    Page::refusal(status, "You are not signed in", &sentence(&error.to_string()))
+}
+
+/// A text as a sentence.
+fn sentence(text: &str) -> String {
+    let mut rest = text.chars();
+    let first: String = rest.next().into_iter().flat_map(char::to_uppercase).collect();
+    format!("{first}{}.", rest.as_str())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+//! Tests of what needs no authorization server.
+
+use std::time::{Duration, SystemTime};
+
+use fanlight_credentials::{ConnectionFacts, Open};
+use fanlight_oauth::{AuthorizationRequest, Provider, TokenTarget};
+use fanlight_protocol::seal::Keys;
+use fanlight_settings::Secret;
+use http::Request;
+use http::header::COOKIE;
+use tempfile::TempDir;
+
+use super::*;
+use crate::access::Wanted;
+use crate::folder::Folder;
+use crate::record::BegunSignIn;
+use crate::store::Store;
+
+const PUBLIC: &str = "http://127.0.0.1:8080";
+const COOKIE_VALUE: &str = "a browser";
+
+struct Setting {
+    pages: SignInPages,
+    _folder: TempDir,
+}
+
+fn setting() -> Setting {
+    let folder = TempDir::new().unwrap();
+    let store = Store::open(&Folder::open(&folder.path().join("state")).unwrap(), &Keys::default()).unwrap();
+    let links = Arc::new(Links::new(&store).unwrap());
+    let pages = SignInPages::new(Grants::new(store), links, Arc::new(Open::default()), "/mcp".to_owned()).unwrap();
+    Setting { pages, _folder: folder }
+}
+
+impl Setting {
+    async fn get(&self, path: &str) -> Response<String> {
+        let cookie = format!("fanlight-browser-8080={COOKIE_VALUE}");
+        let request = Request::get(path).header("host", "127.0.0.1:8080").header(COOKIE, cookie).body(()).unwrap();
+        let (head, ()) = request.into_parts();
+        let loopback = [127, 0, 0, 1].into();
+        let connection =
+            ConnectionFacts { local: Some(loopback), peer: Some((loopback, 1).into()), ..ConnectionFacts::default() };
+        let request =
+            PageRequest { head: &head, form: b"", connection: &connection, client: None, public_url: Some(PUBLIC) };
+        self.pages.answer(request).await
+    }
+
+    /// Keeps a sign-in of this state that ends then.
+    async fn keep(&self, state: &str, expires: SystemTime) {
+        let (issuer, endpoint) = ("http://127.0.0.1:1".to_owned(), Url::parse("http://127.0.0.1:1/token").unwrap());
+        let record = BegunSignIn {
+            principal: vec![2],
+            server: "notes".to_owned(),
+            provider: Provider::of_token_endpoint(issuer.clone(), endpoint.clone()),
+            client: None,
+            proof_key: None,
+            request: AuthorizationRequest {
+                url: endpoint,
+                state: Secret::new(state),
+                verifier: Secret::new("v"),
+                issuer,
+                names_itself: false,
+                redirect_uri: Url::parse("http://127.0.0.1:8080/oauth/callback").unwrap(),
+                target: TokenTarget::default(),
+            },
+            browser: digest(&SHA256, COOKIE_VALUE.as_bytes()).as_ref().to_vec(),
+            expires,
+        };
+        self.pages.grants.store().put(&place_of(state), &record).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn answer_that_is_late_is_not_taken() {
+    let setting = setting();
+    let soon = SystemTime::now() + Duration::from_secs(60);
+    setting.keep("late", SystemTime::now() - Duration::from_secs(1)).await;
+    let late = setting.get("/oauth/callback?code=x&state=late").await;
+    assert!(late.status() == StatusCode::FORBIDDEN && late.body().contains("took too long"), "{late:?}");
+    // In time it gets as far as the server, of which nothing is known here.
+    setting.keep("soon", soon).await;
+    assert_eq!(setting.get("/oauth/callback?code=x&state=soon").await.status(), StatusCode::NOT_FOUND);
+    assert_eq!(setting.get("/oauth/callback?code=x&state=soon").await.status(), StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn link_opens_with_the_keys_of_the_store_alone() {
+    let (one, other) = (setting(), setting());
+    let handle = one.pages.links.handle(&Owner::new(b"ann", "notes"), &Wanted::default()).unwrap();
+    assert_eq!(one.pages.links.open(&handle).unwrap().owner, Owner::new(b"ann", "notes"));
+    assert!(other.pages.links.open(&handle).is_none());
+    let mut changed = handle.clone().into_bytes();
+    changed[20] ^= 1;
+    assert!(one.pages.links.open(&String::from_utf8_lossy(&changed)).is_none());
+    assert_eq!(other.get(&format!("/connect/{handle}")).await.status(), StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn document_about_the_client_is_there_over_https_only() {
+    let setting = setting();
+    assert_eq!(setting.get(DOCUMENT).await.status(), StatusCode::NOT_FOUND);
+    let request = Request::get(DOCUMENT).header("host", "mcp.example.com").body(()).unwrap();
+    let (head, ()) = request.into_parts();
+    let (connection, public_url) = (ConnectionFacts::default(), Some("https://mcp.example.com"));
+    let request = PageRequest { head: &head, form: b"", connection: &connection, client: None, public_url };
+    let document = setting.pages.answer(request).await;
+    let document: serde_json::Value = serde_json::from_str(document.body()).unwrap();
+    assert_eq!(document["client_id"], "https://mcp.example.com/.well-known/fanlight-client.json");
+    assert_eq!(document["redirect_uris"][0], "https://mcp.example.com/oauth/callback");
+}

@@ -1,0 +1,113 @@
+//! A server whose users have credentials of their own, and how those are had.
+
+use std::fmt;
+
+use fanlight_oauth::{
+    Client, ClientRegistration, ConfiguredClient, OAuthError, Provider, Requests, Scopes, TokenTarget, Trust,
+};
+use http::HeaderName;
+use tracing::warn;
+use url::Url;
+
+use crate::record::Grant;
+
+/// What an operator has written about the users of a server.
+#[derive(Clone, Debug)]
+pub struct ServerSettings {
+    /// Its name.
+    pub name: String,
+    /// Its URL.
+    pub url: Url,
+    /// How users get credentials.
+    pub method: Method,
+    /// Whose word is followed.
+    pub trust: Trust,
+}
+
+/// How the users of a server get credentials for it.
+#[derive(Clone, Debug)]
+pub enum Method {
+    /// Each signs in at its authorization server.
+    SignIn(SignInMethod),
+    /// Each deposits a key that they have from it.
+    Key {
+        /// The header field that takes it.
+        header: HeaderName,
+        /// What stands before it there, such as `Bearer `.
+        prefix: String,
+    },
+}
+
+/// How users sign in.
+#[derive(Clone, Debug)]
+pub struct SignInMethod {
+    /// The client as which it is done; `None` to find or register one.
+    pub client: Option<ConfiguredClient>,
+    /// The authorization server; another one that the server names is refused.
+    pub issuer: Option<String>,
+    /// The scopes to ask for; `None` for those that the server names.
+    pub scopes: Option<Scopes>,
+    /// Whether the authorization server is told which server the tokens are for (RFC 8707).
+    pub sends_resource: bool,
+}
+
+/// A server, and what sends requests to its authorization server.
+pub(crate) struct Server {
+    pub(crate) settings: ServerSettings,
+    pub(crate) requests: Requests,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("name", &self.settings.name).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    pub(crate) fn new(settings: ServerSettings) -> Result<Self, OAuthError> {
+        Ok(Self { requests: Requests::new(&settings.trust)?, settings })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.settings.name
+    }
+
+    /// How this is known to an authorization server.
+    pub(crate) fn registration(&self, grant: &Grant) -> Option<ClientRegistration> {
+        grant.client.clone().or_else(|| self.sign_in()?.configured(&grant.provider))
+    }
+
+    /// Gives the tokens of a grant back. It is forgotten whether that succeeds or not.
+    pub(crate) async fn revoke(&self, grant: &Grant) {
+        let Some(registration) = self.registration(grant) else { return };
+        let (requests, provider, proof_key) = (&self.requests, &grant.provider, grant.proof_key.as_ref());
+        let client = Client { requests, provider, registration: &registration, proof_key };
+        // The refresh token first: with it, others could be had.
+        let refresh_token = grant.tokens.refresh_token.as_ref().map(|token| (token, "refresh_token"));
+        for (token, kind) in refresh_token.into_iter().chain([(&grant.tokens.access_token, "access_token")]) {
+            if let Err(error) = client.revoke(token, kind).await {
+                warn!(server = self.name(), kind, %error, "a token of a user who has signed out cannot be given back");
+            }
+        }
+    }
+
+    /// How its users sign in, if they do.
+    pub(crate) fn sign_in(&self) -> Option<&SignInMethod> {
+        match &self.settings.method {
+            Method::SignIn(method) => Some(method),
+            Method::Key { .. } => None,
+        }
+    }
+}
+
+impl SignInMethod {
+    /// The client that the operator has registered, as one of this authorization server.
+    pub(crate) fn configured(&self, provider: &Provider) -> Option<ClientRegistration> {
+        Some(ClientRegistration::configured(provider, self.client.as_ref()?))
+    }
+
+    /// What is asked for.
+    pub(crate) fn target(&self, resource: String, scopes: Option<Scopes>) -> TokenTarget {
+        TokenTarget { resource: self.sends_resource.then_some(resource), scopes }
+    }
+}

@@ -1,0 +1,251 @@
+//! Signing a user in at the authorization server of a server: what is asked for, with which client, and what comes of it. Where
+//! the user is asked and the browser comes back to is another's matter: [`SignInPages`](crate::SignInPages) or a command.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use fanlight_identity::Principal;
+use fanlight_oauth::{
+    AuthorizationRequest, CallbackParameters, Client, ClientMetadata, ClientRegistration, Discovered, OAuthError,
+    ProofKey, Provider, Scopes, TokenTarget, authorization_request, register,
+};
+use tracing::{info, warn};
+use url::Url;
+
+use crate::access::Wanted;
+use crate::grants::Grants;
+use crate::record::{BegunSignIn, Grant, RegisteredClient, SIGN_IN_TIME};
+use crate::server::{Server, SignInMethod};
+use crate::store::{Owner, StoreError};
+
+/// The name that authorization servers show users.
+pub(crate) const CLIENT_NAME: &str = "Fanlight";
+
+/// Why nobody was signed in. The texts are for the user.
+#[derive(Debug, thiserror::Error)]
+pub enum SignInError {
+    /// There is no such server, or its users do not sign in.
+    #[error("this server has no users that sign in")]
+    NoServer,
+    /// The authorization server knows no client, and registers none.
+    #[error(
+        "the authorization server {issuer} registers no programs by itself: the operator has to register one there, with the \
+         redirect URI {redirect_uri}, and to write its id into the configuration (auth.clientId)"
+    )]
+    NoClient {
+        /// The authorization server.
+        issuer: String,
+        /// Where browsers are sent back to.
+        redirect_uri: Url,
+    },
+    /// What the browser brought is not an answer to a sign-in of this browser that is under way.
+    #[error("{0}")]
+    NotUsed(&'static str),
+    /// The authorization server refuses.
+    #[error("the authorization server refuses the sign-in: {0}")]
+    Refused(String),
+    /// Somebody did not answer as they should; the log says more.
+    #[error("the sign-in cannot be carried out now; the operator's log says why")]
+    Failed,
+}
+
+/// What a user is asked to agree to.
+pub struct Offer {
+    server: Arc<Server>,
+    provider: Provider,
+    target: TokenTarget,
+    /// Whether the tokens are to be bound to a key.
+    is_dpop: bool,
+}
+
+/// A sign-in that the user has agreed to.
+pub struct Begun {
+    /// Where the browser goes.
+    pub location: Url,
+    pub(crate) record: BegunSignIn,
+}
+
+/// Where browsers come back to, and how Fanlight is known to authorization servers.
+#[derive(Clone, Debug)]
+pub struct Callback {
+    /// Where browsers are sent back to.
+    pub redirect_uri: Url,
+    /// Where Fanlight's metadata as a client are, if authorization servers can read them.
+    pub document: Option<Url>,
+}
+
+impl Offer {
+    /// Asks a server, and its authorization server, what is needed to sign in.
+    ///
+    /// # Errors
+    ///
+    /// If its users do not sign in, or somebody gives no answer.
+    pub async fn ask(grants: &Grants, server: &str, wanted: &Wanted) -> Result<Self, SignInError> {
+        let server = grants.server(server).ok_or(SignInError::NoServer)?;
+        let method = server.sign_in().ok_or(SignInError::NoServer)?;
+        let discovered = grants.discover(&server, wanted).await;
+        let discovered = discovered.map_err(|error| failed(server.name(), &error))?;
+        let scopes = scopes(method, wanted, &discovered);
+        let target = method.target(discovered.resource, scopes);
+        let is_dpop = discovered.needs_proofs;
+        Ok(Self { provider: discovered.provider, target, is_dpop, server })
+    }
+
+    /// The server.
+    #[must_use]
+    pub fn server(&self) -> &str {
+        self.server.name()
+    }
+
+    /// The URL of the server.
+    #[must_use]
+    pub fn url(&self) -> &Url {
+        &self.server.settings.url
+    }
+
+    /// Its authorization server.
+    #[must_use]
+    pub fn issuer(&self) -> &str {
+        &self.provider.issuer
+    }
+
+    /// What is asked for; `None` if that is left to the authorization server.
+    #[must_use]
+    pub fn scopes(&self) -> Option<&Scopes> {
+        self.target.scopes.as_ref()
+    }
+
+    /// Bytes that differ for offers that a user could tell apart.
+    pub(crate) fn digest(&self) -> Vec<u8> {
+        let scopes = self.scopes().map(ToString::to_string).unwrap_or_default();
+        let parts = [self.server(), self.url().as_str(), self.issuer(), &scopes];
+        aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, parts.join("\n").as_bytes()).as_ref().to_vec()
+    }
+
+    /// Begins the sign-in of a user who has agreed. `browser` is what the browser shows that agreed.
+    ///
+    /// # Errors
+    ///
+    /// If there is no client to do it with, or the authorization server cannot be used.
+    pub async fn begin(
+        self,
+        grants: &Grants,
+        principal: &[u8],
+        callback: &Callback,
+        browser: &[u8],
+    ) -> Result<Begun, SignInError> {
+        let Self { server, provider, target, is_dpop } = self;
+        let method = server.sign_in().ok_or(SignInError::NoServer)?;
+        let (client, is_configured) = match method.configured(&provider) {
+            Some(client) => (client, true),
+            None => (client_at(grants, &server, &provider, callback).await?, false),
+        };
+        let request = authorization_request(&provider, &client, &callback.redirect_uri, target)
+            .map_err(|error| failed(server.name(), &error))?;
+        let proof_key = is_dpop.then(ProofKey::generate).transpose().map_err(|error| failed(server.name(), &error))?;
+        let record = BegunSignIn {
+            proof_key,
+            principal: principal.to_vec(),
+            server: server.name().to_owned(),
+            provider,
+            client: (!is_configured).then_some(client),
+            browser: browser.to_vec(),
+            expires: SystemTime::now() + SIGN_IN_TIME,
+            request,
+        };
+        Ok(Begun { location: record.request.url.clone(), record })
+    }
+}
+
+impl Begun {
+    /// Whether a browser that brings this answers this sign-in, and no other one.
+    #[must_use]
+    pub fn is_for(&self, callback: &CallbackParameters) -> bool {
+        callback.state() == Some(self.record.request.state.expose())
+    }
+
+    /// Ends it with what the browser brought back: the user's tokens are kept.
+    ///
+    /// # Errors
+    ///
+    /// If what it brought is no answer of the authorization server to this sign-in, or is not accepted there.
+    pub async fn finish(self, grants: &Grants, callback: &CallbackParameters) -> Result<String, SignInError> {
+        let BegunSignIn { principal, server: name, provider, client, proof_key, request, .. } = self.record;
+        let server = grants.server(&name).ok_or(SignInError::NoServer)?;
+        let configured = || server.sign_in().and_then(|method| method.configured(&provider));
+        let registration = client.clone().or_else(configured).ok_or(SignInError::NoServer)?;
+        let (requests, proof_key_of) = (&server.requests, proof_key.as_ref());
+        let asking = Client { requests, provider: &provider, registration: &registration, proof_key: proof_key_of };
+        let tokens = asking.redeem(&request, callback).await.map_err(|error| failed(&name, &error))?;
+        let AuthorizationRequest { target, .. } = request;
+        let now = SystemTime::now();
+        let grant = Grant { provider, client, target, issued: now, tokens, proof_key, since: now };
+        grants.keep_grant(&Owner::new(&principal, &name), &grant).await.map_err(|error| unkept(&error))?;
+        let user = Principal::from_bytes(&principal).map(|user| user.describe());
+        info!(server = name, user, issuer = grant.provider.issuer, "a user has signed in");
+        Ok(name)
+    }
+}
+
+/// What is asked for: what the operator has written, what the server wants now, or all that it has; and that the sign-in lasts
+/// (2026-07-28 basic/authorization, Refresh Tokens).
+fn scopes(method: &SignInMethod, wanted: &Wanted, discovered: &Discovered) -> Option<Scopes> {
+    let scopes = match (&method.scopes, &wanted.scopes) {
+        (Some(configured), Some(wanted)) => configured.with(wanted),
+        (Some(configured), None) => configured.clone(),
+        (None, _) => discovered.scopes.clone()?,
+    };
+    let lasting = Scopes::read("offline_access");
+    let supported = discovered.provider.scopes_supported.iter().flatten();
+    Some(if supported.cloned().collect::<Scopes>().include(&lasting) { scopes.with(&lasting) } else { scopes })
+}
+
+/// A client that the operator has not written down: by the document about it, as registered earlier, or registered now
+/// (2026-07-28 basic/authorization/client-registration).
+async fn client_at(
+    grants: &Grants,
+    server: &Server,
+    provider: &Provider,
+    callback: &Callback,
+) -> Result<ClientRegistration, SignInError> {
+    let document = callback.document.as_ref().filter(|_| provider.client_id_metadata_document_supported);
+    if let Some(document) = document {
+        return Ok(ClientRegistration::of_document(provider, document, None));
+    }
+    let place = Owner::nobody(&format!("{} {}", provider.issuer, callback.redirect_uri));
+    let known = grants.store().get::<RegisteredClient>(&place).await.map_err(|error| unkept(&error))?;
+    if let Some(RegisteredClient(client)) = known.filter(|known| known.0.is_valid_at(provider)) {
+        return Ok(client);
+    }
+    if provider.registration_endpoint.is_none() {
+        let (issuer, redirect_uri) = (provider.issuer.clone(), callback.redirect_uri.clone());
+        return Err(SignInError::NoClient { issuer, redirect_uri });
+    }
+    let metadata = ClientMetadata::of_code_client(CLIENT_NAME, &callback.redirect_uri);
+    let registered = register(&server.requests, provider, &metadata).await;
+    let client = registered.map_err(|error| failed(server.name(), &error))?;
+    let kept = grants.store().put(&place, &RegisteredClient(client.clone())).await;
+    kept.map_err(|error| unkept(&error))?;
+    Ok(client)
+}
+
+/// What the user is told; the log has the rest.
+fn failed(server: &str, error: &OAuthError) -> SignInError {
+    match error {
+        OAuthError::ForeignCallback(reason) => SignInError::NotUsed(reason),
+        OAuthError::Refused { code, explanation, .. } => {
+            info!(server, %error, "a user's sign-in was refused");
+            let explanation = explanation.as_ref().map(|text| format!(" ({text})")).unwrap_or_default();
+            SignInError::Refused(format!("{code}{explanation}"))
+        }
+        error => {
+            warn!(server, %error, "a user's sign-in cannot be carried out");
+            SignInError::Failed
+        }
+    }
+}
+
+pub(crate) fn unkept(error: &StoreError) -> SignInError {
+    warn!(%error, "a user's sign-in cannot be carried out");
+    SignInError::Failed
+}

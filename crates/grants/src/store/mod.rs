@@ -1,0 +1,412 @@
+//! The store: records of users and of authorization servers in one file in `stateDir`, each sealed for whom and what it is
+//! about, so that one that is moved within the file does not open.
+
+mod database;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use fanlight_protocol::seal::{Keys, Seal};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+use tracing::warn;
+use zeroize::Zeroizing;
+
+use self::database::{Change, Database, Entry};
+pub use self::database::{FILE, Kind, Lease};
+pub(crate) use self::database::{Stamp, seconds};
+use crate::folder::Folder;
+
+/// How long one operation may wait for others and for the disk.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// Most records of one kind and principal.
+const MOST_OF_ONE: usize = 256;
+/// Most records in an export.
+const MOST_EXPORTED: usize = 1_000_000;
+
+/// What is kept of one thing.
+pub trait Record: Serialize + DeserializeOwned + Send + 'static {
+    /// What it is.
+    const KIND: Kind;
+
+    /// The issuer that it is about, if any: sealed with it.
+    fn issuer(&self) -> &str;
+
+    /// When it is of no use any more, in seconds since 1970.
+    fn useless_after(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// Whom a record belongs to, and which server it is for.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Owner {
+    principal: Arc<[u8]>,
+    server: Arc<str>,
+}
+
+impl Owner {
+    /// The records of a principal ([`to_bytes`](fanlight_identity::Principal::to_bytes)) for a server.
+    #[must_use]
+    pub fn new(principal: &[u8], server: &str) -> Self {
+        Self { principal: principal.into(), server: server.into() }
+    }
+
+    /// The records that belong to Fanlight itself, by what they are about.
+    #[must_use]
+    pub fn nobody(about: &str) -> Self {
+        Self::new(&[], about)
+    }
+
+    /// The server.
+    #[must_use]
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// The principal's bytes.
+    #[must_use]
+    pub fn principal(&self) -> &[u8] {
+        &self.principal
+    }
+
+    /// The name of the record: it does not tell who the principal is.
+    fn name(&self) -> String {
+        format!("{}{}", prefix(&self.principal), self.server)
+    }
+
+    /// What a record is sealed with: whom and what it is about.
+    fn bound(&self, kind: Kind, issuer: &str) -> Vec<u8> {
+        let length = |bytes: &[u8]| u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes();
+        let (kind, server) = (kind.as_str().as_bytes(), self.server.as_bytes());
+        let parts = [kind, &self.principal, server, issuer.as_bytes()];
+        parts.into_iter().flat_map(|part| length(part).into_iter().chain(part.iter().copied())).collect()
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owner").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
+/// How the names of all records of a principal begin.
+fn prefix(principal: &[u8]) -> String {
+    let hex: String = digest(&SHA256, principal).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{hex}/")
+}
+
+/// A record that one process is to have for itself for a time.
+#[derive(Debug)]
+pub enum Leased<T> {
+    /// There is none.
+    Nothing,
+    /// It is this process's, under this lease.
+    Ours(T, Lease),
+    /// Another process has it.
+    Others,
+}
+
+/// What becomes of a record when a lease of it ends.
+#[derive(Clone, Copy, Debug)]
+pub enum LeaseOutcome<T> {
+    /// It becomes this one.
+    Replace(T),
+    /// It is removed.
+    Remove,
+    /// It stays as it is.
+    Keep,
+}
+
+/// One record of an export.
+#[derive(Debug)]
+pub struct Exported<T> {
+    /// Whom it belongs to.
+    pub owner: Owner,
+    /// The record.
+    pub record: T,
+}
+
+/// Why something was not read or kept. The texts are for operators.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The file cannot be opened, read or written.
+    #[error("the file of grants in stateDir cannot be used: {0}")]
+    File(String),
+    /// An entry is not in the form that is written.
+    #[error("the file of grants in stateDir is damaged")]
+    Damaged,
+    /// Others use it.
+    #[error("the file of grants in stateDir did not answer within {} s", LONGEST_WAIT.as_secs())]
+    Busy,
+    /// There are too many entries.
+    #[error("stateDir holds as many records of the kind {kind:?} as it may")]
+    Full {
+        /// The kind.
+        kind: &'static str,
+    },
+    /// A record is too large.
+    #[error("a record is larger than stateDir may keep")]
+    TooLarge,
+    /// It cannot be sealed.
+    #[error("cannot seal a record")]
+    Seal,
+}
+
+impl<E: Into<redb::Error>> From<E> for StoreError {
+    fn from(error: E) -> Self {
+        Self::File(error.into().to_string())
+    }
+}
+
+/// The records. Clones share one file.
+#[derive(Clone)]
+pub struct Store(Arc<Shared>);
+
+struct Shared {
+    database: Database,
+    keys: Keys,
+    seal: Seal,
+    /// One operation blocks at a time, so that a slow disk takes one thread alone.
+    turn: Arc<Semaphore>,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Store")
+    }
+}
+
+impl Store {
+    /// Opens the store in a folder. It seals with the first of `keys`, else with a key of the folder. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be used. One that is damaged is set aside, and logged as an error.
+    pub fn open(folder: &Folder, keys: &Keys) -> Result<Self, StoreError> {
+        // What was sealed before `keys` were configured still opens.
+        let keys = keys.followed_by(folder.sealing_key());
+        let seal = Seal::new(&keys, b"record in stateDir: ").map_err(|_| StoreError::Seal)?;
+        let database = Database::open(folder)?;
+        Ok(Self(Arc::new(Shared { database, keys, seal, turn: Arc::new(Semaphore::new(1)) })))
+    }
+
+    /// Seals other things for one purpose, with the same keys.
+    ///
+    /// # Errors
+    ///
+    /// If a key cannot be used.
+    pub fn seal(&self, purpose: &'static [u8]) -> Result<Seal, StoreError> {
+        Seal::new(&self.0.keys, purpose).map_err(|_| StoreError::Seal)
+    }
+
+    /// Another than before if a process has changed something since.
+    pub(crate) fn stamp(&self) -> Stamp {
+        self.0.database.stamp()
+    }
+
+    /// The record of this owner, if there is one that one of the keys opens.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read.
+    pub async fn get<T: Record>(&self, owner: &Owner) -> Result<Option<T>, StoreError> {
+        let owner = owner.clone();
+        self.run(move |shared| {
+            let entry = shared.database.get(T::KIND, &owner.name())?;
+            Ok(entry.and_then(|entry| shared.open::<T>(&entry, &owner)))
+        })
+        .await
+    }
+
+    /// All records of a kind that belong to a principal, with their servers.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read.
+    pub async fn list<T: Record>(&self, principal: &[u8]) -> Result<Vec<Exported<T>>, StoreError> {
+        let principal: Arc<[u8]> = principal.into();
+        self.run(move |shared| {
+            let prefix = prefix(&principal);
+            let open = |(name, entry): (String, Entry)| {
+                let owner = Owner::new(&principal, name.strip_prefix(&prefix)?);
+                Some(Exported { record: shared.open(&entry, &owner)?, owner })
+            };
+            Ok(shared.database.list(T::KIND, &prefix, MOST_OF_ONE)?.into_iter().filter_map(open).collect())
+        })
+        .await
+    }
+
+    /// All records of a kind that can be opened.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read.
+    pub async fn export<T: Record>(&self) -> Result<Vec<Exported<T>>, StoreError> {
+        self.run(move |shared| {
+            let open = |(name, entry): (String, Entry)| {
+                let principal = shared.seal.open_for(&entry.principal, name.as_bytes())?;
+                let owner = Owner::new(&principal, name.split_once('/')?.1);
+                Some(Exported { record: shared.open(&entry, &owner)?, owner })
+            };
+            Ok(shared.database.list(T::KIND, "", MOST_EXPORTED)?.into_iter().filter_map(open).collect())
+        })
+        .await
+    }
+
+    /// Keeps a record instead of an earlier one. When this returns, it is on disk.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be kept; then the earlier one is.
+    pub async fn put<T: Record>(&self, owner: &Owner, record: &T) -> Result<(), StoreError> {
+        let (owner, entry) = (owner.clone(), self.0.seal(owner, record)?);
+        self.run(move |shared| {
+            let name = owner.name();
+            if !owner.principal.is_empty() {
+                let own = shared.database.list(T::KIND, &prefix(&owner.principal), MOST_OF_ONE)?;
+                if own.len() == MOST_OF_ONE && own.iter().all(|(other, _)| *other != name) {
+                    return Err(StoreError::Full { kind: T::KIND.as_str() });
+                }
+            }
+            shared.database.change(T::KIND, &name, |_| (Change::Put(entry), ()))
+        })
+        .await
+    }
+
+    /// Removes a record; returns it if it can be opened. Of several that ask, one gets it.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be changed.
+    pub async fn take<T: Record>(&self, owner: &Owner) -> Result<Option<T>, StoreError> {
+        let owner = owner.clone();
+        self.run(move |shared| {
+            let entry = shared.database.change(T::KIND, &owner.name(), |entry| (Change::Remove, entry))?;
+            Ok(entry.and_then(|entry| shared.open::<T>(&entry, &owner)))
+        })
+        .await
+    }
+
+    /// The record of this owner for this process alone, for at most `time`: until then other processes do not get it so.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be changed.
+    pub async fn lease<T: Record>(&self, owner: &Owner, time: Duration) -> Result<Leased<T>, StoreError> {
+        let (owner, id) = (owner.clone(), fastrand::u64(..));
+        self.run(move |shared| {
+            let now = seconds(SystemTime::now());
+            let lease = Lease { until: now.saturating_add(time.as_secs()), id };
+            let decide = |entry: Option<Entry>| match entry {
+                Some(entry) if entry.lease.is_some_and(|lease| lease.until > now) => (Change::Leave, Leased::Others),
+                Some(entry) => {
+                    let leased = Entry { lease: Some(lease), ..entry.clone() };
+                    (Change::Put(leased), Leased::Ours(entry, lease))
+                }
+                None => (Change::Leave, Leased::Nothing),
+            };
+            Ok(match shared.database.change(T::KIND, &owner.name(), decide)? {
+                Leased::Ours(entry, lease) => match shared.open::<T>(&entry, &owner) {
+                    Some(record) => Leased::Ours(record, lease),
+                    None => Leased::Nothing,
+                },
+                Leased::Others => Leased::Others,
+                Leased::Nothing => Leased::Nothing,
+            })
+        })
+        .await
+    }
+
+    /// Ends a [`lease`](Self::lease): with another record, with none, or without a change. Returns whether it was still in
+    /// force; otherwise somebody has put or removed the record meanwhile, and nothing is changed.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be changed.
+    pub async fn end_lease<T: Record>(
+        &self,
+        owner: &Owner,
+        lease: Lease,
+        outcome: LeaseOutcome<&T>,
+    ) -> Result<bool, StoreError> {
+        let outcome = match outcome {
+            LeaseOutcome::Replace(record) => LeaseOutcome::Replace(self.0.seal(owner, record)?),
+            LeaseOutcome::Remove => LeaseOutcome::Remove,
+            LeaseOutcome::Keep => LeaseOutcome::Keep,
+        };
+        let owner = owner.clone();
+        let decide = move |entry: Option<Entry>| match entry.filter(|entry| entry.lease == Some(lease)) {
+            None => (Change::Leave, false),
+            Some(entry) => match outcome {
+                LeaseOutcome::Replace(other) => (Change::Put(other), true),
+                LeaseOutcome::Remove => (Change::Remove, true),
+                LeaseOutcome::Keep => (Change::Put(Entry { lease: None, ..entry }), true),
+            },
+        };
+        self.run(move |shared| shared.database.change(T::KIND, &owner.name(), decide)).await
+    }
+
+    /// Removes all records of a principal, or of all; returns how many there were.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be changed.
+    pub async fn purge(&self, principal: Option<&[u8]>) -> Result<usize, StoreError> {
+        let prefix = principal.map(prefix).unwrap_or_default();
+        self.run(move |shared| {
+            let count = Kind::ALL.map(|kind| shared.database.remove_all(kind, &prefix));
+            count.into_iter().sum::<Result<usize, _>>()
+        })
+        .await
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Shared) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let shared = Arc::clone(&self.0);
+        let in_turn = async {
+            let permit = Arc::clone(&shared.turn).acquire_owned().await.map_err(|_| StoreError::Busy)?;
+            let working = spawn_blocking(move || {
+                let _permit = permit;
+                work(&shared)
+            });
+            // It panics only where the file is damaged in a way that was not noticed when it was opened.
+            working.await.unwrap_or(Err(StoreError::Damaged))
+        };
+        timeout(LONGEST_WAIT, in_turn).await.unwrap_or(Err(StoreError::Busy))
+    }
+}
+
+impl Shared {
+    fn seal<T: Record>(&self, owner: &Owner, record: &T) -> Result<Entry, StoreError> {
+        let text = Zeroizing::new(serde_json::to_vec(record).map_err(|_| StoreError::Seal)?);
+        let bound = owner.bound(T::KIND, record.issuer());
+        Ok(Entry {
+            issuer: record.issuer().to_owned(),
+            principal: self.seal.seal_for(&owner.principal, owner.name().as_bytes()).ok_or(StoreError::Seal)?,
+            expires: record.useless_after(),
+            lease: None,
+            sealed: self.seal.seal_for(&text, &bound).ok_or(StoreError::Seal)?,
+        })
+    }
+
+    fn open<T: Record>(&self, entry: &Entry, owner: &Owner) -> Option<T> {
+        let bound = owner.bound(T::KIND, &entry.issuer);
+        let opened = self.seal.open_for(&entry.sealed, &bound).map(Zeroizing::new);
+        let record = opened.and_then(|text| serde_json::from_slice::<T>(&text).ok());
+        if record.is_none() {
+            warn!(kind = T::KIND.as_str(), server = %owner.server, "record in stateDir ignored: none of `keys` opens it");
+        }
+        record.filter(|record| record.issuer() == entry.issuer)
+    }
+}
+
+#[cfg(test)]
+mod tests;

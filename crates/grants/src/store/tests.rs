@@ -1,0 +1,242 @@
+//! Tests of the store on real files.
+
+use std::fs;
+use std::io::{Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+
+use serde::Deserialize;
+use tempfile::TempDir;
+
+use super::*;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Note {
+    issuer: String,
+    text: String,
+    expires: Option<u64>,
+}
+
+impl Record for Note {
+    const KIND: Kind = Kind::Grant;
+
+    fn issuer(&self) -> &str {
+        &self.issuer
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Begun(Note);
+
+impl Record for Begun {
+    const KIND: Kind = Kind::SignIn;
+
+    fn issuer(&self) -> &str {
+        &self.0.issuer
+    }
+
+    fn useless_after(&self) -> Option<u64> {
+        self.0.expires
+    }
+}
+
+fn note(text: &str) -> Note {
+    Note { issuer: "https://as.example".into(), text: text.into(), expires: None }
+}
+
+fn keys(keys: &[u8]) -> Keys {
+    Keys::new(keys.iter().map(|key| [*key; 32]))
+}
+
+fn open(folder: &TempDir, with: &[u8]) -> Store {
+    Store::open(&Folder::open(&folder.path().join("state")).unwrap(), &keys(with)).unwrap()
+}
+
+fn file(folder: &TempDir) -> std::path::PathBuf {
+    folder.path().join("state/grants.redb")
+}
+
+fn ann() -> Owner {
+    Owner::new(b"ann", "notes")
+}
+
+#[tokio::test]
+async fn record_is_for_its_principal_and_server_alone() {
+    let folder = TempDir::new().unwrap();
+    let store = open(&folder, &[1]);
+    store.put(&ann(), &note("secret")).await.unwrap();
+    assert_eq!(store.get::<Note>(&ann()).await.unwrap(), Some(note("secret")));
+    for other in [Owner::new(b"bob", "notes"), Owner::new(b"ann", "other"), Owner::new(b"annnotes", "")] {
+        assert_eq!(store.get::<Note>(&other).await.unwrap(), None, "{other:?}");
+    }
+    assert_eq!(store.list::<Note>(b"ann").await.unwrap().len(), 1);
+    assert!(store.list::<Note>(b"bob").await.unwrap().is_empty());
+    assert_eq!(fs::metadata(file(&folder)).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[tokio::test]
+async fn record_that_is_moved_in_the_file_does_not_open() {
+    let folder = TempDir::new().unwrap();
+    let store = open(&folder, &[1]);
+    store.put(&ann(), &note("secret")).await.unwrap();
+    let entry = || store.0.database.get(Kind::Grant, &ann().name()).unwrap().unwrap();
+    let place = |kind, name: &str, entry: Entry| {
+        store.0.database.change(kind, name, |_| (Change::Put(entry), ())).unwrap();
+    };
+    for other in [Owner::new(b"bob", "notes"), Owner::new(b"ann", "other")] {
+        place(Kind::Grant, &other.name(), entry());
+        assert_eq!(store.get::<Note>(&other).await.unwrap(), None, "{other:?}");
+    }
+    let issuer = "https://evil.example".to_owned();
+    place(Kind::Grant, &ann().name(), Entry { issuer, ..entry() });
+    assert_eq!(store.get::<Note>(&ann()).await.unwrap(), None);
+    let bytes = fs::read(file(&folder)).unwrap();
+    assert!(!bytes.windows(6).any(|part| part == b"secret"), "the file shows what is sealed");
+}
+
+#[tokio::test]
+async fn old_keys_open_and_the_new_one_seals() {
+    let folder = TempDir::new().unwrap();
+    open(&folder, &[]).put(&ann(), &note("of the folder")).await.unwrap();
+    let store = open(&folder, &[1]);
+    assert_eq!(store.get::<Note>(&ann()).await.unwrap(), Some(note("of the folder")));
+    store.put(&ann(), &note("of 1")).await.unwrap();
+    drop(store);
+    assert_eq!(open(&folder, &[]).get::<Note>(&ann()).await.unwrap(), None);
+    let store = open(&folder, &[2, 1]);
+    assert_eq!(store.get::<Note>(&ann()).await.unwrap(), Some(note("of 1")));
+    store.put(&ann(), &note("of 2")).await.unwrap();
+    drop(store);
+    assert_eq!(open(&folder, &[1]).get::<Note>(&ann()).await.unwrap(), None);
+    assert_eq!(open(&folder, &[2]).get::<Note>(&ann()).await.unwrap(), Some(note("of 2")));
+}
+
+#[tokio::test]
+async fn damaged_file_is_set_aside() {
+    let folder = TempDir::new().unwrap();
+    open(&folder, &[1]).put(&ann(), &note("x")).await.unwrap();
+    let length = fs::metadata(file(&folder)).unwrap().len();
+    let damages: [&dyn Fn(&mut fs::File); 4] = [
+        &|file| file.write_all(&[0; 8192]).unwrap(),
+        &|file| file.write_all(&vec![0xff; usize::try_from(length).unwrap()]).unwrap(),
+        &|file| file.set_len(5000).unwrap(),
+        &|file| {
+            file.set_len(0).unwrap();
+            file.write_all(b"not a database").unwrap();
+        },
+    ];
+    for (at, damage) in damages.iter().enumerate() {
+        let mut damaged = fs::OpenOptions::new().write(true).open(file(&folder)).unwrap();
+        damaged.seek(SeekFrom::Start(0)).unwrap();
+        damage(&mut damaged);
+        let store = open(&folder, &[1]);
+        assert_eq!(store.get::<Note>(&ann()).await.unwrap(), None, "damage {at}");
+        store.put(&ann(), &note("again")).await.unwrap();
+        drop(store);
+        assert_eq!(open(&folder, &[1]).get::<Note>(&ann()).await.unwrap(), Some(note("again")), "damage {at}");
+    }
+    let aside = fs::read_dir(folder.path().join("state")).unwrap().flatten();
+    assert!(aside.filter(|entry| entry.file_name().to_string_lossy().contains("damaged")).count() >= 1);
+}
+
+#[tokio::test]
+async fn what_was_kept_is_there_after_a_process_ends_without_closing() {
+    let folder = TempDir::new().unwrap();
+    let store = open(&folder, &[1]);
+    store.put(&ann(), &note("rotated")).await.unwrap();
+    // A copy of the file as it is now is what a process leaves that is killed.
+    let killed = TempDir::new().unwrap();
+    fs::create_dir(killed.path().join("state")).unwrap();
+    fs::set_permissions(killed.path().join("state"), fs::Permissions::from_mode(0o700)).unwrap();
+    for name in ["grants.redb", "key"] {
+        fs::copy(folder.path().join("state").join(name), killed.path().join("state").join(name)).unwrap();
+    }
+    assert_eq!(open(&killed, &[1]).get::<Note>(&ann()).await.unwrap(), Some(note("rotated")));
+}
+
+#[tokio::test]
+async fn file_that_others_can_read_is_not_used() {
+    let folder = TempDir::new().unwrap();
+    drop(open(&folder, &[1]));
+    fs::set_permissions(file(&folder), fs::Permissions::from_mode(0o644)).unwrap();
+    let state = Folder::open(&folder.path().join("state")).unwrap();
+    let error = Store::open(&state, &keys(&[1])).unwrap_err().to_string();
+    assert!(error.contains("open to other users"), "{error}");
+}
+
+#[tokio::test]
+async fn record_is_taken_once() {
+    let folder = TempDir::new().unwrap();
+    let (one, other) = (open(&folder, &[1]), open(&folder, &[1]));
+    let state = Owner::nobody("state");
+    one.put(&state, &Begun(note("x"))).await.unwrap();
+    let (first, second) = tokio::join!(one.take::<Begun>(&state), other.take::<Begun>(&state));
+    let taken = [first.unwrap(), second.unwrap()];
+    assert_eq!(taken.iter().flatten().count(), 1, "{taken:?}");
+}
+
+#[tokio::test]
+async fn useless_records_make_room() {
+    let folder = TempDir::new().unwrap();
+    let store = open(&folder, &[1]);
+    let begun = |expires| Begun(Note { expires, ..note("x") });
+    store.put(&Owner::nobody("old"), &begun(Some(1))).await.unwrap();
+    store.put(&Owner::nobody("new"), &begun(Some(u64::MAX))).await.unwrap();
+    let names: Vec<_> = store.export::<Begun>().await.unwrap().into_iter().map(|one| one.owner).collect();
+    assert_eq!(names, [Owner::nobody("new")]);
+}
+
+#[tokio::test]
+async fn one_process_has_a_leased_record() {
+    let folder = TempDir::new().unwrap();
+    let (one, other) = (open(&folder, &[1]), open(&folder, &[1]));
+    let lease = async |store: &Store| store.lease::<Note>(&ann(), Duration::from_secs(60)).await.unwrap();
+    assert!(matches!(lease(&one).await, Leased::Nothing));
+    one.put(&ann(), &note("x")).await.unwrap();
+    let Leased::Ours(record, first) = lease(&one).await else { panic!("it is leased") };
+    assert_eq!(record, note("x"));
+    assert!(matches!(lease(&other).await, Leased::Others));
+    assert!(one.end_lease::<Note>(&ann(), first, LeaseOutcome::Keep).await.unwrap());
+    let Leased::Ours(_, second) = lease(&other).await else { panic!("it is leased") };
+    assert!(!one.end_lease(&ann(), first, LeaseOutcome::Replace(&note("late"))).await.unwrap());
+    assert!(other.end_lease(&ann(), second, LeaseOutcome::Replace(&note("y"))).await.unwrap());
+    assert_eq!(one.get::<Note>(&ann()).await.unwrap(), Some(note("y")));
+}
+
+#[tokio::test]
+async fn record_that_was_replaced_or_removed_ends_a_lease() {
+    let folder = TempDir::new().unwrap();
+    let store = open(&folder, &[1]);
+    let lease = async || match store.lease::<Note>(&ann(), Duration::from_secs(60)).await.unwrap() {
+        Leased::Ours(_, lease) => lease,
+        other => panic!("{other:?}"),
+    };
+    store.put(&ann(), &note("x")).await.unwrap();
+    let first = lease().await;
+    store.put(&ann(), &note("signed in anew")).await.unwrap();
+    assert!(!store.end_lease(&ann(), first, LeaseOutcome::Replace(&note("renewed"))).await.unwrap());
+    assert!(!store.end_lease::<Note>(&ann(), first, LeaseOutcome::Remove).await.unwrap());
+    assert_eq!(store.get::<Note>(&ann()).await.unwrap(), Some(note("signed in anew")));
+    let second = lease().await;
+    store.take::<Note>(&ann()).await.unwrap();
+    assert!(!store.end_lease(&ann(), second, LeaseOutcome::Replace(&note("renewed"))).await.unwrap());
+    assert_eq!(store.get::<Note>(&ann()).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn sizes_and_numbers_are_bounded() {
+    let folder = TempDir::new().unwrap();
+    let store = open(&folder, &[1]);
+    let large = store.put(&ann(), &note(&"x".repeat(128 << 10))).await;
+    assert!(matches!(large, Err(StoreError::TooLarge)), "{large:?}");
+    for at in 0..MOST_OF_ONE {
+        store.put(&Owner::new(b"bob", &at.to_string()), &note("x")).await.unwrap();
+    }
+    let full = store.put(&Owner::new(b"bob", "more"), &note("x")).await;
+    assert!(matches!(full, Err(StoreError::Full { .. })), "{full:?}");
+    // What is there can be replaced, and others have their own share.
+    store.put(&Owner::new(b"bob", "0"), &note("y")).await.unwrap();
+    store.put(&ann(), &note("x")).await.unwrap();
+    assert_eq!(store.purge(Some(b"bob")).await.unwrap(), MOST_OF_ONE);
+    assert_eq!(store.get::<Note>(&ann()).await.unwrap(), Some(note("x")));
+    assert_eq!(store.purge(None).await.unwrap(), 1);
+}

@@ -1,0 +1,68 @@
+//! A token in use.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue};
+
+use crate::error::OAuthError;
+use crate::proof::{ProofKey, ProvenRequest};
+use crate::scopes::Scopes;
+use crate::token::TokenSet;
+
+/// The longest time before its end at which a token is renewed; of a short-lived one, a fifth of its life.
+const AHEAD: Duration = Duration::from_secs(60);
+
+/// A token in use.
+pub(super) struct Held {
+    pub(super) token: TokenSet,
+    pub(super) proof_key: Option<ProofKey>,
+    /// The header that shows it, where no proof is needed.
+    header: Option<HeaderValue>,
+    pub(super) obtained: Instant,
+    /// When it is renewed, though it is still good.
+    renewed_at: Option<SystemTime>,
+}
+
+impl Held {
+    /// A new one.
+    pub(super) fn new(token: TokenSet, proof_key: Option<ProofKey>) -> Result<Self, OAuthError> {
+        let renewed_at = token.expires_at.map(|end| end - ahead(end));
+        let header = if proof_key.is_none() { Some(token.bearer()?) } else { None };
+        Ok(Self { token, proof_key, header, obtained: Instant::now(), renewed_at })
+    }
+
+    /// Whether it has not ended.
+    pub(super) fn is_good(&self) -> bool {
+        !self.token.ends_within(Duration::ZERO)
+    }
+
+    /// Whether it is time to have another one, though it is still good.
+    pub(super) fn is_old(&self) -> bool {
+        self.renewed_at.is_some_and(|at| at <= SystemTime::now())
+    }
+
+    /// Whether it has these scopes.
+    pub(super) fn has(&self, scopes: &Scopes) -> bool {
+        self.token.scopes.as_ref().is_some_and(|held| held.include(scopes))
+    }
+
+    /// Whether these headers show it.
+    pub(super) fn is_shown_in(&self, headers: &HeaderMap) -> bool {
+        let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.split_once(' '));
+        shown.is_some_and(|(_, token)| token == self.token.access_token.expose())
+    }
+
+    /// The headers that show it in a message.
+    pub(super) fn headers(&self, request: ProvenRequest<'_>) -> Result<HeaderMap, OAuthError> {
+        match &self.header {
+            Some(header) => Ok(HeaderMap::from_iter([(AUTHORIZATION, header.clone())])),
+            None => self.token.headers(request, self.proof_key.as_ref()),
+        }
+    }
+}
+
+/// How long before its end a token is renewed that is new now.
+fn ahead(end: SystemTime) -> Duration {
+    end.duration_since(SystemTime::now()).map_or(Duration::ZERO, |life| (life / 5).min(AHEAD))
+}

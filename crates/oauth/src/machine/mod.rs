@@ -1,0 +1,219 @@
+//! Access to a server without a user: one token for all, had by one request at a time, and renewed before it ends.
+
+mod grant;
+mod held;
+mod plan;
+mod progress;
+mod refused;
+mod settings;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use http::{HeaderMap, Method};
+use url::Url;
+
+pub use refused::RefusedMessage;
+pub use settings::{IdentityProvider, MachineGrant, MachineSettings, SubjectFile, TokenFile};
+
+use crate::error::OAuthError;
+use crate::proof::ProvenRequest;
+use crate::scopes::Scopes;
+use held::Held;
+use plan::{Plan, Sender};
+use progress::{Attempt, Obtained, Progress, Remedy};
+
+/// A whole attempt, which may be several requests. No option: calls wait for it.
+const ATTEMPT: Duration = Duration::from_secs(30);
+
+/// Headers, once they are there.
+pub type PendingHeaders = BoxFuture<'static, Result<HeaderMap, OAuthError>>;
+
+/// Access to one server.
+pub struct MachineAccess {
+    settings: Mutex<Arc<Sender>>,
+    held: ArcSwapOption<Held>,
+    progress: Mutex<Progress>,
+}
+
+/// The headers for a message.
+pub enum Headers {
+    /// They are there. Empty, if the server has to be asked first what it wants.
+    Ready(HeaderMap),
+    /// A token is being obtained.
+    Wait(PendingHeaders),
+}
+
+impl MachineAccess {
+    /// Access by these settings. Nothing is asked before the first message.
+    #[must_use]
+    pub fn new(settings: MachineSettings) -> Arc<Self> {
+        let settings = Mutex::new(Arc::new(Sender::new(settings)));
+        Arc::new(Self { settings, held: ArcSwapOption::empty(), progress: Mutex::default() })
+    }
+
+    /// Uses other settings from the next token on: secrets that were rotated.
+    pub fn change(&self, settings: MachineSettings) {
+        *lock(&self.settings) = Arc::new(Sender::new(settings));
+        lock(&self.progress).failed = None;
+    }
+
+    /// The headers for a message.
+    pub fn headers(self: &Arc<Self>, method: &Method, url: &Url) -> Headers {
+        match self.held.load_full().filter(|held| held.is_good()) {
+            Some(held) => {
+                if held.is_old() {
+                    // The task gets it; a failure matters once this one has ended.
+                    let _ = self.attempt(&mut lock(&self.progress), None);
+                }
+                match self.shown(&held, method, url) {
+                    Ok(headers) => Headers::Ready(headers),
+                    Err(error) => Headers::Wait(std::future::ready(Err(error)).boxed()),
+                }
+            }
+            None if lock(&self.progress).is_silent() => Headers::Ready(HeaderMap::new()),
+            None => Headers::Wait(self.wait(method.clone(), url.clone())),
+        }
+    }
+
+    /// Other headers for a message that was refused; `None` if the refusal stands.
+    pub fn replace(self: &Arc<Self>, refused: RefusedMessage<'_>) -> Option<PendingHeaders> {
+        let current = self.held.load_full().filter(|held| held.is_shown_in(refused.shown));
+        let remedy = lock(&self.progress).judge(&refused, current.as_deref());
+        let RefusedMessage { method, url, .. } = refused;
+        match (remedy, current) {
+            (Remedy::None, _) => return None,
+            (Remedy::StepUp(wanted), Some(held)) => {
+                return Some(Arc::clone(self).step_up(held, wanted, method, url).boxed());
+            }
+            (Remedy::Renew, _) => self.held.store(None),
+            (Remedy::StepUp(_) | Remedy::Retry, _) => {}
+        }
+        Some(self.wait(method, url))
+    }
+
+    /// A token that has more scopes (2026-07-28 basic/authorization, Step-Up Authorization Flow), or else the one that was
+    /// refused: the server then says again what it lacks.
+    async fn step_up(
+        self: Arc<Self>,
+        refused: Arc<Held>,
+        wanted: Scopes,
+        method: Method,
+        url: Url,
+    ) -> Result<HeaderMap, OAuthError> {
+        let running = lock(&self.progress).running.clone();
+        if let Some(running) = running {
+            let _ = running.await;
+        }
+        let held = self.held.load_full().filter(|held| held.has(&wanted));
+        let held = match held {
+            Some(held) => Some(held),
+            None => {
+                let attempt = self.attempt(&mut lock(&self.progress), Some(wanted));
+                let extended = async { attempt?.await };
+                extended.await.ok().flatten()
+            }
+        };
+        self.shown(&held.unwrap_or(refused), &method, &url)
+    }
+
+    /// Waits for a token, if there is none.
+    fn wait(self: &Arc<Self>, method: Method, url: Url) -> PendingHeaders {
+        let access = Arc::clone(self);
+        async move {
+            let held = match access.held.load_full().filter(|held| held.is_good()) {
+                Some(held) => Some(held),
+                None => {
+                    let attempt = access.attempt(&mut lock(&access.progress), None);
+                    attempt?.await?
+                }
+            };
+            held.map_or_else(|| Ok(HeaderMap::new()), |held| access.shown(&held, &method, &url))
+        }
+        .boxed()
+    }
+
+    fn shown(&self, held: &Held, method: &Method, url: &Url) -> Result<HeaderMap, OAuthError> {
+        let nonce = held.proof_key.as_ref().and_then(|_| lock(&self.progress).nonce.clone());
+        held.headers(ProvenRequest { method, url, nonce: nonce.as_deref() })
+    }
+
+    /// The running attempt, or else a new one, in a task of its own: calls that are given up do not end it. With scopes that
+    /// are `wanted`, they are asked for in addition.
+    fn attempt(self: &Arc<Self>, progress: &mut Progress, wanted: Option<Scopes>) -> Result<Attempt, OAuthError> {
+        if let Some(running) = &progress.running {
+            return Ok(running.clone());
+        }
+        if let Some(error) = progress.standing_failure() {
+            return Err(error.clone());
+        }
+        let held = self.held.load().as_ref().and_then(|held| held.token.scopes.clone()).unwrap_or_default();
+        let further = match &wanted {
+            Some(wanted) => progress.further.with(&held).with(wanted),
+            None => progress.further.clone(),
+        };
+        let mut ending = Ending { access: Arc::clone(self), wanted, outcome: Err(OAuthError::Exhausted(ENDED)) };
+        let plan = Plan {
+            sender: Arc::clone(&lock(&self.settings)),
+            challenge: progress.challenge.clone(),
+            authority: progress.authority.clone(),
+            issuer: progress.issuer.clone(),
+            further,
+            proof_key: self.held.load().as_ref().and_then(|held| held.proof_key.clone()),
+        };
+        let task = tokio::spawn(async move {
+            let outcome = tokio::time::timeout(ATTEMPT, plan.carry_out()).await;
+            ending.outcome = outcome.unwrap_or(Err(OAuthError::Exhausted("no token could be had in time")));
+            let held = ending.outcome.as_ref().map(|obtained| obtained.as_ref().map(|(held, _)| Arc::clone(held)));
+            held.map_err(Clone::clone)
+        });
+        let ended = |joined: Result<_, tokio::task::JoinError>| joined.unwrap_or(Err(OAuthError::Exhausted(ENDED)));
+        Ok(progress.running.insert(task.map(ended).boxed().shared()).clone())
+    }
+}
+
+const ENDED: &str = "the attempt to get a token has ended without a result";
+
+/// Ends the running attempt with its outcome when it is dropped: with the task, however that ends.
+struct Ending {
+    access: Arc<MachineAccess>,
+    wanted: Option<Scopes>,
+    outcome: Result<Option<Obtained>, OAuthError>,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let mut progress = lock(&self.access.progress);
+        let ended = progress.running.take();
+        let had_failed = progress.failed.is_some();
+        progress.end(&self.outcome, self.wanted.as_ref());
+        if let Ok(Some((held, _))) = &self.outcome {
+            self.access.held.store(Some(Arc::clone(held)));
+        }
+        drop(progress);
+        // Without the lock.
+        drop(ended);
+        self.log(had_failed);
+    }
+}
+
+impl Ending {
+    /// Says once that no token can be had, and once that it can again.
+    fn log(&self, had_failed: bool) {
+        let backend = &lock(&self.access.settings).settings.name.clone();
+        match &self.outcome {
+            Err(error) if !had_failed && self.wanted.is_none() => {
+                tracing::warn!(backend, %error, "no token can be had for a server");
+            }
+            Ok(_) if had_failed => tracing::info!(backend, "tokens can be had for a server again"),
+            _ => {}
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,85 @@
+//! An attempt to get a token: finding out whom to ask, and asking.
+
+use std::sync::{Arc, OnceLock};
+
+use super::grant::Asking;
+use super::held::Held;
+use super::progress::Obtained;
+use super::settings::MachineSettings;
+use crate::authorization::TokenTarget;
+use crate::challenge::Challenge;
+use crate::discovery::{Discovered, protected_resource};
+use crate::error::OAuthError;
+use crate::proof::ProofKey;
+use crate::requests::Requests;
+use crate::scopes::Scopes;
+
+/// Settings, and what sends requests by them.
+pub(super) struct Sender {
+    pub(super) settings: MachineSettings,
+    requests: OnceLock<Requests>,
+}
+
+/// What an attempt is made with.
+pub(super) struct Plan {
+    pub(super) sender: Arc<Sender>,
+    pub(super) challenge: Option<Challenge>,
+    pub(super) authority: Option<Arc<Discovered>>,
+    pub(super) issuer: Option<String>,
+    pub(super) further: Scopes,
+    pub(super) proof_key: Option<ProofKey>,
+}
+
+impl Plan {
+    /// Gets a token; `None` if the server has to say first where.
+    pub(super) async fn carry_out(self) -> Result<Option<Obtained>, OAuthError> {
+        let settings = &self.sender.settings;
+        let requests = self.sender.requests()?;
+        let Some(authority) = self.authority(requests).await? else { return Ok(None) };
+        let proof_key = match (authority.needs_proofs, self.proof_key) {
+            (false, _) => None,
+            (true, Some(key)) => Some(key),
+            (true, None) => Some(ProofKey::generate()?),
+        };
+        let scopes = settings.scopes.clone().or_else(|| authority.scopes.clone());
+        let scopes =
+            if self.further.is_empty() { scopes } else { Some(scopes.unwrap_or_default().with(&self.further)) };
+        let target = TokenTarget { resource: settings.sends_resource.then(|| authority.resource.clone()), scopes };
+        let asking = Asking { settings, requests, authority: &authority, proof_key: proof_key.as_ref() };
+        let token = asking.token(&target).await?;
+        Ok(Some((Arc::new(Held::new(token, proof_key)?), authority)))
+    }
+
+    async fn authority(&self, requests: &Requests) -> Result<Option<Arc<Discovered>>, OAuthError> {
+        if let Some(authority) = &self.authority {
+            return Ok(Some(Arc::clone(authority)));
+        }
+        let settings = &self.sender.settings;
+        let (server, challenge) = (&settings.trust.server, self.challenge.as_ref());
+        if let Some(provider) = settings.configured_provider() {
+            return Ok(Some(Arc::new(Discovered::new(server, None, provider, challenge))));
+        }
+        let metadata_url = challenge.and_then(|challenge| challenge.resource_metadata.as_ref());
+        let protected = protected_resource(requests, server, metadata_url).await?;
+        if protected.is_none() && challenge.is_none() && settings.issuer.is_none() {
+            // Its challenge may say where its metadata are.
+            return Ok(None);
+        }
+        let issuer = settings.issuer.as_ref().or(self.issuer.as_ref()).map(String::as_str);
+        Discovered::find(requests, server, protected, challenge, issuer).await.map(|found| Some(Arc::new(found)))
+    }
+}
+
+impl Sender {
+    pub(super) fn new(settings: MachineSettings) -> Self {
+        Self { settings, requests: OnceLock::new() }
+    }
+
+    fn requests(&self) -> Result<&Requests, OAuthError> {
+        if let Some(requests) = self.requests.get() {
+            return Ok(requests);
+        }
+        let requests = Requests::new(&self.settings.trust)?;
+        Ok(self.requests.get_or_init(|| requests))
+    }
+}

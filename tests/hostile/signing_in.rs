@@ -1,0 +1,213 @@
+//! Attacks on the sign-in of users: by those who have a link of another, by pages of other sites, by browsers that did not agree,
+//! and by authorization servers.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
+
+use fanlight_testkit::browser::{Browser, Page, origin};
+use fanlight_testkit::signing_in::{ANN, BOB, SignInSetting, is_result, link_in};
+use serde_json::json;
+
+use crate::harness::{TempFile, fanlight, within};
+
+/// Checks that nobody was signed in, and nothing was asked of the authorization server.
+fn assert_nothing_begun(setting: &SignInSetting) {
+    assert!(setting.authorization.asked("/authorize").is_empty());
+    assert!(setting.authorization.asked("/token").is_empty());
+}
+
+#[tokio::test]
+async fn link_shows_a_page_that_nothing_frames_and_begins_nothing() {
+    let setting = SignInSetting::with_keys().await;
+    let mut browser = Browser::default();
+    for _ in 0..3 {
+        let page = setting.page(&mut browser, Some(ANN)).await;
+        let policy = page.header("content-security-policy").unwrap();
+        assert!(policy.contains("frame-ancestors 'none'") && policy.contains("default-src 'none'"), "{policy}");
+        assert_eq!(page.header("referrer-policy"), Some("same-origin"));
+        assert_eq!(page.header("cache-control"), Some("no-store"));
+        assert!(page.header("access-control-allow-origin").is_none());
+        assert!(page.text.contains("credential"), "{page:?}");
+    }
+    assert_nothing_begun(&setting);
+}
+
+#[tokio::test]
+async fn link_of_one_user_is_worth_nothing_to_another() {
+    let setting = SignInSetting::with_keys().await;
+    let mut browser = Browser::default();
+    let page = setting.page(&mut browser, Some(ANN)).await;
+    for credential in ["", BOB, "fanlight_wrong", "x"] {
+        let refused = browser.submit(&page, &[("credential", credential)]).await;
+        assert!((400..500).contains(&refused.status), "{credential}: {refused:?}");
+    }
+    assert_nothing_begun(&setting);
+}
+
+#[tokio::test]
+async fn form_that_was_not_shown_in_the_browser_is_refused() {
+    let setting = SignInSetting::with_keys().await;
+    let (mut ann, mut other) = (Browser::default(), Browser::default());
+    let page = setting.page(&mut ann, Some(ANN)).await;
+    let second = setting.page(&mut other, Some(ANN)).await;
+    let own = origin(&page.url);
+    let token = |page: &Page| page.hidden().into_iter().find(|(name, _)| name == "token").unwrap().1;
+    let sent: [(&str, &str, String); 5] = [
+        // A page of another site.
+        (page.url.as_str(), "https://evil.example", token(&page)),
+        (page.url.as_str(), "null", token(&page)),
+        // Without a token, with one of another browser, with one for another link.
+        (page.url.as_str(), own.as_str(), String::new()),
+        (page.url.as_str(), own.as_str(), token(&second)),
+        (second.url.as_str(), own.as_str(), token(&page)),
+    ];
+    for (url, from, token) in &sent {
+        let refused = ann.post(url, from, &[("token", token), ("credential", ANN)]).await;
+        assert_eq!(refused.status, 403, "{url} {from}: {refused:?}");
+    }
+    // A browser that has not been shown anything.
+    let refused = Browser::default().post(&page.url, &own, &[("token", &token(&page)), ("credential", ANN)]).await;
+    assert_eq!(refused.status, 403);
+    assert_nothing_begun(&setting);
+}
+
+#[tokio::test]
+async fn answer_in_another_browser_than_the_one_that_agreed_is_refused_and_spent() {
+    let setting = SignInSetting::local().await;
+    let (mut attacker, mut victim) = (Browser::default(), Browser::default());
+    setting.page(&mut victim, None).await;
+    let sent = setting.agree(&mut attacker, None).await;
+    let back = attacker.open(&sent.location()).await.location();
+    for _ in 0..2 {
+        let refused = victim.open(&back).await;
+        assert_eq!(refused.status, 403, "{refused:?}");
+    }
+    // Afterwards it is worth nothing to the one that agreed either.
+    assert_eq!(attacker.open(&back).await.status, 403);
+    assert_eq!(setting.asked_for_tokens("authorization_code"), 0);
+    assert!(link_in(&setting.call(None).await).is_some());
+}
+
+#[tokio::test]
+async fn answer_is_taken_once() {
+    let setting = SignInSetting::local().await;
+    let mut browser = Browser::default();
+    let sent = setting.agree(&mut browser, None).await;
+    let back = browser.open(&sent.location()).await.location();
+    assert_eq!(browser.open(&back).await.status, 200);
+    assert_eq!(browser.open(&back).await.status, 403);
+    assert_eq!(browser.open(&back.replace("state=", "state=x")).await.status, 403);
+    assert_eq!(setting.asked_for_tokens("authorization_code"), 1);
+}
+
+#[tokio::test]
+async fn answer_of_another_authorization_server_is_not_redeemed() {
+    let setting = SignInSetting::local().await;
+    let issuer = setting.authorization.url().replace(':', "%3A");
+    for change in ["iss=http%3A%2F%2Fevil.example", "x=y"] {
+        let mut browser = Browser::default();
+        let sent = setting.agree(&mut browser, None).await;
+        let back = browser.open(&sent.location()).await.location();
+        let changed = back.replace(&format!("iss={issuer}"), change);
+        assert_ne!(changed, back);
+        let refused = browser.open(&changed).await;
+        assert_eq!(refused.status, 403, "{refused:?}");
+    }
+    assert!(setting.authorization.asked("/token").is_empty());
+}
+
+#[tokio::test]
+async fn authorization_server_cannot_have_a_browser_open_anything_else() {
+    for endpoint in ["javascript:alert(1)", "file:///etc/passwd", "vbscript:x", "http://169.254.169.254/authorize"] {
+        let setting = SignInSetting::local().await;
+        setting.authorization.describe(json!({ "authorization_endpoint": endpoint }));
+        let mut browser = Browser::default();
+        let page = browser.open(&setting.link(None).await).await;
+        let is_refused = page.status == 502 && !page.text.contains(endpoint) && page.header("location").is_none();
+        assert!(is_refused, "{endpoint}: {page:?}");
+    }
+}
+
+#[tokio::test]
+async fn text_of_an_authorization_server_is_no_part_of_the_page() {
+    let setting = SignInSetting::local().await;
+    let mut browser = Browser::default();
+    let sent = setting.agree(&mut browser, None).await;
+    let back = browser.open(&sent.location()).await.location();
+    let (address, query) = back.split_once('?').unwrap();
+    let state = query.split('&').find(|part| part.starts_with("state=")).unwrap();
+    let issuer = query.split('&').find(|part| part.starts_with("iss=")).unwrap();
+    let error = "error=access_denied&error_description=%3Cscript%3Ealert(1)%3C%2Fscript%3E";
+    let page = browser.open(&format!("{address}?{state}&{issuer}&{error}")).await;
+    assert!(page.status == 403 && page.text.contains("access_denied"), "{page:?}");
+    assert!(!page.text.contains("<script>"), "{page:?}");
+}
+
+#[tokio::test]
+async fn nobody_but_the_person_at_this_machine_decides_for_everybody() {
+    let setting = SignInSetting::start("allowedHosts: [gateway.example]\n", r#"{"type":"user"}"#).await;
+    let link = setting.link(None).await;
+    let mut browser = Browser::default();
+    for header in [
+        ("Host", "gateway.example"),
+        ("Host", "evil.example"),
+        ("X-Forwarded-For", "192.0.2.1"),
+        ("Forwarded", "for=192.0.2.1"),
+    ] {
+        let refused = browser.request("GET", &link, &[header], "").await;
+        assert_eq!(refused.status, 403, "{header:?}: {refused:?}");
+    }
+    assert_nothing_begun(&setting);
+}
+
+#[tokio::test]
+async fn lists_and_tokens_of_one_user_reach_no_other() {
+    let setting = SignInSetting::with_keys().await;
+    setting.sign_in(Some(ANN)).await;
+    within("the list of ann", async {
+        while !setting.ask("tools/list", "", Some(ANN)).await.contains(r#""name":"t""#) {}
+    })
+    .await;
+    for _ in 0..3 {
+        let of_bob = setting.ask("tools/list", "", Some(BOB)).await;
+        assert!(!of_bob.contains(r#""name":"t""#), "{of_bob}");
+        assert!(link_in(&setting.call(Some(BOB)).await).is_some());
+        assert!(is_result(&setting.call(Some(ANN)).await));
+    }
+    assert!(setting.shown().iter().all(|shown| shown == "Bearer token-1"), "{:?}", setting.shown());
+    assert_eq!(setting.shown().len(), 3);
+}
+
+#[tokio::test]
+async fn address_reaches_the_browser_as_one_argument_and_no_shell() {
+    let setting = SignInSetting::local().await;
+    let folder = TempFile::folder();
+    let file = |name: &str| folder.path().join(name);
+    let trap = format!("$(touch {0});touch {0}&'`touch {0}`", file("trapped").display());
+    let endpoint = format!("{}/authorize?x={trap}", setting.authorization.url());
+    setting.authorization.describe(json!({ "authorization_endpoint": endpoint }));
+    let script =
+        format!("#!/bin/sh\nprintf '%s\\n' \"$#\" \"$1\" > {0}.new && mv {0}.new {0}\n", file("opened").display());
+    fs::write(file("browser"), script).unwrap();
+    fs::set_permissions(file("browser"), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = fanlight();
+    command.args(["login", "notes", "--config"]).arg(setting.config()).env("BROWSER", file("browser"));
+    let mut login = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let opened = within("the browser", async {
+        loop {
+            if let Ok(opened) = fs::read_to_string(file("opened")) {
+                return opened;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let [count, url] = opened.lines().collect::<Vec<_>>()[..] else { panic!("{opened}") };
+    assert!(count == "1" && url.starts_with(&format!("{}/authorize?x=", setting.authorization.url())), "{opened}");
+    let mut browser = Browser::default();
+    let sent = browser.open(url).await;
+    assert_eq!(browser.open(&sent.location()).await.status, 200);
+    assert!(within("the end of the command", login.wait()).await.unwrap().success());
+    assert!(!file("trapped").exists());
+}

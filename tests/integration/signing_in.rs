@@ -1,0 +1,309 @@
+//! Servers that each user signs in to, through the real binary: the link, the pages, the tokens, and what is kept.
+
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use fanlight_testkit::browser::Browser;
+use fanlight_testkit::issuer::Conduct;
+use fanlight_testkit::scripted::{Protection, Verdict};
+use fanlight_testkit::signing_in::{ANN, BOB, SignInSetting, WITH_KEYS, call, is_result, link_in};
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+
+use crate::harness::{Gateway, fanlight, within};
+use crate::raw_client::{StdioClient, modern_request};
+
+#[tokio::test]
+async fn user_of_this_machine_signs_in_by_a_link() {
+    let setting = SignInSetting::local().await;
+    let link = setting.link(None).await;
+    assert!(link.starts_with(&format!("http://{}/connect/", setting.gateway.mcp)), "{link}");
+    let mut browser = Browser::default();
+    let page = browser.open(&link).await;
+    assert!(page.status == 200 && page.text.contains("notes"), "{page:?}");
+    assert!(page.text.contains(setting.authorization.url()), "{page:?}");
+    assert!(setting.authorization.asked("/authorize").is_empty(), "nothing is begun by the link alone");
+    let sent = browser.submit(&page, &[]).await;
+    assert_eq!(sent.status, 303, "{sent:?}\n{}", setting.gateway.log.text());
+    let done = browser.follow(sent).await;
+    assert!(done.status == 200 && done.text.contains("signed in to notes"), "{done:?}\n{}", setting.gateway.log.text());
+    let answer = setting.call(None).await;
+    assert!(is_result(&answer), "{answer}\n{}", setting.gateway.log.text());
+    assert_eq!(setting.shown(), ["Bearer token-1"]);
+    let [asked] = &setting.authorization.asked("/authorize")[..] else { panic!("asked once") };
+    assert_eq!(asked.parameter("resource"), Some(setting.backend.url().as_str()));
+    assert_eq!(asked.parameter("code_challenge_method"), Some("S256"));
+    assert_eq!(
+        asked.parameter("redirect_uri"),
+        Some(format!("http://{}/oauth/callback", setting.gateway.mcp).as_str())
+    );
+    let log = setting.gateway.log.text();
+    assert!(!log.contains("token-1") && !log.contains("refresh-1"), "{log}");
+}
+
+#[tokio::test]
+async fn each_user_reaches_the_server_with_the_own_token() {
+    let setting = SignInSetting::with_keys().await;
+    setting.sign_in(Some(ANN)).await;
+    assert!(is_result(&setting.call(Some(ANN)).await));
+    let answer = setting.call(Some(BOB)).await;
+    assert!(link_in(&answer).is_some(), "{answer}");
+    setting.sign_in(Some(BOB)).await;
+    for _ in 0..3 {
+        assert!(is_result(&setting.call(Some(BOB)).await));
+        assert!(is_result(&setting.call(Some(ANN)).await));
+    }
+    let (ann, bob) = ("Bearer token-1", "Bearer token-2");
+    assert_eq!(setting.shown(), [ann, bob, ann, bob, ann, bob, ann]);
+}
+
+#[tokio::test]
+async fn many_calls_at_once_renew_a_grant_once() {
+    let setting = SignInSetting::local().await;
+    setting.sign_in(None).await;
+    assert!(is_result(&setting.call(None).await));
+    setting.authorization.revoke_all();
+    let answers = join_all((0..200).map(|_| setting.call(None))).await;
+    for answer in &answers {
+        assert!(is_result(answer), "{answer}\n{}", setting.gateway.log.text());
+    }
+    assert_eq!(setting.asked_for_tokens("refresh_token"), 1);
+    assert!(setting.shown().iter().skip(1).all(|shown| shown == "Bearer token-2"));
+}
+
+#[tokio::test]
+async fn gateways_that_share_a_folder_renew_a_grant_once() {
+    let setting = SignInSetting::local().await;
+    setting.sign_in(None).await;
+    let other = setting.another().await;
+    assert!(is_result(&setting.call(None).await) && is_result(&call(&other, None).await));
+    setting.authorization.revoke_all();
+    let answers = join_all((0..20).map(|at| call(if at % 2 == 0 { &setting.gateway } else { &other }, None))).await;
+    for answer in &answers {
+        assert!(is_result(answer), "{answer}\n{}\n{}", setting.gateway.log.text(), other.log.text());
+    }
+    assert_eq!(setting.asked_for_tokens("refresh_token"), 1);
+}
+
+#[tokio::test]
+async fn server_that_wants_more_scopes_gets_those_and_the_ones_held() {
+    let setting = SignInSetting::start("", r#"{"type":"user","scopes":["read"]}"#).await;
+    let url = setting.backend.url();
+    let mut protection = Protection::by_token(&url, setting.authorization.url(), |_| true);
+    protection.accepts =
+        Arc::new(|received| match (received.header("authorization"), received.text.contains("call")) {
+            (None, _) => Verdict::Unauthorized,
+            (Some("Bearer token-1"), true) => {
+                let challenge = r#"Bearer error="insufficient_scope", scope="write""#;
+                Verdict::Refused(403, vec![("www-authenticate", challenge.to_owned())])
+            }
+            (Some(_), _) => Verdict::Accepted,
+        });
+    setting.backend.protect(protection);
+    setting.sign_in(None).await;
+    let mut browser = Browser::default();
+    let page = setting.page(&mut browser, None).await;
+    assert!(page.text.contains("read write"), "{page:?}");
+    let sent = browser.submit(&page, &[]).await;
+    assert_eq!(browser.follow(sent).await.status, 200);
+    assert!(is_result(&setting.call(None).await), "{}", setting.gateway.log.text());
+    let scopes: Vec<_> = setting.authorization.asked("/authorize");
+    let scopes: Vec<_> = scopes.iter().map(|asked| asked.parameter("scope").unwrap_or_default()).collect();
+    assert_eq!(scopes, ["read", "read write"]);
+}
+
+#[tokio::test]
+async fn rotated_refresh_token_survives_a_kill() {
+    let mut setting = SignInSetting::local().await;
+    setting.sign_in(None).await;
+    for round in 0..3 {
+        setting.authorization.revoke_all();
+        assert!(is_result(&setting.call(None).await), "round {round}\n{}", setting.gateway.log.text());
+        setting.restart().await;
+    }
+    assert!(is_result(&setting.call(None).await), "{}", setting.gateway.log.text());
+    let asked = setting.authorization.asked("/token");
+    let used: Vec<_> = asked.iter().filter_map(|asked| asked.parameter("refresh_token")).collect();
+    assert_eq!(used, ["refresh-1", "refresh-2", "refresh-3"]);
+    assert_eq!(setting.asked_for_tokens("authorization_code"), 1);
+}
+
+#[tokio::test]
+async fn sign_in_survives_a_restart_in_its_middle() {
+    let mut setting = SignInSetting::local().await;
+    let mut browser = Browser::default();
+    let sent = setting.agree(&mut browser, None).await;
+    setting.restart().await;
+    let done = browser.follow(sent).await;
+    assert!(done.status == 200, "{done:?}\n{}", setting.gateway.log.text());
+    assert!(is_result(&setting.call(None).await), "{}", setting.gateway.log.text());
+}
+
+#[tokio::test]
+async fn user_whose_grant_was_taken_back_signs_in_anew() {
+    let setting = SignInSetting::local().await;
+    setting.sign_in(None).await;
+    assert!(is_result(&setting.call(None).await));
+    let calls = AtomicUsize::new(0);
+    setting.authorization.on_token(move |asked| match asked.parameter("grant_type") {
+        Some("refresh_token") => (400, json!({ "error": "invalid_grant" })),
+        _ => {
+            let token = format!("new-{}", calls.fetch_add(1, Ordering::SeqCst));
+            (200, json!({ "access_token": token, "token_type": "Bearer" }))
+        }
+    });
+    setting.authorization.revoke_all();
+    assert!(link_in(&setting.call(None).await).is_some());
+    setting.sign_in(None).await;
+    assert!(is_result(&setting.call(None).await), "{}", setting.gateway.log.text());
+    assert_eq!(setting.shown().last().unwrap(), "Bearer new-0");
+}
+
+#[tokio::test]
+async fn provider_that_is_down_for_a_while_ends_no_grant() {
+    let setting = SignInSetting::local().await;
+    setting.sign_in(None).await;
+    setting.authorization.revoke_all();
+    setting.authorization.conduct("/token", Conduct::Status(503));
+    let answer = setting.call(None).await;
+    assert!(answer.contains("\"error\"") && link_in(&answer).is_none(), "{answer}");
+    setting.authorization.conduct("/token", Conduct::Good);
+    // After a failure the gateway leaves a server alone for a moment.
+    within("a result", async { while !is_result(&setting.call(None).await) {} }).await;
+    assert_eq!(setting.asked_for_tokens("authorization_code"), 1);
+}
+
+#[tokio::test]
+async fn user_deposits_a_key() {
+    let auth = r#"{"type":"userKey","header":"X-Api-Key","prefix":"key "}"#;
+    let setting = SignInSetting::start(WITH_KEYS, auth).await;
+    setting.backend.protect(Protection {
+        resource: None,
+        challenge: "Bearer".into(),
+        accepts: Arc::new(|received| match received.header("x-api-key") {
+            Some("key of ann") => Verdict::Accepted,
+            _ => Verdict::Unauthorized,
+        }),
+    });
+    let mut browser = Browser::default();
+    let page = setting.page(&mut browser, Some(ANN)).await;
+    let done = browser.submit(&page, &[("credential", ANN), ("key", "of ann")]).await;
+    assert!(done.status == 200 && done.text.contains("kept"), "{done:?}");
+    assert!(is_result(&setting.call(Some(ANN)).await), "{}", setting.gateway.log.text());
+    assert!(link_in(&setting.call(Some(BOB)).await).is_some());
+    let state = std::fs::read(setting.folder.path().join("state/grants.redb")).unwrap();
+    assert!(!state.windows(6).any(|part| part == b"of ann"), "the key is kept in the clear");
+}
+
+#[tokio::test]
+async fn user_sees_connections_and_signs_out() {
+    let setting = SignInSetting::with_keys().await;
+    setting.sign_in(Some(ANN)).await;
+    assert!(is_result(&setting.call(Some(ANN)).await));
+    let mut browser = Browser::default();
+    let url = format!("http://{}/connections", setting.gateway.mcp);
+    let page = browser.open(&url).await;
+    assert!(!page.text.contains("signed in at"), "{page:?}");
+    let page = browser.submit(&page, &[("credential", ANN)]).await;
+    assert!(page.text.contains("signed in at") && page.text.contains(setting.authorization.url()), "{page:?}");
+    // The browser is known from now on.
+    let page = browser.open(&url).await;
+    let page = browser.submit(&page, &[("action", "sign-out")]).await;
+    assert!(page.text.contains("not signed in"), "{page:?}");
+    let revoked: Vec<_> = setting.authorization.asked("/revoke");
+    let revoked: Vec<_> = revoked.iter().filter_map(|asked| asked.parameter("token")).collect();
+    assert_eq!(revoked, ["refresh-1", "token-1"]);
+    assert!(link_in(&setting.call(Some(ANN)).await).is_some());
+}
+
+/// What a command prints on standard output.
+async fn printed(setting: &SignInSetting, arguments: &[&str]) -> String {
+    let mut command = fanlight();
+    command.args(arguments).arg("--config").arg(setting.config());
+    let output = within("the command", command.output()).await.unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[tokio::test]
+async fn only_user_signs_in_and_out_from_the_command_line() {
+    let setting = SignInSetting::local().await;
+    assert!(link_in(&setting.call(None).await).is_some());
+    let mut command = fanlight();
+    command.args(["login", "notes", "--no-browser", "--config"]).arg(setting.config());
+    let mut login = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(login.stderr.take().unwrap()).lines();
+    let location = within("the address", async {
+        loop {
+            let line = lines.next_line().await.unwrap().expect("the address is printed");
+            if let Some((_, url)) = line.split_once("machine: ") {
+                return url.trim().to_owned();
+            }
+        }
+    })
+    .await;
+    let mut browser = Browser::default();
+    let sent = browser.open(&location).await;
+    let back = sent.location();
+    // Others that reach the address bring nothing.
+    let foreign = browser.open(&back.replace("state=", "state=x")).await;
+    assert_eq!(foreign.status, 404);
+    assert_eq!(browser.open(&back).await.status, 200);
+    assert!(within("the end of the command", login.wait()).await.unwrap().success());
+    // The gateway runs, and takes it up by itself.
+    let answer = setting.call(None).await;
+    assert!(is_result(&answer), "{answer}\n{}", setting.gateway.log.text());
+
+    let shown: Value = serde_json::from_str(&printed(&setting, &["connections", "--json"]).await).unwrap();
+    assert_eq!(shown[0]["server"], "notes");
+    assert_eq!(shown[0]["issuer"], setting.authorization.url());
+    let exported = printed(&setting, &["state", "export"]).await;
+    assert!(exported.contains("\"notes\"") && !exported.contains("token-"), "{exported}");
+    printed(&setting, &["logout", "notes"]).await;
+    assert_eq!(setting.authorization.asked("/revoke").len(), 2);
+    assert!(link_in(&setting.call(None).await).is_some());
+    assert!(printed(&setting, &["state", "purge"]).await.contains("removed"));
+}
+
+#[tokio::test]
+async fn client_on_standard_input_is_told_how_to_sign_in() {
+    let setting = SignInSetting::local().await;
+    let text = std::fs::read_to_string(setting.config()).unwrap();
+    // A gateway of its own, with the same folder.
+    let state = format!("stateDir: {}", setting.folder.path().join("state").display());
+    let is_listener = |line: &&str| line.starts_with("listen") || line.starts_with("admin");
+    let lines: Vec<_> = text.lines().filter(|line| !is_listener(line)).collect();
+    let mut gateway = Gateway::stdio(&lines.join("\n").replace("stateDir: state", &state));
+    let mut client = StdioClient::of(&mut gateway);
+    let call = modern_request("1", "tools/call", r#""name":"t","arguments":{}"#, "");
+    let (_, answer) = client.call(&call).await;
+    assert!(answer.contains("fanlight login notes") && link_in(&answer).is_none(), "{answer}");
+    setting.sign_in(None).await;
+    within("a result", async { while !is_result(&client.call(&call).await.1) {} }).await;
+}
+
+#[tokio::test]
+async fn call_while_its_user_signs_in_goes_on_by_itself() {
+    let setting = SignInSetting::with_keys().await;
+    let mut browser = Browser::default();
+    let sent = setting.agree(&mut browser, Some(ANN)).await;
+    let (answer, done) = tokio::join!(setting.call(Some(ANN)), browser.follow(sent));
+    assert!(is_result(&answer), "{answer}\n{}", setting.gateway.log.text());
+    assert_eq!(done.status, 200);
+    // Nobody else waits for it.
+    assert!(link_in(&setting.call(Some(BOB)).await).is_some());
+}
+
+#[tokio::test]
+async fn call_while_its_user_gives_up_is_answered_with_a_link() {
+    let setting = SignInSetting::local().await;
+    let mut browser = Browser::default();
+    let sent = setting.agree(&mut browser, None).await;
+    let back = browser.open(&sent.location()).await.location();
+    let denied = back.replace("code=", "error=access_denied&x=");
+    let (answer, page) = tokio::join!(setting.call(None), browser.open(&denied));
+    assert!(link_in(&answer).is_some(), "{answer}\n{}", setting.gateway.log.text());
+    assert!(page.status == 403 && page.text.contains("access_denied"), "{page:?}");
+}

@@ -1,0 +1,225 @@
+"""Secrets that the configuration refers to, in OpenBao and in a keyring: see README.md."""
+
+import base64
+import http.server
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "proxies/lib"))
+from processes import PATIENCE_S, Process, fanlight_binary, free_port  # noqa: E402
+
+ROOT_TOKEN = "root-of-the-test"
+
+
+def pod_token():
+    """The token of a pod, whose signature only the API of Kubernetes judges, which the test plays."""
+    account = {"name": "gateway", "uid": "1"}
+    claims = {
+        "iss": "kubernetes/serviceaccount",
+        "sub": "system:serviceaccount:default:gateway",
+        "nbf": int(time.time()) - 60,
+        "iat": int(time.time()) - 60,
+        "exp": int(time.time()) + 3600,
+        "kubernetes.io": {"namespace": "default", "serviceaccount": account},
+    }
+    parts = [{"alg": "RS256", "typ": "JWT"}, claims]
+    encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts]
+    return ".".join([*encoded, "c2lnbmF0dXJl"])
+
+
+POD_TOKEN = pod_token()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Answers in JSON."""
+
+    def answer(self, value):
+        body = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def body(self):
+        return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+
+    def log_message(self, *_):
+        pass
+
+
+class McpServer(Handler):
+    """A modern MCP server whose only tool says which key it was shown."""
+
+    handshakes = 0
+
+    def do_POST(self):
+        request = self.body()
+        method = request.get("method")
+        result = {"resultType": "complete"}
+        if method == "server/discover":
+            McpServer.handshakes += 1
+            result |= {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+        elif method == "tools/list":
+            result |= {"tools": [{"name": "key", "inputSchema": {"type": "object"}}]}
+        else:
+            result |= {"content": [{"type": "text", "text": f"key={self.headers['X-Key']}"}]}
+        self.answer({"jsonrpc": "2.0", "id": request.get("id"), "result": result})
+
+
+class Kubernetes(Handler):
+    """The API of Kubernetes that says whose a pod's token is."""
+
+    def do_POST(self):
+        is_known = self.body()["spec"]["token"] == POD_TOKEN
+        user = {"username": "system:serviceaccount:default:gateway", "uid": "1", "groups": []}
+        status = {"authenticated": is_known, "user": user}
+        self.answer({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "status": status})
+
+
+def serve(handler):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server.server_address[1]
+
+
+def post(url, value, headers=None):
+    request = urllib.request.Request(url, json.dumps(value).encode(), {"Content-Type": "application/json", **(headers or {})})
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            return answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.read().decode()
+
+
+class Bao:
+    """OpenBao for the time of the test, with everything in memory."""
+
+    def __init__(self, folder):
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        command = [os.environ["BAO"], "server", "-dev", f"-dev-root-token-id={ROOT_TOKEN}", f"-dev-listen-address=127.0.0.1:{self.port}"]
+        self.process = Process("openbao", command, folder, self.port)
+        deadline = time.monotonic() + PATIENCE_S
+        while "Development mode" not in self.process.log.read_text():
+            assert time.monotonic() < deadline, self.process.log.read_text()
+            time.sleep(0.05)
+
+    def write(self, path, value):
+        answer = post(f"{self.url}/v1/{path}", value, {"X-Vault-Token": ROOT_TOKEN})
+        assert "errors" not in answer, (path, answer)
+
+    def trust_pods(self, kubernetes, folder):
+        self.write("sys/auth/kubernetes", {"type": "kubernetes"})
+        host = f"http://127.0.0.1:{kubernetes}"
+        # It wants an authority, though nothing is encrypted here.
+        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=authority", "-keyout", "key.pem", "-out", "ca.pem"]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+        authority = (folder / "ca.pem").read_text()
+        reviewer = {"token_reviewer_jwt": POD_TOKEN, "disable_local_ca_jwt": True, "kubernetes_ca_cert": authority}
+        self.write("auth/kubernetes/config", {"kubernetes_host": host, **reviewer})
+        self.write("sys/policies/acl/wiki", {"policy": 'path "secret/data/wiki" { capabilities = ["read"] }'})
+        role = {"bound_service_account_names": "gateway", "bound_service_account_namespaces": "default", "policies": "wiki"}
+        self.write("auth/kubernetes/role/gateway", role)
+
+
+class Gateway:
+    """Fanlight with one server, whose header refers to a secret."""
+
+    def __init__(self, folder, name, reference, server, environment):
+        self.port, self.admin = free_port(), free_port()
+        path = folder / f"{name}.yaml"
+        other = json.dumps(fanlight_binary())
+        path.write_text(
+            f"""
+listen: 127.0.0.1:{self.port}
+admin: {{listen: "127.0.0.1:{self.admin}"}}
+stateDir: off
+mcpServers:
+  wiki: {{url: "http://127.0.0.1:{server}/mcp", headers: {{X-Key: "${{{reference}}}"}}}}
+  other: {{command: {other}, args: [demo-server, modern]}}
+"""
+        )
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(("VAULT_", "BAO"))}
+        command = ["env", "-i", *(f"{key}={value}" for key, value in (clean | environment).items())]
+        self.process = Process(name, [*command, fanlight_binary(), "run", "--config", str(path)], folder, self.port)
+
+    def key(self):
+        meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+        params = {"name": "wiki__key", "arguments": {}, "_meta": meta}
+        request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "wiki__key"}
+        return post(f"http://127.0.0.1:{self.port}/mcp", request, headers)
+
+    def reload(self):
+        return post(f"http://127.0.0.1:{self.admin}/api/reload", {})
+
+
+def check(name, condition, shown=""):
+    assert condition, f"{name}: {shown}"
+    print(f"ok  {name}")
+
+
+def main():
+    folder = Path(tempfile.mkdtemp(prefix="fanlight-secrets-"))
+    server, processes = serve(McpServer), []
+    bao = Bao(folder)
+    processes.append(bao.process)
+    bao.write("secret/data/wiki", {"data": {"token": "first-key"}})
+    bao.trust_pods(serve(Kubernetes), folder)
+    pod = folder / "pod-token"
+    pod.write_text(POD_TOKEN)
+
+    def gateway(name, reference, environment):
+        started = Gateway(folder, name, reference, server, environment)
+        processes.append(started.process)
+        return started
+
+    try:
+        with_token = {"VAULT_ADDR": bao.url, "VAULT_TOKEN": ROOT_TOKEN}
+        one = gateway("token", "vault:secret/wiki#token", with_token)
+        check("a secret is read with a token", "key=first-key" in one.key(), one.key())
+        of_pod = {"VAULT_ADDR": bao.url, "VAULT_K8S_ROLE": "gateway", "VAULT_K8S_TOKEN_FILE": str(pod)}
+        two = gateway("pod", "vault:secret/wiki#token", of_pod)
+        check("and with the identity of a pod", "key=first-key" in two.key(), two.key())
+
+        bao.write("secret/data/wiki", {"data": {"token": "second-key"}})
+        before = McpServer.handshakes
+        one.reload()
+        check("a reload reads it again", "key=second-key" in one.key(), one.key())
+        shown = one.process.log.read_text() + two.process.log.read_text()
+        check("no secret is in the log", "first-key" not in shown and ROOT_TOKEN not in shown)
+        check("the server was not replaced", McpServer.handshakes == before)
+
+        for name, reference, environment, why in [
+            ("absent", "vault:secret/none#token", with_token, "404"),
+            ("keyless", "vault:secret/wiki#other", with_token, "has no"),
+            ("refused", "vault:secret/wiki#token", {**with_token, "VAULT_TOKEN": "wrong"}, "403"),
+            ("plain", "vault:secret/wiki#token", {**with_token, "VAULT_ADDR": "http://vault.example:8200"}, "https"),
+            ("unset", "vault:secret/wiki#token", {}, "VAULT_ADDR"),
+        ]:
+            failing = gateway(name, reference, environment)
+            answer, log = failing.key(), failing.process.log.read_text()
+            check(f"{name}: the server alone is not used, and the log says why", "key=" not in answer and why in log, log)
+
+        stored = subprocess.run(
+            ["secret-tool", "store", "--label=wiki", "service", "wiki", "username", "token"], input=b"key-of-the-ring", check=False
+        )
+        check("the keyring of the test takes a secret", stored.returncode == 0)
+        ring = gateway("keyring", "keyring:wiki/token", {})
+        check("a secret is read from the keyring", "key=key-of-the-ring" in ring.key(), ring.key() + ring.process.log.read_text())
+    finally:
+        for process in reversed(processes):
+            process.end()
+
+
+if __name__ == "__main__":
+    main()
