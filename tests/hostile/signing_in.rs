@@ -10,6 +10,7 @@ use fanlight_testkit::signing_in::{ANN, BOB, SignInSetting, is_result, link_in};
 use serde_json::json;
 
 use crate::harness::{TempFile, fanlight, within};
+use crate::scripted::{Backend, Era, Reply, Transport};
 
 /// Checks that nobody was signed in, and nothing was asked of the authorization server.
 fn assert_nothing_begun(setting: &SignInSetting) {
@@ -217,4 +218,29 @@ async fn address_reaches_the_browser_as_one_argument_and_no_shell() {
     assert_eq!(browser.open(&sent.location()).await.status, 200);
     assert!(within("the end of the command", login.wait()).await.unwrap().success());
     assert!(!file("trapped").exists());
+}
+
+/// A name in the configuration is not a server: what was granted at one is sent to no other that takes its name.
+#[tokio::test]
+async fn grant_is_sent_to_the_server_alone_that_it_was_given_for() {
+    let setting = SignInSetting::local().await;
+    setting.sign_in(None).await;
+    assert!(is_result(&setting.call(None).await));
+    let other = Backend::start(Era::Modern, Transport::Http).await;
+    other.offers_tools(&["t"]);
+    other.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+    let config = fs::read_to_string(setting.config()).unwrap();
+    assert!(config.contains(&setting.backend.url()));
+    fs::write(setting.config(), config.replace(&setting.backend.url(), &other.url())).unwrap();
+    let (status, report) = setting.gateway.reload().await;
+    assert_eq!(status, 200, "{report}");
+    // This one wants no credentials.
+    assert!(is_result(&setting.call(None).await));
+    let shown = other.received("tools/call");
+    assert!(shown.iter().all(|call| call.header("authorization").is_none()), "the token went to another server");
+    assert_eq!(setting.shown(), ["Bearer token-1"]);
+    // And it is still good where it was given.
+    fs::write(setting.config(), config).unwrap();
+    setting.gateway.reload().await;
+    assert!(is_result(&setting.call(None).await));
 }

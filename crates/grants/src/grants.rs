@@ -129,8 +129,10 @@ impl Grants {
     /// # Errors
     ///
     /// If it cannot be kept.
-    pub async fn keep_key(&self, owner: &Owner, key: &UserKey) -> Result<(), StoreError> {
-        self.0.store.put(owner, key).await?;
+    pub async fn keep_key(&self, owner: &Owner, key: impl Into<String>) -> Result<(), StoreError> {
+        // For a server that is gone it is kept for nowhere.
+        let origin = self.server(owner.server()).map(|server| server.origin()).unwrap_or_default();
+        self.0.store.put(owner, &UserKey::new(key, origin)).await?;
         self.forget(owner);
         Ok(())
     }

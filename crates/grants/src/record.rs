@@ -25,6 +25,16 @@ pub struct Grant {
     pub proof_key: Option<ProofKey>,
     /// When the user signed in.
     pub since: SystemTime,
+    /// Where the server was, and the client that the tokens were given to.
+    pub(crate) given_for: GivenFor,
+}
+
+/// What tokens are good for: a server at an origin, by a client. They are sent nowhere else, whatever the configuration makes of
+/// the server's name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GivenFor {
+    pub(crate) origin: String,
+    pub(crate) client_id: String,
 }
 
 impl Grant {
@@ -50,13 +60,14 @@ pub struct UserKey {
     key: Zeroizing<String>,
     /// When it was deposited.
     pub since: SystemTime,
+    /// Where the server was then.
+    pub(crate) origin: String,
 }
 
 impl UserKey {
-    /// A key that is deposited now.
-    #[must_use]
-    pub fn new(key: impl Into<String>) -> Self {
-        Self { key: Zeroizing::new(key.into()), since: SystemTime::now() }
+    /// A key that is deposited now, for the server at this origin.
+    pub(crate) fn new(key: impl Into<String>, origin: String) -> Self {
+        Self { key: Zeroizing::new(key.into()), since: SystemTime::now(), origin }
     }
 
     /// The key, for its one use.

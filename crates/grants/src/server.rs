@@ -77,6 +77,22 @@ impl Server {
         grant.client.clone().or_else(|| self.sign_in()?.configured(&grant.provider))
     }
 
+    /// Where it is.
+    pub(crate) fn origin(&self) -> String {
+        self.settings.url.origin().ascii_serialization()
+    }
+
+    /// Whether the tokens of a grant are for this server, as it is configured now.
+    pub(crate) fn is_meant_by(&self, grant: &Grant) -> bool {
+        let is_of_issuer = self
+            .sign_in()
+            .is_some_and(|method| method.issuer.as_ref().is_none_or(|issuer| *issuer == grant.provider.issuer));
+        let client = self.registration(grant);
+        is_of_issuer
+            && grant.given_for.origin == self.origin()
+            && client.is_some_and(|client| client.client_id == grant.given_for.client_id)
+    }
+
     /// Gives the tokens of a grant back. It is forgotten whether that succeeds or not.
     pub(crate) async fn revoke(&self, grant: &Grant) {
         let Some(registration) = self.registration(grant) else { return };

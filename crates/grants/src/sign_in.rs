@@ -14,7 +14,7 @@ use url::Url;
 
 use crate::access::Wanted;
 use crate::grants::Grants;
-use crate::record::{BegunSignIn, Grant, RegisteredClient, SIGN_IN_TIME};
+use crate::record::{BegunSignIn, GivenFor, Grant, RegisteredClient, SIGN_IN_TIME};
 use crate::server::{Server, SignInMethod};
 use crate::store::{Owner, StoreError};
 
@@ -187,7 +187,8 @@ impl Begun {
         let tokens = asking.redeem(&request, callback).await.map_err(|error| failed(&name, &error))?;
         let AuthorizationRequest { target, .. } = request;
         let now = SystemTime::now();
-        let grant = Grant { provider, client, target, issued: now, tokens, proof_key, since: now };
+        let given_for = GivenFor { origin: server.origin(), client_id: registration.client_id.clone() };
+        let grant = Grant { provider, client, target, issued: now, tokens, proof_key, since: now, given_for };
         grants.keep_grant(&Owner::new(&principal, &name), &grant).await.map_err(|error| unkept(&error))?;
         let user = Principal::from_bytes(&principal).map(|user| user.describe());
         info!(server = name, user, issuer = grant.provider.issuer, "a user has signed in");

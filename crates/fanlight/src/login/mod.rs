@@ -144,8 +144,8 @@ async fn not_connected(grants: &Grants) -> Result<Vec<UserConnection>, Failure> 
 async fn deposit(grants: &Grants, server: &str) -> Result<(), Failure> {
     let key = inputs::line(&format!("your key for {}: ", plain(server, 60)), true);
     let key = key.map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
-    let key = UserKey::new(key.ok_or_else(|| Failure::usage("no key was given"))?);
-    grants.keep_key(&Owner::new(&user(), server), &key).await.map_err(other)?;
+    let key = key.ok_or_else(|| Failure::usage("no key was given"))?;
+    grants.keep_key(&Owner::new(&user(), server), key).await.map_err(other)?;
     say!("the key for {server} is kept");
     Ok(())
 }

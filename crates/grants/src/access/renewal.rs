@@ -24,10 +24,12 @@ impl Shared {
     pub(super) async fn renewed(&self, refused: Option<HeaderValue>) -> Outcome {
         if let Method::Key { header, prefix } = &self.server.settings.method {
             let key = self.store.get::<UserKey>(&self.owner).await?;
+            let key = key.filter(|key| key.origin == self.server.origin());
             let held = key.and_then(|key| Held::of_key(header.clone(), prefix, key.expose()));
             return Ok(held.map(Arc::new));
         }
-        let Some(grant) = self.store.get::<Grant>(&self.owner).await? else { return Ok(None) };
+        let grant = self.store.get::<Grant>(&self.owner).await?;
+        let Some(grant) = grant.filter(|grant| self.server.is_meant_by(grant)) else { return Ok(None) };
         if let Some(held) = good(&grant, refused.as_ref()) {
             return Ok(Some(Arc::new(held)));
         }

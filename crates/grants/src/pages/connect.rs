@@ -12,7 +12,7 @@ use super::html::{Page, redirect, with_cookies};
 use super::{Visit, denied, not_signed_in, place_of};
 use crate::access::UserAccess;
 use crate::links::Link;
-use crate::record::{BegunSignIn, UserKey};
+use crate::record::BegunSignIn;
 use crate::server::Method;
 use crate::sign_in::{Begun, Offer, SignInError, unkept};
 use crate::store::Owner;
@@ -97,8 +97,8 @@ impl Visit<'_> {
 
     async fn deposit(&self, link: &Link, server: &str, key: Option<&str>) -> Result<Response<String>, SignInError> {
         let key = key.map(str::trim).filter(|key| !key.is_empty());
-        let key = UserKey::new(key.ok_or(SignInError::NotUsed("there is no key in the form"))?);
-        self.pages.grants.keep_key(&link.owner, &key).await.map_err(|error| unkept(&error))?;
+        let key = key.ok_or(SignInError::NotUsed("there is no key in the form"))?;
+        self.pages.grants.keep_key(&link.owner, key).await.map_err(|error| unkept(&error))?;
         Ok(done(&format!("Your key for {server} is kept")))
     }
 
