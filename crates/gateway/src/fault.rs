@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 
 use fanlight_canonical::{BackendError, Outcome, SignInWish};
+use fanlight_protocol::capability::{ClientCapability, MissingCapability};
 use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder};
 use fanlight_protocol::{RpcError, code};
 
@@ -53,6 +54,25 @@ fn sign_in_first(backend: &str, wish: &SignInWish) -> RpcError {
     data.member("elicitations", &elicitations.finish()).string("backend", backend);
     let message = format!("{}: open {url} and send the request again; it was not carried out", wish.message);
     RpcError::new(code::URL_ELICITATION_REQUIRED, message).with_data(data.finish())
+}
+
+/// The error as a client with these `capabilities` gets it: one that cannot open a page for its user is not asked to, and its user
+/// finds the link in the message.
+#[must_use]
+pub fn as_client_is_told(error: RpcError, capabilities: &Json) -> RpcError {
+    let is_link = error.code == code::URL_ELICITATION_REQUIRED;
+    match MissingCapability::of(capabilities, ClientCapability::ElicitationByUrl) {
+        Some(_) if is_link => {
+            let data = error.data.and_then(|data| data.get("backend")).map(|backend| {
+                let mut data = ObjectBuilder::new();
+                data.member("backend", &backend);
+                data.finish()
+            });
+            let error = RpcError::new(code::BACKEND_UNAVAILABLE, error.message);
+            data.into_iter().fold(error, RpcError::with_data)
+        }
+        _ => error,
+    }
 }
 
 /// The error for a method that the gateway does not route among several backends.

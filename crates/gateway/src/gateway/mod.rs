@@ -274,7 +274,9 @@ impl Core for Gateway {
                 self.subscribed.note(request);
                 response
             }
-            (answer, _) => answer.unwrap_or_else(|error| Response::from_error(&error)),
+            (answer, _) => answer.unwrap_or_else(|error| {
+                Response::from_error(&fault::as_client_is_told(error, &request.context.capabilities))
+            }),
         }
     }
 

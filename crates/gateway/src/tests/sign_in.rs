@@ -1,6 +1,9 @@
 //! Servers whose users sign in.
 
-use fanlight_protocol::Method;
+use std::sync::Arc;
+
+use fanlight_canonical::{Call, CallContext};
+use fanlight_protocol::{Json, Method};
 
 use super::fake::*;
 use super::principals::caller;
@@ -17,10 +20,10 @@ fn server(name: &'static str, signed_in: &[&'static str]) -> Fake {
     server
 }
 
-/// The link of an answer that asks to sign in first.
+/// The link of an answer that asks to sign in first, which has it in its message.
 fn link(answer: &str) -> Option<String> {
-    let (code, _) = error_of(answer);
-    (code == -32042).then(|| answer.split_once(r#""url":""#).unwrap().1.split_once('"').unwrap().0.to_owned())
+    let (code, message) = error_of(answer);
+    (code == -31001).then(|| message.split_once("open ").unwrap().1.split_once(' ').unwrap().0.to_owned())
 }
 
 #[tokio::test(start_paused = true)]
@@ -30,8 +33,6 @@ async fn only_server_tells_each_user_to_sign_in_and_lists_nothing_before() {
     assert!(list.contains(r#""tools":[]"#) && list.contains(r#""outcome":"sign_in_needed""#), "{list}");
     let answer = scene.ask_by("ann", "tools/call", Some(CALL)).await;
     assert_eq!(link(&answer).as_deref(), Some("https://gateway.example/connect/ann"), "{answer}");
-    // Clients that show nothing but the message show the link.
-    assert!(error_of(&answer).1.contains("https://gateway.example/connect/ann"), "{answer}");
     let list = scene.ask_by("bob", "tools/list", None).await;
     assert!(list.contains("of-bob") && !list.contains("of-ann"), "{list}");
     assert_eq!(scene.ask_by("bob", "tools/call", Some(r#"{"name":"of-bob"}"#)).await, r#"{"content":["bob"]}"#);
@@ -70,4 +71,21 @@ async fn name_that_several_servers_may_have_is_unknown_and_not_sent_to_one_of_th
     assert!(answer.contains("sign_in_needed"), "{answer}");
     let prefixed = scene.ask_by("ann", "tools/call", Some(r#"{"name":"other__of-ann"}"#)).await;
     assert!(prefixed.contains("sign in to other"), "{prefixed}");
+}
+
+#[tokio::test]
+async fn client_that_can_open_a_page_is_asked_to() {
+    let scene = scene(vec![server("own", &[])]);
+    for (capabilities, code) in
+        [(r#"{"elicitation":{"url":{}}}"#, -32042), (r#"{"elicitation":{"form":{}}}"#, -31001), ("{}", -31001)]
+    {
+        let capabilities = Json::literal(capabilities);
+        let context = CallContext { caller: caller("ann"), capabilities, ..(*CallContext::internal()).clone() };
+        let call = Call { context: Arc::new(context), ..call("tools/call", Some(CALL)) };
+        let answer = scene.gateway.handle(call).await.body().as_text().to_owned();
+        assert_eq!(error_of(&answer).0, code, "{answer}");
+        assert!(error_of(&answer).1.contains("https://gateway.example/connect/ann"), "{answer}");
+        assert_eq!(answer.contains(r#""mode":"url""#), code == -32042, "{answer}");
+        assert!(answer.contains(r#""backend":"own""#), "{answer}");
+    }
 }
