@@ -4,6 +4,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use fanlight_testkit::authorization_server::AuthorizationServer;
 use fanlight_testkit::browser::Browser;
 use fanlight_testkit::issuer::Conduct;
 use fanlight_testkit::scripted::{Protection, Verdict};
@@ -312,4 +313,22 @@ async fn call_while_its_user_gives_up_is_answered_with_a_link() {
     let (answer, page) = tokio::join!(setting.call(None), browser.open(&denied));
     assert!(link_in(&answer).is_some(), "{answer}\n{}", setting.gateway.log.text());
     assert!(page.status == 403 && page.text.contains("access_denied"), "{page:?}");
+}
+
+#[tokio::test]
+async fn server_that_has_moved_to_another_authorization_server_is_signed_in_to_there() {
+    let setting = SignInSetting::local().await;
+    setting.sign_in(None).await;
+    assert!(is_result(&setting.call(None).await));
+    let other = Arc::new(AuthorizationServer::start().await);
+    let valid = Arc::clone(&other);
+    let url = setting.backend.url();
+    setting.backend.protect(Protection::by_token(&url, other.url(), move |token| valid.is_valid(token)));
+    let registered = setting.authorization.asked("/register").len();
+    setting.authorization.revoke_all();
+    setting.sign_in(None).await;
+    assert!(is_result(&setting.call(None).await), "{}", setting.gateway.log.text());
+    // As another client, which it has registered anew.
+    assert_eq!((other.asked("/authorize").len(), other.asked("/register").len()), (1, 1));
+    assert_eq!(setting.authorization.asked("/register").len(), registered);
 }

@@ -20,6 +20,12 @@ pub trait CredentialSource: Send + Sync + 'static {
     /// it with once more, or says why there are none; `None` leaves it with the refusal.
     fn replace(&self, refusal: Refusal) -> Option<PendingCredentials>;
 
+    /// The server has refused what [`Self::replace`] gave as well. Says what is missing, if that is known.
+    fn give_up(&self, refusal: &Refusal) -> Option<NoCredentials> {
+        let _ = refusal;
+        None
+    }
+
     /// What a user has to do before there are any credentials at all; `None` if there are some, or none of a user's.
     fn sign_in(&self) -> Option<Arc<SignInWish>> {
         None

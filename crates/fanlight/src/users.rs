@@ -320,16 +320,11 @@ impl CredentialSource for OfUser {
 
     fn replace(&self, refusal: Refusal) -> Option<PendingCredentials> {
         let (access, wish) = (self.access.clone(), self.wish.clone());
-        Some(Box::pin(async move {
-            let refused = Refused {
-                status: refusal.status,
-                challenges: &refusal.challenges,
-                nonce: refusal.nonce.as_ref(),
-                shown: &refusal.shown,
-                message: Message { method: &refusal.method, url: &refusal.url },
-            };
-            access.replace(refused).await.map_err(|missing| wish.missing(missing))
-        }))
+        Some(Box::pin(async move { access.replace(refused(&refusal)).await.map_err(|missing| wish.missing(missing)) }))
+    }
+
+    fn give_up(&self, refusal: &Refusal) -> Option<NoCredentials> {
+        self.access.give_up(refused(refusal)).map(|missing| self.wish.missing(missing))
     }
 
     fn sign_in(&self) -> Option<Arc<SignInWish>> {
@@ -338,5 +333,15 @@ impl CredentialSource for OfUser {
 
     fn signing_in(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
         Some(Box::pin(self.access.signing_in()?))
+    }
+}
+
+fn refused(refusal: &Refusal) -> Refused<'_> {
+    Refused {
+        status: refusal.status,
+        challenges: &refusal.challenges,
+        nonce: refusal.nonce.as_ref(),
+        shown: &refusal.shown,
+        message: Message { method: &refusal.method, url: &refusal.url },
     }
 }

@@ -223,6 +223,24 @@ impl UserAccess {
         Err(NoAccess::SignIn(Box::new(wanted)))
     }
 
+    /// What is wanted of a user, where a server has refused what it was shown in place of what it had refused: new tokens of
+    /// this grant are worth as little to it as those before. `None` if it wants something else.
+    #[must_use]
+    pub fn give_up(&self, refused: Refused<'_>) -> Option<NoAccess> {
+        let challenge = Challenge::from_headers(refused.challenges).unwrap_or_default();
+        let is_of_token = refused.status == StatusCode::UNAUTHORIZED
+            && challenge.error.as_deref() != Some("use_dpop_nonce")
+            && !challenge.wants_more_scopes();
+        let shown = refused.shown.get(self.0.header()).filter(|_| is_of_token)?;
+        let stamp = self.0.store.stamp();
+        let mut state = self.0.lock();
+        // Another call may have others by now.
+        state.held.take_if(|held| held.value() == shown)?;
+        let wanted = Wanted::of(&challenge);
+        state.missing = Some((wanted.clone(), stamp));
+        Some(NoAccess::SignIn(Box::new(wanted)))
+    }
+
     /// What is held, where a proof has to contain something else and the token is good.
     fn with_nonce(&self, refused: &Refused<'_>, challenge: &Challenge) -> Option<Arc<Held>> {
         let nonce = refused.nonce?.to_str().ok()?;

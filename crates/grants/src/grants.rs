@@ -120,6 +120,8 @@ impl Grants {
     /// If it cannot be kept.
     pub async fn keep_grant(&self, owner: &Owner, grant: &Grant) -> Result<(), StoreError> {
         self.0.store.put(owner, grant).await?;
+        // The next sign-in asks the server again: it may have moved to another authorization server.
+        self.lock().discovered.retain(|recent| recent.server != owner.server());
         self.forget(owner);
         Ok(())
     }

@@ -82,13 +82,18 @@ impl Sending {
             Credentials::Wait(pending) => pending.await?,
         };
         let response = self.send(request.clone(), &shown).await?;
-        let Some(refusal) = refusal(&response, &request, shown) else { return Ok(response) };
+        let Some(refused) = refusal(&response, &request, shown) else { return Ok(response) };
         // It certainly did not run: with other credentials it is sent for the first time, and no third time.
-        match source.replace(refusal) {
+        match source.replace(refused) {
             None => Ok(response),
             Some(pending) => {
                 let other = pending.await?;
-                self.send(request, &other).await
+                let response = self.send(request.clone(), &other).await?;
+                let again = refusal(&response, &request, other);
+                match again.and_then(|refusal| source.give_up(&refusal)) {
+                    Some(missing) => Err(missing.into()),
+                    None => Ok(response),
+                }
             }
         }
     }
