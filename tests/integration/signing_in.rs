@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-use crate::harness::{Gateway, fanlight, within};
+use crate::harness::{Gateway, TempFile, fanlight, within};
 use crate::raw_client::{StdioClient, modern_request};
 
 #[tokio::test]
@@ -331,4 +331,20 @@ async fn server_that_has_moved_to_another_authorization_server_is_signed_in_to_t
     // As another client, which it has registered anew.
     assert_eq!((other.asked("/authorize").len(), other.asked("/register").len()), (1, 1));
     assert_eq!(setting.authorization.asked("/register").len(), registered);
+}
+
+#[tokio::test]
+async fn sign_in_from_the_command_line_that_cannot_be_carried_out_says_why() {
+    let folder = TempFile::folder();
+    let file = folder.path().join("fanlight.yaml");
+    let closed = fanlight_testkit::ports::free();
+    let text =
+        format!("stateDir: state\nmcpServers: {{notes: {{url: \"http://{closed}/mcp\", auth: {{type: user}}}}}}\n");
+    std::fs::write(&file, text).unwrap();
+    let mut command = fanlight();
+    command.args(["login", "notes", "--no-browser", "--config"]).arg(&file).stdin(Stdio::null());
+    let output = within("login", command.output()).await.unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("cannot be carried out: "), "{said}");
+    assert!(!said.contains("log"), "{said}");
 }

@@ -46,7 +46,10 @@ pub enum SignInError {
     Refused(String),
     /// Somebody did not answer as they should; the log says more.
     #[error("the sign-in cannot be carried out now; the operator's log says why")]
-    Failed,
+    Failed {
+        /// What the log says.
+        reason: String,
+    },
 }
 
 /// What a user is asked to agree to.
@@ -249,12 +252,12 @@ fn failed(server: &str, error: &OAuthError) -> SignInError {
         }
         error => {
             warn!(server, %error, "a user's sign-in cannot be carried out");
-            SignInError::Failed
+            SignInError::Failed { reason: error.to_string() }
         }
     }
 }
 
 pub(crate) fn unkept(error: &StoreError) -> SignInError {
     warn!(%error, "a user's sign-in cannot be carried out");
-    SignInError::Failed
+    SignInError::Failed { reason: error.to_string() }
 }

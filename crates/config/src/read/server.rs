@@ -62,7 +62,7 @@ fn read_or_leave_out(reader: &mut Reader<'_>, entry: &Entry, context: &Context<'
     };
     for (span, message) in missing.iter().filter(|_| server.enabled) {
         let message = format!("{message}: the server {} is not used", quoted(&entry.key));
-        let help = "set it and start Fanlight again; the other servers are used meanwhile";
+        let help = "put it there, or set it and start Fanlight again; the other servers are used meanwhile";
         reader.findings.push(Finding::warning(*span, message).help(help).of_missing_value());
     }
     Some(server)

@@ -173,8 +173,12 @@ fn open(location: &Url, opens_browser: bool) {
     complain(&format!("{how} {}\n", plain(location.as_str(), 4000)));
 }
 
+/// Who signs in here is the operator, too.
 fn refused(error: SignInError) -> Failure {
-    Failure::other(error.to_string())
+    match error {
+        SignInError::Failed { reason } => Failure::other(format!("the sign-in cannot be carried out: {reason}")),
+        error => Failure::other(error.to_string()),
+    }
 }
 
 fn other(error: impl std::fmt::Display) -> Failure {

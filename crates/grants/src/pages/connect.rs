@@ -84,7 +84,8 @@ impl Visit<'_> {
 
     async fn begin(&self, link: &Link, offer: Offer) -> Result<Response<String>, SignInError> {
         let grants = &self.pages.grants;
-        let callback = self.callback().ok_or(SignInError::Failed)?;
+        let callback =
+            self.callback().ok_or_else(|| SignInError::Failed { reason: "publicUrl is not usable".to_owned() })?;
         let Begun { location, record } =
             offer.begin(grants, link.owner.principal(), &callback, &self.browser_digest()).await?;
         let place = place_of(record.request.state.expose());

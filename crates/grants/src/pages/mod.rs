@@ -166,7 +166,7 @@ fn not_signed_in(error: &SignInError) -> Page {
     let status = match error {
         SignInError::NotUsed(_) | SignInError::Refused(_) => StatusCode::FORBIDDEN,
         SignInError::NoServer => StatusCode::NOT_FOUND,
-        SignInError::NoClient { .. } | SignInError::Failed => StatusCode::BAD_GATEWAY,
+        SignInError::NoClient { .. } | SignInError::Failed { .. } => StatusCode::BAD_GATEWAY,
     };
     Page::refusal(status, "You are not signed in", &sentence(&error.to_string()))
 }
