@@ -71,6 +71,14 @@ impl Member {
         self.used = Instant::now();
         Lease { backend: Arc::clone(&self.backend), _use: Arc::clone(&self.uses) }
     }
+
+    fn is_unused(&self) -> bool {
+        Arc::strong_count(&self.uses) == 1
+    }
+
+    fn is_idle(&self, idle: Duration) -> bool {
+        self.is_unused() && self.used.elapsed() >= idle
+    }
 }
 
 impl BackendPerPrincipal {
@@ -109,8 +117,7 @@ impl BackendPerPrincipal {
     /// Sends the headers of `settings` from the next message on, as [`Backend::use_credentials`] does.
     pub fn use_credentials(&self, settings: &BackendSettings) {
         *self.transport.lock().unwrap_or_else(PoisonError::into_inner) = settings.transport.clone();
-        let all: Vec<_> = self.members().values().map(|member| Arc::clone(&member.backend)).collect();
-        all.iter().for_each(|backend| backend.use_credentials(settings));
+        self.backends().iter().for_each(|backend| backend.use_credentials(settings));
     }
 
     /// Ends it without keeping it alive.
@@ -227,13 +234,14 @@ impl BackendPerPrincipal {
 
     /// Ends the backends that nothing has used for a while.
     fn end_idle(&self, idle: Duration) {
-        let mut ended = Vec::new();
-        let mut members = self.members();
-        let unused: Vec<_> =
-            members.iter().filter(|(_, member)| member.is_idle(idle)).map(|(key, _)| key.clone()).collect();
-        ended.extend(unused.iter().filter_map(|principal| members.remove(principal)));
-        drop(members);
+        // Dropped once the lock is free.
+        let ended: Vec<_> = self.members().extract_if(|_, member| member.is_idle(idle)).collect();
         drop(ended);
+    }
+
+    /// All that are running, to be used without the lock.
+    fn backends(&self) -> Vec<Arc<Backend>> {
+        self.members().values().map(|member| Arc::clone(&member.backend)).collect()
     }
 
     fn members(&self) -> MutexGuard<'_, HashMap<Principal, Member>> {
@@ -259,16 +267,6 @@ impl BackendPerPrincipal {
 /// authenticated: where clients are, nobody has credentials for that.
 fn owner(caller: &Caller) -> Principal {
     if caller.is_gateway() { Principal::anonymous() } else { caller.principal().clone() }
-}
-
-impl Member {
-    fn is_unused(&self) -> bool {
-        Arc::strong_count(&self.uses) == 1
-    }
-
-    fn is_idle(&self, idle: Duration) -> bool {
-        self.is_unused() && self.used.elapsed() >= idle
-    }
 }
 
 /// Removes the backend that was used longest ago, if any is not in use. Returns whether there was one.
@@ -377,8 +375,7 @@ impl BackendClient for BackendPerPrincipal {
     }
 
     fn end_session(&self, session: SessionKey) {
-        let all: Vec<_> = self.members().values().map(|member| Arc::clone(&member.backend)).collect();
-        all.iter().for_each(|backend| backend.end_session(session));
+        self.backends().iter().for_each(|backend| backend.end_session(session));
     }
 
     fn knows_principals(&self) -> bool {
@@ -387,7 +384,7 @@ impl BackendClient for BackendPerPrincipal {
 
     /// That of a connection that is ready, if any is, and else of any.
     fn status(&self) -> BackendStatus {
-        let all: Vec<_> = self.members().values().map(|member| Arc::clone(&member.backend)).collect();
+        let all = self.backends();
         let mut statuses = all.iter().map(|backend| backend.status());
         let first = statuses.next();
         let is_ready = |status: &BackendStatus| matches!(status.state, BackendState::Ready);

@@ -61,18 +61,14 @@ fn sign_in_first(backend: &str, wish: &SignInWish) -> RpcError {
 #[must_use]
 pub fn as_client_is_told(error: RpcError, capabilities: &Json) -> RpcError {
     let is_link = error.code == code::URL_ELICITATION_REQUIRED;
-    match MissingCapability::of(capabilities, ClientCapability::ElicitationByUrl) {
-        Some(_) if is_link => {
-            let data = error.data.and_then(|data| data.get("backend")).map(|backend| {
-                let mut data = ObjectBuilder::new();
-                data.member("backend", &backend);
-                data.finish()
-            });
-            let error = RpcError::new(code::BACKEND_UNAVAILABLE, error.message);
-            data.into_iter().fold(error, RpcError::with_data)
-        }
-        _ => error,
+    if !is_link || MissingCapability::of(capabilities, ClientCapability::ElicitationByUrl).is_none() {
+        return error;
     }
+    let mut data = ObjectBuilder::new();
+    if let Some(backend) = error.data.and_then(|data| data.get("backend")) {
+        data.member("backend", &backend);
+    }
+    RpcError::new(code::BACKEND_UNAVAILABLE, error.message).with_data(data.finish())
 }
 
 /// The error for a method that the gateway does not route among several backends.

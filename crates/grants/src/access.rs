@@ -218,9 +218,7 @@ impl UserAccess {
         if wants_scopes {
             return Err(self.more_scopes(&challenge).await);
         }
-        let wanted = Wanted::of(&challenge);
-        self.0.lock().missing = Some((wanted.clone(), stamp));
-        Err(NoAccess::SignIn(Box::new(wanted)))
+        Err(self.0.lock().miss(Wanted::of(&challenge), stamp))
     }
 
     /// What is wanted of a user, where a server has refused what it was shown in place of what it had refused: new tokens of
@@ -228,17 +226,14 @@ impl UserAccess {
     #[must_use]
     pub fn give_up(&self, refused: Refused<'_>) -> Option<NoAccess> {
         let challenge = Challenge::from_headers(refused.challenges).unwrap_or_default();
-        let is_of_token = refused.status == StatusCode::UNAUTHORIZED
-            && challenge.error.as_deref() != Some("use_dpop_nonce")
-            && !challenge.wants_more_scopes();
+        let is_of_token =
+            refused.status == StatusCode::UNAUTHORIZED && !challenge.wants_nonce() && !challenge.wants_more_scopes();
         let shown = refused.shown.get(self.0.header()).filter(|_| is_of_token)?;
         let stamp = self.0.store.stamp();
         let mut state = self.0.lock();
         // Another call may have others by now.
         state.held.take_if(|held| held.value() == shown)?;
-        let wanted = Wanted::of(&challenge);
-        state.missing = Some((wanted.clone(), stamp));
-        Some(NoAccess::SignIn(Box::new(wanted)))
+        Some(state.miss(Wanted::of(&challenge), stamp))
     }
 
     /// What is held, where a proof has to contain something else and the token is good.
@@ -246,8 +241,7 @@ impl UserAccess {
         let nonce = refused.nonce?.to_str().ok()?;
         let mut state = self.0.lock();
         state.nonce = Some(nonce.to_owned());
-        let wants_nonce = challenge.error.as_deref() == Some("use_dpop_nonce");
-        state.held.clone().filter(|_| wants_nonce)
+        state.held.clone().filter(|_| challenge.wants_nonce())
     }
 
     fn headers(&self, held: &Held, message: Message<'_>) -> Result<HeaderMap, NoAccess> {
@@ -301,6 +295,12 @@ impl<'a> Message<'a> {
 }
 
 impl State {
+    /// Notes that the user has to sign in, as long as the store is as it was at `stamp`.
+    fn miss(&mut self, wanted: Wanted, stamp: Stamp) -> NoAccess {
+        self.missing = Some((wanted.clone(), stamp));
+        NoAccess::SignIn(Box::new(wanted))
+    }
+
     fn is_signing_in(&self) -> bool {
         self.signing_in.as_ref().is_some_and(|(begun, _)| begun.elapsed() < SIGN_IN_TIME)
     }

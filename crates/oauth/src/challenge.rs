@@ -37,6 +37,12 @@ impl Challenge {
         self.error.as_deref() == Some("insufficient_scope")
     }
 
+    /// Whether the same token is accepted with a proof that has the server's nonce (RFC 9449, 9).
+    #[must_use]
+    pub fn wants_nonce(&self) -> bool {
+        self.error.as_deref() == Some("use_dpop_nonce")
+    }
+
     fn read(challenge: &ChallengeRef<'_>) -> Option<Self> {
         let is_dpop = challenge.scheme.eq_ignore_ascii_case("DPoP");
         if !is_dpop && !challenge.scheme.eq_ignore_ascii_case("Bearer") {

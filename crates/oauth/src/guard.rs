@@ -153,10 +153,7 @@ fn literal(url: &Url) -> Option<IpAddr> {
 
 /// Whether a URL is of this machine, by what it says.
 pub(crate) fn is_loopback(url: &Url) -> bool {
-    match literal(url) {
-        Some(address) => Zone::of(address) == Zone::Loopback,
-        None => url.host_str() == Some("localhost"),
-    }
+    url.host_str().is_some_and(fanlight_settings::is_loopback)
 }
 
 #[cfg(test)]
