@@ -139,10 +139,11 @@ pub fn option_count() -> usize {
 
 #[cfg(test)]
 mod tests {
-    /// 150 was the bound before servers could have credentials of each kind that is in use, which brought 24 more.
+    /// 150 was the bound before servers could have credentials of each kind that is in use, which brought 24 more, and before
+    /// there were policies, rates, pins and an audit file.
     #[test]
-    fn options_are_at_most_174() {
+    fn options_are_at_most_220() {
         let total = super::option_count();
-        assert!(total <= 174, "{total} options: make one that nobody turns a fixed value");
+        assert!(total <= 220, "{total} options: make one that nobody turns a fixed value");
     }
 }

@@ -1,0 +1,1 @@
+//! What clients may do at which server, decided by Cedar policies.
