@@ -201,3 +201,45 @@ async fn configuration_without_any_audience_is_refused() {
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && error.contains("publicUrl") && error.contains("audience"), "{error}");
 }
+
+/// A request with these fields besides the usual ones: the status, and all challenges.
+async fn with_fields(guarded: &Guarded, path: &str, fields: &[(&str, &str)]) -> (u16, Vec<String>) {
+    let body = modern_request("1", "tools/list", "", "");
+    let own = modern_headers(&body);
+    let own = own.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let headers: Vec<_> = JSON_HEADERS.into_iter().chain(own).chain(fields.iter().copied()).collect();
+    let mut connection = Connection::open(guarded.gateway.mcp).await;
+    connection.request("POST", path, &headers, body.as_bytes()).await;
+    let response = connection.response().await;
+    let challenges = response.headers.iter().filter(|(name, _)| name == "www-authenticate");
+    (response.status, challenges.map(|(_, value)| value.clone()).collect())
+}
+
+#[tokio::test]
+async fn token_that_is_bound_to_a_key_needs_a_proof_for_each_request() {
+    let issuer = Issuer::start().await;
+    let guarded = Guarded::start(&[trusting(&issuer)], "").await;
+    let (key, mut claims) = (SigningKey::es256("k"), issuer.claims("ann", AUDIENCE, "mcp:read"));
+    claims["cnf"] = serde_json::json!({"jkt": key.thumbprint()});
+    let token = issuer.sign(&claims);
+    let shown = format!("DPoP {token}");
+    let proof = |url: &str| key.sign(&key.proof_header(), &SigningKey::proof_claims("POST", url, &token));
+    let first = proof(AUDIENCE);
+    let ask = async |proof: &str| with_fields(&guarded, "/mcp", &[("Authorization", &shown), ("DPoP", proof)]).await;
+    assert_eq!(ask(&first).await, (200, Vec::new()));
+    assert_eq!(ask(&proof(AUDIENCE)).await.0, 200);
+    for wrong in [first, proof("https://mcp.example.com/other"), "x".to_owned()] {
+        let (status, challenges) = ask(&wrong).await;
+        assert_eq!((status, challenges.len()), (401, 2), "{challenges:?}");
+        assert!(challenges[1].starts_with("DPoP error=\"invalid_dpop_proof\""), "{challenges:?}");
+        assert!(challenges[1].contains("algs=\"ES256 "), "{challenges:?}");
+    }
+    let (status, challenges) = with_fields(&guarded, "/mcp", &[("Authorization", &format!("Bearer {token}"))]).await;
+    assert!(status == 401 && challenges[0].starts_with("Bearer error=\"invalid_token\""), "{challenges:?}");
+    // A client that shows nothing learns of both ways.
+    let (status, challenges) = with_fields(&guarded, "/mcp", &[]).await;
+    assert!(
+        status == 401 && challenges[0].starts_with("Bearer ") && challenges[1].starts_with("DPoP "),
+        "{challenges:?}"
+    );
+}

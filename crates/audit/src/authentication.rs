@@ -75,7 +75,14 @@ mod tests {
             let audited = AuditedAuthentication::new(Arc::new(Refuses(is_later)), Arc::<AuditLog>::clone(&log));
             let (headers, connection) = (HeaderMap::new(), ConnectionFacts::default());
             for (endpoint, is_served) in [("/mcp", false), ("/open", true)] {
-                let credentials = Credentials { headers: &headers, connection: &connection, client: None, endpoint };
+                let credentials = Credentials {
+                    method: &http::Method::POST,
+                    path: endpoint,
+                    headers: &headers,
+                    connection: &connection,
+                    client: None,
+                    endpoint,
+                };
                 assert_eq!(audited.authenticate(&credentials).outcome().await.is_ok(), is_served);
             }
         }

@@ -106,6 +106,7 @@ impl AuditLog {
             Denial::Missing => "missing",
             Denial::Malformed(_) => "malformed",
             Denial::Invalid(_) => "invalid",
+            Denial::InvalidProof(_) => "proof",
             Denial::Forbidden(_) => "forbidden",
             Denial::Throttled { .. } => "throttled",
             Denial::Unavailable(_) => "unavailable",

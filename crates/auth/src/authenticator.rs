@@ -7,7 +7,7 @@ use fanlight_credentials::{Authenticate, Authentication, Credentials, Denial};
 use fanlight_identity::Identity;
 use tokio_util::sync::CancellationToken;
 
-use crate::bearer::Bearer;
+use crate::bearer::{Bearer, Scheme};
 use crate::certificate::Certificates;
 use crate::keys::Keys;
 use crate::proxy::Proxy;
@@ -151,9 +151,10 @@ impl Methods {
         let unknown =
             || Authentication::Ready(Err(Denial::Invalid("credentials of this kind are not accepted".into())));
         Some(match bearer.is_key() {
-            true => {
-                self.keys.as_ref().map_or_else(unknown, |keys| Authentication::Ready(keys.identity(bearer.expose())))
-            }
+            true => match self.keys.as_ref().filter(|_| bearer.scheme() == Scheme::Bearer) {
+                Some(keys) => Authentication::Ready(keys.identity(bearer.expose())),
+                None => unknown(),
+            },
             false => {
                 self.tokens.as_ref().map_or_else(unknown, |tokens| Arc::clone(tokens).authenticate(bearer, credentials))
             }
@@ -238,7 +239,14 @@ mod tests {
     ) -> Result<Arc<Identity>, Denial> {
         let fields = headers.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_str(value).unwrap()));
         let headers: HeaderMap = fields.collect();
-        let credentials = Credentials { headers: &headers, connection, client: None, endpoint: "/mcp" };
+        let credentials = Credentials {
+            method: &http::Method::POST,
+            path: "/mcp",
+            headers: &headers,
+            connection,
+            client: None,
+            endpoint: "/mcp",
+        };
         match authenticator.authenticate(&credentials) {
             Authentication::Ready(outcome) => outcome,
             Authentication::Pending(_) => panic!("no issuer has to be asked"),

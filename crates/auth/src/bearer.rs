@@ -1,4 +1,4 @@
-//! Bearer credentials: what `Authorization: Bearer …` shows (RFC 6750, 2.1). Tokens are read from this field alone, never
+//! Tokens and keys: what `Authorization: Bearer …` shows (RFC 6750, 2.1), or `Authorization: DPoP …` (RFC 9449, 7.1). Tokens are read from this field alone, never
 //! from a URL or a body (2026-07-28 basic/authorization, Token Requirements).
 
 use std::fmt;
@@ -17,7 +17,19 @@ pub(crate) const KEY_PREFIX: &str = "fanlight_";
 
 /// The credentials of one request: a `token68` (RFC 9110, 11.2) of at most [`MAX_LENGTH`] bytes, otherwise unverified.
 #[derive(Clone, Copy)]
-pub(crate) struct Bearer<'a>(&'a str);
+pub(crate) struct Bearer<'a> {
+    text: &'a str,
+    scheme: Scheme,
+}
+
+/// The scheme of credentials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    /// Whoever has them may use them.
+    Bearer,
+    /// They are shown with a proof that their sender has the key that they are bound to.
+    Dpop,
+}
 
 impl<'a> Bearer<'a> {
     /// The credentials that a request shows; `None` if it has no `Authorization`.
@@ -34,25 +46,30 @@ impl<'a> Bearer<'a> {
         let is_malformed = || Denial::Malformed("the Authorization header is malformed".into());
         let field = field.to_str().map_err(|_| is_malformed())?;
         let (scheme, credentials) = field.split_once(' ').unwrap_or((field, ""));
-        if !scheme.eq_ignore_ascii_case("bearer") {
-            // Another scheme is answered as no credentials are (RFC 6750, 3.1).
-            return Err(Denial::Missing);
-        }
+        let known = [("bearer", Scheme::Bearer), ("dpop", Scheme::Dpop)];
+        let known = known.into_iter().find(|(name, _)| scheme.eq_ignore_ascii_case(name));
+        // Another scheme is answered as no credentials are (RFC 6750, 3.1).
+        let Some((_, scheme)) = known else { return Err(Denial::Missing) };
         let token = credentials.trim_start_matches(' ');
         if token.len() > MAX_LENGTH {
             return Err(Denial::Invalid("the token is too long".into()));
         }
-        if is_token68(token) { Ok(Some(Self(token))) } else { Err(is_malformed()) }
+        if is_token68(token) { Ok(Some(Self { text: token, scheme })) } else { Err(is_malformed()) }
     }
 
     /// Whether these are a key rather than an access token.
     pub(crate) fn is_key(self) -> bool {
-        self.0.starts_with(KEY_PREFIX)
+        self.text.starts_with(KEY_PREFIX)
+    }
+
+    /// The scheme under which they are shown.
+    pub(crate) fn scheme(self) -> Scheme {
+        self.scheme
     }
 
     /// The credentials themselves: a secret.
     pub(crate) fn expose(self) -> &'a str {
-        self.0
+        self.text
     }
 }
 
@@ -110,6 +127,7 @@ mod tests {
         assert_eq!(shown(&[]), Ok(None));
         assert_eq!(shown(&[b"Bearer abc.DEF-_~+/09=="]), Ok(Some("abc.DEF-_~+/09==".to_owned())));
         assert_eq!(shown(&[b"bEARER   x"]), Ok(Some("x".to_owned())));
+        assert_eq!(shown(&[b"dpop x"]), Ok(Some("x".to_owned())));
     }
 
     #[test]
@@ -135,7 +153,7 @@ mod tests {
 
     #[test]
     fn other_schemes_show_nothing() {
-        for field in ["Basic YTpi", "DPoP abc", "Bearerx abc", "Bearer\tabc", "", "abc", "Negotiate"] {
+        for field in ["Basic YTpi", "DPoPx abc", "Bearerx abc", "Bearer\tabc", "", "abc", "Negotiate"] {
             assert_eq!(shown(&[field.as_bytes()]), Err(Denial::Missing), "{field:?}");
         }
     }

@@ -136,7 +136,14 @@ mod tests {
         let socket = peer.is_none().then_some(SocketPeer { user: 1, group: 1 });
         let peer = peer.map(|peer| SocketAddr::from((peer, 1)));
         let connection = ConnectionFacts { peer, socket, ..ConnectionFacts::default() };
-        proxy.identity(&Credentials { headers: &headers, connection: &connection, client: None, endpoint: "/mcp" })
+        proxy.identity(&Credentials {
+            method: &http::Method::POST,
+            path: "/mcp",
+            headers: &headers,
+            connection: &connection,
+            client: None,
+            endpoint: "/mcp",
+        })
     }
 
     #[test]

@@ -61,7 +61,14 @@ mod tests {
         let users = SocketUsers::after(None, Some(&SocketSettings::default())).unwrap();
         let headers = HeaderMap::new();
         let shown = |connection: &ConnectionFacts| {
-            users.identity(&Credentials { headers: &headers, connection, client: None, endpoint: "/mcp" })
+            users.identity(&Credentials {
+                method: &http::Method::POST,
+                path: "/mcp",
+                headers: &headers,
+                connection,
+                client: None,
+                endpoint: "/mcp",
+            })
         };
         let socket =
             |user| ConnectionFacts { socket: Some(SocketPeer { user, group: 5 }), ..ConnectionFacts::default() };

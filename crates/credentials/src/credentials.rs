@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use http::HeaderMap;
+use http::{HeaderMap, Method};
 
 /// What a listener knows of a client's connection.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +33,10 @@ pub struct SocketPeer {
 /// What a request shows of its client.
 #[derive(Clone, Copy)]
 pub struct Credentials<'a> {
+    /// The request's method.
+    pub method: &'a Method,
+    /// The path of its URL, as the client has sent it.
+    pub path: &'a str,
     /// The request's header fields.
     pub headers: &'a HeaderMap,
     /// Its connection.
@@ -48,12 +52,18 @@ impl fmt::Debug for Credentials<'_> {
     /// Without the header fields, which hold secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials")
+            .field("method", self.method)
+            .field("path", &self.path)
             .field("connection", self.connection)
             .field("client", &self.client)
             .field("endpoint", &self.endpoint)
             .finish_non_exhaustive()
     }
 }
+
+/// The algorithms of proofs of possession that are accepted (RFC 9449, 5.1): those of asymmetric signatures.
+pub const PROOF_ALGORITHMS: [&str; 9] =
+    ["ES256", "ES384", "EdDSA", "PS256", "PS384", "PS512", "RS256", "RS384", "RS512"];
 
 /// The URL of the resource at `path` of a listener that clients reach under `public_url`: what tokens for it are issued for
 /// (RFC 8707), and what its metadata name (RFC 9728). Without a slash at its end (2026-07-28 basic/authorization, Canonical

@@ -15,6 +15,9 @@ pub enum Denial {
     /// Its credentials are not accepted: 401 `invalid_token`.
     #[error("{0}")]
     Invalid(Cow<'static, str>),
+    /// Its proof of possession is not accepted: 401 `invalid_dpop_proof` (RFC 9449, 7.1).
+    #[error("{0}")]
+    InvalidProof(Cow<'static, str>),
     /// Its client is known, and may not use this endpoint: 403.
     #[error("{0}")]
     Forbidden(Cow<'static, str>),

@@ -21,7 +21,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-pub use self::key::{SigningKey, base64url};
+pub use self::key::{SigningKey, base64url, sha256};
 
 /// The name and the password of Fanlight at each issuer, for introspection.
 pub const CLIENT: (&str, &str) = ("fanlight", "a secret: with ünusual & characters");

@@ -11,7 +11,7 @@ use fanlight_credentials::{ConnectionFacts, Credentials};
 use fanlight_http_edge::peer_of;
 use fanlight_identity::Source;
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Method};
 
 use crate::Admin;
 use crate::operator::{Authorization, Denied, Digest, Operator, Proof, Purpose, Shown, Worthless};
@@ -131,7 +131,9 @@ impl Admin {
 
     /// Asks the methods of `auth`.
     async fn authenticate(&self, headers: &HeaderMap, connection: &ConnectionFacts) -> Result<Proof, Denied> {
-        let credentials = Credentials { headers, connection, client: peer(connection), endpoint: ENDPOINT };
+        // A token that is bound to a key is for the endpoints of clients: here no path is theirs.
+        let (client, method, path) = (peer(connection), &Method::GET, "");
+        let credentials = Credentials { method, path, headers, connection, client, endpoint: ENDPOINT };
         let identity = self.subject.authenticate.authenticate(&credentials).outcome().await?;
         if identity.source == Source::Anonymous {
             return Err(Denied::Missing);

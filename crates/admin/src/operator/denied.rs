@@ -69,7 +69,7 @@ impl From<Denial> for Denied {
         match denial {
             Denial::Missing => Self::Missing,
             Denial::Malformed(text) => Self::Malformed(text),
-            Denial::Invalid(text) | Denial::Forbidden(text) => Self::Invalid(text),
+            Denial::Invalid(text) | Denial::InvalidProof(text) | Denial::Forbidden(text) => Self::Invalid(text),
             Denial::Throttled { retry_after } => Self::Throttled(retry_after),
             Denial::Unavailable(text) => Self::Unavailable(text),
         }

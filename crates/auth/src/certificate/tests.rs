@@ -88,6 +88,8 @@ fn connection_without_a_certificate_shows_nothing() {
     let shown = |certificate: Option<Vec<u8>>| {
         let connection = ConnectionFacts { certificate: certificate.map(Arc::from), ..ConnectionFacts::default() };
         certificates.identity(&Credentials {
+            method: &http::Method::POST,
+            path: "/mcp",
             headers: &headers,
             connection: &connection,
             client: None,

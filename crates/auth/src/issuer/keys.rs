@@ -42,12 +42,13 @@ impl Key {
         self.id == other.id && of(self) == of(other)
     }
 
-    fn is_for(&self, algorithm: Algorithm) -> bool {
+    /// Whether signatures of `algorithm` can be verified with it.
+    pub(crate) fn is_for(&self, algorithm: Algorithm) -> bool {
         self.key_type == KeyType::of(algorithm) && self.algorithm.is_none_or(|only| only == algorithm)
     }
 
     /// Reads a key; `None` if it cannot be used for what tokens are signed with. Such keys are ignored (RFC 7517, 5).
-    fn read(jwk: &Json) -> Option<Self> {
+    pub(crate) fn read(jwk: &Json) -> Option<Self> {
         let says = |name: &str| jwk.peek(name).is_some();
         // A published private key proves nothing.
         if says("d") || (says("use") && !jwk.peek("use").is_some_and(|used| used.is_str("sig"))) {

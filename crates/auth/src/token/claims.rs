@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use aws_lc_rs::digest::{self, SHA256};
 use fanlight_credentials::Denial;
 use fanlight_identity::{Identity, Principal, Scopes, Source, Validity};
 use fanlight_protocol::Json;
@@ -43,18 +42,8 @@ pub(crate) enum Binding {
     None,
     /// The TLS certificate with this SHA-256 hash (RFC 8705, 3.1).
     Certificate([u8; 32]),
-}
-
-impl Binding {
-    /// Whether a token bound so may be used over a connection with this client certificate.
-    pub(crate) fn is_met_by(self, certificate: Option<&[u8]>) -> bool {
-        match self {
-            Self::None => true,
-            Self::Certificate(hash) => {
-                certificate.is_some_and(|certificate| digest::digest(&SHA256, certificate).as_ref() == hash)
-            }
-        }
-    }
+    /// The key with this thumbprint, of which each request has a proof (RFC 9449, 6.1).
+    Key([u8; 32]),
 }
 
 /// Checks all but who made the claims, and returns when they expire, with the leeway; `None` if they do not say.
@@ -107,14 +96,13 @@ fn is_for(claims: &Json, rules: &Rules<'_>) -> bool {
 ///
 /// # Errors
 ///
-/// If that cannot be checked, as for proofs of possession (RFC 9449, 7.2): then a thief could show it as well.
+/// If that cannot be checked: then a thief could show it as well.
 pub(crate) fn binding(claims: &Json) -> Result<Binding, Denial> {
     let Some(confirmation) = claims.get("cnf") else { return Ok(Binding::None) };
-    let hash = json::text(&confirmation, "x5t#S256").and_then(|text| json::base64url(&text));
-    match hash.and_then(|hash| hash.try_into().ok()) {
-        Some(hash) if confirmation.members().count() == 1 => Ok(Binding::Certificate(hash)),
-        _ => Err(invalid("the token is bound to a key, of which this server accepts no proof")),
-    }
+    let hash = |name: &str| json::base64url(&json::text(&confirmation, name)?)?.try_into().ok();
+    let known = hash("x5t#S256").map(Binding::Certificate).or_else(|| hash("jkt").map(Binding::Key));
+    let only = known.filter(|_| confirmation.members().count() == 1);
+    only.ok_or_else(|| invalid("the token is bound to a key, of which this server accepts no proof"))
 }
 
 /// The client that checked claims describe.

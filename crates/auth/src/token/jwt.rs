@@ -12,7 +12,13 @@ use crate::json;
 
 /// Header parameters that bring keys of the token's own choice, or change how the rest is read. Not accepted, whatever
 /// their values: keys come from issuers alone.
-const REFUSED: [&str; 8] = ["crit", "b64", "zip", "enc", "jku", "jwk", "x5c", "x5u"];
+const REFUSED: [&str; 8] = [JWK, "crit", "b64", "zip", "enc", "jku", "x5c", "x5u"];
+
+/// The header parameter with the public key of a proof of possession.
+const JWK: &str = "jwk";
+
+/// The type of proofs of possession (RFC 9449, 4.2).
+const PROOF: &str = "dpop+jwt";
 
 /// Types of tokens that are accepted (RFC 9068, 2.1; RFC 8725, 3.11), without `application/`. Others, such as
 /// `logout+jwt`, are signed by the same keys for other ends.
@@ -65,7 +71,7 @@ impl<'a> Jwt<'a> {
     /// If it is not that of an access token whose signature can be verified.
     pub(crate) fn header(&self) -> Result<Header, Denial> {
         let header = &self.header;
-        if let Some(name) = REFUSED.iter().find(|name| header.peek(name).is_some()) {
+        if let Some(name) = self.refused_parameter(|_| true) {
             return Err(Denial::Invalid(format!("tokens with the header parameter {name} are not accepted").into()));
         }
         let is_accepted = |kind: String| {
@@ -75,13 +81,31 @@ impl<'a> Jwt<'a> {
         if header.peek("typ").is_some() && !json::text(header, "typ").is_some_and(is_accepted) {
             return Err(Denial::Invalid("the token is not an access token".into()));
         }
-        let algorithm = json::text(header, "alg").and_then(|name| Algorithm::named(&name));
-        let algorithm = algorithm.ok_or_else(|| Denial::Invalid("the token's algorithm is not accepted".into()))?;
+        let algorithm =
+            self.algorithm().ok_or_else(|| Denial::Invalid("the token's algorithm is not accepted".into()))?;
         let key = json::text(header, "kid");
         if header.peek("kid").is_some() && key.as_ref().is_none_or(|key| key.len() > MAX_KEY_ID) {
             return Err(malformed());
         }
         Ok(Header { algorithm, key })
+    }
+
+    /// The algorithm and the public key of a proof of possession; `None` if it is not one whose signature can be verified
+    /// (RFC 9449, 4.2).
+    pub(crate) fn proof_header(&self) -> Option<(Algorithm, Json)> {
+        let is_proof = self.header.peek("typ").is_some_and(|kind| kind.is_str(PROOF));
+        let is_plain = self.refused_parameter(|name| name != JWK).is_none();
+        let key = self.header.get(JWK).filter(|key| is_proof && is_plain && key.is_object())?;
+        Some((self.algorithm()?, key))
+    }
+
+    fn algorithm(&self) -> Option<Algorithm> {
+        json::text(&self.header, "alg").and_then(|name| Algorithm::named(&name))
+    }
+
+    /// A parameter of the header, of those that `is_meant`, that is not accepted.
+    fn refused_parameter(&self, is_meant: impl Fn(&str) -> bool) -> Option<&'static str> {
+        REFUSED.into_iter().find(|name| is_meant(name) && self.header.peek(name).is_some())
     }
 
     /// Whether `key` has signed it with `algorithm`, which is one for keys of its type.

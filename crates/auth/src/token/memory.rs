@@ -39,16 +39,10 @@ impl Memory {
     }
 
     /// What is known of a token; `None` if it is to be verified.
-    pub(crate) fn recall(
-        &self,
-        hash: &TokenHash,
-        certificate: Option<&[u8]>,
-        now: SystemTime,
-    ) -> Option<Result<Arc<Identity>, Denial>> {
+    pub(crate) fn recall(&self, hash: &TokenHash, now: SystemTime) -> Option<Result<Verified, Denial>> {
         if let Some(verified) = self.verified.get(hash) {
             if now < verified.until && verified.identity.validity.holds_at(now) {
-                let is_met = verified.binding.is_met_by(certificate);
-                return Some(if is_met { Ok(verified.identity) } else { Err(not_bound()) });
+                return Some(Ok(verified));
             }
             self.verified.remove(hash);
         }
@@ -78,15 +72,8 @@ pub(crate) fn wrong_signature() -> Denial {
     Denial::Invalid("the token's signature is wrong".into())
 }
 
-/// The denial of a token that is bound to a certificate, without that.
-pub(crate) fn not_bound() -> Denial {
-    Denial::Invalid("the token is bound to a TLS certificate that the connection does not show".into())
-}
-
 #[cfg(test)]
 mod tests {
-    use aws_lc_rs::digest::SHA256;
-
     use super::*;
 
     fn verified(until: SystemTime, binding: Binding) -> Verified {
@@ -96,12 +83,12 @@ mod tests {
     #[test]
     fn verified_token_is_remembered_until_its_time_is_over() {
         let (memory, hash, now) = (Memory::new(10), TokenHash::of("t", "/mcp"), SystemTime::now());
-        assert!(memory.recall(&hash, None, now).is_none());
+        assert!(memory.recall(&hash, now).is_none());
         memory.remember(hash, verified(now + Duration::from_secs(1), Binding::None));
-        assert!(memory.recall(&hash, None, now).unwrap().is_ok());
-        assert!(memory.recall(&TokenHash::of("t", "/mcp2"), None, now).is_none());
-        assert!(memory.recall(&TokenHash::of("t/mcp", ""), None, now).is_none());
-        assert!(memory.recall(&hash, None, now + Duration::from_secs(1)).is_none());
+        assert!(memory.recall(&hash, now).unwrap().is_ok());
+        assert!(memory.recall(&TokenHash::of("t", "/mcp2"), now).is_none());
+        assert!(memory.recall(&TokenHash::of("t/mcp", ""), now).is_none());
+        assert!(memory.recall(&hash, now + Duration::from_secs(1)).is_none());
     }
 
     #[test]
@@ -111,18 +98,7 @@ mod tests {
         let revoked = verified.identity.validity.revoked.clone();
         memory.remember(hash, verified);
         revoked.cancel();
-        assert!(memory.recall(&hash, None, now).is_none());
-    }
-
-    #[test]
-    fn bound_token_needs_its_certificate() {
-        let (memory, hash, now) = (Memory::new(10), TokenHash::of("t", "/mcp"), SystemTime::now());
-        let digest = aws_lc_rs::digest::digest(&SHA256, b"certificate");
-        let binding = Binding::Certificate(digest.as_ref().try_into().unwrap());
-        memory.remember(hash, verified(now + Duration::from_secs(1), binding));
-        assert!(memory.recall(&hash, Some(b"certificate"), now).unwrap().is_ok());
-        assert!(memory.recall(&hash, Some(b"other"), now).unwrap().is_err());
-        assert!(memory.recall(&hash, None, now).unwrap().is_err());
+        assert!(memory.recall(&hash, now).is_none());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 pub(crate) mod claims;
 mod jwt;
 pub(crate) mod memory;
+mod possession;
 mod throttle;
 
 use std::sync::Arc;
@@ -19,7 +20,8 @@ pub(crate) use self::claims::date as claim_date;
 use self::claims::{Binding, Rules};
 use self::jwt::Header;
 pub(crate) use self::jwt::Jwt;
-use self::memory::{Memory, Verified, not_bound, wrong_signature};
+use self::memory::{Memory, Verified, wrong_signature};
+use self::possession::Proofs;
 use self::throttle::{Charge, Throttle};
 use crate::bearer::{Bearer, TokenHash};
 use crate::issuer::{Introspection, Issuer, KeySet, KeyStore, Lookup, Verification};
@@ -33,6 +35,7 @@ pub(crate) struct Tokens {
     issuers: Vec<Arc<Issuer>>,
     memory: Arc<Memory>,
     throttle: Arc<Throttle>,
+    proofs: Arc<Proofs>,
     /// Permits of requests that wait for keys.
     waiting: Arc<Semaphore>,
 }
@@ -45,10 +48,8 @@ const WAITING: usize = 4096;
 struct Shown<'a> {
     bearer: Bearer<'a>,
     hash: TokenHash,
-    /// The path of the endpoint that it is shown to.
-    endpoint: &'a str,
-    /// The client's TLS certificate.
-    certificate: Option<&'a [u8]>,
+    /// What else the request shows.
+    request: Credentials<'a>,
 }
 
 impl Tokens {
@@ -61,9 +62,10 @@ impl Tokens {
             same.map_or_else(|| Arc::new(Memory::new(settings.limits.tokens)), |same| Arc::clone(&same.memory));
         let throttle =
             same.map_or_else(|| Arc::new(Throttle::new(settings.limits.failures)), |same| Arc::clone(&same.throttle));
+        let proofs = before.map_or_else(Arc::default, |before| Arc::clone(&before.proofs));
         let issuers = Issuer::all(&settings, before.map_or(&[], |before| &before.issuers));
         let waiting = before.map_or_else(|| Arc::new(Semaphore::new(WAITING)), |before| Arc::clone(&before.waiting));
-        Some(Arc::new(Self { settings, issuers, memory, throttle, waiting }))
+        Some(Arc::new(Self { settings, issuers, memory, throttle, proofs, waiting }))
     }
 
     /// Revokes the identities that `new` does not accept.
@@ -80,14 +82,14 @@ impl Tokens {
         credentials: &Credentials<'a>,
     ) -> Authentication<'a> {
         let hash = TokenHash::of(bearer.expose(), credentials.endpoint);
-        let certificate = credentials.connection.certificate.as_deref();
-        if let Some(known) = self.memory.recall(&hash, certificate, SystemTime::now()) {
+        let shown = Shown { bearer, hash, request: *credentials };
+        if let Some(known) = self.memory.recall(&hash, SystemTime::now()) {
             // Else a client with one token would not notice that its key is gone.
             self.issuers.iter().for_each(|issuer| issuer.keep_keys_fresh());
-            return Authentication::Ready(known);
+            return Authentication::Ready(known.and_then(|verified| self.shown_by_holder(&shown, verified)));
         }
         let peer = Peer::of(&Principal::anonymous(), credentials.client);
-        self.verify(Shown { bearer, hash, endpoint: credentials.endpoint, certificate }, peer)
+        self.verify(shown, peer)
     }
 
     /// Verifies a token that is not remembered.
@@ -145,7 +147,7 @@ impl Tokens {
             Err(denial) => return Authentication::Ready(Err(denial)),
         };
         // Before the signature, so that tokens that cannot be meant for this server have the issuer not asked for keys.
-        let expires = match self.check(&jwt.claims, &issuer, shown.endpoint) {
+        let expires = match self.check(&jwt.claims, &issuer, shown.request.endpoint) {
             Ok(Some(expires)) => expires,
             Ok(None) => return Authentication::Ready(Err(Denial::Invalid("the token never expires".into()))),
             Err(denial) => return Authentication::Ready(Err(denial)),
@@ -236,7 +238,7 @@ impl Tokens {
         if claims.peek("iss").is_some_and(|name| !name.is_str(&issuer.settings.issuer)) {
             return Err(Denial::Invalid("the token's issuer is not accepted".into()));
         }
-        let expires = self.check(&claims, issuer, shown.endpoint)?;
+        let expires = self.check(&claims, issuer, shown.request.endpoint)?;
         let again = SystemTime::now() + self.settings.limits.introspection;
         // Without an expiry nothing else ends what is open, should the token be revoked.
         let expires = expires.unwrap_or(again);
@@ -269,8 +271,16 @@ impl Tokens {
             // The configuration or the issuer's keys have changed meanwhile.
             return Err(Denial::Unavailable("the issuers of tokens have changed; try again".into()));
         }
-        self.memory.remember(shown.hash, Verified { identity: Arc::clone(&identity), binding, until });
-        if binding.is_met_by(shown.certificate) { Ok(identity) } else { Err(not_bound()) }
+        let verified = Verified { identity, binding, until };
+        self.memory.remember(shown.hash, verified.clone());
+        self.shown_by_holder(shown, verified)
+    }
+
+    /// The identity behind a verified token, if the request shows that its sender has what the token is bound to.
+    fn shown_by_holder(&self, shown: &Shown<'_>, verified: Verified) -> Result<Arc<Identity>, Denial> {
+        let Verified { identity, binding, .. } = verified;
+        possession::check(self, shown, binding, &identity.principal)?;
+        Ok(identity)
     }
 }
 

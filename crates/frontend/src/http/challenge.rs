@@ -1,18 +1,31 @@
 //! `WWW-Authenticate`: how a client learns which credentials a request needs, and where it gets them.
 //!
-//! Source: RFC 6750, 3; RFC 9728, 5.1; 2026-07-28 basic/authorization, Error Handling.
+//! Source: RFC 6750, 3; RFC 9449, 7.1; RFC 9728, 5.1; 2026-07-28 basic/authorization, Error Handling.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use fanlight_credentials::PROOF_ALGORITHMS;
 use http::HeaderValue;
 
 /// A scope that refresh tokens need and no resource does (2026-07-28 basic/authorization, Refresh Tokens).
 const OFFLINE_ACCESS: &str = "offline_access";
 
-/// A challenge to show a bearer token.
+/// How a token is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    /// Alone.
+    #[default]
+    Bearer,
+    /// With a proof that its client has the key that it is bound to.
+    Dpop,
+}
+
+/// A challenge to show a token.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Challenge<'a> {
+    /// How it is shown.
+    pub(crate) scheme: Scheme,
     /// Why the credentials were refused: the error code, and a text that explains it.
     pub(crate) error: Option<(&'static str, &'a str)>,
     /// The scopes that the request needs.
@@ -24,7 +37,11 @@ pub(crate) struct Challenge<'a> {
 impl Challenge<'_> {
     /// The value of the header field.
     pub(crate) fn to_value(self) -> HeaderValue {
-        let mut text = String::from("Bearer");
+        let scheme = match self.scheme {
+            Scheme::Bearer => "Bearer",
+            Scheme::Dpop => "DPoP",
+        };
+        let mut text = String::from(scheme);
         let mut separator = " ";
         let mut add = |name: &str, value: &str| {
             // Writing to a string does not fail.
@@ -42,7 +59,10 @@ impl Challenge<'_> {
         if let Some(metadata) = self.metadata {
             add("resource_metadata", metadata);
         }
-        HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("Bearer"))
+        if self.scheme == Scheme::Dpop {
+            add("algs", &PROOF_ALGORITHMS.join(" "));
+        }
+        HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static(scheme))
     }
 }
 
@@ -94,11 +114,16 @@ mod tests {
         let metadata = Some("https://a.example/.well-known/oauth-protected-resource/mcp");
         let error = Some(("invalid_token", "the token has expired"));
         assert_eq!(
-            Challenge { error, scopes: &scopes, metadata }.to_value(),
+            Challenge { error, scopes: &scopes, metadata, ..Challenge::default() }.to_value(),
             "Bearer error=\"invalid_token\", error_description=\"the token has expired\", scope=\"mcp:read mcp:call\", \
              resource_metadata=\"https://a.example/.well-known/oauth-protected-resource/mcp\""
         );
         assert_eq!(Challenge::default().to_value(), "Bearer");
+        assert_eq!(
+            Challenge { scheme: Scheme::Dpop, error, ..Challenge::default() }.to_value(),
+            "DPoP error=\"invalid_token\", error_description=\"the token has expired\", \
+             algs=\"ES256 ES384 EdDSA PS256 PS384 PS512 RS256 RS384 RS512\""
+        );
         assert_eq!(
             Challenge { scopes: &scopes, ..Challenge::default() }.to_value(),
             "Bearer scope=\"mcp:read mcp:call\""
@@ -111,7 +136,7 @@ mod tests {
         let scopes = scopes(&["a\" x=\"", "b c", "", "d\\", "e\r\nf", "g"]);
         let metadata = Some("https://a.example/\"\r\n\\");
         assert_eq!(
-            Challenge { error, scopes: &scopes, metadata }.to_value(),
+            Challenge { error, scopes: &scopes, metadata, ..Challenge::default() }.to_value(),
             "Bearer error=\"invalid_token\", error_description=\"a' , error='none???Set-Cookie: x ?\", scope=\"g\", \
              resource_metadata=\"https://a.example/\\\"\\\\\""
         );

@@ -11,7 +11,7 @@ use fanlight_protocol::header;
 use super::reply::{ReplyBody, empty};
 
 /// Headers that requests may carry besides the mirrored parameters, whose names depend on tools.
-const ALLOWED_HEADERS: &str = "Accept, Authorization, Content-Type, Last-Event-ID, MCP-Protocol-Version, Mcp-Method, \
+const ALLOWED_HEADERS: &str = "Accept, Authorization, Content-Type, DPoP, Last-Event-ID, MCP-Protocol-Version, Mcp-Method, \
      Mcp-Name, Mcp-Session-Id";
 
 /// The response to a preflight request (Fetch standard, CORS-preflight fetch).

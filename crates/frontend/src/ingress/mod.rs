@@ -19,7 +19,7 @@ use fanlight_protocol::message::Sender;
 use fanlight_protocol::{Era, Json, Message, MessageError, Request, Response, Revision};
 use fanlight_protocol::{RpcError, code};
 use fanlight_telemetry::{ServerSpan, TrustInbound, without_trace_context};
-use http::HeaderMap;
+use http::request::Parts;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
@@ -177,10 +177,12 @@ impl<C: Core> Ingress<C> {
         &self,
         facts: TransportFacts<'a>,
         destination: &Destination<'_>,
-        (headers, connection): (&HeaderMap, &ConnectionFacts),
+        head: &Parts,
+        connection: &ConnectionFacts,
     ) -> Result<Origin<'a>, Denial> {
         let (client, endpoint) = (facts.peer_address(), destination.resource);
-        let credentials = Credentials { headers, connection, client, endpoint };
+        let Parts { method, uri, headers, .. } = head;
+        let credentials = Credentials { method, path: uri.path(), headers, connection, client, endpoint };
         let identity = self.settings.authenticate.authenticate(&credentials).outcome().await?;
         if !identity.may_use(destination.path) {
             return Err(Denial::Forbidden("this client may not use this endpoint".into()));

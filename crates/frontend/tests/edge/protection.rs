@@ -118,6 +118,8 @@ async fn metadata_describe_each_resource() {
             "authorization_servers": [ISSUER],
             "scopes_supported": scopes,
             "bearer_methods_supported": ["header"],
+            "dpop_signing_alg_values_supported":
+                ["ES256", "ES384", "EdDSA", "PS256", "PS384", "PS512", "RS256", "RS384", "RS512"],
             "resource_name": format!("MCP server mcp.example.com{resource}"),
         });
         assert_eq!(response.json(), expected);

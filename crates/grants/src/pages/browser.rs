@@ -87,7 +87,8 @@ impl<'a> Browser<'a> {
             headers.insert(AUTHORIZATION, value.map_err(|_| Denial::Malformed("this cannot be a key".into()))?);
         }
         let PageRequest { connection, client, .. } = self.request;
-        let credentials = Credentials { headers: &headers, connection, client, endpoint };
+        let (method, path) = (&self.request.head.method, self.request.head.uri.path());
+        let credentials = Credentials { method, path, headers: &headers, connection, client, endpoint };
         let identity = authenticate.authenticate(&credentials).outcome().await?;
         // Every client is alike then, so that nobody but the person at this machine may decide for it.
         if identity.source == Source::Anonymous && !self.is_local() {

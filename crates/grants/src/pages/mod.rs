@@ -151,7 +151,7 @@ fn place_of(state: &str) -> Owner {
 /// The page for a user who cannot be told apart.
 fn denied(denial: &Denial) -> Page {
     let status = match denial {
-        Denial::Missing | Denial::Invalid(_) => StatusCode::UNAUTHORIZED,
+        Denial::Missing | Denial::Invalid(_) | Denial::InvalidProof(_) => StatusCode::UNAUTHORIZED,
         Denial::Malformed(_) => StatusCode::BAD_REQUEST,
         Denial::Forbidden(_) => StatusCode::FORBIDDEN,
         Denial::Throttled { .. } => StatusCode::TOO_MANY_REQUESTS,

@@ -1,5 +1,6 @@
 //! A key of an issuer: signs tokens with any header and claims.
 
+use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::{self, KeySize};
 use aws_lc_rs::signature::{
@@ -78,6 +79,28 @@ impl SigningKey {
         jwk
     }
 
+    /// The thumbprint of its public half (RFC 7638).
+    pub fn thumbprint(&self) -> String {
+        let jwk = self.jwk();
+        let required = ["crv", "e", "kty", "n", "x", "y"].into_iter().filter(|name| jwk.get(*name).is_some());
+        let members: Vec<_> = required.map(|name| format!("\"{name}\":{}", jwk[name])).collect();
+        sha256(&format!("{{{}}}", members.join(",")))
+    }
+
+    /// The header of a proof that its sender has it (RFC 9449, 4.2).
+    pub fn proof_header(&self) -> Value {
+        let mut jwk = self.jwk();
+        let members = jwk.as_object_mut();
+        members.into_iter().for_each(|members| members.retain(|name, _| !["kid", "use"].contains(&name.as_str())));
+        json!({"typ": "dpop+jwt", "alg": self.algorithm(), "jwk": jwk})
+    }
+
+    /// The claims of a proof for one request with this token, made now.
+    pub fn proof_claims(method: &str, url: &str, token: &str) -> Value {
+        let id = format!("{:032x}", fastrand::u128(..));
+        json!({"jti": id, "htm": method, "htu": url, "iat": super::seconds_from_now(0), "ath": sha256(token)})
+    }
+
     /// A token with this header and these claims.
     pub fn sign(&self, header: &Value, claims: &Value) -> String {
         self.sign_text(&header.to_string(), &claims.to_string())
@@ -104,6 +127,11 @@ impl SigningKey {
             Pair::Ed25519(pair) => pair.sign(message).as_ref().to_vec(),
         }
     }
+}
+
+/// The SHA-256 hash of a text, in base64url.
+pub fn sha256(text: &str) -> String {
+    base64url(digest(&SHA256, text.as_bytes()).as_ref())
 }
 
 /// Base64url without padding.

@@ -141,14 +141,15 @@ fn required_claims_have_one_of_their_values() {
 }
 
 #[test]
-fn bound_tokens_are_accepted_with_certificates_alone() {
+fn tokens_are_bound_to_one_thing_of_which_a_request_can_show_a_proof() {
     let binding = |confirmation: Value| binding(&claims(value!({ "cnf": confirmation })));
     assert_eq!(super::binding(&claims(value!({}))), Ok(Binding::None));
     let hash = "A".repeat(43);
     assert_eq!(binding(value!({ "x5t#S256": hash })), Ok(Binding::Certificate([0; 32])));
+    assert_eq!(binding(value!({ "jkt": hash })), Ok(Binding::Key([0; 32])));
     let refused = [
         value!({}),
-        value!({ "jkt": hash }),
+        value!({ "jkt": "AAAA" }),
         value!({ "x5t#S256": hash, "jkt": hash }),
         value!({ "x5t#S256": "AAAA" }),
         value!({ "x5t#S256": 1 }),

@@ -11,7 +11,7 @@ pub(super) fn asked(issuer: &FakeIssuer) -> IntrospectionSettings {
     IntrospectionSettings { endpoint, client_id: CLIENT.0.to_owned(), client_secret: Secret::new(CLIENT.1) }
 }
 
-fn introspected(issuer: &FakeIssuer) -> IssuerSettings {
+pub(super) fn introspected(issuer: &FakeIssuer) -> IssuerSettings {
     IssuerSettings { introspection: Some(asked(issuer)), ..trusted(issuer) }
 }
 

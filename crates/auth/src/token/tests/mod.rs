@@ -3,6 +3,7 @@
 mod attacks;
 mod introspected;
 mod key_sets;
+mod proofs;
 
 use std::time::Duration;
 
@@ -57,7 +58,8 @@ async fn show_to(
     let field = HeaderValue::try_from(format!("Bearer {token}")).unwrap();
     let headers = HeaderMap::from_iter([(AUTHORIZATION, field)]);
     let client = connection.peer.map(|peer| peer.ip());
-    let credentials = Credentials { headers: &headers, connection, client, endpoint };
+    let credentials =
+        Credentials { method: &http::Method::POST, path: "/mcp", headers: &headers, connection, client, endpoint };
     let bearer = Bearer::shown_in(&headers)?.expect("a token");
     Arc::clone(tokens).authenticate(bearer, &credentials).outcome().await
 }
@@ -69,7 +71,7 @@ async fn show(tokens: &Arc<Tokens>, token: &str) -> Result<Arc<Identity>, Denial
 
 /// Whether a token is known without anything being asked or verified.
 fn is_remembered(tokens: &Arc<Tokens>, token: &str) -> bool {
-    tokens.memory.recall(&TokenHash::of(token, "/mcp"), None, SystemTime::now()).is_some_and(|known| known.is_ok())
+    tokens.memory.recall(&TokenHash::of(token, "/mcp"), SystemTime::now()).is_some_and(|known| known.is_ok())
 }
 
 fn is_invalid(outcome: &Result<Arc<Identity>, Denial>) -> bool {
@@ -105,7 +107,14 @@ async fn remembered_token_is_answered_at_once_without_allocations() {
     show(&tokens, &token).await.unwrap();
     let headers = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::try_from(format!("Bearer {token}")).unwrap())]);
     let connection = ConnectionFacts::default();
-    let credentials = Credentials { headers: &headers, connection: &connection, client: None, endpoint: "/mcp" };
+    let credentials = Credentials {
+        method: &http::Method::POST,
+        path: "/mcp",
+        headers: &headers,
+        connection: &connection,
+        client: None,
+        endpoint: "/mcp",
+    };
     let bearer = Bearer::shown_in(&headers).unwrap().unwrap();
     let mut outcome = None;
     let cost = allocation_counter::measure(|| {

@@ -14,7 +14,7 @@ use http::{HeaderValue, Method, Response, StatusCode};
 use hyper::body::Incoming;
 
 use super::super::arrived::Arrived;
-use super::super::challenge::Challenge;
+use super::super::challenge::{Challenge, Scheme};
 use super::super::fields::{AUTHORIZATION, Field};
 use super::super::reply::{Refusal, ReplyBody};
 use super::super::{body, page};
@@ -45,8 +45,8 @@ impl<C: Core> Endpoint<C> {
             Refusal::new(status, error(denial)).of_request(id).into_response()
         };
         let headers = response.headers_mut();
-        if let Some(challenge) = self.challenge(denial, arrived, destination) {
-            headers.insert(WWW_AUTHENTICATE, challenge);
+        for challenge in self.challenges(denial, arrived, destination) {
+            headers.append(WWW_AUTHENTICATE, challenge);
         }
         if let Denial::Throttled { retry_after } = denial {
             headers.insert(RETRY_AFTER, whole_seconds(*retry_after).into());
@@ -84,9 +84,11 @@ impl<C: Core> Endpoint<C> {
         let Some(required) = refusal.required_scopes() else { return refusal.into_response() };
         let metadata = self.metadata_url(destination);
         let error = Some(("insufficient_scope", refusal.message()));
-        let challenge = Challenge { error, scopes: required, metadata: metadata.as_deref() }.to_value();
+        let challenges = challenges(error, required, metadata.as_deref());
         let mut response = refusal.into_response();
-        response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+        for challenge in challenges {
+            response.headers_mut().append(WWW_AUTHENTICATE, challenge);
+        }
         response
     }
 
@@ -95,11 +97,11 @@ impl<C: Core> Endpoint<C> {
         self.settings.protection.load().metadata_url(guard.public_url(), destination.resource)
     }
 
-    fn challenge(&self, denial: &Denial, arrived: &Arrived<'_>, destination: &Destination<'_>) -> Option<HeaderValue> {
+    fn challenges(&self, denial: &Denial, arrived: &Arrived<'_>, destination: &Destination<'_>) -> Vec<HeaderValue> {
         let (description, metadata) = (denial.to_string(), self.metadata_url(destination));
         let scopes = match denial {
             // Keys have their scopes from the start.
-            Denial::Missing | Denial::Invalid(_) if metadata.is_some() => {
+            Denial::Missing | Denial::Invalid(_) | Denial::InvalidProof(_) if metadata.is_some() => {
                 wanted_scopes(self.settings.protection.load().scopes_at(destination.path), arrived)
             }
             _ => Vec::new(),
@@ -107,16 +109,24 @@ impl<C: Core> Endpoint<C> {
         let error = match denial {
             Denial::Missing => None,
             Denial::Invalid(_) => Some(("invalid_token", description.as_str())),
+            Denial::InvalidProof(_) => Some(("invalid_dpop_proof", description.as_str())),
             Denial::Malformed(_) => Some(("invalid_request", description.as_str())),
-            Denial::Forbidden(_) | Denial::Throttled { .. } | Denial::Unavailable(_) => return None,
+            Denial::Forbidden(_) | Denial::Throttled { .. } | Denial::Unavailable(_) => return Vec::new(),
         };
-        Some(Challenge { error, scopes: &scopes, metadata: metadata.as_deref() }.to_value())
+        challenges(error, &scopes, metadata.as_deref())
     }
+}
+
+/// One challenge for each way to show a token; where there is no metadata, there are no tokens that could be bound to a key.
+fn challenges(error: Option<(&'static str, &str)>, scopes: &[Arc<str>], metadata: Option<&str>) -> Vec<HeaderValue> {
+    let schemes = [Some(Scheme::Bearer), metadata.map(|_| Scheme::Dpop)];
+    let challenge = |scheme| Challenge { scheme, error, scopes, metadata }.to_value();
+    schemes.into_iter().flatten().map(challenge).collect()
 }
 
 fn status(denial: &Denial) -> StatusCode {
     match denial {
-        Denial::Missing | Denial::Invalid(_) => StatusCode::UNAUTHORIZED,
+        Denial::Missing | Denial::Invalid(_) | Denial::InvalidProof(_) => StatusCode::UNAUTHORIZED,
         Denial::Malformed(_) => StatusCode::BAD_REQUEST,
         Denial::Forbidden(_) => StatusCode::FORBIDDEN,
         Denial::Throttled { .. } => StatusCode::TOO_MANY_REQUESTS,
@@ -126,7 +136,9 @@ fn status(denial: &Denial) -> StatusCode {
 
 fn error(denial: &Denial) -> RpcError {
     let code = match denial {
-        Denial::Missing | Denial::Invalid(_) | Denial::Throttled { .. } => code::NOT_AUTHENTICATED,
+        Denial::Missing | Denial::Invalid(_) | Denial::InvalidProof(_) | Denial::Throttled { .. } => {
+            code::NOT_AUTHENTICATED
+        }
         Denial::Malformed(_) => code::INVALID_REQUEST,
         Denial::Forbidden(_) => code::NOT_PERMITTED,
         Denial::Unavailable(_) => code::INTERNAL,

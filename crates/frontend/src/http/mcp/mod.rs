@@ -90,12 +90,11 @@ impl<C: Core> Serve for Endpoint<C> {
                     let arrived = Arrived { head: &head, fields, connection: &connection, client, received, active };
                     let at = self.ingress.core.endpoint(path);
                     let destination = self.destination(at.as_ref(), path);
-                    let shown = (&head.headers, &*connection);
                     let identified = match arrived.fields.ambiguous() {
                         None if head.method == http::Method::OPTIONS => {
                             Err(Box::pin(self.preflight(&arrived, &destination, at.is_some())).await)
                         }
-                        None => match self.ingress.identify(arrived.facts(), &destination, shown).await {
+                        None => match self.ingress.identify(arrived.facts(), &destination, &head, &connection).await {
                             Ok(origin) => Ok(origin),
                             Err(denial) => Err(Box::pin(self.deny(&denial, &arrived, &destination, &mut body)).await),
                         },
@@ -225,8 +224,7 @@ impl<C: Core> Endpoint<C> {
             return preflight();
         }
         // At another path the answer is that of an endpoint, unless the client may know that there is none.
-        let shown = (arrived.fields.all, arrived.connection);
-        match self.ingress.identify(arrived.facts(), destination, shown).await {
+        match self.ingress.identify(arrived.facts(), destination, arrived.head, arrived.connection).await {
             Err(_) => preflight(),
             Ok(_) => {
                 let preflight = self.sse_transport.preflight(arrived.head);

@@ -1,0 +1,240 @@
+//! What a request has to show besides a token that is bound to something: the TLS certificate (RFC 8705), or a proof of
+//! possession of the key (RFC 9449), which is good for one request.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use aws_lc_rs::digest::{Context, SHA256, digest};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use fanlight_credentials::{Credentials, Denial};
+use fanlight_fair::Part;
+use fanlight_identity::Principal;
+use fanlight_oauth::PROOF;
+use fanlight_protocol::Json;
+use fanlight_settings::Algorithm;
+use jsonwebtoken::jwk::{Jwk, ThumbprintHash};
+use url::Url;
+
+use super::claims::{self, Binding};
+use super::{Jwt, Shown, Tokens};
+use crate::bearer::{MAX_LENGTH, Scheme};
+use crate::issuer::Key;
+use crate::json;
+
+/// How old a proof may be: it is made for one request.
+const MAX_AGE: Duration = Duration::from_secs(60);
+
+/// Longer identifiers of proofs are not accepted.
+const MAX_ID: usize = 1024;
+
+/// Proofs that are remembered as used. One principal may have as many of them as it leaves for others.
+const USED: usize = 1 << 19;
+
+/// Checks that a request which shows a token bound so comes from its holder.
+///
+/// # Errors
+///
+/// If it shows nothing, or something that proves nothing.
+pub(super) fn check(tokens: &Tokens, shown: &Shown<'_>, binding: Binding, principal: &Principal) -> Result<(), Denial> {
+    let invalid = |text: &'static str| Err(Denial::Invalid(text.into()));
+    match (binding, shown.bearer.scheme()) {
+        (Binding::None, Scheme::Bearer) => Ok(()),
+        (Binding::Certificate(hash), Scheme::Bearer) => {
+            let certificate = shown.request.connection.certificate.as_deref();
+            match certificate.is_some_and(|certificate| digest(&SHA256, certificate).as_ref() == hash) {
+                true => Ok(()),
+                false => invalid("the token is bound to a TLS certificate that the connection does not show"),
+            }
+        }
+        (Binding::Key(thumbprint), Scheme::Dpop) => {
+            let proof = Proof::read(shown, &thumbprint)?;
+            proof.check(tokens, shown)?;
+            let span = MAX_AGE + tokens.settings.limits.leeway;
+            tokens.proofs.use_once(&thumbprint, &proof.id, principal, span)
+        }
+        // RFC 9449, 7.2: else whoever has seen the token could use it.
+        (Binding::Key(_), Scheme::Bearer) => {
+            invalid("the token is bound to a key: send it as `Authorization: DPoP`, with a proof in the field DPoP")
+        }
+        (Binding::None | Binding::Certificate(_), Scheme::Dpop) => {
+            invalid("the token is not bound to a key: send it as `Authorization: Bearer`")
+        }
+    }
+}
+
+/// A proof of the key that a token is bound to. Nothing else of it is verified.
+struct Proof<'a> {
+    jwt: Jwt<'a>,
+    algorithm: Algorithm,
+    key: Key,
+    id: String,
+}
+
+impl<'a> Proof<'a> {
+    /// The only proof of a request, if it is of the key with this thumbprint.
+    fn read(shown: &Shown<'a>, thumbprint: &[u8; 32]) -> Result<Self, Denial> {
+        let mut fields = shown.request.headers.get_all(&PROOF).iter();
+        let (Some(field), None) = (fields.next(), fields.next()) else {
+            return Err(refused("the token is bound to a key: send one proof of it in the field DPoP"));
+        };
+        let malformed = || refused("the proof in the field DPoP is malformed");
+        let text = field.to_str().ok().filter(|text| text.len() <= MAX_LENGTH).ok_or_else(malformed)?;
+        let jwt = Jwt::read(text).ok().flatten().ok_or_else(malformed)?;
+        let (algorithm, jwk) = jwt.proof_header().ok_or_else(malformed)?;
+        let key = Key::read(&jwk).filter(|key| key.is_for(algorithm)).ok_or_else(malformed)?;
+        if thumbprint_of(&jwk).as_ref() != Some(thumbprint) {
+            return Err(refused("the proof in the field DPoP is of another key than that of the token"));
+        }
+        let id = json::text(&jwt.claims, "jti").filter(|id| !id.is_empty() && id.len() <= MAX_ID);
+        let id = id.ok_or_else(malformed)?;
+        Ok(Self { jwt, algorithm, key, id })
+    }
+
+    /// Checks that it was made now, for this request and this token, by its key (RFC 9449, 4.3).
+    fn check(&self, tokens: &Tokens, shown: &Shown<'_>) -> Result<(), Denial> {
+        let says = |name: &str, text: &str| self.jwt.claims.peek(name).is_some_and(|claim| claim.is_str(text));
+        if !says("htm", shown.request.method.as_str()) {
+            return Err(refused("the proof in the field DPoP is for another HTTP method"));
+        }
+        let public_url = tokens.settings.public_url.as_deref();
+        let url = json::text(&self.jwt.claims, "htu").and_then(|text| without_query(&text));
+        if url.is_none() || url != public_url.and_then(|public_url| url_of(public_url, &shown.request)) {
+            return Err(refused("the proof in the field DPoP is for another URL"));
+        }
+        if !says("ath", &URL_SAFE_NO_PAD.encode(digest(&SHA256, shown.bearer.expose().as_bytes()))) {
+            return Err(refused("the proof in the field DPoP is for another token"));
+        }
+        let now = SystemTime::now();
+        let made = claims::date(&self.jwt.claims, "iat").ok().flatten();
+        let is_new = |made: SystemTime| {
+            made.checked_add(MAX_AGE).is_some_and(|until| now <= until) && made <= now + tokens.settings.limits.leeway
+        };
+        if !made.is_some_and(is_new) {
+            return Err(refused("the proof in the field DPoP was not made just now"));
+        }
+        match self.jwt.is_signed_by(&self.key, self.algorithm) {
+            true => Ok(()),
+            false => Err(refused("the signature of the proof in the field DPoP is wrong")),
+        }
+    }
+}
+
+/// The URL of a request, as its client sees it.
+fn url_of(public_url: &str, request: &Credentials<'_>) -> Option<Url> {
+    without_query(&format!("{}{}", public_url.trim_end_matches('/'), request.path))
+}
+
+/// A URL in the form in which two are compared (RFC 3986, 6.2.2 and 6.2.3), without query and fragment.
+fn without_query(text: &str) -> Option<Url> {
+    let mut url = Url::parse(text).ok()?;
+    url.set_query(None);
+    url.set_fragment(None);
+    Some(url)
+}
+
+/// The thumbprint of a key (RFC 7638).
+fn thumbprint_of(jwk: &Json) -> Option<[u8; 32]> {
+    let jwk: Jwk = serde_json::from_str(jwk.as_text()).ok()?;
+    json::base64url(&jwk.thumbprint(ThumbprintHash::SHA256).ok()?)?.try_into().ok()
+}
+
+fn refused(text: &'static str) -> Denial {
+    Denial::InvalidProof(text.into())
+}
+
+/// The proofs that have been used, for as long as they could be used again. What does not fit is refused, not forgotten.
+#[derive(Debug, Default)]
+pub(super) struct Proofs(Mutex<Generations>);
+
+/// Those that were used lately, and those of the time before: each is kept for one such time at least.
+#[derive(Debug, Default)]
+struct Generations {
+    latest: Generation,
+    earlier: Generation,
+}
+
+#[derive(Debug, Default)]
+struct Generation {
+    began: Option<Instant>,
+    used: HashSet<u128>,
+    counts: HashMap<Principal, usize>,
+}
+
+impl Proofs {
+    /// Marks a proof as used. No proof can be used for longer than `span`.
+    fn use_once(&self, thumbprint: &[u8; 32], id: &str, principal: &Principal, span: Duration) -> Result<(), Denial> {
+        // Nothing that can panic runs under this lock.
+        let mut generations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        generations.turn(Instant::now(), span);
+        generations.add(hash(thumbprint, id), principal, USED)
+    }
+}
+
+impl Generations {
+    /// Begins a new generation when the latest one has lasted for `span`.
+    fn turn(&mut self, now: Instant, span: Duration) {
+        let began = *self.latest.began.get_or_insert(now);
+        if now.saturating_duration_since(began) >= span {
+            self.earlier = std::mem::take(&mut self.latest);
+            self.latest.began = Some(now);
+        }
+    }
+
+    fn add(&mut self, proof: u128, principal: &Principal, limit: usize) -> Result<(), Denial> {
+        let both = [&self.latest, &self.earlier];
+        if both.iter().any(|generation| generation.used.contains(&proof)) {
+            return Err(refused("the proof in the field DPoP was used before"));
+        }
+        let all: usize = both.iter().map(|generation| generation.used.len()).sum();
+        let own: usize = both.iter().filter_map(|generation| generation.counts.get(principal)).sum();
+        if !Part::AS_MUCH_AS_IT_LEAVES.allows(own, 1, limit.saturating_sub(all), limit) {
+            return Err(Denial::Unavailable("too many proofs of possession within a minute; try again later".into()));
+        }
+        self.latest.used.insert(proof);
+        *self.latest.counts.entry(principal.clone()).or_default() += 1;
+        Ok(())
+    }
+}
+
+fn hash(thumbprint: &[u8; 32], id: &str) -> u128 {
+    let mut context = Context::new(&SHA256);
+    context.update(thumbprint);
+    context.update(id.as_bytes());
+    let mut first = [0; 16];
+    first.copy_from_slice(context.finish().as_ref().get(..16).unwrap_or(&[0; 16]));
+    u128::from_be_bytes(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn used_proof_is_known_for_as_long_as_it_could_be_used() {
+        let (mut used, ann, span) = (Generations::default(), Principal::named("i", "ann"), Duration::from_secs(90));
+        let began = Instant::now();
+        let mut at = |seconds: u64, proof| {
+            used.turn(began + Duration::from_secs(seconds), span);
+            used.add(proof, &ann, 100).is_ok()
+        };
+        assert!(at(0, 0) && at(89, 1));
+        assert!(!at(95, 1) && !at(178, 1), "it was used 89 seconds ago");
+        assert!(at(400, 1), "nobody could use it any more");
+    }
+
+    #[test]
+    fn one_principal_leaves_room_for_others() {
+        let mut used = Generations::default();
+        let (ann, bob) = (Principal::named("i", "ann"), Principal::named("i", "bob"));
+        let of = |used: &mut Generations, principal, from: u128| {
+            (from..from + 1000).filter(|proof| used.add(*proof, principal, 1000).is_ok()).count()
+        };
+        assert_eq!(of(&mut used, &ann, 0), 500);
+        assert!(matches!(used.add(5000, &ann, 1000), Err(Denial::Unavailable(_))));
+        assert!(of(&mut used, &bob, 10_000) >= 200);
+        // What was used is known, whether or not there is room.
+        assert!(matches!(used.add(0, &ann, 1000), Err(Denial::InvalidProof(_))));
+    }
+}
