@@ -5,7 +5,7 @@ use std::fs;
 
 use fanlight_testkit::harness::Gateway;
 use fanlight_testkit::programs;
-use fanlight_testkit::raw_client::{Connection, LegacySession};
+use fanlight_testkit::raw_client::{Connection, LegacySession, legacy_request};
 use serde_json::{Value, json};
 
 use crate::page::root;
@@ -23,7 +23,7 @@ struct Request {
 }
 
 /// At least one request for each operation. Those that end something are last.
-fn requests(trace: &str, session: &str) -> Vec<Request> {
+fn requests(trace: &str, session: &str, approval: &str) -> Vec<Request> {
     let get = |route, path: &str| Request { method: "get", route, path: path.to_owned(), body: None };
     let post = |route, path: &str, body| Request { method: "post", route, path: path.to_owned(), body: Some(body) };
     let plain = |route: &'static str| get(route, route);
@@ -41,6 +41,10 @@ fn requests(trace: &str, session: &str) -> Vec<Request> {
         plain("/api/calls"),
         get("/api/calls", "/api/calls?limit=0"),
         post("/api/calls/{id}/cancel", "/api/calls/0123456789abcdef/cancel", json!({})),
+        plain("/api/approvals"),
+        post("/api/approvals/{id}/{answer}", &format!("/api/approvals/{approval}/approve"), json!({})),
+        post("/api/approvals/{id}/{answer}", &format!("/api/approvals/{approval}/refuse"), json!({})),
+        post("/api/approvals/{id}/{answer}", "/api/approvals/none/approve", json!({})),
         plain("/api/tools/statistics"),
         plain("/api/catalogue"),
         get("/api/catalogue", "/api/catalogue?kind=prompts&endpoint=/mcp"),
@@ -154,8 +158,12 @@ impl Description {
 async fn api_answers_as_its_description_says() {
     let program = programs::fanlight();
     let server = |era| json!({"command": program, "args": ["demo-server", era]});
-    let servers = json!({"library": server("legacy"), "workshop": server("modern")});
-    let gateway = Gateway::start(&json!({"mcpServers": servers, "admin": {"token": TOKEN}}).to_string()).await;
+    let mut servers = json!({"library": server("legacy"), "workshop": server("modern")});
+    servers["library"]["approval"] = json!({"tools": ["search_books"]});
+    let config = json!({
+        "mcpServers": servers, "admin": {"token": TOKEN}, "testing": true, "timeouts": {"approval": "10ms"},
+    });
+    let gateway = Gateway::start(&config.to_string()).await;
     let session = LegacySession::open(gateway.mcp).await;
     let call =
         json!({"method": "tools/call", "params": {"name": "library__search_books", "arguments": {"query": "sea"}}});
@@ -163,11 +171,17 @@ async fn api_answers_as_its_description_says() {
     let sessions = ask_json(&gateway, "get", "/api/sessions", None).await;
     let digest = sessions["sessions"][0]["digest"].as_str().unwrap();
 
+    let params = r#""name":"library__search_books","arguments":{"query":"sea"}"#;
+    let mut waits = session.post(&legacy_request("1", "tools/call", params)).await;
+    assert!(waits.messages().await.1.contains("-31007"));
+    let approvals = ask_json(&gateway, "get", "/api/approvals", None).await;
+    let approval = approvals["approvals"][0]["id"].as_str().unwrap();
+
     let description = Description::read();
     assert_eq!(ask_json(&gateway, "get", "/api/openapi.json", None).await, description.0);
 
     let (mut wrong, mut tried) = (Vec::new(), BTreeMap::<(&str, &str), bool>::new());
-    for request in &requests(called["traceId"].as_str().unwrap(), digest) {
+    for request in &requests(called["traceId"].as_str().unwrap(), digest, approval) {
         let answer = ask(&gateway, request.method, &request.path, request.body.as_ref()).await;
         *tried.entry((request.route, request.method)).or_default() |= answer.0 == 200;
         if let Err(what) = description.check_answer(request, &answer) {

@@ -81,6 +81,7 @@ fn leaves_reach_no_other_crate_of_ours() {
     assert_layer("fanlight-http-pool", &[], &["reqwest"]);
     assert_layer("fanlight-http-edge", &["fanlight-fair", "fanlight-settings"], &["reqwest"]);
     assert_layer("fanlight-fair", &[], HTTP);
+    assert_layer("fanlight-approvals", &["fanlight-identity", "fanlight-protocol"], HTTP);
     assert_layer("fanlight-oauth", &["fanlight-settings"], &["axum"]);
     let below_grants =
         ["fanlight-credentials", "fanlight-identity", "fanlight-oauth", "fanlight-protocol", "fanlight-settings"];
@@ -142,14 +143,14 @@ fn authentication_reaches_credentials_and_no_edge() {
 #[test]
 fn frontend_reaches_neither_gateway_nor_backend() {
     let below = ["fanlight-credentials", "fanlight-fair", "fanlight-http-edge", "fanlight-settings"];
-    let ours = [CORE, &["fanlight-audit"], &below].concat();
+    let ours = [CORE, &["fanlight-approvals", "fanlight-audit"], &below].concat();
     assert_layer("fanlight-frontend", &ours, &["reqwest", "process-wrap"]);
 }
 
 #[test]
 fn admin_reaches_only_the_core_telemetry_and_http_edge() {
     let below = ["fanlight-credentials", "fanlight-fair", "fanlight-http-edge", "fanlight-rights", "fanlight-settings"];
-    let ours = [CORE, &["fanlight-audit", "fanlight-gateway"], &below].concat();
+    let ours = [CORE, &["fanlight-approvals", "fanlight-audit", "fanlight-gateway"], &below].concat();
     assert_layer("fanlight-admin", &ours, &["reqwest", "process-wrap"]);
 }
 

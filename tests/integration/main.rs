@@ -15,6 +15,7 @@ mod combinations;
 
 mod admin;
 mod aggregate;
+mod approvals;
 mod authorization;
 mod batches;
 mod cancellation;

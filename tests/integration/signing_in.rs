@@ -15,6 +15,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use crate::harness::{Gateway, TempFile, fanlight, within};
 use crate::raw_client::{StdioClient, modern_request};
+use crate::scripted::{Backend, Era, Transport};
 
 #[tokio::test]
 async fn user_of_this_machine_signs_in_by_a_link() {
@@ -347,4 +348,56 @@ async fn sign_in_from_the_command_line_that_cannot_be_carried_out_says_why() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("cannot be carried out: "), "{said}");
     assert!(!said.contains("log"), "{said}");
+}
+
+/// What `fanlight check` says of signing in to the servers with these entries, as text and as JSON.
+async fn checked(entries: &[String]) -> (String, Value) {
+    let file = TempFile::new("json", &crate::scripted::config(entries));
+    let run = async |more: &[&str]| {
+        let mut command = fanlight();
+        command.args(["check", "--config"]).arg(file.path()).args(more);
+        String::from_utf8(within("check", command.output()).await.unwrap().stdout).unwrap()
+    };
+    let text = run(&[]).await;
+    let found: Value = serde_json::from_str(&run(&["--json"]).await).unwrap();
+    (text, found)
+}
+
+#[tokio::test]
+async fn check_finds_out_what_signing_in_wants() {
+    let authorization = AuthorizationServer::start().await;
+    let (closed, open) =
+        (Backend::start(Era::Modern, Transport::Http).await, Backend::start(Era::Modern, Transport::Http).await);
+    closed.protect(Protection::by_token(&closed.url(), authorization.url(), |token| token == "secret-token"));
+    let entries = [
+        closed.entry("notes"),
+        closed.entry_with("keyed", r#""headers":{"Authorization":"Bearer secret-token"}"#),
+        closed.entry_with("users", r#""auth":{"type":"user"}"#),
+        open.entry("open"),
+    ];
+    let (text, found) = checked(&entries).await;
+    let of = |text: &str, name: &str| {
+        text.lines().find(|line| line.starts_with(&format!("{name}: asks "))).map(str::to_owned)
+    };
+    let notes = of(&text, "notes").unwrap_or_else(|| panic!("{text}"));
+    assert!(notes.contains(authorization.url()) && notes.contains("write `auth: {type: user}`"), "{notes}");
+    assert!(of(&text, "keyed").unwrap().ends_with("its `headers` bring one"), "{text}");
+    assert!(of(&text, "users").unwrap().ends_with("its `auth` has each user sign in"), "{text}");
+    assert_eq!(of(&text, "open"), None);
+    assert!(!text.contains("secret-token"), "{text}");
+    let servers = found["servers"].as_array().unwrap();
+    let sign_in = |name: &str| &servers.iter().find(|server| server["name"] == name).unwrap()["signIn"];
+    assert_eq!(sign_in("notes")["issuer"], authorization.url());
+    assert_eq!((&sign_in("notes")["registration"], &sign_in("notes")["pkce"]), (&"dynamic".into(), &true.into()));
+    assert_eq!(sign_in("open"), &Value::Null);
+    // Where clients are registered by hand, it says so.
+    authorization.describe(json!({"registration_endpoint": null}));
+    let (text, found) = checked(&entries).await;
+    assert!(of(&text, "notes").unwrap().contains("register a client there"), "{text}");
+    assert!(of(&text, "users").unwrap().contains("lacks a client"), "{text}");
+    assert_eq!(found["servers"][0]["signIn"]["registration"], "byHand");
+    // What cannot be found out is said, and nothing else suffers.
+    authorization.conduct("/.well-known/oauth-authorization-server", Conduct::Status(500));
+    let (text, _) = checked(&entries).await;
+    assert!(of(&text, "notes").unwrap().contains("cannot be found out"), "{text}");
 }

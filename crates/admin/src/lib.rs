@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use axum::response::IntoResponse as _;
+use fanlight_approvals::Approvals;
 use fanlight_audit::{AuditEvent, AuditLog, Record};
 use fanlight_credentials::{Authenticate, ConnectionFacts, SocketPeer};
 use fanlight_gateway::Gateway;
@@ -73,6 +74,8 @@ pub struct Subject {
     pub record: Arc<dyn Record>,
     /// Counts sign-ins and refusals.
     pub audit_log: Arc<AuditLog>,
+    /// The calls that wait for approval.
+    pub approvals: Approvals,
     /// The version of the program.
     pub version: &'static str,
     /// Cancelled when draining begins; from then on the process is not ready.

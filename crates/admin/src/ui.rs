@@ -36,6 +36,7 @@ const ASSETS: &[Asset] = assets![
     "forms.css": STYLE,
     "icon.svg": "image/svg+xml",
     "app.js": SCRIPT,
+    "approvals.js": SCRIPT,
     "api.js": SCRIPT,
     "callback.js": SCRIPT,
     "compare.js": SCRIPT,

@@ -4,6 +4,7 @@ import { ApiError } from "./api.js";
 import { empty, fill, h } from "./dom.js";
 import { clock } from "./format.js";
 import * as live from "./live.js";
+import { approvals } from "./approvals.js";
 import { catalogue } from "./catalogue/catalogue.js";
 import { config } from "./config.js";
 import { connect } from "./connect.js";
@@ -21,6 +22,7 @@ const PAGES = [
   ["catalogue", "Catalogue", catalogue],
   ["servers", "Servers", servers],
   ["sessions", "Sessions", sessions],
+  ["approvals", "Approvals", approvals],
   ["connect", "Connect", connect],
   ["config", "Config", config],
 ];

@@ -18,6 +18,9 @@ export async function whoami() {
 /** Whether who uses the page may change anything. */
 export const mayChange = () => known.identity?.role === "operator";
 
+/** Whether who uses the page may answer calls that wait for approval. */
+export const mayApprove = () => ["operator", "approver"].includes(known.identity?.role);
+
 /** What stands in place of a button that the role does not allow. */
 export const onlyOperators = (what) => h("p", { class: "note" }, `Your role is ${known.identity?.role ?? "unknown"}: only an operator may ${what}.`);
 

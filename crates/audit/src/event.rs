@@ -38,6 +38,17 @@ pub enum AuditEvent<'a> {
         /// Why not; `None` if it may.
         refused: Option<&'static str>,
     },
+    /// Somebody was asked to agree to a call, or has answered. A call that was agreed to runs once this is on record.
+    Approval {
+        /// Who calls; `None` for a client that is not authenticated.
+        client: Option<&'a Identity>,
+        /// `server/tool`.
+        call: &'a str,
+        /// Under which id operators are asked; `client` if the client asks its user.
+        id: &'a str,
+        /// `asked`, `approved` or `refused`.
+        outcome: &'static str,
+    },
     /// A request to the listener for clients was not authenticated.
     ClientDenied {
         /// Why.

@@ -65,6 +65,7 @@ impl Record for AuditLog {
             AuditEvent::Decided { client, endpoint, subject, refused: Some(reason) } => {
                 self.client_not_allowed(client, endpoint, *subject, reason);
             }
+            AuditEvent::Approval { client, call, id, outcome } => approval(*client, call, id, outcome),
             AuditEvent::ClientDenied { denial, credentials } => self.client_denied(denial, credentials),
             AuditEvent::SignedIn { operator, method } => {
                 self.count(method, "accepted");
@@ -156,6 +157,13 @@ impl AuditLog {
         // Nothing that can panic runs under this lock.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Somebody was asked to agree to a call, or has answered.
+fn approval(client: Option<&Identity>, call: &str, id: &str, outcome: &'static str) {
+    let (who, source) = (client.map(|client| shown(&client.name)), client.map(|client| client.source.as_str()));
+    let about = shown(call);
+    info!(target: "audit", what = "approval", about, id, who, source, outcome, "approval of a call: {outcome}");
 }
 
 /// An operator has signed in or out.

@@ -46,6 +46,17 @@ pub trait Decidable: std::fmt::Debug + Send + Sync {
         None
     }
 
+    /// By which rule somebody has to agree before it runs, if any has to.
+    fn approval(&self) -> Option<ApprovalRule> {
+        None
+    }
+
+    /// The server, its own name of the tool, and the client's arguments, of a call that somebody has to agree to. The server
+    /// gets no others, but for those that the configuration fixes.
+    fn to_approve(&self) -> Option<(Item<'_>, Option<Json>)> {
+        None
+    }
+
     /// What is listened to; `None` if it is no listening.
     fn interest(&self) -> Option<&Interest> {
         None
@@ -90,6 +101,26 @@ impl Decidable for Decided {
     fn tool(&self) -> Option<Item<'_>> {
         self.tool.as_ref().map(|(server, name)| Item { server, name: Cow::Borrowed(name) })
     }
+}
+
+/// A rule by which somebody has to agree to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ApprovalRule {
+    /// Who.
+    pub by: ApprovedBy,
+    /// Tells this rule from those before and after it: what was agreed to by another rule is not agreed to.
+    pub number: u64,
+}
+
+/// Who agrees to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApprovedBy {
+    /// An operator with the role for that.
+    Approver,
+    /// Such an operator who is certainly another than the one who calls.
+    Other,
+    /// The one who calls, whom their client asks; a client that cannot ask leaves it to operators.
+    Caller,
 }
 
 /// Something that a server has: what rules are about. Names that clients see may depend on the other servers; this does

@@ -91,7 +91,11 @@ pub(crate) fn settings(config: &Config, address: Option<&ListenAddress>) -> Admi
         address: address.and_then(ListenAddress::ip),
         token: config.admin.token.as_ref().map(|token| token.expose().to_owned()),
         viewer_token: config.admin.viewer_token.as_ref().map(|token| token.expose().to_owned()),
-        roles: Roles { operator: rule(&config.admin.roles.operator), viewer: rule(&config.admin.roles.viewer) },
+        roles: Roles {
+            operator: rule(&config.admin.roles.operator),
+            approver: rule(&config.admin.roles.approver),
+            viewer: rule(&config.admin.roles.viewer),
+        },
         sign_in: sign_in(config),
         public_url: config.admin.public_url.clone(),
         max_sessions: config.limits.admin_sessions,

@@ -89,6 +89,8 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: StateCommand,
     },
+    /// Show the calls of a running gateway that wait for approval, and approve or refuse one
+    Approvals(ApprovalsArgs),
     /// Show the state of a running gateway and its backends; exit status 1 if it is not ready
     Status(StatusArgs),
     /// Show the last traces of a running gateway, or one of them as a waterfall
@@ -487,6 +489,37 @@ pub(crate) struct SessionArgs {
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
     /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct ApprovalsArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<ApprovalsCommand>,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+    /// Print the API's JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ApprovalsCommand {
+    /// Let a call run, once and with the arguments that are shown
+    Approve(AnswerArgs),
+    /// Do not let a call run
+    Refuse(AnswerArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AnswerArgs {
+    /// The id, as `fanlight approvals` and the page show it
+    pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+    /// Print the API's JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

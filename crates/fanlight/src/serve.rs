@@ -313,6 +313,7 @@ impl Life {
             authenticate: plan.authenticator,
             record: Arc::<AuditLog>::clone(&audit_log),
             audit_log,
+            approvals: clients.settings.approvals.clone(),
             version: env!("CARGO_PKG_VERSION"),
             draining,
         };

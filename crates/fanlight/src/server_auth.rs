@@ -46,9 +46,9 @@ pub(crate) fn client(
 }
 
 /// The server, and what its entry names besides.
-pub(crate) fn trust(place: &Place, auth: &ServerAuth) -> Result<Trust, String> {
-    let idp = auth.idp.as_ref().map(|idp| (&idp.issuer, idp.token_endpoint.as_ref()));
-    let named = [auth.issuer.as_ref(), auth.token_endpoint.as_ref()].into_iter().flatten();
+pub(crate) fn trust(place: &Place, auth: Option<&ServerAuth>) -> Result<Trust, String> {
+    let idp = auth.and_then(|auth| auth.idp.as_ref()).map(|idp| (&idp.issuer, idp.token_endpoint.as_ref()));
+    let named = auth.into_iter().flat_map(|auth| [auth.issuer.as_ref(), auth.token_endpoint.as_ref()]).flatten();
     let named = named.chain(idp.into_iter().flat_map(|(issuer, endpoint)| [Some(issuer), endpoint]).flatten());
     Ok(Trust {
         server: place.url.parse().map_err(|error| format!("its URL is not valid: {error}"))?,

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_backend::{Backend, BackendLife, BackendPerPrincipal, BackendSettings, MessageMemory};
-use fanlight_canonical::{BackendClient, BackendState, HandleSeal};
-use fanlight_config::{Config, Server, ServerAuth};
-use fanlight_gateway::{BackendEntry, BackendId, ListStore, Rewriting};
+use fanlight_canonical::{ApprovalRule, ApprovedBy, BackendClient, BackendState, HandleSeal};
+use fanlight_config::{ApproverChoice, Config, Server, ServerAuth};
+use fanlight_gateway::{ApprovalSettings, BackendEntry, BackendId, ListStore, Rewriting};
 use fanlight_rights::{ItemFilter, ItemKind};
 use fanlight_telemetry::Telemetry;
 use tokio::time::timeout;
@@ -52,6 +52,7 @@ struct Running {
     tools: Option<ItemFilter>,
     methods: Vec<String>,
     rewriting: Rewriting,
+    approval: Option<ApprovalSettings>,
     lists: Option<Arc<ServerLists>>,
 }
 
@@ -182,7 +183,7 @@ impl Servers {
         settings.processes.rests_while_known =
             settings.processes.keeps_lists && self.lists.as_ref().is_some_and(ListState::spares_processes);
         let known = self.running.iter().find(|running| running.settings.name == server.name);
-        let tools = filter(config, server);
+        let (tools, approval) = (filter(config, server), approval(config, server));
         let (prefix, name) = (server.prefix.clone(), server.name.clone());
         let (rewriting, methods, auth) = (rewriting(server), server.methods.clone(), server.auth.clone());
         match known {
@@ -192,7 +193,7 @@ impl Servers {
                     self.users.change(server);
                 }
                 let settings = Arc::new(settings);
-                Running { settings, auth, prefix, tools, methods, rewriting, ..known.clone() }
+                Running { settings, auth, prefix, tools, methods, rewriting, approval, ..known.clone() }
             }
             _ => {
                 if known.is_some() { &mut difference.changed } else { &mut difference.added }.push(name);
@@ -204,7 +205,7 @@ impl Servers {
                 let backend = Reached::start(settings.clone(), &credentials, lists.as_ref(), &self.shutdown);
                 let settings = Arc::new(settings);
                 let id = BackendId::fresh();
-                Running { settings, id, backend, credentials, auth, prefix, tools, methods, rewriting, lists }
+                Running { settings, id, backend, credentials, auth, prefix, tools, methods, rewriting, approval, lists }
             }
         }
     }
@@ -267,10 +268,30 @@ impl Change {
             tools: running.tools.clone(),
             methods: running.methods.clone(),
             rewriting: running.rewriting.clone(),
+            approval: running.approval.clone(),
             store: running.lists.clone().map(|lists| lists as Arc<dyn ListStore>),
         };
         self.next.iter().map(entry).collect()
     }
+}
+
+/// Which calls of its tools somebody has to agree to, if any.
+fn approval(config: &Config, server: &Server) -> Option<ApprovalSettings> {
+    let fanlight_config::Approval { tools, by } = &server.approval;
+    if tools.is_empty() {
+        return None;
+    }
+    // What one of the patterns can be read as being about is asked about.
+    let without = ItemFilter::new(&servers_of_rules(config), ItemKind::Names, None, tools).of_server(&server.name);
+    let rule = ApprovalRule {
+        by: match by {
+            ApproverChoice::Operator => ApprovedBy::Approver,
+            ApproverChoice::Other => ApprovedBy::Other,
+            ApproverChoice::Caller => ApprovedBy::Caller,
+        },
+        number: u64::from(fanlight_rights::hash(&format!("{:?} {tools:?} {by:?}", server.name))),
+    };
+    Some(ApprovalSettings { without, rule })
 }
 
 /// Which of its tools a server offers, if not all.

@@ -150,6 +150,7 @@ fn of_server<'a>(server: &'a Server, servers: &Arc<Servers>, rules: &mut Vec<Rul
     server.renames.iter().for_each(|(name, _)| named("rename", Subject::ToolsAndPrompts, name));
     server.overrides.iter().for_each(|(name, _)| named("override", Subject::Tools, name));
     server.arguments.iter().for_each(|(name, _)| named("arguments", Subject::Tools, name));
+    server.approval.tools.iter().for_each(|name| named("approval.tools", Subject::Tools, name));
     for rule in rules.iter_mut().skip(first) {
         rule.pattern = rule.pattern.clone().of_server(&server.name);
     }

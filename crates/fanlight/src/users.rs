@@ -153,7 +153,7 @@ pub(crate) fn auth_of_users(server: &Server) -> Option<&ServerAuth> {
 /// The settings of a server whose users have credentials of their own.
 fn settings(server: &Server, auth: &ServerAuth) -> Result<ServerSettings, String> {
     let place = Place::of(server).ok_or("it is no server over HTTP")?;
-    let trust = trust(&place, auth)?;
+    let trust = trust(&place, Some(auth))?;
     Ok(ServerSettings { name: server.name.clone(), url: trust.server.clone(), method: method(auth)?, trust })
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fanlight_approvals::Approvals;
 use fanlight_audit::AuditLog;
 use fanlight_auth::Authenticator;
 use fanlight_backend::{
@@ -291,6 +292,8 @@ pub(crate) fn frontend_settings(
         refused_body: RefusedBody { time: config.timeouts.refused_body, bytes: config.limits.refused_body },
         collect_requests: config.timeouts.collect_requests,
         listen_retry: listen_retry(config),
+        approvals: Approvals::default(),
+        approval_wait: config.timeouts.approval,
         record: Arc::new(AuditLog::default()),
         telemetry: telemetry.clone(),
         trust_inbound: match config.telemetry.trust_inbound {

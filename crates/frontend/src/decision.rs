@@ -87,7 +87,8 @@ fn check(settings: &FrontendSettings, client: Client<'_>, operation: &Operation<
     policy.check(&client.identity.scopes, operation).map_err(|required| Refused::Scopes(required.into()))
 }
 
-fn path_of<'a>(settings: &'a FrontendSettings, endpoint: &'a Endpoint) -> &'a str {
+/// The path of an endpoint.
+pub(crate) fn path_of<'a>(settings: &'a FrontendSettings, endpoint: &'a Endpoint) -> &'a str {
     endpoint.path().map_or(settings.path.as_str(), |path| path)
 }
 

@@ -4,6 +4,7 @@
 //! session (`session`, `streams`) and starts its call in the core (`call`, `suspended`). The transports
 //! are `http`, and `channel` for stdio and the deprecated HTTP+SSE transport.
 
+mod approval;
 mod call;
 mod channel;
 mod decision;

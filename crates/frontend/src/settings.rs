@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fanlight_approvals::Approvals;
 use fanlight_audit::Record;
 use fanlight_canonical::{Endpoint, RetryDelays};
 use fanlight_credentials::{Authenticate, Pages};
@@ -136,6 +137,10 @@ pub struct FrontendSettings {
     pub pages: Option<Arc<dyn Pages>>,
     /// What clients need to use the endpoints; may change while they are served.
     pub protection: LiveProtection,
+    /// The calls that wait for an approver's word.
+    pub approvals: Approvals,
+    /// How long such a call waits; then its client has to send it again.
+    pub approval_wait: Duration,
     /// Where it is put on record what clients are allowed and refused: what cannot be is not carried out.
     pub record: Arc<dyn Record>,
     /// What records requests.
@@ -220,6 +225,8 @@ impl Default for FrontendSettings {
             authenticate: Arc::new(fanlight_credentials::Open::default()),
             pages: None,
             protection: LiveProtection::default(),
+            approvals: Approvals::default(),
+            approval_wait: Duration::from_secs(50),
             record: Arc::new(fanlight_audit::AuditLog::default()),
             telemetry: Telemetry::off(),
             trust_inbound: TrustInbound::Trust,

@@ -31,8 +31,8 @@ pub use list_store::{KeptList, ListStore};
 pub use reads::CacheLimits;
 pub use tasks::TaskLimits;
 pub use topology::{
-    ArgumentRule, BackendEntry, BackendId, ByteLimits, DefinitionMember, EndpointEntry, EndpointSettings, ListLimits,
-    NamedServer, Naming, NamingPolicy, Rewriting, namings,
+    ApprovalSettings, ArgumentRule, BackendEntry, BackendId, ByteLimits, DefinitionMember, EndpointEntry,
+    EndpointSettings, ListLimits, NamedServer, Naming, NamingPolicy, Rewriting, namings,
 };
 
 #[cfg(test)]

@@ -62,6 +62,9 @@ pub mod code {
         NOT_PERMITTED = -31005, "Fanlight";
         /// An operator has cancelled the request, which may have been carried out.
         CANCELLED_BY_OPERATOR = -31006, "Fanlight";
+        /// The call runs only if somebody agrees, and nobody has. `data.status` is `open` as long as operators can be asked: then
+        /// the client sends the same call again once they have approved it.
+        NOT_APPROVED = -31007, "Fanlight";
     }
 }
 

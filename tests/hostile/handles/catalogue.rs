@@ -13,6 +13,7 @@ const WORDS: [&str; 7] = ["Holder", "Principal", "Caller", "SessionKey", "owns_w
 /// Modules that have one of the words and keep no handles, with the reason.
 const NO_HANDLES: &[(&str, &str)] = &[
     ("admin::api::call::traced", "makes the caller of an operator's call"),
+    ("admin::operator", "knows whose client an operator would be, so that nobody approves their own call"),
     ("backend::backend", "passes the end of a session on"),
     ("backend::concurrency", "shares permits among clients; nothing is named by a client"),
     ("backend::listening::calls", "calls of the owner of a connection"),
@@ -27,6 +28,7 @@ const NO_HANDLES: &[(&str, &str)] = &[
     ("backend::tasks", "translates tasks for the caller that `owners` and `table` know"),
     ("backend::tasks::following", "follows a task for the caller that has made it"),
     ("backend::tasks::plain_client", "follows a task for the caller that has made it"),
+    ("frontend::approval", "has somebody agree to a call of its own caller; no request takes the id of the question"),
     ("frontend::call::url_elicitations", "ids that name elicitations to a client; no request takes them"),
     ("frontend::decision", "decides what a caller may do; keeps nothing"),
     ("frontend::ingress", "makes the holder that handles are compared with"),

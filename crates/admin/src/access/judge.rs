@@ -40,7 +40,8 @@ impl InForce {
         }
         let role = self.settings.roles.of(identity).ok_or_else(|| Worthless::NoRole(Arc::clone(&identity.name)))?;
         let (name, validity) = (Arc::clone(&identity.name), identity.validity.clone());
-        Ok(Operator { role, name, source, validity, session: None })
+        let principal = Some(identity.principal.clone());
+        Ok(Operator { role, name, principal, source, validity, session: None })
     }
 
     fn judge_token(&self, token: Digest) -> Result<Operator, Worthless> {
@@ -54,7 +55,8 @@ impl InForce {
             }
         }
         let (role, option) = found.ok_or(Worthless::Unaccepted)?;
-        Ok(Operator { role, name: Arc::from(option), source: "token", validity: Validity::default(), session: None })
+        let (name, validity) = (Arc::from(option), Validity::default());
+        Ok(Operator { role, name, principal: None, source: "token", validity, session: None })
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) enum Needs {
     Nothing,
     /// The request must not come from a page of another origin. Anybody may make it.
     OwnPage,
-    /// That, and an operator with this role. What needs [`Role::Operator`] is a change, which is logged.
+    /// That, and an operator with this role. What needs more than [`Role::Viewer`] is a change, which is put on record.
     Role(Role),
 }
 
@@ -88,7 +88,7 @@ pub(crate) async fn require(
         return Err(Refusal::role(needed, operator.role));
     }
     request.extensions_mut().insert(operator.clone());
-    if needed != Role::Operator || !is_change(request.method()) {
+    if needed == Role::Viewer || !is_change(request.method()) {
         return Ok(next.run(request).await);
     }
     let (actor, path) = (operator.on_record(peer), request.uri().path().to_owned());

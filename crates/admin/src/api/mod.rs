@@ -1,5 +1,6 @@
 //! The JSON API (docs/api.md).
 
+pub(crate) mod approvals;
 pub(crate) mod backend;
 mod body;
 pub(crate) mod call;
@@ -38,6 +39,7 @@ use crate::route::{Route, change, read};
 const OPENAPI: &str = include_str!("../../../../docs/openapi.json");
 
 const VIEWER: Needs = Needs::Role(Role::Viewer);
+const APPROVER: Needs = Needs::Role(Role::Approver);
 const OPERATOR: Needs = Needs::Role(Role::Operator);
 
 /// The routes of the API, and what each needs.
@@ -51,6 +53,8 @@ pub(crate) const ROUTES: &[Route] = &[
     Route { path: "/api/traces/{id}", needs: VIEWER, serve: || read(traces::one) },
     Route { path: "/api/calls", needs: VIEWER, serve: || read(client_calls::list) },
     Route { path: "/api/calls/{id}/cancel", needs: OPERATOR, serve: || change(client_calls::cancel) },
+    Route { path: "/api/approvals", needs: VIEWER, serve: || read(approvals::list) },
+    Route { path: "/api/approvals/{id}/{answer}", needs: APPROVER, serve: || change(approvals::decide) },
     Route { path: "/api/tools/statistics", needs: VIEWER, serve: || read(tools::statistics) },
     Route { path: "/api/catalogue", needs: VIEWER, serve: || read(catalogue::answer) },
     Route { path: "/api/endpoints", needs: VIEWER, serve: || read(endpoints::answer) },

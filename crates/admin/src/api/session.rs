@@ -41,7 +41,7 @@ pub(crate) struct Session {
 struct Identity {
     name: String,
     source: &'static str,
-    /// `operator` or `viewer`.
+    /// `operator`, `approver` or `viewer`.
     role: &'static str,
     /// Whether a session of the page shows it.
     session: bool,

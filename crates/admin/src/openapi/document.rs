@@ -6,7 +6,6 @@ use utoipa::OpenApi as _;
 use super::operations::Operations;
 use crate::access::Needs;
 use crate::api::ROUTES;
-use crate::operator::Role;
 
 /// The path for whatever is not served.
 const NOTHING: &str = "/api/{*rest}";
@@ -59,11 +58,7 @@ fn add_common(operation: &mut Value, needs: Needs) {
     let refusal = |text: &str| json!({"description": text, "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}});
     let responses = operation["responses"].as_object_mut().unwrap();
     responses.insert("403".to_owned(), refusal("The role is missing, or a page of another origin asks."));
-    let role = match needs {
-        Needs::Role(Role::Operator) => "operator",
-        Needs::Role(Role::Viewer) => "viewer",
-        Needs::OwnPage | Needs::Nothing => return,
-    };
+    let Needs::Role(role) = needs else { return };
     responses.insert("401".to_owned(), refusal("The request shows nobody, or nobody who is known."));
     responses.insert(
         "429".to_owned(),

@@ -7,8 +7,8 @@ use utoipa::OpenApi;
 use super::{requests, texts};
 use crate::api::call::answers;
 use crate::api::{
-    backend, catalogue, client_calls, endpoints, operations, overview, server_log, session, sessions, sign_in, tools,
-    traces,
+    approvals, backend, catalogue, client_calls, endpoints, operations, overview, server_log, session, sessions,
+    sign_in, tools, traces,
 };
 use crate::reply::Error;
 
@@ -24,7 +24,7 @@ use crate::reply::Error;
     ),
     servers((url = "http://127.0.0.1:8081", description = "The default address of the admin listener")),
     paths(
-        overview, traces_list, trace, client_calls, cancel_client_call, tool_statistics, catalogue_lists, endpoints, sessions, config, connect, backends, backend, backend_log, server_log, all_logs, events,
+        overview, traces_list, trace, client_calls, cancel_client_call, approvals, answer_approval, tool_statistics, catalogue_lists, endpoints, sessions, config, connect, backends, backend, backend_log, server_log, all_logs, events,
         call_one, answer_call, cancel_call, end_session, reload, server, session_of, sign_in, sign_out, begin_sign_in, finish_sign_in, openapi
     ),
     components(schemas(Error))
@@ -85,6 +85,24 @@ fn client_calls() {}
         (status = 404, description = "No such request runs", body = Error),
     ))]
 fn cancel_client_call() {}
+
+/// The calls that wait for approval, or have been approved or refused and not sent again yet.
+#[utoipa::path(get, path = "/api/approvals", responses((status = 200, description = "The calls", body = approvals::Approvals)))]
+fn approvals() {}
+
+/// Approves a call, which then runs once, or refuses it. A call that does not wait any more runs when its client sends it
+/// again.
+#[utoipa::path(post, path = "/api/approvals/{id}/{answer}",
+    params(
+        ("id" = String, Path, description = "The `id` of the question"),
+        ("answer" = String, Path, description = "`approve` or `refuse`"),
+    ),
+    responses(
+        (status = 200, description = "The answer is in force", body = approvals::Answered),
+        (status = 404, description = "There is no such question, or no such answer", body = Error),
+        (status = 409, description = "It was decided already", body = Error),
+    ))]
+fn answer_approval() {}
 
 /// How often each tool was called in the last hour, the most called first.
 #[utoipa::path(get, path = "/api/tools/statistics",

@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use fanlight_audit::Actor;
-use fanlight_identity::Validity;
+use fanlight_identity::{Principal, Validity};
 
 pub(crate) use cookie::{Cookies, Purpose, Shown};
 pub(crate) use denied::Denied;
@@ -29,6 +29,8 @@ pub(crate) struct Operator {
     pub(crate) role: Role,
     /// The name for people. Not unique.
     pub(crate) name: Arc<str>,
+    /// The principal that it would be as a client; `None` if nothing shows whose request it is.
+    pub(crate) principal: Option<Principal>,
     /// What has shown it.
     pub(crate) source: &'static str,
     /// Until when that holds.
@@ -52,6 +54,7 @@ impl Operator {
         Self {
             role: Role::Operator,
             name: Arc::from("not signed in"),
+            principal: None,
             source: "none",
             validity: Validity::default(),
             session: None,

@@ -9,6 +9,8 @@ use fanlight_identity::{Identity, Scopes, Source};
 pub enum Role {
     /// Look at everything, and change nothing.
     Viewer,
+    /// Also answer the calls that wait for approval.
+    Approver,
     /// Everything: call tools, switch and restart servers, reload, end sessions.
     Operator,
 }
@@ -19,6 +21,7 @@ impl Role {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Viewer => "viewer",
+            Self::Approver => "approver",
             Self::Operator => "operator",
         }
     }
@@ -35,6 +38,8 @@ impl fmt::Display for Role {
 pub struct Roles {
     /// Those of operators.
     pub operator: RoleRule,
+    /// Those of approvers.
+    pub approver: RoleRule,
     /// Those of viewers.
     pub viewer: RoleRule,
 }
@@ -59,7 +64,7 @@ impl Roles {
         if identity.source == Source::Anonymous {
             return None;
         }
-        let rules = [(Role::Operator, &self.operator), (Role::Viewer, &self.viewer)];
+        let rules = [(Role::Operator, &self.operator), (Role::Approver, &self.approver), (Role::Viewer, &self.viewer)];
         rules.into_iter().find(|(_, rule)| rule.holds_for(identity)).map(|(role, _)| role)
     }
 }
@@ -89,7 +94,11 @@ mod tests {
 
     fn roles() -> Roles {
         let rule = |group: &str, scope: &str| RoleRule { groups: vec![group.into()], scopes: vec![scope.into()] };
-        Roles { operator: rule("ops", "admin:change"), viewer: rule("staff", "admin:read") }
+        Roles {
+            operator: rule("ops", "admin:change"),
+            approver: rule("seniors", "admin:approve"),
+            viewer: rule("staff", "admin:read"),
+        }
     }
 
     #[test]
@@ -98,6 +107,8 @@ mod tests {
         let of = |groups: &[&str], scopes: &str| roles.of(&identity(groups, Scopes::parse(scopes)));
         assert_eq!(of(&["staff", "ops"], ""), Some(Role::Operator));
         assert_eq!(of(&["staff"], "admin:change"), Some(Role::Operator));
+        assert_eq!(of(&["staff", "seniors"], ""), Some(Role::Approver));
+        assert_eq!(of(&["ops"], "admin:approve"), Some(Role::Operator));
         assert_eq!(of(&["staff"], ""), Some(Role::Viewer));
         assert_eq!(of(&[], "admin:read mcp:call"), Some(Role::Viewer));
         for (groups, scopes) in
@@ -105,7 +116,7 @@ mod tests {
         {
             assert_eq!(of(groups, scopes), None, "{groups:?} {scopes}");
         }
-        assert!(Role::Viewer < Role::Operator);
+        assert!(Role::Viewer < Role::Approver && Role::Approver < Role::Operator);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fanlight_admin::{AdminSettings, RoleRule, Roles};
 use fanlight_credentials::{Authenticate, Authentication, Credentials, Denial};
-use fanlight_identity::{Identity, Scopes, Source};
+use fanlight_identity::{Identity, Principal, Scopes, Source};
 use http::header::AUTHORIZATION;
 
 pub(crate) const TOKEN: &str = "token-of-operators";
@@ -24,6 +24,7 @@ impl Authenticate for People {
         let outcome = match shown.strip_prefix("Bearer ").unwrap_or_default() {
             "key-of-ann" => Ok(identity("ann", Source::Key, &["ops"])),
             "key-of-bob" => Ok(identity("bob", Source::Key, &["staff"])),
+            "key-of-sue" => Ok(identity("sue", Source::Key, &["seniors"])),
             "key-of-eve" => Ok(identity("eve", Source::Key, &["others"])),
             "key-without-scopes" => Ok(Identity { scopes: Scopes::All, ..identity("bot", Source::Key, &[]) }),
             "key-with-scope" => {
@@ -42,13 +43,15 @@ impl Authenticate for People {
 
 pub(crate) fn identity(name: &str, source: Source, groups: &[&str]) -> Identity {
     let groups = groups.iter().map(|group| Arc::from(*group)).collect();
-    Identity { name: name.into(), source, groups, scopes: Scopes::parse(""), ..Identity::anonymous() }
+    let principal = Principal::named(source.as_str(), name);
+    Identity { principal, name: name.into(), source, groups, scopes: Scopes::parse(""), ..Identity::anonymous() }
 }
 
-/// The group `ops` operates; the group `staff`, and the scope `admin:read`, view.
+/// The group `ops` operates; the group `seniors` approves; the group `staff`, and the scope `admin:read`, view.
 pub(crate) fn roles() -> Roles {
     Roles {
         operator: RoleRule { groups: vec!["ops".into()], scopes: Vec::new() },
+        approver: RoleRule { groups: vec!["seniors".into()], scopes: Vec::new() },
         viewer: RoleRule { groups: vec!["staff".into()], scopes: vec!["admin:read".into()] },
     }
 }

@@ -9,20 +9,22 @@ use crate::people::{People, TOKEN, VIEWER, roles, settings};
 use crate::scene::{Scene, fake};
 
 /// Requests that change something, with their bodies.
-const CHANGES: [(&str, &str); 7] = [
+const CHANGES: [(&str, &str); 8] = [
     ("/api/reload", ""),
     ("/api/servers/a/disable", ""),
     ("/api/servers/a/enable", ""),
     ("/api/servers/a/restart", ""),
     ("/api/sessions/abc/end", ""),
     ("/api/calls/0123456789abcdef/cancel", ""),
+    ("/api/approvals/0123abcd/approve", ""),
     ("/api/call", r#"{"method":"tools/call","params":{"name":"t"}}"#),
 ];
 
-const READS: [&str; 9] = [
+const READS: [&str; 10] = [
     "/api/overview",
     "/api/traces",
     "/api/calls",
+    "/api/approvals",
     "/api/catalogue",
     "/api/endpoints",
     "/api/sessions",
@@ -70,7 +72,7 @@ async fn operators_do_everything() {
                 // The second one of the fake fails.
                 "/api/reload" if at > 0 => StatusCode::UNPROCESSABLE_ENTITY,
                 // None runs.
-                "/api/calls/0123456789abcdef/cancel" => StatusCode::NOT_FOUND,
+                "/api/calls/0123456789abcdef/cancel" | "/api/approvals/0123abcd/approve" => StatusCode::NOT_FOUND,
                 _ => StatusCode::OK,
             };
             assert_eq!(status(&scene, Method::POST, path, token, body).await, expected, "{token} {path}");

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_admin::{AdminSettings, LiveSettings, OperationError, Operations, Reloaded, Subject, serve_admin};
+use fanlight_approvals::Approvals;
 use fanlight_audit::{AuditLog, Record};
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, Listen, Listening, Pending, RetryDelays, SessionKey,
@@ -188,6 +189,7 @@ pub(crate) struct Scene {
     pub(crate) telemetry: Telemetry,
     pub(crate) draining: CancellationToken,
     pub(crate) operations: Arc<FakeOperations>,
+    pub(crate) approvals: Approvals,
     pub(crate) live: LiveSettings,
     shutdown: CancellationToken,
     served: JoinHandle<()>,
@@ -220,6 +222,7 @@ impl Scene {
             prefix: None,
             tools: None,
             methods: Vec::new(),
+            approval: None,
             rewriting: fanlight_gateway::Rewriting::default(),
             store: None,
         });
@@ -262,6 +265,7 @@ impl Scene {
         let (draining, shutdown) = (CancellationToken::new(), CancellationToken::new());
         let operations = Arc::new(FakeOperations::default());
         let audit_log = Arc::new(AuditLog::default());
+        let approvals = Approvals::default();
         let subject = Subject {
             gateway: Arc::new(gateway.unwrap()),
             telemetry: telemetry.clone(),
@@ -270,6 +274,7 @@ impl Scene {
             authenticate,
             record: record.unwrap_or_else(|| Arc::<AuditLog>::clone(&audit_log) as _),
             audit_log,
+            approvals: approvals.clone(),
             version: "1.2.3",
             draining: draining.clone(),
         };
@@ -277,7 +282,7 @@ impl Scene {
         let address = listener.local_addr().unwrap();
         let live = LiveSettings::new(AdminSettings { address: Some(address), ..settings });
         let served = tokio::spawn(serve_admin(SocketReceiver::only(listener), subject, live.clone(), shutdown.clone()));
-        Self { address, telemetry, draining, operations, live, shutdown, served }
+        Self { address, telemetry, draining, operations, approvals, live, shutdown, served }
     }
 
     pub(crate) async fn client(&self) -> Client {

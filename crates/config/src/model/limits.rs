@@ -224,6 +224,8 @@ options! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Timeouts: "timeouts", "in `timeouts`";
     options {
+        /// A call's wait for the approval of an operator; then its client has to send it again.
+        "approval" => approval: Duration = seconds(50), TIME;
         /// Opening a connection to an HTTP backend, with its handshake, unless the server sets its own `startTimeout`; also a
         /// request's wait for a process that is being started.
         "connect" [live] => connect: Duration = seconds(10), TIME;

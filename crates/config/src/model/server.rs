@@ -10,7 +10,7 @@ use super::life::{FOLDER, Health, START, SandboxOptions, StartChoice};
 use super::limits::{CONCURRENCY, Limits, Timeouts};
 use super::rewriting::{Argument, ArgumentKind, NEW_NAME, ToolOverride};
 use super::server_auth::{ServerAuth, ServerAuthOption};
-use super::tools::ToolFilter;
+use super::tools::{Approval, ToolFilter};
 use crate::definition::{Form, Visible};
 use crate::option::kind::{Choice, Each, Flag, LONG_TIME, Maybe, Nested, OrOff, Parsed, TIME, count};
 use crate::option::map::NameMap;
@@ -43,6 +43,8 @@ options! {
         "concurrency" => concurrency: usize = Limits::default().concurrency, CONCURRENCY;
         /// The tools that are offered.
         "tools" => tools: ToolFilter = ToolFilter::default(), Nested::<ToolFilter>::KIND;
+        /// Calls of its tools that run only if somebody agrees.
+        "approval" => approval: Approval = Approval::default(), Nested::<Approval>::KIND;
         /// New names for its tools and prompts, by their own names.
         "rename" => renames: Vec<(String, String)> = Vec::new(), NameMap(NEW_NAME);
         /// Parts of the definitions of its tools that are replaced, by the tools' own names.

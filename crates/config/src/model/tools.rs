@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use crate::definition::{Form, Visible};
-use crate::option::kind::{Each, Kind, Maybe, Parsed};
+use crate::option::kind::{Choice, Each, Kind, Maybe, Parsed};
 use crate::option::map::NameMap;
 use crate::option::reader::Reader;
 use crate::option::{Options as _, options};
@@ -19,6 +19,44 @@ options! {
         "allow" => allow: Option<Vec<String>> = None, Maybe(PATTERNS), example "[\"read_*\"]";
         /// Tools that are not offered, even when allowed.
         "deny" => deny: Vec<String> = Vec::new(), PATTERNS, example "[\"delete_*\"]";
+    }
+}
+
+options! {
+    /// Calls of a backend's tools that run only if somebody agrees. Patterns match the backend's own names; `*` stands for any
+    /// characters.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Approval: "approval", "in `approval` of a server";
+    options {
+        /// The tools whose calls need approval.
+        "tools" => tools: Vec<String> = Vec::new(), PATTERNS, example "[\"delete_*\"]";
+        /// Who approves a call: `operator`, somebody with the role `approver` or `operator` of the admin listener; `other`,
+        /// such a person who is certainly not the caller; or `caller`, the person at the client, whom the client asks. A client
+        /// that cannot ask leaves it to operators.
+        "by" => by: ApproverChoice = ApproverChoice::Operator, APPROVER;
+    }
+}
+
+/// Who approves a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ApproverChoice {
+    /// An operator or approver.
+    Operator,
+    /// One who is certainly not the caller.
+    Other,
+    /// The person at the client.
+    Caller,
+}
+
+const APPROVER: Choice<ApproverChoice> = Choice(&[
+    ("operator", ApproverChoice::Operator),
+    ("other", ApproverChoice::Other),
+    ("caller", ApproverChoice::Caller),
+]);
+
+impl Default for Approval {
+    fn default() -> Self {
+        <Self as crate::option::Options>::defaults()
     }
 }
 

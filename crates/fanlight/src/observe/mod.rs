@@ -2,6 +2,7 @@
 //! rendering of spans that `trace-test` shares.
 
 mod admin;
+mod approvals;
 mod change;
 mod clock;
 pub(crate) mod columns;
@@ -15,6 +16,7 @@ mod traces;
 pub(crate) mod waterfall;
 
 pub(crate) use admin::Admin;
+pub(crate) use approvals::approvals;
 pub(crate) use change::{change_server, end_session, reload};
 pub(crate) use logs::logs;
 pub(crate) use status::status;

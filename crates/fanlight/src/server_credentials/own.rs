@@ -134,7 +134,7 @@ fn settings(place: &Place, auth: &ServerAuth) -> Result<MachineSettings, String>
     let grant = grant(auth).ok_or("its `auth` names no token, of which another one could be had")?;
     Ok(MachineSettings {
         name: place.name.clone(),
-        trust: trust(place, auth)?,
+        trust: trust(place, Some(auth))?,
         grant,
         client: client(auth.client_id.as_ref(), auth.client_secret.as_ref(), auth.key.as_ref(), auth.key_id.as_ref())?,
         issuer: auth.issuer.clone(),

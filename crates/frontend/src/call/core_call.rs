@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::detached::Ends;
 use super::{DetachedCalls, ResponseItem, input_rounds};
+use crate::approval::CallBeforeApproval;
 use crate::session::{Cancellation, SessionGuard};
 use crate::validity::{Ended, RequestValidity, request_ended};
 
@@ -32,6 +33,8 @@ pub(crate) struct CoreRequest<R> {
     /// The number of messages that the server may send ahead of its answer without waiting for the
     /// client; `None` if the client can take none.
     pub(crate) messages: Option<usize>,
+    /// It, as somebody has to agree to it first.
+    pub(crate) approval: Option<Box<CallBeforeApproval>>,
     /// Bounds the rounds of input where a server's answer asks for input and this side is to get it;
     /// `None` if the client gets that answer.
     pub(crate) input_rounds: Option<input_rounds::RoundLimits>,
@@ -83,10 +86,11 @@ impl CoreCall {
             }
             None => (ServerMessages::discard(), None),
         };
-        let CoreRequest { mut operation, input_rounds, .. } = request;
+        let CoreRequest { mut operation, input_rounds, approval, .. } = request;
         let context = Arc::clone(operation.context());
         let (core, trace) = (Arc::clone(core), &context.trace);
-        let answer: PendingAnswer = match (first, input_rounds) {
+        let approval = approval.map(|call| (call, sender.clone()));
+        let run: PendingAnswer = match (first, input_rounds) {
             (None, Some(limits)) => {
                 Box::pin(trace.scope(input_rounds::resolve_input_rounds(core, operation, sender, limits)))
             }
@@ -95,6 +99,15 @@ impl CoreCall {
                 first.await;
                 core.run(&mut operation, sender).await
             })),
+        };
+        let answer = match approval {
+            None => run,
+            Some((call, messages)) => Box::pin(async move {
+                match call.agreed(messages).await {
+                    Ok(()) => run.await,
+                    Err(error) => Response::from_error(&error),
+                }
+            }),
         };
         Self {
             answer: Some(answer),

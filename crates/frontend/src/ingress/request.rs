@@ -14,6 +14,7 @@ use fanlight_telemetry::{Network, ServerSpan};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Ingress, Origin, Reason, Refusal, RequestKind, StartedRequest, Transport};
+use crate::approval::CallBeforeApproval;
 use crate::call::subscription::SubscriptionEnds;
 use crate::call::{
     Answered, CoreCall, CoreRequest, LegacyCall, RenderedCall, RequestEnds, ResponseStream, input_rounds,
@@ -270,7 +271,8 @@ impl<C: Core> Ingress<C> {
         // Without it the call is never suspended; of a client that cannot be asked it is not.
         let may_be_suspended = may_be_asked && can_be_asked(&operation.context().capabilities);
         let decided = may_be_suspended.then(|| Arc::new(operation.decided()));
-        let mut call = CoreCall::start(&self.core, CoreRequest { operation, messages, input_rounds: None });
+        let approval = CallBeforeApproval::of(&self.settings, &operation);
+        let mut call = CoreCall::start(&self.core, CoreRequest { operation, messages, approval, input_rounds: None });
         call.set_ends(ends);
         let call = SuspendedCall::new(call, method, params, decided);
         Box::new(SuspendableCall::new(call, filter, Arc::clone(&self.suspended_calls)))
@@ -375,6 +377,7 @@ impl<C: Core> Ingress<C> {
         };
         let core_request = CoreRequest {
             input_rounds: method.may_need_input().then(limits),
+            approval: CallBeforeApproval::of(&self.settings, &operation),
             operation,
             messages: takes_messages.then_some(self.settings.notification_buffer),
         };
@@ -420,7 +423,7 @@ impl<C: Core> Ingress<C> {
         let context = CallContext { trace: span.parent(), ..streams.session.context(false) };
         let request = Unresolved { method: Method::Discover, params: None, context: Arc::new(context) };
         let operation = self.core.resolve(request, Detail::Known).await;
-        let core_request = CoreRequest { operation, messages: None, input_rounds: None };
+        let core_request = CoreRequest { operation, messages: None, approval: None, input_rounds: None };
         let logs = legacy::log_gate(None);
         let filter = NotificationFilter { progress_token: None, logs, era: Era::Legacy };
         let call = LegacyCall::new(CoreCall::start(&self.core, core_request), filter, Arc::clone(&streams.session));

@@ -93,10 +93,17 @@ async fn post(server: &Server, path: &str, headers: &[(&str, &str)], body: &str)
     client.response().await
 }
 
+/// The challenge to show a bearer token. Where tokens of an issuer are accepted, another one says the same of tokens that are
+/// bound to a key.
 fn challenge(response: &Response) -> &str {
-    let all: Vec<_> = response.headers.iter().filter(|(name, _)| name == "www-authenticate").collect();
-    assert_eq!(all.len(), 1, "{response:?}");
-    &all[0].1
+    let all = response.headers.iter().filter(|(name, _)| name == "www-authenticate");
+    let all: Vec<&str> = all.map(|(_, value)| value.as_str()).collect();
+    let bound = format!(r#"DPoP{}, algs="ES256 "#, all[0].strip_prefix("Bearer").unwrap());
+    match all[0].contains("resource_metadata") {
+        true => assert!(all.len() == 2 && all[1].starts_with(&bound), "{response:?}"),
+        false => assert_eq!(all.len(), 1, "{response:?}"),
+    }
+    all[0]
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use fanlight_canonical::{CallContext, Decidable, Detail, Interest, Item, ResolvedOperation, Unresolved};
+use fanlight_canonical::{ApprovalRule, CallContext, Decidable, Detail, Interest, Item, ResolvedOperation, Unresolved};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::{Method, Notification, input};
 
@@ -64,7 +64,8 @@ impl Gateway {
     pub(super) async fn operation(&self, request: Unresolved, detail: Detail) -> Operation {
         let view = self.view_of(&request.context.caller);
         let mut operation = Operation { view, request, target: None, listed: None };
-        if detail == Detail::Tool && operation.request.method == Method::CallTool {
+        let needs_tool = detail == Detail::Tool || operation.view.topology().has_approvals();
+        if needs_tool && operation.request.method == Method::CallTool {
             self.find_tool(&mut operation).await;
         }
         operation
@@ -94,14 +95,13 @@ impl Gateway {
 }
 
 impl Operation {
-    /// The name that the server gets of the tool, and the server.
-    fn sent(&self) -> Option<(BackendId, Option<Json>)> {
-        let (backend, params) = match (self.view.transparent(), self.target.as_deref()) {
+    /// The params that the server gets of a call, and the server.
+    fn sent(&self) -> Option<(BackendId, Option<&Json>)> {
+        Some(match (self.view.transparent(), self.target.as_deref()) {
             (Some(only), _) => (only.id, self.request.params.as_ref()),
             (None, Some(Ok(Target::One(routed)))) => (routed.backend, Some(&routed.params)),
             _ => return None,
-        };
-        Some((backend, params.and_then(|params| params.get("name"))))
+        })
     }
 }
 
@@ -116,10 +116,29 @@ impl Decidable for Operation {
 
     fn tool(&self) -> Option<Item<'_>> {
         let listed = self.listed.as_ref()?;
-        let (backend, name) = self.sent()?;
+        let (backend, params) = self.sent()?;
+        let name = params.and_then(|params| params.get("name"));
         let original = listed.original.as_str()?;
         let is_listed = backend == listed.backend && name.as_ref().and_then(Json::as_str)? == original;
         is_listed.then(|| Item { server: self.view.name(backend), name: original })
+    }
+
+    fn approval(&self) -> Option<ApprovalRule> {
+        if self.request.method != Method::CallTool {
+            return None;
+        }
+        let (backend, _) = self.sent()?;
+        let member = self.view.get(backend).filter(|member| member.has_approvals())?;
+        let tool = self.tool();
+        member.approval(tool.as_ref().map(|tool| &*tool.name))
+    }
+
+    fn to_approve(&self) -> Option<(Item<'_>, Option<Json>)> {
+        let (backend, params) = self.sent()?;
+        let name = params?.peek("name")?.as_str()?.into_owned().into();
+        // The client's own: those that the configuration adds may be secrets, and nobody else chooses them.
+        let arguments = self.request.params.as_ref().and_then(|params| params.get("arguments"));
+        Some((Item { server: self.view.name(backend), name }, arguments))
     }
 }
 

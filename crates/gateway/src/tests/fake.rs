@@ -409,6 +409,7 @@ fn scene_from(
 pub(super) fn entry(id: BackendId, fake: &Arc<Fake>, prefix: Option<&str>) -> BackendEntry {
     let (prefix, rewriting) = (prefix.map(str::to_owned), Rewriting::default());
     BackendEntry {
+        approval: None,
         id,
         client: Arc::<Fake>::clone(fake),
         prefix,

@@ -19,14 +19,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 pub use endpoint::{EndpointEntry, EndpointSettings};
 pub(crate) use endpoint::{Endpoints, Filtered};
-use fanlight_canonical::BackendClient;
+use fanlight_canonical::{ApprovalRule, BackendClient};
 use fanlight_rights::ItemFilter;
 use foldhash::fast::RandomState;
 pub(crate) use naming::client_objection;
 pub use naming::{NamedServer, Naming, NamingPolicy, namings};
 pub(crate) use rewriting::{Argument, ToolRewriting, ToolRewritings};
 pub use rewriting::{ArgumentRule, DefinitionMember, Rewriting};
-pub use settings::{BackendEntry, ByteLimits, ListLimits};
+pub use settings::{ApprovalSettings, BackendEntry, ByteLimits, ListLimits};
 use tokio::sync::Notify;
 pub(crate) use view::View;
 
@@ -52,6 +52,7 @@ pub(crate) struct Topology {
     backends: Vec<Member>,
     /// Where each backend stands in `backends`.
     positions: HashMap<BackendId, usize, RandomState>,
+    has_approvals: bool,
     pub(crate) limits: ListLimits,
     pub(crate) endpoints: Arc<Endpoints>,
 }
@@ -69,6 +70,7 @@ pub(crate) struct Member {
     has_listed_tools_only: bool,
     /// Unknown methods that pass although something of it is hidden or rewritten.
     methods: Vec<String>,
+    approval: Option<ApprovalSettings>,
 }
 
 impl Topology {
@@ -90,20 +92,33 @@ impl Topology {
         let named: Vec<_> = entries.iter().map(|entry| (entry.client.name(), entry.prefix.as_deref())).collect();
         let namings = naming::running(&named, policy);
         let member = |(entry, naming): (BackendEntry, Naming)| {
-            let BackendEntry { id, client, tools, rewriting, store, methods, .. } = entry;
+            let BackendEntry { id, client, tools, rewriting, store, methods, approval, .. } = entry;
             let naming = naming.with_renames(&rewriting.renames);
             let rewritings = ToolRewritings::new(&rewriting);
-            let is_unchanged = tools.is_none() && naming.is_identity() && rewritings.is_empty();
+            let has_rules = tools.is_some() || approval.is_some();
+            let is_unchanged = !has_rules && naming.is_identity() && rewritings.is_empty();
             // Lists that are to be served while it rests have to be kept here, and those of principals that have not signed
             // in are made here.
             let is_transparent = is_unchanged && !client.may_rest() && !client.knows_principals();
-            let has_listed_tools_only = tools.is_some() || naming.renames_any() || rewritings.guard_arguments();
-            Member { id, client, store, naming, rewritings, tools, is_transparent, has_listed_tools_only, methods }
+            let has_listed_tools_only = has_rules || naming.renames_any() || rewritings.guard_arguments();
+            Member {
+                id,
+                client,
+                store,
+                naming,
+                rewritings,
+                tools,
+                is_transparent,
+                has_listed_tools_only,
+                methods,
+                approval,
+            }
         };
         let backends: Vec<_> = entries.into_iter().zip(namings).map(member).collect();
+        let has_approvals = backends.iter().any(Member::has_approvals);
         let positions = backends.iter().enumerate().map(|(position, backend)| (backend.id, position)).collect();
         let endpoints = Endpoints::new(endpoints, &backends);
-        Self { number: next_number(), backends, positions, limits, endpoints }
+        Self { number: next_number(), backends, positions, has_approvals, limits, endpoints }
     }
 
     /// The topology that replaces `earlier`. It has the same number if clients see no difference: then lists, cursors
@@ -163,6 +178,11 @@ impl Topology {
         self.backends.iter().find_map(|backend| Some((backend, backend.naming.unalias(uri)?)))
     }
 
+    /// Whether somebody has to agree to calls of any tool.
+    pub(crate) fn has_approvals(&self) -> bool {
+        self.has_approvals
+    }
+
     /// The only backend, if there is but one and nothing is renamed, rewritten or hidden: then everything passes
     /// unchanged, cursors and unknown methods included.
     pub(crate) fn transparent(&self) -> Option<&Member> {
@@ -185,7 +205,20 @@ impl Member {
         self.client.name()
     }
 
-    /// Whether only listed tools may be called: where any is hidden or renamed, or has arguments that clients may not
+    /// Whether somebody has to agree to calls of any of its tools.
+    pub(crate) fn has_approvals(&self) -> bool {
+        self.approval.is_some()
+    }
+
+    /// The rule by which somebody has to agree to calls of one of its tools, given by its own name; of one that no list has,
+    /// the rule for any.
+    pub(crate) fn approval(&self, tool: Option<&str>) -> Option<ApprovalRule> {
+        let ApprovalSettings { without, rule } = self.approval.as_ref()?;
+        let is_free = tool.is_some_and(|tool| without.permits(self.name(), tool));
+        (!is_free).then_some(*rule)
+    }
+
+    /// Whether only listed tools may be called: where any is hidden, renamed or to be agreed to, or has arguments that clients may not
     /// send, the server could know it by further names than the configuration does.
     pub(crate) fn has_listed_tools_only(&self) -> bool {
         self.has_listed_tools_only

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::{BackendClient, RetryDelays};
+use fanlight_canonical::{ApprovalRule, BackendClient, RetryDelays};
 use fanlight_rights::ItemFilter;
 
 use super::BackendId;
@@ -25,8 +25,19 @@ pub struct BackendEntry {
     pub methods: Vec<String>,
     /// What is changed of its tools and prompts.
     pub rewriting: Rewriting,
+    /// Calls that somebody has to agree to.
+    pub approval: Option<ApprovalSettings>,
     /// Keeps its lists beyond the end of the process.
     pub store: Option<Arc<dyn ListStore>>,
+}
+
+/// Calls of a server's tools that somebody has to agree to.
+#[derive(Clone, Debug)]
+pub struct ApprovalSettings {
+    /// Permits the tools that need nobody's agreement.
+    pub without: ItemFilter,
+    /// The rule for all others.
+    pub rule: ApprovalRule,
 }
 
 /// Bounds on the bytes of lists.

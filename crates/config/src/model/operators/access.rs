@@ -17,6 +17,8 @@ options! {
     options {
         /// Identities that may do everything: call tools, switch and restart servers, reload, end sessions.
         "operator" => operator: RoleRule = RoleRule::default(), Nested::<RoleRule>::KIND;
+        /// Identities that may see everything, and approve or refuse calls that wait for approval.
+        "approver" => approver: RoleRule = RoleRule::default(), Nested::<RoleRule>::KIND;
         /// Identities that may see everything and change nothing.
         "viewer" => viewer: RoleRule = RoleRule::default(), Nested::<RoleRule>::KIND;
     }

@@ -2,11 +2,12 @@
 
 pub(super) mod authentication;
 mod names;
+mod sign_in;
 
 use std::time::SystemTime;
 
 use fanlight_canonical::{BackendClient, CallContext, Caller, Endpoint, Principal, SessionKey};
-use fanlight_config::{Loaded, Severity};
+use fanlight_config::{Config, Loaded, Severity};
 use fanlight_gateway::BackendId;
 use fanlight_gateway::catalogue::{ListKind, ListView};
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
@@ -14,6 +15,7 @@ use fanlight_protocol::{Era, Json};
 use fanlight_telemetry::Telemetry;
 use serde_json::{Map, Value, json};
 
+use self::sign_in::SignIn;
 use super::list::incomplete;
 use super::{failures, observed, refused_listeners};
 use crate::assembly::Assembly;
@@ -46,6 +48,7 @@ pub(crate) async fn check(loaded: &Loaded, as_json: bool) -> Result<(), Failure>
         say!("");
     }
     let mut checked = observed(config, &Telemetry::off(), async |assembly| Ok(inspect(assembly, loaded).await)).await?;
+    checked.find_sign_ins(config).await;
     let refused = refused_listeners(config).into_iter();
     checked.errors.extend(refused.map(|problem| format!("`fanlight run` refuses this configuration: {problem}")));
     if as_json {
@@ -86,6 +89,8 @@ struct Server {
     summary: Option<String>,
     /// Why sessions with it are as they are.
     session: Option<String>,
+    /// What signing in to it wants, if it asks for that.
+    sign_in: Option<SignIn>,
 }
 
 /// Reads the lists of every backend.
@@ -115,7 +120,7 @@ async fn inspect(assembly: &Assembly, loaded: &Loaded) -> Checked {
             shared.extend(authentication::about_shared_process(config, backend.name()));
         }
         let (name, transport) = (backend.name().to_owned(), status.transport.to_owned());
-        let mut server = Server { name, transport, eras, counts: None, summary: None, session: None };
+        let mut server = Server { name, transport, eras, counts: None, summary: None, session: None, sign_in: None };
         match backend.describe().await {
             Ok(description) => {
                 server.counts = Some(counted.iter().map(|list| count(list, id)).collect());
@@ -160,6 +165,16 @@ impl Checked {
         let (servers, renamed) = (Vec::new(), ChangedNames::default());
         let (errors, warnings, intended) = (Vec::new(), Vec::new(), Vec::new());
         Self { servers, counted, errors, warnings, intended, renamed }
+    }
+
+    /// Finds out what signing in wants, at the servers that can't be used or get credentials: others want none.
+    async fn find_sign_ins(&mut self, config: &Config) {
+        let is_open = |name: &str| self.servers.iter().any(|server| server.name == name && server.counts.is_some());
+        let mut found = sign_in::wanted(config, is_open).await;
+        for server in &mut self.servers {
+            let at = found.iter().position(|one| one.server == server.name);
+            server.sign_in = at.map(|at| found.swap_remove(at));
+        }
     }
 
     fn print(&self) {
@@ -207,6 +222,7 @@ impl Checked {
                 "counts": counts,
                 "summary": server.summary,
                 "session": server.session,
+                "signIn": server.sign_in.as_ref().map(SignIn::to_json),
             })
         });
         let problem = |severity: Severity| {
@@ -230,7 +246,7 @@ impl Server {
     fn lines(&self) -> impl Iterator<Item = String> {
         let summary = self.summary.as_ref().map(|summary| format!("{} is {summary}", self.name));
         let session = self.session.as_ref().map(|choice| format!("{}: {choice}", self.name));
-        summary.into_iter().chain(session)
+        summary.into_iter().chain(session).chain(self.sign_in.as_ref().map(SignIn::line))
     }
 }
 
@@ -299,6 +315,7 @@ mod tests {
             counts: Some(vec![3, 1, 0, 1000]),
             summary: None,
             session: None,
+            sign_in: None,
         };
         let kinds = [ListKind::Tools, ListKind::Resources, ListKind::ResourceTemplates, ListKind::Prompts];
         let servers = vec![

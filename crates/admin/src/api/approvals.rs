@@ -1,0 +1,130 @@
+//! `/api/approvals`: the calls that wait for approval, and the answers of approvers.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{Path, State};
+use fanlight_approvals::{Approver, ApproverRule, NotDecided, OpenQuestion, Status};
+use http::StatusCode;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::Answer;
+use crate::Admin;
+use crate::access::About;
+use crate::operator::Operator;
+use crate::reply::{Refusal, answer};
+use crate::values::{millis, moment};
+
+/// Calls that need approval.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Approvals {
+    /// Those that were asked about first in front.
+    approvals: Vec<Approval>,
+}
+
+/// A call that needs approval.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Approval {
+    /// By which it is answered.
+    id: String,
+    /// `open`, `approved` or `refused`.
+    status: &'static str,
+    /// The approver who has answered.
+    decided_by: Option<String>,
+    /// Whether the call itself waits; otherwise its client has to send it again.
+    waiting: bool,
+    /// What the rule asks.
+    question: String,
+    /// Whether the rule wants another person than the caller.
+    another_person: bool,
+    /// The name of the client's identity.
+    client: String,
+    /// Whose call it is, with the issuer.
+    principal: String,
+    endpoint: String,
+    server: String,
+    /// The server's own name for it.
+    tool: String,
+    /// The text of `arguments`, as the server is going to get it; null if the call has none.
+    arguments: Option<String>,
+    asked_ms: f64,
+    /// How long it can still be answered, or, after an answer, how long that is good.
+    left_ms: f64,
+}
+
+/// An answer that is in force.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Answered {
+    /// Of the question.
+    id: String,
+    /// `server/tool`.
+    call: String,
+    /// `approve` or `refuse`.
+    done: String,
+    /// Whether the call itself has waited for it; otherwise its client has to send it again.
+    waiting: bool,
+}
+
+/// All calls that need approval.
+pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Answer {
+    let approvals = admin.subject.approvals.list().into_iter().map(shown).collect();
+    Ok(answer(&Approvals { approvals }))
+}
+
+/// Approves or refuses a call.
+pub(super) async fn decide(
+    State(admin): State<Arc<Admin>>,
+    Extension(operator): Extension<Operator>,
+    Path((id, done)): Path<(String, String)>,
+) -> Answer {
+    let is_approved = match done.as_str() {
+        "approve" => true,
+        "refuse" => false,
+        _ => return Err(Refusal::new(StatusCode::NOT_FOUND, "a call can be answered with approve or refuse")),
+    };
+    let approver = Approver { name: operator.name, principal: operator.principal };
+    let question = admin.subject.approvals.decide(&id, &approver, is_approved)?;
+    let call = format!("{}/{}", question.call.server, question.call.tool);
+    let about = format!("{call} for {}", question.question.client);
+    let mut response = answer(&Answered { id, call, done, waiting: question.is_waiting });
+    response.extensions_mut().insert(About(about));
+    Ok(response)
+}
+
+fn shown(open: OpenQuestion) -> Approval {
+    let OpenQuestion { id, call, question, asked, left, status, is_waiting } = open;
+    let (status, decided_by) = match status {
+        Status::Open => ("open", None),
+        Status::Approved(by) => ("approved", Some(by.to_string())),
+        Status::Refused(by) => ("refused", Some(by.to_string())),
+    };
+    Approval {
+        id,
+        status,
+        decided_by,
+        waiting: is_waiting,
+        question: question.text.to_string(),
+        another_person: question.approver == ApproverRule::Other,
+        client: question.client.to_string(),
+        principal: call.principal.describe(),
+        endpoint: call.endpoint.to_string(),
+        server: call.server.into(),
+        tool: call.tool.into(),
+        arguments: call.arguments.map(|arguments| arguments.as_text().to_owned()),
+        asked_ms: moment(asked),
+        left_ms: millis(left),
+    }
+}
+
+impl From<NotDecided> for Refusal {
+    fn from(not_decided: NotDecided) -> Self {
+        let status = match not_decided {
+            NotDecided::Unknown => StatusCode::NOT_FOUND,
+            NotDecided::Decided(_) => StatusCode::CONFLICT,
+            NotDecided::NotAnother => StatusCode::FORBIDDEN,
+        };
+        Self::new(status, not_decided.to_string())
+    }
+}

@@ -1,0 +1,65 @@
+// Calls that wait for approval, with the arguments that will run.
+
+import { ask, get } from "./api.js";
+import { badge, empty, fill, h, say } from "./dom.js";
+import { duration } from "./format.js";
+import { repeat } from "./live.js";
+import { mayApprove } from "./sign-in.js";
+
+const KINDS = { open: "calm", approved: "good", refused: "bad" };
+
+export async function approvals(main, { signal }) {
+  const content = h("div", { class: "approvals" });
+  fill(main, h("h1", null, "Approvals"),
+    h("p", { class: "lead" }, "Calls that the policy lets run only if somebody agrees. An approval is for this call with these arguments, once."),
+    content);
+  let shown = "";
+  const poll = async () => {
+    const { approvals: all } = await get("/api/approvals", {}, signal);
+    // Without a change nothing is rendered, so that the focus stays on its button.
+    const now = JSON.stringify(all.map(({ leftMs, ...rest }) => rest));
+    if (now === shown) return;
+    shown = now;
+    fill(content, all.length ? all.map(card) : empty("No call waits for approval", "A call that a rule asks about appears here."));
+  };
+  await poll();
+  repeat(poll, signal);
+}
+
+function card(one) {
+  const fact = (name, value, kind) => [h("dt", null, name), h("dd", { class: kind ?? "words" }, value)];
+  return h("section", { class: "card", "aria-label": `Call of ${one.server}/${one.tool} by ${one.client}` },
+    h("h2", null, h("span", { class: "mono" }, `${one.server}/${one.tool}`), " ", badge(KINDS[one.status] ?? "calm", one.status)),
+    h("p", { class: "strong" }, one.question),
+    h("dl", { class: "facts" },
+      fact("Client", one.client), fact("Principal", one.principal), fact("Endpoint", one.endpoint, "mono"),
+      one.decidedBy ? fact("Answered by", one.decidedBy) : null,
+      fact("State", state(one)),
+      fact("Id", one.id, "mono")),
+    h("h3", null, "Arguments"),
+    h("pre", { class: "payload", tabIndex: 0, "aria-label": "Arguments" }, one.arguments ?? "none"),
+    one.status === "open" ? buttons(one) : null);
+}
+
+function state(one) {
+  if (one.status === "open") return `${one.waiting ? "the call waits" : "the client has to send the call again"}; to be answered within ${duration(one.leftMs)}`;
+  return `the ${one.status === "approved" ? "approval" : "refusal"} is for the same call, within ${duration(one.leftMs)}`;
+}
+
+function buttons(one) {
+  if (!mayApprove()) return h("p", { class: "note" }, "Only an approver or operator may answer.");
+  const answer = (word) => async (event) => {
+    for (const button of event.target.parentNode.querySelectorAll("button")) button.disabled = true;
+    try {
+      await ask(`/api/approvals/${encodeURIComponent(one.id)}/${word}`, { method: "POST" });
+      say(word === "approve" ? "Approved" : "Refused");
+    } catch (error) {
+      say(error.message);
+      for (const button of event.target.parentNode.querySelectorAll("button")) button.disabled = false;
+    }
+  };
+  return h("p", { class: "buttons" },
+    h("button", { type: "button", onclick: answer("approve") }, "Approve once"),
+    h("button", { type: "button", onclick: answer("refuse") }, "Refuse"),
+    one.anotherPerson ? h("span", { class: "note" }, " Another person than the caller has to approve.") : null);
+}

@@ -1,0 +1,245 @@
+//! No call runs unapproved, and none twice on one approval.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fanlight_identity::Principal;
+use fanlight_protocol::Json;
+use proptest::prelude::*;
+
+use super::*;
+
+const LIMITS: ApprovalLimits =
+    ApprovalLimits { calls: 6, calls_of_one: 4, call_bytes: 200, lifetime: Duration::from_secs(600) };
+
+fn call(principal: &str, arguments: &str) -> CallToApprove {
+    CallToApprove {
+        principal: Principal::named("keys", principal),
+        endpoint: "/mcp".into(),
+        server: "files".into(),
+        tool: "delete".into(),
+        arguments: Some(Json::string(arguments)),
+        rules: 1,
+    }
+}
+
+fn question(approver: ApproverRule) -> Question {
+    Question { text: "Really?".into(), client: "ann".into(), approver }
+}
+
+fn ask(approvals: &Approvals, call: CallToApprove) -> Result<Asked, NotAsked> {
+    approvals.ask(call, question(ApproverRule::Any))
+}
+
+fn waiting(approvals: &Approvals, call: CallToApprove) -> Waiting {
+    match ask(approvals, call) {
+        Ok(Asked::Waiting(waiting)) => waiting,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn approver(name: &str) -> Approver {
+    Approver { name: name.into(), principal: Some(Principal::named("keys", name)) }
+}
+
+#[tokio::test]
+async fn approved_call_goes_on_and_asks_anew_the_next_time() {
+    let approvals = Approvals::new(LIMITS);
+    let mut first = waiting(&approvals, call("ann", "a"));
+    let decided = approvals.decide(first.id(), &approver("bob"), true).unwrap();
+    assert_eq!((decided.status, decided.call), (Status::Approved("bob".into()), call("ann", "a")));
+    assert_eq!(first.answer().await, Ok(()));
+    assert!(approvals.list().is_empty());
+    assert!(matches!(ask(&approvals, call("ann", "a")), Ok(Asked::Waiting(_))));
+}
+
+#[tokio::test]
+async fn call_that_could_not_wait_runs_once_when_it_is_sent_again() {
+    let approvals = Approvals::new(LIMITS);
+    let id = waiting(&approvals, call("ann", "a")).id().to_owned();
+    assert!(!approvals.list()[0].is_waiting);
+    // Sent again before anybody has answered, it is the same question.
+    let again = waiting(&approvals, call("ann", "a"));
+    assert_eq!(again.id(), id);
+    drop(again);
+    approvals.decide(&id, &approver("bob"), true).unwrap();
+    assert!(matches!(ask(&approvals, call("ann", "a")), Ok(Asked::Approved { id: used }) if used == id));
+    assert!(matches!(ask(&approvals, call("ann", "a")), Ok(Asked::Waiting(_))), "the approval was used up");
+}
+
+#[tokio::test]
+async fn approval_is_for_exactly_one_call() {
+    let others = [
+        call("bob", "a"),
+        call("ann", "A"),
+        CallToApprove { endpoint: "/other".into(), ..call("ann", "a") },
+        CallToApprove { server: "disk".into(), ..call("ann", "a") },
+        CallToApprove { tool: "erase".into(), ..call("ann", "a") },
+        CallToApprove { arguments: None, ..call("ann", "a") },
+        CallToApprove { rules: 2, ..call("ann", "a") },
+    ];
+    for other in others {
+        let approvals = Approvals::new(LIMITS);
+        let id = waiting(&approvals, call("ann", "a")).id().to_owned();
+        approvals.decide(&id, &approver("bob"), true).unwrap();
+        assert!(matches!(ask(&approvals, other), Ok(Asked::Waiting(_))));
+        assert!(matches!(ask(&approvals, call("ann", "a")), Ok(Asked::Approved { .. })));
+    }
+}
+
+#[tokio::test]
+async fn two_calls_need_two_approvals_even_if_they_are_the_same() {
+    let approvals = Approvals::new(LIMITS);
+    let (mut one, two) = (waiting(&approvals, call("ann", "a")), waiting(&approvals, call("ann", "a")));
+    assert_ne!(one.id(), two.id());
+    approvals.decide(one.id(), &approver("bob"), true).unwrap();
+    // The approval belongs to the call that waits for it, and that one is on its way.
+    assert_eq!(one.answer().await, Ok(()));
+    assert_eq!(approvals.list().iter().map(|open| open.id.as_str()).collect::<Vec<_>>(), [two.id()]);
+}
+
+#[tokio::test]
+async fn refused_call_does_not_ask_again_for_a_while() {
+    let approvals = Approvals::new(LIMITS);
+    let mut first = waiting(&approvals, call("ann", "a"));
+    let id = first.id().to_owned();
+    approvals.decide(&id, &approver("bob"), false).unwrap();
+    assert_eq!(first.answer().await, Err(NotApproved::Refused));
+    assert!(matches!(ask(&approvals, call("ann", "a")), Err(NotAsked::Refused { id: of }) if of == id));
+    assert_eq!(approvals.decide(&id, &approver("eve"), true).unwrap_err(), NotDecided::Decided("bob".into()));
+}
+
+#[tokio::test]
+async fn second_approver_is_told_of_the_first() {
+    let approvals = Approvals::new(LIMITS);
+    let mut first = waiting(&approvals, call("ann", "a"));
+    let id = first.id().to_owned();
+    approvals.decide(&id, &approver("bob"), true).unwrap();
+    assert_eq!(approvals.decide(&id, &approver("eve"), false).unwrap_err(), NotDecided::Decided("bob".into()));
+    assert_eq!(first.answer().await, Ok(()));
+    assert_eq!(approvals.decide(&id, &approver("eve"), true).unwrap_err(), NotDecided::Unknown);
+}
+
+#[tokio::test(start_paused = true)]
+async fn question_and_approval_expire() {
+    let approvals = Approvals::new(LIMITS);
+    let mut first = waiting(&approvals, call("ann", "a"));
+    let id = first.id().to_owned();
+    assert_eq!(first.answer().await, Err(NotApproved::Over));
+    assert_eq!(approvals.decide(&id, &approver("bob"), true).unwrap_err(), NotDecided::Unknown);
+    let id = waiting(&approvals, call("ann", "a")).id().to_owned();
+    tokio::time::advance(LIMITS.lifetime / 2).await;
+    approvals.decide(&id, &approver("bob"), true).unwrap();
+    tokio::time::advance(LIMITS.lifetime).await;
+    assert!(matches!(ask(&approvals, call("ann", "a")), Ok(Asked::Waiting(_))));
+}
+
+#[tokio::test]
+async fn rule_for_another_person_takes_nobody_who_may_be_the_caller() {
+    let approvals = Approvals::new(LIMITS);
+    let of = |call| match approvals.ask(call, question(ApproverRule::Other)) {
+        Ok(Asked::Waiting(waiting)) => waiting.id().to_owned(),
+        other => panic!("{other:?}"),
+    };
+    let anonymous = CallToApprove { principal: Principal::anonymous(), ..call("ann", "a") };
+    let (named, anonymous) = (of(call("ann", "a")), of(anonymous));
+    let nobody = Approver { name: "not signed in".into(), principal: None };
+    for (id, one) in [(&named, approver("ann")), (&named, nobody.clone()), (&anonymous, approver("bob"))] {
+        assert_eq!(approvals.decide(id, &one, true).unwrap_err(), NotDecided::NotAnother, "{one:?}");
+    }
+    // Whoever it is may refuse.
+    approvals.decide(&anonymous, &nobody, false).unwrap();
+    approvals.decide(&named, &approver("bob"), true).unwrap();
+}
+
+#[tokio::test]
+async fn number_and_size_of_questions_are_limited_for_each_principal() {
+    let approvals = Approvals::new(LIMITS);
+    let too_large = call("ann", &"x".repeat(200));
+    assert_eq!(ask(&approvals, too_large).unwrap_err(), NotAsked::TooLarge { limit: 200 });
+    let mut open: Vec<_> = (0..4).map(|number| waiting(&approvals, call("ann", &number.to_string()))).collect();
+    assert_eq!(ask(&approvals, call("ann", "more")).unwrap_err(), NotAsked::TooMany);
+    open.push(waiting(&approvals, call("bob", "a")));
+    open.push(waiting(&approvals, call("bob", "b")));
+    assert_eq!(ask(&approvals, call("eve", "a")).unwrap_err(), NotAsked::TooMany);
+    drop(open);
+    assert_eq!(approvals.list().len(), 6);
+}
+
+/// What may happen to calls, at random.
+#[derive(Clone, Debug)]
+enum Step {
+    /// A client sends the call with these arguments.
+    Send(u8),
+    /// The client of this waiting call gives up.
+    GiveUp(usize),
+    /// This waiting call looks for its answer.
+    Look(usize),
+    /// An approver answers this question.
+    Decide(usize, bool),
+    NewRules,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0..3_u8).prop_map(Step::Send),
+        1 => (0..6_usize).prop_map(Step::GiveUp),
+        3 => (0..6_usize).prop_map(Step::Look),
+        4 => (0..6_usize, prop::bool::weighted(0.7)).prop_map(|(at, yes)| Step::Decide(at, yes)),
+        1 => Just(Step::NewRules),
+    ]
+}
+
+proptest! {
+    /// Whatever happens in whichever order, a call runs no more often than it was approved under the rules of its time.
+    #[test]
+    fn no_call_runs_more_often_than_it_was_approved(steps in prop::collection::vec(step(), 1..60)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let approvals = Approvals::new(LIMITS);
+            let (mut rules, mut open, mut approved, mut run) = (1, Vec::new(), Vec::new(), Vec::new());
+            for step in steps {
+                match step {
+                    Step::Send(arguments) => {
+                        let call = CallToApprove { rules, ..call("ann", &arguments.to_string()) };
+                        match ask(&approvals, call.clone()) {
+                            Ok(Asked::Approved { .. }) => run.push(call),
+                            Ok(Asked::Waiting(waiting)) => open.push((call, waiting)),
+                            Err(_) => {}
+                        }
+                    }
+                    Step::GiveUp(at) if at < open.len() => drop(open.remove(at)),
+                    Step::Look(at) if at < open.len() => {
+                        let (call, mut waiting) = open.remove(at);
+                        if tokio::time::timeout(Duration::ZERO, waiting.answer()).await == Ok(Ok(())) {
+                            run.push(call);
+                        }
+                    }
+                    Step::Decide(at, is_approved) => {
+                        let id = approvals.list().get(at).map(|question| question.id.clone());
+                        let decided = id.and_then(|id| approvals.decide(&id, &approver("bob"), is_approved).ok());
+                        approved.extend(decided.filter(|_| is_approved).map(|question| question.call));
+                    }
+                    Step::NewRules => rules += 1,
+                    Step::GiveUp(_) | Step::Look(_) => {}
+                }
+                for call in &run {
+                    let count = |all: &[CallToApprove]| all.iter().filter(|one| *one == call).count();
+                    assert!(count(&run) <= count(&approved), "{call:?}");
+                }
+            }
+        });
+    }
+}
+
+#[tokio::test]
+async fn call_that_waits_is_woken_at_once() {
+    let approvals = Approvals::new(LIMITS);
+    let mut first = waiting(&approvals, call("ann", "a"));
+    let id = first.id().to_owned();
+    let answer = tokio::spawn(async move { first.answer().await });
+    tokio::task::yield_now().await;
+    assert!(approvals.list()[0].is_waiting);
+    approvals.decide(&id, &Approver { name: Arc::from("bob"), principal: None }, true).unwrap();
+    assert_eq!(answer.await.unwrap(), Ok(()));
+}

@@ -1,0 +1,189 @@
+//! What signing in to each server wants, found by asking: its challenge, what it and its authorization server say of
+//! themselves, and what to write for that.
+
+use std::time::Duration;
+
+use fanlight_config::{Config, Server, ServerAuth, ServerAuthKind, Transport};
+use fanlight_oauth::{Discovered, OAuthError, Requests, discover};
+use futures_util::StreamExt as _;
+use http::header::AUTHORIZATION;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::server_auth::{Place, trust};
+use crate::show::plain;
+
+/// Servers that are asked at the same time.
+const AT_ONCE: usize = 16;
+
+/// For all questions about one server.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// The longest text of a server or authorization server that is shown, in characters.
+const LONGEST: usize = 200;
+
+/// What signing in to a server wants.
+pub(super) struct SignIn {
+    pub(super) server: String,
+    wants: Result<Wants, String>,
+}
+
+struct Wants {
+    issuer: String,
+    scopes: Vec<String>,
+    registration: Registration,
+    has_authorization_endpoint: bool,
+    has_pkce: bool,
+    needs_proofs: bool,
+    entry: Entry,
+}
+
+/// How clients become known to an authorization server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Registration {
+    Document,
+    Dynamic,
+    ByHand,
+}
+
+/// What the configuration says of a server's credentials.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Entry {
+    Nothing,
+    Headers,
+    User { has_client: bool },
+    Other,
+}
+
+/// Asks every enabled server over HTTP, but not those that are usable without credentials; those that want nobody's sign-in
+/// are left out.
+pub(super) async fn wanted(config: &Config, is_usable: impl Fn(&str) -> bool) -> Vec<SignIn> {
+    let is_open = |server: &Server| Entry::of(server) == Entry::Nothing && is_usable(&server.name);
+    let enabled = config.servers.iter().filter(|server| server.enabled && !is_open(server));
+    let asked = enabled.map(|server| async move {
+        let wants = timeout(LIMIT, ask(config, server)).await;
+        let wants = wants.unwrap_or_else(|_| Err(format!("no answer about it within {LIMIT:?}"))).transpose()?;
+        Some(SignIn { server: server.name.clone(), wants })
+    });
+    futures_util::stream::iter(asked).buffered(AT_ONCE).filter_map(std::future::ready).collect().await
+}
+
+/// What one server wants; `None` if it asks for nothing, or nothing can be said of it here.
+async fn ask(config: &Config, server: &Server) -> Result<Option<Wants>, String> {
+    let Some(place) = Place::of(server) else { return Ok(None) };
+    let trust = trust(&place, server.auth.as_ref())?;
+    let url = trust.server.clone();
+    let requests = Requests::new(&trust).map_err(|error| error.to_string())?;
+    // A server that cannot be reached is reported as such elsewhere.
+    let Ok(Some(challenge)) = requests.challenge(&url).await else { return Ok(None) };
+    let issuer = server.auth.as_ref().and_then(|auth| auth.issuer.as_deref());
+    let found = discover(&requests, &url, Some(&challenge), issuer).await;
+    found.map(|found| Some(Wants::of(config, server, found))).map_err(|error: OAuthError| error.to_string())
+}
+
+impl Wants {
+    fn of(config: &Config, server: &Server, found: Discovered) -> Self {
+        let Discovered { provider, scopes, needs_proofs, .. } = found;
+        // The document is served at the public URL, which the authorization server reads.
+        let has_document = config.public_url.as_ref().is_some_and(|url| url.starts_with("https:"));
+        let registration = match () {
+            () if provider.client_id_metadata_document_supported && has_document => Registration::Document,
+            () if provider.registration_endpoint.is_some() => Registration::Dynamic,
+            () => Registration::ByHand,
+        };
+        Self {
+            has_authorization_endpoint: provider.authorization_endpoint.is_some(),
+            has_pkce: provider.has_pkce(),
+            issuer: plain(&provider.issuer, LONGEST),
+            scopes: scopes.iter().flat_map(|scopes| scopes.iter()).map(|scope| plain(scope, LONGEST)).collect(),
+            registration,
+            needs_proofs,
+            entry: Entry::of(server),
+        }
+    }
+
+    /// What to do, in the words of the configuration.
+    fn advice(&self) -> &'static str {
+        match (self.entry, self.registration) {
+            (Entry::Headers, _) => "its `headers` bring one",
+            (Entry::Other, _) => "its `auth` gets one",
+            _ if !self.has_authorization_endpoint => {
+                "nobody signs in there with a browser: write `auth: {type: clientCredentials, clientId: …, clientSecret: …}`"
+            }
+            _ if !self.has_pkce => {
+                "it offers no PKCE with S256, without which nobody can sign in safely: ask its operator, or put a token into \
+                 `headers`"
+            }
+            (Entry::User { has_client: false }, Registration::ByHand) => {
+                "its `auth` lacks a client: that authorization server registers none by itself; register one there, and set \
+                 `clientId` and `clientSecret`"
+            }
+            (Entry::User { .. }, _) => "its `auth` has each user sign in",
+            (Entry::Nothing, Registration::ByHand) => {
+                "register a client there, and write `auth: {type: user, clientId: …, clientSecret: …}`"
+            }
+            (Entry::Nothing, Registration::Document | Registration::Dynamic) => {
+                "write `auth: {type: user}`, and each user signs in once"
+            }
+        }
+    }
+}
+
+impl Entry {
+    fn of(server: &Server) -> Self {
+        let brings = |headers: &[(String, fanlight_config::Secret)]| {
+            headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(AUTHORIZATION.as_str()))
+        };
+        match (&server.auth, &server.transport) {
+            (Some(ServerAuth { kind: ServerAuthKind::User, client_id, .. }), _) => {
+                Self::User { has_client: client_id.is_some() }
+            }
+            (Some(_), _) => Self::Other,
+            (None, Transport::Http { headers, .. } | Transport::Sse { headers, .. }) if brings(headers) => {
+                Self::Headers
+            }
+            (None, _) => Self::Nothing,
+        }
+    }
+}
+
+impl SignIn {
+    /// A line for people.
+    pub(super) fn line(&self) -> String {
+        let server = &self.server;
+        let wants = match &self.wants {
+            Ok(wants) => wants,
+            Err(reason) => {
+                return format!(
+                    "{server}: asks for a token, and how to get one cannot be found out: {}",
+                    plain(reason, LONGEST)
+                );
+            }
+        };
+        let scopes = match wants.scopes.join(" ") {
+            scopes if scopes.is_empty() => String::new(),
+            scopes => format!(", with the scopes {scopes}"),
+        };
+        let proofs = if wants.needs_proofs { ", bound to a key (DPoP)" } else { "" };
+        format!("{server}: asks for a token of {}{scopes}{proofs}; {}", wants.issuer, wants.advice())
+    }
+
+    /// The same for programs.
+    pub(super) fn to_json(&self) -> Value {
+        match &self.wants {
+            Err(reason) => json!({ "error": reason }),
+            Ok(wants) => json!({
+                "issuer": wants.issuer,
+                "scopes": wants.scopes,
+                "registration": match wants.registration {
+                    Registration::Document => "metadataDocument",
+                    Registration::Dynamic => "dynamic",
+                    Registration::ByHand => "byHand",
+                },
+                "pkce": wants.has_pkce,
+                "proofs": wants.needs_proofs,
+                "advice": wants.advice(),
+            }),
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! A call that somebody has to agree to: it waits for their word before it reaches the core, and is not carried out without.
+//!
+//! The one who calls is asked by their own client, by an elicitation; while it is open, the call is like one whose server asks
+//! for input. Operators are asked through [`Approvals`](fanlight_approvals::Approvals).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fanlight_approvals::{ApproverRule, Asked, CallToApprove, NotApproved, NotAsked, Question, Waiting};
+use fanlight_audit::{AuditEvent, NotRecorded};
+use fanlight_canonical::{
+    ApprovalRule, ApprovedBy, CallContext, Item, ResolvedOperation, ServerMessage, ServerMessages, ServerRequest,
+};
+use fanlight_identity::Identity;
+use fanlight_protocol::capability::MissingCapability;
+use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::visible::escaped;
+use fanlight_protocol::{Json, Method, RpcError, code};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
+
+use crate::decision;
+use crate::settings::FrontendSettings;
+
+/// Bytes of arguments that a client can be asked about: a person has to read them.
+const LONGEST_ASKED: usize = 64 << 10;
+
+/// A call before somebody has agreed to it.
+#[derive(Debug)]
+pub(crate) struct CallBeforeApproval {
+    settings: Arc<FrontendSettings>,
+    context: Arc<CallContext>,
+    by: ApprovedBy,
+    call: CallToApprove,
+}
+
+impl CallBeforeApproval {
+    /// `operation`, if somebody has to agree to it. It gets no other arguments when it runs.
+    pub(crate) fn of(settings: &Arc<FrontendSettings>, operation: &impl ResolvedOperation) -> Option<Box<Self>> {
+        let ApprovalRule { by, number } = operation.approval()?;
+        let (Item { server, name }, arguments) = operation.to_approve()?;
+        let context = Arc::clone(operation.context());
+        let caller = &context.caller;
+        let call = CallToApprove {
+            principal: caller.principal().clone(),
+            endpoint: decision::path_of(settings, caller.endpoint()).into(),
+            server: server.into(),
+            tool: (*name).into(),
+            arguments,
+            rules: number,
+        };
+        Some(Box::new(Self { settings: Arc::clone(settings), context, by, call }))
+    }
+
+    /// Waits until somebody has agreed.
+    ///
+    /// # Errors
+    ///
+    /// If nobody has: then the call is not carried out.
+    pub(crate) async fn agreed(self, messages: ServerMessages) -> Result<(), RpcError> {
+        let params = Json::empty_object();
+        let can_be_asked = messages.is_connected()
+            && MissingCapability::for_server_request(&self.context.capabilities, &Method::Elicit, Some(&params))
+                .is_none();
+        match self.by {
+            ApprovedBy::Caller if can_be_asked => self.ask_caller(&messages).await,
+            ApprovedBy::Other => self.ask_approvers(ApproverRule::Other).await,
+            ApprovedBy::Caller | ApprovedBy::Approver => self.ask_approvers(ApproverRule::Any).await,
+        }
+    }
+
+    /// Has the client ask its user.
+    async fn ask_caller(&self, messages: &ServerMessages) -> Result<(), RpcError> {
+        let arguments = self.call.arguments.as_ref().map_or("", Json::as_text);
+        if arguments.len() > LONGEST_ASKED {
+            return Err(not_asked(&NotAsked::TooLarge { limit: LONGEST_ASKED }));
+        }
+        let name = escaped(&self.name()).into_owned();
+        let text = match arguments {
+            "" => format!("May {name} be called?"),
+            arguments => format!("May {name} be called with these arguments?\n\n{}", escaped(arguments)),
+        };
+        let mut params = ObjectBuilder::new();
+        params.string("message", &text);
+        // Nothing is to be filled in: accepting is the answer (2026-07-28 client/elicitation, Response Actions).
+        params.member("requestedSchema", &Json::literal(r#"{"type":"object","properties":{}}"#));
+        let (answer, answered) = oneshot::channel();
+        let limit = self.settings.input_timeout;
+        let request = ServerRequest {
+            method: Method::Elicit,
+            params: Some(params.finish()),
+            trace: self.context.trace.clone(),
+            answer,
+            notices: None,
+            deadline: Instant::now() + limit,
+        };
+        self.record("asked", "client")?;
+        messages.send(ServerMessage::Request(request)).await;
+        let answer = timeout(limit, answered).await.ok().and_then(Result::ok);
+        let action = answer.filter(|answer| !answer.is_error()).and_then(|answer| answer.body().get("action"));
+        if action.as_ref().is_some_and(|action| action.is_str("accept")) {
+            return self.record("approved", "client");
+        }
+        self.record("refused", "client")?;
+        Err(not_approved("the client's user has not approved this call; it was not carried out", None, "refused"))
+    }
+
+    /// Asks operators, and waits for as long as clients usually do.
+    async fn ask_approvers(&self, approver: ApproverRule) -> Result<(), RpcError> {
+        let client = self.identity().map_or_else(|| Arc::from("a local client"), |identity| Arc::clone(&identity.name));
+        let question = Question { text: format!("May {} be called?", self.name()).into(), client, approver };
+        let waiting = match self.settings.approvals.ask(self.call.clone(), question) {
+            Ok(Asked::Approved { id }) => return self.record("approved", &id),
+            Ok(Asked::Waiting(waiting)) => waiting,
+            Err(error) => return Err(not_asked(&error)),
+        };
+        let id = waiting.id().to_owned();
+        self.record("asked", &id)?;
+        match self.wait(waiting).await {
+            Some(Ok(())) => self.record("approved", &id),
+            Some(Err(NotApproved::Refused)) => {
+                self.record("refused", &id)?;
+                Err(not_asked(&NotAsked::Refused { id }))
+            }
+            Some(Err(NotApproved::Over)) => {
+                Err(not_approved("nobody has approved this call in time; it was not carried out", Some(&id), "over"))
+            }
+            None => {
+                let message = format!(
+                    "this call needs the approval of an operator (approval {id}), and was not carried out; send the same \
+                     call again once it is approved"
+                );
+                Err(not_approved(&message, Some(&id), "open"))
+            }
+        }
+    }
+
+    /// The answer of approvers; `None` if there is none yet when clients usually give up.
+    async fn wait(&self, mut waiting: Waiting) -> Option<Result<(), NotApproved>> {
+        let limit: Duration = self.settings.approval_wait;
+        timeout(limit, waiting.answer()).await.ok()
+    }
+
+    fn name(&self) -> String {
+        format!("{}/{}", self.call.server, self.call.tool)
+    }
+
+    fn identity(&self) -> Option<&Arc<Identity>> {
+        self.context.caller.identity()
+    }
+
+    /// Puts down what has become of it. What cannot be put on record is not carried out.
+    fn record(&self, outcome: &'static str, id: &str) -> Result<(), RpcError> {
+        let (client, call) = (self.identity().map(|identity| &**identity), self.name());
+        let event = AuditEvent::Approval { client, call: &call, id, outcome };
+        let recorded = self.settings.record.record(&event);
+        recorded.map_err(|NotRecorded| RpcError::new(code::INTERNAL, NotRecorded.to_string()))
+    }
+}
+
+fn not_asked(error: &NotAsked) -> RpcError {
+    let (id, status) = match error {
+        NotAsked::Refused { id } => (Some(id.as_str()), "refused"),
+        NotAsked::TooMany => (None, "busy"),
+        NotAsked::TooLarge { .. } => (None, "tooLarge"),
+    };
+    not_approved(&format!("{error}; it was not carried out"), id, status)
+}
+
+fn not_approved(message: &str, id: Option<&str>, status: &str) -> RpcError {
+    let mut data = ObjectBuilder::new();
+    if let Some(id) = id {
+        data.string("approval", id);
+    }
+    data.string("status", status);
+    data.member("mayHaveRun", &Json::literal("false"));
+    RpcError::new(code::NOT_APPROVED, message).with_data(data.finish())
+}

@@ -1,1 +1,0 @@
-//! What clients may do at which server, decided by Cedar policies.

@@ -1,0 +1,175 @@
+//! Calls that run only if somebody agrees, through the real binary.
+
+use std::net::SocketAddr;
+
+use fanlight_tests::slicer::member;
+
+use crate::clients::Client;
+use crate::harness::{Gateway, Log, fanlight, within};
+use crate::raw_client::{Connection, Response};
+use crate::scripted::{Backend, Era, Reply, Transport, config};
+
+const CAN_ASK: &str = r#"{"elicitation":{}}"#;
+const CALL: &str = r#""name":"erase","arguments":{"path":"\/a","n":1.0}"#;
+const ARGUMENTS: &str = r#"{"path":"\/a","n":1.0}"#;
+const CLIENTS: [(Era, Transport); 4] = [
+    (Era::Modern, Transport::Http),
+    (Era::Legacy, Transport::Http),
+    (Era::Modern, Transport::Stdio),
+    (Era::Legacy, Transport::Stdio),
+];
+
+async fn backend() -> Backend {
+    let backend = Backend::start(Era::Modern, Transport::Http).await;
+    backend.offers_tools(&["erase", "look"]);
+    backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+    backend
+}
+
+/// A configuration in which calls of `erase` need approval.
+fn asking(backend: &Backend, by: &str, wait: &str) -> String {
+    let approval = format!(r#""approval":{{"tools":["erase"],"by":"{by}"}}"#);
+    let servers = config(&[backend.entry_with("only", &approval)]);
+    let servers = servers.trim_end().strip_suffix('}').unwrap();
+    format!(r#"{servers},"testing":true,"timeouts":{{"approval":"{wait}"}}}}"#)
+}
+
+async fn send(admin: SocketAddr, method: &str, path: &str) -> Response {
+    let mut connection = Connection::open(admin).await;
+    let origin = format!("http://{admin}");
+    connection.request(method, path, &[("Origin", &origin)], b"").await;
+    connection.response().await
+}
+
+/// The id of the question that operators are asked first.
+async fn asked(log: &Log) -> String {
+    let line = log.line_with_all(&[r#""target":"audit""#, "approval of a call: asked"]).await;
+    let (_, id) = line.split_once(r#""id":""#).expect("an id");
+    id.split('"').next().unwrap().to_owned()
+}
+
+fn calls(backend: &Backend) -> usize {
+    backend.received("tools/call").len()
+}
+
+#[tokio::test]
+async fn caller_is_asked_by_their_own_client_in_both_eras() {
+    for (era, transport) in CLIENTS {
+        let backend = backend().await;
+        let mut client = Client::start_with(CAN_ASK, &asking(&backend, "caller", "50s"), era, transport).await;
+        for (action, is_run) in [("decline", false), ("cancel", false), ("accept", true)] {
+            let mut questions = Vec::new();
+            let answer = client
+                .converse("1", "tools/call", CALL, |method, params| {
+                    questions.push(params.unwrap_or_default().to_owned());
+                    assert_eq!(method, "elicitation/create");
+                    format!(r#"{{"action":"{action}"}}"#)
+                })
+                .await;
+            assert_eq!(questions.len(), 1, "{era:?} {transport:?} {action}");
+            let message = member(&questions[0], "message").unwrap();
+            assert!(message.contains("only/erase") && message.contains(r#"\"n\":1.0"#), "{message}");
+            match is_run {
+                true => assert_eq!(answer.member("result.content"), "[]"),
+                false => assert_eq!(answer.member("error.code"), "-31007"),
+            }
+            assert_eq!(calls(&backend), usize::from(is_run), "{era:?} {transport:?} {action}");
+        }
+        let received = backend.received("tools/call");
+        assert_eq!(received[0].member("params.arguments"), Some(ARGUMENTS));
+        // Other tools need nobody.
+        client.call("look").await.member("result.content");
+    }
+}
+
+#[tokio::test]
+async fn call_waits_for_an_operator_and_then_goes_on() {
+    for (era, word) in [(Era::Modern, "approve"), (Era::Legacy, "approve"), (Era::Modern, "refuse")] {
+        let backend = backend().await;
+        // A client that could ask its user does not: the rule wants an operator.
+        let config = asking(&backend, "operator", "50s");
+        let mut client = Client::start_with(CAN_ASK, &config, era, Transport::Http).await;
+        let (admin, log) = (client.gateway().admin, client.gateway().log.clone());
+        let decided = async {
+            let id = asked(&log).await;
+            let list = send(admin, "GET", "/api/approvals").await.text().await;
+            assert!(list.contains(&id) && list.contains(r#""arguments":"{\"path\":\"\\/a\",\"n\":1.0}""#), "{list}");
+            assert_eq!(calls(&backend), 0, "nothing runs before");
+            assert_eq!(send(admin, "POST", &format!("/api/approvals/{id}/{word}")).await.status, 200);
+        };
+        let (answer, ()) = tokio::join!(client.request("1", "tools/call", CALL, ""), decided);
+        match word {
+            "approve" => assert_eq!(answer.member("result.content"), "[]"),
+            _ => assert_eq!(answer.member("error.data.status"), r#""refused""#),
+        }
+        assert_eq!(calls(&backend), usize::from(word == "approve"));
+    }
+}
+
+#[tokio::test]
+async fn call_that_cannot_wait_is_sent_again_and_runs_once() {
+    let backend = backend().await;
+    let config = asking(&backend, "operator", "10ms");
+    let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
+    let answer = client.request("1", "tools/call", CALL, "").await;
+    assert_eq!((answer.member("error.code"), answer.member("error.data.status")), ("-31007", r#""open""#));
+    assert_eq!(answer.member("error.data.mayHaveRun"), "false");
+    let id = answer.member("error.data.approval").trim_matches('"').to_owned();
+    // The command of operators shows it, with the arguments that will run.
+    let url = format!("http://{}", client.gateway().admin);
+    let listed = fanlight().args(["approvals", "--admin", &url]).output().await.unwrap();
+    let text = String::from_utf8(listed.stdout).unwrap();
+    assert!(text.contains(&id) && text.contains("only/erase") && text.contains(r#""path": "\/a""#), "{text}");
+    let approved = fanlight().args(["approvals", "approve", &id, "--admin", &url]).output().await.unwrap();
+    let text = String::from_utf8(approved.stdout).unwrap();
+    assert!(approved.status.success() && text.contains("runs when its client sends it again"), "{text}");
+    // Another call is another question.
+    let other = client.request("2", "tools/call", r#""name":"erase","arguments":{"path":"\/b","n":1.0}"#, "").await;
+    assert_ne!(other.member("error.data.approval").trim_matches('"'), id);
+    assert_eq!(calls(&backend), 0);
+    assert_eq!(client.request("3", "tools/call", CALL, "").await.member("result.content"), "[]");
+    let again = client.request("4", "tools/call", CALL, "").await;
+    assert_ne!(again.member("error.data.approval").trim_matches('"'), id, "an approval is good once");
+    assert_eq!(calls(&backend), 1);
+}
+
+#[tokio::test]
+async fn cancelled_call_does_not_run_when_it_is_approved_later() {
+    let backend = backend().await;
+    let gateway = Gateway::start(&asking(&backend, "operator", "50s")).await;
+    let body = crate::raw_client::modern_request("1", "tools/call", CALL, "");
+    let own = crate::raw_client::modern_headers(&body);
+    let own = own.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let headers: Vec<_> = crate::raw_client::JSON_HEADERS.into_iter().chain(own).collect();
+    let mut connection = Connection::open(gateway.mcp).await;
+    connection.request("POST", "/mcp", &headers, body.as_bytes()).await;
+    let id = asked(&gateway.log).await;
+    drop(connection);
+    within("the end of the call", async {
+        while send(gateway.admin, "GET", "/api/approvals").await.text().await.contains(r#""waiting":true"#) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(send(gateway.admin, "POST", &format!("/api/approvals/{id}/approve")).await.status, 200);
+    assert_eq!(calls(&backend), 0);
+}
+
+#[tokio::test]
+async fn rule_holds_however_the_tool_is_named() {
+    let (backend, other) = (backend().await, Backend::start(Era::Modern, Transport::Http).await);
+    other.offers_tools(&["x"]);
+    let approval = r#""approval":{"tools":["erase"]},"rename":{"erase":"tidy"}"#;
+    let servers = config(&[backend.entry_with("only", approval), other.entry("other")]);
+    let servers = servers.trim_end().strip_suffix('}').unwrap();
+    let config = format!(r#"{servers},"testing":true,"timeouts":{{"approval":"10ms"}}}}"#);
+    let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
+    for name in ["only__tidy", "tidy", "erase", "only__erase"] {
+        let answer = client.request("1", "tools/call", &format!(r#""name":"{name}","arguments":{{}}"#), "").await;
+        assert!(["-31007", "-32602"].contains(&answer.member("error.code")), "{name}");
+    }
+    // Methods that Fanlight does not know could call it, too.
+    let unknown = client.request("2", "batch/run", r#""name":"erase""#, "").await;
+    assert_eq!(unknown.member("error.code"), "-32601");
+    assert_eq!(calls(&backend) + backend.received("batch/run").len(), 0);
+}
