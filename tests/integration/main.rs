@@ -55,6 +55,7 @@ mod overriding;
 mod paging;
 mod patterns;
 mod processes;
+mod rates;
 mod reload;
 mod rmcp_peers;
 mod running_calls;

@@ -51,9 +51,9 @@ pub trait Decidable: std::fmt::Debug + Send + Sync {
         None
     }
 
-    /// The server, its own name of the tool, and the client's arguments, of a call that somebody has to agree to. The server
-    /// gets no others, but for those that the configuration fixes.
-    fn to_approve(&self) -> Option<(Item<'_>, Option<Json>)> {
+    /// The server, its own name of the tool, and the client's arguments, of a call, whether or not a list has the tool.
+    /// The server gets no others, but for those that the configuration fixes.
+    fn called(&self) -> Option<(Item<'_>, Option<Json>)> {
         None
     }
 

@@ -93,7 +93,7 @@ impl<K: Clone + Eq + Hash> Rate<K> {
     /// If it has none left.
     pub fn check(&self, key: &K, quota: Quota) -> Result<(), TooMany> {
         let now = Instant::now();
-        quota.next(self.swept_state(now).until(key, self.0.keys), now).map(drop)
+        quota.next(self.swept_state(now).until(key, self.0.keys), now, Duration::ZERO).map(drop)
     }
 
     /// Has `key` use one.
@@ -102,15 +102,24 @@ impl<K: Clone + Eq + Hash> Rate<K> {
     ///
     /// If it has none left.
     pub fn charge(&self, key: &K, quota: Quota) -> Result<Charge<K>, TooMany> {
+        self.charge_within(key, quota, Duration::ZERO).map(|(charge, _)| charge)
+    }
+
+    /// Has `key` use one, at once or in its turn, each after those that were charged before; returns how long that is from now.
+    ///
+    /// # Errors
+    ///
+    /// If its turn comes later than after `longest`.
+    pub fn charge_within(&self, key: &K, quota: Quota, longest: Duration) -> Result<(Charge<K>, Duration), TooMany> {
         let now = Instant::now();
         let mut state = self.swept_state(now);
-        let next = quota.next(state.until(key, self.0.keys), now)?;
+        let (next, wait) = quota.next(state.until(key, self.0.keys), now, longest)?;
         if state.used.len() < self.0.keys || state.used.contains_key(key) {
             state.used.insert(key.clone(), next);
         } else {
             state.others = Some(next);
         }
-        Ok(Charge { rate: self.clone(), key: key.clone(), part: quota.part() })
+        Ok((Charge { rate: self.clone(), key: key.clone(), part: quota.part() }, wait))
     }
 
     /// The number of keys that are counted apart.
@@ -162,11 +171,15 @@ impl<K: Eq + Hash> State<K> {
 }
 
 impl Quota {
-    /// When all is forgotten of a key that uses one more, where that was `until`.
-    fn next(self, until: Option<Instant>, now: Instant) -> Result<Instant, TooMany> {
+    /// When all is forgotten of a key that uses one more within `longest`, where that was `until`, and how long it waits.
+    fn next(self, until: Option<Instant>, now: Instant, longest: Duration) -> Result<(Instant, Duration), TooMany> {
         let next = until.map_or(now, |until| until.max(now)) + self.part();
         let latest = now + self.part() * u32::try_from(self.most).unwrap_or(u32::MAX).max(1);
-        if next > latest { Err(TooMany { retry_after: next - latest }) } else { Ok(next) }
+        let wait = next.saturating_duration_since(latest);
+        match wait.checked_sub(longest).filter(|more| !more.is_zero()) {
+            Some(retry_after) => Err(TooMany { retry_after }),
+            None => Ok((next, wait)),
+        }
     }
 }
 
@@ -191,6 +204,17 @@ mod tests {
         assert!(rate.charge(&1, QUOTA).is_ok() && rate.charge(&1, QUOTA).is_err());
         tokio::time::advance(4 * PART).await;
         assert_eq!((0..9).filter(|_| rate.charge(&1, QUOTA).is_ok()).count(), MOST, "no more than at once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_that_wait_have_their_turn_one_after_the_other() {
+        let rate = Rate::new(8);
+        let wait = |longest| rate.charge_within(&1, QUOTA, longest).map(|(_, wait)| wait);
+        assert!((0..MOST).all(|_| wait(PART) == Ok(Duration::ZERO)));
+        assert_eq!((wait(3 * PART), wait(3 * PART), wait(3 * PART)), (Ok(PART), Ok(2 * PART), Ok(3 * PART)));
+        assert_eq!(wait(3 * PART), Err(TooMany { retry_after: PART }));
+        tokio::time::advance(PART).await;
+        assert_eq!(wait(3 * PART), Ok(3 * PART));
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,16 +2,19 @@
 
 use std::sync::Arc;
 
-use fanlight_config::{Config, ScopeRules};
-use fanlight_frontend::{ProtectionSettings, ScopeSettings, ToolScopes};
+use fanlight_config::{Config, RateDimension, ScopeRules};
+use fanlight_frontend::{ProtectionSettings, RateDimensions, RateRule, ScopeSettings, ToolNames, ToolScopes};
 use fanlight_rights::{ItemRule, Servers};
 
 use crate::rewriting::servers_of_rules;
 
 /// The protection that `config` asks for; none where clients are not authenticated.
 pub(crate) fn settings(config: &Config) -> ProtectionSettings {
-    let Some(auth) = config.auth.methods() else { return ProtectionSettings::default() };
     let servers = servers_of_rules(config);
+    let rates = config.limits.rates.iter().map(|rule| rate(&servers, rule)).collect();
+    let Some(auth) = config.auth.methods() else {
+        return ProtectionSettings { rates, ..ProtectionSettings::default() };
+    };
     let endpoint = |(path, endpoint): &(String, fanlight_config::Endpoint)| {
         (path.clone(), scopes(&servers, &[&endpoint.scopes, &auth.scopes]))
     };
@@ -19,6 +22,34 @@ pub(crate) fn settings(config: &Config) -> ProtectionSettings {
         authorization_servers: auth.oauth.iter().map(|issuer| issuer.issuer.clone()).collect(),
         scopes: scopes(&servers, &[&auth.scopes]),
         endpoints: config.endpoints.iter().map(endpoint).collect(),
+        rates,
+    }
+}
+
+/// A limit on how often clients may ask.
+fn rate(servers: &Arc<Servers>, rule: &fanlight_config::RateRule) -> RateRule {
+    let fanlight_config::RateRule { of, only, rate, burst, queue } = rule;
+    let counts = |dimension| of.contains(&dimension);
+    let tools: Vec<_> = only.tools.iter().map(|pattern| ItemRule::new(servers, pattern)).collect();
+    let is_meant = move |server: &str, name: &str| tools.iter().any(|rule| rule.is_about(server, name));
+    let given = |all: &Vec<String>| Some(all.clone()).filter(|all| !all.is_empty());
+    // As many at once as is written, and on average as many as the rate.
+    let most = burst.unwrap_or(rate.most);
+    let per = rate.per.mul_f64(most as f64 / rate.most as f64);
+    RateRule {
+        id: format!("{rule:?}"),
+        of: RateDimensions {
+            principal: counts(RateDimension::Principal),
+            endpoint: counts(RateDimension::Endpoint),
+            server: counts(RateDimension::Server),
+            tool: counts(RateDimension::Tool),
+        },
+        tools: given(&only.tools).map(|_| Arc::new(is_meant) as ToolNames),
+        servers: given(&only.servers),
+        endpoints: given(&only.endpoints),
+        most,
+        per,
+        queue: *queue,
     }
 }
 

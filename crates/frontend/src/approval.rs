@@ -38,7 +38,7 @@ impl CallBeforeApproval {
     /// `operation`, if somebody has to agree to it. It gets no other arguments when it runs.
     pub(crate) fn of(settings: &Arc<FrontendSettings>, operation: &impl ResolvedOperation) -> Option<Box<Self>> {
         let ApprovalRule { by, number } = operation.approval()?;
-        let (Item { server, name }, arguments) = operation.to_approve()?;
+        let (Item { server, name }, arguments) = operation.called()?;
         let context = Arc::clone(operation.context());
         let caller = &context.caller;
         let call = CallToApprove {

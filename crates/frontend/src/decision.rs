@@ -4,14 +4,16 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use fanlight_audit::{AuditEvent, NotRecorded};
-use fanlight_canonical::{Caller, Decidable, Endpoint, Interest};
+use fanlight_canonical::{Caller, Decidable, Endpoint, Interest, Peer};
+use fanlight_fair::TooMany;
 use fanlight_identity::{Identity, Scopes};
 use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::{Method, RpcError, code};
+use fanlight_protocol::{Json, Method, RpcError, code};
 
-use crate::protection::Operation;
+use crate::protection::{Asked, Operation, Turn};
 use crate::settings::FrontendSettings;
 
 /// A request that the core does not carry out, by its method.
@@ -31,18 +33,35 @@ pub(crate) enum Refused {
     Scopes(Box<[Arc<str>]>),
     /// It may, and that could not be put on record.
     NotRecorded,
+    /// It may later.
+    TooMany(TooMany),
 }
 
 impl Refused {
     /// The error for its client.
     pub(crate) fn to_error(&self) -> RpcError {
-        let Self::Scopes(required) = self else { return RpcError::new(code::INTERNAL, NotRecorded.to_string()) };
+        let required = match self {
+            Self::Scopes(required) => required,
+            Self::NotRecorded => return RpcError::new(code::INTERNAL, NotRecorded.to_string()),
+            Self::TooMany(TooMany { retry_after }) => return too_many(*retry_after),
+        };
         let scope = required.join(" ");
         let mut data = ObjectBuilder::new();
         data.string("scope", &scope);
         let message = format!("the credentials lack a scope; this needs: {scope}");
         RpcError::new(code::NOT_PERMITTED, message).with_data(data.finish())
     }
+}
+
+/// The error for a request that comes too soon.
+fn too_many(retry_after: Duration) -> RpcError {
+    // Not too early.
+    let millis = retry_after.as_millis() + 1;
+    let mut data = ObjectBuilder::new();
+    data.member("retryAfterMs", &Json::integer(i64::try_from(millis).unwrap_or(i64::MAX)));
+    data.member("mayHaveRun", &Json::literal("false"));
+    let message = format!("too many requests: a limit of this gateway lets the next one pass in {millis} ms");
+    RpcError::new(code::TOO_MANY_REQUESTS, message).with_data(data.finish())
 }
 
 /// Whose request it is: a client with this identity, at this endpoint.
@@ -54,11 +73,38 @@ pub(crate) struct Client<'a> {
 
 /// Decides whether a client may do what `subject` says, by the rules in force now, and puts that on record.
 pub(crate) fn decide(settings: &FrontendSettings, client: Client<'_>, subject: &dyn Decidable) -> Result<(), Refused> {
-    let outcome = may(settings, client, subject);
-    let refused = outcome.as_ref().err().map(|_| "scopes");
+    record(settings, client, subject, may(settings, client, subject))
+}
+
+/// [`decide`] for a request of `peer`, which also has to be within the limits. It runs at once, or when its turn comes.
+pub(crate) fn decide_request(
+    settings: &FrontendSettings,
+    client: Client<'_>,
+    peer: &Peer,
+    subject: &dyn Decidable,
+) -> Result<Option<Turn>, Refused> {
+    let taken = may(settings, client, subject).and_then(|()| {
+        let asked = Asked { peer, endpoint: path_of(settings, client.endpoint), subject };
+        settings.protection.load().rates().take(asked).map_err(Refused::TooMany)
+    });
+    record(settings, client, subject, taken)
+}
+
+/// Puts a decision on record; what cannot be is not allowed.
+fn record<T>(
+    settings: &FrontendSettings,
+    client: Client<'_>,
+    subject: &dyn Decidable,
+    outcome: Result<T, Refused>,
+) -> Result<T, Refused> {
+    let refused = outcome.as_ref().err().map(|refused| match refused {
+        Refused::TooMany(_) => "rate",
+        Refused::Scopes(_) | Refused::NotRecorded => "scopes",
+    });
     let Client { endpoint, identity } = client;
     let recorded = settings.record.record(&AuditEvent::Decided { client: identity, endpoint, subject, refused });
-    outcome.and(recorded.map_err(|NotRecorded| Refused::NotRecorded))
+    let allowed = outcome?;
+    recorded.map(|()| allowed).map_err(|NotRecorded| Refused::NotRecorded)
 }
 
 /// Whether a client may still have what it was allowed before: the decision alone, of which there is a record.
@@ -74,6 +120,11 @@ pub(crate) fn may(settings: &FrontendSettings, client: Client<'_>, subject: &dyn
 pub(crate) fn decide_for(settings: &FrontendSettings, caller: &Caller, subject: &dyn Decidable) -> Result<(), Refused> {
     let Some(identity) = caller.identity() else { return Ok(()) };
     decide(settings, Client { endpoint: caller.endpoint(), identity }, subject)
+}
+
+/// Whether how often clients may call depends on the tool.
+pub(crate) fn rates_depend_on_tools(settings: &FrontendSettings) -> bool {
+    settings.protection.load().rates().depend_on_tools()
 }
 
 /// Whether what calls need at this endpoint depends on their tool.

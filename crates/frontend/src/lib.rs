@@ -34,5 +34,7 @@ pub use fanlight_http_edge::{
 pub use http::{LiveLimits, LiveListener, serve_http, serve_http_observed};
 pub use insight::Insight;
 pub use memory::ByteBudget;
-pub use protection::{LiveProtection, ProtectionSettings, ScopeSettings, ToolNames, ToolScopes};
+pub use protection::{
+    LiveProtection, ProtectionSettings, RateDimensions, RateRule, ScopeSettings, ToolNames, ToolScopes,
+};
 pub use settings::{FrontendSettings, RefusedBody};

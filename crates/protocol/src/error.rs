@@ -65,6 +65,8 @@ pub mod code {
         /// The call runs only if somebody agrees, and nobody has. `data.status` is `open` as long as operators can be asked: then
         /// the client sends the same call again once they have approved it.
         NOT_APPROVED = -31007, "Fanlight";
+        /// A limit on how often clients may ask is used up; `data.retryAfterMs` is the time until the next request passes.
+        TOO_MANY_REQUESTS = -32023, "MCP draft SEP-3304";
     }
 }
 

@@ -17,7 +17,7 @@ pub const ANN: &str = "fanlight_00000000000000000000000000000000000000000002okin
 pub const BOB: &str = "fanlight_1111111111111111111111111111111111111111111146EDT";
 
 /// The file with the digests of both keys.
-const KEYS: &str = "keys:\n  \
+pub const KEYS: &str = "keys:\n  \
     - {name: ann, sha256: \"319df4a3b61d5bb066d9f39d281dfaded068e99f7eb27b087b1377a9f9bd7fe1\"}\n  \
     - {name: bob, sha256: \"c248b665096075b86cb84ea6f8a002fdafb7dfafee0aaa809a063ba852efe6b2\"}\n";
 

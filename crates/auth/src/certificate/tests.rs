@@ -117,8 +117,10 @@ proptest! {
             if let Ok(name) = name(&damaged, kind) {
                 prop_assert!(!name.is_empty() && name.len() <= MAX_NAME);
             }
+            // A head that says that the certificate is longer may have them within it; TLS has refused that before.
+            let says_longer = at < 4;
             damaged.push(0);
-            prop_assert!(read(&damaged, kind, SystemTime::now()).is_err(), "bytes after the certificate");
+            prop_assert!(says_longer || read(&damaged, kind, SystemTime::now()).is_err(), "bytes after the certificate");
             damaged.pop();
             let cut = &WHOLE[..cut.min(WHOLE.len() - 1)];
             prop_assert!(read(cut, kind, SystemTime::now()).is_err());

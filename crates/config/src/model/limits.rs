@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use super::rates::RateRule;
 use crate::option::kind::{LONG_TIME, Maybe, Range, TIME, count, size, time};
+use crate::option::several::Sections;
 use crate::option::{Options as _, options};
 
 const KIB: usize = 1 << 10;
@@ -25,6 +27,8 @@ options! {
         /// results, events and traces. Each kind has a fixed share of it. A client may use as much of a share as it leaves
         /// free for others, and a server three times as much. Default: half of the memory that the process may use.
         "memory" => memory: Option<usize> = None, Maybe(size(MIB, 1 << 40)), example "# 1GiB";
+        /// How often clients may ask. Default: no limit.
+        "rates" [live] => rates: Vec<RateRule> = Vec::new(), Sections::<RateRule>::KIND, example "# [{for: [principal, tool], match: {tool: \"search/*\", server: search, endpoint: /mcp}, rate: 30/m, burst: 10, queue: 2s}]";
         /// Threads that serve clients; 0 for one per processor.
         "workers" => workers: usize = 0, count(0, 256);
         /// Open client connections. Lowered to three quarters of the files that the process may open.

@@ -7,6 +7,7 @@ pub(crate) mod life;
 pub(crate) mod limits;
 pub(crate) mod listener;
 pub(crate) mod operators;
+pub(crate) mod rates;
 pub(crate) mod rewriting;
 pub(crate) mod secret;
 pub(crate) mod server;

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::detached::Ends;
 use super::{DetachedCalls, ResponseItem, input_rounds};
 use crate::approval::CallBeforeApproval;
+use crate::protection::Turn;
 use crate::session::{Cancellation, SessionGuard};
 use crate::validity::{Ended, RequestValidity, request_ended};
 
@@ -33,11 +34,33 @@ pub(crate) struct CoreRequest<R> {
     /// The number of messages that the server may send ahead of its answer without waiting for the
     /// client; `None` if the client can take none.
     pub(crate) messages: Option<usize>,
-    /// It, as somebody has to agree to it first.
-    pub(crate) approval: Option<Box<CallBeforeApproval>>,
+    /// What it waits for before it runs.
+    pub(crate) before: BeforeRun,
     /// Bounds the rounds of input where a server's answer asks for input and this side is to get it;
     /// `None` if the client gets that answer.
     pub(crate) input_rounds: Option<input_rounds::RoundLimits>,
+}
+
+/// What a request waits for before it reaches the core.
+#[derive(Debug, Default)]
+pub(crate) struct BeforeRun {
+    /// Its turn.
+    pub(crate) turn: Option<Turn>,
+    /// The word of somebody who has to agree to it.
+    pub(crate) approval: Option<Box<CallBeforeApproval>>,
+}
+
+impl BeforeRun {
+    /// Waits for all of it.
+    async fn passed(self, messages: ServerMessages) -> Result<(), RpcError> {
+        if let Some(turn) = self.turn {
+            turn.come().await;
+        }
+        match self.approval {
+            Some(call) => call.agreed(messages).await,
+            None => Ok(()),
+        }
+    }
 }
 
 /// What ends a request before its answer.
@@ -86,10 +109,10 @@ impl CoreCall {
             }
             None => (ServerMessages::discard(), None),
         };
-        let CoreRequest { mut operation, input_rounds, approval, .. } = request;
+        let CoreRequest { mut operation, input_rounds, before, .. } = request;
         let context = Arc::clone(operation.context());
         let (core, trace) = (Arc::clone(core), &context.trace);
-        let approval = approval.map(|call| (call, sender.clone()));
+        let before = (before.turn.is_some() || before.approval.is_some()).then(|| (before, sender.clone()));
         let run: PendingAnswer = match (first, input_rounds) {
             (None, Some(limits)) => {
                 Box::pin(trace.scope(input_rounds::resolve_input_rounds(core, operation, sender, limits)))
@@ -100,10 +123,10 @@ impl CoreCall {
                 core.run(&mut operation, sender).await
             })),
         };
-        let answer = match approval {
+        let answer = match before {
             None => run,
-            Some((call, messages)) => Box::pin(async move {
-                match call.agreed(messages).await {
+            Some((before, messages)) => Box::pin(async move {
+                match before.passed(messages).await {
                     Ok(()) => run.await,
                     Err(error) => Response::from_error(&error),
                 }

@@ -79,8 +79,10 @@ impl<C: Core> ChannelConnection<C> {
             Ok(Received::Ignored(refusal)) => {
                 tracing::debug!(error = refusal.error.message, "notification or response ignored");
             }
-            // A request that lacks scopes is the transport's to refuse, too, which can say how to get them.
-            Err(refusal) if refusal.ending.is_some() && refusal.reason != Reason::Scopes => self.refuse(*refusal).await,
+            // A request that lacks scopes, or comes too soon, is the transport's to refuse, too, which can say more.
+            Err(refusal) if refusal.ending.is_some() && !matches!(refusal.reason, Reason::Scopes | Reason::TooMany) => {
+                self.refuse(*refusal).await;
+            }
             Err(refusal) => return Err(refusal),
         }
         Ok(())

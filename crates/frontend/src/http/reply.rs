@@ -343,12 +343,14 @@ pub(crate) struct Refusal {
     allow: Option<&'static str>,
     /// All scopes that the request needs, if its client lacks any.
     required_scopes: Option<Box<[Arc<str>]>>,
+    /// When the client may ask again.
+    retry_after: Option<Duration>,
 }
 
 impl Refusal {
     /// A refusal without the id of a request, since none has been read.
     pub(crate) fn new(status: StatusCode, error: RpcError) -> Box<Self> {
-        Box::new(Self { status, error, id: None, ending: None, allow: None, required_scopes: None })
+        Box::new(Self { status, error, id: None, ending: None, allow: None, required_scopes: None, retry_after: None })
     }
 
     /// A refusal of an invalid request.
@@ -401,6 +403,9 @@ impl Refusal {
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
         }
+        if let Some(retry_after) = self.retry_after {
+            response.headers_mut().insert(RETRY_AFTER, whole_seconds(retry_after).into());
+        }
         if let Some(allow) = self.allow {
             response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
         }
@@ -408,9 +413,14 @@ impl Refusal {
     }
 }
 
+/// Whole seconds, at least one.
+pub(crate) fn whole_seconds(time: Duration) -> u64 {
+    (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
+}
+
 impl From<Box<ingress::Refusal>> for Box<Refusal> {
     fn from(refusal: Box<ingress::Refusal>) -> Self {
-        let ingress::Refusal { reason, error, id, ending, required_scopes } = *refusal;
+        let ingress::Refusal { reason, error, id, ending, required_scopes, retry_after } = *refusal;
         let status = match reason {
             Reason::Malformed if error.code == code::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
             Reason::Malformed => StatusCode::BAD_REQUEST,
@@ -418,8 +428,9 @@ impl From<Box<ingress::Refusal>> for Box<Refusal> {
             Reason::UnknownSession => StatusCode::NOT_FOUND,
             Reason::Busy => StatusCode::SERVICE_UNAVAILABLE,
             Reason::Scopes => StatusCode::FORBIDDEN,
+            Reason::TooMany => StatusCode::TOO_MANY_REQUESTS,
         };
-        Self::new(Refusal { status, error, id, ending, allow: None, required_scopes })
+        Self::new(Refusal { status, error, id, ending, allow: None, required_scopes, retry_after })
     }
 }
 

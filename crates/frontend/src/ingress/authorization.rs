@@ -3,12 +3,22 @@
 use std::sync::Arc;
 
 use fanlight_canonical::{Core, Decidable, Detail};
+use fanlight_fair::TooMany;
 use fanlight_identity::Scopes;
 use fanlight_protocol::{Method, RpcError, code};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Ingress, Origin, Reason, Refusal, Transport};
 use crate::decision::{self, Client, Refused};
+use crate::protection::Turn;
+
+/// A message that may proceed.
+pub(super) struct Admitted {
+    /// Counts it among the requests of its client that run at once.
+    pub(super) permit: Option<OwnedSemaphorePermit>,
+    /// Its turn, if it has to wait for that.
+    pub(super) turn: Option<Turn>,
+}
 
 impl<C: Core> Ingress<C> {
     /// How much of a request has to be resolved for [`Self::admit`].
@@ -16,25 +26,29 @@ impl<C: Core> Ingress<C> {
         let depends = || decision::depends_on_tools(&self.settings, origin.holder.endpoint());
         match method {
             Method::CallTool if origin.identity.scopes != Scopes::All && depends() => Detail::Tool,
+            Method::CallTool if decision::rates_depend_on_tools(&self.settings) => Detail::Tool,
             _ => Detail::Known,
         }
     }
 
     /// Admits one message: called once for each, after it has been found valid, and with exactly what runs. Answers, and
     /// notifications that no server gets, of which nothing is `asked`, need an identity alone. If it is a request that
-    /// `reaches_core`, the permit counts it among those of its client that run at once.
+    /// `reaches_core`, it takes from the limits, and the permit counts it among those of its client that run at once.
     pub(super) fn admit<T: Transport>(
         &self,
         transport: &T,
         origin: &Origin<'_>,
         asked: Option<&dyn Decidable>,
         reaches_core: bool,
-    ) -> Result<Option<OwnedSemaphorePermit>, Box<Refusal>> {
-        if let Some(subject) = asked {
-            let client = Client { endpoint: origin.holder.endpoint(), identity: &origin.identity };
-            decision::decide(&self.settings, client, subject).map_err(refusal)?;
-        }
-        Ok(self.permit(transport, reaches_core)?)
+    ) -> Result<Admitted, Box<Refusal>> {
+        let client = Client { endpoint: origin.holder.endpoint(), identity: &origin.identity };
+        let decided = match asked {
+            None => Ok(None),
+            Some(subject) if reaches_core => decision::decide_request(&self.settings, client, &origin.peer(), subject),
+            Some(subject) => decision::decide(&self.settings, client, subject).map(|()| None),
+        };
+        let turn = decided.map_err(refusal)?;
+        Ok(Admitted { permit: self.permit(transport, reaches_core)?, turn })
     }
 
     /// A permit for one more request that `reaches_core`.
@@ -61,5 +75,10 @@ fn refusal(refused: Refused) -> Box<Refusal> {
             refusal
         }
         Refused::NotRecorded => Refusal::new(Reason::Busy, error),
+        Refused::TooMany(TooMany { retry_after }) => {
+            let mut refusal = Refusal::new(Reason::TooMany, error);
+            refusal.retry_after = Some(retry_after);
+            refusal
+        }
     }
 }

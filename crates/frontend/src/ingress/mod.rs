@@ -10,6 +10,7 @@ mod request;
 mod transport;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_canonical::{Core, Endpoint, Holder, Peer};
@@ -116,6 +117,8 @@ pub(crate) struct Refusal {
     pub(crate) ending: Option<Box<Ending>>,
     /// All scopes that it needs, if its client lacks any.
     pub(crate) required_scopes: Option<Box<[Arc<str>]>>,
+    /// When its client may ask again, if it has asked too often.
+    pub(crate) retry_after: Option<Duration>,
 }
 
 /// Why a message is refused, as far as transports report that differently.
@@ -131,11 +134,13 @@ pub(crate) enum Reason {
     Busy,
     /// Its client lacks scopes that it needs.
     Scopes,
+    /// A limit on how often clients may ask is used up.
+    TooMany,
 }
 
 impl Refusal {
     pub(crate) fn new(reason: Reason, error: RpcError) -> Box<Self> {
-        Box::new(Self { reason, error, id: None, ending: None, required_scopes: None })
+        Box::new(Self { reason, error, id: None, ending: None, required_scopes: None, retry_after: None })
     }
 
     pub(crate) fn malformed(error: RpcError) -> Box<Self> {

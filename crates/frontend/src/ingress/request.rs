@@ -13,11 +13,12 @@ use fanlight_protocol::{Era, Json, Method, Request, Response, Revision, RpcError
 use fanlight_telemetry::{Network, ServerSpan};
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::authorization::Admitted;
 use super::{Ingress, Origin, Reason, Refusal, RequestKind, StartedRequest, Transport};
 use crate::approval::CallBeforeApproval;
 use crate::call::subscription::SubscriptionEnds;
 use crate::call::{
-    Answered, CoreCall, CoreRequest, LegacyCall, RenderedCall, RequestEnds, ResponseStream, input_rounds,
+    Answered, BeforeRun, CoreCall, CoreRequest, LegacyCall, RenderedCall, RequestEnds, ResponseStream, input_rounds,
 };
 use crate::decision::{LastingDecision, OwnRequest};
 use crate::eras::notifications::NotificationFilter;
@@ -25,6 +26,7 @@ use crate::eras::params::{Meta, Params};
 use crate::eras::render::Rendering;
 use crate::eras::{era, fault, legacy, modern};
 use crate::memory::UNCOUNTED;
+use crate::protection::Turn;
 use crate::session::{Session, SessionRecord};
 use crate::streams::{ActiveSession, SessionStreams};
 use crate::suspended::{Found, Resumption, Retry, SuspendableCall, SuspendedCall, WaitingCall};
@@ -125,9 +127,10 @@ impl<C: Core> Ingress<C> {
         let takes_messages = transport.takes_messages();
         let operation = self.resolve_modern::<T>(origin, parsed, sender, takes_messages).await;
         transport.check_mirrored(&operation, &parsed.params)?;
-        let permit = self.admit(transport, origin, Some(&operation), true)?;
+        let Admitted { permit, turn } = self.admit(transport, origin, Some(&operation), true)?;
         let ends = ends_of(transport, origin, parsed);
-        let stream = resumption.map(|it| self.suspendable_call(operation, parsed, takes_messages, it, ends));
+        let before = BeforeRun { turn, approval: CallBeforeApproval::of(&self.settings, &operation) };
+        let stream = resumption.map(|it| self.suspendable_call(operation, before, parsed, takes_messages, it, ends));
         Ok((stream.unwrap_or_else(|error| Box::new(Answered::new(Response::from_error(&error)))), permit))
     }
 
@@ -142,7 +145,8 @@ impl<C: Core> Ingress<C> {
         waiting: WaitingCall,
     ) -> Result<(Responses, Option<OwnedSemaphorePermit>), Box<Refusal>> {
         transport.check_mirrored(&*waiting.decided, &parsed.params)?;
-        let permit = self.admit(transport, origin, Some(&*waiting.decided), true)?;
+        // It has waited for the client, and waits for no turn.
+        let Admitted { permit, .. } = self.admit(transport, origin, Some(&*waiting.decided), true)?;
         let ends = ends_of(transport, origin, parsed);
         let filter = parsed.modern_filter(sender.log_level, transport.takes_messages());
         Ok(match self.suspended_calls.resume(waiting).await {
@@ -183,7 +187,7 @@ impl<C: Core> Ingress<C> {
         let resolved = self.subscriptions.resolve(&**core, caller.clone(), peer, request, &sender, span.parent());
         let own = OwnRequest(&request.method);
         let asked: &dyn Decidable = resolved.as_ref().map_or(&own, |operation| operation);
-        let permit = self.admit(transport, origin, Some(asked), false)?;
+        let Admitted { permit, .. } = self.admit(transport, origin, Some(asked), false)?;
         let cancellation = transport.running().map(|running| running.begin(&request.id));
         let opened = resolved.and_then(|operation| {
             let decision = operation.interest().and_then(|it| LastingDecision::of(&self.settings, &caller, it));
@@ -249,6 +253,7 @@ impl<C: Core> Ingress<C> {
     fn suspendable_call(
         &self,
         mut operation: C::Resolved,
+        before: BeforeRun,
         parsed: &mut ParsedRequest,
         takes_messages: bool,
         resumption: Resumption,
@@ -271,8 +276,7 @@ impl<C: Core> Ingress<C> {
         // Without it the call is never suspended; of a client that cannot be asked it is not.
         let may_be_suspended = may_be_asked && can_be_asked(&operation.context().capabilities);
         let decided = may_be_suspended.then(|| Arc::new(operation.decided()));
-        let approval = CallBeforeApproval::of(&self.settings, &operation);
-        let mut call = CoreCall::start(&self.core, CoreRequest { operation, messages, approval, input_rounds: None });
+        let mut call = CoreCall::start(&self.core, CoreRequest { operation, messages, before, input_rounds: None });
         call.set_ends(ends);
         let call = SuspendedCall::new(call, method, params, decided);
         Box::new(SuspendableCall::new(call, filter, Arc::clone(&self.suspended_calls)))
@@ -308,12 +312,13 @@ impl<C: Core> Ingress<C> {
             (None, Some(session)) => {
                 let named = Arc::new(SessionRequest::new(params.meta.progress_token()));
                 let operation = self.resolve_legacy(transport, origin, session, parsed, &named).await;
-                let permit = self.admit(transport, origin, Some(&operation), true)?;
-                (Box::new(self.legacy_call(transport, origin, session, parsed, named, operation)), permit)
+                let Admitted { permit, turn } = self.admit(transport, origin, Some(&operation), true)?;
+                (Box::new(self.legacy_call(transport, origin, session, parsed, named, (operation, turn))), permit)
             }
             (answer, _) => {
                 let reaches_core = answer.is_none();
-                let permit = self.admit(transport, origin, Some(&OwnRequest(&request.method)), reaches_core)?;
+                let own = OwnRequest(&request.method);
+                let Admitted { permit, .. } = self.admit(transport, origin, Some(&own), reaches_core)?;
                 let answer = answer.unwrap_or_else(|| Err(RpcError::new(code::INTERNAL, "no session")));
                 (Box::new(Answered::new(answer.unwrap_or_else(|error| Response::from_error(&error)))), permit)
             }
@@ -353,7 +358,7 @@ impl<C: Core> Ingress<C> {
         session: &ActiveSession,
         parsed: &mut ParsedRequest,
         named: Arc<SessionRequest>,
-        operation: C::Resolved,
+        (operation, turn): (C::Resolved, Option<Turn>),
     ) -> LegacyCall {
         let ParsedRequest { request, params, .. } = parsed;
         let method = request.method.clone();
@@ -377,7 +382,7 @@ impl<C: Core> Ingress<C> {
         };
         let core_request = CoreRequest {
             input_rounds: method.may_need_input().then(limits),
-            approval: CallBeforeApproval::of(&self.settings, &operation),
+            before: BeforeRun { turn, approval: CallBeforeApproval::of(&self.settings, &operation) },
             operation,
             messages: takes_messages.then_some(self.settings.notification_buffer),
         };
@@ -423,7 +428,7 @@ impl<C: Core> Ingress<C> {
         let context = CallContext { trace: span.parent(), ..streams.session.context(false) };
         let request = Unresolved { method: Method::Discover, params: None, context: Arc::new(context) };
         let operation = self.core.resolve(request, Detail::Known).await;
-        let core_request = CoreRequest { operation, messages: None, approval: None, input_rounds: None };
+        let core_request = CoreRequest { operation, messages: None, before: BeforeRun::default(), input_rounds: None };
         let logs = legacy::log_gate(None);
         let filter = NotificationFilter { progress_token: None, logs, era: Era::Legacy };
         let call = LegacyCall::new(CoreCall::start(&self.core, core_request), filter, Arc::clone(&streams.session));

@@ -1,6 +1,7 @@
 //! What protects the endpoints, as clients have to know it: the scopes of operations, and which authorization servers
 //! give tokens.
 
+mod rates;
 mod scopes;
 
 use std::collections::HashMap;
@@ -11,6 +12,8 @@ use fanlight_credentials::resource_url;
 use fanlight_http_edge::PublicUrl;
 use tokio::sync::watch;
 
+pub(crate) use self::rates::{Asked, Rates, Turn};
+pub use self::rates::{RateDimensions, RateRule};
 pub(crate) use self::scopes::{Operation, ScopePolicy};
 pub use self::scopes::{ScopeSettings, ToolNames, ToolScopes};
 
@@ -26,6 +29,8 @@ pub struct ProtectionSettings {
     pub scopes: ScopeSettings,
     /// Those of endpoints that have their own, by path.
     pub endpoints: Vec<(String, ScopeSettings)>,
+    /// How often clients may ask.
+    pub rates: Vec<RateRule>,
 }
 
 /// What protects the endpoints.
@@ -34,6 +39,7 @@ pub(crate) struct Protection {
     authorization_servers: Vec<String>,
     scopes: ScopePolicy,
     endpoints: HashMap<String, ScopePolicy>,
+    rates: Rates,
 }
 
 /// The protection that can be replaced while clients are served.
@@ -51,13 +57,14 @@ impl LiveProtection {
     /// That of `settings`.
     #[must_use]
     pub fn new(settings: ProtectionSettings) -> Self {
-        let current = ArcSwap::from_pointee(Protection::new(settings));
+        let current = ArcSwap::from_pointee(Protection::new(settings, &Rates::default()));
         Self(Arc::new(Live { current, replaced: watch::Sender::default() }))
     }
 
     /// Has `settings` take effect: for messages from the next on, and for streams that are open.
     pub fn replace(&self, settings: ProtectionSettings) {
-        self.0.current.store(Arc::new(Protection::new(settings)));
+        let next = Protection::new(settings, &self.load().rates);
+        self.0.current.store(Arc::new(next));
         self.0.replaced.send_replace(());
     }
 
@@ -73,10 +80,16 @@ impl LiveProtection {
 }
 
 impl Protection {
-    fn new(settings: ProtectionSettings) -> Self {
-        let ProtectionSettings { authorization_servers, scopes, endpoints } = settings;
+    /// That of `settings`, after other limits.
+    fn new(settings: ProtectionSettings, before: &Rates) -> Self {
+        let ProtectionSettings { authorization_servers, scopes, endpoints, rates } = settings;
         let endpoints = endpoints.iter().map(|(path, scopes)| (path.clone(), ScopePolicy::new(scopes))).collect();
-        Self { authorization_servers, scopes: ScopePolicy::new(&scopes), endpoints }
+        Self { authorization_servers, scopes: ScopePolicy::new(&scopes), endpoints, rates: Rates::new(rates, before) }
+    }
+
+    /// How often clients may ask.
+    pub(crate) fn rates(&self) -> &Rates {
+        &self.rates
     }
 
     /// The scopes of the endpoint at `path`.
@@ -104,7 +117,10 @@ mod tests {
     #[test]
     fn metadata_is_between_the_host_and_the_path() {
         let authorization_servers = vec!["https://id.example.com".into()];
-        let protection = Protection::new(ProtectionSettings { authorization_servers, ..ProtectionSettings::default() });
+        let protection = Protection::new(
+            ProtectionSettings { authorization_servers, ..ProtectionSettings::default() },
+            &Rates::default(),
+        );
         let url = PublicUrl::parse("https://a.example:8443/");
         for (path, metadata) in [
             ("/mcp", "https://a.example:8443/.well-known/oauth-protected-resource/mcp"),

@@ -64,7 +64,8 @@ fn protection(authorization_servers: &[&str]) -> LiveProtection {
     };
     let other = ScopeSettings { read: list(&["other:read"]), call: list(&["other"]), ..ScopeSettings::default() };
     let endpoints = vec![("/mcp/other".to_owned(), other)];
-    LiveProtection::new(ProtectionSettings { authorization_servers: list(authorization_servers), scopes, endpoints })
+    let authorization_servers = list(authorization_servers);
+    LiveProtection::new(ProtectionSettings { authorization_servers, scopes, endpoints, rates: Vec::new() })
 }
 
 async fn start(authorization_servers: &[&str]) -> Server {

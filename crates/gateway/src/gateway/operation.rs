@@ -133,7 +133,7 @@ impl Decidable for Operation {
         member.approval(tool.as_ref().map(|tool| &*tool.name))
     }
 
-    fn to_approve(&self) -> Option<(Item<'_>, Option<Json>)> {
+    fn called(&self) -> Option<(Item<'_>, Option<Json>)> {
         let (backend, params) = self.sent()?;
         let name = params?.peek("name")?.as_str()?.into_owned().into();
         // The client's own: those that the configuration adds may be secrets, and nobody else chooses them.

@@ -83,7 +83,10 @@ fn probe(notes: usize) -> (Arc<Probe>, mpsc::UnboundedReceiver<&'static str>) {
 fn start(core: &Arc<Probe>) -> CoreCall {
     let request = Unresolved { method: Method::CallTool, params: None, context: CallContext::internal() };
     let operation = TestOperation(request);
-    CoreCall::start(core, CoreRequest { operation, messages: Some(2), approval: None, input_rounds: None })
+    CoreCall::start(
+        core,
+        CoreRequest { operation, messages: Some(2), before: BeforeRun::default(), input_rounds: None },
+    )
 }
 
 #[tokio::test]

@@ -4,7 +4,6 @@
 //! which endpoints there are, but from their metadata where these are public.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use fanlight_canonical::{Core, Item};
 use fanlight_credentials::{Denial, resource_url};
@@ -16,7 +15,7 @@ use hyper::body::Incoming;
 use super::super::arrived::Arrived;
 use super::super::challenge::{Challenge, Scheme};
 use super::super::fields::{AUTHORIZATION, Field};
-use super::super::reply::{Refusal, ReplyBody};
+use super::super::reply::{Refusal, ReplyBody, whole_seconds};
 use super::super::{body, page};
 use super::Endpoint;
 use crate::ingress::Destination;
@@ -162,13 +161,10 @@ fn wanted_scopes(scopes: &ScopePolicy, arrived: &Arrived<'_>) -> Vec<Arc<str>> {
     if required.is_empty() { scopes.usual() } else { required }
 }
 
-/// Whole seconds, at least one.
-fn whole_seconds(time: Duration) -> u64 {
-    (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

@@ -1,0 +1,133 @@
+//! How often clients may ask.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::tools::check_pattern;
+use crate::definition::Visible;
+use crate::option::kind::{Maybe, Nested, Parsed, count, time};
+use crate::option::options;
+use crate::option::several::OneOrMany;
+use crate::report::problem::quoted;
+
+options! {
+    /// How often something may be asked for. A request takes from every limit that it falls under, or is refused and takes from
+    /// none.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct RateRule: "rate", "in an entry of `rates`";
+    options {
+        /// What is counted apart: one or several of `principal`, `endpoint`, `server` and `tool`. `[principal, tool]` gives each
+        /// principal a limit of its own for each tool. Clients that are not authenticated are told apart by their address.
+        "for" => of: Vec<RateDimension> = vec![RateDimension::Principal], OneOrMany(DIMENSION), example "[principal, tool]";
+        /// The requests that are counted. Default: all.
+        "match" => only: RateMatch = RateMatch::default(), Nested::<RateMatch>::KIND;
+        /// How many, in which time: `50/s`, `600/m` or `1000/h`, evenly over that time.
+        "rate" => rate: Frequency = Frequency { most: 600, per: Duration::from_secs(60) }, FREQUENCY, example "600/m";
+        /// How many at once. Default: as many as `rate` allows in its time.
+        "burst" => burst: Option<usize> = None, Maybe(count(1, 1_000_000)), example "100";
+        /// How long a request over the limit waits for its turn; longer waits are refused at once.
+        "queue" => queue: Duration = Duration::ZERO, time(Duration::ZERO, Duration::from_secs(60)), example "2s";
+    }
+}
+
+options! {
+    /// The requests that a limit is about: calls of these tools, calls at these servers, requests to these endpoints.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct RateMatch: "match", "in `match` of a rate";
+    options {
+        /// Tools, as `server/name` or `name` with the server's own name for it; `*` stands for any characters.
+        "tool" => tools: Vec<String> = Vec::new(), OneOrMany(TOOL), example "[\"search/*\"]";
+        /// Servers, by name.
+        "server" => servers: Vec<String> = Vec::new(), OneOrMany(NAME), example "[billing]";
+        /// Endpoints, by path.
+        "endpoint" => endpoints: Vec<String> = Vec::new(), OneOrMany(NAME), example "[/mcp]";
+    }
+}
+
+impl Default for RateMatch {
+    fn default() -> Self {
+        <Self as crate::option::Options>::defaults()
+    }
+}
+
+/// What a limit counts apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RateDimension {
+    /// Each client.
+    Principal,
+    /// Each endpoint.
+    Endpoint,
+    /// Each server.
+    Server,
+    /// Each tool of each server.
+    Tool,
+}
+
+/// How many in which time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Frequency {
+    /// How many, at least one.
+    pub most: usize,
+    /// In which time: a second, a minute or an hour.
+    pub per: Duration,
+}
+
+const DIMENSIONS: [(&str, RateDimension); 4] = [
+    ("principal", RateDimension::Principal),
+    ("endpoint", RateDimension::Endpoint),
+    ("server", RateDimension::Server),
+    ("tool", RateDimension::Tool),
+];
+
+const DIMENSION: Parsed<RateDimension> = Parsed {
+    visible: Visible::All,
+    parse: |reader, text| {
+        let known = DIMENSIONS.iter().find(|(word, _)| *word == text.value);
+        if known.is_none() {
+            let message = format!("a rate is not counted for each {}", quoted(&text.value));
+            reader.error(text.span, message, "write some of `principal`, `endpoint`, `server` and `tool`");
+        }
+        known.map(|(_, dimension)| *dimension)
+    },
+    show: |dimension| json!(DIMENSIONS.iter().find(|(_, known)| known == dimension).map(|(word, _)| word)),
+};
+
+const UNITS: [(&str, u64); 3] = [("s", 1), ("m", 60), ("h", 3600)];
+
+const FREQUENCY: Parsed<Frequency> = Parsed {
+    visible: Visible::All,
+    parse: |reader, text| {
+        let parts = text.value.split_once('/').map(|(most, unit)| (most.trim(), unit.trim()));
+        let frequency = parts.and_then(|(most, unit)| {
+            let most = most.parse().ok().filter(|most| (1..=1_000_000).contains(most))?;
+            let (_, seconds) = UNITS.iter().find(|(known, _)| *known == unit)?;
+            Some(Frequency { most, per: Duration::from_secs(*seconds) })
+        });
+        if frequency.is_none() {
+            let message = format!("{} is not a rate", quoted(&text.value));
+            reader.error(
+                text.span,
+                message,
+                "write a number up to 1000000 and a time, such as `50/s`, `600/m` or `1000/h`",
+            );
+        }
+        frequency
+    },
+    show: |frequency| {
+        let unit = UNITS.iter().find(|(_, seconds)| *seconds == frequency.per.as_secs()).map_or("s", |(unit, _)| unit);
+        json!(format!("{}/{unit}", frequency.most))
+    },
+};
+
+const TOOL: Parsed<String> = Parsed {
+    visible: Visible::All,
+    parse: |reader, text| {
+        check_pattern(reader, text.span, &text.value);
+        Some(text.value)
+    },
+    show: |pattern| json!(pattern),
+};
+
+const NAME: Parsed<String> =
+    Parsed { visible: Visible::All, parse: |_, text| Some(text.value), show: |name| json!(name) };

@@ -1,0 +1,188 @@
+//! How often clients may ask: limits that a request takes from before it is carried out, from all or from none.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+use fanlight_canonical::{Decidable, Peer};
+use fanlight_fair::{Charge, Quota, Rate, TooMany};
+use fanlight_protocol::Method;
+use tokio::time::sleep;
+
+use super::scopes::{Operation, ToolNames};
+
+/// What a limit counts apart at most: others are counted together. No option: no team has as many clients.
+const KEYS: usize = 100_000;
+
+/// A limit.
+#[derive(Clone)]
+pub struct RateRule {
+    /// Tells it from others: while a limit with the same text is configured, it keeps what was used.
+    pub id: String,
+    /// What is counted apart.
+    pub of: RateDimensions,
+    /// The tools that it is about; `None` for all requests.
+    pub tools: Option<ToolNames>,
+    /// The servers that it is about; `None` for all.
+    pub servers: Option<Vec<String>>,
+    /// The paths of the endpoints that it is about; `None` for all.
+    pub endpoints: Option<Vec<String>>,
+    /// How many at once, and as many again evenly over each such time.
+    pub most: usize,
+    /// In which time.
+    pub per: Duration,
+    /// How long a request waits for its turn.
+    pub queue: Duration,
+}
+
+/// What a limit counts apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RateDimensions {
+    /// Each client.
+    pub principal: bool,
+    /// Each endpoint.
+    pub endpoint: bool,
+    /// Each server.
+    pub server: bool,
+    /// Each tool of each server.
+    pub tool: bool,
+}
+
+impl fmt::Debug for RateRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateRule").field("id", &self.id).field("of", &self.of).finish_non_exhaustive()
+    }
+}
+
+/// What is counted: the members that the limit does not count apart are left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Key {
+    peer: Option<Peer>,
+    endpoint: Option<Box<str>>,
+    server: Option<Box<str>>,
+    tool: Option<Box<str>>,
+}
+
+/// The limits in force.
+#[derive(Debug, Default)]
+pub(crate) struct Rates(Vec<(RateRule, Rate<Key>)>);
+
+/// A request, as limits see it.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub(crate) peer: &'a Peer,
+    /// The path of the endpoint.
+    pub(crate) endpoint: &'a str,
+    pub(crate) subject: &'a dyn Decidable,
+}
+
+/// What a request calls.
+struct Called<'a> {
+    /// `None` if that is not known.
+    server: Option<&'a str>,
+    /// The server's own name of the tool; `None` for one that no list has: only the server knows which tool it means, so that
+    /// it could be each.
+    tool: Option<Cow<'a, str>>,
+}
+
+impl<'a> Called<'a> {
+    fn of(subject: &'a dyn Decidable) -> Self {
+        let server = subject.called().map(|(item, _)| item.server);
+        Self { server, tool: subject.tool().map(|tool| tool.name) }
+    }
+}
+
+/// The turn of a request that waits for it. What it has taken is given back if it is dropped before its turn.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    wait: Duration,
+    charges: Vec<Charge<Key>>,
+}
+
+impl Rates {
+    /// These limits, of which those that were in force keep what was used.
+    pub(crate) fn new(rules: Vec<RateRule>, before: &Self) -> Self {
+        let used =
+            |rule: &RateRule| before.0.iter().find(|(known, _)| known.id == rule.id).map(|(_, rate)| rate.clone());
+        Self(rules.into_iter().map(|rule| (rule.clone(), used(&rule).unwrap_or_else(|| Rate::new(KEYS)))).collect())
+    }
+
+    /// Whether any of them depends on the tool of a call.
+    pub(crate) fn depend_on_tools(&self) -> bool {
+        self.0.iter().any(|(rule, _)| rule.is_about_calls())
+    }
+
+    /// Takes a request from all limits that it falls under. It runs at once, or when its turn comes.
+    ///
+    /// # Errors
+    ///
+    /// If one of them has none left: then it takes from none.
+    pub(crate) fn take(&self, asked: Asked<'_>) -> Result<Option<Turn>, TooMany> {
+        if self.0.is_empty() || Operation::of(asked.subject.method()) == Operation::Free {
+            return Ok(None);
+        }
+        let called = Called::of(asked.subject);
+        let mut turn = Turn { wait: Duration::ZERO, charges: Vec::new() };
+        for (rule, rate) in self.0.iter().filter(|(rule, _)| rule.is_about(asked, &called)) {
+            // What was taken before is given back with the turn.
+            let (charge, wait) = rate.charge_within(&rule.key(asked, &called), rule.quota(), rule.queue)?;
+            turn.charges.push(charge);
+            turn.wait = turn.wait.max(wait);
+        }
+        if turn.wait.is_zero() {
+            turn.charges.clear();
+            return Ok(None);
+        }
+        Ok(Some(turn))
+    }
+}
+
+impl RateRule {
+    fn quota(&self) -> Quota {
+        Quota { most: self.most, per: self.per }
+    }
+
+    /// Whether it counts calls of tools alone.
+    fn is_about_calls(&self) -> bool {
+        self.of.server || self.of.tool || self.tools.is_some() || self.servers.is_some()
+    }
+
+    fn is_about(&self, asked: Asked<'_>, called: &Called<'_>) -> bool {
+        if self.is_about_calls() && *asked.subject.method() != Method::CallTool {
+            return false;
+        }
+        let is_one =
+            |all: &Option<Vec<String>>, one: &str| all.as_ref().is_none_or(|all| all.iter().any(|it| it == one));
+        let is_tool = || match (&self.tools, called.server, &called.tool) {
+            (Some(tools), Some(server), Some(tool)) => tools(server, tool),
+            _ => true,
+        };
+        let is_server = called.server.is_none_or(|server| is_one(&self.servers, server));
+        is_server && is_tool() && is_one(&self.endpoints, asked.endpoint)
+    }
+
+    fn key(&self, asked: Asked<'_>, called: &Called<'_>) -> Key {
+        let server = called.server.unwrap_or_default();
+        let tool = called.tool.as_deref().unwrap_or_default();
+        Key {
+            peer: self.of.principal.then(|| asked.peer.clone()),
+            endpoint: self.of.endpoint.then(|| asked.endpoint.into()),
+            server: (self.of.server || self.of.tool).then(|| server.into()),
+            tool: self.of.tool.then(|| tool.into()),
+        }
+    }
+}
+
+impl Turn {
+    /// Waits until it has come.
+    pub(crate) async fn come(mut self) {
+        sleep(self.wait).await;
+        self.charges.clear();
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.charges.drain(..).for_each(Charge::refund);
+    }
+}

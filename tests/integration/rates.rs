@@ -1,0 +1,141 @@
+//! How often clients may ask, through the real binary.
+
+use std::time::Duration;
+
+use fanlight_testkit::signing_in::{ANN, BOB, KEYS};
+use futures_util::future::join_all;
+
+use crate::clients::Client;
+use crate::harness::{Gateway, TempFile};
+use crate::raw_client::{Connection, JSON_HEADERS, Response, modern_headers, modern_request};
+use crate::scripted::{Backend, Era, Reply, Transport, config};
+
+async fn backend() -> Backend {
+    let backend = Backend::start(Era::Modern, Transport::Http).await;
+    backend.offers_tools(&["search", "look"]);
+    backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+    backend
+}
+
+/// A configuration with these limits, raw members of `rates`, and more of its own.
+fn limited(backend: &Backend, rates: &str, more: &str) -> String {
+    let servers = config(&[backend.entry("only")]);
+    let servers = servers.trim_end().strip_suffix('}').unwrap();
+    format!(r#"{servers},"limits":{{"rates":[{rates}]}}{more}}}"#)
+}
+
+async fn call(gateway: &Gateway, tool: &str, key: Option<&str>) -> Response {
+    let body = modern_request("1", "tools/call", &format!(r#""name":"{tool}","arguments":{{}}"#), "");
+    let mut headers = modern_headers(&body);
+    headers.extend(key.map(|key| ("Authorization".to_owned(), format!("Bearer {key}"))));
+    let own = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let headers: Vec<_> = JSON_HEADERS.into_iter().chain(own).collect();
+    let mut connection = Connection::open(gateway.mcp).await;
+    connection.request("POST", "/mcp", &headers, body.as_bytes()).await;
+    connection.response().await
+}
+
+fn calls(backend: &Backend) -> usize {
+    backend.received("tools/call").len()
+}
+
+#[tokio::test]
+async fn request_over_the_limit_is_told_when_to_come_again() {
+    let backend = backend().await;
+    let rates = r#"{"for":"principal","match":{"tool":"only/sea*"},"rate":"2/h"}"#;
+    let gateway = Gateway::start(&limited(&backend, rates, "")).await;
+    for _ in 0..2 {
+        assert_eq!(call(&gateway, "search", None).await.status, 200);
+    }
+    let mut refused = call(&gateway, "search", None).await;
+    let seconds: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert_eq!(refused.status, 429);
+    assert!((1..=1800).contains(&seconds), "{seconds}");
+    let text = refused.text().await;
+    assert!(text.contains(r#""code":-32023"#) && text.contains(r#""retryAfterMs":"#), "{text}");
+    assert!(text.contains(r#""id":1"#) && text.contains(r#""mayHaveRun":false"#), "{text}");
+    // Which tool a name means that no list has, only the server knows.
+    assert_eq!(call(&gateway, "SEARCH", None).await.status, 429);
+    // Other tools and requests are not counted.
+    assert_eq!(call(&gateway, "look", None).await.status, 200);
+    assert_eq!(calls(&backend), 3);
+    gateway.log.line_with_all(&[r#""target":"audit""#, "not allowed to a client: rate"]).await;
+}
+
+#[tokio::test]
+async fn parallel_calls_get_no_more_than_the_burst_and_each_principal_its_own() {
+    let backend = backend().await;
+    let keys = TempFile::new("yaml", KEYS);
+    let auth = format!(r#","auth":{{"keys":{{"file":{:?}}}}}"#, keys.path());
+    let gateway = Gateway::start(&limited(&backend, r#"{"rate":"1000/h","burst":5}"#, &auth)).await;
+    let of = async |key| {
+        let answers = join_all((0..40).map(|_| call(&gateway, "search", Some(key)))).await;
+        answers.iter().filter(|answer| answer.status == 200).count()
+    };
+    let (ann, bob) = (of(ANN).await, of(BOB).await);
+    // A call that takes long enough earns one more.
+    assert!((5..=6).contains(&ann) && (5..=6).contains(&bob), "{ann} {bob}");
+    assert_eq!(calls(&backend), ann + bob);
+}
+
+#[tokio::test]
+async fn refused_request_takes_from_no_other_limit() {
+    let backend = backend().await;
+    let rates = r#"{"for":"endpoint","rate":"4/h"},{"for":"tool","match":{"tool":"search"},"rate":"1/h"}"#;
+    let gateway = Gateway::start(&limited(&backend, rates, "")).await;
+    let mut statuses = Vec::new();
+    for tool in ["search", "search", "search", "search", "search", "look", "look", "look", "look"] {
+        statuses.push(call(&gateway, tool, None).await.status);
+    }
+    assert_eq!(statuses, [200, 429, 429, 429, 429, 200, 200, 200, 429]);
+}
+
+#[tokio::test]
+async fn queued_call_waits_for_its_turn_in_both_eras_and_one_that_leaves_gives_it_back() {
+    for (era, transport) in [(Era::Modern, Transport::Http), (Era::Legacy, Transport::Stdio)] {
+        let backend = backend().await;
+        let rates = r#"{"for":"server","match":{"server":"only"},"rate":"20/s","burst":1,"queue":"30s"}"#;
+        let mut client = Client::start(&limited(&backend, rates, ""), era, transport).await;
+        let began = std::time::Instant::now();
+        for _ in 0..5 {
+            client.call("search").await.member("result.content");
+        }
+        assert!(began.elapsed() >= Duration::from_millis(150), "each waits for its turn");
+        assert_eq!(calls(&backend), 5);
+    }
+    let backend = backend().await;
+    let rates = r#"{"for":"server","rate":"2/h","burst":1,"queue":"60s"}"#;
+    let gateway = Gateway::start(&limited(&backend, rates, "")).await;
+    assert_eq!(call(&gateway, "search", None).await.status, 200);
+    assert_eq!(call(&gateway, "search", None).await.status, 429, "half an hour is too long");
+    assert_eq!(calls(&backend), 1);
+}
+
+#[tokio::test]
+async fn batch_takes_for_each_of_its_requests() {
+    let backend = backend().await;
+    let gateway =
+        Gateway::start(&limited(&backend, r#"{"for":"principal","match":{"tool":"*"},"rate":"2/h"}"#, "")).await;
+    let session = crate::raw_client::LegacySession::open_as(gateway.mcp, "2025-03-26").await;
+    let one = |id: usize| crate::raw_client::legacy_request(&id.to_string(), "tools/call", r#""name":"search""#);
+    let batch = format!("[{}]", (1..=4).map(one).collect::<Vec<_>>().join(","));
+    let mut answer = session.post(&batch).await;
+    let (before, last) = answer.messages().await;
+    let text = format!("{}{last}", before.join(""));
+    assert_eq!(text.matches("-32023").count(), 2, "{text}");
+    assert_eq!(calls(&backend), 2);
+}
+
+#[tokio::test]
+async fn limit_that_stays_configured_keeps_what_was_used() {
+    let backend = backend().await;
+    let rates = r#"{"rate":"1/h","match":{"tool":"search"}}"#;
+    let gateway = Gateway::start(&limited(&backend, rates, "")).await;
+    assert_eq!(call(&gateway, "search", None).await.status, 200);
+    gateway.configure(&limited(&backend, &format!(r#"{rates},{{"rate":"1000/s"}}"#), ""));
+    assert_eq!(gateway.reload().await.0, 200);
+    assert_eq!(call(&gateway, "search", None).await.status, 429);
+    gateway.configure(&limited(&backend, r#"{"rate":"1000/s"}"#, ""));
+    assert_eq!(gateway.reload().await.0, 200);
+    assert_eq!(call(&gateway, "search", None).await.status, 200);
+}
