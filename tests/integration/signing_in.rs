@@ -43,6 +43,8 @@ async fn user_of_this_machine_signs_in_by_a_link() {
     );
     let log = setting.gateway.log.text();
     assert!(!log.contains("token-1") && !log.contains("refresh-1"), "{log}");
+    let expected = [r#""target":"audit""#, r#""what":"sign-in at a server""#, r#""about":"notes""#];
+    setting.gateway.log.line_with_all(&expected).await;
 }
 
 #[tokio::test]

@@ -4,13 +4,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use fanlight_identity::Principal;
 use fanlight_oauth::{Discovered, OAuthError, discover};
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
-use tracing::info;
 
 use crate::access::{UserAccess, Wanted};
+use crate::audit::{Change, changed};
 use crate::record::{Grant, UserKey};
 use crate::server::{Server, ServerSettings};
 use crate::store::{Exported, Owner, Store, StoreError};
@@ -135,6 +134,7 @@ impl Grants {
         // For a server that is gone it is kept for nowhere.
         let origin = self.server(owner.server()).map(|server| server.origin()).unwrap_or_default();
         self.0.store.put(owner, &UserKey::new(key, origin)).await?;
+        changed(Change::KeyDeposited, owner.principal(), owner.server());
         self.forget(owner);
         Ok(())
     }
@@ -166,8 +166,7 @@ impl Grants {
         let grant = self.0.store.take::<Grant>(owner).await?;
         self.0.store.take::<UserKey>(owner).await?;
         self.forget(owner);
-        let user = Principal::from_bytes(owner.principal()).map(|user| user.describe());
-        info!(server = owner.server(), user, "a user has signed out");
+        changed(Change::SignedOut, owner.principal(), owner.server());
         if let Some((grant, server)) = grant.zip(self.server(owner.server())) {
             server.revoke(&grant).await;
         }

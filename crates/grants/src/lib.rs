@@ -1,6 +1,7 @@
 //! What users have granted at servers: kept sealed in `stateDir`, renewed before it ends, and asked for on pages of Fanlight.
 
 mod access;
+mod audit;
 mod connection;
 mod folder;
 mod grants;

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use fanlight_identity::Principal;
 use fanlight_oauth::{
     AuthorizationRequest, CallbackParameters, Client, ClientMetadata, ClientRegistration, Discovered, OAuthError,
     ProofKey, Provider, Scopes, TokenTarget, authorization_request, register,
@@ -13,6 +12,7 @@ use tracing::{info, warn};
 use url::Url;
 
 use crate::access::Wanted;
+use crate::audit::{Change, changed};
 use crate::grants::Grants;
 use crate::record::{BegunSignIn, GivenFor, Grant, RegisteredClient, SIGN_IN_TIME};
 use crate::server::{Server, SignInMethod};
@@ -193,8 +193,7 @@ impl Begun {
         let given_for = GivenFor { origin: server.origin(), client_id: registration.client_id.clone() };
         let grant = Grant { provider, client, target, issued: now, tokens, proof_key, since: now, given_for };
         grants.keep_grant(&Owner::new(&principal, &name), &grant).await.map_err(|error| unkept(&error))?;
-        let user = Principal::from_bytes(&principal).map(|user| user.describe());
-        info!(server = name, user, issuer = grant.provider.issuer, "a user has signed in");
+        changed(Change::SignedIn, &principal, &name);
         Ok(name)
     }
 }

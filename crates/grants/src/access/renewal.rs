@@ -10,6 +10,7 @@ use tracing::{error, info, warn};
 
 use super::held::Held;
 use super::{NoAccess, Outcome, Shared};
+use crate::audit::{Change, changed};
 use crate::record::{Grant, UserKey};
 use crate::server::Method;
 use crate::store::{Lease, LeaseOutcome, Leased};
@@ -93,6 +94,7 @@ impl Shared {
     /// Removes a grant that is worth nothing any more: its user has to sign in anew.
     async fn end(&self, grant: &Grant, lease: Lease, reason: &str) -> Outcome {
         info!(server = self.server.name(), issuer = grant.provider.issuer, reason, "a user's grant has ended");
+        changed(Change::Ended, self.owner.principal(), self.server.name());
         match self.store.end_lease::<Grant>(&self.owner, lease, LeaseOutcome::Remove).await? {
             true => Ok(None),
             false => self.store.get(&self.owner).await?.as_ref().map_or(Ok(None), sendable),
