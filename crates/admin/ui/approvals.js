@@ -11,7 +11,7 @@ const KINDS = { open: "calm", approved: "good", refused: "bad" };
 export async function approvals(main, { signal }) {
   const content = h("div", { class: "approvals" });
   fill(main, h("h1", null, "Approvals"),
-    h("p", { class: "lead" }, "Calls that the policy lets run only if somebody agrees. An approval is for this call with these arguments, once."),
+    h("p", { class: "lead" }, "Calls that a rule lets run only if somebody agrees. An approval is for this call with these arguments, once."),
     content);
   let shown = "";
   const poll = async () => {
@@ -20,25 +20,26 @@ export async function approvals(main, { signal }) {
     const now = JSON.stringify(all.map(({ leftMs, ...rest }) => rest));
     if (now === shown) return;
     shown = now;
-    fill(content, all.length ? all.map(card) : empty("No call waits for approval", "A call that a rule asks about appears here."));
+    fill(content, all.length ? all.map((one) => card(one, poll)) : empty("No call waits for approval", "A call that a rule asks about appears here."));
   };
   await poll();
   repeat(poll, signal);
 }
 
-function card(one) {
-  const fact = (name, value, kind) => [h("dt", null, name), h("dd", { class: kind ?? "words" }, value)];
+/** One call; `refresh` shows what has become of it. */
+function card(one, refresh) {
+  const fact = (name, value, kind) => h("div", { class: "fact" }, h("span", { class: "note" }, name), h("span", { class: kind ?? "words" }, value));
   return h("section", { class: "card", "aria-label": `Call of ${one.server}/${one.tool} by ${one.client}` },
     h("h2", null, h("span", { class: "mono" }, `${one.server}/${one.tool}`), " ", badge(KINDS[one.status] ?? "calm", one.status)),
     h("p", { class: "strong" }, one.question),
-    h("dl", { class: "facts" },
+    h("div", { class: "facts" },
       fact("Client", one.client), fact("Principal", one.principal), fact("Endpoint", one.endpoint, "mono"),
       one.decidedBy ? fact("Answered by", one.decidedBy) : null,
       fact("State", state(one)),
       fact("Id", one.id, "mono")),
     h("h3", null, "Arguments"),
     h("pre", { class: "payload", tabIndex: 0, "aria-label": "Arguments" }, one.arguments ?? "none"),
-    one.status === "open" ? buttons(one) : null);
+    one.status === "open" ? buttons(one, refresh) : null);
 }
 
 function state(one) {
@@ -46,19 +47,20 @@ function state(one) {
   return `the ${one.status === "approved" ? "approval" : "refusal"} is for the same call, within ${duration(one.leftMs)}`;
 }
 
-function buttons(one) {
+function buttons(one, refresh) {
   if (!mayApprove()) return h("p", { class: "note" }, "Only an approver or operator may answer.");
   const answer = (word) => async (event) => {
     for (const button of event.target.parentNode.querySelectorAll("button")) button.disabled = true;
     try {
       await ask(`/api/approvals/${encodeURIComponent(one.id)}/${word}`, { method: "POST" });
       say(word === "approve" ? "Approved" : "Refused");
+      await refresh();
     } catch (error) {
       say(error.message);
       for (const button of event.target.parentNode.querySelectorAll("button")) button.disabled = false;
     }
   };
-  return h("p", { class: "buttons" },
+  return h("p", { class: "answers" },
     h("button", { type: "button", onclick: answer("approve") }, "Approve once"),
     h("button", { type: "button", onclick: answer("refuse") }, "Refuse"),
     one.anotherPerson ? h("span", { class: "note" }, " Another person than the caller has to approve.") : null);

@@ -5,6 +5,7 @@ import { chromium } from "playwright-core";
 import { findChromium } from "./chromium.mjs";
 import { demoServer, freeAddress, start, testServer } from "./fanlight.mjs";
 import { open } from "./page.mjs";
+import { approvalChecks } from "./approvals.mjs";
 import { checks, ended, signIn, viewer } from "./checks.mjs";
 import { signInAtIssuer, startIssuer } from "./issuer.mjs";
 import { endpointChecks, keptLists } from "./endpoints.mjs";
@@ -82,6 +83,15 @@ try {
     }
   } finally {
     await tricky.stop();
+  }
+  for (const [at, scheme] of ["light", "dark"].entries()) {
+    const library = { ...demoServer("legacy"), approval: { tools: ["search_books"] } };
+    const asking = await start({ mcpServers: { library } });
+    try {
+      for (const [name, run] of Object.entries(approvalChecks)) await check(name, scheme, asking, run, WINDOWS[at]);
+    } finally {
+      await asking.stop();
+    }
   }
   const traced = await start({ mcpServers: { traced: { ...testServer("traced"), recordContent: true } } });
   try {

@@ -30,6 +30,7 @@ export const pages = {
   server: { place: "servers/library", show: (page) => page.locator("tbody tr", { hasText: "Tools" }).waitFor() },
   connect: { place: "connect", show: (page) => page.getByRole("heading", { level: 2 }).first().waitFor() },
   sessions: { place: "sessions", show: (page) => page.getByText("No call is suspended").waitFor() },
+  approvals: { place: "approvals", show: (page) => page.getByText("No call waits for approval").waitFor() },
   config: { place: "config", show: (page) => page.locator("pre").first().waitFor() },
 };
 
