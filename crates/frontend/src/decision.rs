@@ -80,12 +80,16 @@ pub(crate) fn decide(settings: &FrontendSettings, client: Client<'_>, subject: &
 pub(crate) fn decide_request(
     settings: &FrontendSettings,
     client: Client<'_>,
-    peer: &Peer,
+    peer: impl FnOnce() -> Peer,
     subject: &dyn Decidable,
 ) -> Result<Option<Turn>, Refused> {
     let taken = may(settings, client, subject).and_then(|()| {
-        let asked = Asked { peer, endpoint: path_of(settings, client.endpoint), subject };
-        settings.protection.load().rates().take(asked).map_err(Refused::TooMany)
+        let protection = settings.protection.load();
+        if protection.rates().are_none() {
+            return Ok(None);
+        }
+        let asked = Asked { peer: &peer(), endpoint: path_of(settings, client.endpoint), subject };
+        protection.rates().take(asked).map_err(Refused::TooMany)
     });
     record(settings, client, subject, taken)
 }

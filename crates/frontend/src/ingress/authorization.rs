@@ -44,7 +44,9 @@ impl<C: Core> Ingress<C> {
         let client = Client { endpoint: origin.holder.endpoint(), identity: &origin.identity };
         let decided = match asked {
             None => Ok(None),
-            Some(subject) if reaches_core => decision::decide_request(&self.settings, client, &origin.peer(), subject),
+            Some(subject) if reaches_core => {
+                decision::decide_request(&self.settings, client, || origin.peer(), subject)
+            }
             Some(subject) => decision::decide(&self.settings, client, subject).map(|()| None),
         };
         let turn = decided.map_err(refusal)?;

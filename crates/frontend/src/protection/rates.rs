@@ -107,6 +107,11 @@ impl Rates {
         Self(rules.into_iter().map(|rule| (rule.clone(), used(&rule).unwrap_or_else(|| Rate::new(KEYS)))).collect())
     }
 
+    /// Whether there is no limit.
+    pub(crate) fn are_none(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether any of them depends on the tool of a call.
     pub(crate) fn depend_on_tools(&self) -> bool {
         self.0.iter().any(|(rule, _)| rule.is_about_calls())
@@ -118,7 +123,7 @@ impl Rates {
     ///
     /// If one of them has none left: then it takes from none.
     pub(crate) fn take(&self, asked: Asked<'_>) -> Result<Option<Turn>, TooMany> {
-        if self.0.is_empty() || Operation::of(asked.subject.method()) == Operation::Free {
+        if Operation::of(asked.subject.method()) == Operation::Free {
             return Ok(None);
         }
         let called = Called::of(asked.subject);
