@@ -45,6 +45,8 @@ fn requests(trace: &str, session: &str, approval: &str) -> Vec<Request> {
         post("/api/approvals/{id}/{answer}", &format!("/api/approvals/{approval}/approve"), json!({})),
         post("/api/approvals/{id}/{answer}", &format!("/api/approvals/{approval}/refuse"), json!({})),
         post("/api/approvals/{id}/{answer}", "/api/approvals/none/approve", json!({})),
+        plain("/api/connections"),
+        post("/api/connections/{id}/end", "/api/connections/none/end", json!({})),
         plain("/api/tools/statistics"),
         plain("/api/catalogue"),
         get("/api/catalogue", "/api/catalogue?kind=prompts&endpoint=/mcp"),
@@ -202,6 +204,7 @@ async fn api_answers_as_its_description_says() {
         "/api/call/answer",
         "/api/call/cancel",
         "/api/calls/{id}/cancel",
+        "/api/connections/{id}/end",
         "/api/session/issuer",
         "/api/session/issuer/answer",
     ];

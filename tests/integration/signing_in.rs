@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use crate::harness::{Gateway, TempFile, fanlight, within};
-use crate::raw_client::{StdioClient, modern_request};
+use crate::raw_client::{Connection, StdioClient, modern_request};
 use crate::scripted::{Backend, Era, Transport};
 
 #[tokio::test]
@@ -402,4 +402,39 @@ async fn check_finds_out_what_signing_in_wants() {
     authorization.conduct("/.well-known/oauth-authorization-server", Conduct::Status(500));
     let (text, _) = checked(&entries).await;
     assert!(of(&text, "notes").unwrap().contains("cannot be found out"), "{text}");
+}
+
+/// The answer of the operators' API, which asks for nothing here.
+async fn operator(gateway: &Gateway, method: &str, path: &str) -> (u16, Value) {
+    let mut connection = Connection::open(gateway.admin).await;
+    let origin = format!("http://{}", gateway.admin);
+    connection.request(method, path, &[("Origin", &origin)], b"").await;
+    let mut response = connection.response().await;
+    let text = response.text().await;
+    (response.status, serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}")))
+}
+
+#[tokio::test]
+async fn operators_see_what_users_have_granted_and_end_it() {
+    let setting = SignInSetting::with_keys().await;
+    let (status, none) = operator(&setting.gateway, "GET", "/api/connections").await;
+    assert_eq!((status, &none["connections"]), (200, &json!([])));
+    setting.sign_in(Some(ANN)).await;
+    setting.sign_in(Some(BOB)).await;
+    assert!(is_result(&setting.call(Some(ANN)).await) && is_result(&setting.call(Some(BOB)).await));
+    let (_, found) = operator(&setting.gateway, "GET", "/api/connections").await;
+    let all = found["connections"].as_array().unwrap();
+    assert_eq!(all.len(), 2, "{found}");
+    assert!(!found.to_string().contains("token-") && !found.to_string().contains("refresh-"), "{found}");
+    let of_ann = all.iter().find(|one| one["principal"].as_str().unwrap().starts_with("ann ")).unwrap();
+    assert_eq!((&of_ann["server"], &of_ann["key"]), (&json!("notes"), &json!(false)));
+    assert_eq!(of_ann["issuer"], setting.authorization.url());
+    let path = format!("/api/connections/{}/end", of_ann["id"].as_str().unwrap());
+    let (status, ended) = operator(&setting.gateway, "POST", &path).await;
+    assert_eq!((status, &ended["server"]), (200, &json!("notes")));
+    assert_eq!(operator(&setting.gateway, "POST", &path).await.0, 404);
+    assert!(!setting.authorization.is_valid("token-1"), "it was given back");
+    let answer = setting.call(Some(ANN)).await;
+    assert!(link_in(&answer).is_some(), "{answer}");
+    assert!(is_result(&setting.call(Some(BOB)).await), "nobody else's has ended");
 }

@@ -6,6 +6,7 @@
 
 mod access;
 mod api;
+mod connections;
 mod history;
 #[cfg(test)]
 mod openapi;
@@ -37,6 +38,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+pub use connections::{GrantedConnection, GrantedConnections};
 pub use operations::{OperationError, Operations, Reloaded};
 pub use operator::{Role, RoleRule, Roles};
 pub use settings::{AdminSettings, LiveSettings, SignInClient};
@@ -76,6 +78,8 @@ pub struct Subject {
     pub audit_log: Arc<AuditLog>,
     /// The calls that wait for approval.
     pub approvals: Approvals,
+    /// What users have granted at servers.
+    pub connections: Arc<dyn GrantedConnections>,
     /// The version of the program.
     pub version: &'static str,
     /// Cancelled when draining begins; from then on the process is not ready.

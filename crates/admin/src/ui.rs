@@ -42,6 +42,7 @@ const ASSETS: &[Asset] = assets![
     "compare.js": SCRIPT,
     "config.js": SCRIPT,
     "connect.js": SCRIPT,
+    "connections.js": SCRIPT,
     "dom.js": SCRIPT,
     "format.js": SCRIPT,
     "json.js": SCRIPT,

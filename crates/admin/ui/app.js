@@ -7,6 +7,7 @@ import * as live from "./live.js";
 import { approvals } from "./approvals.js";
 import { catalogue } from "./catalogue/catalogue.js";
 import { config } from "./config.js";
+import { connections } from "./connections.js";
 import { connect } from "./connect.js";
 import { log } from "./log.js";
 import { overview } from "./overview.js";
@@ -23,6 +24,7 @@ const PAGES = [
   ["servers", "Servers", servers],
   ["sessions", "Sessions", sessions],
   ["approvals", "Approvals", approvals],
+  ["connections", "Connections", connections],
   ["connect", "Connect", connect],
   ["config", "Config", config],
 ];

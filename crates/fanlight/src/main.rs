@@ -47,6 +47,7 @@ mod suggestions;
 mod telemetry;
 mod unmatched;
 mod users;
+mod users_view;
 mod welcome;
 mod wiring;
 mod workers;

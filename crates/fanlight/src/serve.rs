@@ -279,7 +279,7 @@ impl Life {
         audit_log: Arc<AuditLog>,
         draining: CancellationToken,
     ) -> Self {
-        let Services { telemetry, exports, assembly, servers_end, .. } = services;
+        let Services { telemetry, exports, assembly, servers_end, users, .. } = services;
         let (core, insight, flush) =
             (Arc::clone(&assembly.gateway), Insight::default(), plan.loaded.config.timeouts.flush);
         let listeners = Listeners {
@@ -314,6 +314,7 @@ impl Life {
             record: Arc::<AuditLog>::clone(&audit_log),
             audit_log,
             approvals: clients.settings.approvals.clone(),
+            connections: Arc::new(users),
             version: env!("CARGO_PKG_VERSION"),
             draining,
         };

@@ -64,6 +64,11 @@ impl Users {
         opened.as_ref().map_err(String::as_str)
     }
 
+    /// What is kept of them, if a server has needed that.
+    pub(crate) fn opened(&self) -> Option<Result<&Opened, &str>> {
+        self.0.opened.get().map(|opened| opened.as_ref().map_err(String::as_str))
+    }
+
     /// The credentials of the users of a server whose users have their own, from now on by this configuration.
     pub(crate) fn credentials(&self, server: &Server, auth: &ServerAuth) -> Arc<dyn PrincipalCredentials> {
         match self.add(server, auth).cloned() {

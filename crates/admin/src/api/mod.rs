@@ -6,6 +6,7 @@ mod body;
 pub(crate) mod call;
 pub(crate) mod catalogue;
 pub(crate) mod client_calls;
+pub(crate) mod connections;
 pub(crate) mod endpoints;
 mod events;
 pub(crate) mod operations;
@@ -55,6 +56,8 @@ pub(crate) const ROUTES: &[Route] = &[
     Route { path: "/api/calls/{id}/cancel", needs: OPERATOR, serve: || change(client_calls::cancel) },
     Route { path: "/api/approvals", needs: VIEWER, serve: || read(approvals::list) },
     Route { path: "/api/approvals/{id}/{answer}", needs: APPROVER, serve: || change(approvals::decide) },
+    Route { path: "/api/connections", needs: VIEWER, serve: || read(connections::list) },
+    Route { path: "/api/connections/{id}/end", needs: OPERATOR, serve: || change(connections::end) },
     Route { path: "/api/tools/statistics", needs: VIEWER, serve: || read(tools::statistics) },
     Route { path: "/api/catalogue", needs: VIEWER, serve: || read(catalogue::answer) },
     Route { path: "/api/endpoints", needs: VIEWER, serve: || read(endpoints::answer) },

@@ -7,8 +7,8 @@ use utoipa::OpenApi;
 use super::{requests, texts};
 use crate::api::call::answers;
 use crate::api::{
-    approvals, backend, catalogue, client_calls, endpoints, operations, overview, server_log, session, sessions,
-    sign_in, tools, traces,
+    approvals, backend, catalogue, client_calls, connections, endpoints, operations, overview, server_log, session,
+    sessions, sign_in, tools, traces,
 };
 use crate::reply::Error;
 
@@ -24,7 +24,7 @@ use crate::reply::Error;
     ),
     servers((url = "http://127.0.0.1:8081", description = "The default address of the admin listener")),
     paths(
-        overview, traces_list, trace, client_calls, cancel_client_call, approvals, answer_approval, tool_statistics, catalogue_lists, endpoints, sessions, config, connect, backends, backend, backend_log, server_log, all_logs, events,
+        overview, traces_list, trace, client_calls, cancel_client_call, approvals, answer_approval, connections, end_connection, tool_statistics, catalogue_lists, endpoints, sessions, config, connect, backends, backend, backend_log, server_log, all_logs, events,
         call_one, answer_call, cancel_call, end_session, reload, server, session_of, sign_in, sign_out, begin_sign_in, finish_sign_in, openapi
     ),
     components(schemas(Error))
@@ -103,6 +103,23 @@ fn approvals() {}
         (status = 409, description = "It was decided already", body = Error),
     ))]
 fn answer_approval() {}
+
+/// What users have granted at servers that each of them signs in to.
+#[utoipa::path(get, path = "/api/connections", responses(
+    (status = 200, description = "The connections", body = connections::Connections),
+    (status = 503, description = "What is kept of users cannot be read", body = Error),
+))]
+fn connections() {}
+
+/// Ends a connection: its tokens are given back, and the user has to sign in anew.
+#[utoipa::path(post, path = "/api/connections/{id}/end",
+    params(("id" = String, Path, description = "The `id` of the connection")),
+    responses(
+        (status = 200, description = "It has ended", body = connections::ConnectionEnded),
+        (status = 404, description = "There is none", body = Error),
+        (status = 503, description = "What is kept of users cannot be read or changed", body = Error),
+    ))]
+fn end_connection() {}
 
 /// How often each tool was called in the last hour, the most called first.
 #[utoipa::path(get, path = "/api/tools/statistics",

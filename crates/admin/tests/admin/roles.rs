@@ -9,7 +9,7 @@ use crate::people::{People, TOKEN, VIEWER, roles, settings};
 use crate::scene::{Scene, fake};
 
 /// Requests that change something, with their bodies.
-const CHANGES: [(&str, &str); 8] = [
+const CHANGES: [(&str, &str); 9] = [
     ("/api/reload", ""),
     ("/api/servers/a/disable", ""),
     ("/api/servers/a/enable", ""),
@@ -17,14 +17,16 @@ const CHANGES: [(&str, &str); 8] = [
     ("/api/sessions/abc/end", ""),
     ("/api/calls/0123456789abcdef/cancel", ""),
     ("/api/approvals/0123abcd/approve", ""),
+    ("/api/connections/0123abcd/end", ""),
     ("/api/call", r#"{"method":"tools/call","params":{"name":"t"}}"#),
 ];
 
-const READS: [&str; 10] = [
+const READS: [&str; 11] = [
     "/api/overview",
     "/api/traces",
     "/api/calls",
     "/api/approvals",
+    "/api/connections",
     "/api/catalogue",
     "/api/endpoints",
     "/api/sessions",
@@ -72,7 +74,9 @@ async fn operators_do_everything() {
                 // The second one of the fake fails.
                 "/api/reload" if at > 0 => StatusCode::UNPROCESSABLE_ENTITY,
                 // None runs.
-                "/api/calls/0123456789abcdef/cancel" | "/api/approvals/0123abcd/approve" => StatusCode::NOT_FOUND,
+                "/api/calls/0123456789abcdef/cancel"
+                | "/api/approvals/0123abcd/approve"
+                | "/api/connections/0123abcd/end" => StatusCode::NOT_FOUND,
                 _ => StatusCode::OK,
             };
             assert_eq!(status(&scene, Method::POST, path, token, body).await, expected, "{token} {path}");

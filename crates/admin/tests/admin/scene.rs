@@ -275,6 +275,7 @@ impl Scene {
             record: record.unwrap_or_else(|| Arc::<AuditLog>::clone(&audit_log) as _),
             audit_log,
             approvals: approvals.clone(),
+            connections: Arc::new(()),
             version: "1.2.3",
             draining: draining.clone(),
         };

@@ -1,0 +1,52 @@
+//! `/api/connections`: what users have granted at servers, and ending it.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use http::StatusCode;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::Answer;
+use crate::Admin;
+use crate::access::About;
+use crate::connections::GrantedConnection;
+use crate::reply::{Refusal, answer};
+
+/// What users have granted at servers.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Connections {
+    /// By server and user.
+    connections: Vec<GrantedConnection>,
+}
+
+/// A connection was ended.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ConnectionEnded {
+    /// Its id.
+    connection: String,
+    server: String,
+    /// `end`.
+    done: &'static str,
+}
+
+/// All connections.
+pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Answer {
+    let connections = admin.subject.connections.list().await.map_err(unreadable)?;
+    Ok(answer(&Connections { connections }))
+}
+
+/// Ends the connection with this id.
+pub(super) async fn end(State(admin): State<Arc<Admin>>, Path(id): Path<String>) -> Answer {
+    let Some(ended) = admin.subject.connections.end(id.clone()).await.map_err(unreadable)? else {
+        return Err(Refusal::new(StatusCode::NOT_FOUND, "no connection has this id; `/api/connections` lists them"));
+    };
+    let about = format!("{} of {}", ended.server, ended.principal);
+    let mut response = answer(&ConnectionEnded { connection: id, server: ended.server, done: "end" });
+    response.extensions_mut().insert(About(about));
+    Ok(response)
+}
+
+fn unreadable(reason: String) -> Refusal {
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, reason)
+}

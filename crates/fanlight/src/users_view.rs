@@ -1,0 +1,78 @@
+//! What users have granted at servers, as operators see it.
+
+use aws_lc_rs::digest::{Context, SHA256};
+use fanlight_admin::{GrantedConnection, GrantedConnections};
+use fanlight_grants::{Exported, Grant, Grants, Owner, UserConnection, UserKey};
+use fanlight_identity::Principal;
+use futures_util::future::BoxFuture;
+
+use crate::users::Users;
+
+impl GrantedConnections for Users {
+    fn list(&self) -> BoxFuture<'_, Result<Vec<GrantedConnection>, String>> {
+        Box::pin(async { Ok(all(self).await?.into_iter().map(|(_, connection)| connection).collect()) })
+    }
+
+    fn end(&self, id: String) -> BoxFuture<'_, Result<Option<GrantedConnection>, String>> {
+        Box::pin(async move {
+            let found = all(self).await?.into_iter().find(|(_, connection)| connection.id == id);
+            let Some((owner, connection)) = found else { return Ok(None) };
+            let Some(grants) = opened(self)? else { return Ok(None) };
+            grants.sign_out(&owner).await.map_err(|error| error.to_string())?;
+            Ok(Some(connection))
+        })
+    }
+}
+
+/// What is kept of users; `None` if no server has any.
+fn opened(users: &Users) -> Result<Option<&Grants>, String> {
+    match users.opened() {
+        Some(Ok(opened)) => Ok(Some(&opened.grants)),
+        Some(Err(reason)) => Err(reason.to_owned()),
+        None => Ok(None),
+    }
+}
+
+/// All connections, by server and user.
+async fn all(users: &Users) -> Result<Vec<(Owner, GrantedConnection)>, String> {
+    let Some(grants) = opened(users)? else { return Ok(Vec::new()) };
+    let granted = grants.store().export::<Grant>().await.map_err(|error| error.to_string())?;
+    let deposited = grants.store().export::<UserKey>().await.map_err(|error| error.to_string())?;
+    let granted = granted.into_iter().map(|Exported { owner, record }| {
+        let connection = UserConnection::of_grant(owner.server(), &record);
+        shown(owner, connection)
+    });
+    let deposited = deposited.into_iter().map(|Exported { owner, record }| {
+        let connection = UserConnection::of_key(owner.server(), Some(&record));
+        shown(owner, connection)
+    });
+    let mut all: Vec<_> = granted.chain(deposited).collect();
+    all.sort_by(|(_, one), (_, other)| (&one.server, &one.principal).cmp(&(&other.server, &other.principal)));
+    Ok(all)
+}
+
+fn shown(owner: Owner, connection: UserConnection) -> (Owner, GrantedConnection) {
+    let principal = Principal::from_bytes(owner.principal());
+    let millis = |seconds: u64| seconds as f64 * 1000.0;
+    let connection = GrantedConnection {
+        id: id_of(&owner),
+        principal: principal.map_or_else(|| "unknown".to_owned(), |principal| principal.describe()),
+        server: connection.server,
+        key: connection.wants_key,
+        issuer: connection.issuer,
+        scopes: connection.scopes,
+        since_ms: connection.since.map(millis).unwrap_or_default(),
+        expires_ms: connection.expires.map(millis),
+        renewed: connection.is_renewed,
+    };
+    (owner, connection)
+}
+
+/// A short name of a user and a server, the same each time.
+fn id_of(owner: &Owner) -> String {
+    let mut context = Context::new(&SHA256);
+    context.update(&u64::try_from(owner.principal().len()).unwrap_or(u64::MAX).to_be_bytes());
+    context.update(owner.principal());
+    context.update(owner.server().as_bytes());
+    context.finish().as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
