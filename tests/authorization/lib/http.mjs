@@ -47,7 +47,8 @@ export function messageIn({ body }) {
 function challengeOf({ headers }) {
   const value = headers.get('www-authenticate');
   if (value === null) return undefined;
-  const [, scheme, rest] = /^(\S+) ?(.*)$/.exec(value);
+  // A further challenge says the same of tokens that are bound to a key (RFC 9449, 7.1).
+  const [, scheme, rest] = /^(\S+) ?(.*)$/.exec(value.replace(/, DPoP .*$/, ''));
   const parameters = {};
   let left = rest;
   while (left !== '') {
