@@ -86,7 +86,7 @@ export const traceChecks = {
     await page.getByRole("button", { name: "Copy as command" }).click();
     assert.equal(await clipboard(page), `fanlight call echo '{"word":"it'\\''s '\\''quoted'\\'' $HOME","token":"[redacted]"}'`);
     await page.getByRole("link", { name: "Replay in the form" }).click();
-    await page.getByRole("heading", { name: "echo" }).waitFor();
+    await page.getByRole("heading", { name: "echo", exact: true }).waitFor();
     await page.waitForFunction(() => [...document.querySelectorAll(".arguments input, .arguments textarea")].some((field) => field.value === "it's 'quoted' $HOME"));
   },
 
