@@ -13,17 +13,6 @@ pub trait GrantedConnections: Send + Sync + 'static {
     fn end(&self, id: String) -> BoxFuture<'_, Result<Option<GrantedConnection>, String>>;
 }
 
-/// No user can grant anything.
-impl GrantedConnections for () {
-    fn list(&self) -> BoxFuture<'_, Result<Vec<GrantedConnection>, String>> {
-        Box::pin(std::future::ready(Ok(Vec::new())))
-    }
-
-    fn end(&self, _: String) -> BoxFuture<'_, Result<Option<GrantedConnection>, String>> {
-        Box::pin(std::future::ready(Ok(None)))
-    }
-}
-
 /// What one user has at one server.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]

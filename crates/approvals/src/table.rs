@@ -169,16 +169,24 @@ impl Approvals {
         Self(Arc::new(Shared { limits, entries: Mutex::default() }))
     }
 
+    /// Checks that a person can be shown all of `call`.
+    ///
+    /// # Errors
+    ///
+    /// If it is too large.
+    pub fn check_size(&self, call: &CallToApprove) -> Result<(), NotAsked> {
+        let limit = self.0.limits.call_bytes;
+        if call.len() > limit { Err(NotAsked::TooLarge { limit }) } else { Ok(()) }
+    }
+
     /// Whether `call` may run: it may if it has been approved, which uses the approval up; else it has to wait.
     ///
     /// # Errors
     ///
     /// If it has been refused, or cannot be asked about.
     pub fn ask(&self, call: CallToApprove, question: Question) -> Result<Asked, NotAsked> {
-        let ApprovalLimits { calls, calls_of_one, call_bytes, lifetime } = self.0.limits;
-        if call.len() > call_bytes {
-            return Err(NotAsked::TooLarge { limit: call_bytes });
-        }
+        self.check_size(&call)?;
+        let ApprovalLimits { calls, calls_of_one, lifetime, .. } = self.0.limits;
         let mut entries = self.entries();
         let now = Instant::now();
         if let Some(id) = entries.iter().find(|(_, entry)| entry.is_approved(&call)).map(|(id, _)| id.clone()) {

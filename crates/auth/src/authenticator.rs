@@ -230,6 +230,7 @@ mod tests {
     use super::*;
     use crate::keys::{self, NewKey};
     use crate::settings::{Grant, KeySettings, ProxySettings, SocketSettings};
+    use crate::testing::at_mcp;
 
     /// What a request of these headers and this connection is.
     fn outcome(
@@ -239,14 +240,7 @@ mod tests {
     ) -> Result<Arc<Identity>, Denial> {
         let fields = headers.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_str(value).unwrap()));
         let headers: HeaderMap = fields.collect();
-        let credentials = Credentials {
-            method: &http::Method::POST,
-            path: "/mcp",
-            headers: &headers,
-            connection,
-            client: None,
-            endpoint: "/mcp",
-        };
+        let credentials = at_mcp(&headers, connection);
         match authenticator.authenticate(&credentials) {
             Authentication::Ready(outcome) => outcome,
             Authentication::Pending(_) => panic!("no issuer has to be asked"),

@@ -1,5 +1,5 @@
-//! Tokens and keys: what `Authorization: Bearer …` shows (RFC 6750, 2.1), or `Authorization: DPoP …` (RFC 9449, 7.1). Tokens are read from this field alone, never
-//! from a URL or a body (2026-07-28 basic/authorization, Token Requirements).
+//! Tokens and keys: what `Authorization: Bearer …` shows (RFC 6750, 2.1), or `Authorization: DPoP …` (RFC 9449, 7.1). Tokens
+//! are read from this field alone, never from a URL or a body (2026-07-28 basic/authorization, Token Requirements).
 
 use std::fmt;
 

@@ -12,6 +12,8 @@ mod proxy;
 mod settings;
 mod sign_in;
 mod socket;
+#[cfg(test)]
+mod testing;
 mod token;
 mod unknown_keys;
 pub mod untrusted;

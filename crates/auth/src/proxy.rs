@@ -115,6 +115,7 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
+    use crate::testing::at_mcp;
 
     fn proxy(from: &[&str]) -> Arc<Proxy> {
         let settings = ProxySettings {
@@ -136,14 +137,7 @@ mod tests {
         let socket = peer.is_none().then_some(SocketPeer { user: 1, group: 1 });
         let peer = peer.map(|peer| SocketAddr::from((peer, 1)));
         let connection = ConnectionFacts { peer, socket, ..ConnectionFacts::default() };
-        proxy.identity(&Credentials {
-            method: &http::Method::POST,
-            path: "/mcp",
-            headers: &headers,
-            connection: &connection,
-            client: None,
-            endpoint: "/mcp",
-        })
+        proxy.identity(&at_mcp(&headers, &connection))
     }
 
     #[test]

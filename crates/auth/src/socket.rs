@@ -55,21 +55,13 @@ mod tests {
     use http::HeaderMap;
 
     use super::*;
+    use crate::testing::at_mcp;
 
     #[test]
     fn user_of_a_unix_socket_is_the_principal() {
         let users = SocketUsers::after(None, Some(&SocketSettings::default())).unwrap();
         let headers = HeaderMap::new();
-        let shown = |connection: &ConnectionFacts| {
-            users.identity(&Credentials {
-                method: &http::Method::POST,
-                path: "/mcp",
-                headers: &headers,
-                connection,
-                client: None,
-                endpoint: "/mcp",
-            })
-        };
+        let shown = |connection: &ConnectionFacts| users.identity(&at_mcp(&headers, connection));
         let socket =
             |user| ConnectionFacts { socket: Some(SocketPeer { user, group: 5 }), ..ConnectionFacts::default() };
         let root = shown(&socket(0)).unwrap().unwrap();

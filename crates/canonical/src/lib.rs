@@ -35,7 +35,9 @@ pub use fanlight_telemetry::{Parent, Rewritten};
 pub use handle::{Handle, HandleKind, HandleSeal, Keeper};
 pub use listen::{Interest, Listen, Listening, ListeningGuard};
 pub use messages::{ClientNotices, MessageReceiver, ServerMessage, ServerMessages, ServerRequest, StreamSignal};
-pub use operation::{ApprovalRule, ApprovedBy, Decidable, Decided, Detail, Item, ResolvedOperation, Unresolved};
+pub use operation::{
+    ApprovalRule, ApprovedBy, Decidable, Decided, Detail, Item, NeededApproval, ResolvedOperation, Unresolved,
+};
 pub use peer::Peer;
 pub use plain::Plain;
 pub use process::{ProcessLine, ProcessOutput, ProcessStream, RunningProcess};

@@ -46,14 +46,13 @@ pub trait Decidable: std::fmt::Debug + Send + Sync {
         None
     }
 
-    /// By which rule somebody has to agree before it runs, if any has to.
-    fn approval(&self) -> Option<ApprovalRule> {
+    /// The server that gets a call of a tool, whether or not a list has the tool; `None` if that is not known.
+    fn server(&self) -> Option<&str> {
         None
     }
 
-    /// The server, its own name of the tool, and the client's arguments, of a call, whether or not a list has the tool.
-    /// The server gets no others, but for those that the configuration fixes.
-    fn called(&self) -> Option<(Item<'_>, Option<Json>)> {
+    /// What somebody has to agree to before it runs; `None` if nobody has to.
+    fn approval(&self) -> Option<NeededApproval<'_>> {
         None
     }
 
@@ -101,6 +100,17 @@ impl Decidable for Decided {
     fn tool(&self) -> Option<Item<'_>> {
         self.tool.as_ref().map(|(server, name)| Item { server, name: Cow::Borrowed(name) })
     }
+}
+
+/// A call that somebody has to agree to.
+#[derive(Clone, Debug)]
+pub struct NeededApproval<'a> {
+    /// By which rule.
+    pub rule: ApprovalRule,
+    /// The tool, as its server gets the name.
+    pub tool: Item<'a>,
+    /// The client's arguments. The server gets no others, but for those that the configuration fixes.
+    pub arguments: Option<Json>,
 }
 
 /// A rule by which somebody has to agree to a call.

@@ -61,10 +61,6 @@ impl fmt::Debug for Credentials<'_> {
     }
 }
 
-/// The algorithms of proofs of possession that are accepted (RFC 9449, 5.1): those of asymmetric signatures.
-pub const PROOF_ALGORITHMS: [&str; 9] =
-    ["ES256", "ES384", "EdDSA", "PS256", "PS384", "PS512", "RS256", "RS384", "RS512"];
-
 /// The URL of the resource at `path` of a listener that clients reach under `public_url`: what tokens for it are issued for
 /// (RFC 8707), and what its metadata name (RFC 9728). Without a slash at its end (2026-07-28 basic/authorization, Canonical
 /// Server URI).

@@ -8,7 +8,7 @@ mod pages;
 mod sign_in;
 
 pub use access::{Authenticate, Authentication, Open};
-pub use credentials::{ConnectionFacts, Credentials, PROOF_ALGORITHMS, SocketPeer, resource_url};
+pub use credentials::{ConnectionFacts, Credentials, SocketPeer, resource_url};
 pub use denial::Denial;
 pub use pages::{PageRequest, Pages, PendingPage, escaped_html};
 pub use sign_in::{Attempt, Begun, IssuerAnswer, SignIn, SignInError, SignInSettings, Signing};

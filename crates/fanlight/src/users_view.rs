@@ -2,7 +2,7 @@
 
 use aws_lc_rs::digest::{Context, SHA256};
 use fanlight_admin::{GrantedConnection, GrantedConnections};
-use fanlight_grants::{Exported, Grant, Grants, Owner, UserConnection, UserKey};
+use fanlight_grants::{Grants, Owner, UserConnection, all_connections};
 use fanlight_identity::Principal;
 use futures_util::future::BoxFuture;
 
@@ -36,17 +36,8 @@ fn opened(users: &Users) -> Result<Option<&Grants>, String> {
 /// All connections, by server and user.
 async fn all(users: &Users) -> Result<Vec<(Owner, GrantedConnection)>, String> {
     let Some(grants) = opened(users)? else { return Ok(Vec::new()) };
-    let granted = grants.store().export::<Grant>().await.map_err(|error| error.to_string())?;
-    let deposited = grants.store().export::<UserKey>().await.map_err(|error| error.to_string())?;
-    let granted = granted.into_iter().map(|Exported { owner, record }| {
-        let connection = UserConnection::of_grant(owner.server(), &record);
-        shown(owner, connection)
-    });
-    let deposited = deposited.into_iter().map(|Exported { owner, record }| {
-        let connection = UserConnection::of_key(owner.server(), Some(&record));
-        shown(owner, connection)
-    });
-    let mut all: Vec<_> = granted.chain(deposited).collect();
+    let all = all_connections(grants.store()).await.map_err(|error| error.to_string())?;
+    let mut all: Vec<_> = all.into_iter().map(|(owner, connection)| shown(owner, connection)).collect();
     all.sort_by(|(_, one), (_, other)| (&one.server, &one.principal).cmp(&(&other.server, &other.principal)));
     Ok(all)
 }

@@ -4,12 +4,12 @@
 //! for input. Operators are asked through [`Approvals`](fanlight_approvals::Approvals).
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use fanlight_approvals::{ApproverRule, Asked, CallToApprove, NotApproved, NotAsked, Question, Waiting};
+use fanlight_approvals::{ApproverRule, Asked, CallToApprove, NotApproved, NotAsked, Question};
 use fanlight_audit::{AuditEvent, NotRecorded};
 use fanlight_canonical::{
-    ApprovalRule, ApprovedBy, CallContext, Item, ResolvedOperation, ServerMessage, ServerMessages, ServerRequest,
+    ApprovalRule, ApprovedBy, CallContext, NeededApproval, ResolvedOperation, ServerMessage, ServerMessages,
+    ServerRequest,
 };
 use fanlight_identity::Identity;
 use fanlight_protocol::capability::MissingCapability;
@@ -21,9 +21,6 @@ use tokio::time::{Instant, timeout};
 
 use crate::decision;
 use crate::settings::FrontendSettings;
-
-/// Bytes of arguments that a client can be asked about: a person has to read them.
-const LONGEST_ASKED: usize = 64 << 10;
 
 /// A call before somebody has agreed to it.
 #[derive(Debug)]
@@ -37,15 +34,14 @@ pub(crate) struct CallBeforeApproval {
 impl CallBeforeApproval {
     /// `operation`, if somebody has to agree to it. It gets no other arguments when it runs.
     pub(crate) fn of(settings: &Arc<FrontendSettings>, operation: &impl ResolvedOperation) -> Option<Box<Self>> {
-        let ApprovalRule { by, number } = operation.approval()?;
-        let (Item { server, name }, arguments) = operation.called()?;
+        let NeededApproval { rule: ApprovalRule { by, number }, tool, arguments } = operation.approval()?;
         let context = Arc::clone(operation.context());
         let caller = &context.caller;
         let call = CallToApprove {
             principal: caller.principal().clone(),
             endpoint: decision::path_of(settings, caller.endpoint()).into(),
-            server: server.into(),
-            tool: (*name).into(),
+            server: tool.server.into(),
+            tool: (*tool.name).into(),
             arguments,
             rules: number,
         };
@@ -71,10 +67,8 @@ impl CallBeforeApproval {
 
     /// Has the client ask its user.
     async fn ask_caller(&self, messages: &ServerMessages) -> Result<(), RpcError> {
+        self.settings.approvals.check_size(&self.call).map_err(|error| not_asked(&error))?;
         let arguments = self.call.arguments.as_ref().map_or("", Json::as_text);
-        if arguments.len() > LONGEST_ASKED {
-            return Err(not_asked(&NotAsked::TooLarge { limit: LONGEST_ASKED }));
-        }
         let name = escaped(&self.name()).into_owned();
         let text = match arguments {
             "" => format!("May {name} be called?"),
@@ -109,23 +103,24 @@ impl CallBeforeApproval {
     async fn ask_approvers(&self, approver: ApproverRule) -> Result<(), RpcError> {
         let client = self.identity().map_or_else(|| Arc::from("a local client"), |identity| Arc::clone(&identity.name));
         let question = Question { text: format!("May {} be called?", self.name()).into(), client, approver };
-        let waiting = match self.settings.approvals.ask(self.call.clone(), question) {
+        let mut waiting = match self.settings.approvals.ask(self.call.clone(), question) {
             Ok(Asked::Approved { id }) => return self.record("approved", &id),
             Ok(Asked::Waiting(waiting)) => waiting,
             Err(error) => return Err(not_asked(&error)),
         };
         let id = waiting.id().to_owned();
         self.record("asked", &id)?;
-        match self.wait(waiting).await {
-            Some(Ok(())) => self.record("approved", &id),
-            Some(Err(NotApproved::Refused)) => {
+        match timeout(self.settings.approval_wait, waiting.answer()).await {
+            Ok(Ok(())) => self.record("approved", &id),
+            Ok(Err(NotApproved::Refused)) => {
                 self.record("refused", &id)?;
                 Err(not_asked(&NotAsked::Refused { id }))
             }
-            Some(Err(NotApproved::Over)) => {
+            Ok(Err(NotApproved::Over)) => {
                 Err(not_approved("nobody has approved this call in time; it was not carried out", Some(&id), "over"))
             }
-            None => {
+            // There is no answer yet when clients usually give up.
+            Err(_) => {
                 let message = format!(
                     "this call needs the approval of an operator (approval {id}), and was not carried out; send the same \
                      call again once it is approved"
@@ -133,12 +128,6 @@ impl CallBeforeApproval {
                 Err(not_approved(&message, Some(&id), "open"))
             }
         }
-    }
-
-    /// The answer of approvers; `None` if there is none yet when clients usually give up.
-    async fn wait(&self, mut waiting: Waiting) -> Option<Result<(), NotApproved>> {
-        let limit: Duration = self.settings.approval_wait;
-        timeout(limit, waiting.answer()).await.ok()
     }
 
     fn name(&self) -> String {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::grants::Grants;
 use crate::record::{Grant, UserKey};
 use crate::server::Method;
-use crate::store::{StoreError, seconds};
+use crate::store::{Exported, Owner, Store, StoreError, seconds};
 
 /// A server, and what one user has there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -89,6 +89,24 @@ impl UserConnection {
         let (since, issuer, scopes, expires) = (None, None, None, None);
         Self { server: server.to_owned(), wants_key: false, since, issuer, scopes, expires, is_renewed: false }
     }
+}
+
+/// What all users have: who has signed in, and then who has deposited a key.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub async fn all_connections(store: &Store) -> Result<Vec<(Owner, UserConnection)>, StoreError> {
+    let (granted, deposited) = (store.export::<Grant>().await?, store.export::<UserKey>().await?);
+    let granted = granted.into_iter().map(|Exported { owner, record }| {
+        let connection = UserConnection::of_grant(owner.server(), &record);
+        (owner, connection)
+    });
+    let deposited = deposited.into_iter().map(|Exported { owner, record }| {
+        let connection = UserConnection::of_key(owner.server(), Some(&record));
+        (owner, connection)
+    });
+    Ok(granted.chain(deposited).collect())
 }
 
 /// What a user has at each of the servers, in order.

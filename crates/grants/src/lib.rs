@@ -13,7 +13,7 @@ mod sign_in;
 mod store;
 
 pub use access::{Message, NoAccess, Refused, UserAccess, Wanted};
-pub use connection::{UserConnection, connections};
+pub use connection::{UserConnection, all_connections, connections};
 pub use folder::Folder;
 pub use grants::Grants;
 pub use links::Links;

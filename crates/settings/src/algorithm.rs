@@ -38,6 +38,14 @@ impl Algorithm {
         ("EdDSA", Self::EdDsa),
     ];
 
+    /// Their names as `alg`, sorted.
+    #[must_use]
+    pub fn names() -> [&'static str; 9] {
+        let mut names = Self::NAMES.map(|(name, _)| name);
+        names.sort_unstable();
+        names
+    }
+
     /// The algorithm with this name as `alg`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {

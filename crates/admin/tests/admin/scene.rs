@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_admin::{AdminSettings, LiveSettings, OperationError, Operations, Reloaded, Subject, serve_admin};
+use fanlight_admin::{
+    AdminSettings, GrantedConnection, GrantedConnections, LiveSettings, OperationError, Operations, Reloaded, Subject,
+    serve_admin,
+};
 use fanlight_approvals::Approvals;
 use fanlight_audit::{AuditLog, Record};
 use fanlight_canonical::{
@@ -183,6 +186,19 @@ impl Operations for FakeOperations {
     }
 }
 
+/// Users who have granted nothing.
+struct NoConnections;
+
+impl GrantedConnections for NoConnections {
+    fn list(&self) -> BoxFuture<'_, Result<Vec<GrantedConnection>, String>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
+    fn end(&self, _: String) -> BoxFuture<'_, Result<Option<GrantedConnection>, String>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+}
+
 /// A listener in front of fakes.
 pub(crate) struct Scene {
     pub(crate) address: SocketAddr,
@@ -275,7 +291,7 @@ impl Scene {
             record: record.unwrap_or_else(|| Arc::<AuditLog>::clone(&audit_log) as _),
             audit_log,
             approvals: approvals.clone(),
-            connections: Arc::new(()),
+            connections: Arc::new(NoConnections),
             version: "1.2.3",
             draining: draining.clone(),
         };

@@ -6,6 +6,7 @@ use rcgen::{CertificateParams, DnType, KeyPair, SanType};
 
 use super::*;
 use crate::settings::Grant;
+use crate::testing::at_mcp;
 
 fn uri(text: &str) -> SanType {
     SanType::URI(Ia5String::try_from(text).unwrap())
@@ -87,14 +88,7 @@ fn connection_without_a_certificate_shows_nothing() {
     let headers = HeaderMap::new();
     let shown = |certificate: Option<Vec<u8>>| {
         let connection = ConnectionFacts { certificate: certificate.map(Arc::from), ..ConnectionFacts::default() };
-        certificates.identity(&Credentials {
-            method: &http::Method::POST,
-            path: "/mcp",
-            headers: &headers,
-            connection: &connection,
-            client: None,
-            endpoint: "/mcp",
-        })
+        certificates.identity(&at_mcp(&headers, &connection))
     };
     assert!(shown(None).is_none());
     assert!(matches!(shown(Some(Vec::new())), Some(Err(Denial::Invalid(_)))));

@@ -6,7 +6,7 @@ mod callback;
 use fanlight_canonical::Principal;
 use fanlight_config::{Config, Server};
 use fanlight_grants::{
-    Callback, Grant, Grants, Offer, Owner, SignInError, UserConnection, UserKey, connections as connections_of,
+    Callback, Grants, Offer, Owner, SignInError, UserConnection, all_connections, connections as connections_of,
 };
 use reqwest::Url;
 use serde_json::{Value, json};
@@ -86,18 +86,10 @@ pub(crate) async fn state(config: &Config, command: &StateCommand) -> Result<(),
             say!("removed {}", counted(removed, "record"));
         }
         StateCommand::Export => {
-            let granted = store.export::<Grant>().await.map_err(other)?;
-            let deposited = store.export::<UserKey>().await.map_err(other)?;
             let who = |owner: &Owner| Principal::from_bytes(owner.principal()).map(|principal| principal.describe());
-            let grants = granted.iter().map(|one| {
-                let connection = UserConnection::of_grant(one.owner.server(), &one.record);
-                json!({ "user": who(&one.owner), "connection": connection })
-            });
-            let keys = deposited.iter().map(|one| {
-                let connection = UserConnection::of_key(one.owner.server(), Some(&one.record));
-                json!({ "user": who(&one.owner), "connection": connection })
-            });
-            let all: Vec<Value> = grants.chain(keys).collect();
+            let all = all_connections(store).await.map_err(other)?;
+            let all = all.iter().map(|(owner, connection)| json!({ "user": who(owner), "connection": connection }));
+            let all: Vec<Value> = all.collect();
             out::json(&format!("{:#}", json!(all)));
         }
     }

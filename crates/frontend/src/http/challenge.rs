@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use fanlight_credentials::PROOF_ALGORITHMS;
+use fanlight_settings::Algorithm;
 use http::HeaderValue;
 
 /// A scope that refresh tokens need and no resource does (2026-07-28 basic/authorization, Refresh Tokens).
@@ -60,7 +60,7 @@ impl Challenge<'_> {
             add("resource_metadata", metadata);
         }
         if self.scheme == Scheme::Dpop {
-            add("algs", &PROOF_ALGORITHMS.join(" "));
+            add("algs", &Algorithm::names().join(" "));
         }
         HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static(scheme))
     }

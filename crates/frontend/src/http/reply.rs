@@ -444,6 +444,12 @@ impl From<Rejection> for Box<Refusal> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn retry_after_is_never_too_early() {
+        let seconds = [0, 1, 999, 1000, 1001].map(|millis| whole_seconds(Duration::from_millis(millis)));
+        assert_eq!(seconds, [1, 1, 1, 1, 2]);
+    }
+
     fn chunks(parts: &[&'static str]) -> Chunks {
         let mut chunks = Chunks::default();
         for part in parts {

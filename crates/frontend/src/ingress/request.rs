@@ -49,6 +49,12 @@ pub(super) struct ParsedRequest {
     pub(super) span: ServerSpan,
 }
 
+/// An operation that has been admitted, and what it waits for before it runs.
+struct AdmittedOperation<R> {
+    operation: R,
+    before: BeforeRun,
+}
+
 impl<C: Core> Ingress<C> {
     /// Starts a request by the rules of its era.
     pub(super) async fn start<T: Transport>(
@@ -129,8 +135,8 @@ impl<C: Core> Ingress<C> {
         transport.check_mirrored(&operation, &parsed.params)?;
         let Admitted { permit, turn } = self.admit(transport, origin, Some(&operation), true)?;
         let ends = ends_of(transport, origin, parsed);
-        let before = BeforeRun { turn, approval: CallBeforeApproval::of(&self.settings, &operation) };
-        let stream = resumption.map(|it| self.suspendable_call(operation, before, parsed, takes_messages, it, ends));
+        let admitted = self.admitted(operation, turn);
+        let stream = resumption.map(|it| self.suspendable_call(admitted, parsed, takes_messages, it, ends));
         Ok((stream.unwrap_or_else(|error| Box::new(Answered::new(Response::from_error(&error)))), permit))
     }
 
@@ -250,15 +256,21 @@ impl<C: Core> Ingress<C> {
         Box::pin(self.suspended_calls.find(retry)).await
     }
 
+    /// An operation that has been admitted, with what it waits for: its turn, and somebody's agreement if it needs that.
+    fn admitted(&self, operation: C::Resolved, turn: Option<Turn>) -> AdmittedOperation<C::Resolved> {
+        let approval = CallBeforeApproval::of(&self.settings, &operation);
+        AdmittedOperation { operation, before: BeforeRun { turn, approval } }
+    }
+
     fn suspendable_call(
         &self,
-        mut operation: C::Resolved,
-        before: BeforeRun,
+        admitted: AdmittedOperation<C::Resolved>,
         parsed: &mut ParsedRequest,
         takes_messages: bool,
         resumption: Resumption,
         ends: RequestEnds,
     ) -> Responses {
+        let AdmittedOperation { mut operation, before } = admitted;
         let filter = parsed.modern_filter(operation.context().log_level, takes_messages);
         let request = &mut parsed.request;
         let method = request.method.clone();
@@ -313,7 +325,8 @@ impl<C: Core> Ingress<C> {
                 let named = Arc::new(SessionRequest::new(params.meta.progress_token()));
                 let operation = self.resolve_legacy(transport, origin, session, parsed, &named).await;
                 let Admitted { permit, turn } = self.admit(transport, origin, Some(&operation), true)?;
-                (Box::new(self.legacy_call(transport, origin, session, parsed, named, (operation, turn))), permit)
+                let admitted = self.admitted(operation, turn);
+                (Box::new(self.legacy_call(transport, origin, session, parsed, named, admitted)), permit)
             }
             (answer, _) => {
                 let reaches_core = answer.is_none();
@@ -358,7 +371,7 @@ impl<C: Core> Ingress<C> {
         session: &ActiveSession,
         parsed: &mut ParsedRequest,
         named: Arc<SessionRequest>,
-        (operation, turn): (C::Resolved, Option<Turn>),
+        admitted: AdmittedOperation<C::Resolved>,
     ) -> LegacyCall {
         let ParsedRequest { request, params, .. } = parsed;
         let method = request.method.clone();
@@ -382,8 +395,8 @@ impl<C: Core> Ingress<C> {
         };
         let core_request = CoreRequest {
             input_rounds: method.may_need_input().then(limits),
-            before: BeforeRun { turn, approval: CallBeforeApproval::of(&self.settings, &operation) },
-            operation,
+            before: admitted.before,
+            operation: admitted.operation,
             messages: takes_messages.then_some(self.settings.notification_buffer),
         };
         let mut call = CoreCall::start_after(listening, &self.core, core_request);

@@ -87,8 +87,7 @@ struct Called<'a> {
 
 impl<'a> Called<'a> {
     fn of(subject: &'a dyn Decidable) -> Self {
-        let server = subject.called().map(|(item, _)| item.server);
-        Self { server, tool: subject.tool().map(|tool| tool.name) }
+        Self { server: subject.server(), tool: subject.tool().map(|tool| tool.name) }
     }
 }
 
@@ -104,7 +103,11 @@ impl Rates {
     pub(crate) fn new(rules: Vec<RateRule>, before: &Self) -> Self {
         let used =
             |rule: &RateRule| before.0.iter().find(|(known, _)| known.id == rule.id).map(|(_, rate)| rate.clone());
-        Self(rules.into_iter().map(|rule| (rule.clone(), used(&rule).unwrap_or_else(|| Rate::new(KEYS)))).collect())
+        let with_rate = |rule: RateRule| {
+            let rate = used(&rule).unwrap_or_else(|| Rate::new(KEYS));
+            (rule, rate)
+        };
+        Self(rules.into_iter().map(with_rate).collect())
     }
 
     /// Whether there is no limit.

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use fanlight_canonical::{ApprovalRule, CallContext, Decidable, Detail, Interest, Item, ResolvedOperation, Unresolved};
+use fanlight_canonical::{
+    CallContext, Decidable, Detail, Interest, Item, NeededApproval, ResolvedOperation, Unresolved,
+};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::{Method, Notification, input};
 
@@ -123,22 +125,23 @@ impl Decidable for Operation {
         is_listed.then(|| Item { server: self.view.name(backend), name: original })
     }
 
-    fn approval(&self) -> Option<ApprovalRule> {
+    fn server(&self) -> Option<&str> {
+        self.sent().map(|(backend, _)| self.view.name(backend))
+    }
+
+    fn approval(&self) -> Option<NeededApproval<'_>> {
         if self.request.method != Method::CallTool {
             return None;
         }
-        let (backend, _) = self.sent()?;
+        let (backend, params) = self.sent()?;
         let member = self.view.get(backend).filter(|member| member.has_approvals())?;
         let tool = self.tool();
-        member.approval(tool.as_ref().map(|tool| &*tool.name))
-    }
-
-    fn called(&self) -> Option<(Item<'_>, Option<Json>)> {
-        let (backend, params) = self.sent()?;
-        let name = params?.peek("name")?.as_str()?.into_owned().into();
+        let rule = member.approval(tool.as_ref().map(|tool| &*tool.name))?;
+        // One that cannot be read needs approval, too: what it means, only the server knows.
+        let name = params.and_then(|params| Some(params.peek("name")?.as_str()?.into_owned())).unwrap_or_default();
         // The client's own: those that the configuration adds may be secrets, and nobody else chooses them.
         let arguments = self.request.params.as_ref().and_then(|params| params.get("arguments"));
-        Some((Item { server: self.view.name(backend), name }, arguments))
+        Some(NeededApproval { rule, tool: Item { server: member.name(), name: name.into() }, arguments })
     }
 }
 

@@ -218,8 +218,8 @@ impl Member {
         (!is_free).then_some(*rule)
     }
 
-    /// Whether only listed tools may be called: where any is hidden, renamed or to be agreed to, or has arguments that clients may not
-    /// send, the server could know it by further names than the configuration does.
+    /// Whether only listed tools may be called: where any is hidden, renamed or to be agreed to, or has arguments that clients
+    /// may not send, the server could know it by further names than the configuration does.
     pub(crate) fn has_listed_tools_only(&self) -> bool {
         self.has_listed_tools_only
     }

@@ -201,7 +201,7 @@ fn changed_tokens_are_never_accepted() {
         if let Ok(field) = HeaderValue::from_bytes(format!("Bearer {changed}").as_bytes()) && changed != token {
             headers.insert(AUTHORIZATION, field);
             let connection = ConnectionFacts::default();
-            let credentials = Credentials { method: &http::Method::POST, path: "/mcp", headers: &headers, connection: &connection, client: None, endpoint: "/mcp" };
+            let credentials = at_mcp(&headers, &connection);
             if let Ok(Some(bearer)) = Bearer::shown_in(&headers) {
                 let outcome = runtime.block_on(Arc::clone(&tokens).authenticate(bearer, &credentials).outcome());
                 prop_assert!(is_invalid(&outcome), "{changed}");

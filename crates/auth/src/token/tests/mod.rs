@@ -17,6 +17,7 @@ use fanlight_settings::Algorithm;
 
 use super::*;
 use crate::oauth_settings::{ClaimPaths, IntrospectionSettings, IssuerSettings, OAuthLimits};
+use crate::testing::at_mcp;
 
 const PUBLIC_URL: &str = "https://mcp.example.com";
 const AUDIENCE: &str = "https://mcp.example.com/mcp";
@@ -58,8 +59,7 @@ async fn show_to(
     let field = HeaderValue::try_from(format!("Bearer {token}")).unwrap();
     let headers = HeaderMap::from_iter([(AUTHORIZATION, field)]);
     let client = connection.peer.map(|peer| peer.ip());
-    let credentials =
-        Credentials { method: &http::Method::POST, path: "/mcp", headers: &headers, connection, client, endpoint };
+    let credentials = Credentials { client, endpoint, ..at_mcp(&headers, connection) };
     let bearer = Bearer::shown_in(&headers)?.expect("a token");
     Arc::clone(tokens).authenticate(bearer, &credentials).outcome().await
 }
@@ -107,14 +107,7 @@ async fn remembered_token_is_answered_at_once_without_allocations() {
     show(&tokens, &token).await.unwrap();
     let headers = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::try_from(format!("Bearer {token}")).unwrap())]);
     let connection = ConnectionFacts::default();
-    let credentials = Credentials {
-        method: &http::Method::POST,
-        path: "/mcp",
-        headers: &headers,
-        connection: &connection,
-        client: None,
-        endpoint: "/mcp",
-    };
+    let credentials = at_mcp(&headers, &connection);
     let bearer = Bearer::shown_in(&headers).unwrap().unwrap();
     let mut outcome = None;
     let cost = allocation_counter::measure(|| {

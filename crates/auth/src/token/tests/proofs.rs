@@ -49,14 +49,7 @@ async fn send(tokens: &Arc<Tokens>, request: &Request) -> Result<Arc<Identity>, 
         headers.append("dpop", HeaderValue::try_from(proof).unwrap());
     }
     let (connection, method) = (ConnectionFacts::default(), &request.method);
-    let credentials = Credentials {
-        method,
-        path: request.path,
-        headers: &headers,
-        connection: &connection,
-        client: None,
-        endpoint: "/mcp",
-    };
+    let credentials = Credentials { method, path: request.path, ..at_mcp(&headers, &connection) };
     let bearer = Bearer::shown_in(&headers)?.expect("a token");
     Arc::clone(tokens).authenticate(bearer, &credentials).outcome().await
 }

@@ -160,16 +160,3 @@ fn wanted_scopes(scopes: &ScopePolicy, arrived: &Arrived<'_>) -> Vec<Arc<str>> {
     };
     if required.is_empty() { scopes.usual() } else { required }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn retry_after_is_never_too_early() {
-        let seconds = [0, 1, 999, 1000, 1001].map(|millis| whole_seconds(Duration::from_millis(millis)));
-        assert_eq!(seconds, [1, 1, 1, 1, 2]);
-    }
-}

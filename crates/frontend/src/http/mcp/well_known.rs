@@ -4,9 +4,10 @@
 //! Source: RFC 9728, 2 and 3; 2026-07-28 basic/authorization/authorization-server-discovery.
 
 use fanlight_canonical::Core;
-use fanlight_credentials::{PROOF_ALGORITHMS, resource_url};
+use fanlight_credentials::resource_url;
 use fanlight_protocol::json::{ArrayBuilder, Chunks, ObjectBuilder};
 use fanlight_protocol::{Json, RpcError, code};
+use fanlight_settings::Algorithm;
 use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode};
@@ -98,7 +99,7 @@ fn document(protection: &Protection, url: &str, endpoint: &str) -> Option<Json> 
         document.member("scopes_supported", &list(&mut scopes.split(' ')));
     }
     document.member("bearer_methods_supported", &list(&mut std::iter::once("header")));
-    document.member("dpop_signing_alg_values_supported", &list(&mut PROOF_ALGORITHMS.into_iter()));
+    document.member("dpop_signing_alg_values_supported", &list(&mut Algorithm::names().into_iter()));
     let name = url.split_once("://").map_or(url, |(_, rest)| rest);
     document.string("resource_name", &format!("MCP server {name}"));
     Some(document.finish())
