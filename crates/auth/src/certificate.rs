@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fanlight_credentials::{Credentials, Denial};
-use fanlight_identity::{Identity, Principal, Scopes, Source, Validity};
+use fanlight_identity::{Claims, Identity, Principal, Scopes, Source, Validity};
 use tokio_util::sync::CancellationToken;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
@@ -53,6 +53,7 @@ impl Certificates {
                 source: Source::Certificate,
                 groups: Arc::clone(&self.groups),
                 scopes: self.scopes.clone(),
+                claims: Claims::default(),
                 endpoints: None,
                 validity: Validity { expires: Some(expires), revoked: self.revoked.clone() },
             })

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use aws_lc_rs::digest::{SHA256, digest as hash};
 use aws_lc_rs::rand;
 use fanlight_credentials::Denial;
-use fanlight_identity::{Identity, Principal, Scopes, Source, Validity};
+use fanlight_identity::{Claims, Identity, Principal, Scopes, Source, Validity};
 use tokio_util::sync::CancellationToken;
 
 use crate::bearer::KEY_PREFIX;
@@ -147,6 +147,7 @@ fn identity(entry: &KeySettings, revoked: CancellationToken) -> Identity {
         source: Source::Key,
         groups: entry.grant.groups(),
         scopes: entry.grant.scopes(),
+        claims: Claims::default(),
         endpoints: entry.endpoints.as_deref().map(texts),
         validity: Validity { expires: entry.expires, revoked },
     }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use fanlight_credentials::{Credentials, Denial};
-use fanlight_identity::{Identity, Principal, Scopes, Source, Validity};
+use fanlight_identity::{Claims, Identity, Principal, Scopes, Source, Validity};
 use http::{HeaderMap, HeaderName};
 use tokio_util::sync::CancellationToken;
 
@@ -73,6 +73,7 @@ impl Proxy {
             source: Source::Proxy,
             groups,
             scopes: self.scopes.clone(),
+            claims: Claims::default(),
             endpoints: None,
             validity: Validity { expires: None, revoked: self.revoked.clone() },
         }))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fanlight_credentials::{Credentials, Denial};
-use fanlight_identity::{Identity, Principal, Scopes, Source, Validity};
+use fanlight_identity::{Claims, Identity, Principal, Scopes, Source, Validity};
 use tokio_util::sync::CancellationToken;
 
 use crate::settings::{SocketSettings, scopes};
@@ -41,6 +41,7 @@ impl SocketUsers {
             source: Source::Socket,
             groups: Arc::default(),
             scopes: self.scopes.clone(),
+            claims: Claims::default(),
             endpoints: None,
             validity: Validity { expires: None, revoked: self.revoked.clone() },
         })))

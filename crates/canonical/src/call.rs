@@ -1,5 +1,6 @@
 //! A request in canonical form.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use fanlight_identity::Principal;
@@ -34,6 +35,10 @@ pub struct CallContext {
     pub caller: Caller,
     /// Whose share of a limit it takes.
     pub peer: Peer,
+    /// Where it connects from, if that is a network.
+    pub address: Option<IpAddr>,
+    /// Which kind of protocol it speaks.
+    pub era: ClientEra,
     /// `Implementation` object of the client, if it gave one.
     pub client_info: Option<Json>,
     /// `ClientCapabilities` object: what the server may ask of the client during this call.
@@ -48,6 +53,27 @@ pub struct CallContext {
     pub tasks: Option<TaskDialect>,
     /// The span of the request, parent of the spans of all work done for it.
     pub trace: Parent,
+}
+
+/// The two kinds of protocol that clients speak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ClientEra {
+    /// With sessions, which begin with `initialize`.
+    Legacy,
+    /// Without.
+    #[default]
+    Modern,
+}
+
+impl ClientEra {
+    /// Its name for operators.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Legacy => "legacy",
+            Self::Modern => "modern",
+        }
+    }
 }
 
 /// The two dialects of tasks.
@@ -117,6 +143,8 @@ impl CallContext {
         Self {
             caller: Caller::gateway(),
             peer: Peer::Local,
+            address: None,
+            era: ClientEra::default(),
             client_info: None,
             capabilities: Json::empty_object(),
             log_level: None,

@@ -18,13 +18,14 @@ mod messages;
 mod operation;
 mod peer;
 mod plain;
+mod policy;
 mod process;
 mod retry;
 mod session_request;
 mod sign_in;
 
 pub use crate::core::Core;
-pub use call::{Call, CallContext, TaskDialect, cancelled_by_operator};
+pub use call::{Call, CallContext, ClientEra, TaskDialect, cancelled_by_operator};
 pub use caller::{Caller, SessionKey};
 pub use client::{BackendClient, BackendState, BackendStatus, Pending, Starting};
 pub use endpoint::{Endpoint, Holder};
@@ -40,6 +41,7 @@ pub use operation::{
 };
 pub use peer::Peer;
 pub use plain::Plain;
+pub use policy::{AmbiguousArguments, Policy, PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, Rights, Verdict};
 pub use process::{ProcessLine, ProcessOutput, ProcessStream, RunningProcess};
 pub use retry::RetryDelays;
 pub use session_request::{SentAs, SessionRequest};

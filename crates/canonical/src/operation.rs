@@ -8,6 +8,7 @@ use fanlight_protocol::{Json, Method};
 
 use crate::call::CallContext;
 use crate::listen::Interest;
+use crate::policy::Verdict;
 
 /// A request in canonical form, before the core has resolved it.
 #[derive(Clone, Debug)]
@@ -53,6 +54,11 @@ pub trait Decidable: std::fmt::Debug + Send + Sync {
 
     /// What somebody has to agree to before it runs; `None` if nobody has to.
     fn approval(&self) -> Option<NeededApproval<'_>> {
+        None
+    }
+
+    /// What the policy says of it; `None` if there is none, or it is about nothing that a server has.
+    fn verdict(&self) -> Option<&Verdict> {
         None
     }
 
@@ -107,6 +113,8 @@ impl Decidable for Decided {
 pub struct NeededApproval<'a> {
     /// By which rule.
     pub rule: ApprovalRule,
+    /// What the operator wants the approver to be asked; `None` for Fanlight's own words.
+    pub text: Option<Arc<str>>,
     /// The tool, as its server gets the name.
     pub tool: Item<'a>,
     /// The client's arguments. The server gets no others, but for those that the configuration fixes.

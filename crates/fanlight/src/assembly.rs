@@ -3,16 +3,19 @@
 use std::sync::Arc;
 
 use fanlight_backend::MessageMemory;
-use fanlight_canonical::HandleSeal;
+use fanlight_canonical::{HandleSeal, Policy};
 use fanlight_config::Config;
 use fanlight_gateway::{CacheLimits, Gateway, GatewaySettings, TaskLimits};
+use fanlight_policy::Policies;
 use fanlight_telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
+use tracing::error;
 
 use crate::endpoints;
 use crate::failure::Failure;
 use crate::known_lists::KnownLists;
 use crate::list_state::ListState;
+use crate::policy;
 use crate::rewriting::naming_policy;
 use crate::servers::{Difference, Servers};
 use crate::shown_names::NameRules;
@@ -25,6 +28,8 @@ pub(crate) struct Assembly {
     pub(crate) gateway: Arc<Gateway>,
     /// The enabled servers.
     pub(crate) servers: Servers,
+    /// What clients may do; `None` for everything.
+    policies: Option<Arc<Policies>>,
 }
 
 impl Assembly {
@@ -45,10 +50,12 @@ impl Assembly {
             before.changed_by(&names, &KnownLists::kept(&change.entries())).log();
         }
         servers.lists().iter().for_each(|lists| lists.keep_names(&names.to_json()));
+        let policies = policy::of(config).map_err(Failure::usage)?;
         let settings = GatewaySettings {
             backends: change.entries(),
             endpoints: endpoints::settings(config),
             naming: naming_policy(config),
+            policy: policies.clone().map(|policies| policies as Arc<dyn Policy>),
             lists: list_limits(config),
             cache: CacheLimits {
                 entries: config.limits.cache_entries,
@@ -69,7 +76,7 @@ impl Assembly {
         };
         let gateway = Gateway::new(settings).map_err(|error| Failure::other(error.to_string()))?;
         servers.commit(change, config.timeouts.drain);
-        Ok(Self { gateway: Arc::new(gateway), servers })
+        Ok(Self { gateway: Arc::new(gateway), servers, policies })
     }
 
     /// Puts the servers and endpoints of `config` in force instead of the current ones, for requests that arrive from now
@@ -79,7 +86,12 @@ impl Assembly {
         let difference = change.difference.clone();
         self.servers.lists().iter().for_each(|lists| lists.keep_names(&NameRules::of(config).to_json()));
         let endpoints = endpoints::settings(config);
-        self.gateway.replace(change.entries(), &naming_policy(config), list_limits(config), endpoints).await;
+        match policy::of(config) {
+            Ok(policies) => self.policies = policies,
+            Err(wrong) => error!("policies not replaced, the earlier ones stay in force:\n{wrong}"),
+        }
+        let policy = self.policies.clone().map(|policies| policies as Arc<dyn Policy>);
+        self.gateway.replace(change.entries(), &naming_policy(config), list_limits(config), endpoints, policy).await;
         self.servers.commit(change, config.timeouts.drain);
         difference
     }

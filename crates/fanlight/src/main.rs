@@ -29,6 +29,7 @@ mod manual;
 mod memory;
 mod observe;
 mod out;
+mod policy;
 mod protection;
 mod reload;
 mod replace;

@@ -28,13 +28,15 @@ pub(crate) struct CallBeforeApproval {
     settings: Arc<FrontendSettings>,
     context: Arc<CallContext>,
     by: ApprovedBy,
+    /// What the operator wants to be asked.
+    text: Option<Arc<str>>,
     call: CallToApprove,
 }
 
 impl CallBeforeApproval {
     /// `operation`, if somebody has to agree to it. It gets no other arguments when it runs.
     pub(crate) fn of(settings: &Arc<FrontendSettings>, operation: &impl ResolvedOperation) -> Option<Box<Self>> {
-        let NeededApproval { rule: ApprovalRule { by, number }, tool, arguments } = operation.approval()?;
+        let NeededApproval { rule: ApprovalRule { by, number }, text, tool, arguments } = operation.approval()?;
         let context = Arc::clone(operation.context());
         let caller = &context.caller;
         let call = CallToApprove {
@@ -45,7 +47,7 @@ impl CallBeforeApproval {
             arguments,
             rules: number,
         };
-        Some(Box::new(Self { settings: Arc::clone(settings), context, by, call }))
+        Some(Box::new(Self { settings: Arc::clone(settings), context, by, text, call }))
     }
 
     /// Waits until somebody has agreed.
@@ -70,10 +72,12 @@ impl CallBeforeApproval {
         self.settings.approvals.check_size(&self.call).map_err(|error| not_asked(&error))?;
         let arguments = self.call.arguments.as_ref().map_or("", Json::as_text);
         let name = escaped(&self.name()).into_owned();
-        let text = match arguments {
-            "" => format!("May {name} be called?"),
-            arguments => format!("May {name} be called with these arguments?\n\n{}", escaped(arguments)),
+        let question = match (&self.text, arguments) {
+            (Some(text), _) => format!("{text}\n\n{name}"),
+            (None, "") => format!("May {name} be called?"),
+            (None, _) => format!("May {name} be called with these arguments?"),
         };
+        let text = if arguments.is_empty() { question } else { format!("{question}\n\n{}", escaped(arguments)) };
         let mut params = ObjectBuilder::new();
         params.string("message", &text);
         // Nothing is to be filled in: accepting is the answer (2026-07-28 client/elicitation, Response Actions).
@@ -102,7 +106,8 @@ impl CallBeforeApproval {
     /// Asks operators, and waits for as long as clients usually do.
     async fn ask_approvers(&self, approver: ApproverRule) -> Result<(), RpcError> {
         let client = self.identity().map_or_else(|| Arc::from("a local client"), |identity| Arc::clone(&identity.name));
-        let question = Question { text: format!("May {} be called?", self.name()).into(), client, approver };
+        let text = self.text.clone().unwrap_or_else(|| format!("May {} be called?", self.name()).into());
+        let question = Question { text, client, approver };
         let mut waiting = match self.settings.approvals.ask(self.call.clone(), question) {
             Ok(Asked::Approved { id }) => return self.record("approved", &id),
             Ok(Asked::Waiting(waiting)) => waiting,

@@ -16,6 +16,14 @@ pub(crate) struct TransportFacts<'a> {
 }
 
 impl TransportFacts<'_> {
+    /// The address of the client; `None` on stdio and Unix sockets.
+    pub(crate) fn client_address(&self) -> Option<IpAddr> {
+        match self.network {
+            Network::Http { client, .. } => client.map(|address| address.ip()),
+            Network::Stdio => None,
+        }
+    }
+
     /// The address whose share of a limit the message takes; `None` on stdio.
     pub(crate) fn peer_address(&self) -> Option<IpAddr> {
         match self.network {

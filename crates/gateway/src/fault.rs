@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use fanlight_canonical::{BackendError, Outcome, SignInWish};
+use fanlight_canonical::{BackendError, Outcome, PolicyKind, SignInWish};
 use fanlight_protocol::capability::{ClientCapability, MissingCapability};
 use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder};
 use fanlight_protocol::{RpcError, code};
@@ -104,6 +104,17 @@ fn excerpt(name: &str) -> Cow<'_, str> {
         Some((cut, _)) => format!("{}…", name.get(..cut).unwrap_or_default()).into(),
         None => name.into(),
     }
+}
+
+/// The error for something that the client may do with other arguments alone.
+#[must_use]
+pub fn not_permitted(kind: PolicyKind, name: &str) -> RpcError {
+    let (what, name) = (kind.as_str().to_ascii_lowercase(), excerpt(name));
+    let mut data = ObjectBuilder::new();
+    data.member("mayHaveRun", &Json::literal("false"));
+    let message =
+        format!("the policy of this gateway does not permit these arguments of the {what} {name}; it was not run");
+    RpcError::new(code::NOT_PERMITTED, message).with_data(data.finish())
 }
 
 /// The error for a tool's own name that several backends have; `names` are what clients call them.

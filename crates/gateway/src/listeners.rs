@@ -113,7 +113,7 @@ impl Listeners {
             if !listener.is_open() || !self.is_current(topology.number()) {
                 return None;
             }
-            let view = View::of(Arc::clone(topology), &listener.listen.context.caller);
+            let view = View::of(Arc::clone(topology), &listener.listen.context);
             match self.set_up(&listener, &view).await {
                 Ok((listening, is_whole)) => {
                     listener.install(topology, listening);

@@ -184,6 +184,8 @@ impl ListenRequest<'_> {
             }
             for (index, uri) in interest.uris.iter().enumerate() {
                 match places.as_ref().ok().and_then(|places| places.get(index)) {
+                    Some(Place::At(at, original))
+                        if *at == backend && !view.permits_subscription(backend, original) => {}
                     Some(Place::At(at, original)) if *at == backend => add(&mut own, original.as_str().into(), uri),
                     // Where resources are filtered, what is not listed does not exist.
                     Some(Place::Unlisted) | None if view.filters(Filtered::Resources) => {}
@@ -206,7 +208,7 @@ impl ListenRequest<'_> {
             let ServerMessage::Notification(notification) = message else { return Some(message) };
             lists.upgrade().iter().for_each(|lists| lists.notified(backend, &notification));
             // By the rules of now: they may have changed since the client began to listen.
-            let view = lists.upgrade().map(|lists| View::of(lists.topology(), &context.caller));
+            let view = lists.upgrade().map(|lists| View::of(lists.topology(), &context));
             if view.as_ref().is_none_or(|view| !view.shows(backend) || !is_shown(view, backend, &notification)) {
                 return None;
             }
@@ -219,9 +221,7 @@ impl ListenRequest<'_> {
             };
             let alias_in_use = || {
                 let lists = lists.upgrade().filter(|_| is_session)?;
-                routing::alias_in_use(backend, &uri, &context.caller, &lists, |uri| {
-                    handed_out.owner(&context.caller, uri)
-                })
+                routing::alias_in_use(backend, &uri, &context, &lists, |uri| handed_out.owner(&context.caller, uri))
             };
             let own = names.iter().flat_map(|names| names.iter()).filter(|(original, _)| uri.starts_with(&***original));
             let name = match own.max_by_key(|(original, _)| original.len()) {

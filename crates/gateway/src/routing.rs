@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use fanlight_canonical::{CallContext, Caller, Outcome, Rewritten};
+use fanlight_canonical::{CallContext, Outcome, Rewritten};
 use fanlight_protocol::json::{Edits, Json};
 use fanlight_protocol::{Method, RpcError};
 
@@ -219,7 +219,7 @@ pub(crate) fn by_prefix<'a>(view: &'a View, name: &'a str) -> Option<(&'a Member
 pub(crate) fn alias_in_use(
     backend: BackendId,
     uri: &str,
-    client: &Caller,
+    client: &CallContext,
     lists: &ListWatcher,
     handed_out: impl FnOnce(&str) -> Option<BackendId>,
 ) -> Option<String> {
@@ -252,7 +252,7 @@ impl<'a> Router<'a> {
         if newest.is_none()
             && let Some((backend, original)) = by_prefix(view, &name)
             && backend.permits_tool(original)
-            && view.permits_name(filtered(kind), backend.id, original)
+            && view.permits_name(filtered(kind), backend.id, original, None)
             && catalogue.entry_of(view.topology(), backend.id, original, &context.trace).await.is_some()
         {
             return self.to_unlisted(backend, original, kind, range);

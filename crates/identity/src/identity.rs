@@ -1,6 +1,6 @@
 //! An authenticated client.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -23,6 +23,8 @@ pub struct Identity {
     pub groups: Arc<[Arc<str>]>,
     /// What it may do.
     pub scopes: Scopes,
+    /// What its credentials say of it besides: texts by the names of claims.
+    pub claims: Claims,
     /// The paths of the endpoints that it may use; `None` for all.
     pub endpoints: Option<Arc<[Arc<str>]>>,
     /// Until when all of this holds.
@@ -39,6 +41,7 @@ impl Identity {
             source: Source::Anonymous,
             groups: Arc::from([]),
             scopes: Scopes::All,
+            claims: Claims::default(),
             endpoints: None,
             validity: Validity::default(),
         }
@@ -120,6 +123,9 @@ impl<'a> FromIterator<&'a str> for Scopes {
         Self::Only(Arc::new(scopes.into_iter().map(Arc::from).collect()))
     }
 }
+
+/// Claims by name, each with its texts: a list has several.
+pub type Claims = Arc<BTreeMap<Box<str>, Box<[Box<str>]>>>;
 
 /// Until when an identity may be used.
 #[derive(Clone, Debug, Default)]

@@ -3,5 +3,5 @@
 mod identity;
 mod principal;
 
-pub use identity::{Identity, Scopes, Source, Validity};
+pub use identity::{Claims, Identity, Scopes, Source, Validity};
 pub use principal::Principal;

@@ -65,6 +65,15 @@ impl Principal {
         matches!(self.0, Kind::Named(_))
     }
 
+    /// Who knows it, and as whom; `None` unless it is a client that has been authenticated.
+    #[must_use]
+    pub fn issuer_and_subject(&self) -> Option<(&str, &str)> {
+        match &self.0 {
+            Kind::Named(name) => Some((&name.issuer, &name.subject)),
+            _ => None,
+        }
+    }
+
     /// The principal with these [bytes](Self::to_bytes).
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {

@@ -243,6 +243,7 @@ impl Scene {
             store: None,
         });
         let gateway = Gateway::new(GatewaySettings {
+            policy: None,
             endpoints: EndpointSettings { default_path: "/mcp".into(), endpoints: Vec::new() },
             backends: entries.collect(),
             naming: fanlight_gateway::NamingPolicy::default(),

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use fanlight_credentials::{Denial, SignInError, SignInSettings};
-use fanlight_identity::{Identity, Principal, Scopes, Source, Validity};
+use fanlight_identity::{Claims, Identity, Principal, Scopes, Source, Validity};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::Kind;
 
@@ -122,6 +122,7 @@ fn identity(claims: &Json, settings: &SignInSettings) -> Result<Identity, SignIn
         source: Source::Token,
         groups: groups.into_iter().map(Arc::from).collect(),
         scopes: Scopes::Only(Arc::new(scopes.into_iter().map(Arc::from).collect::<BTreeSet<_>>())),
+        claims: Claims::default(),
         endpoints: None,
         validity: Validity::default(),
     })

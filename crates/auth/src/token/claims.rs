@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fanlight_credentials::Denial;
 use fanlight_identity::{Identity, Principal, Scopes, Source, Validity};
 use fanlight_protocol::Json;
-use fanlight_protocol::json::Kind;
+use fanlight_protocol::json::{Kind, Member};
 
 use crate::json;
 use crate::oauth_settings::{ClaimPaths, IssuerSettings};
@@ -127,9 +127,24 @@ pub(crate) fn identity(claims: &Json, issuer: &IssuerSettings, validity: Validit
         source: Source::Token,
         groups: groups.into_iter().map(Arc::from).collect(),
         scopes: scopes(claims, paths)?,
+        claims: texts_of(claims),
         endpoints: None,
         validity,
     })
+}
+
+/// The claims that policies can read: texts, numbers and truth values, and lists of texts. Those inside of others they cannot.
+fn texts_of(claims: &Json) -> fanlight_identity::Claims {
+    let claim = |member: Member| -> Option<(Box<str>, Box<[Box<str>]>)> {
+        let value = claims.slice(member.value.clone());
+        let texts = match value.kind() {
+            Kind::String | Kind::Array => json::texts(&value)?,
+            Kind::Number | Kind::Bool => vec![value.as_text().to_owned()],
+            Kind::Object | Kind::Null => return None,
+        };
+        Some((member.name(claims)?.into(), texts.into_iter().map(String::into_boxed_str).collect()))
+    };
+    Arc::new(claims.members().filter_map(claim).collect())
 }
 
 /// The scopes: those of a list separated by spaces (RFC 8693, 4.2), or of an array.

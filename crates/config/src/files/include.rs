@@ -1,36 +1,42 @@
-//! The files that `include` names.
+//! The files that patterns name: those of `include`, and policies.
 
 use std::path::{Path, PathBuf};
 
-use crate::model::Config;
 use crate::report::problem::{ConfigErrors, quoted};
 
 /// Most files of one configuration. No option: it holds before options are known.
 const MAX_FILES: usize = 256;
 
-/// The files that `include` names, in the order of the patterns and of their names, and the folders that they are in.
-pub(super) fn included(config: &Config, first: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>), ConfigErrors> {
+/// The files that the patterns of `option` name, in the order of the patterns and of their names, and the folders that they
+/// are in.
+pub(super) fn included(
+    option: &str,
+    patterns: &[String],
+    first: &Path,
+) -> Result<(Vec<PathBuf>, Vec<PathBuf>), ConfigErrors> {
     let folder = first.parent().unwrap_or(Path::new(""));
     let (mut files, mut folders) = (Vec::new(), Vec::new());
-    for pattern in &config.include {
-        let wrong = |message: String| ConfigErrors::of_file(first, message, "see `include` in docs/configuration.md");
+    for pattern in patterns {
+        let wrong = |message: String| {
+            ConfigErrors::of_file(first, message, &format!("see `{option}` in docs/configuration.md"))
+        };
         let whole = Path::new(&glob::Pattern::escape(&folder.to_string_lossy())).join(pattern);
         let whole = if Path::new(pattern).is_absolute() { PathBuf::from(pattern) } else { whole };
         let found = glob::glob(&whole.to_string_lossy())
-            .map_err(|error| wrong(format!("`include` has the pattern {}: {}", quoted(pattern), error.msg)))?;
+            .map_err(|error| wrong(format!("`{option}` has the pattern {}: {}", quoted(pattern), error.msg)))?;
         let before = files.len();
         for file in found {
-            let file = file.map_err(|error| wrong(format!("`include` cannot read a folder: {error}")))?;
+            let file = file.map_err(|error| wrong(format!("`{option}` cannot read a folder: {error}")))?;
             if file.is_file() && !files.contains(&file) && file != first {
                 files.push(file);
             }
         }
         let is_pattern = pattern.contains(['*', '?', '[']);
         if files.len() == before && !is_pattern {
-            return Err(wrong(format!("`include` names {}, and there is no such file", quoted(pattern))));
+            return Err(wrong(format!("`{option}` names {}, and there is no such file", quoted(pattern))));
         }
         if files.len() > MAX_FILES {
-            return Err(wrong(format!("`include` names more than {MAX_FILES} files")));
+            return Err(wrong(format!("`{option}` names more than {MAX_FILES} files")));
         }
         // New files may appear where the part without `*` ends.
         let plain = Path::new(pattern).components().take_while(|part| {

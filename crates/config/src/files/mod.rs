@@ -105,9 +105,9 @@ fn load(paths: &[PathBuf], environment: Environment<'_>, is_lenient: bool) -> Re
     let kind = First { has_further: !further.is_empty(), reads_files: true, is_lenient };
     let mut loaded = parse_first(&text, first, environment, kind, &mut known)?;
     loaded.files.insert(0, ConfigFile { path: first.clone(), fingerprint: mark });
-    let (included, folders) = included(&loaded.config, first)?;
+    let (further_files, folders) = included("include", &loaded.config.include, first)?;
     let mut errors = Errors(None);
-    for path in further.iter().chain(&included) {
+    for path in further.iter().chain(&further_files) {
         let servers = text_file::read(path, MAX_FILE_SIZE).and_then(|(text, mark)| {
             loaded.files.push(ConfigFile { path: path.clone(), fingerprint: mark });
             parse_further(&text, path, (environment, is_lenient), &loaded.config, &mut known)
@@ -120,6 +120,7 @@ fn load(paths: &[PathBuf], environment: Environment<'_>, is_lenient: bool) -> Re
     }
     errors.or_add(read_keys(&mut loaded));
     errors.or_add(read_env_files(&mut loaded, is_lenient));
+    errors.or_add(read_policies(&mut loaded, first));
     // With all servers in one file, the position is shown.
     if paths.len() > 1 || !loaded.config.include.is_empty() {
         check_endpoints(&loaded.config, first, &mut errors);
@@ -177,6 +178,20 @@ fn read_keys(loaded: &mut Loaded) -> Result<(), ConfigErrors> {
     file.keys = keys.keys;
     loaded.warnings.extend(keys.warnings);
     loaded.files.push(ConfigFile { path, fingerprint: keys.fingerprint });
+    Ok(())
+}
+
+/// Reads the files with policies.
+fn read_policies(loaded: &mut Loaded, first: &Path) -> Result<(), ConfigErrors> {
+    let (files, folders) = included("policy.files", &loaded.config.policy.files, first)?;
+    let folder = first.parent().unwrap_or(Path::new(""));
+    for path in files {
+        let (text, fingerprint) = text_file::read(&path, MAX_FILE_SIZE)?;
+        let name = path.strip_prefix(folder).unwrap_or(&path).display().to_string();
+        loaded.config.policy.texts.push((name, text));
+        loaded.files.push(ConfigFile { path, fingerprint });
+    }
+    loaded.files.extend(folders.into_iter().map(|path| ConfigFile { fingerprint: fingerprint(&path), path }));
     Ok(())
 }
 

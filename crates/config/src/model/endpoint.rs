@@ -3,6 +3,7 @@
 use serde_json::{Map, Value as Json, json};
 
 use super::auth::scopes::ScopeRules;
+use super::policy::{AllowedClients, WHO};
 use super::tools::EntryFilter;
 use crate::definition::{Form, Visible};
 use crate::option::fields::Fields;
@@ -27,6 +28,9 @@ options! {
         "resources" => resources: EntryFilter = EntryFilter::default(), Nested::<EntryFilter>::KIND;
         /// The scopes that requests to it need, if they differ from `auth.scopes`.
         "scopes" => scopes: ScopeRules = ScopeRules::defaults(), Nested::<ScopeRules>::KIND;
+        /// Who may use anything there: `group:NAME`, `user:ISSUER#SUBJECT`, `scope:NAME` or `*`. Default: everybody. Others are
+        /// shown nothing.
+        "allow" => allow: Option<Vec<AllowedClients>> = None, Maybe(WHO), example "[\"group:dev\"]";
         /// The instructions that its clients get instead of those of the servers.
         "instructions" => instructions: Option<String> = None, Maybe(TEXT), example "Read only.";
     }

@@ -7,6 +7,7 @@ pub(crate) mod life;
 pub(crate) mod limits;
 pub(crate) mod listener;
 pub(crate) mod operators;
+pub(crate) mod policy;
 pub(crate) mod rates;
 pub(crate) mod rewriting;
 pub(crate) mod secret;
@@ -30,6 +31,7 @@ use life::FOLDER;
 use limits::{Limits, Timeouts};
 use listener::{ADDRESS, Mode, Tls};
 use operators::{Admin, Telemetry};
+use policy::PolicyOptions;
 use rewriting::Naming;
 use secret::SealKey;
 use server::Server;
@@ -78,6 +80,8 @@ options! {
         /// How clients over HTTP are authenticated, or `none`. Without it they are not authenticated, and `listen` must
         /// be an address that only this machine can reach.
         "auth" [live] => auth: AuthChoice = AuthChoice::Unset, AuthKind;
+        /// What clients may do. Default: everything, but for what `allow` and scopes say.
+        "policy" [live] => policy: PolicyOptions = PolicyOptions::defaults(), Nested::<PolicyOptions>::KIND;
         /// How the names of tools and prompts are made.
         "naming" [live] => naming: Naming = Naming::defaults(), Nested::<Naming>::KIND;
         /// Secret keys that seal list cursors and `requestState`, which clients hold: 32 bytes each, as base64 or 64

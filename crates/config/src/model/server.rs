@@ -6,15 +6,17 @@ use std::time::Duration;
 use fanlight_settings::{EraChoice, SessionPolicy, Transport, is_own_variable};
 use serde_json::json;
 
+use super::auth::values::TEXT;
 use super::life::{FOLDER, Health, START, SandboxOptions, StartChoice};
 use super::limits::{CONCURRENCY, Limits, Timeouts};
+use super::policy::{AllowedClients, WHO};
 use super::rewriting::{Argument, ArgumentKind, NEW_NAME, ToolOverride};
 use super::server_auth::{ServerAuth, ServerAuthOption};
-use super::tools::{Approval, ToolFilter};
+use super::tools::{Approval, PatternMap, ToolFilter};
 use crate::definition::{Form, Visible};
 use crate::option::kind::{Choice, Each, Flag, LONG_TIME, Maybe, Nested, OrOff, Parsed, TIME, count};
 use crate::option::map::NameMap;
-use crate::option::several::AllOrEach;
+use crate::option::several::{AllOrEach, OneOrMany};
 use crate::option::{Options as _, options};
 
 /// The longest name of a server, in characters.
@@ -43,6 +45,13 @@ options! {
         "concurrency" => concurrency: usize = Limits::default().concurrency, CONCURRENCY;
         /// The tools that are offered.
         "tools" => tools: ToolFilter = ToolFilter::default(), Nested::<ToolFilter>::KIND;
+        /// Who may use anything of it: `group:NAME`, `user:ISSUER#SUBJECT`, `scope:NAME` or `*`. Default: everybody. For
+        /// others it has nothing.
+        "allow" => allow: Option<Vec<AllowedClients>> = None, Maybe(WHO), example "[\"group:dev\"]";
+        /// Who may use some of its tools, by patterns of the tools' own names. For others these do not exist.
+        "allowTools" => allow_tools: Vec<(String, Vec<AllowedClients>)> = Vec::new(), PatternMap(NameMap(WHO)), example "{\"delete_*\": [\"group:admins\"]}";
+        /// Words about it for policies: `resource.tags.contains("prod")`.
+        "tags" => tags: Vec<String> = Vec::new(), OneOrMany(TEXT), example "[prod]";
         /// Calls of its tools that run only if somebody agrees.
         "approval" => approval: Approval = Approval::default(), Nested::<Approval>::KIND;
         /// New names for its tools and prompts, by their own names.

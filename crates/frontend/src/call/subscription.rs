@@ -11,19 +11,17 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use fanlight_canonical::{
-    CallContext, Caller, Core, Interest, Listening, MessageReceiver, Peer, ServerMessage, ServerMessages,
+    CallContext, Caller, Core, Interest, Listening, MessageReceiver, ServerMessage, ServerMessages,
 };
 use fanlight_protocol::capability::{ClientCapability, MissingCapability, missing_capability_error};
 use fanlight_protocol::json::{ArrayBuilder, Chunks, Edits, ObjectBuilder, rewrite_object};
 use fanlight_protocol::message::notification_text;
 use fanlight_protocol::{Json, Method, Notification, Request, Response, RpcError, code, meta};
-use fanlight_telemetry::Parent;
 use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::{ResponseItem, ResponseStream};
 use crate::decision::LastingDecision;
-use crate::eras::modern::RequestMeta;
 use crate::session::Cancellation;
 
 const TOOLS: &str = "toolsListChanged";
@@ -116,34 +114,19 @@ impl Subscriptions {
         self.store.count()
     }
 
-    /// What `request` of `caller` asks for, resolved by `core`.
+    /// What `request` asks for, resolved by `core`. The context is kept for as long as the subscription lasts.
     pub(crate) fn resolve<C: Core>(
         &self,
         core: &C,
-        caller: Caller,
-        peer: Peer,
         request: &Request,
-        sender: &RequestMeta,
-        trace: Parent,
+        context: CallContext,
     ) -> Result<C::ResolvedListen, RpcError> {
         let interest = interest(request.params.as_ref(), self.limit)?;
-        let missing =
-            MissingCapability::of(&sender.capabilities, ClientCapability::Tasks).filter(|_| !interest.tasks.is_empty());
+        let missing = MissingCapability::of(&context.capabilities, ClientCapability::Tasks)
+            .filter(|_| !interest.tasks.is_empty());
         if let Some(error) = missing.and_then(|missing| missing_capability_error(&[missing], &[])) {
             return Err(error);
         }
-        // Detached, since the subscription lasts: a slice would keep the whole request in memory.
-        let context = CallContext {
-            caller,
-            peer,
-            client_info: sender.client_info.as_ref().map(Json::detached),
-            tasks: sender.tasks(),
-            capabilities: sender.capabilities.detached(),
-            log_level: None,
-            wants_progress: false,
-            request: None,
-            trace,
-        };
         Ok(core.resolve_listen(interest, Arc::new(context)))
     }
 

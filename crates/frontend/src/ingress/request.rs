@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fanlight_canonical::{
-    CallContext, Caller, Core, Decidable, Detail, ResolvedOperation as _, SessionRequest, Unresolved,
+    CallContext, Caller, ClientEra, Core, Decidable, Detail, ResolvedOperation as _, SessionRequest, Unresolved,
 };
 use fanlight_protocol::capability::can_be_asked;
 use fanlight_protocol::input;
@@ -189,8 +189,22 @@ impl<C: Core> Ingress<C> {
     ) -> Result<StartedRequest, Box<Refusal>> {
         let ParsedRequest { request, span, .. } = &mut *parsed;
         let caller = caller_of(origin);
-        let (core, peer) = (&self.core, origin.peer());
-        let resolved = self.subscriptions.resolve(&**core, caller.clone(), peer, request, &sender, span.parent());
+        let core = &self.core;
+        // Detached, since the subscription lasts: a slice would keep the whole request in memory.
+        let context = CallContext {
+            caller: caller.clone(),
+            peer: origin.peer(),
+            address: origin.facts.client_address(),
+            era: ClientEra::Modern,
+            client_info: sender.client_info.as_ref().map(Json::detached),
+            tasks: sender.tasks(),
+            capabilities: sender.capabilities.detached(),
+            log_level: None,
+            wants_progress: false,
+            request: None,
+            trace: span.parent(),
+        };
+        let resolved = self.subscriptions.resolve(&**core, request, context);
         let own = OwnRequest(&request.method);
         let asked: &dyn Decidable = resolved.as_ref().map_or(&own, |operation| operation);
         let Admitted { permit, .. } = self.admit(transport, origin, Some(asked), false)?;
@@ -225,6 +239,8 @@ impl<C: Core> Ingress<C> {
         let context = CallContext {
             caller: caller_of(origin),
             peer: origin.peer(),
+            address: origin.facts.client_address(),
+            era: ClientEra::Modern,
             client_info: sender.client_info.map(kept),
             capabilities: kept(sender.capabilities),
             log_level: sender.log_level,
@@ -354,6 +370,7 @@ impl<C: Core> Ingress<C> {
         let wants_progress = transport.takes_messages() && params.meta.progress_token().is_some();
         let mut context = session.session.context(wants_progress);
         context.caller = context.caller.with_identity(Arc::clone(&origin.identity));
+        context.address = origin.facts.client_address();
         if method == Method::SetLogLevel {
             context.log_level = legacy::log_level(params).ok();
         }

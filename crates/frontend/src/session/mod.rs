@@ -7,7 +7,7 @@ pub(crate) mod testing;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fanlight_canonical::{CallContext, Caller, Core, Endpoint, Holder, Peer, ServerRequest, SessionKey};
+use fanlight_canonical::{CallContext, Caller, ClientEra, Core, Endpoint, Holder, Peer, ServerRequest, SessionKey};
 use fanlight_identity::{Identity, Source};
 use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::meta::LogLevel;
@@ -165,6 +165,8 @@ impl Session {
         CallContext {
             caller: Caller::session_of(holder.clone(), self.key).with_identity(Arc::clone(identity)),
             peer: peer.clone(),
+            address: None,
+            era: ClientEra::Legacy,
             client_info: initialize.client_info.clone(),
             capabilities: initialize.capabilities.clone(),
             log_level: self.log_level(),

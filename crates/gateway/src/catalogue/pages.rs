@@ -13,10 +13,22 @@ use crate::topology::BackendId;
 /// Pages kept at most. One for each position where a page begins, which are few unless clients page
 /// with the cursors of many earlier states, and for each holder where a page has a cursor.
 const KEPT: usize = 64;
+/// Bytes of the largest page that is kept for some clients alone.
+const LARGEST: usize = 64 << 10;
 
 /// The answers made of one snapshot so far.
-#[derive(Debug, Default)]
-pub(super) struct Pages(Mutex<HashMap<Key, Page, RandomState>>);
+#[derive(Debug)]
+pub(super) struct Pages {
+    kept: Mutex<HashMap<Key, Page, RandomState>>,
+    /// How many are kept, of how many bytes each.
+    most: (usize, usize),
+}
+
+impl Default for Pages {
+    fn default() -> Self {
+        Self { kept: Mutex::default(), most: (KEPT, usize::MAX) }
+    }
+}
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Key {
@@ -37,19 +49,28 @@ struct Page {
 }
 
 impl Pages {
+    /// Those of a list that is there once for each kind of clients.
+    pub(super) fn of_some_clients() -> Self {
+        Self { most: (1, LARGEST), ..Self::default() }
+    }
+
     /// The answer with the entries from `key.start` to `end`, kept or made by `write`.
     pub(super) fn kept_or(&self, key: &Key, end: usize, ttl_left: Duration, write: impl FnOnce() -> Json) -> Response {
         let kept = |pages: &HashMap<Key, Page, RandomState>| {
             let page = pages.get(key).filter(|page| page.end == end && page.ttl_left == ttl_left)?;
             Some(page.answer.clone())
         };
-        if let Some(answer) = kept(&self.0.lock().unwrap_or_else(PoisonError::into_inner)) {
+        if let Some(answer) = kept(&self.kept.lock().unwrap_or_else(PoisonError::into_inner)) {
             return answer;
         }
         // Written without the lock: two requests may write the same page.
         let answer = Response::from_result(&write()).cached();
-        let mut pages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if pages.len() >= KEPT && !pages.contains_key(key) {
+        let mut pages = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let (most, largest) = self.most;
+        if answer.body().bytes().len() > largest {
+            return answer;
+        }
+        if pages.len() >= most && !pages.contains_key(key) {
             pages.clear();
         }
         pages.insert(key.clone(), Page { end, ttl_left, answer: answer.clone() });
@@ -94,7 +115,7 @@ mod tests {
         assert_eq!(page(5, 59 * second), "\"5 59s\"");
         assert_eq!(written.get(), 3);
         (0..10 * KEPT).for_each(|start| drop(page(start, second)));
-        assert!(pages.0.lock().unwrap().len() <= KEPT);
+        assert!(pages.kept.lock().unwrap().len() <= KEPT);
     }
 
     #[test]

@@ -1,8 +1,11 @@
-//! What an endpoint shows of a merged list, as positions in it.
+//! What an endpoint or a policy shows of a merged list, as positions in it.
 
+use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use fanlight_canonical::Rewritten;
+use foldhash::fast::RandomState;
 
 use super::pages::Pages;
 use crate::merge::Merged;
@@ -18,6 +21,31 @@ pub(super) struct Shown {
     pub(super) collisions: Vec<Collision>,
     pub(super) rewritten: Rewritten,
     pub(super) pages: Pages,
+}
+
+/// Clients for whom it is kept what a list shows them, counted as one where no policy makes a difference.
+const CLIENTS: usize = 1024;
+
+/// What clients are shown of one state of a merged list, by the numbers of their rights.
+#[derive(Debug, Default)]
+pub(super) struct ShownByRights(Mutex<HashMap<u64, Arc<Shown>, RandomState>>);
+
+impl ShownByRights {
+    /// What is kept for rights, or what `new` finds.
+    pub(super) fn get_or(&self, rights: u64, new: impl FnOnce() -> Arc<Shown>) -> Arc<Shown> {
+        // Nothing that can panic runs under this lock.
+        let kept = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shown) = kept().get(&rights) {
+            return Arc::clone(shown);
+        }
+        let shown = new();
+        let mut kept = kept();
+        if kept.len() >= CLIENTS {
+            kept.clear();
+        }
+        kept.insert(rights, Arc::clone(&shown));
+        shown
+    }
 }
 
 /// A name or URI that two backends claim.

@@ -12,7 +12,7 @@ use tracing::warn;
 use super::ListKind;
 use super::memory::ReservedBytes;
 use super::pages::Pages;
-use super::shown::{Collision, Shown};
+use super::shown::{Collision, Shown, ShownByRights};
 use super::unknown_name::UnknownName;
 use super::uri_template::UriTemplate;
 use crate::merge::{Contribution, Merged};
@@ -55,6 +55,8 @@ pub(crate) struct Snapshot {
     pub(super) needed: Vec<Arc<str>>,
     /// What endpoints show of it, by the positions of their rules.
     pub(super) views: Box<[OnceLock<Arc<Shown>>]>,
+    /// What clients are shown of it, by the policy and their endpoints.
+    pub(super) shown_by_rights: ShownByRights,
     /// The endpoints whose rules these are.
     pub(super) endpoints: Option<Arc<Endpoints>>,
 }

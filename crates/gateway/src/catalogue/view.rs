@@ -49,7 +49,7 @@ impl Shown {
             rest: Merged::default(),
             collisions: Vec::new(),
             rewritten: Rewritten::NONE,
-            pages: Pages::default(),
+            pages: if view.rights().is_some() { Pages::of_some_clients() } else { Pages::default() },
         };
         for (index, part) in whole.parts.iter().enumerate().filter(|(_, part)| view.shows(part.backend)) {
             let start = shown.positions.len();
@@ -95,7 +95,9 @@ fn shows(view: &View, kind: ListKind, entry: &Entry) -> bool {
         return true;
     }
     match kind {
-        ListKind::Tools | ListKind::Prompts => original.is_some_and(|name| view.permits_name(filtered, backend, &name)),
+        ListKind::Tools | ListKind::Prompts => {
+            original.is_some_and(|name| view.permits_name(filtered, backend, &name, Some(&entry.visible)))
+        }
         ListKind::Resources | ListKind::ResourceTemplates => {
             original.is_some_and(|uri| view.permits_uri(backend, &uri))
         }
@@ -104,7 +106,7 @@ fn shows(view: &View, kind: ListKind, entry: &Entry) -> bool {
             let uri_of =
                 |uri: &str| view.topology().unalias(uri).map_or_else(|| uri.to_owned(), |(_, original)| original);
             let mut files = places::in_skill(&entry.visible).into_iter();
-            original.is_some_and(|uri| view.permits_uri(backend, &uri))
+            original.is_some_and(|uri| view.permits_skill(backend, &uri))
                 && files.all(|place| {
                     entry.visible.slice(place).as_str().is_some_and(|uri| view.permits_uri(backend, &uri_of(&uri)))
                 })
@@ -147,10 +149,15 @@ impl ListView {
         if !whole.may_be_seen_by(view.reader()) {
             return Self::default();
         }
-        let shown = view.position().map(|position| match whole.views.get(position) {
-            Some(kept) => Arc::clone(kept.get_or_init(|| Arc::new(Shown::new(&whole, view)))),
-            None => Arc::new(Shown::new(&whole, view)),
-        });
+        let new = || Arc::new(Shown::new(&whole, view));
+        let shown = match (view.rights(), view.position()) {
+            (Some(rights), _) => Some(whole.shown_by_rights.get_or(rights.number(), new)),
+            (None, Some(position)) => Some(match whole.views.get(position) {
+                Some(kept) => Arc::clone(kept.get_or_init(new)),
+                None => new(),
+            }),
+            (None, None) => None,
+        };
         Self { whole, shown }
     }
 

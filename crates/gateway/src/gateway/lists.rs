@@ -99,7 +99,7 @@ impl Gateway {
         match by_prefix(view, name) {
             // Backends that are slow to list must not delay a call of this one's tool.
             Some((backend, original))
-                if backend.permits_tool(original) && view.permits_name(Filtered::Tools, backend.id, original) =>
+                if backend.permits_tool(original) && view.permits_name(Filtered::Tools, backend.id, original, None) =>
             {
                 let mut from_one = pin!(tools.entry_of(view.topology(), backend.id, original, trace));
                 let found = tokio::select! {

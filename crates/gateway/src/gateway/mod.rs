@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{
-    Call, CallContext, Caller, Core, Detail, Endpoint, Interest, Listen, Listening, Pending, Rewritten, ServerMessages,
+    Call, CallContext, Core, Detail, Endpoint, Interest, Listen, Listening, Pending, Policy, Rewritten, ServerMessages,
     SessionKey, Unresolved,
 };
 use fanlight_protocol::json::Json;
@@ -43,6 +43,8 @@ pub struct GatewaySettings {
     pub endpoints: EndpointSettings,
     /// How names are made of those of servers.
     pub naming: NamingPolicy,
+    /// What clients may do; `None` for everything.
+    pub policy: Option<Arc<dyn Policy>>,
     /// Bounds for reading lists.
     pub lists: ListLimits,
     /// Bounds for results that are served again.
@@ -95,7 +97,8 @@ impl Gateway {
     /// If a key cannot be used, or the system has no random numbers for one.
     pub fn new(settings: GatewaySettings) -> Result<Self, KeyError> {
         let seal = CursorSeal::new(&settings.keys)?;
-        let new = Topology::new(settings.backends, &settings.naming, settings.lists, settings.endpoints);
+        let new =
+            Topology::new(settings.backends, &settings.naming, settings.lists, settings.endpoints, settings.policy);
         let topology = CurrentTopology::new(new);
         let reads = Reads::new(settings.cache);
         let lists = ListWatcher::new(&topology, &reads);
@@ -128,7 +131,7 @@ impl Gateway {
     }
 
     /// What a client is shown.
-    fn view_of(&self, client: &Caller) -> View {
+    fn view_of(&self, client: &CallContext) -> View {
         View::of(self.topology.load(), client)
     }
 

@@ -4,12 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use fanlight_canonical::{
-    CallContext, Decidable, Detail, Interest, Item, NeededApproval, ResolvedOperation, Unresolved,
+    ApprovalRule, CallContext, Decidable, Detail, Interest, Item, NeededApproval, PolicyAction, PolicyItem, PolicyKind,
+    PolicyOutcome, ResolvedOperation, Unresolved, Verdict,
 };
 use fanlight_protocol::json::Json;
 use fanlight_protocol::{Method, Notification, input};
 
 use super::{FoundTarget, Gateway};
+use crate::catalogue::ListKind;
+use crate::fault;
 use crate::routing::Target;
 use crate::topology::{BackendId, View};
 
@@ -23,6 +26,8 @@ pub struct Operation {
     pub(super) target: FoundTarget,
     /// The tool that lists have under the name that the client gave.
     listed: Option<ListedTool>,
+    /// What the policy says of it.
+    verdict: Option<Verdict>,
 }
 
 /// A tool that a list has.
@@ -54,28 +59,95 @@ pub struct Notice {
 impl Gateway {
     /// Resolves what a client wants to listen to by the current topology.
     pub(super) fn listen_operation(&self, interest: Interest, context: Arc<CallContext>) -> ListenOperation {
-        ListenOperation { view: self.view_of(&context.caller), interest, context }
+        ListenOperation { view: self.view_of(&context), interest, context }
     }
 
     /// Resolves a notification by the current topology.
     pub(super) fn notice(&self, notification: Notification, context: Arc<CallContext>) -> Notice {
-        Notice { view: self.view_of(&context.caller), notification, context }
+        Notice { view: self.view_of(&context), notification, context }
     }
 
     /// Resolves a request by the current topology.
     pub(super) async fn operation(&self, request: Unresolved, detail: Detail) -> Operation {
-        let view = self.view_of(&request.context.caller);
-        let mut operation = Operation { view, request, target: None, listed: None };
-        let needs_tool = detail == Detail::Tool || operation.view.topology().has_approvals();
+        let view = self.view_of(&request.context);
+        let mut operation = Operation { view, request, target: None, listed: None, verdict: None };
+        let is_governed = operation.view.rights().is_some();
+        let needs_tool = detail == Detail::Tool || is_governed || operation.view.topology().has_approvals();
         if needs_tool && operation.request.method == Method::CallTool {
             self.find_tool(&mut operation).await;
+        }
+        if is_governed && let Some(action) = action(&operation.request.method) {
+            // Boxed: most gateways have no policy.
+            Box::pin(self.apply_policy(&mut operation, action)).await;
         }
         operation
     }
 
+    /// Finds where a request is sent that names something, and has the policy decide about that. What may not be done is
+    /// answered with an error when it runs.
+    async fn apply_policy(&self, operation: &mut Operation, action: PolicyAction) {
+        let Operation { view, request, target, listed, verdict } = operation;
+        if target.is_none() {
+            let lookup = self.lookup(view, &request.context);
+            *target = lookup.target(&request.method, request.params.as_ref()).await.map(Box::new);
+        }
+        let routed = match target.as_deref() {
+            Some(Ok(Target::One(routed))) => routed,
+            Some(Err(_)) => {
+                *verdict = self.hidden(view, request, action);
+                return;
+            }
+            _ => return,
+        };
+        let Some((kind, name)) = named(&request.method, &routed.params) else { return };
+        let definition = listed.as_ref().filter(|tool| tool.backend == routed.backend && tool.original.is_str(&name));
+        let definition = definition.map(|tool| &*tool.definition);
+        let item = PolicyItem { kind, server: view.name(routed.backend), name: name.into(), definition };
+        let arguments = routed.params.get("arguments");
+        let Some(decided) = view.verdict(action, &item, arguments.as_ref()) else { return };
+        let visible = request.params.as_ref().and_then(|params| named(&request.method, params));
+        let (_, visible) = visible.unwrap_or((kind, String::new()));
+        let refused = match &decided {
+            Ok(Verdict { outcome: PolicyOutcome::Allowed | PolicyOutcome::Asked { .. }, .. }) => None,
+            Ok(Verdict { outcome: PolicyOutcome::Denied, .. }) => Some(fault::not_permitted(kind, &visible)),
+            Ok(Verdict { outcome: PolicyOutcome::Hidden, .. }) => Some(match kind {
+                PolicyKind::Tool => fault::unknown_name("tool", &visible, &[]),
+                PolicyKind::Prompt => fault::unknown_name("prompt", &visible, &[]),
+                _ => fault::unknown_resource(&visible),
+            }),
+            Err(ambiguous) => Some(fault::invalid_params(ambiguous.to_string())),
+        };
+        *verdict = Some(decided.unwrap_or_else(|_| Verdict::of_nothing(PolicyOutcome::Denied)));
+        if let Some(error) = refused {
+            *target = Some(Box::new(Err(error)));
+        }
+    }
+
+    /// The verdict about what a client named and is not shown, if a list has it.
+    fn hidden(&self, view: &View, request: &Unresolved, action: PolicyAction) -> Option<Verdict> {
+        let (kind, name) = named(&request.method, request.params.as_ref()?)?;
+        let list = match kind {
+            PolicyKind::Tool => ListKind::Tools,
+            PolicyKind::Prompt => ListKind::Prompts,
+            PolicyKind::Skill => ListKind::Skills,
+            PolicyKind::Resource | PolicyKind::Template => ListKind::Resources,
+        };
+        let everything = view.without_policy();
+        let list = self.lists.catalogues.seen_by(list, view.reader()).newest_in(&everything)?;
+        let entry = list.find(&name).or_else(|| list.find_bare(&name).next())?;
+        let (original, definition) = (entry.original.as_ref()?.as_str()?, Some(&*entry.visible));
+        let item = PolicyItem { kind, server: everything.name(entry.backend), name: original, definition };
+        let rights = view.rights()?;
+        let listing = rights.listing(&item);
+        match listing.outcome {
+            PolicyOutcome::Hidden => Some(listing),
+            _ => rights.decide(action, &item, None).ok().filter(|verdict| verdict.outcome == PolicyOutcome::Hidden),
+        }
+    }
+
     /// Finds the tool in the lists, and then where the call is sent.
     async fn find_tool(&self, operation: &mut Operation) {
-        let Operation { view, request, target, listed } = operation;
+        let Operation { view, request, target, listed, .. } = operation;
         let name = request.params.as_ref().and_then(|params| params.get("name"));
         if let Some(name) = name.as_ref().and_then(Json::as_str) {
             *listed = match self.trusted_tool(view, &name) {
@@ -93,6 +165,41 @@ impl Gateway {
             None => Box::pin(lookup.target(&request.method, request.params.as_ref())).await,
         };
         *target = found.map(Box::new);
+    }
+}
+
+/// What a request does, as policies name it.
+fn action(method: &Method) -> Option<PolicyAction> {
+    Some(match method {
+        Method::CallTool => PolicyAction::Call,
+        Method::GetPrompt => PolicyAction::Get,
+        Method::ReadResource | Method::ReadDirectory => PolicyAction::Read,
+        Method::GetSkill => PolicyAction::GetSkill,
+        Method::Complete => PolicyAction::Complete,
+        Method::Subscribe => PolicyAction::Subscribe,
+        _ => return None,
+    })
+}
+
+/// What a request names: its kind, and the name or URI.
+fn named(method: &Method, params: &Json) -> Option<(PolicyKind, String)> {
+    let text = |object: &Json, member: &str| Some(object.peek(member)?.as_str()?.into_owned());
+    let of_uri = |uri: String| {
+        let kind = if uri.contains('{') { PolicyKind::Template } else { PolicyKind::Resource };
+        (kind, uri)
+    };
+    match method {
+        Method::CallTool => Some((PolicyKind::Tool, text(params, "name")?)),
+        Method::GetPrompt => Some((PolicyKind::Prompt, text(params, "name")?)),
+        Method::GetSkill => Some((PolicyKind::Skill, text(params, "uri")?)),
+        Method::Complete => {
+            let reference = params.get("ref")?;
+            match text(&reference, "name") {
+                Some(name) => Some((PolicyKind::Prompt, name)),
+                None => Some(of_uri(text(&reference, "uri")?)),
+            }
+        }
+        _ => Some(of_uri(text(params, "uri")?)),
     }
 }
 
@@ -129,19 +236,32 @@ impl Decidable for Operation {
         self.sent().map(|(backend, _)| self.view.name(backend))
     }
 
+    fn verdict(&self) -> Option<&Verdict> {
+        self.verdict.as_ref()
+    }
+
     fn approval(&self) -> Option<NeededApproval<'_>> {
         if self.request.method != Method::CallTool {
             return None;
         }
         let (backend, params) = self.sent()?;
-        let member = self.view.get(backend).filter(|member| member.has_approvals())?;
-        let tool = self.tool();
-        let rule = member.approval(tool.as_ref().map(|tool| &*tool.name))?;
+        let member = self.view.get(backend)?;
+        let configured = match member.has_approvals() {
+            true => member.approval(self.tool().as_ref().map(|tool| &*tool.name)),
+            false => None,
+        };
+        let (rule, text) = match (configured, self.verdict.as_ref().map(|verdict| &verdict.outcome)) {
+            (Some(rule), _) => (rule, None),
+            (None, Some(PolicyOutcome::Asked { by, text, number })) => {
+                (ApprovalRule { by: *by, number: *number }, Some(Arc::clone(text)))
+            }
+            (None, _) => return None,
+        };
         // One that cannot be read needs approval, too: what it means, only the server knows.
         let name = params.and_then(|params| Some(params.peek("name")?.as_str()?.into_owned())).unwrap_or_default();
         // The client's own: those that the configuration adds may be secrets, and nobody else chooses them.
         let arguments = self.request.params.as_ref().and_then(|params| params.get("arguments"));
-        Some(NeededApproval { rule, tool: Item { server: member.name(), name: name.into() }, arguments })
+        Some(NeededApproval { rule, text, tool: Item { server: member.name(), name: name.into() }, arguments })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use fanlight_canonical::{Call, Core as _, Detail, Unresolved};
+use fanlight_canonical::{Call, Core as _, Detail, Policy, Unresolved};
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use tracing::debug;
@@ -26,9 +26,11 @@ impl Gateway {
         naming: &NamingPolicy,
         lists: ListLimits,
         endpoints: EndpointSettings,
+        policy: Option<Arc<dyn Policy>>,
     ) {
         let old = self.topology.load();
-        let new = Topology::replacing(&old, backends, naming, lists, endpoints);
+        let new = Topology::replacing(&old, backends, naming, lists, endpoints, policy);
+        let has_same_policy = new.has_policy_of(&old);
         if new.number() == old.number() {
             return self.topology.replace(new);
         }
@@ -41,7 +43,7 @@ impl Gateway {
         self.lists.spawn(Arc::clone(&self.listeners).replaced(Arc::clone(&new), subscribing));
         let lists = Arc::clone(&self.lists);
         self.lists.spawn(async move {
-            let changes = lists.catalogues.replaced(&new).await;
+            let changes = lists.catalogues.replaced(&new, has_same_policy).await;
             lists.announcer.replaced(&changes);
         });
     }

@@ -114,7 +114,7 @@ async fn hidden_tool_has_no_bare_name() {
         entry.tools = offering(entry.client.name(), Some(&["show"]), &[]);
     }
     let scene = scene(vec![fake("c", &[]), fake("d", &[])]);
-    scene.gateway.replace(entries, &NamingPolicy::default(), limits(1000), no_endpoints()).await;
+    scene.gateway.replace(entries, &NamingPolicy::default(), limits(1000), no_endpoints(), None).await;
     let body = scene.ask("tools/call", Some(r#"{"name":"refresh"}"#)).await;
     assert_eq!(error_of(&body), (-32602, "Unknown tool: refresh".into()));
 }

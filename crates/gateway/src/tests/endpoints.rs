@@ -491,7 +491,7 @@ async fn endpoint_that_is_changed_is_announced_and_served_by_its_new_rules() {
     let replace = async |filter| {
         let backends = vec![entry(scene.ids[0], &scene.backends[0], None)];
         let endpoints = settings(vec![EndpointEntry { tools: filter, ..all_at(READERS) }]);
-        scene.gateway.replace(backends, &NamingPolicy::default(), limits(1000), endpoints).await;
+        scene.gateway.replace(backends, &NamingPolicy::default(), limits(1000), endpoints, None).await;
     };
     replace(allow(&["write_*"])).await;
     assert_eq!(names(&scene.ask_at(READERS, "tools/list", None).await), ["write_x"]);

@@ -165,7 +165,7 @@ async fn hidden_tool_cannot_be_named_by_an_unknown_method() {
     });
     let mut entries: Vec<_> = fakes.iter().map(|fake| entry(crate::BackendId::fresh(), fake, None)).collect();
     entries[0].tools = offering("a", Some(&["read"]), &[]);
-    scene.gateway.replace(entries, &NamingPolicy::default(), limits(1000), no_endpoints()).await;
+    scene.gateway.replace(entries, &NamingPolicy::default(), limits(1000), no_endpoints(), None).await;
     assert_eq!(scene.ask("x/do", Some(r#"{"tool":"b__read"}"#)).await, "{}");
     for name in ["a__read", "a__write", "a__WRITE", "a__unlisted"] {
         let body = scene.ask("x/do", Some(&format!(r#"{{"tool":"{name}"}}"#))).await;

@@ -386,6 +386,7 @@ fn scene_from(
     let (entries, backends): (Vec<_>, Vec<_>) = backends.into_iter().unzip();
     let ids = entries.iter().map(|entry| entry.id).collect();
     let settings = GatewaySettings {
+        policy: None,
         backends: entries,
         endpoints,
         naming,

@@ -66,7 +66,10 @@ impl Reloading {
             let tools = hides_delete.then(|| offering(entry.client.name(), None, &["delete"])).flatten();
             BackendEntry { tools, ..entry }
         });
-        self.scene.gateway.replace(entries.collect(), &NamingPolicy::default(), limits(1000), no_endpoints()).await;
+        self.scene
+            .gateway
+            .replace(entries.collect(), &NamingPolicy::default(), limits(1000), no_endpoints(), None)
+            .await;
     }
 
     /// Waits for `future`, with a reload between each two polls of it.

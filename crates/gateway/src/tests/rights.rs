@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fanlight_canonical::{Caller, Endpoint, Holder, Principal};
+use fanlight_canonical::{CallContext, Caller, Endpoint, Holder, Principal};
 use fanlight_rights::{ItemFilter, ItemKind, ServerNames, Servers};
 use proptest::prelude::*;
 
@@ -69,17 +69,22 @@ fn decisions(servers: &[(Written, Fate)], endpoint: &Patterns) -> BTreeMap<(Stri
         instructions: None,
     };
     let endpoints = EndpointSettings { default_path: "/mcp".to_owned(), endpoints: vec![entry] };
-    let topology = Topology::new(running.collect(), &policy, limits(100), endpoints);
+    let topology = Topology::new(running.collect(), &policy, limits(100), endpoints, None);
     let client = Caller::request_of(Holder::new(Principal::named("issuer", "ann"), Endpoint::at(PATH)));
-    let view = View::of(topology, &client);
+    let context = CallContext { caller: client, ..(*CallContext::internal()).clone() };
+    let view = View::of(topology, &context);
     let mut decided = BTreeMap::new();
     for member in view.backends() {
         let mut decide = |kind: &str, name: &str, is_permitted: bool| {
             decided.insert((member.client.name().to_owned(), format!("{kind} {name}")), is_permitted);
         };
         for name in NAMES {
-            decide("tool", name, member.permits_tool(name) && view.permits_name(Filtered::Tools, member.id, name));
-            decide("prompt", name, view.permits_name(Filtered::Prompts, member.id, name));
+            decide(
+                "tool",
+                name,
+                member.permits_tool(name) && view.permits_name(Filtered::Tools, member.id, name, None),
+            );
+            decide("prompt", name, view.permits_name(Filtered::Prompts, member.id, name, None));
         }
         for uri in URIS {
             decide("resource", uri, view.permits_uri(member.id, uri) && view.permits_unlisted_uri(member.id, uri));

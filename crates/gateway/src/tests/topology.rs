@@ -24,7 +24,7 @@ impl Scene {
     /// Replaces the topology of `a` and `b` by `c` and `b`.
     async fn replace_a_by(&self, c: &Arc<Fake>) {
         let backends = vec![entry(BackendId::fresh(), c, None), entry(self.ids[1], &self.backends[1], None)];
-        self.gateway.replace(backends, &NamingPolicy::default(), limits(3), no_endpoints()).await;
+        self.gateway.replace(backends, &NamingPolicy::default(), limits(3), no_endpoints(), None).await;
     }
 }
 
@@ -83,13 +83,19 @@ async fn cursor_names_its_backend_in_another_order() {
     assert_eq!(scene.ask("tools/list", Some(&params)).await, r#"{"tools":[{"name":"b__2"}]}"#);
     // `b` is the first now.
     let backends = vec![entry(scene.ids[1], &scene.backends[1], None), entry(BackendId::fresh(), &c, None)];
-    scene.gateway.replace(backends, &NamingPolicy::default(), limits(9), no_endpoints()).await;
+    scene.gateway.replace(backends, &NamingPolicy::default(), limits(9), no_endpoints(), None).await;
     let next = scene.ask("tools/list", Some(&params)).await;
     assert_eq!(next, r#"{"tools":[{"name":"b__2"},{"name":"c__1"},{"name":"c__2"}]}"#);
     // A removed backend has nothing to list.
     scene
         .gateway
-        .replace(vec![entry(BackendId::fresh(), &c, Some("c-"))], &NamingPolicy::default(), limits(9), no_endpoints())
+        .replace(
+            vec![entry(BackendId::fresh(), &c, Some("c-"))],
+            &NamingPolicy::default(),
+            limits(9),
+            no_endpoints(),
+            None,
+        )
         .await;
     assert_eq!(scene.ask("tools/list", Some(&params)).await, r#"{"tools":[]}"#);
 }
@@ -125,11 +131,11 @@ async fn replaced_backend_is_announced_once_for_each_kind_that_differs() {
     received.sort();
     assert_eq!(received, ["prompts/list_changed", "resources/list_changed", "tools/list_changed"]);
     let same = vec![entry(BackendId::fresh(), &c, None), entry(scene.ids[1], &scene.backends[1], None)];
-    scene.gateway.replace(same, &NamingPolicy::default(), limits(3), no_endpoints()).await;
+    scene.gateway.replace(same, &NamingPolicy::default(), limits(3), no_endpoints(), None).await;
     rest().await;
     assert!(client.received().is_empty(), "a new backend that offers the same");
     let order = vec![entry(scene.ids[1], &scene.backends[1], None), entry(BackendId::fresh(), &c, None)];
-    scene.gateway.replace(order, &NamingPolicy::default(), limits(3), no_endpoints()).await;
+    scene.gateway.replace(order, &NamingPolicy::default(), limits(3), no_endpoints(), None).await;
     rest().await;
     assert!(client.received().is_empty(), "order alone");
 }
@@ -147,6 +153,7 @@ async fn second_backend_and_its_end_are_announced_to_clients_of_the_first() {
             &NamingPolicy::default(),
             limits(9),
             no_endpoints(),
+            None,
         )
         .await;
     rest().await;
@@ -156,7 +163,7 @@ async fn second_backend_and_its_end_are_announced_to_clients_of_the_first() {
     rest().await;
     assert_eq!(client.received(), ["tools/list_changed"], "by the gateway, for a backend that is new");
 
-    scene.gateway.replace(vec![first()], &NamingPolicy::default(), limits(9), no_endpoints()).await;
+    scene.gateway.replace(vec![first()], &NamingPolicy::default(), limits(9), no_endpoints(), None).await;
     rest().await;
     assert_eq!(client.received(), ["tools/list_changed"], "names have no prefix any more");
     scene.backends[0].announce(Method::ToolsChanged, None);
@@ -167,7 +174,13 @@ async fn second_backend_and_its_end_are_announced_to_clients_of_the_first() {
     let other = Arc::new(with_tools("a", r#""result":{"tools":[{"name":"3"}]}"#));
     scene
         .gateway
-        .replace(vec![entry(BackendId::fresh(), &other, None)], &NamingPolicy::default(), limits(9), no_endpoints())
+        .replace(
+            vec![entry(BackendId::fresh(), &other, None)],
+            &NamingPolicy::default(),
+            limits(9),
+            no_endpoints(),
+            None,
+        )
         .await;
     rest().await;
     assert_eq!(client.received(), ["tools/list_changed"]);
@@ -182,7 +195,13 @@ async fn only_backend_that_offers_the_same_after_its_replacement_is_not_announce
     let same = Arc::new(with_tools("a", T));
     scene
         .gateway
-        .replace(vec![entry(BackendId::fresh(), &same, None)], &NamingPolicy::default(), limits(9), no_endpoints())
+        .replace(
+            vec![entry(BackendId::fresh(), &same, None)],
+            &NamingPolicy::default(),
+            limits(9),
+            no_endpoints(),
+            None,
+        )
         .await;
     rest().await;
     assert!(client.received().is_empty());
@@ -203,6 +222,7 @@ async fn subscription_continues_at_the_backend_that_replaces_another() {
             &NamingPolicy::default(),
             limits(9),
             no_endpoints(),
+            None,
         )
         .await;
     rest().await;
@@ -253,7 +273,7 @@ async fn replacement_with_equal_backends_changes_nothing() {
     rest().await;
     scene.forget();
     let equal = scene.ids.iter().zip(&scene.backends).map(|(id, fake)| entry(*id, fake, None)).collect();
-    scene.gateway.replace(equal, &NamingPolicy::default(), limits(3), no_endpoints()).await;
+    scene.gateway.replace(equal, &NamingPolicy::default(), limits(3), no_endpoints(), None).await;
     rest().await;
     assert_eq!(scene.ask("tools/list", None).await, first, "its cursor, too");
     assert!(client.received().is_empty());

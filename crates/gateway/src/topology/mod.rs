@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 pub use endpoint::{EndpointEntry, EndpointSettings};
 pub(crate) use endpoint::{Endpoints, Filtered};
-use fanlight_canonical::{ApprovalRule, BackendClient};
+use fanlight_canonical::{ApprovalRule, BackendClient, Policy};
 use fanlight_rights::ItemFilter;
 use foldhash::fast::RandomState;
 pub(crate) use naming::client_objection;
@@ -55,6 +55,7 @@ pub(crate) struct Topology {
     has_approvals: bool,
     pub(crate) limits: ListLimits,
     pub(crate) endpoints: Arc<Endpoints>,
+    pub(crate) policy: Option<Arc<dyn Policy>>,
 }
 
 /// One backend of a topology.
@@ -79,8 +80,9 @@ impl Topology {
         policy: &NamingPolicy,
         limits: ListLimits,
         endpoints: EndpointSettings,
+        rights: Option<Arc<dyn Policy>>,
     ) -> Arc<Self> {
-        Arc::new(Self::build(entries, policy, limits, endpoints))
+        Arc::new(Self::build(entries, policy, limits, endpoints, rights))
     }
 
     fn build(
@@ -88,6 +90,7 @@ impl Topology {
         policy: &NamingPolicy,
         limits: ListLimits,
         endpoints: EndpointSettings,
+        rights: Option<Arc<dyn Policy>>,
     ) -> Self {
         let named: Vec<_> = entries.iter().map(|entry| (entry.client.name(), entry.prefix.as_deref())).collect();
         let namings = naming::running(&named, policy);
@@ -118,7 +121,7 @@ impl Topology {
         let has_approvals = backends.iter().any(Member::has_approvals);
         let positions = backends.iter().enumerate().map(|(position, backend)| (backend.id, position)).collect();
         let endpoints = Endpoints::new(endpoints, &backends);
-        Self { number: next_number(), backends, positions, has_approvals, limits, endpoints }
+        Self { number: next_number(), backends, positions, has_approvals, limits, endpoints, policy: rights }
     }
 
     /// The topology that replaces `earlier`. It has the same number if clients see no difference: then lists, cursors
@@ -129,16 +132,24 @@ impl Topology {
         policy: &NamingPolicy,
         limits: ListLimits,
         endpoints: EndpointSettings,
+        rights: Option<Arc<dyn Policy>>,
     ) -> Arc<Self> {
-        let mut new = Self::build(entries, policy, limits, endpoints);
+        let mut new = Self::build(entries, policy, limits, endpoints, rights);
         let is_same = |(one, other): (&Member, &Member)| one.is_seen_as(other);
         if new.backends.len() == earlier.backends.len()
             && new.backends.iter().zip(&earlier.backends).all(is_same)
             && new.endpoints.show_the_same_as(&earlier.endpoints)
+            && new.has_policy_of(earlier)
         {
             new.number = earlier.number;
         }
         Arc::new(new)
+    }
+
+    /// Whether clients may do the same as by another one's policy.
+    pub(crate) fn has_policy_of(&self, other: &Self) -> bool {
+        let number = |topology: &Self| topology.policy.as_ref().map(|policy| policy.number());
+        number(self) == number(other)
     }
 
     /// Tells topologies apart; a later one has a greater number.

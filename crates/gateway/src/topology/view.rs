@@ -4,7 +4,10 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use fanlight_canonical::{BackendError, Call, Caller, Endpoint, Pending, Principal};
+use fanlight_canonical::{
+    AmbiguousArguments, BackendError, Call, CallContext, Endpoint, Pending, PolicyAction, PolicyItem, PolicyKind,
+    PolicyOutcome, Principal, Rights, Verdict,
+};
 use fanlight_protocol::{Json, Response, RpcError};
 use tokio::time::timeout;
 
@@ -22,19 +25,24 @@ pub(crate) struct View {
     /// Whose private lists it shows; `None` for those that Fanlight reads for itself, and that all clients get where none
     /// is authenticated.
     reader: Option<Principal>,
+    /// What the policy lets the client do; `None` for everything.
+    rights: Option<Arc<dyn Rights>>,
 }
 
 impl View {
     /// What a client is shown; nothing if there is no such endpoint as its.
-    pub(crate) fn of(topology: Arc<Topology>, client: &Caller) -> Self {
-        let reader = Some(client.principal()).filter(|principal| principal.is_named()).cloned();
-        Self { reader, ..Self::at(topology, client.endpoint()) }
+    pub(crate) fn of(topology: Arc<Topology>, client: &CallContext) -> Self {
+        let caller = &client.caller;
+        let reader = Some(caller.principal()).filter(|principal| principal.is_named()).cloned();
+        let rights = topology.policy.as_ref().and_then(|policy| policy.rights_of(client));
+        Self { reader, rights, ..Self::at(topology, caller.endpoint()) }
     }
 
-    /// What `endpoint` shows of what is the same for all; nothing if there is no such endpoint.
+    /// What `endpoint` shows of what is the same for all, whatever the policy lets clients do; nothing if there is no such
+    /// endpoint.
     pub(crate) fn at(topology: Arc<Topology>, endpoint: &Endpoint) -> Self {
         let rules = topology.endpoints.position(endpoint);
-        Self { topology, rules, reader: None }
+        Self { topology, rules, reader: None, rights: None }
     }
 
     /// Everything that is the same for all.
@@ -44,7 +52,7 @@ impl View {
 
     /// Everything, with the private lists of a principal.
     pub(crate) fn everything_for(topology: &Arc<Topology>, reader: Option<&Principal>) -> Self {
-        Self { topology: Arc::clone(topology), rules: None, reader: reader.cloned() }
+        Self { topology: Arc::clone(topology), rules: None, reader: reader.cloned(), rights: None }
     }
 
     /// The same with the private lists of another principal.
@@ -55,6 +63,26 @@ impl View {
     /// Whose private lists it shows.
     pub(crate) fn reader(&self) -> Option<&Principal> {
         self.reader.as_ref()
+    }
+
+    /// What the policy lets the client do; `None` for everything.
+    pub(crate) fn rights(&self) -> Option<&Arc<dyn Rights>> {
+        self.rights.as_ref()
+    }
+
+    /// The same, whatever the policy lets the client do.
+    pub(crate) fn without_policy(&self) -> Self {
+        Self { rights: None, ..self.clone() }
+    }
+
+    /// What the policy says of an action with something that it shows; `None` without a policy.
+    pub(crate) fn verdict(
+        &self,
+        action: PolicyAction,
+        item: &PolicyItem<'_>,
+        arguments: Option<&Json>,
+    ) -> Option<Result<Verdict, AmbiguousArguments>> {
+        self.rights.as_ref().map(|rights| rights.decide(action, item, arguments))
     }
 
     /// The whole topology.
@@ -115,7 +143,7 @@ impl View {
 
     /// The only backend of the topology, if everything of it passes unchanged.
     pub(crate) fn transparent(&self) -> Option<&Member> {
-        let is_whole = self.rules().is_none_or(Rules::shows_all_entries);
+        let is_whole = self.rights.is_none() && self.rules().is_none_or(Rules::shows_all_entries);
         self.topology.transparent().filter(|_| is_whole)
     }
 
@@ -129,12 +157,12 @@ impl View {
     /// Whether it hides tools, prompts or resources of backends that it shows. Then methods and notifications that
     /// Fanlight does not know do not pass: they could name anything.
     pub(crate) fn has_filters(&self) -> bool {
-        self.rules().is_some_and(Rules::has_filters)
+        self.rights.is_some() || self.rules().is_some_and(Rules::has_filters)
     }
 
     /// Whether it hides entries of this kind.
     pub(crate) fn filters(&self, kind: Filtered) -> bool {
-        self.rules().is_some_and(|rules| rules.filter(kind).is_some())
+        self.rights.is_some() || self.rules().is_some_and(|rules| rules.filter(kind).is_some())
     }
 
     /// Whether it shows no entry of this kind.
@@ -143,14 +171,51 @@ impl View {
         filter.is_some_and(|filter| filter.permits_nothing())
     }
 
-    /// Whether it shows the tool or prompt that `backend` calls `original`.
-    pub(crate) fn permits_name(&self, kind: Filtered, backend: BackendId, original: &str) -> bool {
+    /// Whether it shows the tool or prompt that `backend` calls `original`, and defines so; where the policy asks what a
+    /// tool's definition says, none without it.
+    pub(crate) fn permits_name(
+        &self,
+        kind: Filtered,
+        backend: BackendId,
+        original: &str,
+        definition: Option<&Json>,
+    ) -> bool {
         let filter = self.rules().and_then(|rules| rules.filter(kind));
-        filter.is_none_or(|filter| filter.permits(self.topology.name(backend), original))
+        let server = self.topology.name(backend);
+        let kind = if kind == Filtered::Tools { PolicyKind::Tool } else { PolicyKind::Prompt };
+        filter.is_none_or(|filter| filter.permits(server, original))
+            && self.may_use(&PolicyItem { kind, server, name: original.into(), definition })
     }
 
-    /// Whether it shows the resource that `backend` calls `uri`, and that a list has.
+    /// Whether it shows the resource that `backend` calls `uri`, or the template with this text, and that a list has.
     pub(crate) fn permits_uri(&self, backend: BackendId, uri: &str) -> bool {
+        self.is_shown_uri(backend, uri) && self.may_use(&self.resource(backend, uri))
+    }
+
+    /// Whether it shows the skill that `backend` calls `uri`, as far as that does not depend on the skill's files.
+    pub(crate) fn permits_skill(&self, backend: BackendId, uri: &str) -> bool {
+        let server = self.topology.name(backend);
+        let skill = PolicyItem { kind: PolicyKind::Skill, server, name: uri.into(), definition: None };
+        self.permits_uri(backend, uri) && self.may_use(&skill)
+    }
+
+    /// The resource, or template, that `backend` calls `uri`.
+    pub(crate) fn resource<'a>(&'a self, backend: BackendId, uri: &'a str) -> PolicyItem<'a> {
+        let kind = if uri.contains('{') { PolicyKind::Template } else { PolicyKind::Resource };
+        PolicyItem { kind, server: self.topology.name(backend), name: uri.into(), definition: None }
+    }
+
+    /// Whether the policy lets the client subscribe to what it shows, and `backend` calls `uri`.
+    pub(crate) fn permits_subscription(&self, backend: BackendId, uri: &str) -> bool {
+        let verdict = self.verdict(PolicyAction::Subscribe, &self.resource(backend, uri), None);
+        verdict.is_none_or(|verdict| verdict.is_ok_and(|verdict| verdict.outcome == PolicyOutcome::Allowed))
+    }
+
+    fn may_use(&self, item: &PolicyItem<'_>) -> bool {
+        self.rights.as_ref().is_none_or(|rights| rights.shows(item))
+    }
+
+    fn is_shown_uri(&self, backend: BackendId, uri: &str) -> bool {
         let Some(filter) = self.rules().and_then(|rules| rules.filter(Filtered::Resources)) else { return true };
         let server = self.topology.name(backend);
         if !filter.permits(server, uri) {

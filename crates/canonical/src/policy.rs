@@ -1,0 +1,200 @@
+//! What clients may do by the operator's policy: what the core asks, and what it is told.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use fanlight_protocol::Json;
+
+use crate::call::CallContext;
+use crate::operation::ApprovedBy;
+
+/// The operator's policy. It never changes; another configuration has another one.
+pub trait Policy: fmt::Debug + Send + Sync {
+    /// Tells policies apart: equal for two that decide alike.
+    fn number(&self) -> u64;
+
+    /// What a client may do; `None` for Fanlight itself and for operators, who may do everything.
+    fn rights_of(&self, client: &CallContext) -> Option<Arc<dyn Rights>>;
+}
+
+/// What a client may do.
+pub trait Rights: fmt::Debug + Send + Sync {
+    /// Tells rights apart within this process: equal for clients between whom the policy makes no difference.
+    fn number(&self) -> u64;
+
+    /// Whether an item exists for the client: [`PolicyOutcome::Hidden`] if there are no arguments with which the client may
+    /// use it.
+    fn listing(&self, item: &PolicyItem<'_>) -> Verdict;
+
+    /// Whether an item exists for the client.
+    fn shows(&self, item: &PolicyItem<'_>) -> bool {
+        self.listing(item).outcome != PolicyOutcome::Hidden
+    }
+
+    /// Whether the client may do `action` with an item, with these arguments if it takes any.
+    ///
+    /// # Errors
+    ///
+    /// If two readers could read the arguments differently, and the decision depends on them.
+    fn decide(
+        &self,
+        action: PolicyAction,
+        item: &PolicyItem<'_>,
+        arguments: Option<&Json>,
+    ) -> Result<Verdict, AmbiguousArguments>;
+}
+
+/// Two readers could read the arguments differently.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct AmbiguousArguments(Box<str>);
+
+impl AmbiguousArguments {
+    /// With the message for the client.
+    #[must_use]
+    pub fn new(message: &str) -> Self {
+        Self(message.into())
+    }
+}
+
+/// What a client does with an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PolicyAction {
+    /// It calls a tool.
+    Call,
+    /// It gets a prompt.
+    Get,
+    /// It reads a resource, or a directory of resources.
+    Read,
+    /// It gets a skill.
+    GetSkill,
+    /// It completes an argument of a prompt or template.
+    Complete,
+    /// It subscribes to a resource.
+    Subscribe,
+    /// It is shown the item in lists.
+    List,
+}
+
+impl PolicyAction {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Call, Self::Get, Self::Read, Self::GetSkill, Self::Complete, Self::Subscribe, Self::List];
+
+    /// Its name in policies.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Call => "call",
+            Self::Get => "get",
+            Self::Read => "read",
+            Self::GetSkill => "getSkill",
+            Self::Complete => "complete",
+            Self::Subscribe => "subscribe",
+            Self::List => "list",
+        }
+    }
+}
+
+/// The kinds of what servers have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PolicyKind {
+    /// A tool, by its name.
+    Tool,
+    /// A prompt, by its name.
+    Prompt,
+    /// A resource, by its URI.
+    Resource,
+    /// A template of resources, by the text of the template.
+    Template,
+    /// A skill, by its URI.
+    Skill,
+}
+
+impl PolicyKind {
+    /// What using an item of this kind is.
+    #[must_use]
+    pub fn use_action(self) -> PolicyAction {
+        match self {
+            Self::Tool => PolicyAction::Call,
+            Self::Prompt => PolicyAction::Get,
+            Self::Resource | Self::Template => PolicyAction::Read,
+            Self::Skill => PolicyAction::GetSkill,
+        }
+    }
+
+    /// Its name in policies.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tool => "Tool",
+            Self::Prompt => "Prompt",
+            Self::Resource => "Resource",
+            Self::Template => "Template",
+            Self::Skill => "Skill",
+        }
+    }
+}
+
+/// An item that a policy decides about: always what its server itself calls it.
+#[derive(Clone, Debug)]
+pub struct PolicyItem<'a> {
+    /// What it is.
+    pub kind: PolicyKind,
+    /// The name that the configuration gives the server.
+    pub server: &'a str,
+    /// The server's own name or URI for it.
+    pub name: Cow<'a, str>,
+    /// Its definition; `None` if that is not known. A tool without one is not shown where the policy reads annotations.
+    pub definition: Option<&'a Json>,
+}
+
+/// What was decided, and by which policies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// What was decided.
+    pub outcome: PolicyOutcome,
+    /// The ids of the policies that decided it, for operators alone.
+    pub policies: Arc<[Arc<str>]>,
+}
+
+impl Verdict {
+    /// That of no policy.
+    #[must_use]
+    pub fn of_nothing(outcome: PolicyOutcome) -> Self {
+        Self { outcome, policies: Arc::default() }
+    }
+}
+
+/// What was decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PolicyOutcome {
+    /// It may be done.
+    Allowed,
+    /// It may be done if somebody agrees.
+    Asked {
+        /// Who.
+        by: ApprovedBy,
+        /// What they are asked, in the operator's words.
+        text: Arc<str>,
+        /// Tells this rule from those before and after it.
+        number: u64,
+    },
+    /// It must not be done. With other arguments it might: the item exists for the client.
+    Denied,
+    /// It must not be done, and the client is told that there is no such thing.
+    Hidden,
+}
+
+impl PolicyOutcome {
+    /// Its name for operators.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Allowed => "allow",
+            Self::Asked { .. } => "ask",
+            Self::Denied | Self::Hidden => "deny",
+        }
+    }
+}

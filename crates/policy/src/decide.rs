@@ -1,0 +1,485 @@
+//! The decisions: for each client those rules that can be about it, and what they say of an item.
+//!
+//! What was decided is remembered for all clients between whom no policy makes a difference, unless it depends on arguments.
+//! An error in a policy that forbids counts as met, and in one that permits as not met.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use cedar_policy::{
+    AuthorizationError, Authorizer, Context, Decision, Entities, Entity, EntityUid, EvaluationError, PolicyId,
+    PolicySet, PrincipalConstraint, Request, RestrictedExpression,
+};
+use fanlight_canonical::{
+    AmbiguousArguments, CallContext, Policy, PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, Rights, Verdict,
+};
+use fanlight_protocol::Json;
+use fanlight_protocol::json::Kind;
+use foldhash::fast::RandomState;
+use quick_cache::sync::Cache;
+
+use crate::arguments::LookedAt;
+use crate::attributes::{Differences, SeenClient, uid};
+use crate::expression::{ARGUMENTS, Arguments, Reads};
+use crate::rule::{InvalidPolicy, Rule, rules};
+use crate::shorthand::Allowance;
+use crate::source::PolicyText;
+
+/// Clients whose rights are kept, counted as one where no policy makes a difference.
+const CLIENTS: usize = 1_024;
+/// Decisions that are remembered for each.
+const DECISIONS: usize = 256;
+/// Bytes of a name that is remembered.
+const LONGEST: usize = 256;
+
+/// What policies are made of.
+#[derive(Clone, Debug, Default)]
+pub struct PolicySettings {
+    /// The files with policies.
+    pub texts: Vec<PolicyText>,
+    /// What `allow` says in the configuration.
+    pub allowances: Vec<Allowance>,
+    /// Whether what no policy is about may be done.
+    pub permits_by_default: bool,
+    /// The path of the default endpoint.
+    pub default_path: String,
+    /// What the configuration says of servers.
+    pub servers: Vec<ServerFacts>,
+}
+
+/// What the configuration says of a server.
+#[derive(Clone, Debug)]
+pub struct ServerFacts {
+    /// Its name.
+    pub name: String,
+    /// Its tags.
+    pub tags: Vec<String>,
+}
+
+/// The policies in force.
+#[derive(Debug)]
+pub struct Policies {
+    number: u64,
+    shared: Arc<Shared>,
+    clients: Cache<String, Arc<ClientRights>>,
+}
+
+/// What all rights are made of.
+#[derive(Debug)]
+struct Shared {
+    /// Of what the policies are made, without the process: equal for equal policies.
+    number: u64,
+    rules: Vec<Rule>,
+    by_id: HashMap<PolicyId, usize, RandomState>,
+    differences: Differences,
+    default_path: String,
+    tags: HashMap<String, Vec<String>, RandomState>,
+    authorizer: Authorizer,
+}
+
+impl Policies {
+    /// The policies that `settings` mean.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with any of them.
+    pub fn new(settings: PolicySettings) -> Result<Self, Vec<InvalidPolicy>> {
+        let mut hasher = foldhash::quality::FixedState::default().build_hasher();
+        format!("{settings:?}").hash(&mut hasher);
+        let number = hasher.finish();
+        let PolicySettings { mut texts, allowances, permits_by_default, default_path, servers } = settings;
+        texts.extend(allowances.iter().map(Allowance::text));
+        if permits_by_default {
+            let text = "@id(\"default\")\npermit(principal, action, resource);".to_owned();
+            texts.push(PolicyText { name: "policy.default".into(), text });
+        }
+        let rules = rules(&texts)?;
+        let by_id = rules.iter().enumerate().map(|(at, rule)| (rule.policy.id().clone(), at)).collect();
+        let differences = Differences::of(&rules);
+        let tags = servers.into_iter().map(|ServerFacts { name, tags }| (name, tags)).collect();
+        let authorizer = Authorizer::new();
+        let shared = Shared { number, rules, by_id, differences, default_path, tags, authorizer };
+        Ok(Self { number, shared: Arc::new(shared), clients: Cache::new(CLIENTS) })
+    }
+
+    /// The policies in the language Cedar, with those that the configuration means by `allow`.
+    pub fn written(&self) -> impl Iterator<Item = (&str, String)> {
+        self.shared.rules.iter().map(|rule| (&*rule.id, rule.policy.to_string()))
+    }
+
+    fn rights(&self, client: &CallContext) -> Option<Arc<ClientRights>> {
+        let identity = client.caller.identity()?;
+        let endpoint = client.caller.endpoint().path().map_or(self.shared.default_path.as_str(), |path| path);
+        let Some(seen) = self.shared.differences.seen(client, identity, endpoint) else {
+            return Some(Arc::new(ClientRights::none(&self.shared)));
+        };
+        if let Some(kept) = self.clients.get(&seen.key) {
+            return Some(kept);
+        }
+        let key = seen.key.clone();
+        let rights = Arc::new(ClientRights::new(&self.shared, seen, endpoint));
+        self.clients.insert(key, Arc::clone(&rights));
+        Some(rights)
+    }
+
+    /// Why an item exists for a client or not, and what it may do with it.
+    #[must_use]
+    pub fn explain(
+        &self,
+        client: &CallContext,
+        item: &PolicyItem<'_>,
+        arguments: Option<&Json>,
+    ) -> Option<Explanation> {
+        let rights = self.rights(client)?;
+        let (listed, mut notes) = rights.listed(item);
+        let action = item.kind.use_action();
+        let verdict = match listed.outcome {
+            PolicyOutcome::Hidden => Ok(listed.clone()),
+            _ => rights.decided(action, item, arguments).map(|(verdict, more)| {
+                notes.extend(more);
+                verdict
+            }),
+        };
+        Some(Explanation { is_listed: listed.outcome != PolicyOutcome::Hidden, verdict, notes })
+    }
+}
+
+/// Why an item exists for a client or not, and what it may do with it.
+#[derive(Debug)]
+pub struct Explanation {
+    /// Whether it is in the client's lists.
+    pub is_listed: bool,
+    /// What using it comes to.
+    pub verdict: Result<Verdict, AmbiguousArguments>,
+    /// What went wrong in policies, and how that was taken.
+    pub notes: Vec<String>,
+}
+
+impl Policy for Policies {
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn rights_of(&self, client: &CallContext) -> Option<Arc<dyn Rights>> {
+        Some(self.rights(client)? as Arc<dyn Rights>)
+    }
+}
+
+/// What clients may do between whom no policy makes a difference.
+#[derive(Debug)]
+struct ClientRights {
+    number: u64,
+    shared: Arc<Shared>,
+    /// `None` for one that may do nothing.
+    client: Option<SeenClient>,
+    endpoint: Option<Entity>,
+    /// By the action.
+    actions: [OnceLock<ActionRules>; PolicyAction::ALL.len()],
+    /// What was decided, as far as it does not depend on arguments.
+    decided: Mutex<HashMap<DecisionKey, Verdict, RandomState>>,
+}
+
+/// The rules that can be about an action of a client.
+#[derive(Debug)]
+struct ActionRules {
+    /// As they are where the arguments are not known.
+    without_arguments: PolicySet,
+    /// As they are, if any reads arguments.
+    whole: Option<(PolicySet, LookedAt)>,
+    forbids_any: bool,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct DecisionKey {
+    action: PolicyAction,
+    kind: PolicyKind,
+    name: Box<str>,
+    hints: Hints,
+}
+
+/// What a server says of its tool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Hints([Option<bool>; 4]);
+
+impl Hints {
+    const NAMES: [&str; 4] = ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"];
+
+    fn of(item: &PolicyItem<'_>) -> Self {
+        let definition = item.definition.filter(|_| item.kind == PolicyKind::Tool);
+        let Some(annotations) = definition.and_then(|definition| definition.get("annotations")) else {
+            return Self::default();
+        };
+        let hint = |name| annotations.peek(name).filter(|hint| hint.kind() == Kind::Bool);
+        Self(Self::NAMES.map(|name| hint(name).map(|hint| hint.is_true())))
+    }
+}
+
+/// What a set of rules says.
+struct Said {
+    decision: Decision,
+    /// The rules that decided it.
+    policies: Vec<usize>,
+    notes: Vec<String>,
+}
+
+impl ClientRights {
+    fn new(shared: &Arc<Shared>, client: SeenClient, endpoint: &str) -> Self {
+        let path = RestrictedExpression::new_string(endpoint.to_owned());
+        let endpoint = uid("Endpoint", endpoint).and_then(|uid| {
+            Entity::new(uid, [("path".to_owned(), path)].into(), std::collections::HashSet::new()).ok()
+        });
+        Self { client: Some(client), endpoint, ..Self::none(shared) }
+    }
+
+    /// Those of nobody.
+    fn none(shared: &Arc<Shared>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            shared: Arc::clone(shared),
+            client: None,
+            endpoint: None,
+            actions: Default::default(),
+            decided: Mutex::default(),
+        }
+    }
+
+    fn rules(&self, action: PolicyAction) -> &ActionRules {
+        let at = PolicyAction::ALL.iter().position(|one| *one == action).unwrap_or_default();
+        static NOTHING: OnceLock<ActionRules> = OnceLock::new();
+        let kept = self.actions.get(at).unwrap_or(&NOTHING);
+        kept.get_or_init(|| self.rules_about(action))
+    }
+
+    fn rules_about(&self, action: PolicyAction) -> ActionRules {
+        let takes_arguments = matches!(action, PolicyAction::Call | PolicyAction::Get);
+        let client = self.client.as_ref();
+        let rules = self.shared.rules.iter();
+        let about: Vec<_> = rules
+            .filter(|rule| rule.is_about(action) && client.is_some_and(|client| may_be_about(rule, client)))
+            .collect();
+        // What takes no arguments is no matter of a rule about them.
+        let listed = about.iter().filter(|rule| takes_arguments || !rule.reads_arguments());
+        let listed = listed.filter_map(|rule| rule.listed.clone());
+        let mut reads = Reads::default();
+        about.iter().filter(|rule| rule.reads_arguments()).for_each(|rule| reads.and(&rule.reads));
+        let whole = (takes_arguments && reads.arguments.is_some()).then(|| {
+            let all = about.iter().map(|rule| rule.policy.clone());
+            (PolicySet::from_policies(all).unwrap_or_default(), LookedAt::of(&reads))
+        });
+        ActionRules {
+            without_arguments: PolicySet::from_policies(listed).unwrap_or_default(),
+            whole,
+            forbids_any: about.iter().any(|rule| rule.forbids()),
+        }
+    }
+
+    /// Whether the client is shown an item, and by which rules.
+    fn listed(&self, item: &PolicyItem<'_>) -> (Verdict, Vec<String>) {
+        let action = item.kind.use_action();
+        let used = self.say(action, item, &self.rules(action).without_arguments, None);
+        let list = self.rules(PolicyAction::List);
+        if used.decision == Decision::Allow && list.forbids_any {
+            let said = self.say(PolicyAction::List, item, &list.without_arguments, None);
+            // Nothing need permit it: whoever may use it is shown it.
+            if said.decision == Decision::Deny && !said.policies.is_empty() {
+                return (self.verdict(&said, PolicyOutcome::Hidden), said.notes);
+            }
+        }
+        (self.verdict(&used, PolicyOutcome::Hidden), used.notes)
+    }
+
+    /// What comes of an action with an item that the client is shown.
+    fn decided(
+        &self,
+        action: PolicyAction,
+        item: &PolicyItem<'_>,
+        arguments: Option<&Json>,
+    ) -> Result<(Verdict, Vec<String>), AmbiguousArguments> {
+        let rules = self.rules(action);
+        let Some((whole, looked_at)) = &rules.whole else {
+            let said = self.say(action, item, &rules.without_arguments, None);
+            return Ok((self.verdict(&said, PolicyOutcome::Hidden), said.notes));
+        };
+        let call = CallArguments { record: looked_at.record(arguments)?, sent: arguments };
+        let said = self.say(action, item, whole, Some(call));
+        Ok((self.verdict(&said, PolicyOutcome::Denied), said.notes))
+    }
+
+    fn verdict(&self, said: &Said, denied: PolicyOutcome) -> Verdict {
+        let rules = || said.policies.iter().filter_map(|at| self.shared.rules.get(*at));
+        let outcome = match (said.decision, rules().find_map(|rule| rule.ask.clone())) {
+            (Decision::Deny, _) => denied,
+            (Decision::Allow, None) => PolicyOutcome::Allowed,
+            (Decision::Allow, Some((by, text))) => PolicyOutcome::Asked { by, text, number: self.shared.number },
+        };
+        Verdict { outcome, policies: rules().map(|rule| Arc::clone(&rule.id)).collect() }
+    }
+
+    /// What `policies` say of an action with an item.
+    fn say(
+        &self,
+        action: PolicyAction,
+        item: &PolicyItem<'_>,
+        policies: &PolicySet,
+        arguments: Option<CallArguments<'_>>,
+    ) -> Said {
+        let denied = |notes| Said { decision: Decision::Deny, policies: Vec::new(), notes };
+        let record = arguments.as_ref().map(|arguments| arguments.record.clone());
+        let Some((request, entities)) = self.request(action, item, record) else { return denied(Vec::new()) };
+        let response = self.shared.authorizer.is_authorized(&request, policies, &entities);
+        let mut notes = Vec::new();
+        let mut failed = Vec::new();
+        for AuthorizationError::PolicyEvaluationError(error) in response.diagnostics().errors() {
+            let Some(at) = self.shared.by_id.get(error.policy_id()) else { return denied(notes) };
+            let Some(rule) = self.shared.rules.get(*at) else { return denied(notes) };
+            let is_met = rule.forbids()
+                && !arguments.as_ref().is_some_and(|arguments| arguments.are_others(error.inner(), rule, item));
+            let taken = match (rule.forbids(), is_met) {
+                (true, true) => "it counts as met",
+                (true, false) => "the tool has no such argument, so it does not count as met",
+                (false, _) => "it does not count as met",
+            };
+            notes.push(format!("{}: {}; {taken}", rule.id, error.inner()));
+            if is_met {
+                failed.push(*at);
+            }
+        }
+        let reasons = response.diagnostics().reason().filter_map(|id| self.shared.by_id.get(id).copied());
+        match (response.decision(), failed.is_empty()) {
+            (decision, true) => Said { decision, policies: reasons.collect(), notes },
+            (Decision::Deny, false) => {
+                Said { decision: Decision::Deny, policies: reasons.chain(failed).collect(), notes }
+            }
+            (Decision::Allow, false) => Said { decision: Decision::Deny, policies: failed, notes },
+        }
+    }
+
+    fn request(
+        &self,
+        action: PolicyAction,
+        item: &PolicyItem<'_>,
+        arguments: Option<RestrictedExpression>,
+    ) -> Option<(Request, Entities)> {
+        let client = self.client.as_ref()?;
+        let text = |text: &str| RestrictedExpression::new_string(text.to_owned());
+        let endpoint = self.endpoint.clone()?;
+        let tags = self.shared.tags.get(item.server).map(Vec::as_slice).unwrap_or_default();
+        let tags = RestrictedExpression::new_set(tags.iter().map(|tag| text(tag)));
+        let server_uid = uid("Server", item.server)?;
+        let of_server = [("name".to_owned(), text(item.server)), ("tags".to_owned(), tags.clone())];
+        let server = Entity::new(server_uid.clone(), of_server.into(), [endpoint.uid()].into()).ok()?;
+        let item_uid = uid(item.kind.as_str(), &format!("{}/{}", item.server, item.name))?;
+        let mut of_item: HashMap<_, _> = [("name", text(&item.name)), ("server", text(item.server)), ("tags", tags)]
+            .map(|(name, value)| (name.to_owned(), value))
+            .into();
+        for (name, hint) in Hints::NAMES.into_iter().zip(Hints::of(item).0) {
+            of_item.extend(hint.map(|hint| (name.to_owned(), RestrictedExpression::new_bool(hint))));
+        }
+        let resource = Entity::new(item_uid.clone(), of_item, [server_uid].into()).ok()?;
+        let entities = Entities::from_entities([client.entity.clone(), endpoint, server, resource], None).ok()?;
+        let mut context = client.context.clone();
+        if matches!(action, PolicyAction::Call | PolicyAction::Get) {
+            let none = || RestrictedExpression::new_record([]).ok();
+            context.push((ARGUMENTS.to_owned(), arguments.or_else(none)?));
+        }
+        let context = Context::from_pairs(context).ok()?;
+        let action = uid("Action", action.as_str())?;
+        let request = Request::new(client.user.clone(), action, item_uid, context, None).ok()?;
+        Some((request, entities))
+    }
+
+    /// Whether something depends on what the server says of a tool, and that is not known.
+    fn is_unknown(&self, item: &PolicyItem<'_>) -> bool {
+        item.kind == PolicyKind::Tool && item.definition.is_none() && self.shared.differences.reads_hints()
+    }
+
+    /// A decision that was made before, or is made now.
+    fn remembered(&self, action: PolicyAction, item: &PolicyItem<'_>, decide: impl FnOnce() -> Verdict) -> Verdict {
+        if item.name.len() > LONGEST {
+            return decide();
+        }
+        let name = format!("{}/{}", item.server, item.name).into();
+        let key = DecisionKey { action, kind: item.kind, name, hints: Hints::of(item) };
+        // Nothing that can panic runs under this lock.
+        let known = || self.decided.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(verdict) = known().get(&key) {
+            return verdict.clone();
+        }
+        let verdict = decide();
+        let mut known = known();
+        if known.len() >= DECISIONS {
+            known.clear();
+        }
+        known.insert(key, verdict.clone());
+        verdict
+    }
+}
+
+/// The arguments of one call.
+struct CallArguments<'a> {
+    record: RestrictedExpression,
+    sent: Option<&'a Json>,
+}
+
+impl CallArguments<'_> {
+    /// Whether a rule failed for want of an argument that the tool does not have at all: such a rule is about other tools.
+    fn are_others(&self, error: &EvaluationError, rule: &Rule, item: &PolicyItem<'_>) -> bool {
+        let EvaluationError::RecordAttrDoesNotExist(_) = error else { return false };
+        let Some(Arguments::Named(names)) = &rule.reads.arguments else { return false };
+        let schema = item.definition.and_then(|definition| definition.get("inputSchema"));
+        let properties = schema.and_then(|schema| schema.get("properties"));
+        let Some(properties) = properties else { return false };
+        let is_sent = |name: &str| self.sent.is_some_and(|sent| sent.peek(name).is_some());
+        let mut missing = names.iter().filter(|name| !is_sent(name)).peekable();
+        missing.peek().is_some() && missing.all(|name| properties.peek(name).is_none())
+    }
+}
+
+/// Whether the scope of a rule can be met by a client.
+fn may_be_about(rule: &Rule, client: &SeenClient) -> bool {
+    let is_in = |uid: &EntityUid| *uid == client.user || is_parent(&client.entity, uid);
+    match rule.policy.principal_constraint() {
+        PrincipalConstraint::Any | PrincipalConstraint::Is(_) => true,
+        PrincipalConstraint::Eq(uid) => uid == client.user,
+        PrincipalConstraint::In(uid) | PrincipalConstraint::IsIn(_, uid) => is_in(&uid),
+    }
+}
+
+fn is_parent(entity: &Entity, uid: &EntityUid) -> bool {
+    entity.clone().into_inner().2.contains(uid)
+}
+
+impl Rights for ClientRights {
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn listing(&self, item: &PolicyItem<'_>) -> Verdict {
+        if self.is_unknown(item) {
+            return Verdict::of_nothing(PolicyOutcome::Hidden);
+        }
+        self.remembered(PolicyAction::List, item, || self.listed(item).0)
+    }
+
+    fn decide(
+        &self,
+        action: PolicyAction,
+        item: &PolicyItem<'_>,
+        arguments: Option<&Json>,
+    ) -> Result<Verdict, AmbiguousArguments> {
+        if self.is_unknown(item) {
+            return Ok(Verdict::of_nothing(PolicyOutcome::Hidden));
+        }
+        if self.rules(action).whole.is_some() {
+            return self.decided(action, item, arguments).map(|(verdict, _)| verdict);
+        }
+        let decide = || {
+            let said = self.say(action, item, &self.rules(action).without_arguments, None);
+            self.verdict(&said, PolicyOutcome::Hidden)
+        };
+        Ok(self.remembered(action, item, decide))
+    }
+}

@@ -1,0 +1,150 @@
+//! What the expressions of a policy read.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use cedar_policy::pst::{BinaryOp, Clause, Expr, Literal, Template, UnaryOp, Var};
+
+/// The member of the context that has the arguments.
+pub(crate) const ARGUMENTS: &str = "arguments";
+
+/// What policies read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reads {
+    /// The names of all attributes, of whatever.
+    pub(crate) attributes: BTreeSet<Box<str>>,
+    /// Whether claims are read.
+    pub(crate) claims: bool,
+    /// Which arguments are read; `None` for none.
+    pub(crate) arguments: Option<Arguments>,
+}
+
+/// Which arguments are read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Arguments {
+    /// These.
+    Named(BTreeSet<Box<str>>),
+    /// All of them, as a whole.
+    All,
+}
+
+impl Reads {
+    /// What the conditions of a policy read.
+    pub(crate) fn of(policy: &Template) -> Self {
+        let mut reads = Self::default();
+        for Clause::When(expression) | Clause::Unless(expression) in policy.clauses() {
+            reads.add(expression);
+        }
+        reads
+    }
+
+    /// What an expression reads.
+    pub(crate) fn of_expression(expression: &Expr) -> Self {
+        let mut reads = Self::default();
+        reads.add(expression);
+        reads
+    }
+
+    /// With what others read.
+    pub(crate) fn and(&mut self, other: &Self) {
+        self.attributes.extend(other.attributes.iter().cloned());
+        self.claims |= other.claims;
+        match (&mut self.arguments, &other.arguments) {
+            (_, None) => {}
+            (Some(Arguments::Named(all)), Some(Arguments::Named(more))) => all.extend(more.iter().cloned()),
+            (arguments, Some(more)) => {
+                *arguments = if arguments.is_none() { Some(more.clone()) } else { Some(Arguments::All) };
+            }
+        }
+    }
+
+    fn argument(&mut self, name: Option<&str>) {
+        let more = name.map_or(Arguments::All, |name| Arguments::Named(BTreeSet::from([name.into()])));
+        self.and(&Self { arguments: Some(more), ..Self::default() });
+    }
+
+    fn add(&mut self, expression: &Expr) {
+        match expression {
+            // The context as a whole has the arguments in it.
+            Expr::Var(Var::Context) => self.argument(None),
+            Expr::GetAttr { expr, attr } => {
+                self.attributes.insert(attr.as_str().into());
+                match (&**expr, attr.as_str()) {
+                    (Expr::Var(Var::Context), ARGUMENTS) => self.argument(None),
+                    (Expr::Var(Var::Context), _) => {}
+                    (inner, name) if is_arguments(inner) => self.argument(Some(name)),
+                    (inner, _) => self.add(inner),
+                }
+            }
+            Expr::HasAttr { expr, attrs } => {
+                self.attributes.extend(attrs.iter().map(|attr| attr.as_str().into()));
+                let mut attrs = attrs.iter();
+                match &**expr {
+                    Expr::Var(Var::Context) if attrs.next().is_some_and(|first| first == ARGUMENTS) => {
+                        self.argument(attrs.next().map(|name| name.as_str()));
+                    }
+                    Expr::Var(Var::Context) => {}
+                    inner if is_arguments(inner) => self.argument(attrs.next().map(|name| name.as_str())),
+                    inner => self.add(inner),
+                }
+            }
+            Expr::BinaryOp { op, left, right } => {
+                self.claims |= matches!(op, BinaryOp::GetTag | BinaryOp::HasTag);
+                self.add(left);
+                self.add(right);
+            }
+            Expr::UnaryOp { expr, .. } | Expr::Like { expr, .. } => self.add(expr),
+            Expr::Is { expr, in_expr, .. } => {
+                self.add(expr);
+                in_expr.iter().for_each(|inner| self.add(inner));
+            }
+            Expr::IfThenElse { cond, then_expr, else_expr } => {
+                [cond, then_expr, else_expr].into_iter().for_each(|inner| self.add(inner));
+            }
+            Expr::Set(all) => all.iter().for_each(|inner| self.add(inner)),
+            Expr::Record(all) => all.values().for_each(|inner| self.add(inner)),
+            Expr::Literal(_) | Expr::Var(_) | Expr::Slot(_) => {}
+            // What a later version of the language has may read anything.
+            _ => self.argument(None),
+        }
+    }
+}
+
+fn is_arguments(expression: &Expr) -> bool {
+    matches!(expression, Expr::GetAttr { expr, attr } if attr == ARGUMENTS && matches!(&**expr, Expr::Var(Var::Context)))
+}
+
+/// An expression for the check of types, with something in place of each condition on arguments, whose types nobody knows.
+pub(crate) fn without_arguments(expression: &Arc<Expr>) -> Arc<Expr> {
+    let both = |op: BinaryOp, left: &Arc<Expr>, right: &Arc<Expr>| {
+        Arc::new(Expr::BinaryOp { op, left: without_arguments(left), right: without_arguments(right) })
+    };
+    match &**expression {
+        Expr::BinaryOp { op: op @ (BinaryOp::And | BinaryOp::Or), left, right } => both(*op, left, right),
+        Expr::UnaryOp { op: UnaryOp::Not, expr } => {
+            Arc::new(Expr::UnaryOp { op: UnaryOp::Not, expr: without_arguments(expr) })
+        }
+        Expr::IfThenElse { cond, then_expr, else_expr } => Arc::new(Expr::IfThenElse {
+            cond: without_arguments(cond),
+            then_expr: without_arguments(then_expr),
+            else_expr: without_arguments(else_expr),
+        }),
+        other if Reads::of_expression(other).arguments.is_some() => Arc::new(some_condition()),
+        _ => Arc::clone(expression),
+    }
+}
+
+/// A condition that may be met or not.
+fn some_condition() -> Expr {
+    let era = Expr::GetAttr { expr: Arc::new(Expr::Var(Var::Context)), attr: "era".into() };
+    let modern = Expr::Literal(Literal::String("modern".into()));
+    Expr::BinaryOp { op: BinaryOp::Eq, left: Arc::new(era), right: Arc::new(modern) }
+}
+
+/// The parts of a condition that all have to be met.
+pub(crate) fn parts(expression: &Arc<Expr>) -> Vec<&Arc<Expr>> {
+    match &**expression {
+        Expr::BinaryOp { op: BinaryOp::And, left, right } => parts(left).into_iter().chain(parts(right)).collect(),
+        _ => vec![expression],
+    }
+}

@@ -1,0 +1,216 @@
+//! One policy as it is decided by.
+
+use std::sync::Arc;
+
+use cedar_policy::pst::{self, Clause, StaticPolicy, Template};
+use cedar_policy::{ActionConstraint, Effect, Policy, PolicyId, PolicySet, Schema, ValidationMode, Validator};
+use fanlight_canonical::{ApprovedBy, PolicyAction};
+
+use crate::expression::{Reads, parts, without_arguments};
+use crate::schema::schema;
+use crate::source::{self, PolicyText};
+
+/// Most policies: each takes time in decisions.
+const MOST: usize = 10_000;
+
+/// A policy that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{file}:{line}: {message}")]
+pub struct InvalidPolicy {
+    /// The file, as the configuration writes it.
+    pub file: Arc<str>,
+    /// The line, from 1.
+    pub line: usize,
+    /// What is wrong, and what to do.
+    pub message: String,
+}
+
+/// One policy as it is decided by.
+#[derive(Clone, Debug)]
+pub(crate) struct Rule {
+    /// Its annotation `@id`, else its file and line.
+    pub(crate) id: Arc<str>,
+    pub(crate) policy: Policy,
+    /// What stands for it where the arguments are not known: one that reads arguments counts as met if it permits, and as
+    /// not met if it forbids.
+    pub(crate) listed: Option<Policy>,
+    pub(crate) reads: Reads,
+    /// Who is asked before what it permits is done, and what.
+    pub(crate) ask: Option<(ApprovedBy, Arc<str>)>,
+}
+
+impl Rule {
+    pub(crate) fn reads_arguments(&self) -> bool {
+        self.reads.arguments.is_some()
+    }
+
+    pub(crate) fn forbids(&self) -> bool {
+        self.policy.effect() == Effect::Forbid
+    }
+
+    /// Whether it can be about an action.
+    pub(crate) fn is_about(&self, action: PolicyAction) -> bool {
+        let is_it = |uid: &cedar_policy::EntityUid| uid.id().unescaped() == action.as_str();
+        match self.policy.action_constraint() {
+            ActionConstraint::Any => true,
+            ActionConstraint::Eq(uid) => is_it(&uid),
+            ActionConstraint::In(uids) => uids.iter().any(is_it),
+        }
+    }
+}
+
+/// The rules that texts mean.
+///
+/// # Errors
+///
+/// Everything that is wrong with any of them.
+pub(crate) fn rules(texts: &[PolicyText]) -> Result<Vec<Rule>, Vec<InvalidPolicy>> {
+    let (mut rules, mut wrong) = (Vec::new(), Vec::new());
+    let mut checked = PolicySet::new();
+    let mut lines = std::collections::HashMap::new();
+    for source in texts {
+        for range in source::policies(&source.text) {
+            let line = source::line(&source.text, range.start);
+            let invalid = |message: String| InvalidPolicy { file: Arc::clone(&source.name), line, message };
+            let Some(text) = source.text.get(range) else { continue };
+            let (rule, to_check) = match rule(source, line, text) {
+                Ok(rule) => rule,
+                Err(invalid) => {
+                    wrong.push(invalid);
+                    continue;
+                }
+            };
+            if let Some((_, first)) = lines.insert(Arc::clone(&rule.id), (Arc::clone(&source.name), line)) {
+                wrong.push(invalid(format!("the id {:?} is also that of the policy in line {first}", rule.id)));
+                continue;
+            }
+            if let Err(error) = checked.add(to_check) {
+                wrong.push(invalid(error.to_string()));
+            }
+            rules.push(rule);
+        }
+    }
+    if rules.len() > MOST {
+        let file = texts.first().map(|text| Arc::clone(&text.name)).unwrap_or_default();
+        let message = format!("there are {} policies; at most {MOST} can be decided by", rules.len());
+        wrong.push(InvalidPolicy { file, line: 1, message });
+        return Err(wrong);
+    }
+    wrong.extend(objections(&checked).into_iter().map(|(id, message)| {
+        let (file, line) = lines.get(id.as_str()).cloned().unwrap_or_else(|| (id.as_str().into(), 1));
+        InvalidPolicy { file, line, message }
+    }));
+    if wrong.is_empty() { Ok(rules) } else { Err(wrong) }
+}
+
+/// What the schema says against policies, with the id of each.
+fn objections(policies: &PolicySet) -> Vec<(String, String)> {
+    let schema = match Schema::from_cedarschema_str(&schema(&[])) {
+        Ok((schema, _)) => schema,
+        Err(error) => return vec![("schema".to_owned(), error.to_string())],
+    };
+    let result = Validator::new(schema).validate(policies, ValidationMode::Strict);
+    let text = |error: &dyn std::fmt::Display, id: &PolicyId| {
+        // It begins with the id, and the line says more.
+        let text = error.to_string();
+        let own = text.split_once("`, ").map_or(text.as_str(), |(_, own)| own);
+        (AsRef::<str>::as_ref(id).to_owned(), own.to_owned())
+    };
+    let mut seen = std::collections::HashSet::new();
+    // The same is often wrong for each kind of resource: one says it.
+    let first = |error: &&cedar_policy::ValidationError| seen.insert(error.policy_id().clone());
+    result.validation_errors().filter(first).map(|error| text(error, error.policy_id())).collect()
+}
+
+/// A rule, and what of it is checked against the schema.
+fn rule(source: &PolicyText, line: usize, text: &str) -> Result<(Rule, Policy), InvalidPolicy> {
+    let invalid = |line: usize, message: String| InvalidPolicy { file: Arc::clone(&source.name), line, message };
+    let parsed = Policy::parse(None, text).map_err(|errors| syntax_error(source, line, text, &errors))?;
+    let own = parsed.annotation("id").filter(|id| !id.is_empty());
+    let id: Arc<str> = own.map_or_else(|| format!("{}:{line}", source.name).into(), Arc::from);
+    let policy = parsed.new_id(PolicyId::new(&*id));
+    let typed = policy.to_pst().map_err(|error| invalid(line, error.to_string()))?;
+    let body = typed.body();
+    let reads = Reads::of(body);
+    let ask = ask(&policy).map_err(|message| invalid(line, message))?;
+    let of_clauses = |clauses: Vec<Clause>| with_clauses(body, clauses).map_err(|error| invalid(line, error));
+    let listed = match (reads.arguments.is_some(), policy.effect()) {
+        (false, _) => Some(policy.clone()),
+        (true, Effect::Forbid) => None,
+        (true, Effect::Permit) => Some(of_clauses(clauses_about_all(body))?),
+    };
+    let clause = |clause: &Clause| match clause {
+        Clause::When(expression) => Clause::When(without_arguments(expression)),
+        Clause::Unless(expression) => Clause::Unless(without_arguments(expression)),
+    };
+    let to_check = of_clauses(body.clauses().iter().map(clause).collect())?;
+    Ok((Rule { id, policy, listed, reads, ask }, to_check))
+}
+
+/// The conditions that are the same for all arguments.
+fn clauses_about_all(policy: &Template) -> Vec<Clause> {
+    let reads_none = |expression: &pst::Expr| Reads::of_expression(expression).arguments.is_none();
+    let kept = |clause: &Clause| match clause {
+        Clause::When(expression) => {
+            let parts = parts(expression).into_iter().filter(|part| reads_none(part));
+            parts.map(|part| Clause::When(Arc::clone(part))).collect()
+        }
+        Clause::Unless(expression) if reads_none(expression) => vec![clause.clone()],
+        Clause::Unless(_) => Vec::new(),
+    };
+    policy.clauses().iter().flat_map(kept).collect()
+}
+
+/// A policy with other conditions.
+fn with_clauses(policy: &Template, clauses: Vec<Clause>) -> Result<Policy, String> {
+    let Template { id, effect, principal, action, resource, annotations, .. } = policy.clone();
+    let bare = Template::new(id, effect, principal, action, resource).with_annotations(annotations);
+    let whole = bare.try_with_clauses(clauses).map_err(|error| error.to_string())?;
+    let fixed = StaticPolicy::try_from(whole).map_err(|error| error.to_string())?;
+    Policy::from_pst(fixed.into()).map_err(|error| error.to_string())
+}
+
+/// Who is to be asked before what a policy permits is done, and what.
+fn ask(policy: &Policy) -> Result<Option<(ApprovedBy, Arc<str>)>, String> {
+    let by = match policy.annotation("by") {
+        None | Some("operator") => ApprovedBy::Approver,
+        Some("other") => ApprovedBy::Other,
+        Some("caller") => ApprovedBy::Caller,
+        Some(by) => return Err(format!("@by({by:?}) is none of \"operator\", \"other\" and \"caller\"")),
+    };
+    let Some(text) = policy.annotation("ask") else {
+        return match policy.annotation("by") {
+            None => Ok(None),
+            Some(_) => Err("@by says who is asked, and needs an @ask(\"…\") with the question".to_owned()),
+        };
+    };
+    let is_for_calls = match policy.action_constraint() {
+        ActionConstraint::Eq(uid) => uid.id().unescaped() == PolicyAction::Call.as_str(),
+        ActionConstraint::Any | ActionConstraint::In(_) => false,
+    };
+    if policy.effect() == Effect::Forbid || !is_for_calls {
+        return Err(
+            "@ask belongs to a permit for `action == Action::\"call\"`: only calls can wait for somebody".to_owned()
+        );
+    }
+    Ok(Some((by, text.into())))
+}
+
+/// What is wrong with the text of a policy, and in which line.
+fn syntax_error(source: &PolicyText, line: usize, text: &str, errors: &cedar_policy::ParseErrors) -> InvalidPolicy {
+    let message = match text {
+        _ if text.contains("?principal") || text.contains("?resource") => {
+            "this is a template, which needs links that a file cannot have: write a policy for each".to_owned()
+        }
+        _ => errors.to_string(),
+    };
+    let labels = miette_offset(errors);
+    let within = labels.map_or(0, |at| source::line(text, at) - 1);
+    InvalidPolicy { file: Arc::clone(&source.name), line: line + within, message }
+}
+
+/// Where in its text an error is.
+fn miette_offset(errors: &cedar_policy::ParseErrors) -> Option<usize> {
+    use miette::Diagnostic as _;
+    errors.labels()?.next().map(|label| label.offset())
+}

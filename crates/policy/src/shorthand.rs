@@ -1,0 +1,93 @@
+//! What `allow` in the configuration means, as policies.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use crate::source::PolicyText;
+
+/// Who may use something, as the configuration writes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// The members of a group.
+    Group(String),
+    /// A client: `key#ci`, `https://idp.example.com#ann`.
+    User(String),
+    /// Clients with a scope.
+    Scope(String),
+    /// Everybody.
+    Anybody,
+}
+
+/// One `allow` of the configuration: nobody but these may use what it is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allowance {
+    /// Where it is, such as `mcpServers.git.allow`.
+    pub place: String,
+    /// What it is about.
+    pub about: Allowed,
+    /// Who may.
+    pub who: Vec<Who>,
+}
+
+/// What an `allow` is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Allowed {
+    /// Everything of a server.
+    Server(String),
+    /// Everything at an endpoint.
+    Endpoint(String),
+    /// The tools of a server whose own names match a pattern.
+    Tools {
+        /// The server.
+        server: String,
+        /// The pattern: `*` stands for any characters.
+        pattern: String,
+    },
+}
+
+impl Allowance {
+    /// The policies that it means: one that lets those use it who may, and one that keeps others from it.
+    pub(crate) fn text(&self) -> PolicyText {
+        let (resource, only) = match &self.about {
+            Allowed::Server(name) => (format!("resource in Server::{}", literal(name)), String::new()),
+            Allowed::Endpoint(path) => (format!("resource in Endpoint::{}", literal(path)), String::new()),
+            Allowed::Tools { server, pattern } => (
+                format!("resource is Tool in Server::{}", literal(server)),
+                format!("resource.name like {} && ", literal(pattern)),
+            ),
+        };
+        let one = |who: &Who| match who {
+            Who::Group(name) => format!("principal in Group::{}", literal(name)),
+            Who::User(name) => format!("principal == User::{}", literal(name)),
+            Who::Scope(name) => format!("(principal.allScopes || principal.scopes.contains({}))", literal(name)),
+            Who::Anybody => "true".to_owned(),
+        };
+        let who = match self.who.as_slice() {
+            [] => "false".to_owned(),
+            all => all.iter().map(one).collect::<Vec<_>>().join(" || "),
+        };
+        let place = &self.place;
+        let mut text = String::new();
+        let _ =
+            writeln!(text, "@id({})\npermit(principal, action, {resource}) when {{ {only}({who}) }};", literal(place));
+        let others = literal(&format!("{place} (others)"));
+        let _ = writeln!(text, "@id({others})\nforbid(principal, action, {resource}) when {{ {only}!({who}) }};");
+        PolicyText { name: Arc::from(place.as_str()), text }
+    }
+}
+
+/// A text as policies write it. In a pattern, `*` keeps its meaning.
+fn literal(text: &str) -> String {
+    let mut literal = String::from('"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => literal.extend(['\\', character]),
+            character if character.is_control() => {
+                let _ = write!(literal, "\\u{{{:x}}}", u32::from(character));
+            }
+            character => literal.push(character),
+        }
+    }
+    literal.push('"');
+    literal
+}

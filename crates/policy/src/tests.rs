@@ -1,0 +1,297 @@
+//! Decisions by policies.
+
+use std::sync::Arc;
+
+use fanlight_canonical::{
+    ApprovedBy, CallContext, Caller, ClientEra, Endpoint, Holder, Policy as _, PolicyAction, PolicyItem, PolicyKind,
+    PolicyOutcome, Rights,
+};
+use fanlight_identity::{Identity, Principal, Scopes, Source};
+use fanlight_protocol::Json;
+
+use super::*;
+
+fn text(text: &str) -> PolicyText {
+    PolicyText { name: "p.cedar".into(), text: text.to_owned() }
+}
+
+fn settings(policies: &str) -> PolicySettings {
+    PolicySettings { texts: vec![text(policies)], default_path: "/mcp".to_owned(), ..PolicySettings::default() }
+}
+
+fn policies(source: &str) -> Policies {
+    Policies::new(settings(source)).unwrap_or_else(|wrong| panic!("{wrong:?}"))
+}
+
+fn problems(source: &str) -> Vec<String> {
+    Policies::new(settings(source)).err().unwrap_or_default().iter().map(ToString::to_string).collect()
+}
+
+fn identity(name: &str, groups: &[&str]) -> Identity {
+    Identity {
+        principal: Principal::named("fanlight:key", name),
+        name: name.into(),
+        source: Source::Key,
+        groups: groups.iter().map(|group| Arc::from(*group)).collect(),
+        scopes: Scopes::parse("mcp:read"),
+        ..Identity::anonymous()
+    }
+}
+
+fn client_of(identity: Identity, endpoint: Endpoint) -> CallContext {
+    let holder = Holder::new(identity.principal.clone(), endpoint);
+    let caller = Caller::request_of(holder).with_identity(Arc::new(identity));
+    CallContext { caller, era: ClientEra::Modern, ..(*CallContext::internal()).clone() }
+}
+
+fn client(name: &str, groups: &[&str]) -> CallContext {
+    client_of(identity(name, groups), Endpoint::Default)
+}
+
+fn rights(policies: &Policies, name: &str, groups: &[&str]) -> Arc<dyn Rights> {
+    policies.rights_of(&client(name, groups)).unwrap()
+}
+
+fn item(kind: PolicyKind, name: &str) -> PolicyItem<'_> {
+    let (server, name) = name.split_once('/').unwrap();
+    PolicyItem { kind, server, name: name.into(), definition: None }
+}
+
+fn tool<'a>(name: &'a str, definition: &'a Json) -> PolicyItem<'a> {
+    PolicyItem { definition: Some(definition), ..item(PolicyKind::Tool, name) }
+}
+
+fn plain() -> Json {
+    Json::literal(r#"{"name":"x","inputSchema":{"type":"object","properties":{"path":{},"mode":{},"amount":{}}}}"#)
+}
+
+/// What comes of a call: `hidden`, or what is decided about the arguments.
+fn call(rights: &dyn Rights, name: &str, arguments: &str) -> String {
+    let definition = plain();
+    let tool = tool(name, &definition);
+    if !rights.shows(&tool) {
+        return "hidden".to_owned();
+    }
+    let arguments = Json::parse(arguments.to_owned().into(), 64).unwrap();
+    match rights.decide(PolicyAction::Call, &tool, Some(&arguments)) {
+        Ok(verdict) => verdict.outcome.as_str().to_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn what_no_policy_permits_is_hidden() {
+    let all = policies(
+        r#"permit(principal in Group::"dev", action == Action::"call", resource in Server::"git");
+           forbid(principal, action, resource == Tool::"git/push") unless { principal in Group::"lead" };"#,
+    );
+    let (dev, lead, none) =
+        (rights(&all, "a", &["dev"]), rights(&all, "b", &["dev", "lead"]), rights(&all, "c", &["ops"]));
+    assert_eq!(call(&*dev, "git/log", "{}"), "allow");
+    assert_eq!(call(&*dev, "git/push", "{}"), "hidden");
+    assert_eq!(call(&*lead, "git/push", "{}"), "allow");
+    assert_eq!(call(&*none, "git/log", "{}"), "hidden");
+    assert_eq!(call(&*dev, "files/read", "{}"), "hidden");
+    assert!(!dev.shows(&item(PolicyKind::Prompt, "git/log")), "a prompt is got, not called");
+}
+
+#[test]
+fn rules_about_arguments_leave_the_tool_listed_and_decide_the_call() {
+    let all = policies(
+        r#"permit(principal, action == Action::"call", resource == Tool::"files/read")
+             when { context.arguments has path && context.arguments.path like "/data/*" };
+           permit(principal, action == Action::"call", resource == Tool::"files/write");
+           forbid(principal, action == Action::"call", resource)
+             when { context.arguments has path && context.arguments.path like "*secret*" };"#,
+    );
+    let one = rights(&all, "a", &[]);
+    assert_eq!(call(&*one, "files/read", r#"{"path":"/data/x"}"#), "allow");
+    assert_eq!(call(&*one, "files/read", r#"{"path":"/etc/x"}"#), "deny");
+    assert_eq!(call(&*one, "files/read", r#"{}"#), "deny");
+    assert_eq!(call(&*one, "files/read", r#"{"path":["/data/x"]}"#), "deny");
+    assert_eq!(call(&*one, "files/read", r#"{"path":"/data/secret"}"#), "deny");
+    assert_eq!(call(&*one, "files/write", r#"{"path":"/data/x"}"#), "allow");
+    assert_eq!(call(&*one, "files/write", r#"{"path":["secret"]}"#), "deny", "an error in what forbids counts as met");
+    assert_eq!(call(&*one, "files/write", r#"{"path":"/data/\u0073ecret"}"#), "deny", "escapes are the same text");
+    assert_eq!(call(&*one, "files/other", "{}"), "hidden");
+}
+
+#[test]
+fn rule_about_an_argument_is_no_rule_about_tools_without_it() {
+    let all = policies(
+        r#"permit(principal, action, resource);
+           forbid(principal, action, resource) when { context.arguments.owner == "evil" };
+           forbid(principal, action == Action::"call", resource) when { context.arguments.mode == "wild" };"#,
+    );
+    let one = rights(&all, "a", &[]);
+    assert_eq!(call(&*one, "git/log", r#"{"mode":"tame"}"#), "allow", "the tool has no owner");
+    assert_eq!(call(&*one, "git/log", r#"{"mode":"tame","owner":"evil"}"#), "deny");
+    assert_eq!(call(&*one, "git/log", "{}"), "deny", "the tool has a mode, for which the server may take any");
+    for kind in [PolicyKind::Prompt, PolicyKind::Resource, PolicyKind::Template, PolicyKind::Skill] {
+        assert!(one.shows(&item(kind, "git/x")), "{kind:?}");
+    }
+    let read = one.decide(PolicyAction::Read, &item(PolicyKind::Resource, "git/x"), None).unwrap();
+    assert_eq!(read.outcome, PolicyOutcome::Allowed);
+}
+
+#[test]
+fn arguments_that_two_readers_could_read_differently_are_refused() {
+    let all = policies(
+        r#"permit(principal, action, resource);
+           forbid(principal, action == Action::"call", resource) when { context.arguments has path && context.arguments.path == "x" };"#,
+    );
+    let one = rights(&all, "a", &[]);
+    for (arguments, expected) in [
+        (r#"{"path":"y","path":"x"}"#, "twice"),
+        (r#"{"path":"y","p\u0061th":"x"}"#, "twice"),
+        (r#"{"path":"y","Path":"x"}"#, "could be taken for \"path\""),
+        (r#"{"ＰＡＴＨ":"x"}"#, "could be taken for \"path\""),
+        (r#"{"other":{"PATH":1}}"#, "allow"),
+        (r#"{"path":{"PATH":1}}"#, "could be taken for \"path\""),
+        (r#"{"path":{"a":1,"a":2}}"#, "twice"),
+        (r#"{"path":null}"#, "allow"),
+        ("[]", "must be an object"),
+    ] {
+        let outcome = call(&*one, "s/t", arguments);
+        assert!(outcome.contains(expected), "{arguments}: {outcome}");
+    }
+    let deep = format!(r#"{{"path":{}1{}}}"#, "[".repeat(40), "]".repeat(40));
+    assert!(call(&*one, "s/t", &deep).contains("too many"));
+    let many = format!(r#"{{"path":[{}1]}}"#, "1,".repeat(20_000));
+    assert!(call(&*one, "s/t", &many).contains("too many"));
+}
+
+#[test]
+fn numbers_are_compared_however_they_are_written() {
+    let all = policies(
+        r#"permit(principal, action, resource);
+           forbid(principal, action == Action::"call", resource)
+             when { context.arguments has amount && context.arguments.amount > 100 };"#,
+    );
+    let one = rights(&all, "a", &[]);
+    for (amount, expected) in
+        [("100", "allow"), ("101", "deny"), ("1e3", "deny"), ("1.0e2", "allow"), ("100.5", "deny"), ("1e300", "deny")]
+    {
+        assert_eq!(call(&*one, "s/t", &format!(r#"{{"amount":{amount}}}"#)), expected, "{amount}");
+    }
+}
+
+#[test]
+fn what_servers_say_of_tools_and_what_tokens_say_of_clients_can_be_asked() {
+    let all = policies(
+        r#"permit(principal, action == Action::"call", resource) when { resource has readOnlyHint && resource.readOnlyHint };
+           permit(principal, action == Action::"call", resource)
+             when { principal.hasTag("department") && principal.getTag("department").contains("it") };
+           permit(principal, action == Action::"call", resource) when { principal.scopes.contains("admin") };
+           permit(principal, action == Action::"call", resource) when { resource.tags.contains("open") };"#,
+    );
+    let reading = Json::literal(r#"{"name":"x","annotations":{"readOnlyHint":true}}"#);
+    let other = Json::literal(r#"{"name":"x","annotations":{"readOnlyHint":false}}"#);
+    let one = rights(&all, "a", &[]);
+    assert!(one.shows(&tool("s/t", &reading)) && !one.shows(&tool("s/t", &other)));
+    assert!(!one.shows(&item(PolicyKind::Tool, "s/t")), "without its definition it is not known to read only");
+    let mut of_it = identity("b", &[]);
+    of_it.claims = Arc::new([("department".into(), Box::from(["it".into()]))].into());
+    assert!(all.rights_of(&client_of(of_it, Endpoint::Default)).unwrap().shows(&tool("s/t", &other)));
+    let admin = Identity { scopes: Scopes::parse("admin"), ..identity("c", &[]) };
+    assert!(all.rights_of(&client_of(admin, Endpoint::Default)).unwrap().shows(&tool("s/t", &other)));
+}
+
+#[test]
+fn clients_share_rights_unless_a_policy_tells_them_apart() {
+    let all = policies(
+        r#"permit(principal in Group::"dev", action, resource);
+           forbid(principal == User::"key#eve", action, resource);"#,
+    );
+    let number = |name: &str, groups: &[&str]| rights(&all, name, groups).number();
+    assert_eq!(number("a", &["dev", "x"]), number("b", &["y", "dev"]));
+    assert_ne!(number("a", &["dev"]), number("a", &[]));
+    assert_ne!(number("eve", &["dev"]), number("a", &["dev"]));
+    assert_eq!(call(&*rights(&all, "eve", &["dev"]), "s/t", "{}"), "hidden");
+    let elsewhere = Identity { principal: Principal::named("https://idp", "eve"), ..identity("eve", &["dev"]) };
+    let elsewhere = all.rights_of(&client_of(elsewhere, Endpoint::Default)).unwrap();
+    assert_eq!(call(&*elsewhere, "s/t", "{}"), "allow", "the same subject of another issuer is somebody else");
+}
+
+#[test]
+fn calls_that_are_to_be_asked_about_say_whom_and_what() {
+    let all = policies(
+        r#"permit(principal, action, resource);
+           @ask("Really delete?") @by("other")
+           permit(principal, action == Action::"call", resource) when { resource.name like "delete_*" };"#,
+    );
+    let one = rights(&all, "a", &[]);
+    assert_eq!(call(&*one, "s/read", "{}"), "allow");
+    assert_eq!(call(&*one, "s/delete_all", "{}"), "ask");
+    let definition = plain();
+    let verdict = one.decide(PolicyAction::Call, &tool("s/delete_all", &definition), None).unwrap();
+    let PolicyOutcome::Asked { by, text, .. } = verdict.outcome else { panic!("{verdict:?}") };
+    assert_eq!((by, &*text), (ApprovedBy::Other, "Really delete?"));
+    assert!(verdict.policies.iter().any(|id| &**id == "p.cedar:2"), "{:?}", verdict.policies);
+}
+
+#[test]
+fn endpoints_and_lists_can_be_forbidden() {
+    let all = policies(
+        r#"permit(principal, action, resource);
+           forbid(principal, action, resource in Endpoint::"/mcp/ops") unless { principal in Group::"ops" };
+           forbid(principal, action == Action::"list", resource == Tool::"s/quiet");"#,
+    );
+    let at =
+        |path: &str, groups: &[&str]| all.rights_of(&client_of(identity("a", groups), Endpoint::at(path))).unwrap();
+    assert_eq!(call(&*at("/mcp/ops", &[]), "s/t", "{}"), "hidden");
+    assert_eq!(call(&*at("/mcp/ops", &["ops"]), "s/t", "{}"), "allow");
+    assert_eq!(call(&*at("/mcp", &[]), "s/t", "{}"), "allow");
+    assert_eq!(call(&*at("/mcp", &[]), "s/quiet", "{}"), "hidden", "what is not listed cannot be called");
+}
+
+#[test]
+fn allow_lists_mean_policies() {
+    let allow = |about: Allowed, who: Who| Allowance { place: format!("{about:?}"), about, who: vec![who] };
+    let settings = PolicySettings {
+        permits_by_default: true,
+        allowances: vec![
+            allow(Allowed::Server("git".into()), Who::Group("dev".into())),
+            allow(Allowed::Tools { server: "git".into(), pattern: "push*".into() }, Who::User("key#ann".into())),
+        ],
+        ..settings("")
+    };
+    let all = Policies::new(settings).unwrap();
+    assert_eq!(call(&*rights(&all, "bob", &["dev"]), "git/log", "{}"), "allow");
+    assert_eq!(call(&*rights(&all, "bob", &[]), "git/log", "{}"), "hidden");
+    assert_eq!(call(&*rights(&all, "bob", &["dev"]), "git/push", "{}"), "hidden");
+    assert_eq!(call(&*rights(&all, "ann", &["dev"]), "git/push_all", "{}"), "allow");
+    assert_eq!(call(&*rights(&all, "bob", &[]), "files/read", "{}"), "allow");
+}
+
+#[test]
+fn wrong_policies_are_named_by_file_and_line() {
+    for (source, expected) in [
+        ("permit(principal, action, resource);\n\npermit(principal, acton, resource);", "p.cedar:3: "),
+        ("permit(principal, action, resource) when { resource.nam == \"x\" };", "p.cedar:1: "),
+        ("// a ; comment\npermit(principal, action == Action::\"cal\", resource);", "p.cedar:2: "),
+        ("permit(principal == ?principal, action, resource);", "template"),
+        ("@ask(\"x\") permit(principal, action, resource);", "only calls can wait"),
+        ("@ask(\"x\") @by(\"me\") permit(principal, action == Action::\"call\", resource);", "none of"),
+        (
+            "@id(\"a\") permit(principal, action, resource);\n@id(\"a\") permit(principal, action, resource);",
+            "p.cedar:2: the id",
+        ),
+        ("permit(principal, action, resource) when { context.arguments.x == 1 && principal.nme == \"x\" };", "nme"),
+        ("permit(principal, action, resource", "p.cedar:1: "),
+    ] {
+        let found = problems(source);
+        assert!(found.len() == 1 && found.iter().any(|one| one.contains(expected)), "{source}: {found:?}");
+    }
+    assert!(
+        problems("permit(principal, action, resource) when { context.arguments.x == 1 || context.arguments has y };")
+            .is_empty()
+    );
+}
+
+#[test]
+fn policies_are_told_apart_in_comments_and_texts() {
+    let source = "// one; two\npermit(principal, action, resource) when { \"a;\\\"b\" == \"}\" };;\n\nforbid(principal, action, resource)";
+    let found: Vec<_> = source::policies(source).into_iter().map(|range| source::line(source, range.start)).collect();
+    assert_eq!(found, [2, 4]);
+}
