@@ -258,8 +258,8 @@ async fn rule_about_arguments_is_about_what_the_server_gets() {
             assert!(member(&answer, "error").is_some(), "{arguments}: {answer}");
         }
     }
-    let twice = format!(r#""name":"look","arguments":{{"path":"/data"}},"arguments":{{"path":"/etc/passwd"}}"#);
-    assert!(member(&scene.modern(BOB, "tools/call", &twice).await, "error").is_some());
+    let twice = r#""name":"look","arguments":{"path":"/data"},"arguments":{"path":"/etc/passwd"}"#;
+    assert!(member(&scene.modern(BOB, "tools/call", twice).await, "error").is_some());
     assert_eq!(scene.reached(&["tools/call"]), 0);
     let answer = scene.modern(BOB, "tools/call", &call(r#"{"path":"/etc/passwd"}"#)).await;
     assert!(answer.contains("-31005") && answer.contains("does not permit these arguments"), "{answer}");

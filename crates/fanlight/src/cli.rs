@@ -1,5 +1,6 @@
 //! The command line.
 
+mod policy;
 mod trace_filters;
 
 use std::path::PathBuf;
@@ -7,6 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use fanlight_config::ListenAddress;
 
+pub(crate) use policy::{ExplainArgs, PolicyCommand};
 pub(crate) use trace_filters::TraceFilters;
 
 use crate::failure;
@@ -88,6 +90,11 @@ pub(crate) enum Command {
     State {
         #[command(subcommand)]
         command: StateCommand,
+    },
+    /// What clients may do: the schema of policies, the policies in force, why something is decided so, and cases for CI
+    Policy {
+        #[command(subcommand)]
+        command: PolicyCommand,
     },
     /// Show the calls of a running gateway that wait for approval, and approve or refuse one
     Approvals(ApprovalsArgs),

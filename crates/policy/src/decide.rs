@@ -4,7 +4,7 @@
 //! An error in a policy that forbids counts as met, and in one that permits as not met.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
+use std::hash::BuildHasher as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -86,9 +86,7 @@ impl Policies {
     ///
     /// Everything that is wrong with any of them.
     pub fn new(settings: PolicySettings) -> Result<Self, Vec<InvalidPolicy>> {
-        let mut hasher = foldhash::quality::FixedState::default().build_hasher();
-        format!("{settings:?}").hash(&mut hasher);
-        let number = hasher.finish();
+        let number = foldhash::quality::FixedState::default().hash_one(format!("{settings:?}"));
         let PolicySettings { mut texts, allowances, permits_by_default, default_path, servers } = settings;
         texts.extend(allowances.iter().map(Allowance::text));
         if permits_by_default {

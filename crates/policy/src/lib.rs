@@ -17,7 +17,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-pub use decide::{Policies, PolicySettings, ServerFacts};
+pub use decide::{Explanation, Policies, PolicySettings, ServerFacts};
 pub use rule::InvalidPolicy;
 pub use schema::schema;
 pub use shorthand::{Allowance, Allowed, Who};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fanlight_credentials::Denial;
-use fanlight_identity::{Identity, Principal, Scopes, Source, Validity};
+use fanlight_identity::{Claims, Identity, Principal, Scopes, Source, Validity};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{Kind, Member};
 
@@ -134,15 +134,16 @@ pub(crate) fn identity(claims: &Json, issuer: &IssuerSettings, validity: Validit
 }
 
 /// The claims that policies can read: texts, numbers and truth values, and lists of texts. Those inside of others they cannot.
-fn texts_of(claims: &Json) -> fanlight_identity::Claims {
-    let claim = |member: Member| -> Option<(Box<str>, Box<[Box<str>]>)> {
-        let value = claims.slice(member.value.clone());
-        let texts = match value.kind() {
-            Kind::String | Kind::Array => json::texts(&value)?,
-            Kind::Number | Kind::Bool => vec![value.as_text().to_owned()],
-            Kind::Object | Kind::Null => return None,
-        };
-        Some((member.name(claims)?.into(), texts.into_iter().map(String::into_boxed_str).collect()))
+fn texts_of(claims: &Json) -> Claims {
+    let texts = |value: &Json| match value.kind() {
+        Kind::String | Kind::Array => json::texts(value),
+        Kind::Number | Kind::Bool => Some(vec![value.as_text().to_owned()]),
+        Kind::Object | Kind::Null => None,
+    };
+    let claim = |member: Member| {
+        let name = member.name(claims)?.into_boxed_str();
+        let texts = texts(&claims.slice(member.value))?.into_iter().map(String::into_boxed_str);
+        Some((name, texts.collect()))
     };
     Arc::new(claims.members().filter_map(claim).collect())
 }

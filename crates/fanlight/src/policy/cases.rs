@@ -1,0 +1,136 @@
+//! A file of questions to the policies, each with the answer that is expected: for CI.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use fanlight_canonical::PolicyKind;
+use fanlight_document::{Node, Source, Syntax, Value};
+
+use super::question::Question;
+
+/// What a case can say.
+const KEYS: [&str; 14] = [
+    "name",
+    "principal",
+    "groups",
+    "scopes",
+    "claims",
+    "endpoint",
+    "tool",
+    "prompt",
+    "resource",
+    "template",
+    "skill",
+    "arguments",
+    "annotations",
+    "expect",
+];
+
+/// The answers that can be expected.
+const ANSWERS: [&str; 4] = ["allow", "ask", "deny", "hidden"];
+
+/// One question, and the expected answer.
+#[derive(Debug)]
+pub(super) struct Case {
+    pub(super) name: String,
+    pub(super) line: usize,
+    pub(super) question: Question,
+    pub(super) expect: String,
+}
+
+/// The cases in the text of a file.
+///
+/// # Errors
+///
+/// The first thing that is wrong, with its line.
+pub(super) fn read(origin: &Path, text: &str) -> Result<Vec<Case>, String> {
+    let source = Source::new(text);
+    let root = fanlight_document::parse(&source, Syntax::of(origin, text)).map_err(|error| {
+        format!("{}:{}: {}", origin.display(), source.position(error.span.start).line, error.message)
+    })?;
+    let wrong =
+        |node: &Node, what: &str| format!("{}:{}: {what}", origin.display(), source.position(node.span.start).line);
+    let Some(root) = root else { return Ok(Vec::new()) };
+    let cases = root.field("cases").unwrap_or(&root);
+    let Value::List(cases) = &cases.value else { return Err(wrong(cases, "write a list of cases")) };
+    let read = |node: &Node| case(node, &source).map_err(|what| wrong(node, &what));
+    cases.iter().map(read).collect()
+}
+
+fn case(node: &Node, source: &Source) -> Result<Case, String> {
+    let Value::Map(entries) = &node.value else { return Err("a case is a mapping".to_owned()) };
+    if let Some(unknown) = entries.iter().find(|entry| !KEYS.contains(&entry.key.as_str())) {
+        return Err(format!("a case has no `{}`; it has {}", unknown.key, KEYS.join(", ")));
+    }
+    let text =
+        |key: &str| node.field(key).map(|value| scalar(value).ok_or(format!("`{key}` must be a text"))).transpose();
+    let texts = |key: &str| {
+        node.field(key).map(|value| list(value).ok_or(format!("`{key}` must be a list of texts"))).transpose()
+    };
+    let json = |key: &str| node.field(key).map(json);
+    let kinds = [PolicyKind::Tool, PolicyKind::Prompt, PolicyKind::Resource, PolicyKind::Template, PolicyKind::Skill];
+    let mut items = Vec::new();
+    for kind in kinds {
+        items.extend(text(&kind.as_str().to_ascii_lowercase())?.map(|name| (kind, name)));
+    }
+    let (Some(item), 1) = (items.first().cloned(), items.len()) else {
+        return Err("a case names one tool, prompt, resource, template or skill".to_owned());
+    };
+    let mut claims = BTreeMap::new();
+    if let Some(Node { value: Value::Map(entries), .. }) = node.field("claims") {
+        for entry in entries {
+            let values =
+                list(&entry.value).ok_or(format!("the claim `{}` must be a text or a list of texts", entry.key))?;
+            claims.insert(entry.key.clone(), values);
+        }
+    }
+    let expect = text("expect")?.ok_or("a case says what to `expect`: allow, ask, deny or hidden")?;
+    if !ANSWERS.contains(&expect.as_str()) {
+        return Err(format!("`expect` is {expect:?}, which is none of {}", ANSWERS.join(", ")));
+    }
+    let question = Question {
+        principal: text("principal")?.unwrap_or_default(),
+        groups: texts("groups")?,
+        scopes: texts("scopes")?,
+        claims,
+        endpoint: text("endpoint")?,
+        arguments: json("arguments"),
+        annotations: json("annotations"),
+        item: Some(item.clone()),
+        definition: None,
+    };
+    let line = source.position(node.span.start).line;
+    let name = text("name")?.unwrap_or_else(|| format!("{} {}", item.0.as_str().to_ascii_lowercase(), item.1));
+    Ok(Case { name, line, question, expect })
+}
+
+fn scalar(node: &Node) -> Option<String> {
+    match &node.value {
+        Value::String(text) | Value::Number(text) => Some(text.clone()),
+        Value::Bool(value) => Some(value.to_string()),
+        Value::Null | Value::List(_) | Value::Map(_) => None,
+    }
+}
+
+fn list(node: &Node) -> Option<Vec<String>> {
+    match &node.value {
+        Value::List(items) => items.iter().map(scalar).collect(),
+        _ => Some(vec![scalar(node)?]),
+    }
+}
+
+/// A value as JSON text; numbers keep their digits.
+fn json(node: &Node) -> String {
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    match &node.value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::Number(digits) => digits.clone(),
+        Value::String(text) => quoted(text),
+        Value::List(items) => format!("[{}]", items.iter().map(json).collect::<Vec<_>>().join(",")),
+        Value::Map(entries) => {
+            let members = entries.iter().map(|entry| format!("{}:{}", quoted(&entry.key), json(&entry.value)));
+            format!("{{{}}}", members.collect::<Vec<_>>().join(","))
+        }
+    }
+}

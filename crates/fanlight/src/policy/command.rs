@@ -1,0 +1,170 @@
+//! `fanlight policy`: the schema, the policies in force, why something is decided so, and cases for CI.
+
+use std::path::Path;
+
+use fanlight_canonical::PolicyKind;
+use fanlight_config::{Config, MAX_FILE_SIZE};
+use fanlight_gateway::catalogue::ListKind;
+use fanlight_policy::Policies;
+use fanlight_protocol::Json;
+use fanlight_protocol::json::MAX_NESTING;
+use fanlight_settings::read_bounded;
+use serde_json::json;
+
+use super::cases;
+use super::question::{Answer, Question};
+use crate::cli::{CommonArgs, ExplainArgs, PolicyCommand};
+use crate::configuration;
+use crate::failure::Failure;
+use crate::observe::Admin;
+use crate::out::{self, counted, say};
+use crate::show::plain;
+
+/// Carries out a command about policies. No server is started: what tools say of themselves, a running gateway tells.
+pub(crate) async fn command(command: &PolicyCommand, common: &CommonArgs) -> Result<(), Failure> {
+    if let PolicyCommand::Schema { admin } = command {
+        let listed = match Admin::for_command(admin, common).await? {
+            Some(admin) => listed(&admin).await?.into_iter().map(|item| (item.kind, item.name)).collect(),
+            None => Vec::new(),
+        };
+        say!("{}", fanlight_policy::schema(&listed).trim_end());
+        return Ok(());
+    }
+    let config = configuration::load(common, false)?.config;
+    let policies = super::of(&config).map_err(Failure::usage)?;
+    let policies = policies.ok_or_else(|| {
+        Failure::usage("this configuration has no policies: write `policy.files`, or `allow` at a server or endpoint")
+    })?;
+    match command {
+        PolicyCommand::Schema { .. } => Ok(()),
+        PolicyCommand::Show => {
+            let all: Vec<_> = policies.written().map(|(id, text)| format!("// {id}\n{}", text.trim_end())).collect();
+            say!("{}", all.join("\n\n"));
+            Ok(())
+        }
+        PolicyCommand::Explain(args) => explain(args, common, &config, &policies).await,
+        PolicyCommand::Test { cases } => test(cases, &config, &policies),
+    }
+}
+
+/// Something that the gateway lists.
+struct ListedItem {
+    kind: PolicyKind,
+    /// `server/name`.
+    name: String,
+    definition: Json,
+}
+
+/// What a running gateway lists.
+async fn listed(admin: &Admin) -> Result<Vec<ListedItem>, Failure> {
+    let broken = |error: &dyn std::fmt::Display| Failure::other(format!("the gateway's lists cannot be read: {error}"));
+    let answer = admin.get("/api/catalogue", &[]).await?;
+    let answer = Json::parse(answer.into(), MAX_NESTING).map_err(|error| broken(&error))?;
+    let mut found = Vec::new();
+    for list in ListKind::ALL {
+        let kind = match list {
+            ListKind::Tools => PolicyKind::Tool,
+            ListKind::Prompts => PolicyKind::Prompt,
+            ListKind::Resources => PolicyKind::Resource,
+            ListKind::ResourceTemplates => PolicyKind::Template,
+            ListKind::Skills => PolicyKind::Skill,
+        };
+        let entries = answer.get(list.member()).and_then(|list| list.get("entries")).unwrap_or_else(Json::null);
+        for entry in entries.elements().map(|place| entries.slice(place)) {
+            let text = |member: &str| Some(entry.peek(member)?.as_str()?.into_owned());
+            let (Some(server), Some(name), Some(definition)) = (text("backend"), text("original"), entry.get("entry"))
+            else {
+                continue;
+            };
+            found.push(ListedItem { kind, name: format!("{server}/{name}"), definition });
+        }
+    }
+    Ok(found)
+}
+
+async fn explain(args: &ExplainArgs, common: &CommonArgs, config: &Config, policies: &Policies) -> Result<(), Failure> {
+    let claims = args.claims.iter().map(|claim| {
+        let (name, values) = claim.split_once('=').ok_or(format!("{claim:?} is no claim: write NAME=VALUE"))?;
+        Ok((name.to_owned(), values.split(',').map(str::to_owned).collect()))
+    });
+    let mut question = Question {
+        principal: args.principal.clone(),
+        groups: args.groups.clone(),
+        scopes: args.scopes.clone(),
+        claims: claims.collect::<Result<_, String>>().map_err(Failure::usage)?,
+        endpoint: args.endpoint.clone(),
+        item: args.item(),
+        arguments: args.arguments.clone(),
+        annotations: args.annotations.clone(),
+        definition: None,
+    };
+    let mut is_unknown = false;
+    if let Some((kind @ PolicyKind::Tool, name)) = &question.item
+        && question.annotations.is_none()
+    {
+        let listed = match Admin::for_command(&args.admin, common).await? {
+            Some(admin) => listed(&admin).await?,
+            None => Vec::new(),
+        };
+        let found = listed.into_iter().find(|item| item.kind == *kind && item.name == *name);
+        is_unknown = found.is_none();
+        // One that says nothing of itself stands for one that is not known.
+        question.definition = Some(found.map_or_else(Json::empty_object, |item| item.definition));
+    }
+    let answer = question.ask(config, policies).map_err(Failure::usage)?;
+    if args.json {
+        let Answer { outcome, policies, text, notes } = &answer;
+        out::json(&format!(
+            "{:#}",
+            json!({ "outcome": outcome, "policies": policies, "text": text, "notes": notes, "toolKnown": !is_unknown })
+        ));
+        return Ok(());
+    }
+    let meaning = match answer.outcome {
+        "allow" => "allow: it may be done",
+        "ask" => "ask: it runs if somebody agrees",
+        "deny" => "deny: the client sees it, and may not do this with it",
+        _ => "hidden: the client is told that there is no such thing",
+    };
+    say!("{meaning}");
+    match answer.policies.as_slice() {
+        [] => say!("  by no policy: what none permits is denied"),
+        all => all.iter().for_each(|id| say!("  by {}", plain(id, 200))),
+    }
+    answer.text.iter().for_each(|text| say!("  {}", plain(text, 500)));
+    answer.notes.iter().for_each(|note| say!("  note: {}", plain(note, 500)));
+    if is_unknown {
+        say!(
+            "  note: no running gateway lists this tool; it was taken to say nothing of itself (--annotations says what it does)"
+        );
+    }
+    Ok(())
+}
+
+fn test(path: &Path, config: &Config, policies: &Policies) -> Result<(), Failure> {
+    let unreadable = |error: String| Failure::usage(format!("{}: cannot be read: {error}", path.display()));
+    let bytes = read_bounded(path, MAX_FILE_SIZE).map_err(|error| unreadable(error.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|error| unreadable(error.to_string()))?;
+    let cases = cases::read(path, &text).map_err(Failure::usage)?;
+    if cases.is_empty() {
+        return Err(Failure::usage(format!("{}: there are no cases", path.display())));
+    }
+    let mut failed = 0;
+    for case in &cases {
+        let wrong = match case.question.ask(config, policies) {
+            Ok(answer) if answer.outcome == case.expect => continue,
+            Ok(answer) => {
+                let by = if answer.policies.is_empty() { "no policy".to_owned() } else { answer.policies.join(", ") };
+                format!("expected {}, found {} by {by}", case.expect, answer.outcome)
+            }
+            Err(error) => error,
+        };
+        failed += 1;
+        say!("{}:{}: {}: {}", path.display(), case.line, plain(&case.name, 100), plain(&wrong, 500));
+    }
+    if failed > 0 {
+        return Err(Failure::other(format!("{failed} of {} failed", counted(cases.len(), "case"))));
+    }
+    say!("{} passed", counted(cases.len(), "case"));
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! A question to the policies: whether this client may do this with that item.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fanlight_canonical::{CallContext, Caller, ClientEra, Endpoint, Holder, PolicyItem, PolicyKind, PolicyOutcome};
+use fanlight_config::Config;
+use fanlight_identity::{Identity, Principal, Scopes, Source};
+use fanlight_policy::{Explanation, Policies};
+use fanlight_protocol::Json;
+use fanlight_protocol::json::{MAX_NESTING, ObjectBuilder};
+
+/// A question to the policies.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Question {
+    /// The issuer, `#` and the subject; empty for a client that is not authenticated.
+    pub(super) principal: String,
+    /// `None` for those of the key in the configuration.
+    pub(super) groups: Option<Vec<String>>,
+    /// `None` for those of the key in the configuration, else all.
+    pub(super) scopes: Option<Vec<String>>,
+    pub(super) claims: BTreeMap<String, Vec<String>>,
+    /// The path; `None` for that of the default endpoint.
+    pub(super) endpoint: Option<String>,
+    pub(super) item: Option<(PolicyKind, String)>,
+    /// JSON text.
+    pub(super) arguments: Option<String>,
+    /// What the server says of the tool; JSON text.
+    pub(super) annotations: Option<String>,
+    /// The definition of the tool, if a gateway has told it.
+    pub(super) definition: Option<Json>,
+}
+
+/// What the policies answer.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// `allow`, `ask`, `deny` or `hidden`.
+    pub(super) outcome: &'static str,
+    /// The policies that decided it.
+    pub(super) policies: Vec<String>,
+    /// What the caller is asked, or why the arguments cannot be decided about.
+    pub(super) text: Option<String>,
+    /// What went wrong in policies, and how that was taken.
+    pub(super) notes: Vec<String>,
+}
+
+impl Question {
+    /// Asks the policies of a configuration.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the question.
+    pub(super) fn ask(&self, config: &Config, policies: &Policies) -> Result<Answer, String> {
+        let client = self.client(config);
+        let Some((kind, name)) = &self.item else {
+            return Err("name what it is about: a tool, prompt, resource, template or skill".to_owned());
+        };
+        let Some((server, name)) = name.split_once('/') else {
+            return Err(format!("{name:?} names no server: write `server/name`, with the server's own name for it"));
+        };
+        let json = |text: &String| {
+            Json::parse(text.clone().into(), MAX_NESTING).map_err(|error| format!("this is not JSON: {error}: {text}"))
+        };
+        let arguments = self.arguments.as_ref().map(json).transpose()?;
+        let mut definition = self.definition.clone();
+        if let Some(annotations) = &self.annotations {
+            let mut stated = ObjectBuilder::new();
+            stated.member("annotations", &json(annotations)?);
+            definition = Some(stated.finish());
+        }
+        let item = PolicyItem { kind: *kind, server, name: name.into(), definition: definition.as_ref() };
+        let explained = policies.explain(&client, &item, arguments.as_ref());
+        Ok(answer(explained.ok_or("the policies are about clients, and this is none")?))
+    }
+
+    fn client(&self, config: &Config) -> CallContext {
+        let (issuer, subject) = self.principal.split_once('#').unwrap_or(("", &self.principal));
+        let source = match issuer {
+            "" => Source::Anonymous,
+            "key" => Source::Key,
+            "certificate" => Source::Certificate,
+            "proxy" => Source::Proxy,
+            "socket" => Source::Socket,
+            _ => Source::Token,
+        };
+        let principal = match source {
+            Source::Anonymous => Principal::anonymous(),
+            Source::Token => Principal::named(issuer, subject),
+            _ => Principal::named(&format!("fanlight:{issuer}"), subject),
+        };
+        let keys = config.auth.methods().and_then(|auth| auth.keys.as_ref()).filter(|_| source == Source::Key);
+        let key = keys.and_then(|file| file.keys.iter().find(|key| key.name == subject));
+        let groups = self.groups.clone().or_else(|| key.map(|key| key.groups.clone())).unwrap_or_default();
+        let scopes = self.scopes.clone().or_else(|| key.and_then(|key| key.scopes.clone()));
+        let texts = |values: &[String]| values.iter().map(|value| value.as_str().into()).collect();
+        let identity = Identity {
+            principal: principal.clone(),
+            name: subject.into(),
+            source,
+            groups: groups.iter().map(|group| Arc::from(group.as_str())).collect(),
+            scopes: scopes.map_or(Scopes::All, |scopes| scopes.iter().map(String::as_str).collect()),
+            claims: Arc::new(self.claims.iter().map(|(name, values)| (name.as_str().into(), texts(values))).collect()),
+            ..Identity::anonymous()
+        };
+        let path = self.endpoint.as_deref().filter(|path| **path != *config.path);
+        let holder = Holder::new(principal, path.map_or(Endpoint::Default, Endpoint::at));
+        let caller = Caller::request_of(holder).with_identity(Arc::new(identity));
+        CallContext { caller, era: ClientEra::Modern, ..(*CallContext::internal()).clone() }
+    }
+}
+
+fn answer(explained: Explanation) -> Answer {
+    let Explanation { verdict, notes, .. } = explained;
+    match verdict {
+        Err(ambiguous) => Answer { outcome: "deny", policies: Vec::new(), text: Some(ambiguous.to_string()), notes },
+        Ok(verdict) => {
+            let (outcome, text) = match &verdict.outcome {
+                PolicyOutcome::Asked { text, .. } => ("ask", Some(text.to_string())),
+                PolicyOutcome::Hidden => ("hidden", None),
+                other => (other.as_str(), None),
+            };
+            let policies = verdict.policies.iter().map(ToString::to_string).collect();
+            Answer { outcome, policies, text, notes }
+        }
+    }
+}
