@@ -5,6 +5,7 @@
 //! ([`Core::resolve`]); whether it may run is decided by reading the [`ResolvedOperation`], and that is what runs
 //! ([`Core::run`]). Listening and notifications take the same way.
 
+mod approval;
 mod call;
 mod caller;
 mod client;
@@ -25,6 +26,7 @@ mod session_request;
 mod sign_in;
 
 pub use crate::core::Core;
+pub use approval::{ApprovalRule, ApprovedBy, Item, NeededApproval};
 pub use call::{Call, CallContext, ClientEra, TaskDialect, cancelled_by_operator};
 pub use caller::{Caller, SessionKey};
 pub use client::{BackendClient, BackendState, BackendStatus, Pending, Starting};
@@ -36,9 +38,7 @@ pub use fanlight_telemetry::{Parent, Rewritten};
 pub use handle::{Handle, HandleKind, HandleSeal, Keeper};
 pub use listen::{Interest, Listen, Listening, ListeningGuard};
 pub use messages::{ClientNotices, MessageReceiver, ServerMessage, ServerMessages, ServerRequest, StreamSignal};
-pub use operation::{
-    ApprovalRule, ApprovedBy, Decidable, Decided, Detail, Item, NeededApproval, ResolvedOperation, Unresolved,
-};
+pub use operation::{Decidable, Decided, Detail, ResolvedOperation, Unresolved};
 pub use peer::Peer;
 pub use plain::Plain;
 pub use policy::{AmbiguousArguments, Policy, PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, Rights, Verdict};

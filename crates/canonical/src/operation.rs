@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use fanlight_protocol::{Json, Method};
 
+use crate::approval::{Item, NeededApproval};
 use crate::call::CallContext;
 use crate::listen::Interest;
 use crate::policy::Verdict;
@@ -106,47 +107,4 @@ impl Decidable for Decided {
     fn tool(&self) -> Option<Item<'_>> {
         self.tool.as_ref().map(|(server, name)| Item { server, name: Cow::Borrowed(name) })
     }
-}
-
-/// A call that somebody has to agree to.
-#[derive(Clone, Debug)]
-pub struct NeededApproval<'a> {
-    /// By which rule.
-    pub rule: ApprovalRule,
-    /// What the operator wants the approver to be asked; `None` for Fanlight's own words.
-    pub text: Option<Arc<str>>,
-    /// The tool, as its server gets the name.
-    pub tool: Item<'a>,
-    /// The client's arguments. The server gets no others, but for those that the configuration fixes.
-    pub arguments: Option<Json>,
-}
-
-/// A rule by which somebody has to agree to a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ApprovalRule {
-    /// Who.
-    pub by: ApprovedBy,
-    /// Tells this rule from those before and after it: what was agreed to by another rule is not agreed to.
-    pub number: u64,
-}
-
-/// Who agrees to a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ApprovedBy {
-    /// An operator with the role for that.
-    Approver,
-    /// Such an operator who is certainly another than the one who calls.
-    Other,
-    /// The one who calls, whom their client asks; a client that cannot ask leaves it to operators.
-    Caller,
-}
-
-/// Something that a server has: what rules are about. Names that clients see may depend on the other servers; this does
-/// not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Item<'a> {
-    /// The name that the configuration gives the server.
-    pub server: &'a str,
-    /// The server's own name for it.
-    pub name: Cow<'a, str>,
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use fanlight_protocol::Json;
 
+use crate::approval::ApprovedBy;
 use crate::call::CallContext;
-use crate::operation::ApprovedBy;
 
 /// The operator's policy. It never changes; another configuration has another one.
 pub trait Policy: fmt::Debug + Send + Sync {

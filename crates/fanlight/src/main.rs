@@ -30,6 +30,7 @@ mod memory;
 mod observe;
 mod out;
 mod policy;
+mod policy_command;
 mod protection;
 mod reload;
 mod replace;
@@ -103,7 +104,7 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
         Some(Command::Connect(args)) => return connect::connect(args, common),
         Some(Command::Import(args)) => return import::import(args),
         Some(Command::Keys { command }) => return keys::keys(command, common),
-        Some(Command::Policy { command }) => return in_runtime(policy::command(command, common)),
+        Some(Command::Policy { command }) => return in_runtime(policy_command::command(command, common)),
         Some(Command::Approvals(args)) => return in_runtime(observe::approvals(args, common)),
         Some(Command::Status(args)) => return in_runtime(observe::status(args, common)),
         Some(Command::Logs(args)) => return in_runtime(observe::logs(args, common)),

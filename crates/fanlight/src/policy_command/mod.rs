@@ -1,5 +1,8 @@
 //! `fanlight policy`: the schema, the policies in force, why something is decided so, and cases for CI.
 
+mod cases;
+mod question;
+
 use std::path::Path;
 
 use fanlight_canonical::PolicyKind;
@@ -11,14 +14,14 @@ use fanlight_protocol::json::MAX_NESTING;
 use fanlight_settings::read_bounded;
 use serde_json::json;
 
-use super::cases;
-use super::question::{Answer, Question};
 use crate::cli::{CommonArgs, ExplainArgs, PolicyCommand};
 use crate::configuration;
 use crate::failure::Failure;
 use crate::observe::Admin;
 use crate::out::{self, counted, say};
+use crate::policy;
 use crate::show::plain;
+use question::{Answer, Question};
 
 /// Carries out a command about policies. No server is started: what tools say of themselves, a running gateway tells.
 pub(crate) async fn command(command: &PolicyCommand, common: &CommonArgs) -> Result<(), Failure> {
@@ -31,7 +34,7 @@ pub(crate) async fn command(command: &PolicyCommand, common: &CommonArgs) -> Res
         return Ok(());
     }
     let config = configuration::load(common, false)?.config;
-    let policies = super::of(&config).map_err(Failure::usage)?;
+    let policies = policy::of(&config).map_err(Failure::usage)?;
     let policies = policies.ok_or_else(|| {
         Failure::usage("this configuration has no policies: write `policy.files`, or `allow` at a server or endpoint")
     })?;

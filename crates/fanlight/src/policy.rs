@@ -1,15 +1,9 @@
 //! What clients may do by the configuration in force.
 
-mod cases;
-mod command;
-mod question;
-
 use std::sync::Arc;
 
 use fanlight_config::{AllowedClients, Config, PolicyDefault};
 use fanlight_policy::{Allowance, Allowed, Policies, PolicySettings, PolicyText, ServerFacts, Who};
-
-pub(crate) use command::command;
 
 /// The policies of a configuration; `None` if it says nothing of what clients may do.
 ///
