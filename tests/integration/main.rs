@@ -16,6 +16,7 @@ mod combinations;
 mod admin;
 mod aggregate;
 mod approvals;
+mod audit;
 mod authorization;
 mod batches;
 mod cancellation;

@@ -1,11 +1,17 @@
 //! What is put on record, and where.
 
 use std::fmt;
+use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
-use fanlight_canonical::{Decidable, Endpoint};
+use fanlight_canonical::{CallContext, Decidable, Endpoint, Verdict};
 use fanlight_credentials::{Credentials, Denial};
 use fanlight_identity::Identity;
+use fanlight_ledger::{Acknowledgement, NotWritten};
+use fanlight_protocol::{Json, Method, Response};
 
 /// Puts decisions on record.
 pub trait Record: fmt::Debug + Send + Sync {
@@ -15,6 +21,74 @@ pub trait Record: fmt::Debug + Send + Sync {
     ///
     /// If that cannot be done. What was allowed by the event is then not carried out.
     fn record(&self, event: &AuditEvent<'_>) -> Result<(), NotRecorded>;
+
+    /// Whether requests that are allowed are put on record, and what of them; `None` if not.
+    fn keeps_requests(&self) -> Option<KeptRequests> {
+        None
+    }
+
+    /// Puts on record that a request is going to run, if that has to be there before; it runs once that is acknowledged.
+    /// Must not block.
+    ///
+    /// # Errors
+    ///
+    /// If that cannot be done. Then it does not run.
+    fn begins(&self, request: &RecordedRequest<'_>) -> Result<Option<Acknowledged>, NotRecorded> {
+        let _ = request;
+        Ok(None)
+    }
+
+    /// Puts on record how a request has ended, and after which time. Must not block.
+    fn ended(&self, request: &RecordedRequest<'_>, end: &RequestEnd<'_>, duration: Duration) {
+        let _ = (request, end, duration);
+    }
+}
+
+/// What is kept of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptRequests {
+    /// Whether anything of their arguments is.
+    pub arguments: bool,
+}
+
+/// A request that was allowed.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordedRequest<'a> {
+    /// Who asks, where, and where it was sent.
+    pub context: &'a CallContext,
+    /// What for.
+    pub method: &'a Method,
+    /// What the client calls that which it is about.
+    pub shown: Option<&'a str>,
+    /// What the policy says of it.
+    pub verdict: Option<&'a Verdict>,
+    /// Its parameters, if [`KeptRequests::arguments`] wants them.
+    pub params: Option<&'a Json>,
+    /// The bytes of its parameters.
+    pub bytes: usize,
+}
+
+/// How a request has ended.
+#[derive(Clone, Copy, Debug)]
+pub enum RequestEnd<'a> {
+    /// With this answer.
+    Answered(&'a Response),
+    /// Its client has given it up, or is gone.
+    Cancelled,
+    /// It was not carried out: nobody has agreed to it, or its client was gone before.
+    NotRun,
+}
+
+/// Resolves once something is on record.
+#[derive(Debug)]
+pub struct Acknowledged(pub(crate) Acknowledgement);
+
+impl Future for Acknowledged {
+    type Output = Result<(), NotRecorded>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx).map(|answer| answer.map_err(|NotWritten| NotRecorded))
+    }
 }
 
 /// An event could not be put on record.

@@ -1,11 +1,16 @@
-//! The record of decisions: who was let in, who was refused, and who changed what.
+//! The record of decisions: who was let in, who was refused, who called what, and who changed what.
 //!
 //! Whoever decides asks a [`Record`] before anything is carried out; what cannot be put on record is not carried out.
 
 mod authentication;
 mod event;
+mod kept;
 mod log;
+mod masked;
 
 pub use authentication::AuditedAuthentication;
-pub use event::{Actor, AuditEvent, DeniedOperator, NotRecorded, Record};
+pub use event::{
+    Acknowledged, Actor, AuditEvent, DeniedOperator, KeptRequests, NotRecorded, Record, RecordedRequest, RequestEnd,
+};
+pub use kept::{ArgumentsKept, KeptRecord, cut};
 pub use log::AuditLog;

@@ -2,17 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use fanlight_canonical::{Decidable, Endpoint, Item};
 use fanlight_credentials::{Credentials, Denial};
 use fanlight_fair::LogLimit;
 use fanlight_identity::Identity;
+use fanlight_ledger::Written;
 use fanlight_protocol::visible;
 use fanlight_telemetry::metrics::{Family, FamilyInfo, Point, Shape, Values};
 use tracing::field::display;
 use tracing::{info, warn};
 
-use crate::event::{Actor, AuditEvent, DeniedOperator, NotRecorded, Record};
+use crate::event::{
+    Acknowledged, Actor, AuditEvent, DeniedOperator, KeptRequests, NotRecorded, Record, RecordedRequest, RequestEnd,
+};
+use crate::kept::{ArgumentsKept, KeptRecord};
 
 /// Most lines about refusals in ten seconds; the next line says how many there were besides. No option: metrics count each.
 const LINES: u32 = 20;
@@ -35,17 +40,27 @@ const REFUSALS: FamilyInfo = FamilyInfo {
     labels: &["listener", "reason"],
 };
 
+const ENTRIES: FamilyInfo = FamilyInfo {
+    name: "fanlight.audit.entries",
+    unit: "{entry}",
+    help: "Entries of the audit record in files.",
+    shape: Shape::Counter,
+    labels: &["outcome"],
+};
+
 /// Puts on record in the log who signed in, who was refused and who changed what; what clients are allowed is in traces.
 #[derive(Debug)]
 pub struct AuditLog {
     counts: Mutex<Counts>,
     /// Bounds the lines that anybody can cause.
     lines: LogLimit,
+    /// The record in files; `None` if none is kept.
+    kept: Option<KeptRecord>,
 }
 
 impl Default for AuditLog {
     fn default() -> Self {
-        Self { counts: Mutex::default(), lines: LogLimit::new(LINES) }
+        Self { counts: Mutex::default(), lines: LogLimit::new(LINES), kept: None }
     }
 }
 
@@ -60,6 +75,9 @@ struct Counts {
 /// The log takes every event: a line that cannot be written is counted there.
 impl Record for AuditLog {
     fn record(&self, event: &AuditEvent<'_>) -> Result<(), NotRecorded> {
+        if let Some(kept) = &self.kept {
+            kept.add(event);
+        }
         match event {
             AuditEvent::Decided { refused: None, .. } | AuditEvent::ChangeAsked { .. } => {}
             AuditEvent::Decided { client, endpoint, subject, refused: Some(reason) } => {
@@ -82,9 +100,36 @@ impl Record for AuditLog {
         }
         Ok(())
     }
+
+    fn keeps_requests(&self) -> Option<KeptRequests> {
+        let kept = self.kept.as_ref()?;
+        Some(KeptRequests { arguments: kept.arguments != ArgumentsKept::None })
+    }
+
+    fn begins(&self, request: &RecordedRequest<'_>) -> Result<Option<Acknowledged>, NotRecorded> {
+        self.kept.as_ref().map_or(Ok(None), |kept| kept.begins(request))
+    }
+
+    fn ended(&self, request: &RecordedRequest<'_>, end: &RequestEnd<'_>, duration: Duration) {
+        if let Some(kept) = &self.kept {
+            kept.ended(request, end, duration);
+        }
+    }
 }
 
 impl AuditLog {
+    /// One that keeps a record in files as well.
+    #[must_use]
+    pub fn keeping(kept: Option<KeptRecord>) -> Self {
+        Self { kept, ..Self::default() }
+    }
+
+    /// The record in files, if one is kept.
+    #[must_use]
+    pub fn kept(&self) -> Option<&KeptRecord> {
+        self.kept.as_ref()
+    }
+
     /// A client lacks a right.
     fn client_not_allowed(
         &self,
@@ -145,12 +190,24 @@ impl AuditLog {
 
     /// The counts.
     #[must_use]
-    pub fn metrics(&self) -> [Family; 2] {
+    pub fn metrics(&self) -> [Family; 3] {
         let counts = self.counts();
         [
             Family { info: &SIGN_INS, points: points(&counts.sign_ins, SIGN_INS.labels) },
             Family { info: &REFUSALS, points: points(&counts.refusals, REFUSALS.labels) },
+            Family { info: &ENTRIES, points: self.entries() },
         ]
+    }
+
+    /// What was written to the record in files, and what was lost.
+    fn entries(&self) -> Vec<Point> {
+        let Some(kept) = &self.kept else { return Vec::new() };
+        let Written { written, lost } = kept.ledger.written();
+        let point = |(outcome, count): (&str, u64)| {
+            let labels = ENTRIES.labels.iter().copied().zip([outcome.to_owned()]).collect();
+            (labels, Values::Integer(i64::try_from(count).unwrap_or(i64::MAX)))
+        };
+        [("written", written), ("lost", lost)].map(point).into()
     }
 
     fn counts(&self) -> MutexGuard<'_, Counts> {

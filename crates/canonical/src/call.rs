@@ -1,7 +1,7 @@
 //! A request in canonical form.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use fanlight_identity::Principal;
 use fanlight_protocol::json::ObjectBuilder;
@@ -53,6 +53,17 @@ pub struct CallContext {
     pub tasks: Option<TaskDialect>,
     /// The span of the request, parent of the spans of all work done for it.
     pub trace: Parent,
+    /// Where it was sent; empty until then, and for what goes to several servers.
+    pub sent_to: OnceLock<SentTo>,
+}
+
+/// Where a request was sent.
+#[derive(Clone, Debug)]
+pub struct SentTo {
+    /// The server, by its name in the configuration.
+    pub server: Box<str>,
+    /// What the server itself calls that which the request is about.
+    pub item: Option<Box<str>>,
 }
 
 /// The two kinds of protocol that clients speak.
@@ -152,6 +163,7 @@ impl CallContext {
             request: None,
             tasks: None,
             trace: trace.clone(),
+            sent_to: OnceLock::new(),
         }
     }
 }

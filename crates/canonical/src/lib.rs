@@ -27,7 +27,7 @@ mod sign_in;
 
 pub use crate::core::Core;
 pub use approval::{ApprovalRule, ApprovedBy, Item, NeededApproval};
-pub use call::{Call, CallContext, ClientEra, TaskDialect, cancelled_by_operator};
+pub use call::{Call, CallContext, ClientEra, SentTo, TaskDialect, cancelled_by_operator};
 pub use caller::{Caller, SessionKey};
 pub use client::{BackendClient, BackendState, BackendStatus, Pending, Starting};
 pub use endpoint::{Endpoint, Holder};

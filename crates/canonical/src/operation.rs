@@ -63,6 +63,11 @@ pub trait Decidable: std::fmt::Debug + Send + Sync {
         None
     }
 
+    /// What the client calls that which it is about: a name, a URI or the id of a task; `None` if it is about nothing.
+    fn shown_name(&self) -> Option<Cow<'_, str>> {
+        None
+    }
+
     /// What is listened to; `None` if it is no listening.
     fn interest(&self) -> Option<&Interest> {
         None
@@ -75,6 +80,9 @@ pub trait Decidable: std::fmt::Debug + Send + Sync {
 pub trait ResolvedOperation: Decidable + 'static {
     /// What the core and the edges know of the client, with its identity.
     fn context(&self) -> &Arc<CallContext>;
+
+    /// `params` with the client's bytes.
+    fn params(&self) -> Option<&Json>;
 
     /// Has the next run bring the client's answers, by key as written, and the server's state. Nothing else of it changes.
     fn answer(&mut self, answers: &[(Json, Json)], state: Option<&Json>);

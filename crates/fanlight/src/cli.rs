@@ -1,5 +1,6 @@
 //! The command line.
 
+mod audit;
 mod policy;
 mod trace_filters;
 
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use fanlight_config::ListenAddress;
 
+pub(crate) use audit::{AuditCommand, AuditFilterArgs, AuditQueryArgs};
 pub(crate) use policy::{ExplainArgs, PolicyCommand};
 pub(crate) use trace_filters::TraceFilters;
 
@@ -90,6 +92,11 @@ pub(crate) enum Command {
     State {
         #[command(subcommand)]
         command: StateCommand,
+    },
+    /// Who called what, how much, and whether the record is as it was written; whether or not the gateway runs
+    Audit {
+        #[command(subcommand)]
+        command: AuditCommand,
     },
     /// What clients may do: the schema of policies, the policies in force, why something is decided so, and cases for CI
     Policy {

@@ -3,6 +3,7 @@
 
 mod admin;
 mod assembly;
+mod audit_command;
 mod auth;
 mod cli;
 mod configuration;
@@ -32,6 +33,7 @@ mod out;
 mod policy;
 mod policy_command;
 mod protection;
+mod record;
 mod reload;
 mod replace;
 mod rewriting;
@@ -104,6 +106,7 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
         Some(Command::Connect(args)) => return connect::connect(args, common),
         Some(Command::Import(args)) => return import::import(args),
         Some(Command::Keys { command }) => return keys::keys(command, common),
+        Some(Command::Audit { command }) => return audit_command::command(command, common),
         Some(Command::Policy { command }) => return in_runtime(policy_command::command(command, common)),
         Some(Command::Approvals(args)) => return in_runtime(observe::approvals(args, common)),
         Some(Command::Status(args)) => return in_runtime(observe::status(args, common)),

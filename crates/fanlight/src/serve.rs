@@ -37,6 +37,7 @@ use crate::cli::{CommonArgs, ReloadArgs, RunArgs, StdioArgs, TraceArgs};
 use crate::failure::{Failure, Unusable};
 use crate::list_state::ListState;
 use crate::log::Log;
+use crate::record;
 use crate::reload::{Keeper, Keeping, Listener, Listeners, Source, Start, Watch, warn_if_open};
 use crate::service_manager::{self, Sockets};
 use crate::users::Users;
@@ -71,7 +72,7 @@ async fn serve_http(mut plan: Plan<'_>, args: &RunArgs, log: &Log, shutdown: Can
 
     let services = Services::start(&plan, &args.trace, log)?;
     let workers = Workers::start(plan.loaded.config.limits.workers)?;
-    let record = Arc::new(AuditLog::default());
+    let record = record::open(&plan.loaded.config)?;
     let known: Arc<dyn Authenticate> = Arc::<Authenticator>::clone(&plan.authenticator);
     let authenticate = Arc::new(AuditedAuthentication::new(known, Arc::<AuditLog>::clone(&record)));
     let settings = services.frontend_settings(&plan.loaded.config, &record);
@@ -123,7 +124,7 @@ async fn serve_stdio(
             return Err(failure);
         }
     };
-    let record = Arc::new(AuditLog::default());
+    let record = record::open(&plan.loaded.config)?;
     let settings = services.frontend_settings(&plan.loaded.config, &record);
     let settings = Arc::new(FrontendSettings { endpoint, ..settings });
 
@@ -265,6 +266,7 @@ struct Life {
     operators: AdminListener,
     exports: Guard,
     servers_end: CancellationToken,
+    audit_log: Arc<AuditLog>,
     /// How long what is exported may take to be delivered at the end.
     flush: Duration,
 }
@@ -312,14 +314,14 @@ impl Life {
             operations: Arc::new(control),
             authenticate: plan.authenticator,
             record: Arc::<AuditLog>::clone(&audit_log),
-            audit_log,
+            audit_log: Arc::clone(&audit_log),
             approvals: clients.settings.approvals.clone(),
             connections: Arc::new(users),
             version: env!("CARGO_PKG_VERSION"),
             draining,
         };
         let operators = AdminListener::start(operators.sockets, subject, operators.live);
-        Self { core, insight, keeping, operators, exports, servers_end, flush }
+        Self { core, insight, keeping, operators, exports, servers_end, audit_log, flush }
     }
 
     /// Ends everything after the last client: the servers, the workers of clients, the listener for operators, telemetry.
@@ -328,6 +330,7 @@ impl Life {
         self.servers_end.cancel();
         drop(workers);
         self.operators.stop().await;
+        record::end(&self.audit_log).await;
         telemetry::end(self.exports, self.flush).await;
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use fanlight_approvals::{ApproverRule, Asked, CallToApprove, NotApproved, NotAsked, Question};
-use fanlight_audit::{AuditEvent, NotRecorded};
+use fanlight_audit::AuditEvent;
 use fanlight_canonical::{
     ApprovalRule, ApprovedBy, CallContext, NeededApproval, ResolvedOperation, ServerMessage, ServerMessages,
     ServerRequest,
@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use crate::decision;
+use crate::recording::not_recorded;
 use crate::settings::FrontendSettings;
 
 /// A call before somebody has agreed to it.
@@ -148,7 +149,7 @@ impl CallBeforeApproval {
         let (client, call) = (self.identity().map(|identity| &**identity), self.name());
         let event = AuditEvent::Approval { client, call: &call, id, outcome };
         let recorded = self.settings.record.record(&event);
-        recorded.map_err(|NotRecorded| RpcError::new(code::INTERNAL, NotRecorded.to_string()))
+        recorded.map_err(|error| not_recorded(&error))
     }
 }
 

@@ -14,6 +14,7 @@ use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, RpcError, code};
 
 use crate::protection::{Asked, Operation, Turn};
+use crate::recording::not_recorded;
 use crate::settings::FrontendSettings;
 
 /// A request that the core does not carry out, by its method.
@@ -42,7 +43,7 @@ impl Refused {
     pub(crate) fn to_error(&self) -> RpcError {
         let required = match self {
             Self::Scopes(required) => required,
-            Self::NotRecorded => return RpcError::new(code::INTERNAL, NotRecorded.to_string()),
+            Self::NotRecorded => return not_recorded(&NotRecorded),
             Self::TooMany(TooMany { retry_after }) => return too_many(*retry_after),
         };
         let scope = required.join(" ");

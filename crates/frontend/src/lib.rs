@@ -16,6 +16,7 @@ mod ingress;
 mod insight;
 mod memory;
 mod protection;
+mod recording;
 mod session;
 mod settings;
 mod streams;

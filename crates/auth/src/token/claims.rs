@@ -12,6 +12,8 @@ use fanlight_protocol::json::{Kind, Member};
 use crate::json;
 use crate::oauth_settings::{ClaimPaths, IssuerSettings};
 
+/// Actors of a chain that are told.
+const MAX_ACTORS: usize = 8;
 /// Names of clients have at most this many bytes.
 const MAX_NAME: usize = 1024;
 
@@ -140,12 +142,24 @@ fn texts_of(claims: &Json) -> Claims {
         Kind::Number | Kind::Bool => Some(vec![value.as_text().to_owned()]),
         Kind::Object | Kind::Null => None,
     };
+    let texts = |name: &str, value: &Json| if name == "act" { Some(actors(value)) } else { texts(value) };
     let claim = |member: Member| {
         let name = member.name(claims)?.into_boxed_str();
-        let texts = texts(&claims.slice(member.value))?.into_iter().map(String::into_boxed_str);
+        let texts = texts(&name, &claims.slice(member.value))?.into_iter().map(String::into_boxed_str);
         Some((name, texts.collect()))
     };
     Arc::new(claims.members().filter_map(claim).collect())
+}
+
+/// Those who act for the subject, the present one first (RFC 8693, 4.1).
+fn actors(claim: &Json) -> Vec<String> {
+    let mut next = Some(claim.clone());
+    let chain = std::iter::from_fn(|| {
+        let actor = next.take()?;
+        next = actor.get("act");
+        json::text(&actor, "sub")
+    });
+    chain.take(MAX_ACTORS).collect()
 }
 
 /// The scopes: those of a list separated by spaces (RFC 8693, 4.2), or of an array.

@@ -137,7 +137,7 @@ fn load(paths: &[PathBuf], environment: Environment<'_>, is_lenient: bool) -> Re
 
 /// The files and folders that servers are not to read.
 fn own_files(loaded: &Loaded) -> Vec<PathBuf> {
-    let state = loaded.config.state_dir.iter().map(PathBuf::from);
+    let state = loaded.config.state_dir.iter().chain(&loaded.config.audit.file).map(PathBuf::from);
     loaded.files.iter().map(|file| file.path.clone()).chain(state).collect()
 }
 

@@ -1,5 +1,6 @@
 //! The configuration: the types that the rest of Fanlight reads, each with the definitions of its options.
 
+pub(crate) mod audit;
 pub(crate) mod auth;
 pub(crate) mod budgets;
 pub(crate) mod endpoint;
@@ -24,6 +25,7 @@ use ipnet::IpNet;
 use crate::definition::Form;
 use crate::option::kind::{Each, Flag, Maybe, Nested, OrOff};
 use crate::option::{Options, options};
+use audit::AuditOptions;
 use auth::values::NETWORK;
 use auth::{AuthChoice, AuthKind};
 use endpoint::{Endpoint, Endpoints};
@@ -82,6 +84,8 @@ options! {
         "auth" [live] => auth: AuthChoice = AuthChoice::Unset, AuthKind;
         /// What clients may do. Default: everything, but for what `allow` and scopes say.
         "policy" [live] => policy: PolicyOptions = PolicyOptions::defaults(), Nested::<PolicyOptions>::KIND;
+        /// The record of who called what.
+        "audit" => audit: AuditOptions = AuditOptions::defaults(), Nested::<AuditOptions>::KIND;
         /// How the names of tools and prompts are made.
         "naming" [live] => naming: Naming = Naming::defaults(), Nested::<Naming>::KIND;
         /// Secret keys that seal list cursors and `requestState`, which clients hold: 32 bytes each, as base64 or 64

@@ -25,7 +25,8 @@ pub(crate) fn read(reader: &mut Reader<'_>, root: &Node, folder: &Path, has_furt
     let mut config: Config = fields.read(reader);
     let admin = fields.get("admin").map(|entry| &entry.value);
     config.admin.is_default = admin.is_none_or(|admin| admin.field("listen").is_none());
-    config.state_dir.iter_mut().for_each(|path| *path = folder.join(&*path).display().to_string());
+    let in_folder = |path: &mut String| *path = folder.join(&*path).display().to_string();
+    config.state_dir.iter_mut().chain(&mut config.audit.file).for_each(in_folder);
     if let AuthChoice::Required(auth) = &mut config.auth {
         auth.keys.iter_mut().for_each(|keys| keys.file = folder.join(&keys.file).display().to_string());
     }

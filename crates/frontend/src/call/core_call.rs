@@ -19,6 +19,7 @@ use super::detached::Ends;
 use super::{DetachedCalls, ResponseItem, input_rounds};
 use crate::approval::CallBeforeApproval;
 use crate::protection::Turn;
+use crate::recording::{RequestRecording, not_recorded};
 use crate::session::{Cancellation, SessionGuard};
 use crate::validity::{Ended, RequestValidity, request_ended};
 
@@ -36,6 +37,8 @@ pub(crate) struct CoreRequest<R> {
     pub(crate) messages: Option<usize>,
     /// What it waits for before it runs.
     pub(crate) before: BeforeRun,
+    /// Puts on record what comes of it; `None` if that is not wanted.
+    pub(crate) recording: Option<Box<RequestRecording>>,
     /// Bounds the rounds of input where a server's answer asks for input and this side is to get it;
     /// `None` if the client gets that answer.
     pub(crate) input_rounds: Option<input_rounds::RoundLimits>,
@@ -48,6 +51,12 @@ pub(crate) struct BeforeRun {
     pub(crate) turn: Option<Turn>,
     /// The word of somebody who has to agree to it.
     pub(crate) approval: Option<Box<CallBeforeApproval>>,
+}
+
+impl BeforeRun {
+    fn is_nothing(&self) -> bool {
+        self.turn.is_none() && self.approval.is_none()
+    }
 }
 
 impl BeforeRun {
@@ -109,10 +118,10 @@ impl CoreCall {
             }
             None => (ServerMessages::discard(), None),
         };
-        let CoreRequest { mut operation, input_rounds, before, .. } = request;
+        let CoreRequest { mut operation, input_rounds, before, recording, .. } = request;
         let context = Arc::clone(operation.context());
         let (core, trace) = (Arc::clone(core), &context.trace);
-        let before = (before.turn.is_some() || before.approval.is_some()).then(|| (before, sender.clone()));
+        let before = (!before.is_nothing() || recording.is_some()).then(|| (before, recording, sender.clone()));
         let run: PendingAnswer = match (first, input_rounds) {
             (None, Some(limits)) => {
                 Box::pin(trace.scope(input_rounds::resolve_input_rounds(core, operation, sender, limits)))
@@ -125,11 +134,27 @@ impl CoreCall {
         };
         let answer = match before {
             None => run,
-            Some((before, messages)) => Box::pin(async move {
-                match before.passed(messages).await {
-                    Ok(()) => run.await,
-                    Err(error) => Response::from_error(&error),
+            Some((before, recording, messages)) => Box::pin(async move {
+                if !before.is_nothing()
+                    && let Err(error) = before.passed(messages).await
+                {
+                    return Response::from_error(&error);
                 }
+                let Some(mut recording) = recording else { return run.await };
+                // After everything else that it waits for: once it is on record, it runs.
+                match recording.announce() {
+                    Ok(None) => {}
+                    Ok(Some(acknowledged)) => {
+                        if let Err(error) = acknowledged.await {
+                            return Response::from_error(&not_recorded(&error));
+                        }
+                    }
+                    Err(error) => return Response::from_error(&error),
+                }
+                recording.begin();
+                let response = run.await;
+                recording.end(&response);
+                response
             }),
         };
         Self {

@@ -1,6 +1,6 @@
 //! One request: checked by the rules of its era, admitted, and started.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use fanlight_canonical::{
     CallContext, Caller, ClientEra, Core, Decidable, Detail, ResolvedOperation as _, SessionRequest, Unresolved,
@@ -27,6 +27,7 @@ use crate::eras::render::Rendering;
 use crate::eras::{era, fault, legacy, modern};
 use crate::memory::UNCOUNTED;
 use crate::protection::Turn;
+use crate::recording::RequestRecording;
 use crate::session::{Session, SessionRecord};
 use crate::streams::{ActiveSession, SessionStreams};
 use crate::suspended::{Found, Resumption, Retry, SuspendableCall, SuspendedCall, WaitingCall};
@@ -53,6 +54,7 @@ pub(super) struct ParsedRequest {
 struct AdmittedOperation<R> {
     operation: R,
     before: BeforeRun,
+    recording: Option<Box<RequestRecording>>,
 }
 
 impl<C: Core> Ingress<C> {
@@ -203,6 +205,7 @@ impl<C: Core> Ingress<C> {
             wants_progress: false,
             request: None,
             trace: span.parent(),
+            sent_to: OnceLock::new(),
         };
         let resolved = self.subscriptions.resolve(&**core, request, context);
         let own = OwnRequest(&request.method);
@@ -248,6 +251,7 @@ impl<C: Core> Ingress<C> {
             request: None,
             tasks,
             trace: span.parent(),
+            sent_to: OnceLock::new(),
         };
         let detail = if T::HAS_HEADERS { Detail::Tool } else { self.detail(origin, &method) };
         request.params = request.params.take().map(kept);
@@ -275,7 +279,8 @@ impl<C: Core> Ingress<C> {
     /// An operation that has been admitted, with what it waits for: its turn, and somebody's agreement if it needs that.
     fn admitted(&self, operation: C::Resolved, turn: Option<Turn>) -> AdmittedOperation<C::Resolved> {
         let approval = CallBeforeApproval::of(&self.settings, &operation);
-        AdmittedOperation { operation, before: BeforeRun { turn, approval } }
+        let recording = RequestRecording::of(&self.settings, &operation);
+        AdmittedOperation { operation, before: BeforeRun { turn, approval }, recording }
     }
 
     fn suspendable_call(
@@ -286,7 +291,7 @@ impl<C: Core> Ingress<C> {
         resumption: Resumption,
         ends: RequestEnds,
     ) -> Responses {
-        let AdmittedOperation { mut operation, before } = admitted;
+        let AdmittedOperation { mut operation, before, recording } = admitted;
         let filter = parsed.modern_filter(operation.context().log_level, takes_messages);
         let request = &mut parsed.request;
         let method = request.method.clone();
@@ -304,7 +309,8 @@ impl<C: Core> Ingress<C> {
         // Without it the call is never suspended; of a client that cannot be asked it is not.
         let may_be_suspended = may_be_asked && can_be_asked(&operation.context().capabilities);
         let decided = may_be_suspended.then(|| Arc::new(operation.decided()));
-        let mut call = CoreCall::start(&self.core, CoreRequest { operation, messages, before, input_rounds: None });
+        let mut call =
+            CoreCall::start(&self.core, CoreRequest { operation, messages, before, recording, input_rounds: None });
         call.set_ends(ends);
         let call = SuspendedCall::new(call, method, params, decided);
         Box::new(SuspendableCall::new(call, filter, Arc::clone(&self.suspended_calls)))
@@ -413,6 +419,7 @@ impl<C: Core> Ingress<C> {
         let core_request = CoreRequest {
             input_rounds: method.may_need_input().then(limits),
             before: admitted.before,
+            recording: admitted.recording,
             operation: admitted.operation,
             messages: takes_messages.then_some(self.settings.notification_buffer),
         };
@@ -458,7 +465,13 @@ impl<C: Core> Ingress<C> {
         let context = CallContext { trace: span.parent(), ..streams.session.context(false) };
         let request = Unresolved { method: Method::Discover, params: None, context: Arc::new(context) };
         let operation = self.core.resolve(request, Detail::Known).await;
-        let core_request = CoreRequest { operation, messages: None, before: BeforeRun::default(), input_rounds: None };
+        let core_request = CoreRequest {
+            operation,
+            messages: None,
+            before: BeforeRun::default(),
+            recording: None,
+            input_rounds: None,
+        };
         let logs = legacy::log_gate(None);
         let filter = NotificationFilter { progress_token: None, logs, era: Era::Legacy };
         let call = LegacyCall::new(CoreCall::start(&self.core, core_request), filter, Arc::clone(&streams.session));

@@ -89,6 +89,10 @@ impl ResolvedOperation for TestOperation {
         &self.0.context
     }
 
+    fn params(&self) -> Option<&Json> {
+        self.0.params.as_ref()
+    }
+
     fn answer(&mut self, answers: &[(Json, Json)], state: Option<&Json>) {
         self.0.params = Some(input::next_params(self.0.params.as_ref(), answers, state));
     }

@@ -267,6 +267,10 @@ impl ResolvedOperation for TestOperation {
         &self.request.context
     }
 
+    fn params(&self) -> Option<&Json> {
+        self.request.params.as_ref()
+    }
+
     fn answer(&mut self, answers: &[(Json, Json)], state: Option<&Json>) {
         self.request.params = Some(input::next_params(self.request.params.as_ref(), answers, state));
     }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{
-    Call, CallContext, Core, Detail, Endpoint, Interest, Listen, Listening, Pending, Policy, Rewritten, ServerMessages,
-    SessionKey, Unresolved,
+    Call, CallContext, Core, Detail, Endpoint, Interest, Listen, Listening, Pending, Policy, Rewritten, SentTo,
+    ServerMessages, SessionKey, Unresolved,
 };
 use fanlight_protocol::json::Json;
 use fanlight_protocol::result::ResultView as _;
@@ -146,6 +146,7 @@ impl Gateway {
         if call.method == Method::Discover {
             return Box::pin(describe(view, only, &call.context)).await;
         }
+        sent(&call, only.name());
         let answer = self.ask(only, call).await;
         let response = answer.map_err(|error| fault::no_answer(only.name(), &error))?;
         match lists_tools_to {
@@ -228,6 +229,7 @@ impl Gateway {
         call.context.trace.rewritten(rewritten);
         let call = Call { params: Some(params), ..call };
         let (context, method) = (Arc::clone(&call.context), call.method.clone());
+        sent(&call, view.name(backend));
         let answer = match view.get(backend) {
             Some(member) => self.ask(member, call).await,
             None => view.request(backend, call).await,
@@ -324,6 +326,14 @@ impl Core for Gateway {
             backend.client.end_session(session);
         }
     }
+}
+
+/// Notes where a request is sent; further rounds of it go to the same server.
+fn sent(call: &Call, server: &str) {
+    call.context.sent_to.get_or_init(|| {
+        let named = call.params.as_ref().and_then(|params| operation::named(&call.method, params));
+        SentTo { server: server.into(), item: named.map(|(_, name)| name.into()) }
+    });
 }
 
 /// The description of the only backend for a client, unchanged if that is transparent and the endpoint has no

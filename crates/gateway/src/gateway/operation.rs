@@ -1,5 +1,6 @@
 //! What clients ask for as the gateway carries it out: resolved once, by one topology.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -182,7 +183,7 @@ fn action(method: &Method) -> Option<PolicyAction> {
 }
 
 /// What a request names: its kind, and the name or URI.
-fn named(method: &Method, params: &Json) -> Option<(PolicyKind, String)> {
+pub(super) fn named(method: &Method, params: &Json) -> Option<(PolicyKind, String)> {
     let text = |object: &Json, member: &str| Some(object.peek(member)?.as_str()?.into_owned());
     let of_uri = |uri: String| {
         let kind = if uri.contains('{') { PolicyKind::Template } else { PolicyKind::Resource };
@@ -199,7 +200,10 @@ fn named(method: &Method, params: &Json) -> Option<(PolicyKind, String)> {
                 None => Some(of_uri(text(&reference, "uri")?)),
             }
         }
-        _ => Some(of_uri(text(params, "uri")?)),
+        Method::ReadResource | Method::ReadDirectory | Method::Subscribe | Method::Unsubscribe => {
+            Some(of_uri(text(params, "uri")?))
+        }
+        _ => None,
     }
 }
 
@@ -236,6 +240,14 @@ impl Decidable for Operation {
         self.sent().map(|(backend, _)| self.view.name(backend))
     }
 
+    fn shown_name(&self) -> Option<Cow<'_, str>> {
+        let params = self.request.params.as_ref()?;
+        match named(&self.request.method, params) {
+            Some((_, name)) => Some(name.into()),
+            None => Some(params.peek("taskId")?.as_str()?.into_owned().into()),
+        }
+    }
+
     fn verdict(&self) -> Option<&Verdict> {
         self.verdict.as_ref()
     }
@@ -268,6 +280,10 @@ impl Decidable for Operation {
 impl ResolvedOperation for Operation {
     fn context(&self) -> &Arc<CallContext> {
         &self.request.context
+    }
+
+    fn params(&self) -> Option<&Json> {
+        self.request.params.as_ref()
     }
 
     fn answer(&mut self, answers: &[(Json, Json)], state: Option<&Json>) {

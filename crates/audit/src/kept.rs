@@ -1,0 +1,242 @@
+//! The record that is kept in files: what each event is as one of its entries.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fanlight_canonical::{CallContext, Endpoint, PolicyOutcome, Principal, Verdict};
+use fanlight_identity::Identity;
+use fanlight_ledger::{Arguments, Entry, Ledger};
+use fanlight_protocol::{Json, Response};
+
+use crate::event::{Acknowledged, Actor, AuditEvent, NotRecorded, RecordedRequest, RequestEnd};
+use crate::masked::masked;
+
+/// Most bytes of a text that is kept.
+const LONGEST: usize = 1024;
+/// Bytes of arguments that are kept whole; of longer ones the digest is.
+const ARGUMENTS: usize = 16 << 10;
+/// How the issuers of Fanlight itself begin.
+const OWN: &str = "fanlight:";
+
+/// What is kept of arguments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ArgumentsKept {
+    /// Nothing.
+    #[default]
+    None,
+    /// The digest of their text.
+    Digest,
+    /// Their text, with secrets masked.
+    Full,
+}
+
+/// The record that is kept in files.
+#[derive(Clone, Debug)]
+pub struct KeptRecord {
+    /// Writes it.
+    pub ledger: Arc<Ledger>,
+    /// Whether a request runs only once it is on the disk that it is going to.
+    pub is_required: bool,
+    /// What is kept of arguments.
+    pub arguments: ArgumentsKept,
+    /// Members of arguments that are masked.
+    pub redact: Vec<String>,
+    /// The path of the default endpoint.
+    pub default_path: String,
+}
+
+impl KeptRecord {
+    /// Adds an event that is no request; what lets somebody do something that is recorded before is acknowledged by nobody.
+    pub(crate) fn add(&self, event: &AuditEvent<'_>) {
+        if let Some(entry) = self.entry(event) {
+            self.ledger.add(entry);
+        }
+    }
+
+    fn entry(&self, event: &AuditEvent<'_>) -> Option<Entry> {
+        Some(match event {
+            AuditEvent::Decided { refused: None, .. } | AuditEvent::ChangeAsked { .. } => return None,
+            AuditEvent::Decided { client, endpoint, subject, refused: Some(reason) } => {
+                let tool = subject.tool();
+                let server = tool.as_ref().map(|tool| tool.server).or_else(|| subject.server());
+                Entry {
+                    endpoint: Some(self.path(endpoint)),
+                    action: Some(subject.method().as_str().into()),
+                    server: server.map(|server| cut(server).into()),
+                    item: tool.as_ref().map(|tool| cut(&tool.name).into()),
+                    shown: subject.shown_name().map(|name| cut(&name).into()),
+                    decision: Some("deny"),
+                    outcome: "refused",
+                    reason: Some((*reason).into()),
+                    ..of_identity("request", client)
+                }
+            }
+            AuditEvent::Approval { client, call, id, outcome } => {
+                let (server, item) = call.split_once('/').unwrap_or(("", call));
+                let of_client = client.map(|client| of_identity("approval", client));
+                Entry {
+                    server: Some(cut(server).into()),
+                    item: Some(cut(item).into()),
+                    reason: Some(cut(id).into()),
+                    outcome,
+                    ..of_client.unwrap_or(Entry { event: "approval", ..Entry::default() })
+                }
+            }
+            AuditEvent::ClientDenied { denial, credentials } => Entry {
+                event: "authentication",
+                endpoint: Some(cut(credentials.endpoint).into()),
+                reason: Some(cut(&denial.to_string()).into()),
+                outcome: "refused",
+                ..Entry::default()
+            },
+            AuditEvent::SignedIn { operator, .. } => of_operator(operator, "sign-in", "ok"),
+            AuditEvent::SignedOut { operator } => of_operator(operator, "sign-out", "ok"),
+            AuditEvent::SignInDenied { denied, .. } | AuditEvent::OperatorDenied(denied) if !denied.is_attempt => {
+                return None;
+            }
+            AuditEvent::SignInDenied { denied, .. } | AuditEvent::OperatorDenied(denied) => Entry {
+                event: "operator",
+                who: denied.name.map(|name| cut(name).into()),
+                reason: Some(denied.reason.into()),
+                outcome: "refused",
+                ..Entry::default()
+            },
+            AuditEvent::RoleDenied { operator, path } => {
+                Entry { reason: Some("role".into()), ..of_operator(operator, path, "refused") }
+            }
+            AuditEvent::Changed { operator, path, about, status } => Entry {
+                shown: about.map(|about| cut(about).into()),
+                code: Some(i64::from(*status)),
+                ..of_operator(operator, path, if (200..300).contains(status) { "ok" } else { "error" })
+            },
+        })
+    }
+
+    /// Adds that a request is going to run, if that has to be on the disk before.
+    pub(crate) fn begins(&self, request: &RecordedRequest<'_>) -> Result<Option<Acknowledged>, NotRecorded> {
+        if !self.is_required {
+            return Ok(None);
+        }
+        let entry = Entry { outcome: "decided", ..self.of_request(request) };
+        self.ledger.add_durably(entry).map(|wait| Some(Acknowledged(wait))).map_err(|_| NotRecorded)
+    }
+
+    /// Adds how a request has ended.
+    pub(crate) fn ended(&self, request: &RecordedRequest<'_>, end: &RequestEnd<'_>, duration: Duration) {
+        let mut entry = Entry { duration: Some(duration), ..self.of_request(request) };
+        match end {
+            RequestEnd::Answered(response) => {
+                entry.outcome = outcome(response);
+                entry.code = response.error_code();
+                entry.response_bytes = Some(response.body().bytes().len());
+            }
+            RequestEnd::Cancelled => entry.outcome = "cancelled",
+            RequestEnd::NotRun => entry.outcome = "not_run",
+        }
+        self.ledger.add(entry);
+    }
+
+    fn of_request(&self, request: &RecordedRequest<'_>) -> Entry {
+        let RecordedRequest { context, method, shown, verdict, params, bytes } = *request;
+        let caller = &context.caller;
+        let mut entry = match caller.identity() {
+            Some(identity) => of_identity("request", identity),
+            None => Entry { event: "request", principal: principal(caller.principal()), ..Entry::default() },
+        };
+        let sent = context.sent_to.get();
+        let item = sent.and_then(|sent| sent.item.clone());
+        entry.client = client(context);
+        entry.era = Some(context.era.as_str());
+        entry.endpoint = Some(self.path(caller.endpoint()));
+        entry.server = sent.map(|sent| sent.server.clone());
+        entry.action = Some(method.as_str().into());
+        entry.shown = shown.filter(|shown| item.as_deref() != Some(*shown)).map(Box::from);
+        entry.item = item.map(|item| cut(&item).into());
+        entry.decision = Some(verdict.map_or("allow", |verdict| decision(verdict)));
+        entry.policies = verdict.map(|verdict| Arc::clone(&verdict.policies)).unwrap_or_default();
+        entry.request_bytes = Some(bytes);
+        entry.trace = context.trace.ids().map(|ids| ids.trace_id.to_string().into());
+        entry.arguments = self.arguments(params);
+        entry
+    }
+
+    fn arguments(&self, params: Option<&Json>) -> Arguments {
+        let Some(arguments) = params.and_then(|params| params.get("arguments")) else { return Arguments::None };
+        match self.arguments {
+            ArgumentsKept::None => Arguments::None,
+            ArgumentsKept::Full if arguments.bytes().len() <= ARGUMENTS => {
+                Arguments::Full(masked(&arguments, None, &self.redact))
+            }
+            // Detached: a slice would keep the whole message in memory until it is written.
+            ArgumentsKept::Digest | ArgumentsKept::Full => Arguments::Digest(arguments.detached()),
+        }
+    }
+
+    fn path(&self, endpoint: &Endpoint) -> Box<str> {
+        cut(endpoint.path().map_or(self.default_path.as_str(), |path| path)).into()
+    }
+}
+
+/// A text with an end.
+#[must_use]
+pub fn cut(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(LONGEST)).unwrap_or(text)
+}
+
+fn of_identity(event: &'static str, identity: &Identity) -> Entry {
+    let act = identity.claims.get("act").map(|actors| actors.to_vec()).unwrap_or_default();
+    Entry {
+        event,
+        principal: principal(&identity.principal),
+        who: Some(cut(&identity.name).into()),
+        authentication: Some(identity.source.as_str()),
+        act,
+        ..Entry::default()
+    }
+}
+
+fn of_operator(operator: &Actor<'_>, action: &str, outcome: &'static str) -> Entry {
+    Entry {
+        event: "operator",
+        who: Some(cut(operator.name).into()),
+        authentication: Some(operator.source),
+        action: Some(cut(action).into()),
+        reason: Some(operator.role.into()),
+        outcome,
+        ..Entry::default()
+    }
+}
+
+fn principal(principal: &Principal) -> Option<Box<str>> {
+    let (issuer, subject) = principal.issuer_and_subject()?;
+    let issuer = issuer.strip_prefix(OWN).unwrap_or(issuer);
+    Some(format!("{}#{}", cut(issuer), cut(subject)).into())
+}
+
+fn client(context: &CallContext) -> Option<Box<str>> {
+    let text = |member: &str| Some(context.client_info.as_ref()?.peek(member)?.as_str()?.into_owned());
+    let name = text("name")?;
+    let whole = match text("version") {
+        Some(version) => format!("{name}/{version}"),
+        None => name,
+    };
+    Some(cut(&whole).into())
+}
+
+fn decision(verdict: &Verdict) -> &'static str {
+    match verdict.outcome {
+        PolicyOutcome::Hidden => "hide",
+        ref outcome => outcome.as_str(),
+    }
+}
+
+fn outcome(response: &Response) -> &'static str {
+    if response.is_error() {
+        return "error";
+    }
+    let body = response.body();
+    match body.peek("isError").is_some_and(|is_error| is_error.is_true()) {
+        true => "tool_error",
+        false => "ok",
+    }
+}

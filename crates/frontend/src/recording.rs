@@ -1,0 +1,92 @@
+//! What comes of a request that was allowed, for the record: how it ended, also where nobody has waited for that.
+
+use std::sync::Arc;
+
+use fanlight_audit::{Acknowledged, NotRecorded, Record, RecordedRequest, RequestEnd};
+use fanlight_canonical::{ResolvedOperation, Verdict};
+use fanlight_protocol::{Json, Method, Response, RpcError, code};
+use tokio::time::Instant;
+
+use crate::settings::FrontendSettings;
+
+/// A request that was allowed, until it has ended.
+#[derive(Debug)]
+pub(crate) struct RequestRecording {
+    record: Arc<dyn Record>,
+    context: Arc<fanlight_canonical::CallContext>,
+    method: Method,
+    shown: Option<Box<str>>,
+    verdict: Option<Verdict>,
+    params: Option<Json>,
+    bytes: usize,
+    began: Option<Instant>,
+    is_ended: bool,
+}
+
+impl RequestRecording {
+    /// That of `operation`; `None` if requests are not recorded.
+    pub(crate) fn of(settings: &FrontendSettings, operation: &impl ResolvedOperation) -> Option<Box<Self>> {
+        let record = &settings.record;
+        let kept = record.keeps_requests()?;
+        let params = operation.params();
+        Some(Box::new(Self {
+            record: Arc::clone(record),
+            context: Arc::clone(operation.context()),
+            method: operation.method().clone(),
+            shown: operation.shown_name().map(|name| fanlight_audit::cut(&name).into()),
+            verdict: operation.verdict().cloned(),
+            params: params.filter(|_| kept.arguments).cloned(),
+            bytes: params.map_or(0, |params| params.bytes().len()),
+            began: None,
+            is_ended: false,
+        }))
+    }
+
+    /// Puts on record that it is going to run, where that is wanted; it runs once that is acknowledged.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be put on record. Then it does not run.
+    pub(crate) fn announce(&self) -> Result<Option<Acknowledged>, RpcError> {
+        self.record.begins(&self.request()).map_err(|error| not_recorded(&error))
+    }
+
+    /// It runs from now on.
+    pub(crate) fn begin(&mut self) {
+        self.began = Some(Instant::now());
+    }
+
+    /// It has ended with this answer.
+    pub(crate) fn end(mut self: Box<Self>, response: &Response) {
+        self.finish(&RequestEnd::Answered(response));
+    }
+
+    fn finish(&mut self, end: &RequestEnd<'_>) {
+        if !std::mem::replace(&mut self.is_ended, true) {
+            let duration = self.began.map(|began| began.elapsed()).unwrap_or_default();
+            self.record.ended(&self.request(), end, duration);
+        }
+    }
+
+    fn request(&self) -> RecordedRequest<'_> {
+        RecordedRequest {
+            context: &self.context,
+            method: &self.method,
+            shown: self.shown.as_deref(),
+            verdict: self.verdict.as_ref(),
+            params: self.params.as_ref(),
+            bytes: self.bytes,
+        }
+    }
+}
+
+impl Drop for RequestRecording {
+    fn drop(&mut self) {
+        self.finish(&if self.began.is_some() { RequestEnd::Cancelled } else { RequestEnd::NotRun });
+    }
+}
+
+/// The error for a request that could not be put on record.
+pub(crate) fn not_recorded(error: &NotRecorded) -> RpcError {
+    RpcError::new(code::INTERNAL, error.to_string())
+}

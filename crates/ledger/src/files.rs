@@ -1,0 +1,120 @@
+//! Where a record is: the file that is written, those before it, the checkpoints, and the key.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// What files with lines end with.
+const LINES: &str = "jsonl";
+/// Digits of the number of a file's first line in its name.
+const DIGITS: usize = 20;
+
+/// Where a record is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LedgerFiles {
+    folder: PathBuf,
+    stem: String,
+}
+
+impl LedgerFiles {
+    /// The record whose lines are written to this file. `None` for a path that names none.
+    #[must_use]
+    pub fn at(file: &Path) -> Option<Self> {
+        let stem = file.file_stem()?.to_str()?.to_owned();
+        Some(Self { folder: file.parent().unwrap_or(Path::new("")).to_owned(), stem })
+    }
+
+    /// The records in a folder, by name.
+    #[must_use]
+    pub fn in_folder(folder: &Path) -> Vec<Self> {
+        let names =
+            fs::read_dir(folder).into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let stem = |name: String| {
+            let stem = name.strip_suffix(LINES)?.strip_suffix('.')?;
+            Some(first_line(stem).map_or(stem, |(stem, _)| stem).to_owned())
+        };
+        let mut stems: Vec<_> = names.filter_map(stem).collect();
+        stems.sort();
+        stems.dedup();
+        stems.into_iter().map(|stem| Self { folder: folder.to_owned(), stem }).collect()
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The file that lines are written to.
+    #[must_use]
+    pub fn current(&self) -> PathBuf {
+        self.folder.join(format!("{}.{LINES}", self.stem))
+    }
+
+    /// The file with the checkpoints.
+    #[must_use]
+    pub fn checkpoints(&self) -> PathBuf {
+        self.folder.join(format!("{}.checkpoints", self.stem))
+    }
+
+    /// The file with the key of the checkpoints.
+    #[must_use]
+    pub fn key(&self) -> PathBuf {
+        self.folder.join(format!("{}.key", self.stem))
+    }
+
+    /// The files with lines, the oldest first.
+    #[must_use]
+    pub fn all(&self) -> Vec<PathBuf> {
+        let mut all = self.earlier();
+        all.extend(Some(self.current()).filter(|current| current.is_file()));
+        all
+    }
+
+    /// The files before the current one, the oldest first.
+    pub(crate) fn earlier(&self) -> Vec<PathBuf> {
+        let names = fs::read_dir(&self.folder)
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let is_own = |name: &String| {
+            let stem = name.strip_suffix(LINES).and_then(|name| name.strip_suffix('.'));
+            stem.and_then(first_line).is_some_and(|(stem, _)| stem == self.stem)
+        };
+        // The numbers have the same number of digits.
+        let mut names: Vec<_> = names.filter(is_own).collect();
+        names.sort();
+        names.into_iter().map(|name| self.folder.join(name)).collect()
+    }
+
+    /// What the current file is called once another one has taken its place.
+    pub(crate) fn rotated(&self, first_line: u64) -> PathBuf {
+        self.folder.join(format!("{}-{first_line:0DIGITS$}.{LINES}", self.stem))
+    }
+
+    /// Where a file goes that cannot be continued.
+    pub(crate) fn set_aside(&self, seconds: u64) -> PathBuf {
+        self.folder.join(format!("{}.damaged-{seconds}", self.stem))
+    }
+
+    /// Makes the folder, if it is not there, for its owner alone.
+    pub(crate) fn make_folder(&self) -> io::Result<()> {
+        if self.folder.as_os_str().is_empty() {
+            return Ok(());
+        }
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)
+    }
+}
+
+/// The stem and the number of the first line that the name of an earlier file has.
+fn first_line(stem: &str) -> Option<(&str, u64)> {
+    let (stem, number) = stem.rsplit_once('-')?;
+    let is_number = number.len() == DIGITS && number.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| Some((stem, number.parse().ok()?)))?
+}
+
+/// Opens a file for its owner alone, to write at its end.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)
+}

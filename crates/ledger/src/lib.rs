@@ -1,0 +1,26 @@
+//! The record of who did what, in files that show whether they were changed.
+//!
+//! Each line is a JSON object ([`Entry`]) with the hash of the line before it. The lines are the leaves of a Merkle tree
+//! (RFC 6962), whose signed heads are checkpoints (C2SP tlog-checkpoint): a chain alone could be written anew by whoever holds
+//! the file, a checkpoint that is kept elsewhere could not.
+//!
+//! [`Ledger`] writes, on a thread of its own; [`read`] and [`verify`] read.
+
+mod checkpoint;
+mod entry;
+mod files;
+mod query;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod usage;
+mod verify;
+mod writer;
+
+pub use checkpoint::{Checkpoint, CheckpointKey, InvalidCheckpoint, PublicKey};
+pub use entry::{Arguments, Entry};
+pub use files::LedgerFiles;
+pub use query::{Filter, Unreadable, read};
+pub use usage::{Use, UseKey, usage};
+pub use verify::{Verified, Wrong, verify};
+pub use writer::{Acknowledgement, Ledger, LedgerSettings, NotWritten, Written};

@@ -1,0 +1,218 @@
+//! Reading the record.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use fanlight_protocol::Json;
+use fanlight_protocol::json::MAX_NESTING;
+
+use crate::files::LedgerFiles;
+use crate::tree::{Edge, Hash};
+
+/// Bytes of the longest line.
+const LONGEST: usize = 1 << 20;
+
+/// The lines of a file, each at a time.
+pub(crate) struct Lines {
+    reader: BufReader<File>,
+    buffer: Vec<u8>,
+}
+
+/// One line.
+pub(crate) struct Line<'a> {
+    pub(crate) text: &'a [u8],
+    /// Whether it has an end.
+    pub(crate) is_whole: bool,
+}
+
+/// Reads the lines of a file.
+pub(crate) fn lines_of(path: &Path) -> io::Result<Lines> {
+    Ok(Lines { reader: BufReader::new(File::open(path)?), buffer: Vec::new() })
+}
+
+impl Lines {
+    /// The next line; `None` at the end.
+    pub(crate) fn next_line(&mut self) -> io::Result<Option<Line<'_>>> {
+        self.buffer.clear();
+        let most = u64::try_from(LONGEST).unwrap_or(u64::MAX);
+        io::Read::take(&mut self.reader, most).read_until(b'\n', &mut self.buffer)?;
+        if self.buffer.is_empty() {
+            return Ok(None);
+        }
+        let whole = self.buffer.strip_suffix(b"\n");
+        Ok(Some(Line { text: whole.unwrap_or(&self.buffer), is_whole: whole.is_some() }))
+    }
+}
+
+/// What the first line of a file says.
+pub(crate) struct Head {
+    pub(crate) number: u64,
+    /// The day, since 1970.
+    pub(crate) day: u64,
+    pub(crate) edge: Edge,
+}
+
+/// What the first line of a file says; `None` if it is none.
+pub(crate) fn head_of(line: &[u8]) -> Option<Head> {
+    let line = Json::parse(line.to_vec().into(), MAX_NESTING).ok()?;
+    let number = u64::try_from(line.get("seq")?.as_i64()?).ok()?;
+    let heads = line.get("tree")?;
+    let heads = heads.elements().map(|place| unhex(&heads.slice(place).as_str()?)).collect::<Option<_>>()?;
+    let time = humantime::parse_rfc3339(&line.get("time")?.as_str()?).ok()?;
+    let day = time.duration_since(UNIX_EPOCH).ok()?.as_secs() / 86_400;
+    Some(Head { number, day, edge: Edge::of(number.checked_sub(1)?, heads)? })
+}
+
+/// The hash that hexadecimal digits are.
+pub(crate) fn unhex(text: &str) -> Option<Hash> {
+    let digits = text.as_bytes().as_chunks::<2>();
+    let (pairs, []) = digits else { return None };
+    let bytes = pairs.iter().map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
+    bytes.collect::<Option<Vec<u8>>>()?.try_into().ok()
+}
+
+/// Which lines are wanted. What is `None` does not matter.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// A part of the principal or of the name for people.
+    pub principal: Option<String>,
+    /// The server.
+    pub server: Option<String>,
+    /// A pattern of `server/item`, or of the item alone, in which `*` stands for any characters.
+    pub item: Option<String>,
+    /// The method, or what an operator did.
+    pub action: Option<String>,
+    /// The outcome.
+    pub outcome: Option<String>,
+    /// The earliest time.
+    pub since: Option<SystemTime>,
+    /// The latest time.
+    pub until: Option<SystemTime>,
+}
+
+/// A file of the record cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{file} cannot be read: {error}")]
+pub struct Unreadable {
+    /// The file.
+    pub file: String,
+    /// Why.
+    pub error: io::Error,
+}
+
+impl Unreadable {
+    pub(crate) fn new(path: &Path, error: io::Error) -> Self {
+        Self { file: path.display().to_string(), error }
+    }
+}
+
+impl Filter {
+    /// Whether a line is wanted.
+    #[must_use]
+    pub fn wants(&self, line: &Json) -> bool {
+        let text = |member: &str| line.peek(member).and_then(|value| value.as_str()).unwrap_or_default();
+        let is = |wanted: &Option<String>, member: &str| wanted.as_ref().is_none_or(|wanted| *wanted == text(member));
+        let has_part = |part: &String| text("principal").contains(part.as_str()) || text("who").contains(part.as_str());
+        if !is(&self.server, "server") || !is(&self.action, "action") || !is(&self.outcome, "outcome") {
+            return false;
+        }
+        let matches_item = |pattern: &String| {
+            let (server, item) = (text("server"), text("item"));
+            !item.is_empty() && (glob(pattern, &format!("{server}/{item}")) || glob(pattern, &item))
+        };
+        // Times are written in one form, whose order is that of time.
+        let written = |time: &SystemTime| humantime::format_rfc3339_millis(*time).to_string();
+        self.principal.as_ref().is_none_or(has_part)
+            && self.item.as_ref().is_none_or(matches_item)
+            && self.since.as_ref().is_none_or(|since| *text("time") >= *written(since))
+            && self.until.as_ref().is_none_or(|until| *text("time") <= *written(until))
+            && text("event") != "file"
+    }
+}
+
+/// Whether a text matches a pattern, in which `*` stands for any characters.
+fn glob(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = text.strip_prefix(first) else { return false };
+    let mut parts = parts.peekable();
+    if parts.peek().is_none() {
+        return rest.is_empty();
+    }
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return rest.ends_with(part);
+        }
+        let Some(at) = rest.find(part) else { return false };
+        rest = rest.get(at + part.len()..).unwrap_or_default();
+    }
+    true
+}
+
+/// The newest lines that `filter` wants, at most `most`, the newest first. Reads files, as far as needed.
+///
+/// # Errors
+///
+/// If a file cannot be read.
+pub fn read(records: &[LedgerFiles], filter: &Filter, most: usize) -> Result<Vec<Json>, Unreadable> {
+    let mut found = Vec::new();
+    for record in records {
+        let mut of_record: Vec<Json> = Vec::new();
+        for path in record.all().iter().rev() {
+            of_record.extend(newest_in(path, filter, most - of_record.len())?);
+            if of_record.len() >= most || is_before(path, filter.since) {
+                break;
+            }
+        }
+        found.extend(of_record);
+    }
+    let time = |line: &Json| line.peek("time").and_then(|time| time.as_str()).unwrap_or_default().into_owned();
+    // Lines of one record keep their order.
+    found.sort_by_cached_key(|line| std::cmp::Reverse(time(line)));
+    found.truncate(most);
+    Ok(found)
+}
+
+fn newest_in(path: &PathBuf, filter: &Filter, most: usize) -> Result<impl Iterator<Item = Json> + use<>, Unreadable> {
+    let mut newest = VecDeque::new();
+    each(path, |line| {
+        if filter.wants(&line) {
+            newest.push_back(line);
+            if newest.len() > most {
+                newest.pop_front();
+            }
+        }
+    })?;
+    Ok(newest.into_iter().rev())
+}
+
+/// Reads each line of a file that is whole and can be read.
+pub(crate) fn each(path: &Path, mut take: impl FnMut(Json)) -> Result<(), Unreadable> {
+    let unreadable = |error| Unreadable::new(path, error);
+    let mut lines = match lines_of(path) {
+        Ok(lines) => lines,
+        // It was removed meanwhile.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(unreadable(error)),
+    };
+    while let Some(line) = lines.next_line().map_err(unreadable)? {
+        if let Some(line) = Json::parse(line.text.to_vec().into(), MAX_NESTING).ok().filter(Json::is_object) {
+            take(line);
+        }
+    }
+    Ok(())
+}
+
+/// Whether a file began before a time, so that those before it have nothing since then.
+fn is_before(path: &Path, since: Option<SystemTime>) -> bool {
+    let Some(since) = since else { return false };
+    let first = lines_of(path).ok().and_then(|mut lines| {
+        let line = lines.next_line().ok()??;
+        let line = Json::parse(line.text.to_vec().into(), MAX_NESTING).ok()?;
+        humantime::parse_rfc3339(&line.get("time")?.as_str()?).ok()
+    });
+    first.is_some_and(|first| first < since)
+}

@@ -1,0 +1,90 @@
+//! What was used by whom, from the record.
+
+use std::collections::BTreeMap;
+
+use fanlight_protocol::Json;
+
+use crate::files::LedgerFiles;
+use crate::query::{Filter, Unreadable, each};
+
+/// Rows of a table of use; what has no place is counted in one row of its own.
+const ROWS: usize = 10_000;
+/// Bytes of text that a model takes for about one token.
+const BYTES_OF_TOKEN: u64 = 4;
+
+/// Whose use of what, on which day.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct UseKey {
+    /// The day, in UTC: `2026-11-25`.
+    pub day: String,
+    /// The principal; empty for clients that are not authenticated.
+    pub principal: String,
+    /// `server/item`, or the method of a request that names nothing.
+    pub what: String,
+}
+
+/// How much something was used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Use {
+    /// Requests.
+    pub calls: u64,
+    /// Those that ended with an error, of the tool as well.
+    pub errors: u64,
+    /// Those that were refused.
+    pub refused: u64,
+    /// Bytes of the parameters.
+    pub request_bytes: u64,
+    /// Bytes of the results.
+    pub response_bytes: u64,
+}
+
+impl Use {
+    /// About how many tokens the results have for a model.
+    #[must_use]
+    pub fn estimated_tokens(&self) -> u64 {
+        self.response_bytes / BYTES_OF_TOKEN
+    }
+}
+
+/// What was used by whom, of the lines that `filter` wants.
+///
+/// # Errors
+///
+/// If a file cannot be read.
+pub fn usage(records: &[LedgerFiles], filter: &Filter) -> Result<BTreeMap<UseKey, Use>, Unreadable> {
+    let mut table = BTreeMap::new();
+    for path in records.iter().flat_map(LedgerFiles::all) {
+        each(&path, |line| {
+            if filter.wants(&line) {
+                count(&mut table, &line);
+            }
+        })?;
+    }
+    Ok(table)
+}
+
+fn count(table: &mut BTreeMap<UseKey, Use>, line: &Json) {
+    let text = |member: &str| line.peek(member).and_then(|value| value.as_str()).unwrap_or_default().into_owned();
+    let number =
+        |member: &str| line.get(member).and_then(|value| u64::try_from(value.as_i64()?).ok()).unwrap_or_default();
+    let outcome = text("outcome");
+    if text("event") != "request" || outcome == "decided" {
+        return;
+    }
+    let (server, item) = (text("server"), text("item"));
+    let what = match item.as_str() {
+        "" => text("action"),
+        item => format!("{server}/{item}"),
+    };
+    let day = text("time").get(..10).unwrap_or_default().to_owned();
+    let mut key = UseKey { day, principal: text("principal"), what };
+    if table.len() >= ROWS && !table.contains_key(&key) {
+        key = UseKey { day: key.day, principal: "others".to_owned(), what: "others".to_owned() };
+    }
+    let row = table.entry(key).or_default();
+    row.calls += 1;
+    row.errors += u64::from(matches!(outcome.as_str(), "error" | "tool_error"));
+    row.refused += u64::from(outcome == "refused");
+    row.request_bytes += number("requestBytes");
+    row.response_bytes += number("responseBytes");
+}

@@ -1,0 +1,537 @@
+//! Writing the record: one thread that takes entries from a bounded queue, writes them in batches, and signs checkpoints.
+
+use std::fs::{self, File, TryLockError};
+use std::future::Future;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use fanlight_protocol::Json;
+use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
+use tokio::sync::oneshot;
+use tracing::{error, warn};
+
+use crate::checkpoint::CheckpointKey;
+use crate::entry::{Entry, hex};
+use crate::files::{self, LedgerFiles};
+use crate::query::{head_of, lines_of};
+use crate::tree::{self, Edge, Hash};
+
+/// Entries that wait.
+const QUEUE: usize = 8192;
+/// Bytes of entries that wait.
+const QUEUE_BYTES: usize = 16 << 20;
+/// Entries that are written together.
+const BATCH: usize = 512;
+/// How long what was written may wait for the disk, unless somebody waits for it.
+const SYNC: Duration = Duration::from_secs(1);
+/// Lines after which there is a checkpoint.
+const CHECKPOINT_LINES: u64 = 1000;
+/// Time after which there is a checkpoint, if there are new lines.
+const CHECKPOINT_TIME: Duration = Duration::from_secs(60);
+/// Checkpoints that are kept: at twice as many the older half is dropped.
+const CHECKPOINTS: usize = 1000;
+/// Between two lines of the log about the same trouble.
+const LOG_PAUSE: Duration = Duration::from_secs(10);
+/// How long the end of the process waits for the last entries.
+const END: Duration = Duration::from_secs(5);
+
+/// How a record is written.
+#[derive(Clone, Debug)]
+pub struct LedgerSettings {
+    /// Where.
+    pub files: LedgerFiles,
+    /// Bytes of a file, after which the next one begins. Each day has a file of its own, too.
+    pub file_bytes: u64,
+    /// Bytes of all files together; the oldest are removed.
+    pub kept_bytes: u64,
+    /// How long files are kept.
+    pub kept_for: Duration,
+}
+
+/// Writes the record. Its entries are written in the order in which they were added.
+#[derive(Debug)]
+pub struct Ledger {
+    queue: SyncSender<Message>,
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    files: LedgerFiles,
+}
+
+/// How many entries were written, and lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Written.
+    pub written: u64,
+    /// Lost: the queue was full, or the file could not be written.
+    pub lost: u64,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    waiting_bytes: AtomicUsize,
+    written: AtomicU64,
+    lost: AtomicU64,
+    /// Those that no line has told of yet.
+    untold: AtomicU64,
+}
+
+enum Message {
+    Entry(Box<Entry>, Option<oneshot::Sender<Result<(), NotWritten>>>),
+    End,
+}
+
+/// An entry was not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the record cannot be written")]
+pub struct NotWritten;
+
+/// Resolves once an entry is on the disk.
+#[derive(Debug)]
+pub struct Acknowledgement(oneshot::Receiver<Result<(), NotWritten>>);
+
+impl Future for Acknowledgement {
+    type Output = Result<(), NotWritten>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx).map(|answer| answer.unwrap_or(Err(NotWritten)))
+    }
+}
+
+impl Ledger {
+    /// Opens the record, continues it, and starts to write.
+    ///
+    /// # Errors
+    ///
+    /// If the folder or a file cannot be used, or another process writes there ([`io::ErrorKind::WouldBlock`]).
+    pub fn open(settings: LedgerSettings) -> io::Result<Self> {
+        let files = settings.files.clone();
+        let shared = Arc::new(Shared::default());
+        let writer = Writer::open(settings, Arc::clone(&shared))?;
+        let (queue, waiting) = sync_channel(QUEUE);
+        let thread = std::thread::Builder::new().name("audit".to_owned()).spawn(move || writer.run(&waiting))?;
+        Ok(Self { queue, shared, thread: Mutex::new(Some(thread)), files })
+    }
+
+    /// Where it is written.
+    #[must_use]
+    pub fn files(&self) -> &LedgerFiles {
+        &self.files
+    }
+
+    /// Adds an entry. If it is lost, that is counted, and the next line says so.
+    pub fn add(&self, entry: Entry) {
+        let _ = self.send(entry, None);
+    }
+
+    /// Adds an entry; the result resolves once it is on the disk.
+    ///
+    /// # Errors
+    ///
+    /// If too many wait.
+    pub fn add_durably(&self, entry: Entry) -> Result<Acknowledgement, NotWritten> {
+        let (done, acknowledged) = oneshot::channel();
+        self.send(entry, Some(done))?;
+        Ok(Acknowledgement(acknowledged))
+    }
+
+    fn send(&self, entry: Entry, done: Option<oneshot::Sender<Result<(), NotWritten>>>) -> Result<(), NotWritten> {
+        let size = entry.size();
+        let before = self.shared.waiting_bytes.fetch_add(size, Ordering::Relaxed);
+        let sent = match before + size > QUEUE_BYTES {
+            true => Err(NotWritten),
+            false => match self.queue.try_send(Message::Entry(Box::new(entry), done)) {
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => Err(NotWritten),
+            },
+        };
+        self.shared.waiting_bytes.fetch_sub(size, Ordering::Relaxed);
+        self.shared.lose(1);
+        sent
+    }
+
+    /// How many entries were written, and lost.
+    #[must_use]
+    pub fn written(&self) -> Written {
+        Written { written: self.shared.written.load(Ordering::Relaxed), lost: self.shared.lost.load(Ordering::Relaxed) }
+    }
+
+    /// Writes what waits, with a checkpoint, and ends. Waits for some seconds; must not be called by an asynchronous task.
+    pub fn end(&self) {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(thread) = thread else { return };
+        let deadline = Instant::now() + END;
+        while matches!(self.queue.try_send(Message::End), Err(TrySendError::Full(_))) && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        // One that hangs at a dead disk must not keep the process.
+        while !thread.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        if thread.is_finished() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn lose(&self, count: u64) {
+        self.lost.fetch_add(count, Ordering::Relaxed);
+        self.untold.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+/// The thread that writes.
+struct Writer {
+    settings: LedgerSettings,
+    shared: Arc<Shared>,
+    key: CheckpointKey,
+    file: File,
+    /// Bytes of the file.
+    length: u64,
+    /// The number of the file's first line.
+    first_line: u64,
+    /// The day of the file, since 1970.
+    day: u64,
+    edge: Edge,
+    previous: Hash,
+    /// Lines at the last checkpoint.
+    checkpointed: u64,
+    last_checkpoint: Instant,
+    last_sync: Instant,
+    is_unsynced: bool,
+    last_logged: Option<Instant>,
+}
+
+impl Writer {
+    fn open(settings: LedgerSettings, shared: Arc<Shared>) -> io::Result<Self> {
+        let files = &settings.files;
+        files.make_folder()?;
+        let mut file = files::open(&files.current())?;
+        lock(&file)?;
+        let key = key(&files.key())?;
+        let mut continued = Continued::of(&files.current())?;
+        if continued.is_damaged {
+            let aside = files.set_aside(seconds_now());
+            fs::rename(files.current(), &aside)?;
+            error!(file = %aside.display(), "the audit record was damaged; it is set aside, and a new one begins");
+            file = files::open(&files.current())?;
+            lock(&file)?;
+            continued = Continued::default();
+        }
+        if continued.length < file.metadata()?.len() {
+            // The process ended in the middle of a line.
+            file.set_len(continued.length)?;
+        }
+        let now = Instant::now();
+        let Continued { length, first_line, day, edge, previous, .. } = continued;
+        let checkpointed = edge.size();
+        let mut writer = Self {
+            settings,
+            shared,
+            key,
+            file,
+            length,
+            first_line,
+            day,
+            edge,
+            previous,
+            checkpointed,
+            last_checkpoint: now,
+            last_sync: now,
+            is_unsynced: false,
+            last_logged: None,
+        };
+        if writer.length == 0 {
+            writer.begin_file()?;
+        }
+        Ok(writer)
+    }
+
+    fn run(mut self, queue: &Receiver<Message>) {
+        let mut is_ended = false;
+        while !is_ended {
+            let mut batch = Vec::new();
+            let mut take = |message: Message| match message {
+                Message::Entry(entry, done) => {
+                    batch.push((entry, done));
+                    false
+                }
+                Message::End => true,
+            };
+            match queue.recv_timeout(SYNC) {
+                Ok(message) => is_ended = take(message),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => is_ended = true,
+            }
+            for _ in 1..BATCH {
+                let Ok(message) = queue.try_recv() else { break };
+                is_ended |= take(message);
+            }
+            self.write_batch(batch);
+            self.finish_batch(is_ended);
+        }
+    }
+
+    fn write_batch(&mut self, batch: Vec<(Box<Entry>, Option<oneshot::Sender<Result<(), NotWritten>>>)>) {
+        if batch.is_empty() {
+            return;
+        }
+        let bytes: usize = batch.iter().map(|(entry, _)| entry.size()).sum();
+        let written = self.write_entries(batch.iter().map(|(entry, _)| &**entry));
+        self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let is_waited_for = batch.iter().any(|(_, done)| done.is_some());
+        let outcome = written.and_then(|()| if is_waited_for { self.sync() } else { Ok(()) });
+        let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
+        match &outcome {
+            Ok(()) => drop(self.shared.written.fetch_add(count, Ordering::Relaxed)),
+            Err(error) => {
+                self.shared.lose(count);
+                self.complain(error);
+            }
+        }
+        let answer = outcome.map_err(|_| NotWritten);
+        for done in batch.into_iter().filter_map(|(_, done)| done) {
+            // Whoever has gone does not wait.
+            let _ = done.send(answer);
+        }
+    }
+
+    fn write_entries<'a>(&mut self, entries: impl Iterator<Item = &'a Entry>) -> io::Result<()> {
+        if self.length >= self.settings.file_bytes || self.day != day_now() {
+            self.rotate()?;
+        }
+        let (edge, previous) = (self.edge.clone(), self.previous);
+        let untold = self.shared.untold.swap(0, Ordering::Relaxed);
+        let lost = Entry { event: "lost", outcome: "lost", lost: untold, ..Entry::default() };
+        let mut text = String::new();
+        let mut add = |entry: &Entry| {
+            let line = entry.line(self.edge.size() + 1, &self.previous);
+            self.chain(&line);
+            text.push_str(&line);
+            text.push('\n');
+        };
+        if untold > 0 {
+            add(&lost);
+        }
+        entries.for_each(add);
+        let written = self.append(text.as_bytes());
+        if written.is_err() {
+            (self.edge, self.previous) = (edge, previous);
+            self.shared.untold.fetch_add(untold, Ordering::Relaxed);
+        }
+        written
+    }
+
+    fn chain(&mut self, line: &str) {
+        self.edge.push(line.as_bytes());
+        self.previous = tree::of(line.as_bytes());
+    }
+
+    /// Writes all of a text, or nothing.
+    fn append(&mut self, text: &[u8]) -> io::Result<()> {
+        match self.file.write_all(text) {
+            Ok(()) => {
+                self.length += u64::try_from(text.len()).unwrap_or(u64::MAX);
+                self.is_unsynced = true;
+                Ok(())
+            }
+            Err(error) => {
+                let _ = self.file.set_len(self.length);
+                Err(error)
+            }
+        }
+    }
+
+    /// Begins the current file with a line that has the tree as it is.
+    fn begin_file(&mut self) -> io::Result<()> {
+        let mut heads = ArrayBuilder::default();
+        for head in self.edge.heads() {
+            heads.push(&Json::string(&hex(head)));
+        }
+        let (number, time) = (self.edge.size() + 1, SystemTime::now());
+        let mut line = ObjectBuilder::new();
+        line.integer("seq", i64::try_from(number).unwrap_or(i64::MAX));
+        line.string("time", &humantime::format_rfc3339_millis(time).to_string());
+        line.string("event", "file");
+        line.member("tree", &heads.finish());
+        line.string("prev", &hex(&self.previous));
+        let line = line.finish().as_text().to_owned();
+        let (edge, previous) = (self.edge.clone(), self.previous);
+        self.chain(&line);
+        let written = self.append(format!("{line}\n").as_bytes());
+        match written {
+            Ok(()) => (self.first_line, self.day) = (number, day_now()),
+            Err(_) => (self.edge, self.previous) = (edge, previous),
+        }
+        written
+    }
+
+    /// Puts the current file aside, and begins the next one.
+    fn rotate(&mut self) -> io::Result<()> {
+        self.sync()?;
+        self.checkpoint();
+        let files = &self.settings.files;
+        // Only where it can be begun is the next one taken.
+        let rotated = files.rotated(self.first_line);
+        fs::rename(files.current(), &rotated)?;
+        let next = files::open(&files.current()).and_then(|next| lock(&next).map(|()| next));
+        match next {
+            Ok(next) => (self.file, self.length) = (next, 0),
+            Err(error) => {
+                let _ = fs::rename(&rotated, files.current());
+                return Err(error);
+            }
+        }
+        self.begin_file()?;
+        self.remove_old();
+        Ok(())
+    }
+
+    /// Removes the oldest files, as far as there are too many.
+    fn remove_old(&self) {
+        let now = SystemTime::now();
+        let mut kept = self.settings.file_bytes;
+        for path in self.settings.files.earlier().into_iter().rev() {
+            let Ok(about) = fs::metadata(&path) else { continue };
+            kept = kept.saturating_add(about.len());
+            let age = about.modified().ok().and_then(|changed| now.duration_since(changed).ok()).unwrap_or_default();
+            if (kept > self.settings.kept_bytes || age > self.settings.kept_for)
+                && let Err(error) = fs::remove_file(&path)
+            {
+                warn!(file = %path.display(), %error, "an old file of the audit record cannot be removed");
+            }
+        }
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        if self.is_unsynced {
+            self.file.sync_data()?;
+            self.is_unsynced = false;
+        }
+        self.last_sync = Instant::now();
+        Ok(())
+    }
+
+    /// What is due after a batch.
+    fn finish_batch(&mut self, is_end: bool) {
+        if self.is_unsynced
+            && (is_end || self.last_sync.elapsed() >= SYNC)
+            && let Err(error) = self.sync()
+        {
+            self.complain(&error);
+        }
+        let new = self.edge.size() - self.checkpointed;
+        let is_due = new >= CHECKPOINT_LINES || self.last_checkpoint.elapsed() >= CHECKPOINT_TIME || is_end;
+        if new > 0 && is_due {
+            self.checkpoint();
+        }
+    }
+
+    /// Signs the tree as it is.
+    fn checkpoint(&mut self) {
+        self.last_checkpoint = Instant::now();
+        let text = self.key.sign(&self.edge);
+        let path = self.settings.files.checkpoints();
+        match append_checkpoint(&path, &text) {
+            Ok(()) => self.checkpointed = self.edge.size(),
+            Err(error) => self.complain(&error),
+        }
+    }
+
+    fn complain(&mut self, error: &io::Error) {
+        if self.last_logged.is_none_or(|last| last.elapsed() >= LOG_PAUSE) {
+            self.last_logged = Some(Instant::now());
+            let lost = self.shared.lost.load(Ordering::Relaxed);
+            error!(file = %self.settings.files.current().display(), %error, lost, "the audit record cannot be written");
+        }
+    }
+}
+
+/// What a file says of how to continue it.
+#[derive(Default)]
+struct Continued {
+    /// Bytes up to the end of its last whole line.
+    length: u64,
+    first_line: u64,
+    day: u64,
+    edge: Edge,
+    previous: Hash,
+    is_damaged: bool,
+}
+
+impl Continued {
+    fn of(path: &Path) -> io::Result<Self> {
+        let mut continued = Self::default();
+        let mut lines = lines_of(path)?;
+        while let Some(line) = lines.next_line()? {
+            if !line.is_whole {
+                break;
+            }
+            if continued.length == 0 {
+                let Some(head) = head_of(line.text) else {
+                    continued.is_damaged = true;
+                    return Ok(continued);
+                };
+                (continued.edge, continued.first_line, continued.day) = (head.edge, head.number, head.day);
+            }
+            continued.edge.push(line.text);
+            continued.previous = tree::of(line.text);
+            continued.length += u64::try_from(line.text.len()).unwrap_or(u64::MAX) + 1;
+        }
+        Ok(continued)
+    }
+}
+
+/// Takes a file for this process alone.
+fn lock(file: &File) -> io::Result<()> {
+    file.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => io::Error::new(io::ErrorKind::WouldBlock, "another process writes this record"),
+        TryLockError::Error(error) => error,
+    })
+}
+
+/// The key in a file; a new one if there is none.
+fn key(path: &Path) -> io::Result<CheckpointKey> {
+    let unusable = || io::Error::new(io::ErrorKind::InvalidData, format!("{} has no key", path.display()));
+    match fs::read(path) {
+        Ok(bytes) => CheckpointKey::from_bytes(&bytes).ok_or_else(unusable),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let (key, bytes) = CheckpointKey::generate().ok_or_else(unusable)?;
+            let mut file = files::open(path)?;
+            file.write_all(&bytes)?;
+            file.sync_all()?;
+            Ok(key)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn append_checkpoint(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = files::open(path)?;
+    file.write_all(format!("{text}\n").as_bytes())?;
+    file.sync_data()?;
+    let kept = fs::read_to_string(path)?;
+    let all: Vec<_> = crate::verify::notes(&kept).collect();
+    if all.len() < 2 * CHECKPOINTS {
+        return Ok(());
+    }
+    let newest: String = all.iter().skip(all.len() - CHECKPOINTS).map(|note| format!("{note}\n")).collect();
+    let next = path.with_extension("checkpoints.new");
+    fs::write(&next, newest)?;
+    fs::rename(next, path)
+}
+
+fn seconds_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+fn day_now() -> u64 {
+    seconds_now() / 86_400
+}
