@@ -45,6 +45,8 @@ fn requests(trace: &str, session: &str, approval: &str) -> Vec<Request> {
         post("/api/approvals/{id}/{answer}", &format!("/api/approvals/{approval}/approve"), json!({})),
         post("/api/approvals/{id}/{answer}", &format!("/api/approvals/{approval}/refuse"), json!({})),
         post("/api/approvals/{id}/{answer}", "/api/approvals/none/approve", json!({})),
+        plain("/api/audit"),
+        plain("/api/usage"),
         plain("/api/connections"),
         post("/api/connections/{id}/end", "/api/connections/none/end", json!({})),
         plain("/api/tools/statistics"),

@@ -31,7 +31,7 @@ impl Scene {
         backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
         let failed = Era::Modern.complete(r#""content":[],"isError":true"#);
         backend.on_target("tools/call", "break", Reply::result(failed));
-        backend.on_target("tools/call", "fail", Reply::error(-32000, "no"));
+        backend.on_target("tools/call", "fail", Reply::error(r#"{"code":-32000,"message":"no"}"#));
         let folder = TempFile::folder();
         fs::write(folder.path().join("keys.yaml"), KEYS).unwrap();
         let config = format!(
@@ -83,7 +83,7 @@ async fn who_called_what_is_known_by_default() {
     assert!(is_ok, "{lines}");
     let lines: Vec<_> = lines.lines().collect();
     let outcomes: Vec<_> = lines.iter().map(|line| plain_string(member(line, "outcome").unwrap()).unwrap()).collect();
-    assert_eq!(outcomes, ["error", "error", "tool_error", "ok"]);
+    assert_eq!(outcomes, ["ok", "error", "tool_error", "ok"]);
     let look = lines[3];
     for (name, expected) in [
         ("principal", "key#ann"),
@@ -118,19 +118,34 @@ async fn who_called_what_is_known_by_default() {
 
 #[tokio::test]
 async fn calls_of_both_eras_over_every_transport_are_recorded() {
-    for (era, transport) in [(Era::Legacy, Transport::Http), (Era::Modern, Transport::Stdio), (Era::Legacy, Transport::Stdio)] {
+    for (era, transport) in
+        [(Era::Legacy, Transport::Http), (Era::Modern, Transport::Stdio), (Era::Legacy, Transport::Stdio)]
+    {
         let backend = Backend::start(era, Transport::Http).await;
         backend.offers_tools(&["look"]);
-        backend.on("tools/call", Reply::result(if era == Era::Modern { era.complete(r#""content":[]"#) } else { r#"{"content":[]}"#.to_owned() }));
+        backend.on(
+            "tools/call",
+            Reply::result(if era == Era::Modern {
+                era.complete(r#""content":[]"#)
+            } else {
+                r#"{"content":[]}"#.to_owned()
+            }),
+        );
         let folder = TempFile::folder();
         let file = folder.path().join("record.jsonl");
-        let config = format!(r#"{{"audit":{{"file":{:?},"required":true}},"mcpServers":{{{}}}}}"#, file, backend.entry("files"));
+        let config =
+            format!(r#"{{"audit":{{"file":{:?},"required":true}},"mcpServers":{{{}}}}}"#, file, backend.entry("files"));
         let mut client = Client::start(&config, era, transport).await;
         client.call("look").await.member("result.content");
         // It is on the disk before the call runs.
         let text = fs::read_to_string(&file).unwrap();
-        let decided = text.lines().find(|line| line.contains(r#""outcome":"decided""#)).unwrap_or_else(|| panic!("{text}"));
-        assert!(decided.contains(r#""action":"tools/call""#) && decided.contains(&format!("{:?}", if era == Era::Modern { "modern" } else { "legacy" })), "{decided}");
+        let decided =
+            text.lines().find(|line| line.contains(r#""outcome":"decided""#)).unwrap_or_else(|| panic!("{text}"));
+        assert!(
+            decided.contains(r#""action":"tools/call""#)
+                && decided.contains(&format!("{:?}", if era == Era::Modern { "modern" } else { "legacy" })),
+            "{decided}"
+        );
     }
 }
 
@@ -142,7 +157,8 @@ async fn request_that_cannot_be_recorded_is_not_carried_out() {
     backend.offers_tools(&["look"]);
     backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
     let file = folder.path().join("audit.jsonl");
-    let config = format!(r#"{{"audit":{{"file":{file:?},"required":true}},"mcpServers":{{{}}}}}"#, backend.entry("files"));
+    let config =
+        format!(r#"{{"audit":{{"file":{file:?},"required":true}},"mcpServers":{{{}}}}}"#, backend.entry("files"));
     let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
     client.call("look").await.member("result.content");
     // The limit on the size of files is that of a disk that is full.
@@ -167,7 +183,9 @@ async fn after_kill_every_acknowledged_call_is_in_a_record_that_verifies() {
     let calls = (0..40).map(|number| {
         let scene = &scene;
         async move {
-            let answer = scene.call(ANN, &format!(r#""name":"look","arguments":{{"number":{number},"password":"sesame-2"}}"#)).await;
+            let answer = scene
+                .call(ANN, &format!(r#""name":"look","arguments":{{"number":{number},"password":"sesame-2"}}"#))
+                .await;
             member(&answer, "result").is_some().then_some(number)
         }
     });

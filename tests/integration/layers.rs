@@ -129,8 +129,18 @@ fn credentials_reach_identity_alone_and_do_no_io() {
 }
 
 #[test]
+fn ledger_reaches_protocol_alone() {
+    assert_layer("fanlight-ledger", &["fanlight-protocol"], HTTP);
+}
+
+#[test]
+fn policy_reaches_the_core_alone() {
+    assert_layer("fanlight-policy", CORE, HTTP);
+}
+
+#[test]
 fn audit_reaches_no_edge() {
-    let ours = [CORE, &["fanlight-credentials", "fanlight-fair"]].concat();
+    let ours = [CORE, &["fanlight-credentials", "fanlight-fair", "fanlight-ledger"]].concat();
     assert_layer("fanlight-audit", &ours, &["hyper", "reqwest", "axum"]);
 }
 
@@ -143,14 +153,15 @@ fn authentication_reaches_credentials_and_no_edge() {
 #[test]
 fn frontend_reaches_neither_gateway_nor_backend() {
     let below = ["fanlight-credentials", "fanlight-fair", "fanlight-http-edge", "fanlight-settings"];
-    let ours = [CORE, &["fanlight-approvals", "fanlight-audit"], &below].concat();
+    let ours = [CORE, &["fanlight-approvals", "fanlight-audit", "fanlight-ledger"], &below].concat();
     assert_layer("fanlight-frontend", &ours, &["reqwest", "process-wrap"]);
 }
 
 #[test]
 fn admin_reaches_only_the_core_telemetry_and_http_edge() {
     let below = ["fanlight-credentials", "fanlight-fair", "fanlight-http-edge", "fanlight-rights", "fanlight-settings"];
-    let ours = [CORE, &["fanlight-approvals", "fanlight-audit", "fanlight-gateway"], &below].concat();
+    let records = &["fanlight-approvals", "fanlight-audit", "fanlight-ledger"];
+    let ours = [CORE, records, &["fanlight-gateway"], &below].concat();
     assert_layer("fanlight-admin", &ours, &["reqwest", "process-wrap"]);
 }
 

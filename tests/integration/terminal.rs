@@ -165,9 +165,10 @@ fn with_inputs(folder: &TempFile) {
         { "id": "name", "type": "promptString", "description": "Your name", "default": "nobody" },
     ]);
     let mut entry = server(folder, "echo \"$TOKEN/$REGION/$NAME\" > \"$F/given\"", "");
-    entry["env"]["TOKEN"] = json!("${input:token}");
-    entry["env"]["REGION"] = json!("${input:region}");
-    entry["env"]["NAME"] = json!("${input:name}");
+    // They are asked for in this order.
+    for (name, input) in [("NAME", "${input:name}"), ("REGION", "${input:region}"), ("TOKEN", "${input:token}")] {
+        entry["env"][name] = json!(input);
+    }
     fs::create_dir(folder.path().join(".vscode")).unwrap();
     let text = json!({ "inputs": inputs, "servers": { "only": entry } }).to_string();
     fs::write(folder.path().join(".vscode/mcp.json"), text).unwrap();

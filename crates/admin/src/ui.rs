@@ -37,6 +37,7 @@ const ASSETS: &[Asset] = assets![
     "icon.svg": "image/svg+xml",
     "app.js": SCRIPT,
     "approvals.js": SCRIPT,
+    "audit.js": SCRIPT,
     "api.js": SCRIPT,
     "callback.js": SCRIPT,
     "compare.js": SCRIPT,

@@ -5,6 +5,7 @@ import { empty, fill, h } from "./dom.js";
 import { clock } from "./format.js";
 import * as live from "./live.js";
 import { approvals } from "./approvals.js";
+import { audit } from "./audit.js";
 import { catalogue } from "./catalogue/catalogue.js";
 import { config } from "./config.js";
 import { connections } from "./connections.js";
@@ -24,6 +25,7 @@ const PAGES = [
   ["servers", "Servers", servers],
   ["sessions", "Sessions", sessions],
   ["approvals", "Approvals", approvals],
+  ["audit", "Audit", audit],
   ["connections", "Connections", connections],
   ["connect", "Connect", connect],
   ["config", "Config", config],

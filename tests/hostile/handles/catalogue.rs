@@ -39,7 +39,6 @@ const NO_HANDLES: &[(&str, &str)] = &[
     ("gateway::catalogue::newest", "makes the list of the principal whose catalogue it is"),
     ("gateway::catalogue::own", "has lists of single principals, which no request names"),
     ("gateway::catalogue::snapshot", "knows whose list it is, which no request names"),
-    ("gateway::routing", "looks names up in the lists of the client that asks"),
     ("gateway::topology::view", "shows the lists of the client that asks"),
     ("gateway::catalogue::kept", "answers from memory without the backend's session"),
     ("gateway::catalogue::view", "opens cursors for the holder that asks"),

@@ -80,7 +80,7 @@ async fn server_that_lacks_a_value_is_left_out_and_others_are_used() {
         assert!(ran.status == 2 && ran.err.contains("`NOT_SET_ANYWHERE` is not set"), "{name}: {}", ran.text());
     }
     let ran = run_in(folder.path(), &["validate", "mcp.json"]).await;
-    assert!(ran.out.contains("does without file, process, url,"), "{}", ran.text());
+    assert!(ran.out.contains("does without process, url, file,"), "{}", ran.text());
     // Without any server there is nothing to serve.
     let only = json!({ "mcpServers": { "a": { "command": "${NOT_SET_ANYWHERE}" } } });
     fs::write(folder.path().join("only.json"), only.to_string()).unwrap();

@@ -23,7 +23,7 @@ async fn server_that_is_switched_off_stays_off_until_a_restart() {
     assert!(!tools(&gateway).await.contains("b__t"));
     assert!(call(&gateway, "t").await.contains(r#""a""#), "the only server that is left");
     let shown = admin(&gateway, "/api/config").await;
-    assert!(shown.replace([' ', '\n'], "").contains(r#""atRunTime":{"disabled":["b"],"enabled":[]}"#), "{shown}");
+    assert!(shown.replace([' ', '\n'], "").contains(r#""atRunTime":{"enabled":[],"disabled":["b"]}"#), "{shown}");
     reload(&gateway, &config(&[a.entry("a"), b.entry_with("b", r#""prefix":"x_""#)])).await;
     assert!(!tools(&gateway).await.contains("x_t"), "a reload leaves it off");
     assert_eq!(run("enable", "b").await, done);

@@ -1,6 +1,7 @@
 //! The JSON API (docs/api.md).
 
 pub(crate) mod approvals;
+pub(crate) mod audit;
 pub(crate) mod backend;
 mod body;
 pub(crate) mod call;
@@ -56,6 +57,8 @@ pub(crate) const ROUTES: &[Route] = &[
     Route { path: "/api/calls/{id}/cancel", needs: OPERATOR, serve: || change(client_calls::cancel) },
     Route { path: "/api/approvals", needs: VIEWER, serve: || read(approvals::list) },
     Route { path: "/api/approvals/{id}/{answer}", needs: APPROVER, serve: || change(approvals::decide) },
+    Route { path: "/api/audit", needs: VIEWER, serve: || read(audit::entries) },
+    Route { path: "/api/usage", needs: VIEWER, serve: || read(audit::used) },
     Route { path: "/api/connections", needs: VIEWER, serve: || read(connections::list) },
     Route { path: "/api/connections/{id}/end", needs: OPERATOR, serve: || change(connections::end) },
     Route { path: "/api/tools/statistics", needs: VIEWER, serve: || read(tools::statistics) },

@@ -7,8 +7,8 @@ use utoipa::OpenApi;
 use super::{requests, texts};
 use crate::api::call::answers;
 use crate::api::{
-    approvals, backend, catalogue, client_calls, connections, endpoints, operations, overview, server_log, session,
-    sessions, sign_in, tools, traces,
+    approvals, audit, backend, catalogue, client_calls, connections, endpoints, operations, overview, server_log,
+    session, sessions, sign_in, tools, traces,
 };
 use crate::reply::Error;
 
@@ -24,7 +24,7 @@ use crate::reply::Error;
     ),
     servers((url = "http://127.0.0.1:8081", description = "The default address of the admin listener")),
     paths(
-        overview, traces_list, trace, client_calls, cancel_client_call, approvals, answer_approval, connections, end_connection, tool_statistics, catalogue_lists, endpoints, sessions, config, connect, backends, backend, backend_log, server_log, all_logs, events,
+        overview, traces_list, trace, client_calls, cancel_client_call, approvals, answer_approval, audit_entries, usage_table, connections, end_connection, tool_statistics, catalogue_lists, endpoints, sessions, config, connect, backends, backend, backend_log, server_log, all_logs, events,
         call_one, answer_call, cancel_call, end_session, reload, server, session_of, sign_in, sign_out, begin_sign_in, finish_sign_in, openapi
     ),
     components(schemas(Error))
@@ -103,6 +103,38 @@ fn approvals() {}
         (status = 409, description = "It was decided already", body = Error),
     ))]
 fn answer_approval() {}
+
+/// The newest entries of the record that match.
+#[utoipa::path(get, path = "/api/audit",
+    params(
+        ("principal" = Option<String>, Query, description = "Entries with this text in the principal or its name"),
+        ("tool" = Option<String>, Query, description = "Entries about this tool, prompt or resource: `server/name` or `name`; `*` stands for any characters"),
+        ("server" = Option<String>, Query, description = "Entries about this server"),
+        ("action" = Option<String>, Query, description = "Entries about this method, or change by an operator"),
+        ("outcome" = Option<String>, Query, description = "Entries with this outcome"),
+        ("since" = Option<f64>, Query, description = "Entries of this time or later, in milliseconds"),
+        ("until" = Option<f64>, Query, description = "Entries of this time or earlier, in milliseconds"),
+        ("limit" = Option<usize>, Query, description = "Entries at most: 100, or up to 1000"),
+    ),
+    responses(
+        (status = 200, description = "The entries", body = audit::AuditEntries),
+        (status = 503, description = "The record cannot be read", body = Error),
+    ))]
+fn audit_entries() {}
+
+/// How much each client used what, by day, of the entries that match; the filters are those of `/api/audit`.
+#[utoipa::path(get, path = "/api/usage",
+    params(
+        ("principal" = Option<String>, Query, description = "Entries with this text in the principal or its name"),
+        ("tool" = Option<String>, Query, description = "Entries about this tool, prompt or resource"),
+        ("since" = Option<f64>, Query, description = "Entries of this time or later, in milliseconds"),
+        ("until" = Option<f64>, Query, description = "Entries of this time or earlier, in milliseconds"),
+    ),
+    responses(
+        (status = 200, description = "The table", body = audit::UsageTable),
+        (status = 503, description = "The record cannot be read", body = Error),
+    ))]
+fn usage_table() {}
 
 /// What users have granted at servers that each of them signs in to.
 #[utoipa::path(get, path = "/api/connections", responses(

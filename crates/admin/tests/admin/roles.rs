@@ -21,11 +21,13 @@ const CHANGES: [(&str, &str); 9] = [
     ("/api/call", r#"{"method":"tools/call","params":{"name":"t"}}"#),
 ];
 
-const READS: [&str; 11] = [
+const READS: [&str; 13] = [
     "/api/overview",
     "/api/traces",
     "/api/calls",
     "/api/approvals",
+    "/api/audit",
+    "/api/usage",
     "/api/connections",
     "/api/catalogue",
     "/api/endpoints",

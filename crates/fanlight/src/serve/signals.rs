@@ -1,5 +1,6 @@
-//! SIGTERM and SIGINT: the first one drains, the second one stops at once.
+//! SIGTERM and SIGINT: the first one drains, the second one stops at once. SIGXFSZ does nothing.
 
+use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -20,6 +21,8 @@ impl Signals {
         let cannot = |error| Failure::other(format!("cannot listen for signals: {error}"));
         let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
+        // A file that may not grow is an error of writing, which whoever writes reports, and not the end of the process.
+        let file_size = signal(SignalKind::from_raw(Signal::XFSZ.as_raw())).map_err(cannot)?;
         let (shutdown, immediate) = (CancellationToken::new(), CancellationToken::new());
         let (first, second) = (shutdown.clone(), immediate.clone());
         // Runs until the runtime ends.
@@ -31,6 +34,7 @@ impl Signals {
             info!("shutting down; a second signal stops immediately");
             next().await;
             second.cancel();
+            drop(file_size);
         });
         Ok(Self { shutdown, immediate })
     }

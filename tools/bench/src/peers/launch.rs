@@ -190,7 +190,7 @@ mod tests {
         let recipe = Recipe { words: ["p", "{port}", "{words}"].map(str::to_owned).to_vec(), ..Recipe::default() };
         assert_eq!(all_filled(&recipe, &stdio, address), ["p", "7", "echo", "--era=modern"]);
         assert_eq!(filled("'{command}'", &stdio, address), "'echo --era=modern'");
-        assert_eq!(filled("{command-json}", &stdio, address), r#"{"args":["--era=modern"],"command":"echo"}"#);
+        assert_eq!(filled("{command-json}", &stdio, address), r#"{"command":"echo","args":["--era=modern"]}"#);
         assert_eq!(filled("{url}", &Server::Http(address), address), "http://127.0.0.1:7/mcp");
     }
 }

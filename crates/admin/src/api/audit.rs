@@ -1,0 +1,141 @@
+//! `/api/audit` and `/api/usage`: who called what, and how much, from the record in files.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::extract::State;
+use fanlight_ledger::{Filter, LedgerFiles, Unreadable, UseKey, read, usage};
+use http::StatusCode;
+use serde::Serialize;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+use tracing::warn;
+use utoipa::ToSchema;
+
+use super::{Answer, Query};
+use crate::Admin;
+use crate::reply::{Refusal, answer};
+use crate::values::Verbatim;
+
+const DEFAULT: usize = 100;
+const MOST: usize = 1000;
+/// Longest text of a filter, in characters.
+const LONGEST: usize = 512;
+/// The latest time of a filter, in milliseconds.
+const LATEST: f64 = 1e15;
+/// Readers of files at a time.
+static READERS: Semaphore = Semaphore::const_new(2);
+
+/// Entries of the record.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct AuditEntries {
+    /// Whether a record is kept.
+    recording: bool,
+    /// The newest first.
+    #[schema(value_type = Vec<serde_json::Value>)]
+    entries: Vec<Verbatim>,
+}
+
+/// What was used.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct UsageTable {
+    /// Whether a record is kept.
+    recording: bool,
+    usage: Vec<UsageRow>,
+}
+
+/// What one client used of one thing on one day.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct UsageRow {
+    /// In UTC.
+    day: String,
+    /// The issuer, `#` and the subject; empty for clients that are not authenticated.
+    principal: String,
+    /// `server/item`, or the method of a request that names nothing.
+    what: String,
+    calls: u64,
+    /// Those that ended with an error, of the tool as well.
+    errors: u64,
+    refused: u64,
+    request_bytes: u64,
+    response_bytes: u64,
+    /// About how many tokens the results have for a model: a quarter of their bytes.
+    estimated_tokens: u64,
+}
+
+/// The newest entries that match the query.
+pub(super) async fn entries(State(admin): State<Arc<Admin>>, query: Query) -> Answer {
+    let filter = filter(&query)?;
+    let limit = query.number("limit", DEFAULT, MOST)?;
+    let Some(files) = files(&admin) else {
+        return Ok(answer(&AuditEntries { recording: false, entries: Vec::new() }));
+    };
+    let lines = reading(move || read(&files, &filter, limit)).await?;
+    let entries = lines.into_iter().map(Verbatim).collect();
+    Ok(answer(&AuditEntries { recording: true, entries }))
+}
+
+/// What was used by whom, of the entries that match the query.
+pub(super) async fn used(State(admin): State<Arc<Admin>>, query: Query) -> Answer {
+    let filter = filter(&query)?;
+    let Some(files) = files(&admin) else {
+        return Ok(answer(&UsageTable { recording: false, usage: Vec::new() }));
+    };
+    let table = reading(move || usage(&files, &filter)).await?;
+    let row = |(UseKey { day, principal, what }, row): (UseKey, fanlight_ledger::Use)| UsageRow {
+        day,
+        principal,
+        what,
+        calls: row.calls,
+        errors: row.errors,
+        refused: row.refused,
+        request_bytes: row.request_bytes,
+        response_bytes: row.response_bytes,
+        estimated_tokens: row.estimated_tokens(),
+    };
+    Ok(answer(&UsageTable { recording: true, usage: table.into_iter().map(row).collect() }))
+}
+
+fn files(admin: &Admin) -> Option<Vec<LedgerFiles>> {
+    Some(vec![admin.subject.audit_log.kept()?.ledger.files().clone()])
+}
+
+/// Reads files, a few requests at a time.
+async fn reading<T: Send + 'static>(
+    read: impl FnOnce() -> Result<T, Unreadable> + Send + 'static,
+) -> Result<T, Refusal> {
+    let unreadable = || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the record cannot be read; the log says why");
+    let _turn = READERS.acquire().await.map_err(|_| unreadable())?;
+    let done = spawn_blocking(read).await.map_err(|_| unreadable())?;
+    done.map_err(|error| {
+        warn!(%error, "the audit record cannot be read");
+        unreadable()
+    })
+}
+
+fn filter(query: &Query) -> Result<Filter, Refusal> {
+    let bad = Refusal::bad_request;
+    let text = |name: &str| match query.get(name) {
+        Some(text) if text.chars().count() > LONGEST => Err(bad(format!("`{name}` has at most {LONGEST} characters"))),
+        text => Ok(text),
+    };
+    let time = |name: &str| -> Result<Option<SystemTime>, Refusal> {
+        match query.get(name).map(|text| text.parse::<f64>()) {
+            None => Ok(None),
+            Some(Ok(millis)) if (0.0..=LATEST).contains(&millis) => {
+                Ok(UNIX_EPOCH.checked_add(Duration::from_secs_f64(millis / 1000.0)))
+            }
+            Some(_) => Err(bad(format!("`{name}` must be a number of milliseconds from 0 to {LATEST}"))),
+        }
+    };
+    Ok(Filter {
+        principal: text("principal")?,
+        server: text("server")?,
+        item: text("tool")?,
+        action: text("action")?,
+        outcome: text("outcome")?,
+        since: time("since")?,
+        until: time("until")?,
+    })
+}

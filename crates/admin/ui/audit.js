@@ -1,0 +1,79 @@
+// Who called what, and how much, from the record.
+
+import { get } from "./api.js";
+import { empty, fill, h } from "./dom.js";
+import { numberCell, table } from "./table.js";
+
+const TYPING = 300;
+const DAYS = [["1", "last 24 hours"], ["7", "last 7 days"], ["", "everything"]];
+const OUTCOMES = ["", "ok", "tool_error", "error", "refused", "cancelled", "not_run", "decided", "asked", "approved"];
+
+export async function audit(main, { signal }) {
+  const filter = { principal: "", tool: "", outcome: "", days: "1", day: "" };
+  const content = h("div", null);
+  const used = h("div", null);
+  let timer;
+  const change = (key) => (event) => {
+    filter[key] = event.target.value.trim();
+    clearTimeout(timer);
+    timer = setTimeout(show, event.type === "input" ? TYPING : 0);
+  };
+  const field = (key, label, control) => h("div", { class: "field" }, h("label", { for: `a-${key}` }, label), control);
+  const input = (key, label, type, placeholder = "") =>
+    field(key, label, h("input", { id: `a-${key}`, type, placeholder, oninput: change(key) }));
+  const select = (key, label, options) => field(key, label,
+    h("select", { id: `a-${key}`, onchange: change(key) },
+      options.map(([value, text]) => h("option", { value, selected: filter[key] === value }, text))));
+  fill(main, h("h1", null, "Audit"),
+    h("p", { class: "lead" }, "Who called what. The record shows whether it was changed: fanlight audit verify."),
+    h("form", { class: "filters", onsubmit: (event) => event.preventDefault() },
+      input("principal", "Who", "search"), input("tool", "Tool or resource", "search", "server/name, * for any"),
+      select("outcome", "Outcome", OUTCOMES.map((name) => [name, name || "all"])), select("days", "Time", DAYS),
+      input("day", "Or one day (UTC)", "date")),
+    content, h("h2", null, "Use"), used);
+
+  function parameters() {
+    const { principal, tool, outcome, days, day } = filter;
+    if (day) {
+      const since = Date.parse(`${day}T00:00:00Z`);
+      return { principal, tool, outcome, since, until: since + 86_399_999 };
+    }
+    return { principal, tool, outcome, since: days ? Date.now() - Number(days) * 86_400_000 : "" };
+  }
+
+  async function show() {
+    const asked = parameters();
+    const [{ recording, entries }, { usage }] = await Promise.all([
+      get("/api/audit", { ...asked, limit: 200 }, signal), get("/api/usage", asked, signal)]);
+    if (!recording) {
+      fill(content, empty("Nothing is recorded", "Set stateDir or audit.file, and audit.keep is not false."));
+      fill(used);
+      return;
+    }
+    fill(content, entries.length ? lines(entries) : empty("Nothing fits", "Another time or filter may."));
+    fill(used, usage.length ? uses(usage) : empty("Nothing was used", ""));
+  }
+  await show();
+}
+
+function lines(all) {
+  return table("Audit", ["Time", "Who", "What", "About", "Outcome", { text: "Took", class: "right" }], all.map((one) => {
+    const about = one.item ? `${one.server}/${one.item}` : [one.server, one.shown].filter(Boolean).join(" ");
+    const why = [one.reason, ...(one.policies ?? [])].filter(Boolean).join(", ");
+    const took = one.durationUs === undefined ? undefined : one.durationUs / 1000;
+    return h("tr", null,
+      h("th", { scope: "row" }, new Date(one.time).toLocaleString(undefined, { dateStyle: "short", timeStyle: "medium" })),
+      h("td", { class: "words" }, one.principal ?? one.who ?? "–"),
+      h("td", { class: "words" }, one.action ?? one.event),
+      h("td", { class: "words" }, one.trace ? h("a", { href: `#/traces/${encodeURIComponent(one.trace)}` }, about || "–") : about || "–"),
+      h("td", { class: "words" }, why ? `${one.outcome} (${why})` : one.outcome),
+      numberCell(took, took === undefined ? "" : `${took.toFixed(1)} ms`));
+  }));
+}
+
+function uses(all) {
+  const heads = ["Day", "Who", "What", ...["Calls", "Errors", "Refused", "Bytes", "≈ Tokens"].map((text) => ({ text, class: "right" }))];
+  return table("Use", heads, all.map((one) => h("tr", null,
+    h("th", { scope: "row" }, one.day), h("td", { class: "words" }, one.principal || "–"), h("td", { class: "words" }, one.what),
+    ...[one.calls, one.errors, one.refused, one.responseBytes, one.estimatedTokens].map((value) => numberCell(value, String(value))))));
+}
