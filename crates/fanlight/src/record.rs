@@ -24,8 +24,13 @@ pub(crate) fn open(config: &Config) -> Result<Arc<AuditLog>, Failure> {
     let ledger = match ledger(config) {
         Ok(ledger) => ledger,
         Err(problem) if options.file.is_some() || options.required => return Err(Failure::other(problem)),
-        Err(problem) => {
+        Err(problem) if config.state_dir.is_some() => {
             warn!("{problem}; who calls what is not recorded");
+            None
+        }
+        // Nobody has asked for it, and where nothing can be written that is as expected.
+        Err(problem) => {
+            info!("{problem}; who calls what is not recorded");
             None
         }
     };
