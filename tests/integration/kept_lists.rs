@@ -190,7 +190,8 @@ async fn state_is_private_and_has_no_secrets() {
     first_run(&config).await;
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     assert_eq!(mode(&place.state()), 0o700);
-    let files = |folder: &Path| -> Vec<_> { fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect() };
+    let files =
+        |folder: &Path| -> Vec<_> { fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect() };
     let record = place.state().join("audit");
     assert_eq!(mode(&record), 0o700);
     let mut all = files(&place.state());

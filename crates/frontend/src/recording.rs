@@ -57,7 +57,7 @@ impl RequestRecording {
     }
 
     /// It has ended with this answer.
-    pub(crate) fn end(mut self: Box<Self>, response: &Response) {
+    pub(crate) fn end(&mut self, response: &Response) {
         self.finish(&RequestEnd::Answered(response));
     }
 

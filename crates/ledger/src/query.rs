@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fanlight_protocol::Json;
@@ -176,7 +176,7 @@ pub fn read(records: &[LedgerFiles], filter: &Filter, most: usize) -> Result<Vec
     Ok(found)
 }
 
-fn newest_in(path: &PathBuf, filter: &Filter, most: usize) -> Result<impl Iterator<Item = Json> + use<>, Unreadable> {
+fn newest_in(path: &Path, filter: &Filter, most: usize) -> Result<impl Iterator<Item = Json> + use<>, Unreadable> {
     let mut newest = VecDeque::new();
     each(path, |line| {
         if filter.wants(&line) {

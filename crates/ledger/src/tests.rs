@@ -69,7 +69,7 @@ fn two_processes_do_not_write_one_record() {
     let folder = TempDir::new().unwrap();
     let settings = settings(folder.path());
     let first = Ledger::open(settings.clone()).unwrap();
-    let second = Ledger::open(settings.clone()).err().unwrap();
+    let second = Ledger::open(settings).err().unwrap();
     assert_eq!(second.kind(), std::io::ErrorKind::WouldBlock);
     first.end();
 }
@@ -122,7 +122,7 @@ fn lines_cut_off_at_the_end_are_missed_by_the_checkpoint() {
 fn newest_lines_that_are_wanted_are_found() {
     let folder = TempDir::new().unwrap();
     let settings = settings(folder.path());
-    let ledger = Ledger::open(settings.clone()).unwrap();
+    let ledger = Ledger::open(settings).unwrap();
     ledger.add(entry("ann", "read_file", "ok"));
     ledger.add(entry("bob", "write_file", "error"));
     ledger.add(entry("ann", "write_file", "refused"));

@@ -82,8 +82,11 @@ struct Shared {
     untold: AtomicU64,
 }
 
+/// Whoever waits until an entry is on the disk.
+type Waiting = Option<oneshot::Sender<Result<(), NotWritten>>>;
+
 enum Message {
-    Entry(Box<Entry>, Option<oneshot::Sender<Result<(), NotWritten>>>),
+    Entry(Box<Entry>, Waiting),
     End,
 }
 
@@ -141,7 +144,7 @@ impl Ledger {
         Ok(Acknowledgement(acknowledged))
     }
 
-    fn send(&self, entry: Entry, done: Option<oneshot::Sender<Result<(), NotWritten>>>) -> Result<(), NotWritten> {
+    fn send(&self, entry: Entry, done: Waiting) -> Result<(), NotWritten> {
         let size = entry.size();
         let before = self.shared.waiting_bytes.fetch_add(size, Ordering::Relaxed);
         let sent = match before + size > QUEUE_BYTES {
@@ -279,7 +282,7 @@ impl Writer {
         }
     }
 
-    fn write_batch(&mut self, batch: Vec<(Box<Entry>, Option<oneshot::Sender<Result<(), NotWritten>>>)>) {
+    fn write_batch(&mut self, batch: Vec<(Box<Entry>, Waiting)>) {
         if batch.is_empty() {
             return;
         }

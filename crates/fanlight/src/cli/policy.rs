@@ -17,7 +17,7 @@ pub(crate) enum PolicyCommand {
     /// Print all policies, with those that `allow` in the configuration means
     Show,
     /// Say whether a client may do something, and by which policies
-    Explain(ExplainArgs),
+    Explain(Box<ExplainArgs>),
     /// Ask the questions of a file, and compare the answers with those that are expected; exit status 1 if one differs
     Test {
         /// The file: a list of cases in YAML or JSON (docs/policy.md)
@@ -27,7 +27,7 @@ pub(crate) enum PolicyCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// The client: its issuer, `#` and its subject, such as key#ci or https://idp.example.com#ann [default: one that is not
+    /// The client: its issuer, `#` and its subject, such as key#ci or an https URL and a subject [default: one that is not
     /// authenticated]
     #[arg(long, value_name = "ISSUER#SUBJECT", default_value = "", hide_default_value = true)]
     pub(crate) principal: String,
