@@ -31,6 +31,7 @@ mod member_names;
 mod memory;
 mod operators;
 mod peers;
+mod pins;
 mod policy;
 mod private_lists;
 mod redirects;

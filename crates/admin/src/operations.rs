@@ -21,6 +21,17 @@ pub trait Operations: Send + Sync + 'static {
         None
     }
 
+    /// The definitions of servers that are not as they were approved, for `/api/pins`; null if none are pinned.
+    fn pins(&self) -> Json {
+        Json::null()
+    }
+
+    /// Approves a definition that [`Self::pins`] has under this id, as it is now.
+    fn approve_pin(&self, id: String) -> BoxFuture<'_, Result<String, OperationError>> {
+        let _ = id;
+        Box::pin(async { Err(OperationError::NoSuchDefinition) })
+    }
+
     /// Reads the configuration again and puts it in force.
     fn reload(&self) -> BoxFuture<'_, Result<Reloaded, OperationError>>;
 
@@ -45,6 +56,10 @@ pub struct Reloaded {
 pub enum OperationError {
     /// No server of this name is configured, or, to be restarted, enabled.
     NoSuchServer,
+    /// No definition waits for approval under this id.
+    NoSuchDefinition,
+    /// What was approved could not be written.
+    NotWritten,
     /// Fanlight is ending.
     Ending,
 }

@@ -51,6 +51,7 @@ const ASSETS: &[Asset] = assets![
     "log.js": SCRIPT,
     "overview.js": SCRIPT,
     "payload.js": SCRIPT,
+    "pins.js": SCRIPT,
     "running.js": SCRIPT,
     "server-log.js": SCRIPT,
     "sessions.js": SCRIPT,

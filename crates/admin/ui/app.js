@@ -12,6 +12,7 @@ import { connections } from "./connections.js";
 import { connect } from "./connect.js";
 import { log } from "./log.js";
 import { overview } from "./overview.js";
+import { pins } from "./pins.js";
 import { servers } from "./servers/list.js";
 import { sessions } from "./sessions.js";
 import { signIn, whoami } from "./sign-in.js";
@@ -25,6 +26,7 @@ const PAGES = [
   ["servers", "Servers", servers],
   ["sessions", "Sessions", sessions],
   ["approvals", "Approvals", approvals],
+  ["pins", "Pins", pins],
   ["audit", "Audit", audit],
   ["connections", "Connections", connections],
   ["connect", "Connect", connect],

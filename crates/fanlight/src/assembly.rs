@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
 use fanlight_backend::MessageMemory;
-use fanlight_canonical::{HandleSeal, Policy};
+use fanlight_canonical::{DefinitionGuard, HandleSeal, Policy};
 use fanlight_config::Config;
 use fanlight_gateway::{CacheLimits, Gateway, GatewaySettings, TaskLimits};
 use fanlight_policy::Policies;
@@ -15,6 +16,7 @@ use crate::endpoints;
 use crate::failure::Failure;
 use crate::known_lists::KnownLists;
 use crate::list_state::ListState;
+use crate::pins::{self, Pins};
 use crate::policy;
 use crate::rewriting::naming_policy;
 use crate::servers::{Difference, Servers};
@@ -30,6 +32,8 @@ pub(crate) struct Assembly {
     pub(crate) servers: Servers,
     /// What clients may do; `None` for everything.
     policies: Option<Arc<Policies>>,
+    /// Definitions that were approved; `None` if none are pinned.
+    pub(crate) pins: Arc<ArcSwapOption<Pins>>,
 }
 
 impl Assembly {
@@ -47,12 +51,13 @@ impl Assembly {
         let change = servers.prepare(config, None);
         let names = NameRules::of(config);
         if let Some(before) = servers.lists().and_then(ListState::names).and_then(|kept| NameRules::from_json(&kept)) {
-            before.changed_by(&names, &KnownLists::kept(&change.entries())).log();
+            before.changed_by(&names, &KnownLists::kept(&change.entries(None))).log();
         }
         servers.lists().iter().for_each(|lists| lists.keep_names(&names.to_json()));
         let policies = policy::of(config).map_err(Failure::usage)?;
+        let pins = pins::of(config).map_err(Failure::usage)?;
         let settings = GatewaySettings {
-            backends: change.entries(),
+            backends: change.entries(guard(pins.as_ref()).as_ref()),
             endpoints: endpoints::settings(config),
             naming: naming_policy(config),
             policy: policies.clone().map(|policies| policies as Arc<dyn Policy>),
@@ -76,7 +81,7 @@ impl Assembly {
         };
         let gateway = Gateway::new(settings).map_err(|error| Failure::other(error.to_string()))?;
         servers.commit(change, config.timeouts.drain);
-        Ok(Self { gateway: Arc::new(gateway), servers, policies })
+        Ok(Self { gateway: Arc::new(gateway), servers, policies, pins: Arc::new(ArcSwapOption::new(pins)) })
     }
 
     /// Puts the servers and endpoints of `config` in force instead of the current ones, for requests that arrive from now
@@ -90,8 +95,15 @@ impl Assembly {
             Ok(policies) => self.policies = policies,
             Err(wrong) => error!("policies not replaced, the earlier ones stay in force:\n{wrong}"),
         }
+        match pins::of(config) {
+            // Unchanged ones keep what they know.
+            Ok(pins) if number(pins.as_ref()) == number(self.pins.load().as_ref()) => {}
+            Ok(pins) => self.pins.store(pins),
+            Err(wrong) => error!("pins not replaced, the earlier ones stay in force:\n{wrong}"),
+        }
         let policy = self.policies.clone().map(|policies| policies as Arc<dyn Policy>);
-        self.gateway.replace(change.entries(), &naming_policy(config), list_limits(config), endpoints, policy).await;
+        let entries = change.entries(guard(self.pins.load().as_ref()).as_ref());
+        self.gateway.replace(entries, &naming_policy(config), list_limits(config), endpoints, policy).await;
         self.servers.commit(change, config.timeouts.drain);
         difference
     }
@@ -101,4 +113,12 @@ impl Assembly {
         self.gateway.stop().await;
         self.servers.stop().await;
     }
+}
+
+fn guard(pins: Option<&Arc<Pins>>) -> Option<Arc<dyn DefinitionGuard>> {
+    pins.map(|pins| Arc::clone(pins) as Arc<dyn DefinitionGuard>)
+}
+
+fn number(pins: Option<&Arc<Pins>>) -> Option<u64> {
+    pins.map(|pins| pins.number())
 }

@@ -98,6 +98,8 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: AuditCommand,
     },
+    /// Approve what servers say of their tools, prompts and templates as it is now: writes the file of `pins`
+    Pin(PinArgs),
     /// What clients may do: the schema of policies, the policies in force, why something is decided so, and cases for CI
     Policy {
         #[command(subcommand)]
@@ -517,6 +519,32 @@ pub(crate) struct ApprovalsArgs {
     /// Print the API's JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct PinArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<PinCommand>,
+    /// Only these servers [default: all]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) server: Vec<String>,
+    /// Write nothing; exit status 1 if anything is not as approved
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Print JSON
+    #[arg(long, requires = "check")]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PinCommand {
+    /// Approve some definitions as they are now; a running gateway takes the file at once
+    Approve {
+        /// The definitions, as server/name with the server's own name
+        #[arg(required = true, value_name = "SERVER/NAME")]
+        items: Vec<String>,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -12,6 +12,7 @@ use crate::failure::{Failure, Unusable};
 use crate::inputs;
 use crate::list_state::user_state_folder;
 use crate::out;
+use crate::pins;
 use crate::policy;
 use crate::secrets;
 
@@ -80,6 +81,9 @@ fn read(paths: &[PathBuf], ask: &dyn Fn(&Input) -> Option<String>, secret: &Secr
     let mut loaded = fanlight_config::load_usable(paths, environment).map_err(Unusable::Errors)?;
     leave_out_fanlight(&mut loaded.config, paths);
     policy::of(&loaded.config).map_err(Unusable::Other)?;
+    if loaded.config.pins.text.is_some() {
+        pins::of(&loaded.config).map_err(Unusable::Other)?;
+    }
     loaded.config.user_state = user_state_folder(paths);
     if !loaded.config.servers.iter().any(|server| server.enabled) {
         let message = format!("{}: no server is enabled; add one under mcpServers", loaded.path.display());

@@ -30,6 +30,8 @@ mod manual;
 mod memory;
 mod observe;
 mod out;
+mod pin_command;
+mod pins;
 mod policy;
 mod policy_command;
 mod protection;
@@ -107,6 +109,7 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
         Some(Command::Import(args)) => return import::import(args),
         Some(Command::Keys { command }) => return keys::keys(command, common),
         Some(Command::Audit { command }) => return audit_command::command(command, common),
+        Some(Command::Pin(args)) => return in_runtime(pin_command::command(args, common)),
         Some(Command::Policy { command }) => return in_runtime(policy_command::command(command, common)),
         Some(Command::Approvals(args)) => return in_runtime(observe::approvals(args, common)),
         Some(Command::Status(args)) => return in_runtime(observe::status(args, common)),

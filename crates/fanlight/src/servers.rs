@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_backend::{Backend, BackendLife, BackendPerPrincipal, BackendSettings, MessageMemory};
-use fanlight_canonical::{ApprovalRule, ApprovedBy, BackendClient, BackendState, HandleSeal};
+use fanlight_canonical::{ApprovalRule, ApprovedBy, BackendClient, BackendState, DefinitionGuard, HandleSeal};
 use fanlight_config::{ApproverChoice, Config, Server, ServerAuth};
 use fanlight_gateway::{ApprovalSettings, BackendEntry, BackendId, ListStore, Rewriting};
 use fanlight_rights::{ItemFilter, ItemKind};
@@ -259,8 +259,8 @@ async fn drained(life: BackendLife, drain: Duration, end: CancellationToken) {
 }
 
 impl Change {
-    /// What the core needs to know of the servers.
-    pub(crate) fn entries(&self) -> Vec<BackendEntry> {
+    /// What the core needs to know of the servers, whose definitions `guard` judges.
+    pub(crate) fn entries(&self, guard: Option<&Arc<dyn DefinitionGuard>>) -> Vec<BackendEntry> {
         let entry = |running: &Running| BackendEntry {
             id: running.id,
             client: running.backend.client(),
@@ -269,6 +269,7 @@ impl Change {
             methods: running.methods.clone(),
             rewriting: running.rewriting.clone(),
             approval: running.approval.clone(),
+            guard: guard.cloned(),
             store: running.lists.clone().map(|lists| lists as Arc<dyn ListStore>),
         };
         self.next.iter().map(entry).collect()

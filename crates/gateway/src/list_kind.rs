@@ -1,6 +1,6 @@
 //! The kinds of lists, and the announcements of their changes.
 
-use fanlight_canonical::Interest;
+use fanlight_canonical::{Interest, PolicyKind};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::{Method, meta};
 
@@ -22,6 +22,17 @@ pub enum ListKind {
 impl ListKind {
     /// All lists.
     pub const ALL: [Self; 5] = [Self::Tools, Self::Resources, Self::ResourceTemplates, Self::Prompts, Self::Skills];
+
+    /// What its entries are to policies and guards.
+    pub(crate) fn policy_kind(self) -> PolicyKind {
+        match self {
+            Self::Tools => PolicyKind::Tool,
+            Self::Prompts => PolicyKind::Prompt,
+            Self::Resources => PolicyKind::Resource,
+            Self::ResourceTemplates => PolicyKind::Template,
+            Self::Skills => PolicyKind::Skill,
+        }
+    }
 
     /// The list that `method` asks for, if it asks for one.
     #[must_use]

@@ -12,6 +12,7 @@ pub(crate) mod endpoints;
 mod events;
 pub(crate) mod operations;
 pub(crate) mod overview;
+pub(crate) mod pins;
 pub(crate) mod server_log;
 mod server_state;
 pub(crate) mod session;
@@ -59,6 +60,8 @@ pub(crate) const ROUTES: &[Route] = &[
     Route { path: "/api/approvals/{id}/{answer}", needs: APPROVER, serve: || change(approvals::decide) },
     Route { path: "/api/audit", needs: VIEWER, serve: || read(audit::entries) },
     Route { path: "/api/usage", needs: VIEWER, serve: || read(audit::used) },
+    Route { path: "/api/pins", needs: VIEWER, serve: || read(pins::list) },
+    Route { path: "/api/pins/{id}/approve", needs: APPROVER, serve: || change(pins::approve) },
     Route { path: "/api/connections", needs: VIEWER, serve: || read(connections::list) },
     Route { path: "/api/connections/{id}/end", needs: OPERATOR, serve: || change(connections::end) },
     Route { path: "/api/tools/statistics", needs: VIEWER, serve: || read(tools::statistics) },

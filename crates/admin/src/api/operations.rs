@@ -60,6 +60,14 @@ pub(super) async fn end_session(State(admin): State<Arc<Admin>>, Path(digest): P
 impl From<OperationError> for Refusal {
     fn from(error: OperationError) -> Self {
         match error {
+            OperationError::NoSuchDefinition => Self::new(
+                StatusCode::NOT_FOUND,
+                "no definition waits for approval under this id; `/api/pins` lists them",
+            ),
+            OperationError::NotWritten => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the file of pins cannot be written, so that nothing was approved; the log says why",
+            ),
             OperationError::NoSuchServer => Self::new(
                 StatusCode::NOT_FOUND,
                 "no server of this name is configured, or, to be restarted, enabled; `fanlight status` lists them",

@@ -7,7 +7,7 @@ use utoipa::OpenApi;
 use super::{requests, texts};
 use crate::api::call::answers;
 use crate::api::{
-    approvals, audit, backend, catalogue, client_calls, connections, endpoints, operations, overview, server_log,
+    approvals, audit, backend, catalogue, client_calls, connections, endpoints, operations, overview, pins, server_log,
     session, sessions, sign_in, tools, traces,
 };
 use crate::reply::Error;
@@ -24,7 +24,7 @@ use crate::reply::Error;
     ),
     servers((url = "http://127.0.0.1:8081", description = "The default address of the admin listener")),
     paths(
-        overview, traces_list, trace, client_calls, cancel_client_call, approvals, answer_approval, audit_entries, usage_table, connections, end_connection, tool_statistics, catalogue_lists, endpoints, sessions, config, connect, backends, backend, backend_log, server_log, all_logs, events,
+        overview, traces_list, trace, client_calls, cancel_client_call, approvals, answer_approval, audit_entries, usage_table, pinned, approve_pinned, connections, end_connection, tool_statistics, catalogue_lists, endpoints, sessions, config, connect, backends, backend, backend_log, server_log, all_logs, events,
         call_one, answer_call, cancel_call, end_session, reload, server, session_of, sign_in, sign_out, begin_sign_in, finish_sign_in, openapi
     ),
     components(schemas(Error))
@@ -135,6 +135,20 @@ fn audit_entries() {}
         (status = 503, description = "The record cannot be read", body = Error),
     ))]
 fn usage_table() {}
+
+/// The definitions of servers that are not as they were approved.
+#[utoipa::path(get, path = "/api/pins", responses((status = 200, description = "The definitions", body = pins::Pins)))]
+fn pinned() {}
+
+/// Approves a definition as it is now.
+#[utoipa::path(post, path = "/api/pins/{id}/approve",
+    params(("id" = String, Path, description = "The `id` of the definition")),
+    responses(
+        (status = 200, description = "It is approved", body = pins::PinApproved),
+        (status = 404, description = "There is none", body = Error),
+        (status = 503, description = "What was approved cannot be written", body = Error),
+    ))]
+fn approve_pinned() {}
 
 /// What users have granted at servers that each of them signs in to.
 #[utoipa::path(get, path = "/api/connections", responses(

@@ -9,7 +9,7 @@ use crate::people::{People, TOKEN, VIEWER, roles, settings};
 use crate::scene::{Scene, fake};
 
 /// Requests that change something, with their bodies.
-const CHANGES: [(&str, &str); 9] = [
+const CHANGES: [(&str, &str); 10] = [
     ("/api/reload", ""),
     ("/api/servers/a/disable", ""),
     ("/api/servers/a/enable", ""),
@@ -18,14 +18,16 @@ const CHANGES: [(&str, &str); 9] = [
     ("/api/calls/0123456789abcdef/cancel", ""),
     ("/api/approvals/0123abcd/approve", ""),
     ("/api/connections/0123abcd/end", ""),
+    ("/api/pins/0123abcd/approve", ""),
     ("/api/call", r#"{"method":"tools/call","params":{"name":"t"}}"#),
 ];
 
-const READS: [&str; 13] = [
+const READS: [&str; 14] = [
     "/api/overview",
     "/api/traces",
     "/api/calls",
     "/api/approvals",
+    "/api/pins",
     "/api/audit",
     "/api/usage",
     "/api/connections",
@@ -78,6 +80,7 @@ async fn operators_do_everything() {
                 // None runs.
                 "/api/calls/0123456789abcdef/cancel"
                 | "/api/approvals/0123abcd/approve"
+                | "/api/pins/0123abcd/approve"
                 | "/api/connections/0123abcd/end" => StatusCode::NOT_FOUND,
                 _ => StatusCode::OK,
             };

@@ -233,6 +233,7 @@ impl Scene {
         record: Option<Arc<dyn Record>>,
     ) -> Self {
         let entries = backends.into_iter().map(|fake| BackendEntry {
+            guard: None,
             id: BackendId::fresh(),
             client: Arc::new(fake),
             prefix: None,

@@ -15,6 +15,7 @@ use fanlight_settings::Transport;
 use crate::model::Config;
 use crate::model::auth::AuthChoice;
 use crate::model::listener::Tls;
+use crate::model::pins::PinMode;
 use crate::option::Options as _;
 use crate::option::fields::{Fields, is_for_anchors};
 use crate::option::reader::Reader;
@@ -25,7 +26,7 @@ use crate::report::problem::{ConfigErrors, quoted};
 use crate::syntax::{Node, Source, Value};
 use crate::text_file::fingerprint;
 use crate::variables::{Environment, Variables};
-use crate::{Loaded, MAX_FILE_SIZE, env_file, keys, text_file};
+use crate::{Loaded, MAX_FILE_SIZE, MAX_KEY_FILE_SIZE, env_file, keys, text_file};
 pub use admin::load_admin;
 use include::included;
 pub use key_file::key_file;
@@ -121,6 +122,7 @@ fn load(paths: &[PathBuf], environment: Environment<'_>, is_lenient: bool) -> Re
     errors.or_add(read_keys(&mut loaded));
     errors.or_add(read_env_files(&mut loaded, is_lenient));
     errors.or_add(read_policies(&mut loaded, first));
+    errors.or_add(read_pins(&mut loaded, first));
     // With all servers in one file, the position is shown.
     if paths.len() > 1 || !loaded.config.include.is_empty() {
         check_endpoints(&loaded.config, first, &mut errors);
@@ -178,6 +180,29 @@ fn read_keys(loaded: &mut Loaded) -> Result<(), ConfigErrors> {
     file.keys = keys.keys;
     loaded.warnings.extend(keys.warnings);
     loaded.files.push(ConfigFile { path, fingerprint: keys.fingerprint });
+    Ok(())
+}
+
+/// The file with pins where the configuration names none.
+const PINS: &str = "fanlight.lock.json";
+
+/// Reads the file with pins, if it is there.
+fn read_pins(loaded: &mut Loaded, first: &Path) -> Result<(), ConfigErrors> {
+    let pins = &mut loaded.config.pins;
+    let path = first.parent().unwrap_or(Path::new("")).join(pins.file.as_deref().unwrap_or(PINS));
+    pins.path = path.display().to_string();
+    if pins.mode == PinMode::Off && !path.exists() {
+        return Ok(());
+    }
+    let mut mark = None;
+    if path.exists() {
+        let (text, fingerprint) = text_file::read(&path, MAX_KEY_FILE_SIZE)?;
+        (pins.text, mark) = (Some(text), fingerprint);
+    }
+    // Where pins are off, nothing depends on it.
+    if pins.mode != PinMode::Off {
+        loaded.files.push(ConfigFile { path, fingerprint: mark });
+    }
     Ok(())
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod life;
 pub(crate) mod limits;
 pub(crate) mod listener;
 pub(crate) mod operators;
+pub(crate) mod pins;
 pub(crate) mod policy;
 pub(crate) mod rates;
 pub(crate) mod rewriting;
@@ -33,6 +34,7 @@ use life::FOLDER;
 use limits::{Limits, Timeouts};
 use listener::{ADDRESS, Mode, Tls};
 use operators::{Admin, Telemetry};
+use pins::PinOptions;
 use policy::PolicyOptions;
 use rewriting::Naming;
 use secret::SealKey;
@@ -84,6 +86,8 @@ options! {
         "auth" [live] => auth: AuthChoice = AuthChoice::Unset, AuthKind;
         /// What clients may do. Default: everything, but for what `allow` and scopes say.
         "policy" [live] => policy: PolicyOptions = PolicyOptions::defaults(), Nested::<PolicyOptions>::KIND;
+        /// What becomes of definitions that nobody has approved.
+        "pins" [live] => pins: PinOptions = PinOptions::defaults(), Nested::<PinOptions>::KIND;
         /// The record of who called what.
         "audit" => audit: AuditOptions = AuditOptions::defaults(), Nested::<AuditOptions>::KIND;
         /// How the names of tools and prompts are made.

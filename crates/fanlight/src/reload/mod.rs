@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use fanlight_auth::{Authenticator, Shown, UnknownKeys};
 use fanlight_config::{Config, ConfigFile, Loaded};
 use fanlight_gateway::Gateway;
@@ -32,6 +32,7 @@ use crate::connect::Target;
 use crate::failure::{Failure, Unusable};
 use crate::instance;
 use crate::known_lists::KnownLists;
+use crate::pins::Pins;
 use crate::shown_names::NameRules;
 use crate::{secrets, service_manager, unmatched};
 pub(crate) use listeners::{Listener, Listeners, warn_if_open};
@@ -83,6 +84,7 @@ pub(crate) struct Control {
     /// The public view of the configuration in force.
     state: Arc<ArcSwap<State>>,
     gateway: Arc<Gateway>,
+    pins: Arc<ArcSwapOption<Pins>>,
     /// What tells this gateway from others.
     instance: Option<Arc<str>>,
 }
@@ -139,7 +141,8 @@ impl Keeper {
         let (requests, waiting) = mpsc::channel(WAITING);
         let instance = instance::of(std::slice::from_ref(&loaded.path)).map(Arc::from);
         let gateway = Arc::clone(&assembly.gateway);
-        let control = Control { requests, state: Arc::clone(&state), gateway, instance };
+        let pins = Arc::clone(&assembly.pins);
+        let control = Control { requests, state: Arc::clone(&state), gateway, pins, instance };
         let keeper = Self {
             source: Arc::new(source),
             assembly,

@@ -7,6 +7,7 @@ use fanlight_admin::{OperationError, Operations, Reloaded};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::DEFAULT_NESTING;
 use futures_util::future::BoxFuture;
+use tracing::warn;
 
 use super::{Control, NoServer, Trigger};
 use crate::known_lists::KnownLists;
@@ -30,6 +31,24 @@ impl Operations for Control {
 
     fn instance(&self) -> Option<&str> {
         self.instance.as_deref()
+    }
+
+    fn pins(&self) -> Json {
+        self.pins.load().as_ref().map_or_else(Json::null, |pins| parsed(pins.to_json().to_string()))
+    }
+
+    fn approve_pin(&self, id: String) -> BoxFuture<'_, Result<String, OperationError>> {
+        Box::pin(async move {
+            let pins = self.pins.load_full().ok_or(OperationError::NoSuchDefinition)?;
+            let (about, write) = pins.approval(&id).ok_or(OperationError::NoSuchDefinition)?;
+            let written = tokio::task::spawn_blocking(write).await;
+            if let Err(error) = written.unwrap_or_else(|error| Err(std::io::Error::other(error))) {
+                warn!(%error, "what was approved cannot be written to the file of pins");
+                return Err(OperationError::NotWritten);
+            }
+            self.reload(Trigger::Api).await.ok_or(OperationError::Ending)?;
+            Ok(about)
+        })
     }
 
     fn reload(&self) -> BoxFuture<'_, Result<Reloaded, OperationError>> {

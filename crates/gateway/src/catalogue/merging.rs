@@ -127,6 +127,9 @@ impl Snapshot {
         if kind == ListKind::Tools && name.as_ref().is_some_and(|name| !member.permits_tool(name)) {
             return;
         }
+        if name.as_ref().is_some_and(|name| !member.admits(kind.policy_kind(), name, &element)) {
+            return;
+        }
         let (Some(range), Some(original)) = (range, original) else {
             // No request can name this entry, but the backend lists it.
             let visible = Arc::new(element);

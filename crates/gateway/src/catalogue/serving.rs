@@ -233,7 +233,9 @@ impl Catalogue {
         self.read(topology, backend, need, Wait::Whole, trace).await;
         self.with(|state| {
             let loaded = state.parts.get(&backend)?.loaded.as_ref()?;
-            snapshot::find_in(&loaded.contribution, self.kind, original).map(Arc::new)
+            let found = snapshot::find_in(&loaded.contribution, self.kind, original)?;
+            let member = topology.get(backend)?;
+            member.admits(self.kind.policy_kind(), original, &found).then(|| Arc::new(found))
         })
     }
 

@@ -410,6 +410,7 @@ fn scene_from(
 pub(super) fn entry(id: BackendId, fake: &Arc<Fake>, prefix: Option<&str>) -> BackendEntry {
     let (prefix, rewriting) = (prefix.map(str::to_owned), Rewriting::default());
     BackendEntry {
+        guard: None,
         approval: None,
         id,
         client: Arc::<Fake>::clone(fake),

@@ -19,7 +19,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 pub use endpoint::{EndpointEntry, EndpointSettings};
 pub(crate) use endpoint::{Endpoints, Filtered};
-use fanlight_canonical::{ApprovalRule, BackendClient, Policy};
+use fanlight_canonical::{ApprovalRule, BackendClient, DefinitionGuard, Policy, PolicyKind};
+use fanlight_protocol::Json;
 use fanlight_rights::ItemFilter;
 use foldhash::fast::RandomState;
 pub(crate) use naming::client_objection;
@@ -72,6 +73,7 @@ pub(crate) struct Member {
     /// Unknown methods that pass although something of it is hidden or rewritten.
     methods: Vec<String>,
     approval: Option<ApprovalSettings>,
+    guard: Option<Arc<dyn DefinitionGuard>>,
 }
 
 impl Topology {
@@ -95,11 +97,13 @@ impl Topology {
         let named: Vec<_> = entries.iter().map(|entry| (entry.client.name(), entry.prefix.as_deref())).collect();
         let namings = naming::running(&named, policy);
         let member = |(entry, naming): (BackendEntry, Naming)| {
-            let BackendEntry { id, client, tools, rewriting, store, methods, approval, .. } = entry;
+            let BackendEntry { id, client, tools, rewriting, store, methods, approval, guard, .. } = entry;
             let naming = naming.with_renames(&rewriting.renames);
             let rewritings = ToolRewritings::new(&rewriting);
-            let has_rules = tools.is_some() || approval.is_some();
-            let is_unchanged = !has_rules && naming.is_identity() && rewritings.is_empty();
+            let is_guarded = guard.as_ref().is_some_and(|guard| guard.can_withhold());
+            let has_rules = tools.is_some() || approval.is_some() || is_guarded;
+            // A guard sees the lists that are made here alone.
+            let is_unchanged = !has_rules && guard.is_none() && naming.is_identity() && rewritings.is_empty();
             // Lists that are to be served while it rests have to be kept here, and those of principals that have not signed
             // in are made here.
             let is_transparent = is_unchanged && !client.may_rest() && !client.knows_principals();
@@ -115,6 +119,7 @@ impl Topology {
                 has_listed_tools_only,
                 methods,
                 approval,
+                guard,
             }
         };
         let backends: Vec<_> = entries.into_iter().zip(namings).map(member).collect();
@@ -208,7 +213,12 @@ impl Member {
     /// Whether clients see the same backend under the same names as in `other`.
     fn is_seen_as(&self, other: &Self) -> bool {
         let has_same_names = self.naming == other.naming && self.rewritings == other.rewritings;
-        self.id == other.id && has_same_names && self.tools == other.tools && self.methods == other.methods
+        let guard = |member: &Self| member.guard.as_ref().map(|guard| guard.number());
+        self.id == other.id
+            && has_same_names
+            && self.tools == other.tools
+            && self.methods == other.methods
+            && guard(self) == guard(other)
     }
 
     /// The name that the configuration gives the backend.
@@ -250,7 +260,12 @@ impl Member {
 
     /// Whether only listed prompts may be asked for.
     pub(crate) fn has_listed_prompts_only(&self) -> bool {
-        self.naming.renames_any()
+        self.naming.renames_any() || self.guard.as_ref().is_some_and(|guard| guard.can_withhold())
+    }
+
+    /// Whether clients are told of a definition as the backend gives it.
+    pub(crate) fn admits(&self, kind: PolicyKind, name: &str, definition: &Json) -> bool {
+        self.guard.as_ref().is_none_or(|guard| guard.admits(kind, self.name(), name, definition))
     }
 
     /// Whether the tool that the backend calls `original` exists for clients.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::{ApprovalRule, BackendClient, RetryDelays};
+use fanlight_canonical::{ApprovalRule, BackendClient, DefinitionGuard, RetryDelays};
 use fanlight_rights::ItemFilter;
 
 use super::BackendId;
@@ -27,6 +27,8 @@ pub struct BackendEntry {
     pub rewriting: Rewriting,
     /// Calls that somebody has to agree to.
     pub approval: Option<ApprovalSettings>,
+    /// Judges what it says of what it has; `None` if everything passes.
+    pub guard: Option<Arc<dyn DefinitionGuard>>,
     /// Keeps its lists beyond the end of the process.
     pub store: Option<Arc<dyn ListStore>>,
 }

@@ -1,0 +1,50 @@
+// Definitions of servers that are not as they were approved, beside what was approved.
+
+import { ask, get } from "./api.js";
+import { badge, empty, fill, h, say } from "./dom.js";
+import { repeat } from "./live.js";
+import { mayApprove } from "./sign-in.js";
+
+export async function pins(main, { signal }) {
+  const content = h("div", { class: "approvals" });
+  fill(main, h("h1", null, "Pins"),
+    h("p", { class: "lead" }, "What servers say of their tools, prompts and templates that is not as it was approved."), content);
+  let shown = "";
+  const poll = async () => {
+    const { pins: all } = await get("/api/pins", {}, signal);
+    const now = JSON.stringify(all);
+    if (now === shown) return;
+    shown = now;
+    if (all === null) fill(content, empty("Nothing is pinned", "Run fanlight pin, and set pins.mode to warn or hold."));
+    else if (all.definitions.length === 0) fill(content, empty("All is as approved", "Of pinned servers, as far as their lists have been read."));
+    else fill(content, all.definitions.map((one) => card(one, all.held, poll)));
+  };
+  await poll();
+  repeat(poll, signal);
+}
+
+function card(one, held, refresh) {
+  const text = (value) => (value ? JSON.stringify(value, null, 2) : "nothing");
+  const side = (head, value) => h("div", null, h("h3", null, head), h("pre", { tabIndex: 0 }, text(value)));
+  return h("section", { class: "card" },
+    h("h2", null, `${one.server}/${one.name} `, badge(one.what === "breaking" ? "bad" : "warn", one.what)),
+    h("p", null, `A ${one.kind}. ${held ? "Clients do not see it." : "Clients see it."}`),
+    one.reasons.length ? h("ul", null, one.reasons.map((reason) => h("li", null, reason))) : null,
+    h("div", { class: "sides" }, side("Approved", one.approved), side("Now", one.offered)),
+    mayApprove() ? approve(one, refresh) : null);
+}
+
+function approve(one, refresh) {
+  const now = async (event) => {
+    event.target.disabled = true;
+    try {
+      await ask(`/api/pins/${encodeURIComponent(one.id)}/approve`, { method: "POST" });
+      say("Approved");
+      await refresh();
+    } catch (error) {
+      say(error.message);
+      event.target.disabled = false;
+    }
+  };
+  return h("button", { type: "button", onclick: now, "aria-label": `Approve ${one.server}/${one.name} as it is now` }, "Approve");
+}

@@ -1,0 +1,188 @@
+//! `fanlight pin`: approves what servers say of what they have, and compares it with what was approved.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use fanlight_canonical::Endpoint;
+use fanlight_config::{Config, PinMode, PinOptions};
+use fanlight_gateway::Gateway;
+use fanlight_gateway::catalogue::ListKind;
+use fanlight_pins::{Change, Flag, ItemKey, Lock, LockedKind, compare, digest, flags};
+use serde_json::{Value, json};
+
+use crate::cli::{CommonArgs, PinArgs, PinCommand};
+use crate::configuration;
+use crate::failure::Failure;
+use crate::inspect::with_assembly;
+use crate::out::{self, counted, say};
+use crate::pins;
+use crate::show::plain;
+
+/// What servers list, as they themselves say it.
+type Definitions = BTreeMap<ItemKey, Value>;
+
+/// The lists that are pinned.
+const KINDS: [(ListKind, LockedKind); 3] = [
+    (ListKind::Tools, LockedKind::Tools),
+    (ListKind::Prompts, LockedKind::Prompts),
+    (ListKind::ResourceTemplates, LockedKind::ResourceTemplates),
+];
+
+/// Carries out the command. The servers are started, or asked, for it.
+pub(crate) async fn command(args: &PinArgs, common: &CommonArgs) -> Result<(), Failure> {
+    let config = configuration::load(common, true)?.config;
+    let PinOptions { path, text, .. } = config.pins.clone();
+    let lock = text.map(|text| Lock::parse(&text)).transpose();
+    let lock = lock.map_err(|error| Failure::usage(format!("{path}: {error}")))?;
+    // What is held is to be seen here.
+    let mut config = Config { pins: PinOptions { mode: PinMode::Off, ..config.pins }, ..config };
+    let wanted = match &args.command {
+        Some(PinCommand::Approve { items }) => items.iter().map(|item| server_of(item)).collect::<Result<_, _>>()?,
+        None => args.server.clone(),
+    };
+    if let Some(unknown) = wanted.iter().find(|name| config.servers.iter().all(|server| server.name != **name)) {
+        return Err(Failure::usage(format!("no server is called {}", plain(unknown, 60))));
+    }
+    for server in &mut config.servers {
+        server.enabled &= wanted.is_empty() || wanted.contains(&server.name);
+    }
+    let found = with_assembly(&config, async |assembly| definitions(&assembly.gateway).await).await?;
+    let servers: Vec<&str> =
+        config.servers.iter().filter(|server| server.enabled).map(|server| server.name.as_str()).collect();
+    match &args.command {
+        Some(PinCommand::Approve { items }) => {
+            let mut lock = lock.unwrap_or_default();
+            approve(&mut lock, items, &found)?;
+            write(&path, &lock)
+        }
+        None if args.check => {
+            let lock =
+                lock.ok_or_else(|| Failure::usage(format!("{path} does not exist: `fanlight pin` writes it")))?;
+            check(&lock, &found, &servers, args.json)
+        }
+        None => {
+            let mut lock = lock.unwrap_or_default();
+            for server in &servers {
+                lock.forget(server);
+                lock.begin(server);
+            }
+            found.iter().for_each(|(key, definition)| lock.pin(key, definition));
+            say_flags(&found);
+            write(&path, &lock)?;
+            say!("{}: {} of {} pinned", path, counted(found.len(), "definition"), counted(servers.len(), "server"));
+            Ok(())
+        }
+    }
+}
+
+fn server_of(item: &str) -> Result<String, Failure> {
+    let (server, _) = item.split_once('/').ok_or_else(|| {
+        Failure::usage(format!("{item:?} names no server: write server/name, with the server's own name of it"))
+    })?;
+    Ok(server.to_owned())
+}
+
+/// What all servers list; fails if a list is missing.
+async fn definitions(gateway: &Gateway) -> Result<Definitions, Failure> {
+    let mut found = Definitions::new();
+    for (kind, locked) in KINDS {
+        let list = gateway.catalogue(kind, &Endpoint::Everything).await;
+        for contribution in list.contributions().filter(|one| one.outcome != fanlight_canonical::Outcome::Ok) {
+            let outcome = contribution.outcome.as_str();
+            return Err(Failure::other(format!("the server {} could not be listed: {outcome}", contribution.backend)));
+        }
+        for entry in list.entries() {
+            let name = entry.original.as_ref().and_then(|name| name.as_str());
+            let (Some(name), Some(given)) = (name, list.given(entry)) else { continue };
+            let definition = serde_json::from_str(given.as_text()).unwrap_or_default();
+            let key = ItemKey { server: list.backend_of(entry).to_owned(), kind: locked, name: name.into_owned() };
+            found.insert(key, definition);
+        }
+    }
+    Ok(found)
+}
+
+fn approve(lock: &mut Lock, items: &[String], found: &Definitions) -> Result<(), Failure> {
+    for item in items {
+        let is_it = |key: &&ItemKey| format!("{}/{}", key.server, key.name) == *item;
+        let mut any = false;
+        for (key, definition) in found.iter().filter(|(key, _)| is_it(key)) {
+            lock.pin(key, definition);
+            say!("approved: {}", plain(&key.to_string(), 120));
+            any = true;
+        }
+        let gone: Vec<_> =
+            lock.all().map(|(key, _)| key).filter(|key| is_it(&key) && !found.contains_key(key)).collect();
+        for key in gone {
+            lock.unpin(&key);
+            say!("no longer pinned, since it is gone: {}", plain(&key.to_string(), 120));
+            any = true;
+        }
+        if !any {
+            return Err(Failure::not_found(format!("nothing is called {}", plain(item, 120))));
+        }
+    }
+    Ok(())
+}
+
+/// What differs from what was approved.
+fn check(lock: &Lock, found: &Definitions, servers: &[&str], json: bool) -> Result<(), Failure> {
+    let mut differing = Vec::new();
+    for (key, definition) in found {
+        let (what, reasons) = match lock.get(&key.server, key.kind, &key.name) {
+            Some(pinned) if pinned.digest == digest(definition) => continue,
+            Some(pinned) => {
+                let difference = compare(&pinned.definition, definition);
+                (difference.change.max(Change::Text).as_str(), difference.reasons)
+            }
+            None if lock.has_server(&key.server) => ("new", Vec::new()),
+            None => ("not pinned", Vec::new()),
+        };
+        differing.push((key.clone(), what, reasons));
+    }
+    let gone = lock.all().map(|(key, _)| key).filter(|key| !found.contains_key(key));
+    let gone = gone.filter(|key| servers.contains(&key.server.as_str()));
+    differing.extend(gone.map(|key| (key, "gone", Vec::new())));
+    if json {
+        let all: Vec<_> = differing
+            .iter()
+            .map(|(key, what, reasons)| {
+                json!({ "server": key.server, "kind": key.kind.noun(), "name": key.name, "what": what, "reasons": reasons })
+            })
+            .collect();
+        out::json(&format!("{:#}", json!({ "differences": all })));
+    } else {
+        for (key, what, reasons) in &differing {
+            say!("{what}: {}", plain(&key.to_string(), 120));
+            reasons.iter().for_each(|reason| say!("  {}", plain(reason, 200)));
+        }
+        say_flags(found);
+    }
+    if differing.is_empty() {
+        if !json {
+            say!("{} as approved", counted(found.len(), "definition"));
+        }
+        return Ok(());
+    }
+    Err(Failure::other(format!("{} not as approved", counted(differing.len(), "definition"))))
+}
+
+/// Says what deserves a look.
+fn say_flags(found: &Definitions) {
+    let tools = || found.keys().filter(|key| key.kind == LockedKind::Tools);
+    for (key, definition) in found {
+        let others = tools().filter(|other| other.server != key.server && key.kind == LockedKind::Tools);
+        let others = others.map(|other| (other.server.as_str(), other.name.as_str()));
+        for flag in flags(&key.name, definition, others) {
+            let word = match flag {
+                Flag::Invisible { .. } => "hidden text",
+                Flag::Lookalike { .. } => "lookalike",
+            };
+            say!("{word}: {}: {}", plain(&key.to_string(), 120), plain(&flag.to_string(), 200));
+        }
+    }
+}
+
+fn write(path: &str, lock: &Lock) -> Result<(), Failure> {
+    pins::write(Path::new(path), lock).map_err(|error| Failure::other(format!("{path}: cannot be written: {error}")))
+}

@@ -1,0 +1,197 @@
+//! Definitions of servers that are pinned: what was approved, and what becomes of the rest.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fanlight_canonical::{DefinitionGuard, PolicyKind};
+use fanlight_config::{Config, PinMode};
+use fanlight_pins::{Change, Difference, ItemKey, Lock, LockedKind, compare, digest};
+use fanlight_protocol::Json;
+use serde_json::{Value, json};
+use tracing::warn;
+
+/// Items of which it is known how they compare.
+const KNOWN: usize = 50_000;
+
+/// Definitions that were approved, and those that servers list now.
+#[derive(Debug)]
+pub(crate) struct Pins {
+    mode: PinMode,
+    path: PathBuf,
+    lock: Lock,
+    number: u64,
+    seen: Mutex<HashMap<ItemKey, Seen>>,
+}
+
+/// How a definition of now compares.
+#[derive(Clone, Debug)]
+struct Seen {
+    /// Of its text.
+    fingerprint: u64,
+    /// `None` for one that is as it was approved, or whose server is not pinned.
+    objection: Option<Objection>,
+}
+
+/// Why a definition is not as approved.
+#[derive(Clone, Debug)]
+struct Objection {
+    /// `new`, `text`, `compatible` or `breaking`.
+    what: &'static str,
+    /// What differs.
+    reasons: Vec<String>,
+    /// What was approved.
+    approved: Option<Value>,
+    /// What the server says now.
+    offered: Value,
+}
+
+/// By what operators name an item.
+fn id_of(key: &ItemKey) -> String {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
+}
+
+/// Writes the file with what was approved, as a whole.
+///
+/// # Errors
+///
+/// If that cannot be done; then it is as before.
+pub(crate) fn write(path: &Path, lock: &Lock) -> io::Result<()> {
+    let next = path.with_extension("json.new");
+    let mut file = std::fs::File::create(&next)?;
+    file.write_all(lock.written().as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&next, path)
+}
+
+/// What pins a definition of this kind; `None` if nothing does.
+fn locked_kind(kind: PolicyKind) -> Option<LockedKind> {
+    match kind {
+        PolicyKind::Tool => Some(LockedKind::Tools),
+        PolicyKind::Prompt => Some(LockedKind::Prompts),
+        PolicyKind::Template => Some(LockedKind::ResourceTemplates),
+        PolicyKind::Resource | PolicyKind::Skill => None,
+    }
+}
+
+/// The pins of a configuration; `None` if it wants none.
+///
+/// # Errors
+///
+/// If the file is missing, or cannot be used.
+pub(crate) fn of(config: &Config) -> Result<Option<Arc<Pins>>, String> {
+    let options = &config.pins;
+    if options.mode == PinMode::Off {
+        return Ok(None);
+    }
+    let text = options
+        .text
+        .as_ref()
+        .ok_or_else(|| format!("`pins` needs {}, which does not exist: `fanlight pin` writes it", options.path))?;
+    let lock = Lock::parse(text).map_err(|error| format!("{}: {error}", options.path))?;
+    let mut hasher = DefaultHasher::new();
+    (text, options.mode == PinMode::Hold).hash(&mut hasher);
+    let path = PathBuf::from(&options.path);
+    Ok(Some(Arc::new(Pins { mode: options.mode, path, lock, number: hasher.finish(), seen: Mutex::default() })))
+}
+
+impl Pins {
+    /// The definitions that are not as approved, in order.
+    fn objections(&self) -> Vec<(ItemKey, Objection)> {
+        let seen = self.seen();
+        let mut all: Vec<_> =
+            seen.iter().filter_map(|(key, seen)| Some((key.clone(), seen.objection.clone()?))).collect();
+        all.sort_by(|(one, _), (other, _)| one.cmp(other));
+        all
+    }
+
+    /// What operators are shown.
+    pub(crate) fn to_json(&self) -> Value {
+        let definitions: Vec<_> = self
+            .objections()
+            .into_iter()
+            .map(|(key, Objection { what, reasons, approved, offered })| {
+                json!({
+                    "id": id_of(&key), "server": key.server, "kind": key.kind.noun(), "name": key.name, "what": what,
+                    "reasons": reasons, "approved": approved, "offered": offered,
+                })
+            })
+            .collect();
+        json!({ "held": self.holds(), "definitions": definitions })
+    }
+
+    /// What is approved under an id, and what writes that.
+    pub(crate) fn approval(&self, id: &str) -> Option<(String, impl FnOnce() -> io::Result<()> + Send + use<>)> {
+        let (key, objection) = self.objections().into_iter().find(|(key, _)| id_of(key) == id)?;
+        let mut lock = self.lock.clone();
+        lock.pin(&key, &objection.offered);
+        let path = self.path.clone();
+        Some((key.to_string(), move || write(&path, &lock)))
+    }
+
+    /// Whether they are kept from clients.
+    fn holds(&self) -> bool {
+        self.mode == PinMode::Hold
+    }
+
+    fn seen(&self) -> MutexGuard<'_, HashMap<ItemKey, Seen>> {
+        // Nothing that can panic runs under this lock.
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why a definition is not as approved.
+    fn objection(&self, key: &ItemKey, definition: &Json) -> Option<Objection> {
+        if !self.lock.has_server(&key.server) {
+            return None;
+        }
+        // What cannot be read was not approved.
+        let offered: Value = serde_json::from_str(definition.as_text()).unwrap_or_default();
+        let approved = self.lock.get(&key.server, key.kind, &key.name);
+        let (what, reasons) = match approved {
+            None => ("new", Vec::new()),
+            Some(pinned) if pinned.digest == digest(&offered) => return None,
+            Some(pinned) => {
+                let Difference { change, reasons } = compare(&pinned.definition, &offered);
+                (change.max(Change::Text).as_str(), reasons)
+            }
+        };
+        Some(Objection { what, reasons, approved: approved.map(|pinned| pinned.definition.clone()), offered })
+    }
+}
+
+impl DefinitionGuard for Pins {
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn can_withhold(&self) -> bool {
+        self.holds()
+    }
+
+    fn admits(&self, kind: PolicyKind, server: &str, name: &str, definition: &Json) -> bool {
+        let Some(kind) = locked_kind(kind) else { return true };
+        let key = ItemKey { server: server.to_owned(), kind, name: name.to_owned() };
+        let mut hasher = DefaultHasher::new();
+        definition.bytes().hash(&mut hasher);
+        let fingerprint = hasher.finish();
+        if let Some(known) = self.seen().get(&key).filter(|seen| seen.fingerprint == fingerprint) {
+            return known.objection.is_none() || !self.holds();
+        }
+        let objection = self.objection(&key, definition);
+        let is_admitted = objection.is_none() || !self.holds();
+        if let Some(Objection { what, reasons, .. }) = &objection {
+            let outcome = if self.holds() { "held" } else { "passed" };
+            let reasons = reasons.join("; ");
+            warn!(target: "audit", what = "pin", about = %key, outcome, reason = what, reasons, "a definition is not as it was approved");
+        }
+        let mut seen = self.seen();
+        if seen.len() < KNOWN || seen.contains_key(&key) {
+            seen.insert(key, Seen { fingerprint, objection });
+        }
+        is_admitted
+    }
+}
