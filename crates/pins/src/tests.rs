@@ -115,3 +115,24 @@ proptest! {
         }
     }
 }
+
+/// Prints how well the flags do on a labelled corpus: `FANLIGHT_PIN_CORPUS=security_corpus_v1.json cargo test -p fanlight-pins
+/// corpus -- --ignored --nocapture`.
+#[test]
+#[ignore = "the corpus is no part of this repository"]
+fn flags_on_a_labelled_corpus() {
+    let path = std::env::var("FANLIGHT_PIN_CORPUS").unwrap();
+    let corpus: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let (mut found, mut missed, mut false_alarms, mut quiet) = (0, 0, 0, 0);
+    for entry in corpus["entries"].as_array().unwrap() {
+        let definition = json!({ "description": entry["description"] });
+        let is_flagged = !flags("tool", &definition, std::iter::empty()).is_empty();
+        match (entry["label"] == "malicious", is_flagged) {
+            (true, true) => found += 1,
+            (true, false) => missed += 1,
+            (false, true) => false_alarms += 1,
+            (false, false) => quiet += 1,
+        }
+    }
+    println!("found {found}, missed {missed}, false alarms {false_alarms}, rightly quiet {quiet}");
+}
