@@ -8,6 +8,7 @@ mod extensions;
 mod fake;
 mod freshness;
 mod listening;
+mod policy;
 mod principals;
 mod reads;
 mod resolution;

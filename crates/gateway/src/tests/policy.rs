@@ -1,0 +1,146 @@
+//! What a policy lets clients do, through the gateway itself: what is listed can be used, and the reverse.
+
+use std::sync::Arc;
+
+use fanlight_canonical::{Call, CallContext, Caller, Principal};
+use fanlight_identity::{Identity, Source};
+use fanlight_policy::{Policies, PolicySettings, PolicyText};
+use fanlight_protocol::Json;
+use proptest::prelude::*;
+
+use super::fake::*;
+use crate::NamingPolicy;
+
+const TOOLS: &str = r#""result":{"tools":[{"name":"read","annotations":{"readOnlyHint":true}},{"name":"write","annotations":{"destructiveHint":true}},{"name":"other"}]}"#;
+const PROMPTS: &str = r#""result":{"prompts":[{"name":"one"},{"name":"two"}]}"#;
+const RESOURCES: &str = r#""result":{"resources":[{"uri":"file:///x/1","name":"1"},{"uri":"file:///y/2","name":"2"}]}"#;
+const SCRIPTS: [(&str, &str); 6] = [
+    ("tools/list", TOOLS),
+    ("prompts/list", PROMPTS),
+    ("resources/list", RESOURCES),
+    ("tools/call", r#""result":{"content":[]}"#),
+    ("prompts/get", r#""result":{"messages":[]}"#),
+    ("resources/read", r#""result":{"contents":[]}"#),
+];
+
+/// Ways to name whom a policy is about, what, and under which condition.
+const WHO: [&str; 4] =
+    ["principal", r#"principal in Group::"dev""#, r#"principal in Group::"ops""#, r#"principal == User::"key#ann""#];
+const ACTIONS: [&str; 5] = [
+    "action",
+    r#"action == Action::"call""#,
+    r#"action == Action::"get""#,
+    r#"action == Action::"read""#,
+    r#"action == Action::"list""#,
+];
+const WHAT: [&str; 6] = [
+    "resource",
+    r#"resource in Server::"a""#,
+    r#"resource in Server::"b""#,
+    r#"resource == Tool::"a/write""#,
+    r#"resource == Prompt::"b/two""#,
+    r#"resource == Resource::"a/file:///y/2""#,
+];
+const WHEN: [&str; 5] = [
+    "",
+    r#" when { resource.name like "r*" }"#,
+    r#" when { resource has readOnlyHint && resource.readOnlyHint }"#,
+    r#" unless { principal in Group::"ops" }"#,
+    r#" when { resource.server == "b" }"#,
+];
+
+fn policy() -> impl Strategy<Value = String> {
+    let one = |all: &'static [&'static str]| prop::sample::select(all);
+    // Without any action, all conditions fit all kinds.
+    (any::<bool>(), one(&WHO), one(&ACTIONS), one(&WHAT), one(&WHEN)).prop_map(|(permits, who, action, what, when)| {
+        let effect = if permits { "permit" } else { "forbid" };
+        format!("{effect}({who}, {action}, {what}){when};")
+    })
+}
+
+fn client(name: &str, groups: &[&str]) -> Arc<CallContext> {
+    let principal = Principal::named("fanlight:key", name);
+    let groups = groups.iter().map(|group| Arc::from(*group)).collect();
+    let identity = Identity { principal: principal.clone(), source: Source::Key, groups, ..Identity::anonymous() };
+    let caller = Caller::request_of(principal).with_identity(Arc::new(identity));
+    Arc::new(CallContext { caller, ..(*CallContext::internal()).clone() })
+}
+
+async fn ask(scene: &Scene, context: &Arc<CallContext>, method: &str, params: Option<&str>) -> Json {
+    let call = Call { context: Arc::clone(context), ..call(method, params) };
+    scene.gateway.handle(call).await.body().clone()
+}
+
+/// What is listed to the client, and what it can use, of everything that there is.
+async fn listed_and_usable(scene: &Scene, context: &Arc<CallContext>) -> Vec<(String, bool, bool)> {
+    let kinds = [
+        ("tools/list", "tools", "name", "tools/call", &["read", "write", "other"][..]),
+        ("prompts/list", "prompts", "name", "prompts/get", &["one", "two"][..]),
+        ("resources/list", "resources", "uri", "resources/read", &["file:///x/1", "file:///y/2"][..]),
+    ];
+    let mut found = Vec::new();
+    for (list, member, key, used, items) in kinds {
+        let listed = ask(scene, context, list, None).await;
+        let entries = listed.get(member).unwrap_or_else(Json::null);
+        let keys: Vec<String> = entries
+            .elements()
+            .map(|place| entries.slice(place).get(key).unwrap().as_str().unwrap().into_owned())
+            .collect();
+        for server in ["a", "b"] {
+            for item in items {
+                let shown = match (key, server) {
+                    ("name", _) => format!("{server}__{item}"),
+                    (_, "a") => (*item).to_owned(),
+                    // The first server has the URI itself.
+                    _ => item.replace("file://", "file://fanlight--b/"),
+                };
+                let params = format!(r#"{{"{key}":"{shown}","arguments":{{}}}}"#);
+                let answer = ask(scene, context, used, Some(&params)).await;
+                found.push((format!("{used} {shown}"), keys.contains(&shown), answer.get("code").is_none()));
+            }
+        }
+    }
+    found
+}
+
+async fn scene_under(policies: &[String]) -> Option<Scene> {
+    let texts = vec![PolicyText { name: "p".into(), text: policies.join("\n") }];
+    let settings = PolicySettings { texts, default_path: "/mcp".to_owned(), ..PolicySettings::default() };
+    // Some conditions fit no kind of resource that their scope allows.
+    let policies = Policies::new(settings).ok()?;
+    let scene = scene(vec![fake("a", &SCRIPTS), fake("b", &SCRIPTS)]);
+    let entries = scene.ids.iter().zip(&scene.backends).map(|(id, fake)| entry(*id, fake, None));
+    let (naming, policy) = (NamingPolicy::default(), Some(Arc::new(policies) as Arc<_>));
+    scene.gateway.replace(entries.collect(), &naming, limits(1000), no_endpoints(), policy).await;
+    Some(scene)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_listed_can_be_used_and_the_reverse(policies in prop::collection::vec(policy(), 1..6)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let Some(scene) = scene_under(&policies).await else { return Ok(()) };
+            for context in [client("ann", &["dev"]), client("bob", &["ops"]), client("eve", &[])] {
+                for (what, is_listed, is_usable) in listed_and_usable(&scene, &context).await {
+                    prop_assert_eq!(is_listed, is_usable, "{} under {:?}", what, policies);
+                }
+            }
+            Ok(())
+        })?;
+    }
+}
+
+#[tokio::test]
+async fn rights_of_one_client_are_not_those_of_the_next() {
+    let policies = [r#"permit(principal in Group::"dev", action, resource);"#.to_owned()];
+    let scene = scene_under(&policies).await.unwrap();
+    for _ in 0..2 {
+        let of_ann = listed_and_usable(&scene, &client("ann", &["dev"])).await;
+        let of_eve = listed_and_usable(&scene, &client("eve", &[])).await;
+        assert!(of_ann.iter().all(|(_, is_listed, is_usable)| *is_listed && *is_usable), "{of_ann:?}");
+        assert!(of_eve.iter().all(|(_, is_listed, is_usable)| !is_listed && !is_usable), "{of_eve:?}");
+    }
+}
