@@ -33,6 +33,7 @@ mod failed_starts;
 mod faults;
 mod fidelity;
 mod health;
+mod hooks;
 mod http_rules;
 mod identities;
 mod kept_lists;

@@ -14,6 +14,7 @@ mod endpoints;
 mod failure;
 mod files;
 mod guard;
+mod hooks;
 mod import;
 mod inputs;
 mod inspect;

@@ -35,6 +35,7 @@ use self::signals::Signals;
 use crate::assembly::Assembly;
 use crate::cli::{CommonArgs, ReloadArgs, RunArgs, StdioArgs, TraceArgs};
 use crate::failure::{Failure, Unusable};
+use crate::hooks;
 use crate::list_state::ListState;
 use crate::log::Log;
 use crate::record;
@@ -75,7 +76,7 @@ async fn serve_http(mut plan: Plan<'_>, args: &RunArgs, log: &Log, shutdown: Can
     let record = record::open(&plan.loaded.config)?;
     let known: Arc<dyn Authenticate> = Arc::<Authenticator>::clone(&plan.authenticator);
     let authenticate = Arc::new(AuditedAuthentication::new(known, Arc::<AuditLog>::clone(&record)));
-    let settings = services.frontend_settings(&plan.loaded.config, &record);
+    let settings = services.frontend_settings(&plan.loaded.config, &record)?;
     let known = Arc::clone(&plan.authenticator);
     let pages = Some(services.users.pages(&settings.guard, known, &plan.loaded.config.path));
     let settings = Arc::new(FrontendSettings { workers: workers.runtimes(), authenticate, pages, ..settings });
@@ -125,7 +126,7 @@ async fn serve_stdio(
         }
     };
     let record = record::open(&plan.loaded.config)?;
-    let settings = services.frontend_settings(&plan.loaded.config, &record);
+    let settings = services.frontend_settings(&plan.loaded.config, &record)?;
     let settings = Arc::new(FrontendSettings { endpoint, ..settings });
 
     let side = ClientSide { settings: &settings, listener: None, limits: None, open_files: None };
@@ -234,9 +235,9 @@ impl Services {
         Ok(Self { telemetry, exports, assembly, users, servers_end })
     }
 
-    fn frontend_settings(&self, config: &Config, record: &Arc<AuditLog>) -> FrontendSettings {
+    fn frontend_settings(&self, config: &Config, record: &Arc<AuditLog>) -> Result<FrontendSettings, Failure> {
         let settings = frontend_settings(config, &self.telemetry, &self.servers_end);
-        FrontendSettings { record: Arc::<AuditLog>::clone(record), ..settings }
+        Ok(FrontendSettings { record: Arc::<AuditLog>::clone(record), hooks: hooks::of(config)?, ..settings })
     }
 
     /// Stops before anybody was served.

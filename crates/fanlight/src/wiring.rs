@@ -292,6 +292,7 @@ pub(crate) fn frontend_settings(
         refused_body: RefusedBody { time: config.timeouts.refused_body, bytes: config.limits.refused_body },
         collect_requests: config.timeouts.collect_requests,
         listen_retry: listen_retry(config),
+        hooks: None,
         approvals: Approvals::default(),
         approval_wait: config.timeouts.approval,
         record: Arc::new(AuditLog::default()),

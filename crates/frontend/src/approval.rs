@@ -51,6 +51,29 @@ impl CallBeforeApproval {
         Some(Box::new(Self { settings: Arc::clone(settings), context, by, text, call }))
     }
 
+    /// `operation` where a hook may want somebody to agree to it; `None` if it is not known which server's call it is.
+    pub(crate) fn for_hook(settings: &Arc<FrontendSettings>, operation: &impl ResolvedOperation) -> Option<Box<Self>> {
+        let tool = operation.tool();
+        let server = tool.as_ref().map(|tool| tool.server).or_else(|| operation.server())?;
+        let name = tool.as_ref().map(|tool| tool.name.clone()).or_else(|| operation.shown_name())?;
+        let context = Arc::clone(operation.context());
+        let caller = &context.caller;
+        let call = CallToApprove {
+            principal: caller.principal().clone(),
+            endpoint: decision::path_of(settings, caller.endpoint()).into(),
+            server: server.into(),
+            tool: (*name).into(),
+            arguments: operation.params().and_then(|params| params.get("arguments")),
+            rules: 0,
+        };
+        Some(Box::new(Self { settings: Arc::clone(settings), context, by: ApprovedBy::Approver, text: None, call }))
+    }
+
+    /// The same with a question in other words.
+    pub(crate) fn asking(self, text: String) -> Self {
+        Self { text: Some(text.into()), ..self }
+    }
+
     /// Waits until somebody has agreed.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ mod decision;
 mod eras;
 mod error;
 mod facts;
+mod hooks;
 mod http;
 mod ingress;
 mod insight;
@@ -32,6 +33,7 @@ pub use fanlight_http_edge::{
     BindOptions, ClientCa, Guard, HttpVersions, ListenAddress, ListeningSocket, LiveGuard, LiveTls, Origins, PublicUrl,
     SocketReceiver, SocketSender, TlsError, TlsFiles, TlsServer, TrustedProxies, sockets,
 };
+pub use hooks::{CallHook, HookAnswer, HookMoment};
 pub use http::{LiveLimits, LiveListener, serve_http, serve_http_observed};
 pub use insight::Insight;
 pub use memory::ByteBudget;

@@ -6,8 +6,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -27,10 +26,14 @@ use crate::tree::{self, Edge, Hash};
 const QUEUE: usize = 8192;
 /// Bytes of entries that wait.
 const QUEUE_BYTES: usize = 16 << 20;
-/// Entries that are written together.
+/// How long entries are collected, to be written together, unless somebody waits for one.
+const COLLECT: Duration = Duration::from_millis(200);
+/// Entries that are not collected any longer.
 const BATCH: usize = 512;
 /// How long what was written may wait for the disk, unless somebody waits for it.
 const SYNC: Duration = Duration::from_secs(1);
+/// How long it sleeps where nothing is left to do.
+const IDLE: Duration = Duration::from_secs(3600);
 /// Lines after which there is a checkpoint.
 const CHECKPOINT_LINES: u64 = 1000;
 /// Time after which there is a checkpoint, if there are new lines.
@@ -58,7 +61,6 @@ pub struct LedgerSettings {
 /// Writes the record. Its entries are written in the order in which they were added.
 #[derive(Debug)]
 pub struct Ledger {
-    queue: SyncSender<Message>,
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
     files: LedgerFiles,
@@ -75,6 +77,9 @@ pub struct Written {
 
 #[derive(Debug, Default)]
 struct Shared {
+    queue: Mutex<Queue>,
+    /// Wakes the thread that writes.
+    wake: Condvar,
     waiting_bytes: AtomicUsize,
     written: AtomicU64,
     lost: AtomicU64,
@@ -85,9 +90,14 @@ struct Shared {
 /// Whoever waits until an entry is on the disk.
 type Waiting = Option<oneshot::Sender<Result<(), NotWritten>>>;
 
-enum Message {
-    Entry(Box<Entry>, Waiting),
-    End,
+/// Entries that wait.
+#[derive(Debug, Default)]
+struct Queue {
+    entries: Vec<(Box<Entry>, Waiting)>,
+    /// Whether somebody waits for one of them.
+    is_urgent: bool,
+    /// Whether no more come.
+    is_ended: bool,
 }
 
 /// An entry was not written.
@@ -117,9 +127,8 @@ impl Ledger {
         let files = settings.files.clone();
         let shared = Arc::new(Shared::default());
         let writer = Writer::open(settings, Arc::clone(&shared))?;
-        let (queue, waiting) = sync_channel(QUEUE);
-        let thread = std::thread::Builder::new().name("audit".to_owned()).spawn(move || writer.run(&waiting))?;
-        Ok(Self { queue, shared, thread: Mutex::new(Some(thread)), files })
+        let thread = std::thread::Builder::new().name("audit".to_owned()).spawn(move || writer.run())?;
+        Ok(Self { shared, thread: Mutex::new(Some(thread)), files })
     }
 
     /// Where it is written.
@@ -147,16 +156,22 @@ impl Ledger {
     fn send(&self, entry: Entry, done: Waiting) -> Result<(), NotWritten> {
         let size = entry.size();
         let before = self.shared.waiting_bytes.fetch_add(size, Ordering::Relaxed);
-        let sent = match before + size > QUEUE_BYTES {
-            true => Err(NotWritten),
-            false => match self.queue.try_send(Message::Entry(Box::new(entry), done)) {
-                Ok(()) => return Ok(()),
-                Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => Err(NotWritten),
-            },
-        };
-        self.shared.waiting_bytes.fetch_sub(size, Ordering::Relaxed);
-        self.shared.lose(1);
-        sent
+        let mut queue = self.shared.queue();
+        if before + size > QUEUE_BYTES || queue.entries.len() >= QUEUE || queue.is_ended {
+            drop(queue);
+            self.shared.waiting_bytes.fetch_sub(size, Ordering::Relaxed);
+            self.shared.lose(1);
+            return Err(NotWritten);
+        }
+        queue.is_urgent |= done.is_some();
+        queue.entries.push((Box::new(entry), done));
+        // It sleeps only until there is one, or until there are many.
+        let is_awaited = queue.is_urgent || matches!(queue.entries.len(), 1 | BATCH);
+        drop(queue);
+        if is_awaited {
+            self.shared.wake.notify_one();
+        }
+        Ok(())
     }
 
     /// How many entries were written, and lost.
@@ -170,9 +185,8 @@ impl Ledger {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return };
         let deadline = Instant::now() + END;
-        while matches!(self.queue.try_send(Message::End), Err(TrySendError::Full(_))) && Instant::now() < deadline {
-            std::thread::yield_now();
-        }
+        self.shared.queue().is_ended = true;
+        self.shared.wake.notify_one();
         // One that hangs at a dead disk must not keep the process.
         while !thread.is_finished() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(2));
@@ -184,6 +198,26 @@ impl Ledger {
 }
 
 impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        // Nothing that can panic runs under this lock.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for entries, collects more for a while unless somebody waits for one, and takes them; also whether no more come.
+    fn take(&self, patience: Duration) -> (Vec<(Box<Entry>, Waiting)>, bool) {
+        let is_idle = |queue: &mut Queue| queue.entries.is_empty() && !queue.is_ended;
+        let queue = self.wake.wait_timeout_while(self.queue(), patience, is_idle);
+        let (queue, _) = queue.unwrap_or_else(PoisonError::into_inner);
+        let is_collecting = |queue: &mut Queue| {
+            let is_pressing = queue.is_urgent || queue.is_ended || queue.entries.len() >= BATCH;
+            !queue.entries.is_empty() && !is_pressing
+        };
+        let queue = self.wake.wait_timeout_while(queue, COLLECT, is_collecting);
+        let (mut queue, _) = queue.unwrap_or_else(PoisonError::into_inner);
+        queue.is_urgent = false;
+        (std::mem::take(&mut queue.entries), queue.is_ended)
+    }
+
     fn lose(&self, count: u64) {
         self.lost.fetch_add(count, Ordering::Relaxed);
         self.untold.fetch_add(count, Ordering::Relaxed);
@@ -257,28 +291,15 @@ impl Writer {
         Ok(writer)
     }
 
-    fn run(mut self, queue: &Receiver<Message>) {
-        let mut is_ended = false;
-        while !is_ended {
-            let mut batch = Vec::new();
-            let mut take = |message: Message| match message {
-                Message::Entry(entry, done) => {
-                    batch.push((entry, done));
-                    false
-                }
-                Message::End => true,
-            };
-            match queue.recv_timeout(SYNC) {
-                Ok(message) => is_ended = take(message),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => is_ended = true,
-            }
-            for _ in 1..BATCH {
-                let Ok(message) = queue.try_recv() else { break };
-                is_ended |= take(message);
-            }
+    fn run(mut self) {
+        loop {
+            let is_done = !self.is_unsynced && self.edge.size() == self.checkpointed;
+            let (batch, is_ended) = self.shared.take(if is_done { IDLE } else { SYNC });
             self.write_batch(batch);
             self.finish_batch(is_ended);
+            if is_ended {
+                break;
+            }
         }
     }
 

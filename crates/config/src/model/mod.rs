@@ -4,6 +4,7 @@ pub(crate) mod audit;
 pub(crate) mod auth;
 pub(crate) mod budgets;
 pub(crate) mod endpoint;
+pub(crate) mod hooks;
 pub(crate) mod life;
 pub(crate) mod limits;
 pub(crate) mod listener;
@@ -25,11 +26,13 @@ use ipnet::IpNet;
 
 use crate::definition::Form;
 use crate::option::kind::{Each, Flag, Maybe, Nested, OrOff};
+use crate::option::several::Sections;
 use crate::option::{Options, options};
 use audit::AuditOptions;
 use auth::values::NETWORK;
 use auth::{AuthChoice, AuthKind};
 use endpoint::{Endpoint, Endpoints};
+use hooks::HookOptions;
 use life::FOLDER;
 use limits::{Limits, Timeouts};
 use listener::{ADDRESS, Mode, Tls};
@@ -86,6 +89,8 @@ options! {
         "auth" [live] => auth: AuthChoice = AuthChoice::Unset, AuthKind;
         /// What clients may do. Default: everything, but for what `allow` and scopes say.
         "policy" [live] => policy: PolicyOptions = PolicyOptions::defaults(), Nested::<PolicyOptions>::KIND;
+        /// Guardrails of one's own: programs that are asked about calls of tools. All of them have to agree.
+        "hooks" => hooks: Vec<HookOptions> = Vec::new(), Sections::<HookOptions>::KIND, example "# [{url: \"http://127.0.0.1:9090/judge\", on: [call, result], timeout: 200ms, onFailure: deny}]";
         /// What becomes of definitions that nobody has approved.
         "pins" [live] => pins: PinOptions = PinOptions::defaults(), Nested::<PinOptions>::KIND;
         /// The record of who called what.

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::detached::Ends;
 use super::{DetachedCalls, ResponseItem, input_rounds};
 use crate::approval::CallBeforeApproval;
+use crate::hooks::HookedCall;
 use crate::protection::Turn;
 use crate::recording::{RequestRecording, not_recorded};
 use crate::session::{Cancellation, SessionGuard};
@@ -37,6 +38,8 @@ pub(crate) struct CoreRequest<R> {
     pub(crate) messages: Option<usize>,
     /// What it waits for before it runs.
     pub(crate) before: BeforeRun,
+    /// Guardrails that are asked about it and its result; `None` for none.
+    pub(crate) hooked: Option<Box<HookedCall>>,
     /// Puts on record what comes of it; `None` if that is not wanted.
     pub(crate) recording: Option<Box<RequestRecording>>,
     /// Bounds the rounds of input where a server's answer asks for input and this side is to get it;
@@ -118,10 +121,11 @@ impl CoreCall {
             }
             None => (ServerMessages::discard(), None),
         };
-        let CoreRequest { mut operation, input_rounds, before, recording, .. } = request;
+        let CoreRequest { mut operation, input_rounds, before, hooked, recording, .. } = request;
         let context = Arc::clone(operation.context());
         let (core, trace) = (Arc::clone(core), &context.trace);
-        let before = (!before.is_nothing() || recording.is_some()).then(|| (before, recording, sender.clone()));
+        let is_plain = before.is_nothing() && recording.is_none() && hooked.is_none();
+        let around = (!is_plain).then(|| (before, hooked, recording, sender.clone()));
         let run: PendingAnswer = match (first, input_rounds) {
             (None, Some(limits)) => {
                 Box::pin(trace.scope(input_rounds::resolve_input_rounds(core, operation, sender, limits)))
@@ -132,14 +136,27 @@ impl CoreCall {
                 core.run(&mut operation, sender).await
             })),
         };
-        let answer = match before {
+        let answer = match around {
             None => run,
-            Some((before, recording, messages)) => Box::pin(async move {
+            Some((before, mut hooked, recording, messages)) => Box::pin(async move {
+                // First of all: what is denied need not wait, and nobody need agree to it.
+                if let Some(hooked) = &mut hooked
+                    && let Err(error) = hooked.before(messages.clone()).await
+                {
+                    return Response::from_error(&error);
+                }
                 if !before.is_nothing()
                     && let Err(error) = before.passed(messages).await
                 {
                     return Response::from_error(&error);
                 }
+                let run = async move {
+                    let response = run.await;
+                    match &hooked {
+                        Some(hooked) => hooked.after(response).await,
+                        None => response,
+                    }
+                };
                 let Some(mut recording) = recording else { return run.await };
                 // After everything else that it waits for: once it is on record, it runs.
                 match recording.announce() {

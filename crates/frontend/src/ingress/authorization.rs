@@ -26,6 +26,7 @@ impl<C: Core> Ingress<C> {
         let depends = || decision::depends_on_tools(&self.settings, origin.holder.endpoint());
         match method {
             Method::CallTool if origin.identity.scopes != Scopes::All && depends() => Detail::Tool,
+            Method::CallTool if self.settings.hooks.is_some() => Detail::Tool,
             Method::CallTool if decision::rates_depend_on_tools(&self.settings) => Detail::Tool,
             _ => Detail::Known,
         }

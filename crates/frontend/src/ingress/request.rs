@@ -25,6 +25,7 @@ use crate::eras::notifications::NotificationFilter;
 use crate::eras::params::{Meta, Params};
 use crate::eras::render::Rendering;
 use crate::eras::{era, fault, legacy, modern};
+use crate::hooks::HookedCall;
 use crate::memory::UNCOUNTED;
 use crate::protection::Turn;
 use crate::recording::RequestRecording;
@@ -54,6 +55,7 @@ pub(super) struct ParsedRequest {
 struct AdmittedOperation<R> {
     operation: R,
     before: BeforeRun,
+    hooked: Option<Box<HookedCall>>,
     recording: Option<Box<RequestRecording>>,
 }
 
@@ -280,7 +282,8 @@ impl<C: Core> Ingress<C> {
     fn admitted(&self, operation: C::Resolved, turn: Option<Turn>) -> AdmittedOperation<C::Resolved> {
         let approval = CallBeforeApproval::of(&self.settings, &operation);
         let recording = RequestRecording::of(&self.settings, &operation);
-        AdmittedOperation { operation, before: BeforeRun { turn, approval }, recording }
+        let hooked = HookedCall::of(&self.settings, &operation);
+        AdmittedOperation { operation, before: BeforeRun { turn, approval }, hooked, recording }
     }
 
     fn suspendable_call(
@@ -291,7 +294,7 @@ impl<C: Core> Ingress<C> {
         resumption: Resumption,
         ends: RequestEnds,
     ) -> Responses {
-        let AdmittedOperation { mut operation, before, recording } = admitted;
+        let AdmittedOperation { mut operation, before, hooked, recording } = admitted;
         let filter = parsed.modern_filter(operation.context().log_level, takes_messages);
         let request = &mut parsed.request;
         let method = request.method.clone();
@@ -309,8 +312,10 @@ impl<C: Core> Ingress<C> {
         // Without it the call is never suspended; of a client that cannot be asked it is not.
         let may_be_suspended = may_be_asked && can_be_asked(&operation.context().capabilities);
         let decided = may_be_suspended.then(|| Arc::new(operation.decided()));
-        let mut call =
-            CoreCall::start(&self.core, CoreRequest { operation, messages, before, recording, input_rounds: None });
+        let mut call = CoreCall::start(
+            &self.core,
+            CoreRequest { operation, messages, before, hooked, recording, input_rounds: None },
+        );
         call.set_ends(ends);
         let call = SuspendedCall::new(call, method, params, decided);
         Box::new(SuspendableCall::new(call, filter, Arc::clone(&self.suspended_calls)))
@@ -419,6 +424,7 @@ impl<C: Core> Ingress<C> {
         let core_request = CoreRequest {
             input_rounds: method.may_need_input().then(limits),
             before: admitted.before,
+            hooked: admitted.hooked,
             recording: admitted.recording,
             operation: admitted.operation,
             messages: takes_messages.then_some(self.settings.notification_buffer),
@@ -469,6 +475,7 @@ impl<C: Core> Ingress<C> {
             operation,
             messages: None,
             before: BeforeRun::default(),
+            hooked: None,
             recording: None,
             input_rounds: None,
         };

@@ -13,7 +13,7 @@ pub fn quote(text: &str) -> Vec<u8> {
 }
 
 /// Writes an object member by member.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ObjectBuilder(Vec<u8>);
 
 impl Default for ObjectBuilder {

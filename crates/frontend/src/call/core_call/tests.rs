@@ -85,7 +85,14 @@ fn start(core: &Arc<Probe>) -> CoreCall {
     let operation = TestOperation(request);
     CoreCall::start(
         core,
-        CoreRequest { operation, messages: Some(2), before: BeforeRun::default(), recording: None, input_rounds: None },
+        CoreRequest {
+            operation,
+            messages: Some(2),
+            before: BeforeRun::default(),
+            hooked: None,
+            recording: None,
+            input_rounds: None,
+        },
     )
 }
 

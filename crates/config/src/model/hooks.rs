@@ -1,0 +1,60 @@
+//! Guardrails of the operator's own.
+
+use std::time::Duration;
+
+use super::auth::values::URI;
+use crate::option::kind::{Choice, time};
+use crate::option::options;
+use crate::option::several::OneOrMany;
+
+options! {
+    /// A program that is asked about calls of tools by HTTP, and says whether they may go on.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct HookOptions: "hook", "in an entry of `hooks`";
+    options {
+        /// Where it is asked: `POST` with a JSON object.
+        "url" => url: String = String::new(), URI, example "http://127.0.0.1:9090/judge";
+        /// When: before a `call` runs, before the client gets its `result`, or both.
+        "on" => on: Vec<HookTime> = vec![HookTime::Call], OneOrMany(HOOK_TIME), example "[call, result]";
+        /// How long it may take.
+        "timeout" => timeout: Duration = Duration::from_millis(200), time(Duration::from_millis(1), Duration::from_secs(60));
+        /// What happens if it does not answer in time, or not as it should.
+        "onFailure" => on_failure: HookFailure = HookFailure::Deny, FAILURE;
+    }
+}
+
+/// When a hook is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HookTime {
+    /// Before a call runs.
+    Call,
+    /// Before the client gets the result.
+    Result,
+}
+
+/// What happens if a hook does not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HookFailure {
+    /// The call does not go on.
+    Deny,
+    /// It does.
+    Allow,
+}
+
+const HOOK_TIME: crate::option::kind::Parsed<HookTime> = crate::option::kind::Parsed {
+    visible: crate::definition::Visible::All,
+    parse: |reader, text| match text.value.as_str() {
+        "call" => Some(HookTime::Call),
+        "result" => Some(HookTime::Result),
+        _ => {
+            reader.error(text.span, format!("{} is no moment", text.shown()), "write `call`, `result`, or both");
+            None
+        }
+    },
+    show: |time| match time {
+        HookTime::Call => "call".into(),
+        HookTime::Result => "result".into(),
+    },
+};
+
+const FAILURE: Choice<HookFailure> = Choice(&[("deny", HookFailure::Deny), ("allow", HookFailure::Allow)]);

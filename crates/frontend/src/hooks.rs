@@ -1,0 +1,140 @@
+//! Guardrails of the operator's own: a program beside Fanlight is asked about calls of tools, and about their results. It
+//! changes no bytes.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use fanlight_canonical::{CallContext, ResolvedOperation, ServerMessages};
+use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
+use fanlight_protocol::{Json, Method, Response, RpcError, code};
+
+use crate::approval::CallBeforeApproval;
+use crate::decision;
+use crate::settings::FrontendSettings;
+
+/// When a hook is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HookMoment {
+    /// Before a call runs.
+    Call,
+    /// Before the client gets its result.
+    Result,
+}
+
+/// What a hook says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HookAnswer {
+    /// It goes on.
+    Allow,
+    /// It does not, for this reason, which the client is told.
+    Deny(String),
+    /// Somebody is to be asked this. Of a result that is the same as no.
+    Ask(String),
+}
+
+/// Guardrails of the operator's own.
+pub trait CallHook: fmt::Debug + Send + Sync {
+    /// Whether it wants to be asked at this moment.
+    fn wants(&self, moment: HookMoment) -> bool;
+
+    /// Asks about a call, which is described in JSON. It answers within a time of its own, whatever happens.
+    fn ask(&self, moment: HookMoment, question: Json) -> Pin<Box<dyn Future<Output = HookAnswer> + Send + '_>>;
+}
+
+/// A call that hooks are asked about.
+#[derive(Debug)]
+pub(crate) struct HookedCall {
+    hook: Arc<dyn CallHook>,
+    /// The call, to which its result may be added.
+    described: ObjectBuilder,
+    /// Where a hook wants somebody to agree; `None` if it is not known which server's call it is.
+    approval: Option<Box<CallBeforeApproval>>,
+}
+
+impl HookedCall {
+    /// `operation`, if hooks are asked about it.
+    pub(crate) fn of(settings: &Arc<FrontendSettings>, operation: &impl ResolvedOperation) -> Option<Box<Self>> {
+        let hook = settings.hooks.as_ref().filter(|_| *operation.method() == Method::CallTool)?;
+        let approval = CallBeforeApproval::for_hook(settings, operation).filter(|_| hook.wants(HookMoment::Call));
+        Some(Box::new(Self { hook: Arc::clone(hook), described: described(settings, operation), approval }))
+    }
+
+    /// Asks before the call runs, and then whoever has to agree to it.
+    ///
+    /// # Errors
+    ///
+    /// If it must not run.
+    pub(crate) async fn before(&mut self, messages: ServerMessages) -> Result<(), RpcError> {
+        if !self.hook.wants(HookMoment::Call) {
+            return Ok(());
+        }
+        match (self.hook.ask(HookMoment::Call, self.described.clone().finish()).await, self.approval.take()) {
+            (HookAnswer::Allow, _) => Ok(()),
+            (HookAnswer::Ask(text), Some(approval)) => approval.asking(text).agreed(messages).await,
+            (HookAnswer::Ask(reason) | HookAnswer::Deny(reason), _) => Err(denied("this call", &reason, "false")),
+        }
+    }
+
+    /// The response as the client gets it.
+    pub(crate) async fn after(&self, response: Response) -> Response {
+        if response.is_error() || !self.hook.wants(HookMoment::Result) {
+            return response;
+        }
+        let mut described = self.described.clone();
+        described.member("result", &response.body());
+        match self.hook.ask(HookMoment::Result, described.finish()).await {
+            HookAnswer::Allow => response,
+            HookAnswer::Deny(reason) | HookAnswer::Ask(reason) => {
+                Response::from_error(&denied("the result of this call", &reason, "true"))
+            }
+        }
+    }
+}
+
+/// The call as hooks are told of it.
+fn described(settings: &FrontendSettings, operation: &impl ResolvedOperation) -> ObjectBuilder {
+    let context: &CallContext = operation.context();
+    let caller = &context.caller;
+    let mut call = ObjectBuilder::new();
+    if let Some(identity) = caller.identity() {
+        call.string("principal", &identity.principal.describe());
+        call.string("who", &identity.name).string("authentication", identity.source.as_str());
+        let mut groups = ArrayBuilder::default();
+        for group in &*identity.groups {
+            groups.push(&Json::string(group));
+        }
+        call.member("groups", &groups.finish());
+    }
+    if let Some(info) = &context.client_info {
+        call.member("clientInfo", info);
+    }
+    call.string("endpoint", decision::path_of(settings, caller.endpoint()));
+    let tool = operation.tool();
+    if let Some(server) = tool.as_ref().map(|tool| tool.server).or_else(|| operation.server()) {
+        call.string("server", server);
+    }
+    // One that no list has is called as the client calls it.
+    match (&tool, operation.shown_name()) {
+        (Some(tool), _) => call.string("tool", &tool.name),
+        (None, Some(name)) => call.string("tool", &name),
+        (None, None) => &mut call,
+    };
+    if let Some(arguments) = operation.params().and_then(|params| params.get("arguments")) {
+        call.member("arguments", &arguments);
+    }
+    if let Some(verdict) = operation.verdict() {
+        call.string("decision", verdict.outcome.as_str());
+    }
+    if let Some(ids) = context.trace.ids() {
+        call.string("trace", &ids.trace_id.to_string());
+    }
+    call
+}
+
+fn denied(what: &str, reason: &str, may_have_run: &'static str) -> RpcError {
+    let mut data = ObjectBuilder::new();
+    data.member("mayHaveRun", &Json::literal(may_have_run));
+    let message = format!("a guardrail of this gateway does not let {what} pass: {reason}");
+    RpcError::new(code::NOT_PERMITTED, message).with_data(data.finish())
+}
