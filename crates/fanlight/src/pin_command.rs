@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use fanlight_canonical::Endpoint;
-use fanlight_config::{Config, PinMode, PinOptions};
+use fanlight_config::{Config, PinOptions};
 use fanlight_gateway::Gateway;
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_pins::{Change, Flag, ItemKey, Lock, LockedKind, compare, digest, flags};
@@ -35,7 +35,7 @@ pub(crate) async fn command(args: &PinArgs, common: &CommonArgs) -> Result<(), F
     let lock = text.map(|text| Lock::parse(&text)).transpose();
     let lock = lock.map_err(|error| Failure::usage(format!("{path}: {error}")))?;
     // What is held is to be seen here.
-    let mut config = Config { pins: PinOptions { mode: PinMode::Off, ..config.pins }, ..config };
+    let mut config = Config { pins: PinOptions { mode: None, ..config.pins }, ..config };
     let wanted = match &args.command {
         Some(PinCommand::Approve { items }) => items.iter().map(|item| server_of(item)).collect::<Result<_, _>>()?,
         None => args.server.clone(),

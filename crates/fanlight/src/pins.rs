@@ -85,18 +85,16 @@ fn locked_kind(kind: PolicyKind) -> Option<LockedKind> {
 /// If the file is missing, or cannot be used.
 pub(crate) fn of(config: &Config) -> Result<Option<Arc<Pins>>, String> {
     let options = &config.pins;
-    if options.mode == PinMode::Off {
-        return Ok(None);
-    }
+    let Some(mode) = options.mode else { return Ok(None) };
     let text = options
         .text
         .as_ref()
         .ok_or_else(|| format!("`pins` needs {}, which does not exist: `fanlight pin` writes it", options.path))?;
     let lock = Lock::parse(text).map_err(|error| format!("{}: {error}", options.path))?;
     let mut hasher = DefaultHasher::new();
-    (text, options.mode == PinMode::Hold).hash(&mut hasher);
+    (text, mode == PinMode::Hold).hash(&mut hasher);
     let path = PathBuf::from(&options.path);
-    Ok(Some(Arc::new(Pins { mode: options.mode, path, lock, number: hasher.finish(), seen: Mutex::default() })))
+    Ok(Some(Arc::new(Pins { mode, path, lock, number: hasher.finish(), seen: Mutex::default() })))
 }
 
 impl Pins {

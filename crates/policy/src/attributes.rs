@@ -2,7 +2,6 @@
 //! others between whom no policy makes a difference.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -33,8 +32,6 @@ pub(crate) struct Differences {
 /// What the policies see of a client.
 #[derive(Clone, Debug)]
 pub(crate) struct SeenClient {
-    /// Equal for clients between whom no policy makes a difference.
-    pub(crate) key: String,
     pub(crate) user: EntityUid,
     /// The client, with its groups.
     pub(crate) entity: Entity,
@@ -68,68 +65,103 @@ impl Differences {
         self.reads.attributes.iter().any(|name| name.ends_with("Hint"))
     }
 
-    /// What the policies see of the client of a request. `None` if that cannot be written in their language, which does not
-    /// happen.
-    pub(crate) fn seen(&self, request: &CallContext, identity: &Identity, endpoint: &str) -> Option<SeenClient> {
-        let (issuer, subject) = identity.principal.issuer_and_subject().unwrap_or(("", "anonymous"));
-        let issuer = issuer.strip_prefix(OWN).unwrap_or(issuer);
-        let id = if issuer.is_empty() { subject.to_owned() } else { format!("{issuer}#{subject}") };
+    /// The key of the client of a request: equal for clients between whom no policy makes a difference.
+    pub(crate) fn key(&self, request: &CallContext, identity: &Identity, endpoint: &str) -> String {
         let mut key = format!("{endpoint:?}");
-        let mut differ = |is_read: bool, text: &dyn std::fmt::Debug| {
+        let mut differ = |is_read: bool, text: &dyn Fn() -> String| {
+            key.push(' ');
             if is_read {
-                let _ = write!(key, " {text:?}");
-            } else {
-                key.push_str(" -");
+                key.push_str(&text());
             }
         };
-        let groups: Vec<_> = identity.groups.iter().filter(|group| self.groups.contains(&***group)).collect();
+        let (issuer, subject) = names(identity);
+        differ(!self.users.is_empty(), &|| {
+            let id = id(identity);
+            if self.users.contains(id.as_str()) { format!("{id:?}") } else { String::new() }
+        });
+        differ(!self.groups.is_empty(), &|| format!("{:?}", self.groups_of(identity).collect::<Vec<_>>()));
+        differ(self.reads("issuer"), &|| format!("{issuer:?}"));
+        differ(self.reads("subject"), &|| format!("{subject:?}"));
+        // Items have names, too.
+        differ(self.reads("name"), &|| format!("{:?}", identity.name));
+        differ(self.reads("authentication"), &|| identity.source.as_str().to_owned());
+        differ(self.reads("scopes") || self.reads("allScopes"), &|| format!("{:?}", identity.scopes));
+        differ(self.reads.claims, &|| format!("{:?}", identity.claims));
+        differ(self.reads("era"), &|| request.era.as_str().to_owned());
+        for (name, member) in INFO {
+            differ(self.reads(name), &|| format!("{:?}", info(request, member)));
+        }
+        differ(self.reads("address"), &|| format!("{:?}", request.address));
+        differ(self.reads("time"), &|| humantime::format_rfc3339_seconds(this_minute()).to_string());
+        key
+    }
+
+    /// What the policies see of the client of a request. `None` if that cannot be written in their language, which does not
+    /// happen.
+    pub(crate) fn seen(&self, request: &CallContext, identity: &Identity) -> Option<SeenClient> {
+        let text = |text: &str| RestrictedExpression::new_string(text.to_owned());
+        let texts = |all: &mut dyn Iterator<Item = &str>| RestrictedExpression::new_set(all.map(text));
+        let (issuer, subject) = names(identity);
         let (scopes, all_scopes) = match &identity.scopes {
             Scopes::All => (Vec::new(), true),
             Scopes::Only(scopes) => (scopes.iter().map(Arc::clone).collect(), false),
         };
-        let source = identity.source.as_str();
-        differ(self.users.contains(id.as_str()), &id);
-        differ(true, &groups);
-        differ(self.reads("issuer"), &issuer);
-        differ(self.reads("subject"), &subject);
-        // Items have names, too.
-        differ(self.reads("name"), &identity.name);
-        differ(self.reads("authentication"), &source);
-        differ(self.reads("scopes") || self.reads("allScopes"), &(&scopes, all_scopes));
-        differ(self.reads.claims, &identity.claims);
-        let text = |text: &str| RestrictedExpression::new_string(text.to_owned());
-        let texts = |all: &mut dyn Iterator<Item = &str>| RestrictedExpression::new_set(all.map(text));
         let attributes = [
             ("issuer", text(issuer)),
             ("subject", text(subject)),
             ("name", text(&identity.name)),
-            ("authentication", text(source)),
+            ("authentication", text(identity.source.as_str())),
             ("scopes", texts(&mut scopes.iter().map(|scope| &**scope))),
             ("allScopes", RestrictedExpression::new_bool(all_scopes)),
         ];
         let claims = identity.claims.iter().filter(|_| self.reads.claims);
         let tags = claims.map(|(name, values)| (name.to_string(), texts(&mut values.iter().map(|value| &**value))));
-        let user = uid("User", &id)?;
+        let user = uid("User", &id(identity))?;
         let attributes = attributes.map(|(name, value)| (name.to_owned(), value));
-        let parents = groups.iter().filter_map(|group| uid("Group", group));
+        let parents = self.groups_of(identity).filter_map(|group| uid("Group", group));
         let entity = Entity::new_with_tags(user.clone(), attributes, parents, tags).ok()?;
 
         let mut context = vec![("era".to_owned(), text(request.era.as_str()))];
-        differ(self.reads("era"), &request.era);
-        for (name, member) in [("clientName", "name"), ("clientVersion", "version")] {
-            let info = request.client_info.as_ref().filter(|_| self.reads(name));
-            let value = info.and_then(|info| Some(info.peek(member)?.as_str()?.into_owned()));
-            differ(self.reads(name), &value);
+        for (name, member) in INFO {
+            let value = info(request, member).filter(|_| self.reads(name));
             context.extend(value.map(|value| (name.to_owned(), text(&value))));
         }
-        differ(self.reads("address"), &request.address);
         let address = request.address.map(|address| RestrictedExpression::new_ip(address.to_string()));
         context.extend(address.map(|address| ("address".to_owned(), address)));
-        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let minute = UNIX_EPOCH + Duration::from_secs(seconds - seconds % 60);
-        let time = humantime::format_rfc3339_seconds(minute).to_string();
-        differ(self.reads("time"), &time);
+        let time = humantime::format_rfc3339_seconds(this_minute()).to_string();
         context.push(("time".to_owned(), RestrictedExpression::new_datetime(time)));
-        Some(SeenClient { key, user, entity, context })
+        Some(SeenClient { user, entity, context })
     }
+
+    /// The groups of a client that policies mention.
+    fn groups_of<'a>(&'a self, identity: &'a Identity) -> impl Iterator<Item = &'a Arc<str>> {
+        identity.groups.iter().filter(|group| self.groups.contains(&***group))
+    }
+}
+
+/// What a client says of itself: the names in policies, and the members of `clientInfo`.
+const INFO: [(&str, &str); 2] = [("clientName", "name"), ("clientVersion", "version")];
+
+fn info(request: &CallContext, member: &str) -> Option<String> {
+    Some(request.client_info.as_ref()?.peek(member)?.as_str()?.into_owned())
+}
+
+/// The issuer and the subject of a client.
+fn names(identity: &Identity) -> (&str, &str) {
+    let (issuer, subject) = identity.principal.issuer_and_subject().unwrap_or(("", "anonymous"));
+    (issuer.strip_prefix(OWN).unwrap_or(issuer), subject)
+}
+
+/// The id of a client as a user.
+fn id(identity: &Identity) -> String {
+    match names(identity) {
+        ("", subject) => subject.to_owned(),
+        (issuer, subject) => format!("{issuer}#{subject}"),
+    }
+}
+
+/// The time, to the minute: what was decided holds for that long.
+fn this_minute() -> SystemTime {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    UNIX_EPOCH + Duration::from_secs(seconds - seconds % 60)
 }

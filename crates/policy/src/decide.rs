@@ -110,13 +110,13 @@ impl Policies {
     fn rights(&self, client: &CallContext) -> Option<Arc<ClientRights>> {
         let identity = client.caller.identity()?;
         let endpoint = client.caller.endpoint().path().map_or(self.shared.default_path.as_str(), |path| path);
-        let Some(seen) = self.shared.differences.seen(client, identity, endpoint) else {
-            return Some(Arc::new(ClientRights::none(&self.shared)));
-        };
-        if let Some(kept) = self.clients.get(&seen.key) {
+        let key = self.shared.differences.key(client, identity, endpoint);
+        if let Some(kept) = self.clients.get(&key) {
             return Some(kept);
         }
-        let key = seen.key.clone();
+        let Some(seen) = self.shared.differences.seen(client, identity) else {
+            return Some(Arc::new(ClientRights::none(&self.shared)));
+        };
         let rights = Arc::new(ClientRights::new(&self.shared, seen, endpoint));
         self.clients.insert(key, Arc::clone(&rights));
         Some(rights)

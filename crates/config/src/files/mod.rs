@@ -15,7 +15,6 @@ use fanlight_settings::Transport;
 use crate::model::Config;
 use crate::model::auth::AuthChoice;
 use crate::model::listener::Tls;
-use crate::model::pins::PinMode;
 use crate::option::Options as _;
 use crate::option::fields::{Fields, is_for_anchors};
 use crate::option::reader::Reader;
@@ -191,7 +190,7 @@ fn read_pins(loaded: &mut Loaded, first: &Path) -> Result<(), ConfigErrors> {
     let pins = &mut loaded.config.pins;
     let path = first.parent().unwrap_or(Path::new("")).join(pins.file.as_deref().unwrap_or(PINS));
     pins.path = path.display().to_string();
-    if pins.mode == PinMode::Off && !path.exists() {
+    if pins.mode.is_none() && !path.exists() {
         return Ok(());
     }
     let mut mark = None;
@@ -200,7 +199,7 @@ fn read_pins(loaded: &mut Loaded, first: &Path) -> Result<(), ConfigErrors> {
         (pins.text, mark) = (Some(text), fingerprint);
     }
     // Where pins are off, nothing depends on it.
-    if pins.mode != PinMode::Off {
+    if pins.mode.is_some() {
         loaded.files.push(ConfigFile { path, fingerprint: mark });
     }
     Ok(())

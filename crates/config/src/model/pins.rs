@@ -1,7 +1,7 @@
 //! What becomes of definitions that nobody has approved.
 
 use super::life::FOLDER;
-use crate::option::kind::{Choice, Maybe};
+use crate::option::kind::{Choice, Maybe, OrOff};
 use crate::option::options;
 
 options! {
@@ -11,7 +11,8 @@ options! {
     options {
         /// `warn` says which definitions of pinned servers have changed or are new; `hold` also keeps them from clients until they
         /// are approved.
-        "mode" => mode: PinMode = PinMode::Off, MODE;
+        /// Null or `off` for neither.
+        "mode" => mode: Option<PinMode> = None, OrOff(MODE), example "warn";
         /// The file that `fanlight pin` writes, relative to the folder of this file. A change takes effect at once. Default:
         /// `fanlight.lock.json` in that folder.
         "file" => file: Option<String> = None, Maybe(FOLDER), example "fanlight.lock.json";
@@ -27,15 +28,13 @@ options! {
 /// What becomes of definitions that nobody has approved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PinMode {
-    /// Nothing.
-    Off,
     /// They are told of.
     Warn,
     /// They are kept from clients.
     Hold,
 }
 
-const MODE: Choice<PinMode> = Choice(&[("off", PinMode::Off), ("warn", PinMode::Warn), ("hold", PinMode::Hold)]);
+const MODE: Choice<PinMode> = Choice(&[("warn", PinMode::Warn), ("hold", PinMode::Hold)]);
 
 impl Default for PinOptions {
     fn default() -> Self {
