@@ -87,7 +87,8 @@ async fn definitions(gateway: &Gateway) -> Result<Definitions, Failure> {
     let mut found = Definitions::new();
     for (kind, locked) in KINDS {
         let list = gateway.catalogue(kind, &Endpoint::Everything).await;
-        for contribution in list.contributions().filter(|one| one.outcome != fanlight_canonical::Outcome::Ok) {
+        let mut missing = list.contributions().filter(|one| one.outcome != fanlight_canonical::Outcome::Ok);
+        if let Some(contribution) = missing.next() {
             let outcome = contribution.outcome.as_str();
             return Err(Failure::other(format!("the server {} could not be listed: {outcome}", contribution.backend)));
         }

@@ -62,7 +62,7 @@ pub fn compare(approved: &Value, now: &Value) -> Difference {
             "title" | "description" | "icons" => found.add(Change::Text, format!("{name} has changed")),
             "annotations" => found.annotations(before, after),
             "inputSchema" => {
-                found.schema("inputSchema", before.unwrap_or(&Value::Null), after.unwrap_or(&Value::Null), NESTING)
+                found.schema("inputSchema", before.unwrap_or(&Value::Null), after.unwrap_or(&Value::Null), NESTING);
             }
             "outputSchema" => found.output(before, after),
             "arguments" => found.arguments(before, after),
@@ -131,7 +131,7 @@ impl Found {
                     self.add(Change::Breaking, format!("the argument {} is required now", name(one)));
                 }
                 Some(other) if other != one => {
-                    self.add(Change::Text, format!("the argument {} has changed", name(one)))
+                    self.add(Change::Text, format!("the argument {} has changed", name(one)));
                 }
                 Some(_) => {}
             }

@@ -188,13 +188,13 @@ impl Keeper {
         // An answer that is not waited for any more is not missed.
         match request {
             Request::Reload(trigger, answer) => {
-                let outcome = Arc::new(self.reload(trigger).await);
+                let outcome = Arc::new(Box::pin(self.reload(trigger)).await);
                 let _ = answer.map(|answer| answer.send(outcome));
             }
             Request::Switch(name, enabled, answer) => drop(answer.send(self.switch(name, enabled).await)),
             Request::Restart(name, answer) => drop(answer.send(self.restart(&name).await)),
             Request::LookForKeys(shown) => {
-                self.look_for_keys().await;
+                Box::pin(self.look_for_keys()).await;
                 drop(shown);
             }
         }
@@ -204,7 +204,7 @@ impl Keeper {
     async fn look_for_keys(&mut self) {
         let (Some(watch), Some(file)) = (&self.watch, key_file(&self.config)) else { return };
         if watch.has_changed(file) {
-            self.reload(Trigger::Files).await;
+            Box::pin(self.reload(Trigger::Files)).await;
         }
     }
 

@@ -68,7 +68,7 @@ fn client(name: &str, groups: &[&str]) -> Arc<CallContext> {
 
 async fn ask(scene: &Scene, context: &Arc<CallContext>, method: &str, params: Option<&str>) -> Json {
     let call = Call { context: Arc::clone(context), ..call(method, params) };
-    scene.gateway.handle(call).await.body().clone()
+    scene.gateway.handle(call).await.body()
 }
 
 /// What is listed to the client, and what it can use, of everything that there is.
