@@ -209,6 +209,7 @@ async fn api_answers_as_its_description_says() {
         "/api/call/cancel",
         "/api/calls/{id}/cancel",
         "/api/connections/{id}/end",
+        "/api/pins/{id}/approve",
         "/api/session/issuer",
         "/api/session/issuer/answer",
     ];

@@ -11,7 +11,8 @@ mod decision;
 mod eras;
 mod error;
 mod facts;
-mod hooks;
+mod guardrail;
+mod hooked_call;
 mod http;
 mod ingress;
 mod insight;
@@ -33,7 +34,7 @@ pub use fanlight_http_edge::{
     BindOptions, ClientCa, Guard, HttpVersions, ListenAddress, ListeningSocket, LiveGuard, LiveTls, Origins, PublicUrl,
     SocketReceiver, SocketSender, TlsError, TlsFiles, TlsServer, TrustedProxies, sockets,
 };
-pub use hooks::{CallHook, HookAnswer, HookMoment};
+pub use guardrail::{CallHook, HookAnswer, HookMoment};
 pub use http::{LiveLimits, LiveListener, serve_http, serve_http_observed};
 pub use insight::Insight;
 pub use memory::ByteBudget;

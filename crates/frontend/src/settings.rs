@@ -15,7 +15,7 @@ use fanlight_telemetry::{Telemetry, TrustInbound};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use crate::hooks::CallHook;
+use crate::guardrail::CallHook;
 use crate::memory::ByteBudget;
 use crate::protection::LiveProtection;
 

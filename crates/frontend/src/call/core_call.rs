@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::detached::Ends;
 use super::{DetachedCalls, ResponseItem, input_rounds};
 use crate::approval::CallBeforeApproval;
-use crate::hooks::HookedCall;
+use crate::hooked_call::HookedCall;
 use crate::protection::Turn;
 use crate::recording::{RequestRecording, not_recorded};
 use crate::session::{Cancellation, SessionGuard};

@@ -25,7 +25,7 @@ use crate::eras::notifications::NotificationFilter;
 use crate::eras::params::{Meta, Params};
 use crate::eras::render::Rendering;
 use crate::eras::{era, fault, legacy, modern};
-use crate::hooks::HookedCall;
+use crate::hooked_call::HookedCall;
 use crate::memory::UNCOUNTED;
 use crate::protection::Turn;
 use crate::recording::RequestRecording;
