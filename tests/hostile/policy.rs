@@ -264,6 +264,11 @@ async fn rule_about_arguments_is_about_what_the_server_gets() {
     let answer = scene.modern(BOB, "tools/call", &call(r#"{"path":"/etc/passwd"}"#)).await;
     assert!(answer.contains("-31005") && answer.contains("does not permit these arguments"), "{answer}");
     assert!(!answer.contains("paths"), "which policy it was is for operators: {answer}");
+    scene
+        .gateway
+        .log
+        .line_with_all(&[r#""target":"audit""#, "not allowed to a client: policy", r#""policies":"paths""#])
+        .await;
     for arguments in [r#"{"path":"/data"}"#, "{}", r#"{"path":null}"#, r#"{"note":"/etc/passwd"}"#] {
         let answer = scene.modern(BOB, "tools/call", &call(arguments)).await;
         assert!(member(&answer, "result").is_some(), "{arguments}: {answer}");

@@ -79,7 +79,12 @@ impl Record for AuditLog {
             kept.add(event);
         }
         match event {
-            AuditEvent::Decided { refused: None, .. } | AuditEvent::ChangeAsked { .. } => {}
+            AuditEvent::Decided { client, endpoint, subject, refused: None } => {
+                if subject.verdict().is_some_and(|verdict| verdict.outcome.is_denial()) {
+                    self.client_not_allowed(client, endpoint, *subject, "policy");
+                }
+            }
+            AuditEvent::ChangeAsked { .. } => {}
             AuditEvent::Decided { client, endpoint, subject, refused: Some(reason) } => {
                 self.client_not_allowed(client, endpoint, *subject, reason);
             }
@@ -143,7 +148,9 @@ impl AuditLog {
         let about = subject.tool().map(|Item { server, name }| shown(&format!("{server}/{name}")));
         let (who, source, groups) = (shown(&client.name), client.source.as_str(), shown(&client.groups.join(",")));
         let endpoint = endpoint.path().map(|path| shown(path));
-        warn!(target: "audit", what, about, who, source, groups, endpoint, outcome = "refused", reason, omitted, "not allowed to a client: {reason}");
+        let about = about.or_else(|| subject.shown_name().map(|name| shown(&name)));
+        let policies = subject.verdict().map(|verdict| shown(&verdict.policies.join(", ")));
+        warn!(target: "audit", what, about, policies, who, source, groups, endpoint, outcome = "refused", reason, omitted, "not allowed to a client: {reason}");
     }
 
     /// A client of the listener for clients was not authenticated.

@@ -188,6 +188,12 @@ pub enum PolicyOutcome {
 }
 
 impl PolicyOutcome {
+    /// Whether it must not be done.
+    #[must_use]
+    pub fn is_denial(&self) -> bool {
+        matches!(self, Self::Denied | Self::Hidden)
+    }
+
     /// Its name for operators.
     #[must_use]
     pub fn as_str(&self) -> &'static str {

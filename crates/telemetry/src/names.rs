@@ -99,6 +99,8 @@ attributes! {
     BACKEND_NAME = "fanlight.backend.name" on [Server, Client, Internal];
     /// Which attempt this is, from 1.
     ATTEMPT = "fanlight.attempt" on [Client];
+    /// What the policy says of the request, and the ids of the policies that do.
+    POLICY = "fanlight.policy" on [Server];
     /// Whether the answer came from the catalogue without asking a backend.
     CACHE_HIT = "fanlight.cache.hit" on [Server];
     /// How many backends contributed nothing to a merged answer.

@@ -93,6 +93,14 @@ impl Parent {
         }
     }
 
+    /// What the policy says of the request, and which policies do. To be set once.
+    pub fn policy(&self, decision: &str, policies: &[Arc<str>]) {
+        if let Some(span) = self.record() {
+            let text = format!("{decision} {}", policies.join(", "));
+            span.update(|fields| fields.optional().policy = Some(text.trim_end().to_owned()));
+        }
+    }
+
     /// The request has been cancelled: spans dropped from now on end as cancelled.
     pub fn cancel(&self) {
         if let Some(span) = self.record() {

@@ -103,6 +103,8 @@ pub(crate) struct OptionalFields {
     pub(crate) dropped_events: u32,
     pub(crate) arguments: Option<String>,
     pub(crate) result: Option<String>,
+    /// What the policy says of the request, and which policies do.
+    pub(crate) policy: Option<String>,
     /// The arguments of a prompt.
     pub(crate) variables: Vec<(String, String)>,
     /// What is recorded of the call, once it is known which backend it goes to.

@@ -15,7 +15,7 @@ use crate::names::{
     ERROR_MESSAGE, ERROR_TYPE, GEN_AI_OPERATION_NAME, GEN_AI_PROMPT_NAME, GEN_AI_PROMPT_VARIABLE,
     GEN_AI_TOOL_CALL_ARGUMENTS, GEN_AI_TOOL_CALL_RESULT, GEN_AI_TOOL_NAME, JSONRPC_REQUEST_ID, Kind, MCP_METHOD_NAME,
     MCP_PROTOCOL_VERSION, MCP_RESOURCE_URI, MCP_SESSION_ID, NETWORK_PROTOCOL_NAME, NETWORK_PROTOCOL_VERSION,
-    NETWORK_TRANSPORT, OTHER, PARTIAL_FAILURES, PRINCIPAL, REWRITTEN, RPC_RESPONSE_STATUS_CODE,
+    NETWORK_TRANSPORT, OTHER, PARTIAL_FAILURES, POLICY, PRINCIPAL, REWRITTEN, RPC_RESPONSE_STATUS_CODE,
 };
 use crate::record::{OptionalFields, Record, SpanFields};
 use crate::stored::StoredId;
@@ -86,6 +86,7 @@ impl Record {
         }
         if let Some(optional) = &fields.optional {
             let text = |name, text: &Option<String>| text.clone().map(|text| KeyValue::new(name, text));
+            out.extend(text(POLICY, &optional.policy));
             out.extend(text(GEN_AI_TOOL_CALL_ARGUMENTS, &optional.arguments));
             out.extend(text(GEN_AI_TOOL_CALL_RESULT, &optional.result));
             out.extend(

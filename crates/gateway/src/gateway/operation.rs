@@ -96,6 +96,7 @@ impl Gateway {
             Some(Ok(Target::One(routed))) => routed,
             Some(Err(_)) => {
                 *verdict = self.hidden(view, request, action);
+                told(&request.context, verdict.as_ref());
                 return;
             }
             _ => return,
@@ -119,6 +120,7 @@ impl Gateway {
             Err(ambiguous) => Some(fault::invalid_params(ambiguous.to_string())),
         };
         *verdict = Some(decided.unwrap_or_else(|_| Verdict::of_nothing(PolicyOutcome::Denied)));
+        told(&request.context, verdict.as_ref());
         if let Some(error) = refused {
             *target = Some(Box::new(Err(error)));
         }
@@ -166,6 +168,13 @@ impl Gateway {
             None => Box::pin(lookup.target(&request.method, request.params.as_ref())).await,
         };
         *target = found.map(Box::new);
+    }
+}
+
+/// Puts on the span what the policy says.
+fn told(context: &CallContext, verdict: Option<&Verdict>) {
+    if let Some(Verdict { outcome, policies }) = verdict {
+        context.trace.policy(outcome.as_str(), policies);
     }
 }
 
