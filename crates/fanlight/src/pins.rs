@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fanlight_canonical::{DefinitionGuard, PolicyKind};
 use fanlight_config::{Config, PinMode};
-use fanlight_pins::{Change, Difference, ItemKey, Lock, LockedKind, compare, digest};
+use fanlight_pins::{Change, Difference, ItemKey, Lock, LockedKind, canonical, compare, digest};
 use fanlight_protocol::Json;
 use serde_json::{Value, json};
 use tracing::warn;
@@ -157,7 +157,8 @@ impl Pins {
                 (change.max(Change::Text).as_str(), reasons)
             }
         };
-        Some(Objection { what, reasons, approved: approved.map(|pinned| pinned.definition.clone()), offered })
+        let approved = approved.map(|pinned| pinned.definition.clone());
+        Some(Objection { what, reasons, approved, offered: canonical(&offered) })
     }
 }
 

@@ -10,4 +10,4 @@ mod tests;
 
 pub use compare::{Change, Difference, compare};
 pub use flags::{Flag, flags};
-pub use lock::{InvalidLock, ItemKey, Lock, LockedKind, Pinned, digest};
+pub use lock::{InvalidLock, ItemKey, Lock, LockedKind, Pinned, canonical, digest};

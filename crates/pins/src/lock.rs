@@ -129,7 +129,7 @@ impl Lock {
 
     /// Approves a definition.
     pub fn pin(&mut self, key: &ItemKey, definition: &Value) {
-        let definition = sorted(&without_meta(definition));
+        let definition = canonical(definition);
         let pinned = Pinned { digest: digest(&definition), definition };
         let kinds = self.servers.entry(key.server.clone()).or_default();
         kinds.entry(key.kind).or_default().insert(key.name.clone(), pinned);
@@ -166,8 +166,14 @@ impl Lock {
 /// The digest of a definition without `_meta`, whatever the order of its members.
 #[must_use]
 pub fn digest(definition: &Value) -> String {
-    let text = sorted(&without_meta(definition)).to_string();
+    let text = canonical(definition).to_string();
     sha256(&SHA256, text.as_bytes()).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A definition as it is compared and shown: without `_meta`, and with the members of objects in the order of their names.
+#[must_use]
+pub fn canonical(definition: &Value) -> Value {
+    sorted(&without_meta(definition))
 }
 
 fn without_meta(definition: &Value) -> Value {
