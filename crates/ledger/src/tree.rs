@@ -28,9 +28,10 @@ impl Edge {
         &self.heads
     }
 
-    /// Adds a line.
-    pub(crate) fn push(&mut self, line: &[u8]) {
-        let mut head = prefixed(0, &[line]);
+    /// Adds a line; returns its hash.
+    pub(crate) fn push(&mut self, line: &[u8]) -> Hash {
+        let leaf = prefixed(0, &[line]);
+        let mut head = leaf;
         // Each complete subtree of the same size becomes one of twice the size.
         let mut full = self.size;
         while full & 1 == 1 {
@@ -40,6 +41,7 @@ impl Edge {
         }
         self.heads.push(head);
         self.size += 1;
+        leaf
     }
 
     /// The head of the whole tree.

@@ -10,7 +10,7 @@ use crate::checkpoint::{Checkpoint, PublicKey};
 use crate::entry::hex;
 use crate::files::LedgerFiles;
 use crate::query::{Unreadable, head_of, lines_of};
-use crate::tree::{self, Edge};
+use crate::tree::Edge;
 
 /// A record that is as it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,8 +164,7 @@ impl Reading {
         if self.previous.is_some() && self.previous != previous {
             return Err(WrongLine::Chain);
         }
-        edge.push(text);
-        self.previous = Some(hex(&tree::of(text)));
+        self.previous = Some(hex(&edge.push(text)));
         Ok(())
     }
 }

@@ -20,7 +20,7 @@ use crate::checkpoint::CheckpointKey;
 use crate::entry::{Entry, hex};
 use crate::files::{self, LedgerFiles};
 use crate::query::{head_of, lines_of};
-use crate::tree::{self, Edge, Hash};
+use crate::tree::{Edge, Hash};
 
 /// Entries that wait.
 const QUEUE: usize = 8192;
@@ -354,8 +354,7 @@ impl Writer {
     }
 
     fn chain(&mut self, line: &str) {
-        self.edge.push(line.as_bytes());
-        self.previous = tree::of(line.as_bytes());
+        self.previous = self.edge.push(line.as_bytes());
     }
 
     /// Writes all of a text, or nothing.
@@ -505,8 +504,7 @@ impl Continued {
                 };
                 (continued.edge, continued.first_line, continued.day) = (head.edge, head.number, head.day);
             }
-            continued.edge.push(line.text);
-            continued.previous = tree::of(line.text);
+            continued.previous = continued.edge.push(line.text);
             continued.length += u64::try_from(line.text.len()).unwrap_or(u64::MAX) + 1;
         }
         Ok(continued)
