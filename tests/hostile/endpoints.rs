@@ -26,9 +26,7 @@ async fn server(era: Era) -> Backend {
     backend.on("resources/list", backend.list("resources", resources));
     let templates = r#"{"uriTemplate":"file:///{+path}","name":"all"}"#;
     backend.on("resources/templates/list", backend.list("resourceTemplates", templates));
-    let complete = |members: &str| {
-        Reply::result(if era == Era::Modern { era.complete(members) } else { format!("{{{members}}}") })
-    };
+    let complete = |members: &str| Reply::result(era.complete(members));
     let link = r#""content":[{"type":"resource_link","uri":"file:///private/key","name":"key"}]"#;
     backend.on("tools/call", complete(link));
     backend.on("prompts/get", complete(r#""messages":[]"#));

@@ -24,8 +24,7 @@ const HIDDEN: [&str; 9] = [
 async fn server(era: Era) -> Backend {
     let backend = Backend::start(era, Transport::Http).await;
     backend.offers_tools(&["read_file", "write_file"]);
-    let result = if era == Era::Modern { era.complete(r#""content":[]"#) } else { r#"{"content":[]}"#.to_owned() };
-    backend.on("tools/call", Reply::result(result));
+    backend.on("tools/call", Reply::result(era.complete(r#""content":[]"#)));
     backend
 }
 

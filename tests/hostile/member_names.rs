@@ -62,8 +62,7 @@ const OTHER_ENVELOPES: [&str; 6] = [
 async fn filtered(era: Era, transport: Transport) -> (Backend, String) {
     let backend = Backend::start(era, transport).await;
     backend.offers_tools(&["read_file", "write_file"]);
-    let result = r#"{"content":[]}"#.to_owned();
-    backend.on("tools/call", Reply::result(if era == Era::Modern { era.complete(r#""content":[]"#) } else { result }));
+    backend.on("tools/call", Reply::result(era.complete(r#""content":[]"#)));
     let config = config(&[backend.entry_with("files", r#""tools":{"allow":["read_*"]}"#)]);
     (backend, config)
 }

@@ -30,9 +30,7 @@ impl Scene {
         fs::write(folder.path().join("fanlight.json"), config).unwrap();
         let scene = Self { backend, folder };
         scene.lists(&[SAFE, OTHER], PROMPT);
-        let complete = |members: &str| {
-            Reply::result(if era == Era::Modern { era.complete(members) } else { format!("{{{members}}}") })
-        };
+        let complete = |members: &str| Reply::result(era.complete(members));
         scene.backend.on("tools/call", complete(r#""content":[]"#));
         scene.backend.on("prompts/get", complete(r#""messages":[]"#));
         scene

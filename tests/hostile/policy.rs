@@ -47,9 +47,7 @@ async fn server(era: Era) -> Backend {
     backend.on("resources/list", backend.list("resources", resources));
     let templates = r#"{"uriTemplate":"file:///{+path}","name":"all"}"#;
     backend.on("resources/templates/list", backend.list("resourceTemplates", templates));
-    let complete = |members: &str| {
-        Reply::result(if era == Era::Modern { era.complete(members) } else { format!("{{{members}}}") })
-    };
+    let complete = |members: &str| Reply::result(era.complete(members));
     backend.on("tools/call", complete(r#""content":[]"#));
     backend.on("prompts/get", complete(r#""messages":[]"#));
     backend.on("resources/read", complete(r#""contents":[{"uri":"file:///public/a","text":"x"}]"#));

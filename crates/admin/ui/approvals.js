@@ -1,9 +1,9 @@
 // Calls that wait for approval, with the arguments that will run.
 
-import { ask, get } from "./api.js";
-import { badge, empty, fill, h, say } from "./dom.js";
+import { act } from "./act.js";
+import { badge, empty, fill, h } from "./dom.js";
 import { duration } from "./format.js";
-import { repeat } from "./live.js";
+import { watch } from "./live.js";
 import { mayApprove } from "./sign-in.js";
 
 const KINDS = { open: "calm", approved: "good", refused: "bad" };
@@ -13,17 +13,10 @@ export async function approvals(main, { signal }) {
   fill(main, h("h1", null, "Approvals"),
     h("p", { class: "lead" }, "Calls that a rule lets run only if somebody agrees. An approval is for this call with these arguments, once."),
     content);
-  let shown = "";
-  const poll = async () => {
-    const { approvals: all } = await get("/api/approvals", {}, signal);
-    // Without a change nothing is rendered, so that the focus stays on its button.
-    const now = JSON.stringify(all.map(({ leftMs, ...rest }) => rest));
-    if (now === shown) return;
-    shown = now;
-    fill(content, all.length ? all.map((one) => card(one, poll)) : empty("No call waits for approval", "A call that a rule asks about appears here."));
-  };
-  await poll();
-  repeat(poll, signal);
+  const stable = ({ approvals: all }) => all.map(({ leftMs, ...rest }) => rest);
+  await watch("/api/approvals", signal, ({ approvals: all }, refresh) => {
+    fill(content, all.length ? all.map((one) => card(one, refresh)) : empty("No call waits for approval", "A call that a rule asks about appears here."));
+  }, stable);
 }
 
 /** One call; `refresh` shows what has become of it. */
@@ -49,19 +42,12 @@ function state(one) {
 
 function buttons(one, refresh) {
   if (!mayApprove()) return h("p", { class: "note" }, "Only an approver or operator may answer.");
-  const answer = (word) => async (event) => {
-    for (const button of event.target.parentNode.querySelectorAll("button")) button.disabled = true;
-    try {
-      await ask(`/api/approvals/${encodeURIComponent(one.id)}/${word}`, { method: "POST" });
-      say(word === "approve" ? "Approved" : "Refused");
-      await refresh();
-    } catch (error) {
-      say(error.message);
-      for (const button of event.target.parentNode.querySelectorAll("button")) button.disabled = false;
-    }
+  const answer = (word, done) => (event) => {
+    const both = event.target.parentNode.querySelectorAll("button");
+    return act(both, `/api/approvals/${encodeURIComponent(one.id)}/${word}`, done, refresh);
   };
   return h("p", { class: "answers" },
-    h("button", { type: "button", onclick: answer("approve") }, "Approve once"),
-    h("button", { type: "button", onclick: answer("refuse") }, "Refuse"),
+    h("button", { type: "button", onclick: answer("approve", "Approved") }, "Approve once"),
+    h("button", { type: "button", onclick: answer("refuse", "Refused") }, "Refuse"),
     one.anotherPerson ? h("span", { class: "note" }, " Another person than the caller has to approve.") : null);
 }

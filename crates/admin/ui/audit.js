@@ -2,9 +2,9 @@
 
 import { get } from "./api.js";
 import { empty, fill, h } from "./dom.js";
+import { filterFields } from "./filter-fields.js";
 import { numberCell, table } from "./table.js";
 
-const TYPING = 300;
 const DAYS = [["1", "last 24 hours"], ["7", "last 7 days"], ["", "everything"]];
 const OUTCOMES = ["", "ok", "tool_error", "error", "refused", "cancelled", "not_run", "decided", "asked", "approved"];
 
@@ -12,24 +12,13 @@ export async function audit(main, { signal }) {
   const filter = { principal: "", tool: "", outcome: "", days: "1", day: "" };
   const content = h("div", null);
   const used = h("div", null);
-  let timer;
-  const change = (key) => (event) => {
-    filter[key] = event.target.value.trim();
-    clearTimeout(timer);
-    timer = setTimeout(show, event.type === "input" ? TYPING : 0);
-  };
-  const field = (key, label, control) => h("div", { class: "field" }, h("label", { for: `a-${key}` }, label), control);
-  const input = (key, label, type, placeholder = "") =>
-    field(key, label, h("input", { id: `a-${key}`, type, placeholder, oninput: change(key) }));
-  const select = (key, label, options) => field(key, label,
-    h("select", { id: `a-${key}`, onchange: change(key) },
-      options.map(([value, text]) => h("option", { value, selected: filter[key] === value }, text))));
+  const { select, input } = filterFields(filter, show);
   fill(main, h("h1", null, "Audit"),
     h("p", { class: "lead" }, "Who called what. The record shows whether it was changed: fanlight audit verify."),
     h("form", { class: "filters", onsubmit: (event) => event.preventDefault() },
-      input("principal", "Who", "search"), input("tool", "Tool or resource", "search", "server/name, * for any"),
+      input("principal", "Who"), input("tool", "Tool or resource", { placeholder: "server/name, * for any" }),
       select("outcome", "Outcome", OUTCOMES.map((name) => [name, name || "all"])), select("days", "Time", DAYS),
-      input("day", "Or one day (UTC)", "date")),
+      input("day", "Or one day (UTC)", { type: "date" })),
     content, h("h2", null, "Use"), used);
 
   function parameters() {

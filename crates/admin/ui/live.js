@@ -1,6 +1,6 @@
 // /api/events: one stream for the whole page, reopened when it ends.
 
-import { ApiError, ask } from "./api.js";
+import { ApiError, ask, get } from "./api.js";
 import { readEvents } from "./sse.js";
 
 const FIRST_WAIT = 500;
@@ -32,6 +32,24 @@ export function repeat(callback, signal) {
   };
   signal.addEventListener("abort", () => clearTimeout(timer));
   next();
+}
+
+/**
+ * Reads a part of the API now, and then as `repeat` does, until `signal` aborts. `render` gets what was read, and what reads it
+ * anew at once. It is called only where something but what `stable` leaves out has changed, so that the focus stays on its
+ * button.
+ */
+export async function watch(path, signal, render, stable = (answer) => answer) {
+  let shown;
+  const read = async () => {
+    const answer = await get(path, {}, signal);
+    const now = JSON.stringify(stable(answer));
+    if (now === shown) return;
+    shown = now;
+    render(answer, read);
+  };
+  await read();
+  repeat(read, signal);
 }
 
 /** An interval that the server names in the overview, in milliseconds. */

@@ -1,26 +1,19 @@
 // Definitions of servers that are not as they were approved, beside what was approved.
 
-import { ask, get } from "./api.js";
-import { badge, empty, fill, h, say } from "./dom.js";
-import { repeat } from "./live.js";
+import { act } from "./act.js";
+import { badge, empty, fill, h } from "./dom.js";
+import { watch } from "./live.js";
 import { mayApprove } from "./sign-in.js";
 
 export async function pins(main, { signal }) {
   const content = h("div", { class: "approvals" });
   fill(main, h("h1", null, "Pins"),
     h("p", { class: "lead" }, "What servers say of their tools, prompts and templates that is not as it was approved."), content);
-  let shown = "";
-  const poll = async () => {
-    const { pins: all } = await get("/api/pins", {}, signal);
-    const now = JSON.stringify(all);
-    if (now === shown) return;
-    shown = now;
+  await watch("/api/pins", signal, ({ pins: all }, refresh) => {
     if (all === null) fill(content, empty("Nothing is pinned", "Run fanlight pin, and set pins.mode to warn or hold."));
     else if (all.definitions.length === 0) fill(content, empty("All is as approved", "Of pinned servers, as far as their lists have been read."));
-    else fill(content, all.definitions.map((one) => card(one, all.held, poll)));
-  };
-  await poll();
-  repeat(poll, signal);
+    else fill(content, all.definitions.map((one) => card(one, all.held, refresh)));
+  });
 }
 
 function card(one, held, refresh) {
@@ -35,16 +28,6 @@ function card(one, held, refresh) {
 }
 
 function approve(one, refresh) {
-  const now = async (event) => {
-    event.target.disabled = true;
-    try {
-      await ask(`/api/pins/${encodeURIComponent(one.id)}/approve`, { method: "POST" });
-      say("Approved");
-      await refresh();
-    } catch (error) {
-      say(error.message);
-      event.target.disabled = false;
-    }
-  };
+  const now = (event) => act([event.target], `/api/pins/${encodeURIComponent(one.id)}/approve`, "Approved", refresh);
   return h("button", { type: "button", onclick: now, "aria-label": `Approve ${one.server}/${one.name} as it is now` }, "Approve");
 }

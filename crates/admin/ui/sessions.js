@@ -1,23 +1,16 @@
 // Sessions of clients, and suspended calls.
 
-import { ask, get } from "./api.js";
+import { ask } from "./api.js";
 import { empty, fill, h, say } from "./dom.js";
 import { count, duration, plural } from "./format.js";
-import { repeat } from "./live.js";
+import { watch } from "./live.js";
 import { mayChange } from "./sign-in.js";
 import { numberCell, table } from "./table.js";
 
 export async function sessions(main, { signal }) {
   const content = h("div", null);
-  let now = await get("/api/sessions", {}, signal);
   fill(main, h("h1", null, "Sessions"), content);
-  fill(content, page(now));
-  repeat(async () => {
-    const next = await get("/api/sessions", {}, signal);
-    // Without a change nothing is rendered, so that focus and selection stay.
-    if (JSON.stringify(stable(next)) !== JSON.stringify(stable(now))) fill(content, page(next));
-    now = next;
-  }, signal);
+  await watch("/api/sessions", signal, (now) => fill(content, page(now)), stable);
 }
 
 /** The answer without values that always change. */

@@ -1,8 +1,8 @@
 // The filters above the traces, and the parameters of GET /api/traces that they stand for.
 
 import { h } from "./dom.js";
+import { filterFields } from "./filter-fields.js";
 
-const TYPING = 250;
 const METHODS = [
   "tools/call", "tools/list", "prompts/get", "prompts/list", "resources/read", "resources/list", "resources/templates/list",
   "completion/complete", "initialize", "server/discover", "subscriptions/listen", "elicitation/create", "sampling/createMessage",
@@ -49,20 +49,7 @@ export function parametersOf({ outcome, within, minMs, ...rest }) {
 
 /** The form; `changed` is called soon after a change of `filter`. */
 export function filterForm(filter, backends, changed, ...buttons) {
-  let timer;
-  const change = (key) => (event) => {
-    filter[key] = event.target.value.trim();
-    clearTimeout(timer);
-    timer = setTimeout(changed, event.type === "input" ? TYPING : 0);
-  };
-  const field = (key, label, control) => h("div", { class: "field" }, h("label", { for: `f-${key}` }, label), control);
-  const select = (key, label, options) => {
-    const known = options.some(([value]) => value === filter[key]) ? options : [...options, [filter[key], filter[key]]];
-    return field(key, label, h("select", { id: `f-${key}`, onchange: change(key) },
-      known.map(([value, text]) => h("option", { value, selected: filter[key] === value }, text))));
-  };
-  const input = (key, label, more = {}) => field(key, label,
-    h("input", { id: `f-${key}`, type: "search", value: filter[key], oninput: change(key), autocomplete: "off", spellcheck: false, maxLength: 512, ...more }));
+  const { select, input } = filterFields(filter, changed);
   const named = (names) => [["", "all"], ...names.map((name) => [name, name])];
   return h("form", { role: "search", onsubmit: (event) => event.preventDefault() },
     h("div", { class: "filters" },

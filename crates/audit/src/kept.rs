@@ -5,18 +5,14 @@ use std::time::Duration;
 
 use fanlight_canonical::{CallContext, Endpoint, PolicyOutcome, Principal, Verdict};
 use fanlight_identity::Identity;
-use fanlight_ledger::{Arguments, Entry, Ledger};
+use fanlight_ledger::{Arguments, Entry, Ledger, cut};
 use fanlight_protocol::{Json, Response};
 
 use crate::event::{Acknowledged, Actor, AuditEvent, NotRecorded, RecordedRequest, RequestEnd};
 use crate::masked::masked;
 
-/// Most bytes of a text that is kept.
-const LONGEST: usize = 1024;
 /// Bytes of arguments that are kept whole; of longer ones the digest is.
 const ARGUMENTS: usize = 16 << 10;
-/// How the issuers of Fanlight itself begin.
-const OWN: &str = "fanlight:";
 
 /// What is kept of arguments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -177,12 +173,6 @@ impl KeptRecord {
     }
 }
 
-/// A text with an end.
-#[must_use]
-pub fn cut(text: &str) -> &str {
-    text.get(..text.floor_char_boundary(LONGEST)).unwrap_or(text)
-}
-
 fn of_identity(event: &'static str, identity: &Identity) -> Entry {
     let act = identity.claims.get("act").map(|actors| actors.to_vec()).unwrap_or_default();
     Entry {
@@ -208,9 +198,7 @@ fn of_operator(operator: &Actor<'_>, action: &str, outcome: &'static str) -> Ent
 }
 
 fn principal(principal: &Principal) -> Option<Box<str>> {
-    let (issuer, subject) = principal.issuer_and_subject()?;
-    let issuer = issuer.strip_prefix(OWN).unwrap_or(issuer);
-    Some(format!("{}#{}", cut(issuer), cut(subject)).into())
+    principal.id().map(|id| cut(&id).into())
 }
 
 fn client(context: &CallContext) -> Option<Box<str>> {

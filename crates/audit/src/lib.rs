@@ -12,5 +12,6 @@ pub use authentication::AuditedAuthentication;
 pub use event::{
     Acknowledged, Actor, AuditEvent, DeniedOperator, KeptRequests, NotRecorded, Record, RecordedRequest, RequestEnd,
 };
-pub use kept::{ArgumentsKept, KeptRecord, cut};
+pub use fanlight_ledger::cut;
+pub use kept::{ArgumentsKept, KeptRecord};
 pub use log::AuditLog;

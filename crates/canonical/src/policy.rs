@@ -113,6 +113,12 @@ pub enum PolicyKind {
 }
 
 impl PolicyKind {
+    /// What a URI is that a request names: a template if anything in it is to be filled in.
+    #[must_use]
+    pub fn of_uri(uri: &str) -> Self {
+        if uri.contains('{') { Self::Template } else { Self::Resource }
+    }
+
     /// What using an item of this kind is.
     #[must_use]
     pub fn use_action(self) -> PolicyAction {

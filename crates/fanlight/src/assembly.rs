@@ -54,7 +54,7 @@ impl Assembly {
             before.changed_by(&names, &KnownLists::kept(&change.entries(None))).log();
         }
         servers.lists().iter().for_each(|lists| lists.keep_names(&names.to_json()));
-        let policies = policy::of(config).map_err(Failure::usage)?;
+        let policies = policy::of(config, None).map_err(Failure::usage)?;
         let pins = pins::of(config).map_err(Failure::usage)?;
         let settings = GatewaySettings {
             backends: change.entries(guard(pins.as_ref()).as_ref()),
@@ -91,7 +91,7 @@ impl Assembly {
         let difference = change.difference.clone();
         self.servers.lists().iter().for_each(|lists| lists.keep_names(&NameRules::of(config).to_json()));
         let endpoints = endpoints::settings(config);
-        match policy::of(config) {
+        match policy::of(config, self.policies.as_ref()) {
             Ok(policies) => self.policies = policies,
             Err(wrong) => error!("policies not replaced, the earlier ones stay in force:\n{wrong}"),
         }

@@ -80,7 +80,7 @@ fn read(paths: &[PathBuf], ask: &dyn Fn(&Input) -> Option<String>, secret: &Secr
     let environment = Environment { variable: &|name| std::env::var(name).ok(), ask, secret };
     let mut loaded = fanlight_config::load_usable(paths, environment).map_err(Unusable::Errors)?;
     leave_out_fanlight(&mut loaded.config, paths);
-    policy::of(&loaded.config).map_err(Unusable::Other)?;
+    policy::of(&loaded.config, None).map_err(Unusable::Other)?;
     if loaded.config.pins.text.is_some() {
         pins::of(&loaded.config).map_err(Unusable::Other)?;
     }

@@ -7,7 +7,7 @@ use fanlight_canonical::Endpoint;
 use fanlight_config::{Config, PinOptions};
 use fanlight_gateway::Gateway;
 use fanlight_gateway::catalogue::ListKind;
-use fanlight_pins::{Change, Flag, ItemKey, Lock, LockedKind, compare, digest, flags};
+use fanlight_pins::{Difference, Flag, ItemKey, Lock, LockedKind, flags};
 use serde_json::{Value, json};
 
 use crate::cli::{CommonArgs, PinArgs, PinCommand};
@@ -20,13 +20,6 @@ use crate::show::plain;
 
 /// What servers list, as they themselves say it.
 type Definitions = BTreeMap<ItemKey, Value>;
-
-/// The lists that are pinned.
-const KINDS: [(ListKind, LockedKind); 3] = [
-    (ListKind::Tools, LockedKind::Tools),
-    (ListKind::Prompts, LockedKind::Prompts),
-    (ListKind::ResourceTemplates, LockedKind::ResourceTemplates),
-];
 
 /// Carries out the command. The servers are started, or asked, for it.
 pub(crate) async fn command(args: &PinArgs, common: &CommonArgs) -> Result<(), Failure> {
@@ -85,7 +78,8 @@ fn server_of(item: &str) -> Result<String, Failure> {
 /// What all servers list; fails if a list is missing.
 async fn definitions(gateway: &Gateway) -> Result<Definitions, Failure> {
     let mut found = Definitions::new();
-    for (kind, locked) in KINDS {
+    let kinds = ListKind::ALL.into_iter().filter_map(|kind| Some((kind, pins::locked_kind(kind.policy_kind())?)));
+    for (kind, locked) in kinds {
         let list = gateway.catalogue(kind, &Endpoint::Everything).await;
         let mut missing = list.contributions().filter(|one| one.outcome != fanlight_canonical::Outcome::Ok);
         if let Some(contribution) = missing.next() {
@@ -131,11 +125,10 @@ fn check(lock: &Lock, found: &Definitions, servers: &[&str], json: bool) -> Resu
     let mut differing = Vec::new();
     for (key, definition) in found {
         let (what, reasons) = match lock.get(&key.server, key.kind, &key.name) {
-            Some(pinned) if pinned.digest == digest(definition) => continue,
-            Some(pinned) => {
-                let difference = compare(&pinned.definition, definition);
-                (difference.change.max(Change::Text).as_str(), difference.reasons)
-            }
+            Some(pinned) => match pinned.difference(definition) {
+                None => continue,
+                Some(Difference { change, reasons }) => (change.as_str(), reasons),
+            },
             None if lock.has_server(&key.server) => ("new", Vec::new()),
             None => ("not pinned", Vec::new()),
         };

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fanlight_canonical::{DefinitionGuard, PolicyKind};
 use fanlight_config::{Config, PinMode};
-use fanlight_pins::{Change, Difference, ItemKey, Lock, LockedKind, canonical, compare, digest};
+use fanlight_pins::{Difference, ItemKey, Lock, LockedKind, canonical};
 use fanlight_protocol::Json;
 use serde_json::{Value, json};
 use tracing::warn;
@@ -69,7 +69,7 @@ pub(crate) fn write(path: &Path, lock: &Lock) -> io::Result<()> {
 }
 
 /// What pins a definition of this kind; `None` if nothing does.
-fn locked_kind(kind: PolicyKind) -> Option<LockedKind> {
+pub(crate) fn locked_kind(kind: PolicyKind) -> Option<LockedKind> {
     match kind {
         PolicyKind::Tool => Some(LockedKind::Tools),
         PolicyKind::Prompt => Some(LockedKind::Prompts),
@@ -124,9 +124,13 @@ impl Pins {
 
     /// What is approved under an id, and what writes that.
     pub(crate) fn approval(&self, id: &str) -> Option<(String, impl FnOnce() -> io::Result<()> + Send + use<>)> {
-        let (key, objection) = self.objections().into_iter().find(|(key, _)| id_of(key) == id)?;
+        let objected = |(key, seen): (&ItemKey, &Seen)| {
+            let objection = seen.objection.as_ref().filter(|_| id_of(key) == id)?;
+            Some((key.clone(), objection.offered.clone()))
+        };
+        let (key, offered) = self.seen().iter().find_map(objected)?;
         let mut lock = self.lock.clone();
-        lock.pin(&key, &objection.offered);
+        lock.pin(&key, &offered);
         let path = self.path.clone();
         Some((key.to_string(), move || write(&path, &lock)))
     }
@@ -151,10 +155,9 @@ impl Pins {
         let approved = self.lock.get(&key.server, key.kind, &key.name);
         let (what, reasons) = match approved {
             None => ("new", Vec::new()),
-            Some(pinned) if pinned.digest == digest(&offered) => return None,
             Some(pinned) => {
-                let Difference { change, reasons } = compare(&pinned.definition, &offered);
-                (change.max(Change::Text).as_str(), reasons)
+                let Difference { change, reasons } = pinned.difference(&offered)?;
+                (change.as_str(), reasons)
             }
         };
         let approved = approved.map(|pinned| pinned.definition.clone());

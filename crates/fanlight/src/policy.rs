@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
+use fanlight_canonical::Policy as _;
 use fanlight_config::{AllowedClients, Config, PolicyDefault};
 use fanlight_policy::{Allowance, Allowed, Policies, PolicySettings, PolicyText, ServerFacts, Who};
 
-/// The policies of a configuration; `None` if it says nothing of what clients may do.
+/// The policies of a configuration; `None` if it says nothing of what clients may do. Where nothing has changed, they are
+/// `earlier`, which know what they have decided.
 ///
 /// # Errors
 ///
 /// Everything that is wrong with any of them, a line for each.
-pub(crate) fn of(config: &Config) -> Result<Option<Arc<Policies>>, String> {
+pub(crate) fn of(config: &Config, earlier: Option<&Arc<Policies>>) -> Result<Option<Arc<Policies>>, String> {
     let allowances = allowances(config);
     if config.policy.texts.is_empty() && allowances.is_empty() && config.policy.default.is_none() {
         return Ok(None);
@@ -32,6 +34,9 @@ pub(crate) fn of(config: &Config) -> Result<Option<Arc<Policies>>, String> {
             .map(|server| ServerFacts { name: server.name.clone(), tags: server.tags.clone() })
             .collect(),
     };
+    if let Some(same) = earlier.filter(|earlier| earlier.number() == settings.number()) {
+        return Ok(Some(Arc::clone(same)));
+    }
     let policies = Policies::new(settings).map_err(|wrong| {
         let lines: Vec<_> = wrong.iter().map(|one| format!("error: {one}")).collect();
         lines.join("\n")

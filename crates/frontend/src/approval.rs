@@ -8,7 +8,7 @@ use std::sync::Arc;
 use fanlight_approvals::{ApproverRule, Asked, CallToApprove, NotApproved, NotAsked, Question};
 use fanlight_audit::AuditEvent;
 use fanlight_canonical::{
-    ApprovalRule, ApprovedBy, CallContext, NeededApproval, ResolvedOperation, ServerMessage, ServerMessages,
+    ApprovalRule, ApprovedBy, CallContext, Item, NeededApproval, ResolvedOperation, ServerMessage, ServerMessages,
     ServerRequest,
 };
 use fanlight_identity::Identity;
@@ -37,7 +37,14 @@ pub(crate) struct CallBeforeApproval {
 impl CallBeforeApproval {
     /// `operation`, if somebody has to agree to it. It gets no other arguments when it runs.
     pub(crate) fn of(settings: &Arc<FrontendSettings>, operation: &impl ResolvedOperation) -> Option<Box<Self>> {
-        let NeededApproval { rule: ApprovalRule { by, number }, text, tool, arguments } = operation.approval()?;
+        Some(Self::new(settings, operation, operation.approval()?))
+    }
+
+    fn new(
+        settings: &Arc<FrontendSettings>,
+        operation: &impl ResolvedOperation,
+        NeededApproval { rule: ApprovalRule { by, number }, text, tool, arguments }: NeededApproval<'_>,
+    ) -> Box<Self> {
         let context = Arc::clone(operation.context());
         let caller = &context.caller;
         let call = CallToApprove {
@@ -48,7 +55,7 @@ impl CallBeforeApproval {
             arguments,
             rules: number,
         };
-        Some(Box::new(Self { settings: Arc::clone(settings), context, by, text, call }))
+        Box::new(Self { settings: Arc::clone(settings), context, by, text, call })
     }
 
     /// `operation` where a hook may want somebody to agree to it; `None` if it is not known which server's call it is.
@@ -56,17 +63,13 @@ impl CallBeforeApproval {
         let tool = operation.tool();
         let server = tool.as_ref().map(|tool| tool.server).or_else(|| operation.server())?;
         let name = tool.as_ref().map(|tool| tool.name.clone()).or_else(|| operation.shown_name())?;
-        let context = Arc::clone(operation.context());
-        let caller = &context.caller;
-        let call = CallToApprove {
-            principal: caller.principal().clone(),
-            endpoint: decision::path_of(settings, caller.endpoint()).into(),
-            server: server.into(),
-            tool: (*name).into(),
+        let needed = NeededApproval {
+            rule: ApprovalRule { by: ApprovedBy::Approver, number: 0 },
+            text: None,
+            tool: Item { server, name },
             arguments: operation.params().and_then(|params| params.get("arguments")),
-            rules: 0,
         };
-        Some(Box::new(Self { settings: Arc::clone(settings), context, by: ApprovedBy::Approver, text: None, call }))
+        Some(Self::new(settings, operation, needed))
     }
 
     /// The same with a question in other words.

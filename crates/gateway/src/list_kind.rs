@@ -24,7 +24,8 @@ impl ListKind {
     pub const ALL: [Self; 5] = [Self::Tools, Self::Resources, Self::ResourceTemplates, Self::Prompts, Self::Skills];
 
     /// What its entries are to policies and guards.
-    pub(crate) fn policy_kind(self) -> PolicyKind {
+    #[must_use]
+    pub fn policy_kind(self) -> PolicyKind {
         match self {
             Self::Tools => PolicyKind::Tool,
             Self::Prompts => PolicyKind::Prompt,

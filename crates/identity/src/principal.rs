@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+/// How the issuers of Fanlight itself begin.
+const OWN: &str = "fanlight:";
+
 /// Whom things belong to. Nothing that belongs to one principal may reach another: sessions, connections to
 /// servers, tasks, subscriptions, suspended calls, kept results.
 ///
@@ -65,13 +68,21 @@ impl Principal {
         matches!(self.0, Kind::Named(_))
     }
 
-    /// Who knows it, and as whom; `None` unless it is a client that has been authenticated.
+    /// Who knows it, and as whom; `None` unless it is a client that has been authenticated. The issuers of Fanlight itself are
+    /// `key`, `certificate`, `proxy` and `socket`.
     #[must_use]
     pub fn issuer_and_subject(&self) -> Option<(&str, &str)> {
         match &self.0 {
-            Kind::Named(name) => Some((&name.issuer, &name.subject)),
+            Kind::Named(name) => Some((name.issuer.strip_prefix(OWN).unwrap_or(&name.issuer), &name.subject)),
             _ => None,
         }
+    }
+
+    /// How policies and the record name it: the issuer, `#`, and the subject. `None` unless it is a client that has been
+    /// authenticated.
+    #[must_use]
+    pub fn id(&self) -> Option<String> {
+        self.issuer_and_subject().map(|(issuer, subject)| format!("{issuer}#{subject}"))
     }
 
     /// The principal with these [bytes](Self::to_bytes).
@@ -132,6 +143,9 @@ mod tests {
         assert_ne!(ann, Principal::anonymous());
         assert_ne!(Principal::operator(), Principal::anonymous());
         assert!(ann.is_named());
+        assert_eq!(ann.id().as_deref(), Some("https://a.example#ann"));
+        assert_eq!(Principal::named("fanlight:key", "ci").id().as_deref(), Some("key#ci"));
+        assert_eq!(Principal::anonymous().id(), None);
         assert!(![Principal::operator(), Principal::anonymous(), Principal::gateway()].iter().any(Principal::is_named));
         let bytes = |issuer, subject| Principal::named(issuer, subject).to_bytes();
         assert_eq!(bytes("a", "bc"), bytes("a", "bc"));

@@ -155,12 +155,10 @@ impl Entry {
     }
 }
 
-/// A text with an end.
-fn cut(text: &str) -> &str {
-    if text.len() <= LONGEST {
-        return text;
-    }
-    text.get(..text.floor_char_boundary(LONGEST)).unwrap_or_default()
+/// As much of a text as a line has of it.
+#[must_use]
+pub fn cut(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(LONGEST)).unwrap_or(text)
 }
 
 fn texts<'a>(all: impl Iterator<Item = &'a str>) -> Json {

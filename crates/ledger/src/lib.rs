@@ -18,7 +18,7 @@ mod verify;
 mod writer;
 
 pub use checkpoint::{Checkpoint, CheckpointKey, InvalidCheckpoint, PublicKey};
-pub use entry::{Arguments, Entry};
+pub use entry::{Arguments, Entry, cut};
 pub use files::LedgerFiles;
 pub use query::{Filter, Unreadable, read};
 pub use usage::{Use, UseKey, usage};

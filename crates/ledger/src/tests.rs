@@ -107,6 +107,23 @@ fn record_written_anew_disagrees_with_checkpoints_kept_elsewhere() {
 }
 
 #[test]
+fn only_the_newest_checkpoints_are_kept() {
+    let folder = TempDir::new().unwrap();
+    let settings = settings(folder.path());
+    let count = || verify::notes(&fs::read_to_string(settings.files.checkpoints()).unwrap()).count();
+    let before: String = (0..1_998).map(|number| format!("earlier\n{number}\nhash\n\nsignature\n\n")).collect();
+    fs::write(settings.files.checkpoints(), before).unwrap();
+    write(&settings, 1);
+    assert_eq!(count(), 1_999);
+    write(&settings, 1);
+    assert_eq!(count(), 1_000);
+    let kept = fs::read_to_string(settings.files.checkpoints()).unwrap();
+    assert!(kept.starts_with("earlier\n1000\n"), "the oldest are dropped");
+    write(&settings, 1);
+    assert_eq!(count(), 1_001);
+}
+
+#[test]
 fn lines_cut_off_at_the_end_are_missed_by_the_checkpoint() {
     let folder = TempDir::new().unwrap();
     let settings = settings(folder.path());

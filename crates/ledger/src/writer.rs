@@ -21,6 +21,7 @@ use crate::entry::{Entry, hex};
 use crate::files::{self, LedgerFiles};
 use crate::query::{head_of, lines_of};
 use crate::tree::{Edge, Hash};
+use crate::verify::notes;
 
 /// Entries that wait.
 const QUEUE: usize = 8192;
@@ -236,10 +237,12 @@ struct Writer {
     first_line: u64,
     /// The day of the file, since 1970.
     day: u64,
-    edge: Edge,
-    previous: Hash,
+    /// What is written.
+    chain: Chain,
     /// Lines at the last checkpoint.
     checkpointed: u64,
+    /// Checkpoints in their file; `None` before they were counted.
+    checkpoints: Option<usize>,
     last_checkpoint: Instant,
     last_sync: Instant,
     is_unsynced: bool,
@@ -267,8 +270,8 @@ impl Writer {
             file.set_len(continued.length)?;
         }
         let now = Instant::now();
-        let Continued { length, first_line, day, edge, previous, .. } = continued;
-        let checkpointed = edge.size();
+        let Continued { length, first_line, day, chain, .. } = continued;
+        let checkpointed = chain.edge.size();
         let mut writer = Self {
             settings,
             shared,
@@ -277,9 +280,9 @@ impl Writer {
             length,
             first_line,
             day,
-            edge,
-            previous,
+            chain,
             checkpointed,
+            checkpoints: None,
             last_checkpoint: now,
             last_sync: now,
             is_unsynced: false,
@@ -293,7 +296,7 @@ impl Writer {
 
     fn run(mut self) {
         loop {
-            let is_done = !self.is_unsynced && self.edge.size() == self.checkpointed;
+            let is_done = !self.is_unsynced && self.chain.edge.size() == self.checkpointed;
             let (batch, is_ended) = self.shared.take(if is_done { IDLE } else { SYNC });
             self.write_batch(batch);
             self.finish_batch(is_ended);
@@ -331,13 +334,12 @@ impl Writer {
         if self.length >= self.settings.file_bytes || self.day != day_now() {
             self.rotate()?;
         }
-        let (edge, previous) = (self.edge.clone(), self.previous);
         let untold = self.shared.untold.swap(0, Ordering::Relaxed);
         let lost = Entry { event: "lost", outcome: "lost", lost: untold, ..Entry::default() };
-        let mut text = String::new();
+        let (mut chain, mut text) = (self.chain.clone(), String::new());
         let mut add = |entry: &Entry| {
-            let line = entry.line(self.edge.size() + 1, &self.previous);
-            self.chain(&line);
+            let line = entry.line(chain.next(), &chain.previous);
+            chain.push(line.as_bytes());
             text.push_str(&line);
             text.push('\n');
         };
@@ -345,22 +347,18 @@ impl Writer {
             add(&lost);
         }
         entries.for_each(add);
-        let written = self.append(text.as_bytes());
+        let written = self.append(text.as_bytes(), chain);
         if written.is_err() {
-            (self.edge, self.previous) = (edge, previous);
             self.shared.untold.fetch_add(untold, Ordering::Relaxed);
         }
         written
     }
 
-    fn chain(&mut self, line: &str) {
-        self.previous = self.edge.push(line.as_bytes());
-    }
-
-    /// Writes all of a text, or nothing.
-    fn append(&mut self, text: &[u8]) -> io::Result<()> {
+    /// Writes all of a text, which leads to `chain`, or nothing.
+    fn append(&mut self, text: &[u8], chain: Chain) -> io::Result<()> {
         match self.file.write_all(text) {
             Ok(()) => {
+                self.chain = chain;
                 self.length += u64::try_from(text.len()).unwrap_or(u64::MAX);
                 self.is_unsynced = true;
                 Ok(())
@@ -375,25 +373,22 @@ impl Writer {
     /// Begins the current file with a line that has the tree as it is.
     fn begin_file(&mut self) -> io::Result<()> {
         let mut heads = ArrayBuilder::default();
-        for head in self.edge.heads() {
+        for head in self.chain.edge.heads() {
             heads.push(&Json::string(&hex(head)));
         }
-        let (number, time) = (self.edge.size() + 1, SystemTime::now());
+        let (number, time) = (self.chain.next(), SystemTime::now());
         let mut line = ObjectBuilder::new();
         line.integer("seq", i64::try_from(number).unwrap_or(i64::MAX));
         line.string("time", &humantime::format_rfc3339_millis(time).to_string());
         line.string("event", "file");
         line.member("tree", &heads.finish());
-        line.string("prev", &hex(&self.previous));
+        line.string("prev", &hex(&self.chain.previous));
         let line = line.finish().as_text().to_owned();
-        let (edge, previous) = (self.edge.clone(), self.previous);
-        self.chain(&line);
-        let written = self.append(format!("{line}\n").as_bytes());
-        match written {
-            Ok(()) => (self.first_line, self.day) = (number, day_now()),
-            Err(_) => (self.edge, self.previous) = (edge, previous),
-        }
-        written
+        let mut chain = self.chain.clone();
+        chain.push(line.as_bytes());
+        self.append(format!("{line}\n").as_bytes(), chain)?;
+        (self.first_line, self.day) = (number, day_now());
+        Ok(())
     }
 
     /// Puts the current file aside, and begins the next one.
@@ -450,7 +445,7 @@ impl Writer {
         {
             self.complain(&error);
         }
-        let new = self.edge.size() - self.checkpointed;
+        let new = self.chain.edge.size() - self.checkpointed;
         let is_due = new >= CHECKPOINT_LINES || self.last_checkpoint.elapsed() >= CHECKPOINT_TIME || is_end;
         if new > 0 && is_due {
             self.checkpoint();
@@ -460,12 +455,34 @@ impl Writer {
     /// Signs the tree as it is.
     fn checkpoint(&mut self) {
         self.last_checkpoint = Instant::now();
-        let text = self.key.sign(&self.edge);
-        let path = self.settings.files.checkpoints();
-        match append_checkpoint(&path, &text) {
-            Ok(()) => self.checkpointed = self.edge.size(),
+        let text = self.key.sign(&self.chain.edge);
+        match self.append_checkpoint(&text) {
+            Ok(()) => self.checkpointed = self.chain.edge.size(),
             Err(error) => self.complain(&error),
         }
+    }
+
+    fn append_checkpoint(&mut self, text: &str) -> io::Result<()> {
+        let path = self.settings.files.checkpoints();
+        let mut file = files::open(&path)?;
+        file.write_all(format!("{text}\n").as_bytes())?;
+        file.sync_data()?;
+        let count = match self.checkpoints {
+            Some(before) => before + 1,
+            None => notes(&fs::read_to_string(&path)?).count(),
+        };
+        self.checkpoints = Some(count);
+        if count < 2 * CHECKPOINTS {
+            return Ok(());
+        }
+        let kept = fs::read_to_string(&path)?;
+        let all: Vec<_> = notes(&kept).collect();
+        let newest = all.get(all.len().saturating_sub(CHECKPOINTS)..).unwrap_or_default();
+        let next = path.with_extension("checkpoints.new");
+        fs::write(&next, newest.iter().map(|note| format!("{note}\n")).collect::<String>())?;
+        fs::rename(next, path)?;
+        self.checkpoints = Some(newest.len());
+        Ok(())
     }
 
     fn complain(&mut self, error: &io::Error) {
@@ -484,9 +501,27 @@ struct Continued {
     length: u64,
     first_line: u64,
     day: u64,
-    edge: Edge,
-    previous: Hash,
+    chain: Chain,
     is_damaged: bool,
+}
+
+/// Where the lines lead: each has the hash of the one before it.
+#[derive(Clone, Default)]
+struct Chain {
+    edge: Edge,
+    /// The hash of the last line.
+    previous: Hash,
+}
+
+impl Chain {
+    /// The number of the next line.
+    fn next(&self) -> u64 {
+        self.edge.size() + 1
+    }
+
+    fn push(&mut self, line: &[u8]) {
+        self.previous = self.edge.push(line);
+    }
 }
 
 impl Continued {
@@ -502,9 +537,9 @@ impl Continued {
                     continued.is_damaged = true;
                     return Ok(continued);
                 };
-                (continued.edge, continued.first_line, continued.day) = (head.edge, head.number, head.day);
+                (continued.chain.edge, continued.first_line, continued.day) = (head.edge, head.number, head.day);
             }
-            continued.previous = continued.edge.push(line.text);
+            continued.chain.push(line.text);
             continued.length += u64::try_from(line.text.len()).unwrap_or(u64::MAX) + 1;
         }
         Ok(continued)
@@ -533,21 +568,6 @@ fn key(path: &Path) -> io::Result<CheckpointKey> {
         }
         Err(error) => Err(error),
     }
-}
-
-fn append_checkpoint(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = files::open(path)?;
-    file.write_all(format!("{text}\n").as_bytes())?;
-    file.sync_data()?;
-    let kept = fs::read_to_string(path)?;
-    let all: Vec<_> = crate::verify::notes(&kept).collect();
-    if all.len() < 2 * CHECKPOINTS {
-        return Ok(());
-    }
-    let newest: String = all.iter().skip(all.len() - CHECKPOINTS).map(|note| format!("{note}\n")).collect();
-    let next = path.with_extension("checkpoints.new");
-    fs::write(&next, newest)?;
-    fs::rename(next, path)
 }
 
 fn seconds_now() -> u64 {

@@ -7,6 +7,8 @@ use aws_lc_rs::digest::{SHA256, digest as sha256};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::compare::{Change, Difference, compare};
+
 /// The version of the form of the file.
 const VERSION: u32 = 1;
 /// A member of definitions that servers may write differently each time, and no model reads.
@@ -52,6 +54,19 @@ pub struct Pinned {
     pub digest: String,
     /// The definition, without `_meta`.
     pub definition: Value,
+}
+
+impl Pinned {
+    /// What differs in a definition of now; `None` if it is as it was approved. What [`compare`] has no words for is at least a
+    /// change of the text.
+    #[must_use]
+    pub fn difference(&self, now: &Value) -> Option<Difference> {
+        if self.digest == digest(now) {
+            return None;
+        }
+        let Difference { change, reasons } = compare(&self.definition, now);
+        Some(Difference { change: change.max(Change::Text), reasons })
+    }
 }
 
 /// What is pinned: of which server, what, and the server's own name for it.

@@ -1,7 +1,7 @@
 //! What policies see of a client: as entities, and as the key by which what was decided for one client is used for all
 //! others between whom no policy makes a difference.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,8 +12,8 @@ use fanlight_identity::{Identity, Scopes};
 use crate::expression::Reads;
 use crate::rule::Rule;
 
-/// The issuers of Fanlight itself have this in front.
-const OWN: &str = "fanlight:";
+/// The subject, and the id, of all clients that are not authenticated.
+const ANONYMOUS: &str = "anonymous";
 
 /// The names of entities of a type.
 pub(crate) fn uid(entity_type: &str, id: &str) -> Option<EntityUid> {
@@ -33,6 +33,8 @@ pub(crate) struct Differences {
 #[derive(Clone, Debug)]
 pub(crate) struct SeenClient {
     pub(crate) user: EntityUid,
+    /// Those of its groups that policies mention.
+    pub(crate) groups: HashSet<EntityUid>,
     /// The client, with its groups.
     pub(crate) entity: Entity,
     /// The context of its requests, without arguments.
@@ -118,8 +120,8 @@ impl Differences {
         let tags = claims.map(|(name, values)| (name.to_string(), texts(&mut values.iter().map(|value| &**value))));
         let user = uid("User", &id(identity))?;
         let attributes = attributes.map(|(name, value)| (name.to_owned(), value));
-        let parents = self.groups_of(identity).filter_map(|group| uid("Group", group));
-        let entity = Entity::new_with_tags(user.clone(), attributes, parents, tags).ok()?;
+        let groups: HashSet<_> = self.groups_of(identity).filter_map(|group| uid("Group", group)).collect();
+        let entity = Entity::new_with_tags(user.clone(), attributes, groups.clone(), tags).ok()?;
 
         let mut context = vec![("era".to_owned(), text(request.era.as_str()))];
         for (name, member) in INFO {
@@ -130,7 +132,7 @@ impl Differences {
         context.extend(address.map(|address| ("address".to_owned(), address)));
         let time = humantime::format_rfc3339_seconds(this_minute()).to_string();
         context.push(("time".to_owned(), RestrictedExpression::new_datetime(time)));
-        Some(SeenClient { user, entity, context })
+        Some(SeenClient { user, groups, entity, context })
     }
 
     /// The groups of a client that policies mention.
@@ -148,16 +150,12 @@ fn info(request: &CallContext, member: &str) -> Option<String> {
 
 /// The issuer and the subject of a client.
 fn names(identity: &Identity) -> (&str, &str) {
-    let (issuer, subject) = identity.principal.issuer_and_subject().unwrap_or(("", "anonymous"));
-    (issuer.strip_prefix(OWN).unwrap_or(issuer), subject)
+    identity.principal.issuer_and_subject().unwrap_or(("", ANONYMOUS))
 }
 
 /// The id of a client as a user.
 fn id(identity: &Identity) -> String {
-    match names(identity) {
-        ("", subject) => subject.to_owned(),
-        (issuer, subject) => format!("{issuer}#{subject}"),
-    }
+    identity.principal.id().unwrap_or_else(|| ANONYMOUS.to_owned())
 }
 
 /// The time, to the minute: what was decided holds for that long.

@@ -49,6 +49,14 @@ pub struct PolicySettings {
     pub servers: Vec<ServerFacts>,
 }
 
+impl PolicySettings {
+    /// The [number](Policy::number) of the policies that they mean.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        foldhash::quality::FixedState::default().hash_one(format!("{self:?}"))
+    }
+}
+
 /// What the configuration says of a server.
 #[derive(Clone, Debug)]
 pub struct ServerFacts {
@@ -61,7 +69,6 @@ pub struct ServerFacts {
 /// The policies in force.
 #[derive(Debug)]
 pub struct Policies {
-    number: u64,
     shared: Arc<Shared>,
     clients: Cache<String, Arc<ClientRights>>,
 }
@@ -86,7 +93,7 @@ impl Policies {
     ///
     /// Everything that is wrong with any of them.
     pub fn new(settings: PolicySettings) -> Result<Self, Vec<InvalidPolicy>> {
-        let number = foldhash::quality::FixedState::default().hash_one(format!("{settings:?}"));
+        let number = settings.number();
         let PolicySettings { mut texts, allowances, permits_by_default, default_path, servers } = settings;
         texts.extend(allowances.iter().map(Allowance::text));
         if permits_by_default {
@@ -99,7 +106,7 @@ impl Policies {
         let tags = servers.into_iter().map(|ServerFacts { name, tags }| (name, tags)).collect();
         let authorizer = Authorizer::new();
         let shared = Shared { number, rules, by_id, differences, default_path, tags, authorizer };
-        Ok(Self { number, shared: Arc::new(shared), clients: Cache::new(CLIENTS) })
+        Ok(Self { shared: Arc::new(shared), clients: Cache::new(CLIENTS) })
     }
 
     /// The policies in the language Cedar, with those that the configuration means by `allow`.
@@ -157,7 +164,7 @@ pub struct Explanation {
 
 impl Policy for Policies {
     fn number(&self) -> u64 {
-        self.number
+        self.shared.number
     }
 
     fn rights_of(&self, client: &CallContext) -> Option<Arc<dyn Rights>> {
@@ -438,16 +445,12 @@ impl CallArguments<'_> {
 
 /// Whether the scope of a rule can be met by a client.
 fn may_be_about(rule: &Rule, client: &SeenClient) -> bool {
-    let is_in = |uid: &EntityUid| *uid == client.user || is_parent(&client.entity, uid);
+    let is_in = |uid: &EntityUid| *uid == client.user || client.groups.contains(uid);
     match rule.policy.principal_constraint() {
         PrincipalConstraint::Any | PrincipalConstraint::Is(_) => true,
         PrincipalConstraint::Eq(uid) => uid == client.user,
         PrincipalConstraint::In(uid) | PrincipalConstraint::IsIn(_, uid) => is_in(&uid),
     }
-}
-
-fn is_parent(entity: &Entity, uid: &EntityUid) -> bool {
-    entity.clone().into_inner().2.contains(uid)
 }
 
 impl Rights for ClientRights {

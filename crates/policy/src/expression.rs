@@ -116,11 +116,10 @@ fn is_arguments(expression: &Expr) -> bool {
 
 /// An expression for the check of types, with something in place of each condition on arguments, whose types nobody knows.
 pub(crate) fn without_arguments(expression: &Arc<Expr>) -> Arc<Expr> {
-    let both = |op: BinaryOp, left: &Arc<Expr>, right: &Arc<Expr>| {
-        Arc::new(Expr::BinaryOp { op, left: without_arguments(left), right: without_arguments(right) })
-    };
     match &**expression {
-        Expr::BinaryOp { op: op @ (BinaryOp::And | BinaryOp::Or), left, right } => both(*op, left, right),
+        Expr::BinaryOp { op: op @ (BinaryOp::And | BinaryOp::Or), left, right } => {
+            Arc::new(Expr::BinaryOp { op: *op, left: without_arguments(left), right: without_arguments(right) })
+        }
         Expr::UnaryOp { op: UnaryOp::Not, expr } => {
             Arc::new(Expr::UnaryOp { op: UnaryOp::Not, expr: without_arguments(expr) })
         }

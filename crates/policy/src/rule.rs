@@ -204,13 +204,12 @@ fn syntax_error(source: &PolicyText, line: usize, text: &str, errors: &cedar_pol
         }
         _ => errors.to_string(),
     };
-    let labels = miette_offset(errors);
-    let within = labels.map_or(0, |at| source::line(text, at) - 1);
+    let within = offset_of(errors).map_or(0, |at| source::line(text, at) - 1);
     InvalidPolicy { file: Arc::clone(&source.name), line: line + within, message }
 }
 
 /// Where in its text an error is.
-fn miette_offset(errors: &cedar_policy::ParseErrors) -> Option<usize> {
+fn offset_of(errors: &cedar_policy::ParseErrors) -> Option<usize> {
     use miette::Diagnostic as _;
     errors.labels()?.next().map(|label| label.offset())
 }

@@ -72,33 +72,21 @@ type Request = {
     time: datetime,
 };
 
-action call appliesTo {
-    principal: User,
-    resource: Tool,
-    context: {
-        // What the CLIENT sends, with what the configuration adds: all of it is optional, of any type. Null is absent; a
-        // number with a fraction is a decimal.
-        arguments: {},
-        clientName?: String,
-        clientVersion?: String,
-        era: String,
-        address?: ipaddr,
-        time: datetime,
-    },
+type RequestWithArguments = {
+    // What the CLIENT sends, with what the configuration adds: all of it is optional, of any type. Null is absent; a
+    // number with a fraction is a decimal.
+    arguments: {},
+    // The rest is that of every request.
+    clientName?: String,
+    clientVersion?: String,
+    era: String,
+    address?: ipaddr,
+    time: datetime,
 };
 
-action get appliesTo {
-    principal: User,
-    resource: Prompt,
-    context: {
-        arguments: {},
-        clientName?: String,
-        clientVersion?: String,
-        era: String,
-        address?: ipaddr,
-        time: datetime,
-    },
-};
+action call appliesTo { principal: User, resource: Tool, context: RequestWithArguments };
+
+action get appliesTo { principal: User, resource: Prompt, context: RequestWithArguments };
 
 action read appliesTo { principal: User, resource: [Resource, Template], context: Request };
 

@@ -1,7 +1,6 @@
 //! `/api/audit` and `/api/usage`: who called what, and how much, from the record in files.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::extract::State;
 use fanlight_ledger::{Filter, LedgerFiles, Unreadable, UseKey, read, usage};
@@ -19,10 +18,6 @@ use crate::values::Verbatim;
 
 const DEFAULT: usize = 100;
 const MOST: usize = 1000;
-/// Longest text of a filter, in characters.
-const LONGEST: usize = 512;
-/// The latest time of a filter, in milliseconds.
-const LATEST: f64 = 1e15;
 /// Readers of files at a time.
 static READERS: Semaphore = Semaphore::const_new(2);
 
@@ -115,27 +110,13 @@ async fn reading<T: Send + 'static>(
 }
 
 fn filter(query: &Query) -> Result<Filter, Refusal> {
-    let bad = Refusal::bad_request;
-    let text = |name: &str| match query.get(name) {
-        Some(text) if text.chars().count() > LONGEST => Err(bad(format!("`{name}` has at most {LONGEST} characters"))),
-        text => Ok(text),
-    };
-    let time = |name: &str| -> Result<Option<SystemTime>, Refusal> {
-        match query.get(name).map(|text| text.parse::<f64>()) {
-            None => Ok(None),
-            Some(Ok(millis)) if (0.0..=LATEST).contains(&millis) => {
-                Ok(UNIX_EPOCH.checked_add(Duration::from_secs_f64(millis / 1000.0)))
-            }
-            Some(_) => Err(bad(format!("`{name}` must be a number of milliseconds from 0 to {LATEST}"))),
-        }
-    };
     Ok(Filter {
-        principal: text("principal")?,
-        server: text("server")?,
-        item: text("tool")?,
-        action: text("action")?,
-        outcome: text("outcome")?,
-        since: time("since")?,
-        until: time("until")?,
+        principal: query.text("principal")?,
+        server: query.text("server")?,
+        item: query.text("tool")?,
+        action: query.text("action")?,
+        outcome: query.text("outcome")?,
+        since: query.time("since")?,
+        until: query.time("until")?,
     })
 }

@@ -24,6 +24,7 @@ pub(crate) mod traces;
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::extract::{FromRequestParts, State};
 use axum::response::Response;
@@ -40,6 +41,11 @@ use crate::route::{Route, change, read};
 
 /// The description of the API for programs.
 const OPENAPI: &str = include_str!("../../../../docs/openapi.json");
+
+/// Longest text of a filter, in characters: no value of a span is longer.
+const LONGEST: usize = 512;
+/// The latest time of a filter, in milliseconds.
+const LATEST: f64 = 1e15;
 
 const VIEWER: Needs = Needs::Role(Role::Viewer);
 const APPROVER: Needs = Needs::Role(Role::Approver);
@@ -141,6 +147,32 @@ impl Query {
         url::form_urlencoded::parse(self.0.as_bytes()).any(|(key, _)| key == name)
     }
 
+    /// The first value of this name, not too long for a filter.
+    pub(crate) fn text(&self, name: &str) -> Result<Option<String>, Refusal> {
+        match self.get(name) {
+            Some(text) if text.chars().count() > LONGEST => {
+                Err(Refusal::bad_request(format!("`{name}` has at most {LONGEST} characters")))
+            }
+            text => Ok(text),
+        }
+    }
+
+    /// The first value of this name as a duration, in milliseconds.
+    pub(crate) fn duration(&self, name: &str) -> Result<Option<Duration>, Refusal> {
+        match self.get(name).map(|text| text.parse::<f64>()) {
+            None => Ok(None),
+            Some(Ok(millis)) if (0.0..=LATEST).contains(&millis) => Ok(Some(Duration::from_secs_f64(millis / 1000.0))),
+            Some(_) => {
+                Err(Refusal::bad_request(format!("`{name}` must be a number of milliseconds from 0 to {LATEST}")))
+            }
+        }
+    }
+
+    /// The first value of this name as a time, in milliseconds since 1970.
+    pub(crate) fn time(&self, name: &str) -> Result<Option<SystemTime>, Refusal> {
+        Ok(self.duration(name)?.map(|since| UNIX_EPOCH + since))
+    }
+
     /// The first value of this name as a number, at most `most`.
     pub(crate) fn number(&self, name: &str, default: usize, most: usize) -> Result<usize, Refusal> {
         let Some(text) = self.get(name) else { return Ok(default) };
@@ -167,5 +199,9 @@ mod tests {
         assert!(query("limit=1&follow").has("follow") && !query("unfollow").has("follow"));
         assert!(query("limit=0").number("limit", 100, 500).is_err());
         assert!(query("limit=x").number("limit", 100, 500).is_err());
+        assert_eq!(form.text("text").unwrap().unwrap(), "a b&c");
+        assert!(query(&format!("tool={}", "x".repeat(LONGEST + 1))).text("tool").is_err());
+        assert_eq!(query("since=1500").time("since").unwrap(), Some(UNIX_EPOCH + Duration::from_millis(1500)));
+        assert!(["-1", "1e16", "NaN", "x"].iter().all(|wrong| query(&format!("since={wrong}")).time("since").is_err()));
     }
 }

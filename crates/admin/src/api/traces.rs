@@ -1,7 +1,6 @@
 //! `/api/traces`: the traces of the ring.
 
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
 
 use axum::extract::{Path, State};
 use axum::response::IntoResponse as _;
@@ -22,12 +21,8 @@ use crate::values::{Verbatim, millis, moment, to_json};
 
 const DEFAULT: usize = 100;
 const MOST: usize = 500;
-/// Longest text of a filter, in characters: no value of a span is longer.
-const LONGEST: usize = 512;
 /// Deepest nesting of a trace: that of an answer, of which spans of servers are a part.
 const NESTING: usize = 512;
-/// The latest time of a filter, in milliseconds.
-const LATEST: f64 = 1e15;
 
 /// Traces of the ring.
 #[derive(Serialize, ToSchema)]
@@ -114,15 +109,6 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>, query: Query) -> Answe
 
 fn filter(query: &Query) -> Result<ring::Query, Refusal> {
     let bad = Refusal::bad_request;
-    let text = |name: &str| match query.get(name) {
-        Some(text) if text.chars().count() > LONGEST => Err(bad(format!("`{name}` has at most {LONGEST} characters"))),
-        text => Ok(text),
-    };
-    let millis = |name: &str| match query.get(name).map(|text| text.parse::<f64>()) {
-        None => Ok(None),
-        Some(Ok(millis)) if (0.0..=LATEST).contains(&millis) => Ok(Some(Duration::from_secs_f64(millis / 1000.0))),
-        Some(_) => Err(bad(format!("`{name}` must be a number of milliseconds from 0 to {LATEST}"))),
-    };
     let error = match query.get("error").as_deref() {
         None => None,
         Some("true") => Some(true),
@@ -146,19 +132,18 @@ fn filter(query: &Query) -> Result<ring::Query, Refusal> {
         Some("slowest") => Order::Slowest,
         Some(_) => return Err(bad("`sort` must be newest or slowest".to_owned())),
     };
-    let at = |time: Option<Duration>| time.map(|time| UNIX_EPOCH + time);
     Ok(ring::Query {
-        backend: text("backend")?,
-        tool: text("tool")?,
-        method: text("method")?,
-        client: text("client")?,
-        principal: text("principal")?,
+        backend: query.text("backend")?,
+        tool: query.text("tool")?,
+        method: query.text("method")?,
+        client: query.text("client")?,
+        principal: query.text("principal")?,
         outcome: outcome.transpose()?,
         error,
-        text: text("text")?,
-        since: at(millis("since")?),
-        until: at(millis("until")?),
-        at_least: millis("minMs")?,
+        text: query.text("text")?,
+        since: query.time("since")?,
+        until: query.time("until")?,
+        at_least: query.duration("minMs")?,
         before,
         limit: query.number("limit", DEFAULT, MOST)?,
         order,

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::auth::values::URI;
-use crate::option::kind::{Choice, time};
+use crate::definition::Visible;
+use crate::option::kind::{Choice, Parsed, time};
 use crate::option::options;
 use crate::option::several::OneOrMany;
 
@@ -41,8 +42,8 @@ pub enum HookFailure {
     Allow,
 }
 
-const HOOK_TIME: crate::option::kind::Parsed<HookTime> = crate::option::kind::Parsed {
-    visible: crate::definition::Visible::All,
+const HOOK_TIME: Parsed<HookTime> = Parsed {
+    visible: Visible::All,
     parse: |reader, text| match text.value.as_str() {
         "call" => Some(HookTime::Call),
         "result" => Some(HookTime::Result),

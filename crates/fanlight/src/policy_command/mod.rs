@@ -34,7 +34,7 @@ pub(crate) async fn command(command: &PolicyCommand, common: &CommonArgs) -> Res
         return Ok(());
     }
     let config = configuration::load(common, false)?.config;
-    let policies = policy::of(&config).map_err(Failure::usage)?;
+    let policies = policy::of(&config, None).map_err(Failure::usage)?;
     let policies = policies.ok_or_else(|| {
         Failure::usage("this configuration has no policies: write `policy.files`, or `allow` at a server or endpoint")
     })?;
@@ -65,13 +65,7 @@ async fn listed(admin: &Admin) -> Result<Vec<ListedItem>, Failure> {
     let answer = Json::parse(answer.into(), MAX_NESTING).map_err(|error| broken(&error))?;
     let mut found = Vec::new();
     for list in ListKind::ALL {
-        let kind = match list {
-            ListKind::Tools => PolicyKind::Tool,
-            ListKind::Prompts => PolicyKind::Prompt,
-            ListKind::Resources => PolicyKind::Resource,
-            ListKind::ResourceTemplates => PolicyKind::Template,
-            ListKind::Skills => PolicyKind::Skill,
-        };
+        let kind = list.policy_kind();
         let entries = answer.get(list.member()).and_then(|list| list.get("entries")).unwrap_or_else(Json::null);
         for entry in entries.elements().map(|place| entries.slice(place)) {
             let text = |member: &str| Some(entry.peek(member)?.as_str()?.into_owned());

@@ -194,10 +194,7 @@ fn action(method: &Method) -> Option<PolicyAction> {
 /// What a request names: its kind, and the name or URI.
 pub(super) fn named(method: &Method, params: &Json) -> Option<(PolicyKind, String)> {
     let text = |object: &Json, member: &str| Some(object.peek(member)?.as_str()?.into_owned());
-    let of_uri = |uri: String| {
-        let kind = if uri.contains('{') { PolicyKind::Template } else { PolicyKind::Resource };
-        (kind, uri)
-    };
+    let of_uri = |uri: String| (PolicyKind::of_uri(&uri), uri);
     match method {
         Method::CallTool => Some((PolicyKind::Tool, text(params, "name")?)),
         Method::GetPrompt => Some((PolicyKind::Prompt, text(params, "name")?)),

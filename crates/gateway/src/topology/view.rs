@@ -201,8 +201,12 @@ impl View {
 
     /// The resource, or template, that `backend` calls `uri`.
     pub(crate) fn resource<'a>(&'a self, backend: BackendId, uri: &'a str) -> PolicyItem<'a> {
-        let kind = if uri.contains('{') { PolicyKind::Template } else { PolicyKind::Resource };
-        PolicyItem { kind, server: self.topology.name(backend), name: uri.into(), definition: None }
+        PolicyItem {
+            kind: PolicyKind::of_uri(uri),
+            server: self.topology.name(backend),
+            name: uri.into(),
+            definition: None,
+        }
     }
 
     /// Whether the policy lets the client subscribe to what it shows, and `backend` calls `uri`.

@@ -45,6 +45,7 @@ impl Era {
     pub fn complete(self, members: &str) -> String {
         match self {
             Self::Legacy => format!("{{{members}}}"),
+            Self::Modern if members.is_empty() => r#"{"resultType":"complete"}"#.to_owned(),
             Self::Modern => format!(r#"{{"resultType":"complete",{members}}}"#),
         }
     }
