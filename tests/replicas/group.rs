@@ -49,15 +49,15 @@ impl Group {
     }
 
     /// A gateway that has joined the others.
-    pub(crate) async fn start(&self, valkey: &str) -> Gateway {
+    pub(crate) async fn start(&self, valkey: String) -> Gateway {
         let gateway = self.start_alone(valkey).await;
         gateway.log.line_with("joined the other replicas").await;
         gateway
     }
 
     /// A gateway, whether or not it reaches Valkey.
-    pub(crate) async fn start_alone(&self, valkey: &str) -> Gateway {
-        Gateway::start(&self.text(valkey)).await
+    pub(crate) async fn start_alone(&self, valkey: String) -> Gateway {
+        Gateway::start(&self.text(&valkey)).await
     }
 }
 

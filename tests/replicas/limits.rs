@@ -29,7 +29,7 @@ async fn let_through(gateways: &[&Gateway], key: &str) -> Vec<usize> {
 async fn limit_is_one_for_all_replicas_and_each_principal_has_its_own() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
     let group = Group::new(backend.entry("only"), &limited("refuse"));
-    let (one, other) = tokio::join!(group.start(&valkey.url()), group.start(&valkey.url()));
+    let (one, other) = tokio::join!(group.start(valkey.url()), group.start(valkey.url()));
     for key in [ANN, BOB] {
         let all: usize = let_through(&[&one, &other], key).await.iter().sum();
         // Calls that take long enough earn one or two more.
@@ -50,7 +50,7 @@ async fn limit_is_split_or_refuses_while_valkey_is_away() {
     for (shared, each) in [("part", 3..=4), ("refuse", 0..=0)] {
         let (mut valkey, backend) = (Valkey::start().await, backend().await);
         let group = Group::new(backend.entry("only"), &limited(shared));
-        let (one, other) = tokio::join!(group.start(&valkey.url()), group.start(&valkey.url()));
+        let (one, other) = tokio::join!(group.start(valkey.url()), group.start(valkey.url()));
         for gateway in [&one, &other] {
             until("two replicas", async || members(gateway).await == 2).await;
         }
@@ -71,7 +71,7 @@ async fn slow_valkey_delays_no_request_for_longer_than_the_bound() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
     let proxy = Proxy::to(valkey.address).await;
     let group = Group::new(backend.entry("only"), &limited("part"));
-    let one = group.start(&proxy.url()).await;
+    let one = group.start(proxy.url()).await;
     for delay in [200, 2000] {
         // Each way takes half of it.
         proxy.set(Network::Takes(Duration::from_millis(delay / 2)));

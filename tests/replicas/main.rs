@@ -10,11 +10,14 @@
     reason = "a panic is how a test fails; clippy.toml allows it only inside test functions, not in their tools"
 )]
 
+mod grants;
 mod group;
 mod limits;
 mod membership;
 mod once;
 mod proxy;
+mod stateless;
+mod switches;
 mod tasks;
 mod valkey;
 

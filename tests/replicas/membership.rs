@@ -14,7 +14,7 @@ async fn replicas_know_each_other_and_notice_within_three_seconds_that_one_is_go
     let (valkey, backend) = (Valkey::start().await, backend().await);
     let group = Group::new(backend.entry("only"), "");
     let (one, mut two, three) =
-        tokio::join!(group.start(&valkey.url()), group.start(&valkey.url()), group.start(&valkey.url()));
+        tokio::join!(group.start(valkey.url()), group.start(valkey.url()), group.start(valkey.url()));
     for gateway in [&one, &two, &three] {
         until("three replicas", async || members(gateway).await == 3).await;
     }
@@ -40,7 +40,7 @@ async fn replicas_know_each_other_and_notice_within_three_seconds_that_one_is_go
 async fn replica_that_was_cut_off_gets_another_epoch() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
     let (group, proxy) = (Group::new(backend.entry("only"), ""), Proxy::to(valkey.address).await);
-    let (one, cut) = tokio::join!(group.start(&valkey.url()), group.start(&proxy.url()));
+    let (one, cut) = tokio::join!(group.start(valkey.url()), group.start(proxy.url()));
     until("two replicas", async || members(&one).await == 2).await;
     let epoch = of_replicas(&cut, &["epoch"]).await;
     assert_ne!(epoch, "null");
@@ -60,7 +60,7 @@ async fn replica_that_was_cut_off_gets_another_epoch() {
 async fn replica_keeps_its_epoch_when_valkey_comes_back_with_and_without_its_data() {
     let (mut valkey, backend) = (Valkey::start().await, backend().await);
     let group = Group::new(backend.entry("only"), "");
-    let one = group.start(&valkey.url()).await;
+    let one = group.start(valkey.url()).await;
     let epoch = of_replicas(&one, &["epoch"]).await;
     for keeps_data in [true, false] {
         valkey.kill().await;
@@ -79,7 +79,7 @@ async fn gateway_starts_without_valkey_and_joins_when_it_is_there() {
     let (mut valkey, backend) = (Valkey::start().await, backend().await);
     valkey.kill().await;
     let group = Group::new(backend.entry("only"), "");
-    let one = group.start_alone(&valkey.url()).await;
+    let one = group.start_alone(valkey.url()).await;
     one.log.line_with("cannot connect to Valkey").await;
     assert_eq!(call(&one, "search", ANN).await.status, 200);
     valkey.start_again(true).await;

@@ -17,7 +17,7 @@ async fn proof_of_possession_is_good_at_one_replica_once() {
     let (mut valkey, backend, issuer) = (Valkey::start().await, backend().await, Issuer::start().await);
     let oauth = format!(r#","oauth":[{{"issuer":"{}"}}]"#, issuer.url());
     let group = Group::with_auth(backend.entry("only"), &oauth, r#","publicUrl":"https://mcp.example.com""#);
-    let (one, other) = tokio::join!(group.start(&valkey.url()), group.start(&valkey.url()));
+    let (one, other) = tokio::join!(group.start(valkey.url()), group.start(valkey.url()));
     let (key, mut claims) = (SigningKey::es256("k"), issuer.claims("ann", AUDIENCE, "mcp:read"));
     claims["cnf"] = serde_json::json!({"jkt": key.thumbprint()});
     let token = issuer.sign(&claims);
@@ -59,21 +59,33 @@ async fn refused(mut response: Response) -> (String, String) {
     (member("status"), member("approval"))
 }
 
+/// Waits until no call waits any more: its client has been told to send it again.
+async fn not_waiting(gateway: &Gateway) {
+    let is_told = async || {
+        let list = admin(gateway, "GET", "/api/approvals").await.1;
+        list.contains(r#""waiting":false"#) && !list.contains(r#""waiting":true"#)
+    };
+    until("the call not to wait", is_told).await;
+}
+
 #[tokio::test]
 async fn approval_that_was_asked_for_at_one_replica_is_given_at_another_and_used_up_at_a_third() {
     let (mut valkey, backend) = (Valkey::start().await, backend().await);
     let group = asking(&backend, "10ms");
     let (mut one, two, three) =
-        tokio::join!(group.start(&valkey.url()), group.start(&valkey.url()), group.start(&valkey.url()));
+        tokio::join!(group.start(valkey.url()), group.start(valkey.url()), group.start(valkey.url()));
     let (status, id) = refused(call(&one, "erase", ANN).await).await;
     assert_eq!(status, "open");
+    not_waiting(&two).await;
     // The one that asked is gone, and Valkey has started again.
     one.kill().await;
     valkey.kill().await;
     two.log.line_with("Valkey is away").await;
     assert_eq!(refused(call(&two, "erase", ANN).await).await.0, "away", "what is not certain is not approved");
     valkey.start_again(true).await;
-    until("the question", async || admin(&two, "GET", "/api/approvals").await.1.contains(&id)).await;
+    for gateway in [&two, &three] {
+        until("the question", async || admin(gateway, "GET", "/api/approvals").await.1.contains(&id)).await;
+    }
     assert_eq!(admin(&two, "POST", &format!("/api/approvals/{id}/approve")).await.0, 200);
     assert_eq!(admin(&three, "POST", &format!("/api/approvals/{id}/refuse")).await.0, 409);
     // It is for this call of this client alone, and for one run of it.
@@ -92,7 +104,7 @@ async fn approval_that_was_asked_for_at_one_replica_is_given_at_another_and_used
 async fn call_that_waits_at_one_replica_goes_on_when_another_is_told() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
     let group = asking(&backend, "50s");
-    let (one, other) = tokio::join!(group.start(&valkey.url()), group.start(&valkey.url()));
+    let (one, other) = tokio::join!(group.start(valkey.url()), group.start(valkey.url()));
     for (word, is_run) in [("approve", true), ("refuse", false)] {
         let decided = async {
             let open = async || {
@@ -123,8 +135,9 @@ async fn call_that_waits_at_one_replica_goes_on_when_another_is_told() {
 async fn whoever_can_write_in_valkey_can_approve_nothing() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
     let group = asking(&backend, "10ms");
-    let one = group.start(&valkey.url()).await;
+    let one = group.start(valkey.url()).await;
     let (_, id) = refused(call(&one, "erase", ANN).await).await;
+    not_waiting(&one).await;
     let table = "fanlight:{approvals}:entries";
     let stored = valkey.ask(&format!("HGET {table} {id}")).await;
     let entry = stored.lines().find(|line| line.starts_with('{')).expect("an entry");

@@ -75,9 +75,9 @@ async fn serve_http(mut plan: Plan<'_>, args: &RunArgs, log: &Log, shutdown: Can
     let operators = Operators::new(socket, configured, args.admin.is_some(), &plan.loaded.config)?;
     warn_if_open(&plan.loaded.config, &clients.address);
 
-    let services = Services::start(&plan, &args.trace, log)?;
+    let services = Services::start(&plan, &args.trace, log).await?;
     let workers = Workers::start(plan.loaded.config.limits.workers)?;
-    let record = record::open(&plan.loaded.config)?;
+    let record = record::open(&plan.loaded.config, plan.replica())?;
     let known: Arc<dyn Authenticate> = Arc::<Authenticator>::clone(&plan.authenticator);
     let authenticate = Arc::new(AuditedAuthentication::new(known, Arc::<AuditLog>::clone(&record)));
     let settings = services.frontend_settings(&plan.loaded.config, &record)?;
@@ -120,7 +120,7 @@ async fn serve_stdio(
         log_operators(&plan.loaded.config, &address);
     }
 
-    let services = Services::start(&plan, &args.trace, log)?;
+    let services = Services::start(&plan, &args.trace, log).await?;
     let path = args.endpoint.as_deref().unwrap_or(&plan.loaded.config.path);
     let endpoint = match endpoints::find(&services.assembly.gateway, path) {
         Ok(endpoint) => endpoint,
@@ -129,7 +129,7 @@ async fn serve_stdio(
             return Err(failure);
         }
     };
-    let record = record::open(&plan.loaded.config)?;
+    let record = record::open(&plan.loaded.config, plan.replica())?;
     let settings = services.frontend_settings(&plan.loaded.config, &record)?;
     let settings = Arc::new(FrontendSettings { endpoint, ..settings });
 
@@ -171,6 +171,11 @@ impl<'a> Plan<'a> {
         let (authenticator, unknown_keys) = auth::authenticator(&loaded.config, replicas.as_ref())?;
         let hangups = reload::hangups()?;
         Ok(Self { as_read: loaded.clone(), loaded, authenticator, unknown_keys, replicas, hangups, common, reload })
+    }
+
+    /// What tells this process from the other replicas, if there are any.
+    fn replica(&self) -> Option<&str> {
+        self.replicas.as_ref().map(|replicas| replicas.membership.id())
     }
 
     fn welcome(&self, clients: &ListenAddress, operators: &Operators) {
@@ -235,16 +240,20 @@ struct Services {
 }
 
 impl Services {
-    fn start(plan: &Plan<'_>, trace: &TraceArgs, log: &Log) -> Result<Self, Failure> {
+    async fn start(plan: &Plan<'_>, trace: &TraceArgs, log: &Log) -> Result<Self, Failure> {
         let (config, servers_end) = (&plan.loaded.config, CancellationToken::new());
         let (telemetry, exports) = telemetry::start(config, trace, log)?;
-        let lists = ListState::open(config, files_of(&plan.as_read, plan.common).as_deref())?;
-        let users = Users::of(config);
-        let assembly = Assembly::start(config, &telemetry, &servers_end, lists, users.clone(), plan.replicas.as_ref())?;
         let replicas = plan.replicas.clone().map(|replicas| {
             let keeping = replicas.start();
             (replicas, keeping)
         });
+        if let Some((replicas, _)) = &replicas {
+            // Servers may need what is shared. Without it, the process starts all the same.
+            let _ = replicas.shared.connected().await;
+        }
+        let lists = ListState::open(config, files_of(&plan.as_read, plan.common).as_deref())?;
+        let users = Users::of(config, plan.replicas.as_ref());
+        let assembly = Assembly::start(config, &telemetry, &servers_end, lists, users.clone(), plan.replicas.as_ref())?;
         Ok(Self { telemetry, exports, assembly, users, replicas, servers_end })
     }
 
@@ -269,6 +278,9 @@ impl Services {
     async fn stop(self) {
         self.assembly.stop().await;
         self.servers_end.cancel();
+        if let Some((_, keeping)) = self.replicas {
+            keeping.stop().await;
+        }
     }
 }
 
@@ -329,6 +341,7 @@ impl Life {
             loaded: plan.as_read,
             in_force: plan.loaded.config,
             assembly,
+            switches: replicas.as_ref().map(Replicas::switches),
             telemetry: telemetry.clone(),
             listeners,
             authenticator: Arc::clone(&plan.authenticator),

@@ -14,14 +14,15 @@ use fanlight_config::{Config, ResourceParameter, Server, ServerAuth, ServerAuthK
 use fanlight_credentials::{PageRequest, Pages, PendingPage};
 use fanlight_frontend::LiveGuard;
 use fanlight_grants::{
-    Folder, Grants, Links, Message, Method, NoAccess, Refused, ServerSettings, SignInMethod, SignInPages, Store,
-    UserAccess, Wanted,
+    CommonEntries, Folder, Grants, Links, Message, Method, NoAccess, Refused, ServerSettings, SignInMethod,
+    SignInPages, Store, UserAccess, Wanted,
 };
 use fanlight_oauth::Scopes;
 use fanlight_protocol::seal::Keys;
 use http::HeaderName;
 use reqwest::Url;
 
+use crate::replicas::Replicas;
 use crate::server_auth::{Place, client, trust};
 use crate::wiring::keys;
 
@@ -32,6 +33,8 @@ pub(crate) struct Users(Arc<Shared>);
 struct Shared {
     /// The folder for what is kept; `None` if the configuration names none, and the user has none.
     folder: Option<PathBuf>,
+    /// Has it in place of a folder where several processes have it in common.
+    common: Option<Arc<dyn CommonEntries>>,
     keys: Keys,
     opened: OnceLock<Result<Opened, String>>,
     /// What the links to sign in are below.
@@ -46,10 +49,12 @@ pub(crate) struct Opened {
 }
 
 impl Users {
-    /// Those of which something is kept in the folder of a configuration.
-    pub(crate) fn of(config: &Config) -> Self {
+    /// Those of which something is kept in the folder of a configuration, or in common with other replicas.
+    pub(crate) fn of(config: &Config, replicas: Option<&Replicas>) -> Self {
         let folder = config.state_dir.as_ref().map(PathBuf::from).or_else(|| config.user_state.clone());
-        Self(Arc::new(Shared { folder, keys: keys(config), opened: OnceLock::new(), guard: OnceLock::new() }))
+        let common = replicas.map(Replicas::grants);
+        let keys = keys(config);
+        Self(Arc::new(Shared { folder, common, keys, opened: OnceLock::new(), guard: OnceLock::new() }))
     }
 
     /// What is kept of them. A text says why nothing can be.
@@ -117,7 +122,12 @@ impl Users {
 
     /// Says with which key is encrypted what is kept of them, if anything is.
     pub(crate) fn key(&self) -> Option<String> {
-        let folder = self.0.opened.get()?.as_ref().ok().and(self.0.folder.as_ref())?;
+        let opened = self.0.opened.get()?.as_ref().ok();
+        if self.0.common.is_some() {
+            return opened
+                .map(|_| "what users have granted is kept in Valkey, encrypted with the first of `keys`".to_owned());
+        }
+        let folder = opened.and(self.0.folder.as_ref())?;
         let folder = folder.display();
         Some(match self.0.keys.is_empty() {
             false => format!("what users have granted is kept in {folder}, encrypted with the first of `keys`"),
@@ -135,11 +145,20 @@ impl Users {
 
 impl Shared {
     fn open(&self) -> Result<Opened, String> {
-        let none = "there is no folder for what is kept of users: configure stateDir";
-        let folder = Folder::open(self.folder.as_deref().ok_or(none)?)?;
-        let store = Store::open(&folder, &self.keys).map_err(|error| error.to_string())?;
+        let store = self.store()?;
         let links = Links::new(&store).map_err(|error| error.to_string())?;
         Ok(Opened { grants: Grants::new(store), links: Arc::new(links) })
+    }
+}
+
+impl Shared {
+    fn store(&self) -> Result<Store, String> {
+        if let Some(common) = &self.common {
+            return Store::in_common(Arc::clone(common), &self.keys).map_err(|error| error.to_string());
+        }
+        let none = "there is no folder for what is kept of users: configure stateDir";
+        let folder = Folder::open(self.folder.as_deref().ok_or(none)?)?;
+        Store::open(&folder, &self.keys).map_err(|error| error.to_string())
     }
 }
 

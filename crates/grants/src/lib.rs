@@ -21,4 +21,7 @@ pub use pages::SignInPages;
 pub use record::{Grant, UserKey};
 pub use server::{Method, ServerSettings, SignInMethod};
 pub use sign_in::{Begun, Callback, Offer, SignInError};
-pub use store::{Exported, FILE, Kind, Lease, LeaseOutcome, Leased, Owner, Record, Store, StoreError};
+pub use store::{
+    CommonEntries, CommonError, Exchange, Exchanged, Exported, FILE, Kind, Lease, LeaseOutcome, Leased, Owner, Pending,
+    Record, Stamp, Store, StoreError,
+};

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwapOption;
 use redis::{ErrorKind, FromRedisValue, PushInfo, PushKind, RedisError, ScriptInvocation, ServerErrorKind};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -31,6 +31,10 @@ struct Inner {
     /// `None` while it cannot be reached.
     link: ArcSwapOption<Link>,
     broken: Notify,
+    /// Told of the end of each attempt to connect.
+    tried: Notify,
+    /// Rises whenever another process says that it has changed something, and with each connection: it may have said so before.
+    changes: watch::Sender<u64>,
     state: Mutex<State>,
     answered: AtomicU64,
     failed: AtomicU64,
@@ -92,6 +96,8 @@ impl Shared {
             settings,
             link: ArcSwapOption::empty(),
             broken: Notify::new(),
+            tried: Notify::new(),
+            changes: watch::Sender::new(0),
             state: Mutex::new(state),
             answered: AtomicU64::new(0),
             failed: AtomicU64::new(0),
@@ -103,7 +109,9 @@ impl Shared {
         end.run_until_cancelled(async {
             let mut pause = RETRY.0;
             loop {
-                if self.connect().await {
+                let is_connected = self.connect().await;
+                self.0.tried.notify_one();
+                if is_connected {
                     pause = RETRY.0;
                     self.0.broken.notified().await;
                 }
@@ -127,12 +135,40 @@ impl Shared {
     ///
     /// If Valkey has not run it, or has not said so in time.
     pub async fn run<T: FromRedisValue>(&self, script: &ScriptInvocation<'_>) -> Result<T, SharedError> {
+        self.ask(|mut link| async move { script.invoke_async(&mut link).await }).await
+    }
+
+    /// Waits until what was written before is at one replica of Valkey, if it has any. Whether it is there within this time;
+    /// a cluster is not asked.
+    ///
+    /// # Errors
+    ///
+    /// If Valkey has not said so in time.
+    pub async fn replicated(&self, within: Duration) -> Result<bool, SharedError> {
+        let millis = u64::try_from(within.min(WITHIN / 2).as_millis()).unwrap_or(u64::MAX);
+        self.ask(|mut link| async move {
+            if matches!(link, Link::Cluster(_)) {
+                return Ok(true);
+            }
+            let role: Vec<redis::Value> = redis::cmd("ROLE").query_async(&mut link).await?;
+            let has_replicas = matches!(role.get(2), Some(redis::Value::Array(replicas)) if !replicas.is_empty());
+            if !has_replicas {
+                return Ok(true);
+            }
+            redis::cmd("WAIT").arg(1).arg(millis).query_async::<u64>(&mut link).await.map(|count| count > 0)
+        })
+        .await
+    }
+
+    async fn ask<T, F>(&self, ask: impl FnOnce(Link) -> F) -> Result<T, SharedError>
+    where
+        F: Future<Output = redis::RedisResult<T>>,
+    {
         let Some(link) = self.0.link.load_full() else {
             self.0.failed.fetch_add(1, Ordering::Relaxed);
             return Err(SharedError::Away(self.trouble()));
         };
-        let mut connection = Link::clone(&link);
-        let answer = timeout(WITHIN, script.invoke_async(&mut connection)).await;
+        let answer = timeout(WITHIN, ask(Link::clone(&link))).await;
         let counter = if matches!(answer, Ok(Ok(_))) { &self.0.answered } else { &self.0.failed };
         counter.fetch_add(1, Ordering::Relaxed);
         match answer {
@@ -147,6 +183,29 @@ impl Shared {
                 Err(SharedError::Unanswered)
             }
         }
+    }
+
+    /// Told when what is kept in Valkey may have changed, and when it can be reached again: whoever holds some of it reads it
+    /// then.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.0.changes.subscribe()
+    }
+
+    /// Where scripts publish that they have changed something that others hold.
+    #[must_use]
+    pub fn channel(&self) -> String {
+        format!("{}:changes", self.0.settings.group)
+    }
+
+    /// Waits for the first attempt to connect.
+    ///
+    /// # Errors
+    ///
+    /// If that fails.
+    pub async fn connected(&self) -> Result<(), SharedError> {
+        self.0.tried.notified().await;
+        if self.is_away() { Err(SharedError::Away(self.trouble())) } else { Ok(()) }
     }
 
     /// Whether it is certain that it cannot be reached now.
@@ -173,26 +232,35 @@ impl Shared {
         let pushed = {
             let inner = Arc::downgrade(&self.0);
             move |info: PushInfo| {
-                // In a cluster, others may still be reached.
-                if let Some(inner) = inner.upgrade().filter(|_| info.kind == PushKind::Disconnection) {
-                    let shared = Self(inner);
-                    if !matches!(shared.0.link.load().as_deref(), Some(Link::Cluster(_))) {
-                        shared.lost(None, "the connection broke");
-                    }
+                if let Some(inner) = inner.upgrade() {
+                    Self(inner).pushed(&info.kind);
                 }
                 Ok::<(), redis::aio::SendError>(())
             }
         };
-        let connected = timeout(CONNECT, self.0.settings.connect(WITHIN, pushed)).await;
+        let connected = timeout(CONNECT, self.0.settings.connect(WITHIN, pushed, &self.channel())).await;
         match connected {
             Ok(Ok(link)) => {
                 self.0.link.store(Some(Arc::new(link)));
                 self.now(None);
+                self.0.changes.send_modify(|count| *count += 1);
                 info!(valkey = %self.0.settings.url, "connected to Valkey");
                 true
             }
             Ok(Err(error)) => self.not_connected(&text_of(&error)),
             Err(_) => self.not_connected("connecting takes too long"),
+        }
+    }
+
+    /// Takes what the server has sent without being asked.
+    fn pushed(&self, kind: &PushKind) {
+        match kind {
+            // In a cluster, others may still be reached.
+            PushKind::Disconnection if !matches!(self.0.link.load().as_deref(), Some(Link::Cluster(_))) => {
+                self.lost(None, "the connection broke");
+            }
+            PushKind::Message => self.0.changes.send_modify(|count| *count += 1),
+            _ => {}
         }
     }
 

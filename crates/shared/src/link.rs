@@ -40,8 +40,22 @@ pub(crate) enum Link {
 }
 
 impl Settings {
-    /// Connects. `pushed` is told what the server sends without being asked.
-    pub(crate) async fn connect(&self, within: Duration, pushed: impl AsyncPushSender) -> RedisResult<Link> {
+    /// Connects, and has the server send what is published in a channel. `pushed` is told what it sends without being asked.
+    pub(crate) async fn connect(
+        &self,
+        within: Duration,
+        pushed: impl AsyncPushSender,
+        channel: &str,
+    ) -> RedisResult<Link> {
+        let mut link = self.connected(within, pushed).await?;
+        match &mut link {
+            Link::One(connection) => connection.subscribe(channel).await?,
+            Link::Cluster(connection) => connection.subscribe(channel).await?,
+        }
+        Ok(link)
+    }
+
+    async fn connected(&self, within: Duration, pushed: impl AsyncPushSender) -> RedisResult<Link> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT))
             .set_response_timeout(Some(within))

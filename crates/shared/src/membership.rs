@@ -16,7 +16,7 @@ use arc_swap::ArcSwap;
 use redis::Script;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -170,12 +170,17 @@ impl Membership {
     /// Joins, and renews the lease until `end`; then leaves.
     pub async fn keep(self, end: CancellationToken) {
         end.run_until_cancelled(async {
-            let mut version = String::new();
+            let (mut version, mut changes) = (String::new(), self.0.shared.changes());
             loop {
-                if let Err(error) = self.renew(&mut version).await {
-                    tracing::debug!(%error, "the lease of this replica was not renewed");
+                let renewed = self.renew(&mut version).await;
+                match renewed {
+                    Ok(()) => sleep(RENEWAL.mul_f64(0.8 + 0.4 * fastrand::f64())).await,
+                    // At once when it can be reached again.
+                    Err(error) => {
+                        tracing::debug!(%error, "the lease of this replica was not renewed");
+                        let _ = timeout(RENEWAL, changes.changed()).await;
+                    }
                 }
-                sleep(RENEWAL.mul_f64(0.8 + 0.4 * fastrand::f64())).await;
             }
         })
         .await;

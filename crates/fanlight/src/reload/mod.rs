@@ -33,6 +33,7 @@ use crate::failure::{Failure, Unusable};
 use crate::instance;
 use crate::known_lists::KnownLists;
 use crate::pins::Pins;
+use crate::replicas::Switches;
 use crate::shown_names::NameRules;
 use crate::{secrets, service_manager, unmatched};
 pub(crate) use listeners::{Listener, Listeners, warn_if_open};
@@ -53,6 +54,8 @@ enum Request {
     Restart(String, oneshot::Sender<Result<(), NoServer>>),
     /// Look whether unknown keys have just been made.
     LookForKeys(Shown),
+    /// Look what operators have switched at other replicas.
+    LookForSwitches,
 }
 
 /// No server of this name is configured, or, to be restarted, none is enabled.
@@ -69,6 +72,8 @@ pub(crate) struct Keeper {
     config: Config,
     /// What was changed at run time: whether servers are enabled.
     switched: BTreeMap<String, bool>,
+    /// The same at the other replicas; `None` if there are none.
+    switches: Option<Switches>,
     telemetry: Telemetry,
     state: Arc<ArcSwap<State>>,
     listeners: Listeners,
@@ -105,6 +110,8 @@ pub(crate) struct Start {
     pub(crate) in_force: Config,
     /// The running servers.
     pub(crate) assembly: Assembly,
+    /// What operators switch at other replicas; `None` if there are none.
+    pub(crate) switches: Option<Switches>,
     /// Counts reloads.
     pub(crate) telemetry: Telemetry,
     /// The listeners for clients and operators.
@@ -127,7 +134,7 @@ pub(crate) fn hangups() -> Result<Signal, Failure> {
 impl Keeper {
     /// Starts to listen to signals, files and requests.
     pub(crate) fn start(start: Start) -> (Control, Keeping) {
-        let Start { source, loaded, in_force, assembly, telemetry, listeners, .. } = start;
+        let Start { source, loaded, in_force, assembly, switches, telemetry, listeners, .. } = start;
         let Start { authenticator, unknown_keys, mut watch, hangups, .. } = start;
         if let Some(watch) = &mut watch {
             watch.follow(&loaded.files);
@@ -149,6 +156,7 @@ impl Keeper {
             started: (loaded.config.clone(), in_force),
             config: loaded.config,
             switched: BTreeMap::new(),
+            switches,
             telemetry,
             state,
             listeners,
@@ -174,6 +182,7 @@ impl Keeper {
                 Some(()) = hangups.recv() => Request::Reload(Trigger::Signal, None),
                 Some(request) = requests.recv() => request,
                 shown = self.unknown_keys.shown() => Request::LookForKeys(shown),
+                () = Switches::changed(&mut self.switches) => Request::LookForSwitches,
                 () = secrets::due() => Request::Reload(Trigger::Secrets, None),
                 () = Watch::changed(&mut self.watch, self.config.timeouts.config_settle) => Request::Reload(Trigger::Files, None),
                 else => break,
@@ -197,6 +206,7 @@ impl Keeper {
                 Box::pin(self.look_for_keys()).await;
                 drop(shown);
             }
+            Request::LookForSwitches => self.look_for_switches().await,
         }
     }
 
@@ -309,10 +319,31 @@ impl Keeper {
             self.switched.insert(name.clone(), enabled);
         }
         info!(backend = name, enabled, "server switched at run time, until the next restart of Fanlight");
+        self.switch_as_said().await;
+        if let Some(switches) = &mut self.switches {
+            switches.tell(&name, self.switched.get(&name).copied()).await;
+        }
+        Ok(())
+    }
+
+    /// Switches servers as operators have at other replicas.
+    async fn look_for_switches(&mut self) {
+        let Some(switches) = &mut self.switches else { return };
+        let Some(mut said) = switches.read().await else { return };
+        said.retain(|name, enabled| {
+            self.config.servers.iter().any(|server| server.name == *name && server.enabled != *enabled)
+        });
+        if said != self.switched {
+            info!(switched = ?said, "servers switched at run time at another replica");
+            self.switched = said;
+            self.switch_as_said().await;
+        }
+    }
+
+    async fn switch_as_said(&mut self) {
         self.put_in_force(None).await;
         let (config, effective, switched) = (self.shown(), Arc::new(self.effective()), self.switched.clone());
         self.show(|state| (state.config, state.effective, state.switched) = (config, effective, switched));
-        Ok(())
     }
 
     async fn restart(&mut self, name: &str) -> Result<(), NoServer> {

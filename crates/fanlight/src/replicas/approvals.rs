@@ -21,7 +21,7 @@ use super::digest;
 
 const TAG: &str = "approvals";
 /// How long a call counts as waiting after it has looked for its answer.
-const WAITS: Duration = Duration::from_secs(5);
+const WAITS: Duration = Duration::from_secs(2);
 /// Levels of arguments: they were checked when the call arrived.
 const NESTING: usize = 1024;
 /// What seals what approvers are shown.

@@ -1,8 +1,10 @@
 //! Several processes of Fanlight that are one to their clients: the connection to Valkey, and who they are.
 
 mod approvals;
+mod grants;
 mod limits;
 mod once;
+mod switches;
 mod tasks;
 mod view;
 
@@ -13,12 +15,15 @@ use aws_lc_rs::digest::{Context, SHA256};
 use fanlight_approvals::Approvals;
 use fanlight_canonical::HandleSeal;
 use fanlight_config::{Config, MAX_FILE_SIZE, ReplicaOptions};
+use fanlight_grants::CommonEntries;
 use fanlight_settings::read_bounded;
 use fanlight_shared::{Me, Membership, Settings, Shared};
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::approvals::ApprovalsInCommon;
+use self::grants::GrantsInCommon;
+pub(crate) use self::switches::Switches;
 use crate::failure::Failure;
 use crate::wiring::keys;
 
@@ -45,6 +50,25 @@ impl Replicas {
         let seal = HandleSeal::new(&keys(config)).map_err(|error| Failure::other(error.to_string()))?;
         let me = Me { id: seal.run(), name: host_name(), address: options.listen, version: env!("CARGO_PKG_VERSION") };
         Ok(Some(Self { membership: Membership::new(shared.clone(), me), shared }))
+    }
+
+    /// What users have granted, as all replicas have it.
+    pub(crate) fn grants(&self) -> Arc<dyn CommonEntries> {
+        Arc::new(GrantsInCommon::new(self.shared.clone()))
+    }
+
+    /// Connects without joining the others, for a command that reads what they share: waits until it is connected, or cannot be.
+    pub(crate) async fn connected(config: &Config) -> Result<Option<(Self, DropGuard)>, Failure> {
+        let Some(replicas) = Self::of(config)? else { return Ok(None) };
+        let end = CancellationToken::new();
+        tokio::spawn(replicas.shared.clone().keep(end.clone()));
+        replicas.shared.connected().await.map_err(|error| Failure::other(error.to_string()))?;
+        Ok(Some((replicas, end.drop_guard())))
+    }
+
+    /// What operators switch at all replicas.
+    pub(crate) fn switches(&self) -> Switches {
+        Switches::new(self)
     }
 
     /// The approvals that all replicas have in common.
