@@ -335,6 +335,7 @@ impl Life {
             telemetry: telemetry.clone(),
         };
         let files = files_of(&plan.as_read, plan.common);
+        let common_pins = replicas.as_ref().and_then(|replicas| replicas.pins(&plan.loaded.config));
         let (control, keeping) = Keeper::start(Start {
             watch: if plan.reload.no_watch || files.is_none() { None } else { Watch::new() },
             source: source(files),
@@ -342,6 +343,7 @@ impl Life {
             in_force: plan.loaded.config,
             assembly,
             switches: replicas.as_ref().map(Replicas::switches),
+            common_pins,
             telemetry: telemetry.clone(),
             listeners,
             authenticator: Arc::clone(&plan.authenticator),

@@ -4,6 +4,7 @@ mod approvals;
 mod grants;
 mod limits;
 mod once;
+mod pins;
 mod switches;
 mod tasks;
 mod view;
@@ -23,6 +24,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::approvals::ApprovalsInCommon;
 use self::grants::GrantsInCommon;
+pub(crate) use self::pins::CommonPins;
 pub(crate) use self::switches::Switches;
 use crate::failure::Failure;
 use crate::wiring::keys;
@@ -69,6 +71,11 @@ impl Replicas {
     /// What operators switch at all replicas.
     pub(crate) fn switches(&self) -> Switches {
         Switches::new(self)
+    }
+
+    /// What operators have approved of servers, at all replicas.
+    pub(crate) fn pins(&self, config: &Config) -> Option<CommonPins> {
+        CommonPins::new(self.shared.clone(), &keys(config))
     }
 
     /// The approvals that all replicas have in common.
