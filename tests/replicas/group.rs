@@ -30,10 +30,15 @@ pub(crate) struct Group {
 impl Group {
     /// With this entry of a server, and more raw members of the configuration.
     pub(crate) fn new(entry: String, more: &str) -> Self {
+        Self::with_auth(entry, "", more)
+    }
+
+    /// [`Self::new`], with more raw members of `auth`.
+    pub(crate) fn with_auth(entry: String, auth: &str, more: &str) -> Self {
         let keys = TempFile::new("yaml", KEYS);
         let servers = config(&[entry]);
         let servers = servers.trim_end().strip_suffix('}').unwrap();
-        let auth = format!(r#""auth":{{"keys":{{"file":{:?}}}}}"#, keys.path());
+        let auth = format!(r#""auth":{{"keys":{{"file":{:?}}}{auth}}}"#, keys.path());
         Self { config: format!(r#"{servers},{SEAL},{auth}{more}"#), keys }
     }
 
@@ -63,9 +68,18 @@ pub(crate) async fn call(gateway: &Gateway, tool: &str, key: &str) -> Response {
 
 /// Sends a modern request with the key of a client.
 pub(crate) async fn request(gateway: &Gateway, method: &str, params: &str, key: &str) -> Response {
-    let body = modern_request("1", method, params, "");
-    let mut headers = modern_headers(&body);
-    headers.push(("Authorization".to_owned(), format!("Bearer {key}")));
+    request_with(gateway, method, params, &[("Authorization", format!("Bearer {key}"))]).await
+}
+
+/// Sends a modern request with these fields.
+pub(crate) async fn request_with(gateway: &Gateway, method: &str, params: &str, fields: &[(&str, String)]) -> Response {
+    send(gateway, &modern_request("1", method, params, ""), fields).await
+}
+
+/// Sends a body with these fields besides the usual ones.
+pub(crate) async fn send(gateway: &Gateway, body: &str, fields: &[(&str, String)]) -> Response {
+    let mut headers = modern_headers(body);
+    headers.extend(fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
     let own = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     let headers: Vec<_> = JSON_HEADERS.into_iter().chain(own).collect();
     let mut connection = Connection::open(gateway.mcp).await;
@@ -95,7 +109,7 @@ pub(crate) async fn members(gateway: &Gateway) -> usize {
 }
 
 /// Asks until something holds.
-pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     within(what, async {
         while !holds().await {
             sleep(Duration::from_millis(20)).await;

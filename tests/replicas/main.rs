@@ -11,8 +11,11 @@
 )]
 
 mod group;
+mod limits;
 mod membership;
+mod once;
 mod proxy;
+mod tasks;
 mod valkey;
 
 use fanlight_testkit::{harness, ports, raw_client, scripted, signing_in};

@@ -15,13 +15,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_admin::Subject;
+use fanlight_approvals::Approvals;
 use fanlight_audit::{AuditLog, AuditedAuthentication};
 use fanlight_auth::{Authenticator, UnknownKeys};
 use fanlight_config::{Config, Loaded};
 use fanlight_credentials::Authenticate;
 use fanlight_frontend::{
-    FrontendSettings, Insight, ListenAddress, ListeningSocket, LiveLimits, LiveListener, SocketReceiver,
-    serve_http_observed, serve_stdio_observed,
+    CommonLimits, FrontendSettings, Insight, ListenAddress, ListeningSocket, LiveLimits, LiveListener, LiveProtection,
+    SocketReceiver, serve_http_observed, serve_stdio_observed,
 };
 use fanlight_gateway::Gateway;
 use fanlight_otlp::Guard;
@@ -46,7 +47,9 @@ use crate::users::Users;
 use crate::welcome::{self, Addresses};
 use crate::wiring::frontend_settings;
 use crate::workers::Workers;
-use crate::{admin, auth, configuration, demo, endpoints, files, listening, reload, standard_io, starts, telemetry};
+use crate::{
+    admin, auth, configuration, demo, endpoints, files, listening, protection, reload, standard_io, starts, telemetry,
+};
 
 /// Serves over HTTP until a signal arrives.
 pub(crate) async fn http(loaded: Loaded, args: &RunArgs, common: &CommonArgs, log: &Log) -> Result<(), Failure> {
@@ -154,6 +157,8 @@ struct Plan<'a> {
     loaded: Loaded,
     authenticator: Arc<Authenticator>,
     unknown_keys: UnknownKeys,
+    /// The other processes, if there are any.
+    replicas: Option<Replicas>,
     /// SIGHUP, which would otherwise end the process.
     hangups: Signal,
     common: &'a CommonArgs,
@@ -162,9 +167,10 @@ struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     fn new(loaded: Loaded, common: &'a CommonArgs, reload: &'a ReloadArgs) -> Result<Self, Failure> {
-        let (authenticator, unknown_keys) = auth::authenticator(&loaded.config)?;
+        let replicas = Replicas::of(&loaded.config)?;
+        let (authenticator, unknown_keys) = auth::authenticator(&loaded.config, replicas.as_ref())?;
         let hangups = reload::hangups()?;
-        Ok(Self { as_read: loaded.clone(), loaded, authenticator, unknown_keys, hangups, common, reload })
+        Ok(Self { as_read: loaded.clone(), loaded, authenticator, unknown_keys, replicas, hangups, common, reload })
     }
 
     fn welcome(&self, clients: &ListenAddress, operators: &Operators) {
@@ -231,12 +237,11 @@ struct Services {
 impl Services {
     fn start(plan: &Plan<'_>, trace: &TraceArgs, log: &Log) -> Result<Self, Failure> {
         let (config, servers_end) = (&plan.loaded.config, CancellationToken::new());
-        let replicas = Replicas::of(config)?;
         let (telemetry, exports) = telemetry::start(config, trace, log)?;
         let lists = ListState::open(config, files_of(&plan.as_read, plan.common).as_deref())?;
         let users = Users::of(config);
-        let assembly = Assembly::start(config, &telemetry, &servers_end, lists, users.clone())?;
-        let replicas = replicas.map(|replicas| {
+        let assembly = Assembly::start(config, &telemetry, &servers_end, lists, users.clone(), plan.replicas.as_ref())?;
+        let replicas = plan.replicas.clone().map(|replicas| {
             let keeping = replicas.start();
             (replicas, keeping)
         });
@@ -245,7 +250,19 @@ impl Services {
 
     fn frontend_settings(&self, config: &Config, record: &Arc<AuditLog>) -> Result<FrontendSettings, Failure> {
         let settings = frontend_settings(config, &self.telemetry, &self.servers_end);
-        Ok(FrontendSettings { record: Arc::<AuditLog>::clone(record), hooks: hooks::of(config)?, ..settings })
+        let common = self.replicas.as_ref().map(|(replicas, _)| Arc::new(replicas.clone()) as Arc<dyn CommonLimits>);
+        let approvals = self
+            .replicas
+            .as_ref()
+            .map_or_else(|| Ok(Approvals::default()), |(replicas, _)| replicas.approvals(config))?;
+        let protection = LiveProtection::sharing(protection::settings(config), common);
+        Ok(FrontendSettings {
+            record: Arc::<AuditLog>::clone(record),
+            hooks: hooks::of(config)?,
+            protection,
+            approvals,
+            ..settings
+        })
     }
 
     /// Stops before anybody was served.

@@ -3,6 +3,7 @@
 //!
 //! A process has an *epoch*, a number that Valkey gives it when it joins, larger than all before. One that was away for longer
 //! than its lease was declared gone by others, and gets another epoch: what it owned under the old one may be others' by then.
+//! While Valkey itself is away nobody is declared gone.
 //! The server's clock decides about leases; a process measures its own from before it asked, so that it never holds a lease for
 //! longer than others think.
 
@@ -39,10 +40,17 @@ static RENEW: LazyLock<Script> = LazyLock::new(|| {
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local is_changed = false
+local latest = redis.call('ZREVRANGE', KEYS[1], 0, 0, 'WITHSCORES')
+-- Where nobody has renewed a lease, it was Valkey that was away, and not they: each has another one.
+local was_away = latest[2] and tonumber(latest[2]) < now
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now))) do
-  redis.call('ZREM', KEYS[1], id)
-  redis.call('HDEL', KEYS[2], id)
-  is_changed = true
+  if was_away then
+    redis.call('ZADD', KEYS[1], string.format('%.0f', now + ARGV[4]), id)
+  else
+    redis.call('ZREM', KEYS[1], id)
+    redis.call('HDEL', KEYS[2], id)
+    is_changed = true
+  end
 end
 local epoch, last = tonumber(ARGV[2]), tonumber(redis.call('HGET', KEYS[2], '#epoch') or '0')
 local held = redis.call('HGET', KEYS[2], ARGV[1])
@@ -57,10 +65,12 @@ if held ~= member then
   is_changed = true
 end
 redis.call('ZADD', KEYS[1], string.format('%.0f', now + ARGV[4]), ARGV[1])
+local version = redis.call('HGET', KEYS[2], '#version') or '0'
 if is_changed then
-  redis.call('HINCRBY', KEYS[2], '#version', 1)
+  -- Never one that there was before Valkey has lost its data.
+  version = string.format('%.0f', math.max(version + 1, now))
+  redis.call('HSET', KEYS[2], '#version', version)
 end
-local version = redis.call('HGET', KEYS[2], '#version')
 local answer = {string.format('%.0f', epoch), version}
 if version ~= ARGV[5] then
   for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do

@@ -273,6 +273,7 @@ impl Scene {
                 endless: Duration::from_secs(86_400),
                 longest: Duration::from_secs(30 * 86_400),
             },
+            common_tasks: None,
             max_handed_out: 10,
             open_apps: Duration::from_secs(3600),
             max_subscriptions: 100,

@@ -1,9 +1,16 @@
 //! Several processes of Fanlight that are one to their clients: the connection to Valkey, and who they are.
 
+mod approvals;
+mod limits;
+mod once;
+mod tasks;
 mod view;
 
 use std::path::Path;
+use std::sync::Arc;
 
+use aws_lc_rs::digest::{Context, SHA256};
+use fanlight_approvals::Approvals;
 use fanlight_canonical::HandleSeal;
 use fanlight_config::{Config, MAX_FILE_SIZE, ReplicaOptions};
 use fanlight_settings::read_bounded;
@@ -11,6 +18,7 @@ use fanlight_shared::{Me, Membership, Settings, Shared};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use self::approvals::ApprovalsInCommon;
 use crate::failure::Failure;
 use crate::wiring::keys;
 
@@ -37,6 +45,14 @@ impl Replicas {
         let seal = HandleSeal::new(&keys(config)).map_err(|error| Failure::other(error.to_string()))?;
         let me = Me { id: seal.run(), name: host_name(), address: options.listen, version: env!("CARGO_PKG_VERSION") };
         Ok(Some(Self { membership: Membership::new(shared.clone(), me), shared }))
+    }
+
+    /// The approvals that all replicas have in common.
+    pub(crate) fn approvals(&self, config: &Config) -> Result<Approvals, Failure> {
+        let common = ApprovalsInCommon::new(self.shared.clone(), &keys(config));
+        let common =
+            common.ok_or_else(|| Failure::other("approvals cannot be sealed: a key of `keys` cannot be used"))?;
+        Ok(Approvals::in_common(Arc::new(common)))
     }
 
     /// Connects and joins the others. The process goes on without them until then.
@@ -77,6 +93,16 @@ fn read(path: &str) -> Result<Vec<u8>, String> {
         return Err(format!("{path}, which `replicas` names, is larger than {MAX_FILE_SIZE} bytes"));
     }
     Ok(bytes)
+}
+
+/// A digest of these parts, as text: the name of something in Valkey tells nobody what it is.
+fn digest(parts: &[&[u8]]) -> String {
+    let mut context = Context::new(&SHA256);
+    for part in parts {
+        context.update(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+        context.update(part);
+    }
+    context.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The name of this machine, or of this container.
