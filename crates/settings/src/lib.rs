@@ -2,6 +2,7 @@
 //! and spoken to, what its process gets, algorithms of signatures, and reading files that the configuration names.
 
 mod algorithm;
+mod endpoints;
 mod listen;
 mod loopback;
 mod own_variables;
@@ -12,6 +13,7 @@ mod server;
 mod transport;
 
 pub use algorithm::Algorithm;
+pub use endpoints::{EndpointUrl, Endpoints};
 pub use listen::{ListenAddress, NotAnAddress};
 pub use loopback::is_loopback;
 pub use own_variables::is_own_variable;
