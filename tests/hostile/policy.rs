@@ -229,6 +229,41 @@ async fn what_a_policy_denies_is_reached_by_no_request_and_looks_as_if_it_did_no
     }
 }
 
+/// Not even the description of a server of which a client may use nothing: its name, instructions and capabilities.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_of_which_a_client_may_use_nothing_does_not_exist_for_it() {
+    let policies = r#"
+        permit(principal in Group::"dev", action, resource);
+        forbid(principal, action, resource in Server::"files") unless { principal in Group::"lead" };
+    "#;
+    for (era, servers) in [(Era::Legacy, 2), (Era::Modern, 2), (Era::Modern, 1), (Era::Legacy, 1)] {
+        let scene = Scene::start(era, servers, policies, "").await;
+        let asked = |key| {
+            let scene = &scene;
+            async move {
+                let mut opened = scene.send(key, &[], &initialize(NEWEST_LEGACY, "{}")).await;
+                let id = opened.header("mcp-session-id").expect("a session").to_owned();
+                let mut answers = vec![opened.text().await, scene.modern(key, "server/discover", "").await];
+                for list in ["tools/list", "prompts/list", "resources/list", "resources/templates/list"] {
+                    answers.extend([scene.modern(key, list, "").await, scene.legacy(key, &id, list, "").await]);
+                }
+                answers
+            }
+        };
+        let (ann, bob) = (asked(ANN).await, asked(BOB).await);
+        assert!(ann.iter().take(2).all(|description| description.contains("tools")), "{ann:?}");
+        for (of_ann, of_bob) in ann.iter().zip(&bob) {
+            assert!(member(of_bob, "result").is_some(), "{of_bob}");
+            assert!(!of_bob.contains("files"), "{of_bob}");
+            assert_ne!(of_ann, of_bob);
+        }
+        if servers == 1 {
+            // What it has is what it declares, and it has nothing.
+            assert!(bob.iter().take(2).all(|description| !description.contains("completions")), "{bob:?}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rule_about_arguments_is_about_what_the_server_gets() {
     let scene = Scene::start(Era::Modern, 1, POLICIES, "").await;

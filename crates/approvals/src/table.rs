@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use crate::call::{ApproverRule, CallToApprove, Question};
+use crate::common::{CommonApprovals, CommonAsked, CommonWaiting};
 
 /// Bounds of the table.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +40,8 @@ pub struct Approvals(Arc<Shared>);
 struct Shared {
     limits: ApprovalLimits,
     entries: Mutex<BTreeMap<String, Entry>>,
+    /// Has all of them where several processes have them in common; `entries` is empty then.
+    common: Option<Arc<dyn CommonApprovals>>,
 }
 
 #[derive(Debug)]
@@ -84,6 +87,9 @@ pub enum NotDecided {
     /// The rule wants another person.
     #[error("the rule wants another person's approval, and it is not certain that you are another than the caller")]
     NotAnother,
+    /// What all processes have in common cannot be reached.
+    #[error("the approvals of all replicas cannot be reached now; try again later")]
+    Away,
 }
 
 /// A call of the table, for approvers.
@@ -141,6 +147,9 @@ pub enum NotAsked {
         /// The limit in bytes.
         limit: usize,
     },
+    /// What all processes have in common cannot be reached.
+    #[error("this call needs approval, and the approvals of all replicas cannot be reached now; try again later")]
+    Away,
 }
 
 /// Why a call that has waited does not run.
@@ -154,19 +163,32 @@ pub enum NotApproved {
 
 /// A call that waits. If it is dropped, the question stays: the answer is for the same call, should its client send it again.
 #[derive(Debug)]
-pub struct Waiting {
-    approvals: Approvals,
-    id: String,
-    /// Resolves once there is an answer; with an error if the question is gone.
-    woken: oneshot::Receiver<()>,
-    expires: Instant,
+pub struct Waiting(Wait);
+
+#[derive(Debug)]
+enum Wait {
+    Here {
+        approvals: Approvals,
+        id: String,
+        /// Resolves once there is an answer; with an error if the question is gone.
+        woken: oneshot::Receiver<()>,
+        expires: Instant,
+    },
+    Common(CommonWaiting),
 }
 
 impl Approvals {
     /// A table without calls.
     #[must_use]
     pub fn new(limits: ApprovalLimits) -> Self {
-        Self(Arc::new(Shared { limits, entries: Mutex::default() }))
+        Self(Arc::new(Shared { limits, entries: Mutex::default(), common: None }))
+    }
+
+    /// Those that several processes have in common.
+    #[must_use]
+    pub fn in_common(common: Arc<dyn CommonApprovals>) -> Self {
+        let limits = ApprovalLimits::default();
+        Self(Arc::new(Shared { limits, entries: Mutex::default(), common: Some(common) }))
     }
 
     /// Checks that a person can be shown all of `call`.
@@ -184,8 +206,21 @@ impl Approvals {
     /// # Errors
     ///
     /// If it has been refused, or cannot be asked about.
-    pub fn ask(&self, call: CallToApprove, question: Question) -> Result<Asked, NotAsked> {
+    pub async fn ask(&self, call: CallToApprove, question: Question) -> Result<Asked, NotAsked> {
         self.check_size(&call)?;
+        let Some(common) = &self.0.common else { return self.ask_here(call, question) };
+        let waiter = format!("{:016x}", fastrand::u64(..));
+        let asked = common.ask(call.clone(), question, waiter.clone(), self.0.limits).await?;
+        Ok(match asked {
+            CommonAsked::Approved { id } => Asked::Approved { id },
+            CommonAsked::Waiting { id, left } => {
+                let waiting = CommonWaiting::new(Arc::clone(common), call, waiter, (id, left));
+                Asked::Waiting(Waiting(Wait::Common(waiting)))
+            }
+        })
+    }
+
+    fn ask_here(&self, call: CallToApprove, question: Question) -> Result<Asked, NotAsked> {
         let ApprovalLimits { calls, calls_of_one, lifetime, .. } = self.0.limits;
         let mut entries = self.entries();
         let now = Instant::now();
@@ -216,7 +251,7 @@ impl Approvals {
     fn wait(&self, id: String, entry: &mut Entry) -> Waiting {
         let (waiter, woken) = oneshot::channel();
         entry.waiter = Some(waiter);
-        Waiting::new(self.clone(), id, woken, entry.expires)
+        Waiting(Wait::Here { approvals: self.clone(), id, woken, expires: entry.expires })
     }
 
     /// Puts down what an approver says of a call. If that waits, it goes on at once; otherwise the answer is for the same
@@ -225,17 +260,19 @@ impl Approvals {
     /// # Errors
     ///
     /// If the answer changes nothing.
-    pub fn decide(&self, id: &str, approver: &Approver, is_approved: bool) -> Result<OpenQuestion, NotDecided> {
+    pub async fn decide(&self, id: &str, approver: &Approver, is_approved: bool) -> Result<OpenQuestion, NotDecided> {
+        match &self.0.common {
+            Some(common) => common.decide(id, approver, is_approved, self.0.limits).await,
+            None => self.decide_here(id, approver, is_approved),
+        }
+    }
+
+    fn decide_here(&self, id: &str, approver: &Approver, is_approved: bool) -> Result<OpenQuestion, NotDecided> {
         let mut entries = self.entries();
         let entry = entries.get_mut(id).ok_or(NotDecided::Unknown)?;
-        match &entry.status {
-            Status::Approved(by) | Status::Refused(by) => return Err(NotDecided::Decided(Arc::clone(by))),
-            Status::Open => {}
-        }
-        if is_approved && entry.question.approver == ApproverRule::Other && !approver.is_another_than(&entry.call) {
-            return Err(NotDecided::NotAnother);
-        }
-        let (name, now) = (Arc::clone(&approver.name), Instant::now());
+        let now = Instant::now();
+        entry.shown(id, now).check(approver, is_approved)?;
+        let name = Arc::clone(&approver.name);
         entry.expires = now + self.0.limits.lifetime;
         entry.status = if is_approved { Status::Approved(name) } else { Status::Refused(name) };
         let shown = entry.shown(id, now);
@@ -247,8 +284,18 @@ impl Approvals {
     }
 
     /// All calls of the table, those that were asked about first in front.
-    #[must_use]
-    pub fn list(&self) -> Vec<OpenQuestion> {
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be reached.
+    pub async fn list(&self) -> Result<Vec<OpenQuestion>, NotDecided> {
+        match &self.0.common {
+            Some(common) => common.list().await,
+            None => Ok(self.list_here()),
+        }
+    }
+
+    fn list_here(&self) -> Vec<OpenQuestion> {
         let (entries, now) = (self.entries(), Instant::now());
         let mut all: Vec<_> = entries.iter().map(|(id, entry)| entry.shown(id, now)).collect();
         all.sort_by_key(|question| question.asked);
@@ -274,15 +321,32 @@ impl Approvals {
     }
 }
 
-impl Waiting {
-    fn new(approvals: Approvals, id: String, woken: oneshot::Receiver<()>, expires: Instant) -> Self {
-        Self { approvals, id, woken, expires }
+impl OpenQuestion {
+    /// Checks that an approver may answer this now.
+    ///
+    /// # Errors
+    ///
+    /// If somebody has answered, or the rule wants somebody else.
+    pub fn check(&self, approver: &Approver, is_approved: bool) -> Result<(), NotDecided> {
+        match &self.status {
+            Status::Approved(by) | Status::Refused(by) => return Err(NotDecided::Decided(Arc::clone(by))),
+            Status::Open => {}
+        }
+        if is_approved && self.question.approver == ApproverRule::Other && !approver.is_another_than(&self.call) {
+            return Err(NotDecided::NotAnother);
+        }
+        Ok(())
     }
+}
 
+impl Waiting {
     /// The name under which the call is answered.
     #[must_use]
     pub fn id(&self) -> &str {
-        &self.id
+        match &self.0 {
+            Wait::Here { id, .. } => id,
+            Wait::Common(waiting) => waiting.id(),
+        }
     }
 
     /// Waits for the answer. An approval is used up by this call, which has to run then.
@@ -291,9 +355,13 @@ impl Waiting {
     ///
     /// If there is none that lets it run.
     pub async fn answer(&mut self) -> Result<(), NotApproved> {
+        let (approvals, id, woken, expires) = match &mut self.0 {
+            Wait::Here { approvals, id, woken, expires } => (approvals, id, woken, *expires),
+            Wait::Common(waiting) => return waiting.answer().await,
+        };
         // Whatever has woken it, the table says what has become of the question.
-        let _ = timeout_at(self.expires, &mut self.woken).await;
-        match self.approvals.take(&self.id) {
+        let _ = timeout_at(expires, woken).await;
+        match approvals.take(id) {
             Some(Status::Approved(_)) => Ok(()),
             Some(Status::Refused(_)) => Err(NotApproved::Refused),
             Some(Status::Open) | None => Err(NotApproved::Over),

@@ -32,6 +32,10 @@ pub trait Rights: fmt::Debug + Send + Sync {
         self.listing(item).outcome != PolicyOutcome::Hidden
     }
 
+    /// Whether there may be anything of a server that the client may use; `false` only if there is nothing, whatever the
+    /// server has. Asked of servers of the configuration alone.
+    fn reaches(&self, server: &str) -> bool;
+
     /// Whether the client may do `action` with an item, with these arguments if it takes any.
     ///
     /// # Errors
@@ -113,6 +117,9 @@ pub enum PolicyKind {
 }
 
 impl PolicyKind {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Tool, Self::Prompt, Self::Resource, Self::Template, Self::Skill];
+
     /// What a URI is that a request names: a template if anything in it is to be filled in.
     #[must_use]
     pub fn of_uri(uri: &str) -> Self {

@@ -6,7 +6,7 @@ use arc_swap::ArcSwapOption;
 use fanlight_backend::MessageMemory;
 use fanlight_canonical::{DefinitionGuard, HandleSeal, Policy};
 use fanlight_config::Config;
-use fanlight_gateway::{CacheLimits, Gateway, GatewaySettings, TaskLimits};
+use fanlight_gateway::{CacheLimits, CommonTaskOwners, Gateway, GatewaySettings, TaskLimits};
 use fanlight_policy::Policies;
 use fanlight_telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
@@ -18,6 +18,7 @@ use crate::known_lists::KnownLists;
 use crate::list_state::ListState;
 use crate::pins::{self, Pins};
 use crate::policy;
+use crate::replicas::Replicas;
 use crate::rewriting::naming_policy;
 use crate::servers::{Difference, Servers};
 use crate::shown_names::NameRules;
@@ -44,6 +45,7 @@ impl Assembly {
         shutdown: &CancellationToken,
         lists: Option<ListState>,
         users: Users,
+        replicas: Option<&Replicas>,
     ) -> Result<Self, Failure> {
         let handles = HandleSeal::new(&keys(config)).map_err(|error| Failure::other(error.to_string()))?;
         let memory = MessageMemory::new(budgets(config).server_messages);
@@ -73,6 +75,7 @@ impl Assembly {
                 endless: config.timeouts.task_owner,
                 longest: config.timeouts.task_owner_max,
             },
+            common_tasks: replicas.map(|replicas| Arc::new(replicas.clone()) as Arc<dyn CommonTaskOwners>),
             max_handed_out: config.limits.handed_out_uris,
             open_apps: config.timeouts.open_apps,
             max_subscriptions: config.limits.subscriptions,

@@ -135,7 +135,7 @@ impl CallBeforeApproval {
         let client = self.identity().map_or_else(|| Arc::from("a local client"), |identity| Arc::clone(&identity.name));
         let text = self.text.clone().unwrap_or_else(|| format!("May {} be called?", self.name()).into());
         let question = Question { text, client, approver };
-        let mut waiting = match self.settings.approvals.ask(self.call.clone(), question) {
+        let mut waiting = match self.settings.approvals.ask(self.call.clone(), question).await {
             Ok(Asked::Approved { id }) => return self.record("approved", &id),
             Ok(Asked::Waiting(waiting)) => waiting,
             Err(error) => return Err(not_asked(&error)),
@@ -184,6 +184,7 @@ fn not_asked(error: &NotAsked) -> RpcError {
         NotAsked::Refused { id } => (Some(id.as_str()), "refused"),
         NotAsked::TooMany => (None, "busy"),
         NotAsked::TooLarge { .. } => (None, "tooLarge"),
+        NotAsked::Away => (None, "away"),
     };
     not_approved(&format!("{error}; it was not carried out"), id, status)
 }

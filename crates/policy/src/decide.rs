@@ -3,6 +3,7 @@
 //! What was decided is remembered for all clients between whom no policy makes a difference, unless it depends on arguments.
 //! An error in a policy that forbids counts as met, and in one that permits as not met.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::BuildHasher as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -184,6 +185,8 @@ struct ClientRights {
     actions: [OnceLock<ActionRules>; PolicyAction::ALL.len()],
     /// What was decided, as far as it does not depend on arguments.
     decided: Mutex<HashMap<DecisionKey, Verdict, RandomState>>,
+    /// Whether there may be anything of a server that the client may use, by the server's name.
+    reached: Mutex<HashMap<Box<str>, bool, RandomState>>,
 }
 
 /// The rules that can be about an action of a client.
@@ -248,6 +251,7 @@ impl ClientRights {
             endpoint: None,
             actions: Default::default(),
             decided: Mutex::default(),
+            reached: Mutex::default(),
         }
     }
 
@@ -258,13 +262,16 @@ impl ClientRights {
         kept.get_or_init(|| self.rules_about(action))
     }
 
+    /// The rules that can be about an action of the client.
+    fn about(&self, action: PolicyAction) -> impl Iterator<Item = &Rule> {
+        let client = self.client.as_ref();
+        let is_about_client = move |rule: &&Rule| client.is_some_and(|client| may_be_about(rule, client));
+        self.shared.rules.iter().filter(move |rule| rule.is_about(action)).filter(is_about_client)
+    }
+
     fn rules_about(&self, action: PolicyAction) -> ActionRules {
         let takes_arguments = matches!(action, PolicyAction::Call | PolicyAction::Get);
-        let client = self.client.as_ref();
-        let rules = self.shared.rules.iter();
-        let about: Vec<_> = rules
-            .filter(|rule| rule.is_about(action) && client.is_some_and(|client| may_be_about(rule, client)))
-            .collect();
+        let about: Vec<_> = self.about(action).collect();
         // What takes no arguments is no matter of a rule about them.
         let listed = about.iter().filter(|rule| takes_arguments || !rule.reads_arguments());
         let listed = listed.filter_map(|rule| rule.listed.clone());
@@ -283,17 +290,40 @@ impl ClientRights {
 
     /// Whether the client is shown an item, and by which rules.
     fn listed(&self, item: &PolicyItem<'_>) -> (Verdict, Vec<String>) {
+        let rules = |action| Cow::Borrowed(&self.rules(action).without_arguments);
+        self.shown(item, self.rules(PolicyAction::List).forbids_any, rules)
+    }
+
+    /// Whether the client is shown an item by the policies that `rules` has for an action, and by which. `hides`: whether
+    /// those about lists forbid anything.
+    fn shown<'a>(
+        &self,
+        item: &PolicyItem<'_>,
+        hides: bool,
+        rules: impl Fn(PolicyAction) -> Cow<'a, PolicySet>,
+    ) -> (Verdict, Vec<String>) {
         let action = item.kind.use_action();
-        let used = self.say(action, item, &self.rules(action).without_arguments, None);
-        let list = self.rules(PolicyAction::List);
-        if used.decision == Decision::Allow && list.forbids_any {
-            let said = self.say(PolicyAction::List, item, &list.without_arguments, None);
+        let used = self.say(action, item, &rules(action), None);
+        if used.decision == Decision::Allow && hides {
+            let said = self.say(PolicyAction::List, item, &rules(PolicyAction::List), None);
             // Nothing need permit it: whoever may use it is shown it.
             if said.decision == Decision::Deny && !said.policies.is_empty() {
                 return (self.verdict(&said, PolicyOutcome::Hidden), said.notes);
             }
         }
         (self.verdict(&used, PolicyOutcome::Hidden), used.notes)
+    }
+
+    /// Whether there may be an item of a server that the client may use, as far as its policies say that of the server alone.
+    fn may_reach(&self, server: &str) -> bool {
+        let rules = |action| {
+            let about = self.about(action).filter(|rule| rule.is_about_server(server));
+            Cow::Owned(PolicySet::from_policies(about.filter_map(|rule| rule.of_server.clone())).unwrap_or_default())
+        };
+        PolicyKind::ALL.into_iter().any(|kind| {
+            let any = PolicyItem { kind, server, name: "".into(), definition: None };
+            self.shown(&any, true, rules).0.outcome != PolicyOutcome::Hidden
+        })
     }
 
     /// What comes of an action with an item that the client is shown.
@@ -463,6 +493,17 @@ impl Rights for ClientRights {
             return Verdict::of_nothing(PolicyOutcome::Hidden);
         }
         self.remembered(PolicyAction::List, item, || self.listed(item).0)
+    }
+
+    fn reaches(&self, server: &str) -> bool {
+        // Nothing that can panic runs under this lock.
+        let reached = || self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = reached().get(server) {
+            return *known;
+        }
+        let reaches = self.may_reach(server);
+        reached().insert(server.into(), reaches);
+        reaches
     }
 
     fn decide(

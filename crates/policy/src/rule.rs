@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use cedar_policy::pst::{self, Clause, StaticPolicy, Template};
+use cedar_policy::pst::{self, Clause, EntityOrSlot, ResourceConstraint, StaticPolicy, Template};
 use cedar_policy::{ActionConstraint, Effect, Policy, PolicyId, PolicySet, Schema, ValidationMode, Validator};
 use fanlight_canonical::{ApprovedBy, PolicyAction};
 
-use crate::expression::{Reads, parts, without_arguments};
+use crate::expression::{Reads, is_place, parts, without_arguments};
 use crate::schema::schema;
 use crate::source::{self, PolicyText};
 
@@ -34,6 +34,11 @@ pub(crate) struct Rule {
     /// What stands for it where the arguments are not known: one that reads arguments counts as met if it permits, and as
     /// not met if it forbids.
     pub(crate) listed: Option<Policy>,
+    /// What stands for it where only the server is known: one that reads more of the resource counts as met if it permits,
+    /// and as not met if it forbids.
+    pub(crate) of_server: Option<Policy>,
+    /// The only item that it is about, if there is one: its id in policies.
+    item: Option<Box<str>>,
     pub(crate) reads: Reads,
     /// Who is asked before what it permits is done, and what.
     pub(crate) ask: Option<(ApprovedBy, Arc<str>)>,
@@ -46,6 +51,12 @@ impl Rule {
 
     pub(crate) fn forbids(&self) -> bool {
         self.policy.effect() == Effect::Forbid
+    }
+
+    /// Whether it can be about an item of a server.
+    pub(crate) fn is_about_server(&self, server: &str) -> bool {
+        let of_server = |item: &str| item.strip_prefix(server).is_some_and(|rest| rest.starts_with('/'));
+        self.item.as_deref().is_none_or(of_server)
     }
 
     /// Whether it can be about an action.
@@ -133,37 +144,57 @@ fn rule(source: &PolicyText, line: usize, text: &str) -> Result<(Rule, Policy), 
     let body = typed.body();
     let reads = Reads::of(body);
     let ask = ask(&policy).map_err(|message| invalid(line, message))?;
-    let of_clauses = |clauses: Vec<Clause>| with_clauses(body, clauses).map_err(|error| invalid(line, error));
+    let with = |resource, clauses| changed(body, resource, clauses).map_err(|error| invalid(line, error));
+    let scope = || body.resource.clone();
     let listed = match (reads.arguments.is_some(), policy.effect()) {
         (false, _) => Some(policy.clone()),
         (true, Effect::Forbid) => None,
-        (true, Effect::Permit) => Some(of_clauses(clauses_about_all(body))?),
+        (true, Effect::Permit) => Some(with(scope(), clauses_that(body, Reads::no_arguments))?),
+    };
+    let item = item(&body.resource);
+    let of_server = match (item.is_none() && reads.server_alone(), policy.effect()) {
+        (true, _) => Some(policy.clone()),
+        (false, Effect::Forbid) => None,
+        (false, Effect::Permit) => {
+            let scope = if item.is_some() { ResourceConstraint::Any } else { scope() };
+            Some(with(scope, clauses_that(body, Reads::server_alone))?)
+        }
     };
     let clause = |clause: &Clause| match clause {
         Clause::When(expression) => Clause::When(without_arguments(expression)),
         Clause::Unless(expression) => Clause::Unless(without_arguments(expression)),
     };
-    let to_check = of_clauses(body.clauses().iter().map(clause).collect())?;
-    Ok((Rule { id, policy, listed, reads, ask }, to_check))
+    let to_check = with(scope(), body.clauses().iter().map(clause).collect())?;
+    Ok((Rule { id, policy, listed, of_server, item, reads, ask }, to_check))
 }
 
-/// The conditions that are the same for all arguments.
-fn clauses_about_all(policy: &Template) -> Vec<Clause> {
-    let reads_none = |expression: &pst::Expr| Reads::of_expression(expression).arguments.is_none();
+/// The item that a scope names, by its id in policies; `None` if it names a server, an endpoint or nothing.
+fn item(resource: &ResourceConstraint) -> Option<Box<str>> {
+    let (ResourceConstraint::Eq(named) | ResourceConstraint::In(named) | ResourceConstraint::IsIn(_, named)) = resource
+    else {
+        return None;
+    };
+    let EntityOrSlot::Entity(uid) = named else { return None };
+    (!is_place(uid)).then(|| uid.eid.as_str().into())
+}
+
+/// The conditions that read nothing but what `reads` accepts.
+fn clauses_that(policy: &Template, accept: fn(&Reads) -> bool) -> Vec<Clause> {
+    let is_kept = |expression: &pst::Expr| accept(&Reads::of_expression(expression));
     let kept = |clause: &Clause| match clause {
         Clause::When(expression) => {
-            let parts = parts(expression).into_iter().filter(|part| reads_none(part));
+            let parts = parts(expression).into_iter().filter(|part| is_kept(part));
             parts.map(|part| Clause::When(Arc::clone(part))).collect()
         }
-        Clause::Unless(expression) if reads_none(expression) => vec![clause.clone()],
+        Clause::Unless(expression) if is_kept(expression) => vec![clause.clone()],
         Clause::Unless(_) => Vec::new(),
     };
     policy.clauses().iter().flat_map(kept).collect()
 }
 
-/// A policy with other conditions.
-fn with_clauses(policy: &Template, clauses: Vec<Clause>) -> Result<Policy, String> {
-    let Template { id, effect, principal, action, resource, annotations, .. } = policy.clone();
+/// A policy with another scope of resources and other conditions.
+fn changed(policy: &Template, resource: ResourceConstraint, clauses: Vec<Clause>) -> Result<Policy, String> {
+    let Template { id, effect, principal, action, annotations, .. } = policy.clone();
     let bare = Template::new(id, effect, principal, action, resource).with_annotations(annotations);
     let whole = bare.try_with_clauses(clauses).map_err(|error| error.to_string())?;
     let fixed = StaticPolicy::try_from(whole).map_err(|error| error.to_string())?;

@@ -295,3 +295,61 @@ fn policies_are_told_apart_in_comments_and_texts() {
     let found: Vec<_> = source::policies(source).into_iter().map(|range| source::line(source, range.start)).collect();
     assert_eq!(found, [2, 4]);
 }
+
+#[test]
+fn server_of_which_a_client_may_use_nothing_is_not_reached() {
+    let reached = |source: &str, groups: &[&str]| {
+        let policies = policies(source);
+        let rights = rights(&policies, "ann", groups);
+        ["git", "files"].map(|server| rights.reaches(server))
+    };
+    let dev = &["dev"];
+    for (source, of_dev, of_others) in [
+        (r#"permit(principal in Group::"dev", action, resource);"#, [true, true], [false, false]),
+        (r#"permit(principal in Group::"dev", action, resource in Server::"git");"#, [true, false], [false, false]),
+        (r#"permit(principal, action, resource == Tool::"git/push");"#, [true, false], [true, false]),
+        (r#"permit(principal, action, resource == Tool::"git");"#, [false, false], [false, false]),
+        (r#"permit(principal, action, resource) when { resource in Server::"git" };"#, [true, false], [true, false]),
+        (r#"permit(principal, action, resource) when { resource.server == "git" };"#, [true, false], [true, false]),
+        // What an item is called is not known of the server.
+        (r#"permit(principal, action, resource) when { resource.name like "r*" };"#, [true, true], [true, true]),
+        (
+            r#"permit(principal, action, resource);
+            forbid(principal, action, resource) when { resource.name like "*" };"#,
+            [true, true],
+            [true, true],
+        ),
+        (
+            r#"permit(principal, action, resource);
+            forbid(principal, action, resource in Server::"git") unless { principal in Group::"dev" };"#,
+            [true, true],
+            [false, true],
+        ),
+        (
+            r#"permit(principal, action, resource);
+            forbid(principal, action, resource == Tool::"git/push");"#,
+            [true, true],
+            [true, true],
+        ),
+        // Prompts and resources are left.
+        (
+            r#"permit(principal, action, resource);
+            forbid(principal, action == Action::"call", resource in Server::"git");"#,
+            [true, true],
+            [true, true],
+        ),
+        (
+            r#"permit(principal, action, resource);
+            forbid(principal, action == Action::"list", resource in Server::"git");"#,
+            [false, true],
+            [false, true],
+        ),
+        (
+            r#"permit(principal, action == Action::"call", resource is Tool) when { context.arguments has path };"#,
+            [true, true],
+            [true, true],
+        ),
+    ] {
+        assert_eq!((reached(source, dev), reached(source, &[])), (of_dev, of_others), "{source}");
+    }
+}

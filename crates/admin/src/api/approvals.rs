@@ -69,7 +69,7 @@ pub(crate) struct Answered {
 
 /// All calls that need approval.
 pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Answer {
-    let approvals = admin.subject.approvals.list().into_iter().map(shown).collect();
+    let approvals = admin.subject.approvals.list().await?.into_iter().map(shown).collect();
     Ok(answer(&Approvals { approvals }))
 }
 
@@ -85,7 +85,7 @@ pub(super) async fn decide(
         _ => return Err(Refusal::new(StatusCode::NOT_FOUND, "a call can be answered with approve or refuse")),
     };
     let approver = Approver { name: operator.name, principal: operator.principal };
-    let question = admin.subject.approvals.decide(&id, &approver, is_approved)?;
+    let question = admin.subject.approvals.decide(&id, &approver, is_approved).await?;
     let call = format!("{}/{}", question.call.server, question.call.tool);
     let about = format!("{call} for {}", question.question.client);
     let mut response = answer(&Answered { id, call, done, waiting: question.is_waiting });
@@ -124,6 +124,7 @@ impl From<NotDecided> for Refusal {
             NotDecided::Unknown => StatusCode::NOT_FOUND,
             NotDecided::Decided(_) => StatusCode::CONFLICT,
             NotDecided::NotAnother => StatusCode::FORBIDDEN,
+            NotDecided::Away => StatusCode::SERVICE_UNAVAILABLE,
         };
         Self::new(status, not_decided.to_string())
     }

@@ -81,7 +81,7 @@ async fn observed<T>(
     // A server that only a request would start has a request's time to start.
     config.servers.iter_mut().for_each(|server| server.start = Some(StartChoice::Eager));
     let config = &config;
-    let assembly = Assembly::start(config, telemetry, &end, None, users)?;
+    let assembly = Assembly::start(config, telemetry, &end, None, users, None)?;
     let started = async {
         starts::show(&assembly.gateway).await;
         command(&assembly).await

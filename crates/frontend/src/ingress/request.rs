@@ -137,7 +137,7 @@ impl<C: Core> Ingress<C> {
         let takes_messages = transport.takes_messages();
         let operation = self.resolve_modern::<T>(origin, parsed, sender, takes_messages).await;
         transport.check_mirrored(&operation, &parsed.params)?;
-        let Admitted { permit, turn } = self.admit(transport, origin, Some(&operation), true)?;
+        let Admitted { permit, turn } = self.admit_request(transport, origin, &operation).await?;
         let ends = ends_of(transport, origin, parsed);
         let admitted = self.admitted(operation, turn);
         let stream = resumption.map(|it| self.suspendable_call(admitted, parsed, takes_messages, it, ends));
@@ -156,7 +156,7 @@ impl<C: Core> Ingress<C> {
     ) -> Result<(Responses, Option<OwnedSemaphorePermit>), Box<Refusal>> {
         transport.check_mirrored(&*waiting.decided, &parsed.params)?;
         // It has waited for the client, and waits for no turn.
-        let Admitted { permit, .. } = self.admit(transport, origin, Some(&*waiting.decided), true)?;
+        let Admitted { permit, .. } = self.admit_request(transport, origin, &*waiting.decided).await?;
         let ends = ends_of(transport, origin, parsed);
         let filter = parsed.modern_filter(sender.log_level, transport.takes_messages());
         Ok(match self.suspended_calls.resume(waiting).await {
@@ -212,7 +212,7 @@ impl<C: Core> Ingress<C> {
         let resolved = self.subscriptions.resolve(&**core, request, context);
         let own = OwnRequest(&request.method);
         let asked: &dyn Decidable = resolved.as_ref().map_or(&own, |operation| operation);
-        let Admitted { permit, .. } = self.admit(transport, origin, Some(asked), false)?;
+        self.admit(origin, Some(asked))?;
         let cancellation = transport.running().map(|running| running.begin(&request.id));
         let opened = resolved.and_then(|operation| {
             let decision = operation.interest().and_then(|it| LastingDecision::of(&self.settings, &caller, it));
@@ -225,7 +225,7 @@ impl<C: Core> Ingress<C> {
         };
         let call = parsed.answered_by::<T>(stream, revision, self.settings.max_mirrored_params);
         let call = call.ending_span_at_message();
-        Ok(StartedRequest { call, kind: RequestKind::Subscription, revision, session: None, permit })
+        Ok(StartedRequest { call, kind: RequestKind::Subscription, revision, session: None, permit: None })
     }
 
     /// The operation of a request without a session.
@@ -351,14 +351,16 @@ impl<C: Core> Ingress<C> {
             (None, Some(session)) => {
                 let named = Arc::new(SessionRequest::new(params.meta.progress_token()));
                 let operation = self.resolve_legacy(transport, origin, session, parsed, &named).await;
-                let Admitted { permit, turn } = self.admit(transport, origin, Some(&operation), true)?;
+                let Admitted { permit, turn } = self.admit_request(transport, origin, &operation).await?;
                 let admitted = self.admitted(operation, turn);
                 (Box::new(self.legacy_call(transport, origin, session, parsed, named, admitted)), permit)
             }
             (answer, _) => {
-                let reaches_core = answer.is_none();
                 let own = OwnRequest(&request.method);
-                let Admitted { permit, .. } = self.admit(transport, origin, Some(&own), reaches_core)?;
+                let permit = match &answer {
+                    Some(_) => self.admit(origin, Some(&own)).map(|()| None)?,
+                    None => self.admit_request(transport, origin, &own).await?.permit,
+                };
                 let answer = answer.unwrap_or_else(|| Err(RpcError::new(code::INTERNAL, "no session")));
                 (Box::new(Answered::new(answer.unwrap_or_else(|error| Response::from_error(&error)))), permit)
             }
@@ -450,7 +452,7 @@ impl<C: Core> Ingress<C> {
         let initialize = legacy::initialize(params, self.settings.max_description)
             .map_err(|error| Refusal::new(Reason::Params, error))?;
         // It needs no scopes.
-        let permit = self.permit(transport, true)?;
+        let permit = self.permit(transport)?;
         let running = transport.running().cloned().unwrap_or_default();
         let limit = self.settings.max_server_requests;
         let bytes = initialize.len();

@@ -26,7 +26,7 @@ use crate::listeners::{Listeners, SessionSubscriptions, SubscriptionRequest};
 use crate::notices::Notices;
 use crate::reads::{CacheLimits, Reads};
 use crate::routing::{Lookup, Routed, Target};
-use crate::tasks::{TaskLimits, Tasks, offered};
+use crate::tasks::{CommonTaskOwners, TaskLimits, Tasks, offered};
 use crate::topology::{
     BackendEntry, CurrentTopology, EndpointSettings, ListLimits, Member, NamingPolicy, Topology, View,
 };
@@ -51,6 +51,8 @@ pub struct GatewaySettings {
     pub cache: CacheLimits,
     /// Bounds on the memory of which backend has which task.
     pub tasks: TaskLimits,
+    /// Which backend has which task, as other processes know it; `None` if there are none.
+    pub common_tasks: Option<Arc<dyn CommonTaskOwners>>,
     /// URIs in results whose backend is remembered, and clients whose apps are.
     pub max_handed_out: usize,
     /// How long an app counts as open after its last use.
@@ -103,7 +105,7 @@ impl Gateway {
         let reads = Reads::new(settings.cache);
         let lists = ListWatcher::new(&topology, &reads);
         let _ends_tasks = lists.guard();
-        let tasks = Arc::new(Tasks::new(settings.tasks));
+        let tasks = Arc::new(Tasks::new(settings.tasks, settings.common_tasks));
         let handed_out = Arc::new(HandedOut::new(settings.max_handed_out, settings.open_apps));
         let notices = Notices::new(&lists, &handed_out, &tasks);
         let listeners = Listeners::new(&topology, &lists, &handed_out, &tasks);
@@ -235,7 +237,7 @@ impl Gateway {
             None => view.request(backend, call).await,
         };
         let response = answer.map_err(|error| fault::no_answer(view.name(backend), &error))?;
-        self.tasks.note(&context, backend, &response).await;
+        self.tasks.note(view, &context, backend, &response).await;
         Ok(self.received(view, &context, backend, &method, response, Given { asked, opens }).await)
     }
 

@@ -73,7 +73,7 @@ impl Gateway {
             let response = view.send(backend, call.clone()).await?;
             // A method that the server does not know certainly did not run.
             if response.error_code() != Some(code::METHOD_NOT_FOUND) {
-                self.tasks.note(&call.context, backend, &response).await;
+                self.tasks.note(view, &call.context, backend, &response).await;
                 return Ok(response);
             }
         }

@@ -51,10 +51,16 @@ impl TaskKey {
     pub(super) fn new(caller: &Caller, task: &str) -> Self {
         Self { holder: caller.holder().clone(), session: caller.session(), task: task.into() }
     }
+
+    /// Bytes that no other task has, equal in every process; `None` for one of a session, which one process has alone.
+    pub(super) fn in_common(&self) -> Option<Vec<u8>> {
+        let holder = self.holder.to_bytes();
+        let length = u64::try_from(holder.len()).unwrap_or(u64::MAX).to_be_bytes();
+        self.session.is_none().then(|| [&length[..], &holder, self.task.as_bytes()].concat())
+    }
 }
 
-/// A store of the owners of tasks. One that several processes share has to keep the names of backends
-/// in place of their ids, which belong to one process.
+/// A store of the owners of tasks.
 pub(super) trait TaskOwners: Send + Sync {
     /// The backend that has this task, if it is known.
     fn find(&self, task: &TaskKey) -> BoxFuture<'_, Option<BackendId>>;

@@ -106,10 +106,14 @@ impl View {
 
     /// The backends that it shows, in configuration order.
     pub(crate) fn backends(&self) -> impl DoubleEndedIterator<Item = &Member> + Clone {
-        let rules = self.rules();
-        let shown =
-            move |(position, backend)| rules.is_none_or(|rules| rules.shows_backend(position)).then_some(backend);
+        let shown = |(position, backend)| self.shows_at(position, backend).then_some(backend);
         self.topology.backends().iter().enumerate().filter_map(shown)
+    }
+
+    /// Whether the endpoint shows the backend at a position, and the policy lets the client use anything of it.
+    fn shows_at(&self, position: usize, backend: &Member) -> bool {
+        self.rules().is_none_or(|rules| rules.shows_backend(position))
+            && self.rights.as_ref().is_none_or(|rights| rights.reaches(backend.name()))
     }
 
     /// The ids of the backends that it shows, in configuration order.
@@ -120,8 +124,7 @@ impl View {
     /// A backend that it shows.
     pub(crate) fn get(&self, backend: BackendId) -> Option<&Member> {
         let position = self.topology.position(backend)?;
-        let is_shown = self.rules().is_none_or(|rules| rules.shows_backend(position));
-        self.topology.backends().get(position).filter(|_| is_shown)
+        self.topology.backends().get(position).filter(|backend| self.shows_at(position, backend))
     }
 
     /// Whether it shows a backend.
