@@ -35,6 +35,7 @@ mod pins;
 mod policy;
 mod private_lists;
 mod redirects;
+mod replicas;
 mod request_state;
 mod server_messages;
 mod sessions;

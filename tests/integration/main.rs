@@ -59,6 +59,7 @@ mod patterns;
 mod processes;
 mod rates;
 mod reload;
+mod replicas;
 mod rmcp_peers;
 mod running_calls;
 mod sandbox;

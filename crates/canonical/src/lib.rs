@@ -30,7 +30,7 @@ pub use crate::core::Core;
 pub use approval::{ApprovalRule, ApprovedBy, Item, NeededApproval};
 pub use call::{Call, CallContext, ClientEra, SentTo, TaskDialect, cancelled_by_operator};
 pub use caller::{Caller, SessionKey};
-pub use client::{BackendClient, BackendState, BackendStatus, Pending, Starting};
+pub use client::{BackendClient, BackendState, BackendStatus, EndpointStatus, Pending, Starting};
 pub use endpoint::{Endpoint, Holder};
 pub use error::{BackendError, Outcome};
 pub use failure::{FailureDetails, Remedy, RemedyKind};
