@@ -5,6 +5,7 @@
 //! nothing is approved, and a call asks again.
 
 mod call;
+mod rounds;
 mod table;
 
 pub use call::{ApproverRule, CallToApprove, Question};

@@ -18,11 +18,13 @@ use fanlight_grants::{
     UserAccess, Wanted,
 };
 use fanlight_oauth::Scopes;
+use fanlight_policy::Policies;
 use fanlight_protocol::seal::Keys;
 use http::HeaderName;
 use reqwest::Url;
 
 use crate::server_auth::{Place, client, trust};
+use crate::sign_in_policy::PolicyOfSigningIn;
 use crate::wiring::keys;
 
 /// Users with credentials of their own. What is kept of them is opened when the first server needs it.
@@ -36,6 +38,8 @@ struct Shared {
     opened: OnceLock<Result<Opened, String>>,
     /// What the links to sign in are below.
     guard: OnceLock<LiveGuard>,
+    /// Who may sign in where; `None` if everybody may everywhere.
+    rules: Arc<PolicyOfSigningIn>,
 }
 
 /// What is kept of users.
@@ -49,7 +53,18 @@ impl Users {
     /// Those of which something is kept in the folder of a configuration.
     pub(crate) fn of(config: &Config) -> Self {
         let folder = config.state_dir.as_ref().map(PathBuf::from).or_else(|| config.user_state.clone());
-        Self(Arc::new(Shared { folder, keys: keys(config), opened: OnceLock::new(), guard: OnceLock::new() }))
+        Self(Arc::new(Shared {
+            folder,
+            keys: keys(config),
+            opened: OnceLock::new(),
+            guard: OnceLock::new(),
+            rules: Arc::default(),
+        }))
+    }
+
+    /// Has these policies say from now on where they may sign in.
+    pub(crate) fn govern(&self, policies: Option<Arc<Policies>>, config: &Config) {
+        self.0.rules.set(policies, config);
     }
 
     /// What is kept of them. A text says why nothing can be.
@@ -197,7 +212,8 @@ impl LazyPages {
         let made = self.pages.get_or_init(|| {
             let Opened { grants, links } = opened.clone();
             let authenticate = Arc::clone(&self.authenticate) as _;
-            SignInPages::new(grants, links, authenticate, self.path.clone()).ok()
+            let rules = Arc::clone(&self.users.0.rules) as _;
+            SignInPages::new(grants, links, authenticate, rules, self.path.clone()).ok()
         });
         made.as_ref()
     }
