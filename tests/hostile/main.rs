@@ -33,6 +33,7 @@ mod operators;
 mod peers;
 mod pins;
 mod policy;
+mod policy_changes;
 mod private_lists;
 mod redirects;
 mod replicas;

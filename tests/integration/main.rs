@@ -56,6 +56,8 @@ mod options;
 mod overriding;
 mod paging;
 mod patterns;
+mod policy;
+mod policy_cost;
 mod processes;
 mod rates;
 mod reload;

@@ -43,7 +43,9 @@ pub use messages::{ClientNotices, MessageReceiver, ServerMessage, ServerMessages
 pub use operation::{Decidable, Decided, Detail, ResolvedOperation, Unresolved};
 pub use peer::Peer;
 pub use plain::Plain;
-pub use policy::{AmbiguousArguments, Policy, PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, Rights, Verdict};
+pub use policy::{
+    AmbiguousArguments, Policy, PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, PolicySubject, Rights, Verdict,
+};
 pub use process::{ProcessLine, ProcessOutput, ProcessStream, RunningProcess};
 pub use retry::RetryDelays;
 pub use session_request::{SentAs, SessionRequest};
