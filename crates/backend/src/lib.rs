@@ -21,6 +21,7 @@
 mod backend;
 mod backoff;
 mod concurrency;
+mod connect_tool;
 mod connection;
 pub mod credentials;
 mod handshake;
@@ -28,6 +29,7 @@ mod health;
 mod listening;
 mod log;
 mod memory;
+mod open_wishes;
 mod outage;
 mod per_principal;
 mod process_log;

@@ -269,6 +269,7 @@ impl<'a> Router<'a> {
             None => {
                 let unlisted = fresh.or(newest).map(|snapshot| snapshot.unlisted()).unwrap_or_default();
                 self.to_sign_in(kind, &name, &unlisted)
+                    .or_else(|| self.to_stood_for(kind, &name))
                     .unwrap_or_else(|| Err(fault::unknown_name(noun(kind), &name, &unlisted)))
             }
         }
@@ -290,6 +291,21 @@ impl<'a> Router<'a> {
         }
         let (range, _) = self.string_at(&["name"]).ok()?;
         Some(self.to_unlisted(backend, name, kind, range))
+    }
+
+    /// The target of a name that no list has, where a tool stands for all others in the list of one server: of that tool, which
+    /// the list has no more, or of one that it has not yet. `None` where only what is listed may be called, but for that tool.
+    fn to_stood_for(&self, kind: ListKind, name: &str) -> Option<Result<Target, RpcError>> {
+        let view = self.lookup.view;
+        let takes_it = |backend: &&Member| {
+            let is_open = backend.client.stand_in().is_some() && !self.is_by_list(kind, backend);
+            let own = backend.naming.original(name).filter(|own| is_open || backend.is_stand_in(own));
+            own.is_some_and(|own| view.permits_name(Filtered::Tools, backend.id, own, None))
+        };
+        let mut found = view.backends().filter(takes_it).filter(|_| kind == ListKind::Tools);
+        let (Some(backend), None) = (found.next(), found.next()) else { return None };
+        let (range, _) = self.string_at(&["name"]).ok()?;
+        Some(self.to_unlisted(backend, backend.naming.original(name)?, kind, range))
     }
 
     /// Whether only what a backend lists may be called: where a filter or a rewriting exists, a server can know a tool by
