@@ -91,7 +91,10 @@ impl Users {
     /// The credentials of the users of a server whose users have their own, from now on by this configuration.
     pub(crate) fn credentials(&self, server: &Server, auth: &ServerAuth) -> Arc<dyn PrincipalCredentials> {
         match self.add(server, auth).cloned() {
-            Ok(Opened { grants, links }) => Arc::new(OfServer { grants, links, server: server.name.clone() }),
+            Ok(Opened { grants, links }) => {
+                let (server, has_connect_tool) = (server.name.clone(), auth.connect_tool);
+                Arc::new(OfServer { grants, links, server, has_connect_tool })
+            }
             Err(reason) => {
                 tracing::error!(
                     server = server.name,
@@ -285,6 +288,7 @@ struct OfServer {
     grants: Grants,
     links: Arc<Links>,
     server: String,
+    has_connect_tool: bool,
 }
 
 impl PrincipalCredentials for OfServer {
@@ -300,6 +304,10 @@ impl PrincipalCredentials for OfServer {
             }
             None => Arc::new(Unusable("the server is not configured any more".to_owned())),
         }
+    }
+
+    fn has_connect_tool(&self) -> bool {
+        self.has_connect_tool
     }
 
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
@@ -368,6 +376,11 @@ impl CredentialSource for OfUser {
 
     fn sign_in(&self) -> Option<Arc<SignInWish>> {
         self.access.missing().map(|wanted| self.wish.for_user(&wanted))
+    }
+
+    fn are_there(&self) -> Pin<Box<dyn Future<Output = bool> + Send>> {
+        let access = self.access.clone();
+        Box::pin(async move { access.is_there().await })
     }
 
     fn signing_in(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
