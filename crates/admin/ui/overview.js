@@ -114,7 +114,7 @@ function row(one) {
     h("th", { scope: "row", class: "words" }, h("a", { href: `#/servers/${encodeURIComponent(one.name)}` }, one.name)),
     h("td", null, badge(STATES[one.state] ?? "calm", one.state, one.state)),
     h("td", { class: "wide-only whole" }, one.revision ? [h("span", { class: "chip" }, one.era), " ", h("span", { class: "mono whole" }, one.revision)] : "–"),
-    h("td", { class: "wide-only whole" }, h("span", { class: "chip" }, one.transport), logOf(one)),
+    h("td", { class: "wide-only whole" }, h("span", { class: "chip" }, one.transport), logOf(one), endpointsOf(one)),
     numberCell(one.medianMs, duration(one.medianMs), "wide-only"),
     numberCell(one.p95Ms, duration(one.p95Ms)),
     numberCell(one.requests, some(one.requests), "wide-only"),
@@ -125,6 +125,14 @@ function row(one) {
 function logOf(one) {
   const title = "What its process wrote to standard error";
   return one.transport === "stdio" ? [" ", h("a", { href: `#/log/${encodeURIComponent(one.name)}`, title }, "log")] : null;
+}
+
+/** How many of several endpoints can be used; each of them in the title. */
+function endpointsOf(one) {
+  if (!one.endpoints) return null;
+  const usable = one.endpoints.filter((endpoint) => endpoint.state === "ready").length;
+  const title = one.endpoints.map(({ place, zone, state, leaving }) => [place, zone, leaving ? "leaving" : state].filter(Boolean).join(", ")).join("\n");
+  return [" ", h("span", { class: "chip", title }, `${usable} of ${plural(one.endpoints.length, "endpoint")}`)];
 }
 
 function lastError(one) {

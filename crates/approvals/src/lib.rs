@@ -6,6 +6,7 @@
 
 mod call;
 mod common;
+mod rounds;
 mod table;
 
 pub use call::{ApproverRule, CallToApprove, Question};

@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::call::{ApproverRule, CallToApprove, Question};
 use crate::common::{CommonApprovals, CommonAsked, CommonWaiting};
+use crate::rounds::{RoundLimits, Rounds};
 
 /// Bounds of the table.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +43,7 @@ struct Shared {
     entries: Mutex<BTreeMap<String, Entry>>,
     /// Has all of them where several processes have them in common; `entries` is empty then.
     common: Option<Arc<dyn CommonApprovals>>,
+    rounds: Rounds,
 }
 
 #[derive(Debug)]
@@ -79,7 +81,9 @@ pub struct Approver {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotDecided {
     /// There is no such question.
-    #[error("no call waits for approval under this id: it has expired, or the call has run")]
+    #[error(
+        "no call waits for approval under this id: it has expired, the call has run, or the gateway has been restarted since"
+    )]
     Unknown,
     /// Somebody else was faster.
     #[error("this was decided already, by {0}")]
@@ -181,14 +185,30 @@ impl Approvals {
     /// A table without calls.
     #[must_use]
     pub fn new(limits: ApprovalLimits) -> Self {
-        Self(Arc::new(Shared { limits, entries: Mutex::default(), common: None }))
+        Self::with(limits, None)
     }
 
     /// Those that several processes have in common.
     #[must_use]
     pub fn in_common(common: Arc<dyn CommonApprovals>) -> Self {
-        let limits = ApprovalLimits::default();
-        Self(Arc::new(Shared { limits, entries: Mutex::default(), common: Some(common) }))
+        Self::with(ApprovalLimits::default(), Some(common))
+    }
+
+    fn with(limits: ApprovalLimits, common: Option<Arc<dyn CommonApprovals>>) -> Self {
+        Self(Arc::new(Shared { limits, entries: Mutex::default(), common, rounds: Rounds::default() }))
+    }
+
+    /// The server of a call that runs by the approval `id` has asked for input, and given this state. Whoever brings that back
+    /// with the same call goes on with it, once.
+    pub fn continues(&self, id: &str, call: &CallToApprove, state: &Json) {
+        let ApprovalLimits { calls, calls_of_one, lifetime, .. } = self.0.limits;
+        self.0.rounds.add(RoundLimits { calls, calls_of_one, lifetime }, id, call, state);
+    }
+
+    /// The approval by which `call` goes on, if it is the next round of an approved call; that is used up.
+    #[must_use]
+    pub fn is_continued(&self, call: &CallToApprove, state: &Json) -> Option<String> {
+        self.0.rounds.take(call, state)
     }
 
     /// Checks that a person can be shown all of `call`.
@@ -241,8 +261,7 @@ impl Approvals {
         }
         let id = new_id(&entries);
         let (asked, expires) = (SystemTime::now(), now + lifetime);
-        let call = CallToApprove { arguments: call.arguments.as_ref().map(Json::detached), ..call };
-        let mut entry = Entry { call, question, asked, expires, status: Status::Open, waiter: None };
+        let mut entry = Entry { call: call.detached(), question, asked, expires, status: Status::Open, waiter: None };
         let waiting = self.wait(id.clone(), &mut entry);
         entries.insert(id, entry);
         Ok(Asked::Waiting(waiting))

@@ -19,6 +19,7 @@ fn call(principal: &str, arguments: &str) -> CallToApprove {
         server: "files".into(),
         tool: "delete".into(),
         arguments: Some(Json::string(arguments)),
+        own: None,
         rules: 1,
     }
 }
@@ -77,6 +78,7 @@ async fn approval_is_for_exactly_one_call() {
         CallToApprove { tool: "erase".into(), ..call("ann", "a") },
         CallToApprove { arguments: None, ..call("ann", "a") },
         CallToApprove { rules: 2, ..call("ann", "a") },
+        CallToApprove { own: Some(Json::string("b")), ..call("ann", "a") },
     ];
     for other in others {
         let approvals = Approvals::new(LIMITS);
@@ -248,4 +250,29 @@ async fn call_that_waits_is_woken_at_once() {
     assert!(approvals.list().await.unwrap()[0].is_waiting);
     approvals.decide(&id, &Approver { name: Arc::from("bob"), principal: None }, true).await.unwrap();
     assert_eq!(answer.await.unwrap(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn next_round_of_an_approved_call_needs_no_approval_of_its_own_once() {
+    let approvals = Approvals::new(LIMITS);
+    let (one, two) = (Json::string("s1"), Json::string("s2"));
+    approvals.continues("id", &call("ann", "a"), &one);
+    for (other, state) in [
+        (call("bob", "a"), &one),
+        (call("ann", "b"), &one),
+        (CallToApprove { rules: 2, ..call("ann", "a") }, &one),
+        (call("ann", "a"), &two),
+    ] {
+        assert_eq!(approvals.is_continued(&other, state), None);
+    }
+    assert_eq!(approvals.is_continued(&call("ann", "a"), &Json::literal(r#""s\u0031""#)).as_deref(), Some("id"));
+    assert_eq!(approvals.is_continued(&call("ann", "a"), &one), None, "a state is good once");
+    approvals.continues("id", &call("ann", "a"), &one);
+    tokio::time::advance(LIMITS.lifetime).await;
+    assert_eq!(approvals.is_continued(&call("ann", "a"), &one), None, "it has expired");
+    for number in 0..=LIMITS.calls_of_one {
+        approvals.continues("id", &call("ann", "a"), &Json::string(&number.to_string()));
+    }
+    let last = Json::string(&LIMITS.calls_of_one.to_string());
+    assert_eq!(approvals.is_continued(&call("ann", "a"), &last), None, "there are too many: it is asked about again");
 }

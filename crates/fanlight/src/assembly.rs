@@ -31,6 +31,8 @@ pub(crate) struct Assembly {
     pub(crate) gateway: Arc<Gateway>,
     /// The enabled servers.
     pub(crate) servers: Servers,
+    /// The users with credentials of their own.
+    users: Users,
     /// What clients may do; `None` for everything.
     policies: Option<Arc<Policies>>,
     /// Definitions that were approved; `None` if none are pinned.
@@ -49,7 +51,7 @@ impl Assembly {
     ) -> Result<Self, Failure> {
         let handles = HandleSeal::new(&keys(config)).map_err(|error| Failure::other(error.to_string()))?;
         let memory = MessageMemory::new(budgets(config).server_messages);
-        let mut servers = Servers::new(telemetry, handles, memory, shutdown, lists, users);
+        let mut servers = Servers::new(telemetry, handles, memory, shutdown, lists, users.clone());
         let change = servers.prepare(config, None);
         let names = NameRules::of(config);
         if let Some(before) = servers.lists().and_then(ListState::names).and_then(|kept| NameRules::from_json(&kept)) {
@@ -57,6 +59,7 @@ impl Assembly {
         }
         servers.lists().iter().for_each(|lists| lists.keep_names(&names.to_json()));
         let policies = policy::of(config, None).map_err(Failure::usage)?;
+        users.govern(policies.clone(), config);
         let pins = pins::of(config).map_err(Failure::usage)?;
         let settings = GatewaySettings {
             backends: change.entries(guard(pins.as_ref()).as_ref()),
@@ -84,7 +87,7 @@ impl Assembly {
         };
         let gateway = Gateway::new(settings).map_err(|error| Failure::other(error.to_string()))?;
         servers.commit(change, config.timeouts.drain);
-        Ok(Self { gateway: Arc::new(gateway), servers, policies, pins: Arc::new(ArcSwapOption::new(pins)) })
+        Ok(Self { gateway: Arc::new(gateway), servers, users, policies, pins: Arc::new(ArcSwapOption::new(pins)) })
     }
 
     /// Puts the servers and endpoints of `config` in force instead of the current ones, for requests that arrive from now
@@ -104,6 +107,7 @@ impl Assembly {
             Ok(pins) => self.pins.store(pins),
             Err(wrong) => error!("pins not replaced, the earlier ones stay in force:\n{wrong}"),
         }
+        self.users.govern(self.policies.clone(), config);
         let policy = self.policies.clone().map(|policies| policies as Arc<dyn Policy>);
         let entries = change.entries(guard(self.pins.load().as_ref()).as_ref());
         self.gateway.replace(entries, &naming_policy(config), list_limits(config), endpoints, policy).await;

@@ -49,6 +49,7 @@ mod servers;
 mod service_manager;
 mod show;
 mod shown_names;
+mod sign_in_policy;
 mod standard_io;
 mod starts;
 mod suggestions;

@@ -74,7 +74,7 @@ pub(crate) fn locked_kind(kind: PolicyKind) -> Option<LockedKind> {
         PolicyKind::Tool => Some(LockedKind::Tools),
         PolicyKind::Prompt => Some(LockedKind::Prompts),
         PolicyKind::Template => Some(LockedKind::ResourceTemplates),
-        PolicyKind::Resource | PolicyKind::Skill => None,
+        PolicyKind::Resource | PolicyKind::Skill | PolicyKind::Server => None,
     }
 }
 

@@ -18,12 +18,14 @@ use fanlight_grants::{
     SignInPages, Store, UserAccess, Wanted,
 };
 use fanlight_oauth::Scopes;
+use fanlight_policy::Policies;
 use fanlight_protocol::seal::Keys;
 use http::HeaderName;
 use reqwest::Url;
 
 use crate::replicas::Replicas;
 use crate::server_auth::{Place, client, trust};
+use crate::sign_in_policy::PolicyOfSigningIn;
 use crate::wiring::keys;
 
 /// Users with credentials of their own. What is kept of them is opened when the first server needs it.
@@ -39,6 +41,8 @@ struct Shared {
     opened: OnceLock<Result<Opened, String>>,
     /// What the links to sign in are below.
     guard: OnceLock<LiveGuard>,
+    /// Who may sign in where; `None` if everybody may everywhere.
+    rules: Arc<PolicyOfSigningIn>,
 }
 
 /// What is kept of users.
@@ -52,9 +56,19 @@ impl Users {
     /// Those of which something is kept in the folder of a configuration, or in common with other replicas.
     pub(crate) fn of(config: &Config, replicas: Option<&Replicas>) -> Self {
         let folder = config.state_dir.as_ref().map(PathBuf::from).or_else(|| config.user_state.clone());
-        let common = replicas.map(Replicas::grants);
-        let keys = keys(config);
-        Self(Arc::new(Shared { folder, common, keys, opened: OnceLock::new(), guard: OnceLock::new() }))
+        Self(Arc::new(Shared {
+            folder,
+            common: replicas.map(Replicas::grants),
+            keys: keys(config),
+            opened: OnceLock::new(),
+            guard: OnceLock::new(),
+            rules: Arc::default(),
+        }))
+    }
+
+    /// Has these policies say from now on where they may sign in.
+    pub(crate) fn govern(&self, policies: Option<Arc<Policies>>, config: &Config) {
+        self.0.rules.set(policies, config);
     }
 
     /// What is kept of them. A text says why nothing can be.
@@ -77,7 +91,10 @@ impl Users {
     /// The credentials of the users of a server whose users have their own, from now on by this configuration.
     pub(crate) fn credentials(&self, server: &Server, auth: &ServerAuth) -> Arc<dyn PrincipalCredentials> {
         match self.add(server, auth).cloned() {
-            Ok(Opened { grants, links }) => Arc::new(OfServer { grants, links, server: server.name.clone() }),
+            Ok(Opened { grants, links }) => {
+                let (server, has_connect_tool) = (server.name.clone(), auth.connect_tool);
+                Arc::new(OfServer { grants, links, server, has_connect_tool })
+            }
             Err(reason) => {
                 tracing::error!(
                     server = server.name,
@@ -216,7 +233,8 @@ impl LazyPages {
         let made = self.pages.get_or_init(|| {
             let Opened { grants, links } = opened.clone();
             let authenticate = Arc::clone(&self.authenticate) as _;
-            SignInPages::new(grants, links, authenticate, self.path.clone()).ok()
+            let rules = Arc::clone(&self.users.0.rules) as _;
+            SignInPages::new(grants, links, authenticate, rules, self.path.clone()).ok()
         });
         made.as_ref()
     }
@@ -270,6 +288,7 @@ struct OfServer {
     grants: Grants,
     links: Arc<Links>,
     server: String,
+    has_connect_tool: bool,
 }
 
 impl PrincipalCredentials for OfServer {
@@ -285,6 +304,10 @@ impl PrincipalCredentials for OfServer {
             }
             None => Arc::new(Unusable("the server is not configured any more".to_owned())),
         }
+    }
+
+    fn has_connect_tool(&self) -> bool {
+        self.has_connect_tool
     }
 
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
@@ -353,6 +376,11 @@ impl CredentialSource for OfUser {
 
     fn sign_in(&self) -> Option<Arc<SignInWish>> {
         self.access.missing().map(|wanted| self.wish.for_user(&wanted))
+    }
+
+    fn are_there(&self) -> Pin<Box<dyn Future<Output = bool> + Send>> {
+        let access = self.access.clone();
+        Box::pin(async move { access.is_there().await })
     }
 
     fn signing_in(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {

@@ -24,9 +24,9 @@ use quick_cache::sync::Cache;
 use crate::arguments::LookedAt;
 use crate::attributes::{Differences, SeenClient, uid};
 use crate::expression::{ARGUMENTS, Arguments, Reads};
-use crate::rule::{InvalidPolicy, Rule, rules};
+use crate::rule::{Rule, rules};
 use crate::shorthand::Allowance;
-use crate::source::PolicyText;
+use crate::source::{InvalidPolicy, PolicyText};
 
 /// Clients whose rights are kept, counted as one where no policy makes a difference.
 const CLIENTS: usize = 1_024;
@@ -304,7 +304,8 @@ impl ClientRights {
     ) -> (Verdict, Vec<String>) {
         let action = item.kind.use_action();
         let used = self.say(action, item, &rules(action), None);
-        if used.decision == Decision::Allow && hides {
+        // A server is in no list.
+        if used.decision == Decision::Allow && hides && item.kind != PolicyKind::Server {
             let said = self.say(PolicyAction::List, item, &rules(PolicyAction::List), None);
             // Nothing need permit it: whoever may use it is shown it.
             if said.decision == Decision::Deny && !said.policies.is_empty() {
@@ -320,7 +321,7 @@ impl ClientRights {
             let about = self.about(action).filter(|rule| rule.is_about_server(server));
             Cow::Owned(PolicySet::from_policies(about.filter_map(|rule| rule.of_server.clone())).unwrap_or_default())
         };
-        PolicyKind::ALL.into_iter().any(|kind| {
+        PolicyKind::OF_SERVERS.into_iter().any(|kind| {
             let any = PolicyItem { kind, server, name: "".into(), definition: None };
             self.shown(&any, true, rules).0.outcome != PolicyOutcome::Hidden
         })
@@ -404,8 +405,13 @@ impl ClientRights {
         let tags = self.shared.tags.get(item.server).map(Vec::as_slice).unwrap_or_default();
         let tags = RestrictedExpression::new_set(tags.iter().map(|tag| text(tag)));
         let server_uid = uid("Server", item.server)?;
-        let of_server = [("name".to_owned(), text(item.server)), ("tags".to_owned(), tags.clone())];
+        let of_server = [("name", text(item.server)), ("server", text(item.server)), ("tags", tags.clone())]
+            .map(|(name, value)| (name.to_owned(), value));
         let server = Entity::new(server_uid.clone(), of_server.into(), [endpoint.uid()].into()).ok()?;
+        if item.kind == PolicyKind::Server {
+            let entities = Entities::from_entities([client.entity.clone(), endpoint, server], None).ok()?;
+            return Self::request_about(action, client, server_uid, arguments).map(|request| (request, entities));
+        }
         let item_uid = uid(item.kind.as_str(), &format!("{}/{}", item.server, item.name))?;
         let mut of_item: HashMap<_, _> = [("name", text(&item.name)), ("server", text(item.server)), ("tags", tags)]
             .map(|(name, value)| (name.to_owned(), value))
@@ -415,6 +421,15 @@ impl ClientRights {
         }
         let resource = Entity::new(item_uid.clone(), of_item, [server_uid].into()).ok()?;
         let entities = Entities::from_entities([client.entity.clone(), endpoint, server, resource], None).ok()?;
+        Self::request_about(action, client, item_uid, arguments).map(|request| (request, entities))
+    }
+
+    fn request_about(
+        action: PolicyAction,
+        client: &SeenClient,
+        resource: EntityUid,
+        arguments: Option<RestrictedExpression>,
+    ) -> Option<Request> {
         let mut context = client.context.clone();
         if matches!(action, PolicyAction::Call | PolicyAction::Get) {
             let none = || RestrictedExpression::new_record([]).ok();
@@ -422,8 +437,7 @@ impl ClientRights {
         }
         let context = Context::from_pairs(context).ok()?;
         let action = uid("Action", action.as_str())?;
-        let request = Request::new(client.user.clone(), action, item_uid, context, None).ok()?;
-        Some((request, entities))
+        Request::new(client.user.clone(), action, resource, context, None).ok()
     }
 
     /// Whether something depends on what the server says of a tool, and that is not known.

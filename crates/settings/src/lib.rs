@@ -2,6 +2,7 @@
 //! and spoken to, what its process gets, where Valkey is, algorithms of signatures, and reading files that the configuration names.
 
 mod algorithm;
+mod endpoints;
 mod listen;
 mod loopback;
 mod own_variables;
@@ -13,6 +14,7 @@ mod transport;
 mod valkey;
 
 pub use algorithm::Algorithm;
+pub use endpoints::{EndpointUrl, Endpoints};
 pub use listen::{ListenAddress, NotAnAddress};
 pub use loopback::is_loopback;
 pub use own_variables::is_own_variable;

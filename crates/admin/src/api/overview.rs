@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
+use fanlight_canonical::BackendStatus;
 use fanlight_protocol::Json;
 use fanlight_telemetry::ring::Query;
 use serde::Serialize;
@@ -111,8 +112,12 @@ impl Latest {
         let telemetry = &self.subject.telemetry;
         let failed = Query { error: Some(true), limit: FAILED, ..Query::default() };
         let failed = telemetry.ring().map(|ring| ring.query(&failed)).unwrap_or_default();
-        let status = self.subject.gateway.status();
-        status.iter().map(|(name, status)| Backend::of(name, status, telemetry, &failed, seconds)).collect()
+        let (status, endpoints) = (self.subject.gateway.status(), self.subject.gateway.endpoints_of_backends());
+        let backend = |(name, status): &(String, BackendStatus)| {
+            let endpoints = endpoints.get(name).map_or(&[][..], Vec::as_slice);
+            Backend::of(name, (status, endpoints), telemetry, &failed, seconds)
+        };
+        status.iter().map(backend).collect()
     }
 
     fn make(&self, seconds: Seconds) -> Overview {

@@ -25,6 +25,7 @@ async fn ask(scene: &Scene, approver: ApproverRule) -> Waiting {
         server: "files".into(),
         tool: "delete".into(),
         arguments: Some(Json::literal(ARGUMENTS)),
+        own: Some(Json::literal(r#"{"own":1}"#)),
         rules: 1,
     };
     let question = Question { text: "Really delete?".into(), client: "sue".into(), approver };
@@ -49,7 +50,10 @@ async fn call_is_shown_with_the_text_of_its_arguments_and_approved_once() {
     let list = scene.send(Method::GET, "/api/approvals", &[("authorization", &bearer)], "").await;
     let list: Value = serde_json::from_str(&list.text).unwrap();
     let shown = &list["approvals"][0];
-    assert_eq!((&shown["arguments"], &shown["status"]), (&ARGUMENTS.into(), &"open".into()));
+    assert_eq!((&shown["arguments"], &shown["status"]), (&r#"{"own":1}"#.into(), &"open".into()));
+    let to_approver = scene.send(Method::GET, "/api/approvals", &[("authorization", "Bearer key-of-sue")], "").await;
+    let to_approver: Value = serde_json::from_str(&to_approver.text).unwrap();
+    assert_eq!(to_approver["approvals"][0]["arguments"], ARGUMENTS, "with what the configuration adds");
     assert_eq!(
         (&shown["server"], &shown["tool"], &shown["client"]),
         (&"files".into(), &"delete".into(), &"sue".into())

@@ -30,7 +30,7 @@ use crate::option::kind::{Each, Flag, Maybe, Nested, OrOff};
 use crate::option::several::Sections;
 use crate::option::{Options, options};
 use audit::AuditOptions;
-use auth::values::NETWORK;
+use auth::values::{NETWORK, TEXT};
 use auth::{AuthChoice, AuthKind};
 use endpoint::{Endpoint, Endpoints};
 use hooks::HookOptions;
@@ -118,6 +118,8 @@ options! {
         /// below `$XDG_STATE_HOME/fanlight` or `~/.local/state/fanlight`, whose lists are served while the servers are
         /// started.
         "stateDir" => state_dir: Option<String> = None, Maybe(FOLDER), example "# /var/lib/fanlight";
+        /// The zone that Fanlight runs in. Of a server's `urls`, those in the same zone are preferred. Default: none is.
+        "zone" [live] => zone: Option<String> = None, Maybe(TEXT), example "# ${ZONE}";
         /// What is recorded about requests, and where it is sent.
         "telemetry" => telemetry: Telemetry = Telemetry::defaults(), Nested::<Telemetry>::KIND;
         /// Limits on size and number.

@@ -18,7 +18,8 @@ use super::{Ingress, Origin, Reason, Refusal, RequestKind, StartedRequest, Trans
 use crate::approval::CallBeforeApproval;
 use crate::call::subscription::SubscriptionEnds;
 use crate::call::{
-    Answered, BeforeRun, CoreCall, CoreRequest, LegacyCall, RenderedCall, RequestEnds, ResponseStream, input_rounds,
+    Answered, BeforeRun, CoreCall, CoreRequest, LegacyCall, MayGoOn, RenderedCall, RequestEnds, ResponseStream,
+    input_rounds,
 };
 use crate::decision::{LastingDecision, OwnRequest};
 use crate::eras::notifications::NotificationFilter;
@@ -159,7 +160,10 @@ impl<C: Core> Ingress<C> {
         let Admitted { permit, .. } = self.admit_request(transport, origin, &*waiting.decided).await?;
         let ends = ends_of(transport, origin, parsed);
         let filter = parsed.modern_filter(sender.log_level, transport.takes_messages());
-        Ok(match self.suspended_calls.resume(waiting).await {
+        let client = CallContext { trace: parsed.span.parent(), ..client_of(origin, sender) };
+        let decided = self.core.may_go_on(&waiting.decided, &client);
+        let waiting = if decided.is_ok() { waiting } else { waiting.without_answers() };
+        Ok(match self.suspended_calls.resume(waiting).await.and_then(|call| decided.map(|()| call)) {
             Ok(call) => {
                 let (capabilities, calls) = (sender.capabilities.clone(), Arc::clone(&self.suspended_calls));
                 let span = parsed.span.parent();
@@ -415,6 +419,12 @@ impl<C: Core> Ingress<C> {
             _ => None,
         };
         let client = &session.session;
+        let operation = &admitted.operation;
+        let governed = (method.may_need_input() && operation.verdict().is_some()).then(|| operation.decided());
+        let may_go_on = governed.map(|decided| {
+            let (core, context) = (Arc::clone(&self.core), Arc::clone(operation.context()));
+            MayGoOn(Box::new(move || core.may_go_on(&decided, &context)))
+        });
         let (takes_messages, progress_token) = (transport.takes_messages(), params.meta.progress_token());
         let logs = legacy::log_gate(client.log_level());
         let filter = NotificationFilter { progress_token, logs, era: Era::Legacy };
@@ -438,7 +448,7 @@ impl<C: Core> Ingress<C> {
         if let Some(detached) = transport.detached() {
             call.outlive_in(detached);
         }
-        LegacyCall::new(call, filter, Arc::clone(client))
+        LegacyCall::new(call, filter, Arc::clone(client)).deciding_again(may_go_on)
     }
 
     /// Makes a session, which the transport opens, and has the core describe the server.
@@ -492,6 +502,18 @@ impl<C: Core> Ingress<C> {
 fn ends_of<T: Transport>(transport: &T, origin: &Origin<'_>, parsed: &ParsedRequest) -> RequestEnds {
     let cancellation = transport.running().map(|running| running.begin(&parsed.request.id));
     RequestEnds { cancellation, validity: RequestValidity::of(&origin.identity) }
+}
+
+/// The client of a request without a session.
+fn client_of(origin: &Origin<'_>, sender: &modern::RequestMeta) -> CallContext {
+    CallContext {
+        caller: caller_of(origin),
+        peer: origin.peer(),
+        address: origin.facts.client_address(),
+        era: ClientEra::Modern,
+        client_info: sender.client_info.clone(),
+        ..(*CallContext::internal()).clone()
+    }
 }
 
 /// Whom a request without a session is made for.

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{
-    Call, CallContext, Core, Detail, Endpoint, Interest, Listen, Listening, Pending, Policy, Rewritten, SentTo,
-    ServerMessages, SessionKey, Unresolved,
+    Call, CallContext, Core, Decided, Detail, Endpoint, Interest, Listen, Listening, Pending, Policy,
+    ResolvedOperation as _, Rewritten, SentTo, ServerMessages, SessionKey, Unresolved,
 };
 use fanlight_protocol::json::Json;
 use fanlight_protocol::result::ResultView as _;
@@ -150,7 +150,7 @@ impl Gateway {
         }
         sent(&call, only.name());
         let answer = self.ask(only, call).await;
-        let response = answer.map_err(|error| fault::no_answer(only.name(), &error))?;
+        let response = answer.map_err(|error| view.no_answer(only.id, &error))?;
         match lists_tools_to {
             None => Ok(response),
             Some(client) => {
@@ -236,7 +236,7 @@ impl Gateway {
             Some(member) => self.ask(member, call).await,
             None => view.request(backend, call).await,
         };
-        let response = answer.map_err(|error| fault::no_answer(view.name(backend), &error))?;
+        let response = answer.map_err(|error| view.no_answer(backend, &error))?;
         self.tasks.note(view, &context, backend, &response).await;
         Ok(self.received(view, &context, backend, &method, response, Given { asked, opens }).await)
     }
@@ -276,6 +276,13 @@ impl Core for Gateway {
             // Boxed to keep the future of a call small where there is one backend.
             None => Box::pin(self.route(view, target, call)).await,
         };
+        let Operation { view, request, .. } = &*operation;
+        if let Ok(response) = &answer
+            && view.rights().is_some()
+            && request.method == Method::CallTool
+        {
+            self.tasks.attribute(&request.context, response, || operation.policy_subject()).await;
+        }
         match (answer, subscription) {
             (Ok(response), Some(request)) if !response.is_error() => {
                 self.subscribed.note(request);
@@ -285,6 +292,10 @@ impl Core for Gateway {
                 Response::from_error(&fault::as_client_is_told(error, &request.context.capabilities))
             }),
         }
+    }
+
+    fn may_go_on(&self, decided: &Decided, context: &CallContext) -> Result<(), RpcError> {
+        self.decided_again(decided, context)
     }
 
     /// The endpoint at this path of a request.
@@ -346,6 +357,6 @@ async fn describe(view: &View, only: &Member, client: &CallContext) -> Result<Re
             Ok(Response::from_result(&as_shown(view, description.json().clone())))
         }
         Ok(description) => Ok(Response::from_result(&as_shown(view, describe_only(&description)))),
-        Err(error) => Err(fault::no_answer(only.name(), &error)),
+        Err(error) => Err(view.no_answer(only.id, &error)),
     }
 }

@@ -12,7 +12,7 @@ mod owners;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-use fanlight_canonical::{BackendError, Call, CallContext, ServerMessages};
+use fanlight_canonical::{BackendError, Call, CallContext, PolicySubject, ServerMessages};
 use fanlight_protocol::capability::has_tasks_extension;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
@@ -23,7 +23,7 @@ use tokio::time::timeout;
 
 pub use self::common::CommonTaskOwners;
 pub use self::owners::TaskLimits;
-use self::owners::{Evidence, Learnt, MemoryOwners, TaskKey, TaskOwners};
+use self::owners::{Evidence, Known, Learnt, MemoryOwners, TaskKey, TaskOwners};
 use crate::cursor::CursorSeal;
 use crate::fault;
 use crate::topology::{BackendId, Filtered, View};
@@ -87,6 +87,22 @@ impl Tasks {
         }
     }
 
+    /// Remembers which call has made a task, if the answer of a backend has created one: a policy may say later that its
+    /// client must not make that call any more.
+    pub(crate) async fn attribute(
+        &self,
+        context: &CallContext,
+        response: &Response,
+        made_by: impl FnOnce() -> Option<PolicySubject>,
+    ) {
+        if let Some(task) = response.result().as_ref().and_then(created)
+            && let Some((id, _)) = owners::id_and_time(&task, &self.limits)
+            && let Some(made_by) = made_by()
+        {
+            self.owners.attribute(TaskKey::new(&context.caller, &id), owners::kept(made_by)).await;
+        }
+    }
+
     async fn learn(&self, view: &View, context: &CallContext, state: &Json, backend: BackendId, evidence: Evidence) {
         let Some((task, kept_for)) = owners::id_and_time(state, &self.limits) else { return };
         let key = TaskKey::new(&context.caller, &task);
@@ -122,14 +138,13 @@ impl Tasks {
         }
     }
 
-    /// The backend that has this task, if it is known.
+    /// The backend that has this task, if it is known, and the policy still permits the call that has made it.
     async fn remembered_owner(&self, view: &View, context: &CallContext, task: &str) -> Option<BackendId> {
         let key = TaskKey::new(&context.caller, task);
-        let known = match self.owners.find(&key).await {
-            None => self.owner_in_common(view, &key).await,
-            known => known,
+        let Some(Known { backend, made_by }) = self.owners.find(&key).await else {
+            return self.owner_in_common(view, &key).await;
         };
-        known.filter(|backend| view.shows(*backend))
+        (view.shows(backend) && view.permits_again(made_by.as_deref())).then_some(backend)
     }
 
     /// The backend that has this task, if another process knows it.
