@@ -36,6 +36,7 @@ mod health;
 mod hooks;
 mod http_rules;
 mod identities;
+mod identity_providers;
 mod kept_lists;
 mod keys;
 mod layers;

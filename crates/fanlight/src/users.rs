@@ -5,19 +5,20 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
+use arc_swap::ArcSwap;
 use fanlight_auth::Authenticator;
 use fanlight_backend::credentials::{
     CredentialSource, Credentials, MessageTarget, NoCredentials, PendingCredentials, PrincipalCredentials, Refusal,
 };
 use fanlight_canonical::{Principal, SignInWish};
-use fanlight_config::{Config, ResourceParameter, Server, ServerAuth, ServerAuthKind};
+use fanlight_config::{Config, Issuer, ResourceParameter, Server, ServerAuth, ServerAuthKind, UserSignIn};
 use fanlight_credentials::{PageRequest, Pages, PendingPage};
 use fanlight_frontend::LiveGuard;
 use fanlight_grants::{
     Folder, Grants, Links, Message, Method, NoAccess, Refused, ServerSettings, SignInMethod, SignInPages, Store,
     UserAccess, Wanted,
 };
-use fanlight_oauth::Scopes;
+use fanlight_oauth::{Scopes, Trust};
 use fanlight_protocol::seal::Keys;
 use http::HeaderName;
 use reqwest::Url;
@@ -36,6 +37,16 @@ struct Shared {
     opened: OnceLock<Result<Opened, String>>,
     /// What the links to sign in are below.
     guard: OnceLock<LiveGuard>,
+    /// Where users show who they are.
+    identities: ArcSwap<Identities>,
+}
+
+/// How users show who they are on pages.
+struct Identities {
+    /// Issuers of the clients' tokens at which they sign in.
+    providers: Vec<ServerSettings>,
+    /// Whether there are others, who have keys or tokens only.
+    takes_credentials: bool,
 }
 
 /// What is kept of users.
@@ -49,13 +60,16 @@ impl Users {
     /// Those of which something is kept in the folder of a configuration.
     pub(crate) fn of(config: &Config) -> Self {
         let folder = config.state_dir.as_ref().map(PathBuf::from).or_else(|| config.user_state.clone());
-        Self(Arc::new(Shared { folder, keys: keys(config), opened: OnceLock::new(), guard: OnceLock::new() }))
+        let (opened, guard) = (OnceLock::new(), OnceLock::new());
+        let identities = ArcSwap::from_pointee(Identities::of(config));
+        Self(Arc::new(Shared { folder, keys: keys(config), opened, guard, identities }))
     }
 
     /// What is kept of them. A text says why nothing can be.
     pub(crate) fn open(&self) -> Result<&Opened, &str> {
         let opened = self.0.opened.get_or_init(|| {
             let opened = self.0.open()?;
+            self.0.identities.load().put_in_force(&opened.grants);
             if let Some(guard) = self.0.guard.get() {
                 opened.lead_to(guard);
             }
@@ -99,9 +113,11 @@ impl Users {
         }
     }
 
-    /// Forgets servers that the configuration does not have.
+    /// Forgets servers and identity providers that the configuration does not have, and takes over those that it has.
     pub(crate) fn retain(&self, config: &Config) {
+        self.0.identities.store(Arc::new(Identities::of(config)));
         if let Some(Ok(opened)) = self.0.opened.get() {
+            self.0.identities.load().put_in_force(&opened.grants);
             opened.grants.retain(|name| config.servers.iter().any(|server| server.name == name));
         }
     }
@@ -141,6 +157,38 @@ impl Shared {
         let links = Links::new(&store).map_err(|error| error.to_string())?;
         Ok(Opened { grants: Grants::new(store), links: Arc::new(links) })
     }
+}
+
+impl Identities {
+    fn of(config: &Config) -> Self {
+        let auth = config.auth.methods();
+        let issuers = || auth.into_iter().flat_map(|auth| &auth.oauth);
+        let provider = |issuer: &Issuer| identity_provider(&issuer.issuer, issuer.sign_in.as_ref()?);
+        let has_others =
+            auth.is_none_or(|auth| auth.keys.is_some()) || issuers().any(|issuer| issuer.sign_in.is_none());
+        let providers: Vec<_> = issuers().filter_map(provider).collect();
+        Self { takes_credentials: has_others || providers.is_empty(), providers }
+    }
+
+    fn put_in_force(&self, grants: &Grants) {
+        if let Err(error) = grants.identify_at(self.providers.clone(), self.takes_credentials) {
+            tracing::error!(%error, "users cannot sign in at their identity provider");
+        }
+    }
+}
+
+/// The settings of an issuer at which users show who they are.
+fn identity_provider(issuer: &str, sign_in: &UserSignIn) -> Option<ServerSettings> {
+    let url: Url = issuer.parse().ok()?;
+    let client = client(sign_in.client_id.as_ref(), sign_in.client_secret.as_ref(), None, None).ok()?;
+    let method = SignInMethod {
+        client: sign_in.client_id.is_some().then_some(client),
+        issuer: Some(issuer.to_owned()),
+        scopes: Some(Scopes::read("openid")),
+        sends_resource: false,
+    };
+    let (name, trust) = (issuer.to_owned(), Trust::in_server(url.clone()));
+    Some(ServerSettings { name, url, method: Method::Identity(method), trust })
 }
 
 impl Opened {

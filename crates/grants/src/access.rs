@@ -325,7 +325,7 @@ impl Shared {
     /// The header field that shows who the user is.
     fn header(&self) -> HeaderName {
         match &self.server.settings.method {
-            Method::SignIn(_) => AUTHORIZATION,
+            Method::SignIn(_) | Method::Identity(_) => AUTHORIZATION,
             Method::Key { header, .. } => header.clone(),
         }
     }

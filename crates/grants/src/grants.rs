@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use fanlight_oauth::{Discovered, OAuthError, discover};
+use fanlight_identity::Principal;
+use fanlight_oauth::{Discovered, OAuthError};
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
@@ -19,6 +20,8 @@ const MOST_HELD: usize = 10_000;
 
 /// How long what was found out of a server counts as what is so now.
 const RECENT: Duration = Duration::from_secs(60);
+/// How long a server that could not be found out about is not asked again: anybody can open a page.
+const RECENT_FAILURE: Duration = Duration::from_secs(2);
 /// Most that is kept of that.
 const MOST_RECENT: usize = 100;
 
@@ -40,6 +43,8 @@ struct Tables {
     servers: HashMap<String, Arc<Server>>,
     held: HashMap<Owner, UserAccess>,
     discovered: Vec<Recent>,
+    /// Whether a key or a token shows who a user is, who pastes it into a page.
+    takes_credentials: bool,
 }
 
 /// What was found out of a server a moment ago.
@@ -48,12 +53,12 @@ struct Recent {
     at: Instant,
     server: String,
     wanted: Wanted,
-    discovered: Discovered,
+    discovered: Result<Discovered, OAuthError>,
 }
 
 impl Recent {
     fn is_recent(&self) -> bool {
-        self.at.elapsed() < RECENT
+        self.at.elapsed() < if self.discovered.is_ok() { RECENT } else { RECENT_FAILURE }
     }
 }
 
@@ -63,7 +68,7 @@ impl Grants {
     pub fn new(store: Store) -> Self {
         Self(Arc::new(Shared {
             store,
-            tables: Mutex::default(),
+            tables: Mutex::new(Tables { takes_credentials: true, ..Tables::default() }),
             tasks: TaskTracker::new(),
             changes: watch::Sender::new(0),
         }))
@@ -90,9 +95,49 @@ impl Grants {
 
     /// Forgets the settings of servers other than these.
     pub fn retain(&self, is_there: impl Fn(&str) -> bool) {
+        self.retain_servers(|server| server.is_identity_provider() || is_there(server.name()));
+    }
+
+    /// Has users show who they are at these identity providers, and at no other. Whether they may paste a key or a token instead
+    /// is for those whom none of these knows.
+    ///
+    /// # Errors
+    ///
+    /// If no requests can be sent to one of them.
+    pub fn identify_at(&self, providers: Vec<ServerSettings>, takes_credentials: bool) -> Result<(), OAuthError> {
+        self.retain_servers(|server| {
+            !server.is_identity_provider() || providers.iter().any(|provider| provider.name == server.name())
+        });
+        self.lock().takes_credentials = takes_credentials;
+        providers.into_iter().try_for_each(|provider| self.add(provider))
+    }
+
+    fn retain_servers(&self, stays: impl Fn(&Server) -> bool) {
         let mut tables = self.lock();
-        tables.servers.retain(|name, _| is_there(name));
-        tables.held.retain(|owner, _| is_there(owner.server()));
+        tables.servers.retain(|_, server| stays(server));
+        let Tables { servers, held, .. } = &mut *tables;
+        held.retain(|owner, _| servers.contains_key(owner.server()));
+    }
+
+    /// Whether a user may paste a key or a token to show who they are.
+    pub(crate) fn takes_credentials(&self) -> bool {
+        self.lock().takes_credentials
+    }
+
+    /// The identity provider that knows this principal.
+    pub(crate) fn identity_provider_of(&self, principal: &[u8]) -> Option<Arc<Server>> {
+        let principal = Principal::from_bytes(principal)?;
+        self.identity_provider(principal.issuer_and_subject()?.0)
+    }
+
+    /// The identity provider with this issuer.
+    pub(crate) fn identity_provider(&self, issuer: &str) -> Option<Arc<Server>> {
+        self.server(issuer).filter(|server| server.is_identity_provider())
+    }
+
+    /// The issuers of all identity providers, in order.
+    pub(crate) fn identity_providers(&self) -> Vec<String> {
+        self.names(Server::is_identity_provider)
     }
 
     /// The credentials of a user for a server; `None` if users need none for it.
@@ -179,17 +224,16 @@ impl Grants {
         let is_it = |recent: &&Recent| recent.is_recent() && recent.server == server.name() && recent.wanted == *wanted;
         let known = self.lock().discovered.iter().find(is_it).map(|recent| recent.discovered.clone());
         if let Some(discovered) = known {
-            return Ok(discovered);
+            return discovered;
         }
-        let issuer = server.sign_in().and_then(|method| method.issuer.as_deref());
-        let discovered = discover(&server.requests, &server.settings.url, Some(&wanted.challenge()), issuer).await?;
+        let discovered = server.discover(&wanted.challenge()).await;
         let (at, wanted) = (Instant::now(), wanted.clone());
         let recent = Recent { at, server: server.name().to_owned(), wanted, discovered: discovered.clone() };
         let mut tables = self.lock();
         tables.discovered.retain(Recent::is_recent);
         tables.discovered.truncate(MOST_RECENT - 1);
         tables.discovered.push(recent);
-        Ok(discovered)
+        discovered
     }
 
     pub(crate) fn server(&self, name: &str) -> Option<Arc<Server>> {
@@ -199,7 +243,14 @@ impl Grants {
     /// The names of the servers whose users have credentials of their own, in order.
     #[must_use]
     pub fn servers(&self) -> Vec<String> {
-        let mut names: Vec<_> = self.lock().servers.keys().cloned().collect();
+        self.names(|server| !server.is_identity_provider())
+    }
+
+    fn names(&self, is_meant: impl Fn(&Server) -> bool) -> Vec<String> {
+        let tables = self.lock();
+        let mut names: Vec<_> =
+            tables.servers.values().filter(|server| is_meant(server)).map(|server| server.name().to_owned()).collect();
+        drop(tables);
         names.sort();
         names
     }

@@ -1,12 +1,13 @@
 //! Signing a user in at the authorization server of a server: what is asked for, with which client, and what comes of it. Where
 //! the user is asked and the browser comes back to is another's matter: [`SignInPages`](crate::SignInPages) or a command.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use fanlight_oauth::{
     AuthorizationRequest, CallbackParameters, Client, ClientMetadata, ClientRegistration, Discovered, OAuthError,
-    ProofKey, Provider, Scopes, TokenTarget, authorization_request, register,
+    ProofKey, Provider, Scopes, TokenSet, TokenTarget, authorization_request, register,
 };
 use tracing::{info, warn};
 use url::Url;
@@ -44,6 +45,9 @@ pub enum SignInError {
     /// The authorization server refuses.
     #[error("the authorization server refuses the sign-in: {0}")]
     Refused(String),
+    /// The identity provider has not shown who the user is.
+    #[error("{0}")]
+    NotIdentified(Cow<'static, str>),
     /// Somebody did not answer as they should; the log says more.
     #[error("the sign-in cannot be carried out now; the operator's log says why")]
     Failed {
@@ -102,6 +106,20 @@ impl Offer {
         Ok(Self { provider: discovered.provider, target, is_dpop, server })
     }
 
+    /// Asks an identity provider what is needed for users to show who they are.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such identity provider, or it gives no answer.
+    pub(crate) async fn identity(grants: &Grants, issuer: &str) -> Result<Self, SignInError> {
+        let server = grants.identity_provider(issuer).ok_or(SignInError::NoServer)?;
+        let method = server.sign_in().ok_or(SignInError::NoServer)?;
+        let discovered = grants.discover(&server, &Wanted::default()).await;
+        let discovered = discovered.map_err(|error| failed(server.name(), &error))?;
+        let target = method.target(discovered.resource, method.scopes.clone());
+        Ok(Self { provider: discovered.provider, target, is_dpop: false, server })
+    }
+
     /// The server.
     #[must_use]
     pub fn server(&self) -> &str {
@@ -145,14 +163,9 @@ impl Offer {
         callback: &Callback,
         browser: &[u8],
     ) -> Result<Begun, SignInError> {
-        let Self { server, provider, target, is_dpop } = self;
-        let method = server.sign_in().ok_or(SignInError::NoServer)?;
-        let (client, is_configured) = match method.configured(&provider) {
-            Some(client) => (client, true),
-            None => (client_at(grants, &server, &provider, callback).await?, false),
-        };
-        let request = authorization_request(&provider, &client, &callback.redirect_uri, target)
-            .map_err(|error| failed(server.name(), &error))?;
+        let (request, client) = self.request(grants, callback).await?;
+        let Self { server, provider, is_dpop, .. } = self;
+        let is_configured = server.sign_in().is_some_and(|method| method.client.is_some());
         let proof_key = is_dpop.then(ProofKey::generate).transpose().map_err(|error| failed(server.name(), &error))?;
         let record = BegunSignIn {
             proof_key,
@@ -165,6 +178,41 @@ impl Offer {
             request,
         };
         Ok(Begun { location: record.request.url.clone(), record })
+    }
+
+    /// What the browser is sent with, and as which client.
+    pub(crate) async fn request(
+        &self,
+        grants: &Grants,
+        callback: &Callback,
+    ) -> Result<(AuthorizationRequest, ClientRegistration), SignInError> {
+        let client = self.client(grants, callback).await?;
+        let request = authorization_request(&self.provider, &client, &callback.redirect_uri, self.target.clone());
+        Ok((request.map_err(|error| failed(self.server(), &error))?, client))
+    }
+
+    /// The client as which users are signed in.
+    async fn client(&self, grants: &Grants, callback: &Callback) -> Result<ClientRegistration, SignInError> {
+        let method = self.server.sign_in().ok_or(SignInError::NoServer)?;
+        match method.configured(&self.provider) {
+            Some(client) => Ok(client),
+            None => client_at(grants, &self.server, &self.provider, callback).await,
+        }
+    }
+
+    /// The tokens for what a browser has brought back, which was sent with `request`, and the client that they are for.
+    pub(crate) async fn redeem(
+        &self,
+        grants: &Grants,
+        request: &AuthorizationRequest,
+        brought: &CallbackParameters,
+        callback: &Callback,
+    ) -> Result<(TokenSet, ClientRegistration), SignInError> {
+        let registration = self.client(grants, callback).await?;
+        let (requests, provider) = (&self.server.requests, &self.provider);
+        let client = Client { requests, provider, registration: &registration, proof_key: None };
+        let tokens = client.redeem(request, brought).await;
+        Ok((tokens.map_err(|error| failed(self.server(), &error))?, registration))
     }
 }
 
@@ -241,7 +289,7 @@ async fn client_at(
 }
 
 /// What the user is told; the log has the rest.
-fn failed(server: &str, error: &OAuthError) -> SignInError {
+pub(crate) fn failed(server: &str, error: &OAuthError) -> SignInError {
     match error {
         OAuthError::ForeignCallback(reason) => SignInError::NotUsed(reason),
         OAuthError::Refused { code, explanation, .. } => {

@@ -1,21 +1,25 @@
 //! The page to which a link leads, and where the authorization server sends the browser back.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use fanlight_credentials::Denial;
+use fanlight_identity::Identity;
 use fanlight_oauth::CallbackParameters;
 use http::{Response, StatusCode};
 
-use super::browser::User;
-use super::html::{Page, redirect, with_cookies};
-use super::{Visit, denied, not_signed_in, place_of};
+use super::html::{Page, redirect};
+use super::{Visit, answered, denied, not_signed_in, place_of};
 use crate::access::UserAccess;
 use crate::links::Link;
 use crate::record::BegunSignIn;
 use crate::server::Method;
 use crate::sign_in::{Begun, Offer, SignInError, unkept};
 use crate::store::Owner;
+
+/// The button by which a user shows who they are.
+pub(super) const IDENTIFY: &str = "identify";
 
 /// What a user is asked for.
 enum Asked {
@@ -51,8 +55,13 @@ impl Visit<'_> {
             Err(denial) => return denied(&denial).answer(),
         };
         let token = self.browser.form_token(&self.pages.seal, handle, &asked.digest()).unwrap_or_default();
-        let page = page_of(&asked, user.as_ref(), &token);
-        with_cookies(page.answer(), self.browser.set(&self.pages.seal, None))
+        let provider = self.pages.grants.identity_provider_of(link.owner.principal());
+        let shown_by = match (&user, &provider) {
+            (Some(user), _) => ShownBy::Known(user),
+            (None, Some(provider)) => ShownBy::SigningIn(provider.name()),
+            (None, None) => ShownBy::Credential,
+        };
+        page_of(&asked, shown_by, &token).answer()
     }
 
     /// Does what a user has agreed to.
@@ -68,18 +77,18 @@ impl Visit<'_> {
                 "What you have agreed to was not shown in this browser, or has changed since. Open the link again.";
             return Page::refusal(StatusCode::FORBIDDEN, "Nothing has been done", text).answer();
         }
-        let user = match self.user_of(&link, fields.get("credential")).await {
-            Ok(user) => user,
-            Err(denial) => return denied(&denial).answer(),
-        };
-        let done = match asked {
+        let provider = self.pages.grants.identity_provider_of(link.owner.principal());
+        if let Some(provider) = provider.filter(|_| fields.get("action") == Some(IDENTIFY)) {
+            let path = self.request.head.uri.path();
+            return answered(self.begin_identifying(provider.name(), path).await);
+        }
+        if let Err(denial) = self.user_of(&link, fields.get("credential")).await {
+            return denied(&denial).answer();
+        }
+        answered(match asked {
             Asked::SignIn(offer) => self.begin(&link, *offer).await,
             Asked::Key { server } => self.deposit(&link, &server, fields.get("key")).await,
-        };
-        match done {
-            Ok(answer) => with_cookies(answer, self.browser.set(&self.pages.seal, Some(&user))),
-            Err(error) => not_signed_in(&error).answer(),
-        }
+        })
     }
 
     async fn begin(&self, link: &Link, offer: Offer) -> Result<Response<String>, SignInError> {
@@ -148,6 +157,7 @@ impl Visit<'_> {
         let server = self.pages.grants.server(name).ok_or_else(|| not_signed_in(&SignInError::NoServer))?;
         let asked = match &server.settings.method {
             Method::Key { .. } => Asked::Key { server: name.to_owned() },
+            Method::Identity(_) => return Err(not_signed_in(&SignInError::NoServer)),
             Method::SignIn(_) => {
                 let offer = Offer::ask(&self.pages.grants, name, link.wanted.as_ref()).await;
                 Asked::SignIn(Box::new(offer.map_err(|error| not_signed_in(&error))?))
@@ -157,10 +167,9 @@ impl Visit<'_> {
     }
 
     /// The user of this browser, if it is the one whose link this is.
-    async fn user_of(&self, link: &Link, credential: Option<&str>) -> Result<User, Denial> {
-        let Self { pages, browser, .. } = self;
-        let user = browser.user(&*pages.authenticate, &pages.endpoint, &pages.seal, credential).await?;
-        match user.principal == link.owner.principal() {
+    async fn user_of(&self, link: &Link, credential: Option<&str>) -> Result<Arc<Identity>, Denial> {
+        let user = self.user(credential).await?;
+        match user.principal.to_bytes() == link.owner.principal() {
             true => Ok(user),
             false => Err(Denial::Invalid("this link was made for another user".into())),
         }
@@ -172,7 +181,17 @@ impl Visit<'_> {
     }
 }
 
-fn page_of(asked: &Asked, user: Option<&User>, token: &str) -> Page {
+/// How the user of a browser shows that a link is theirs.
+enum ShownBy<'a> {
+    /// It is known already.
+    Known(&'a Identity),
+    /// By signing in at the identity provider with this issuer.
+    SigningIn(&'a str),
+    /// By a key or a token in the form.
+    Credential,
+}
+
+fn page_of(asked: &Asked, shown_by: ShownBy<'_>, token: &str) -> Page {
     let (mut page, action) = match asked {
         Asked::SignIn(offer) => (page_of_offer(offer), "Go on and sign in"),
         Asked::Key { server } => {
@@ -182,11 +201,17 @@ fn page_of(asked: &Asked, user: Option<&User>, token: &str) -> Page {
             (page, "Keep this key")
         }
     };
-    if let Some(user) = user {
-        page.paragraph(&format!("You are known to this gateway as {}.", user.name));
-    }
+    match shown_by {
+        ShownBy::Known(user) => page.paragraph(&format!("You are known to this gateway as {}.", user.name)),
+        ShownBy::SigningIn(issuer) => {
+            page.paragraph("First show that the request is yours.");
+            page.form(token).button(IDENTIFY, &format!("Sign in at {issuer}")).end();
+            return page;
+        }
+        ShownBy::Credential => &mut page,
+    };
     let mut form = page.form(token);
-    if user.is_none() {
+    if matches!(shown_by, ShownBy::Credential) {
         form.secret("credential", "Your key or access token for this gateway, which shows that the request is yours");
     }
     if matches!(asked, Asked::Key { .. }) {
