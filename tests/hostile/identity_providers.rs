@@ -165,3 +165,35 @@ async fn cookies_of_a_known_browser_are_worth_nothing_one_by_one() {
         assert!(!thief.open(&url).await.text.contains("known to this gateway"), "{name}");
     }
 }
+
+/// A user follows the link of another, and signs in as themselves: nobody's tokens are kept.
+#[tokio::test]
+async fn sign_in_for_the_link_of_another_user_keeps_no_tokens() {
+    let provider = IdentityProvider::start().await;
+    let auth = format!(r#"{{"type":"exchange","tokenEndpoint":"{}/token"}}"#, provider.url());
+    let setting = SignInSetting::start(&provider.lines(", signIn: {clientId: fanlight}"), &auth).await;
+    provider.signs_in("bob");
+    let (ann, bob) = (provider.access_token("ann"), provider.access_token("bob"));
+    let mut browser = Browser::default();
+    let refused = setting.identified(&mut browser, &ann).await;
+    assert_nobody(&setting, &mut browser, &refused, "the link of ann").await;
+    for token in [&ann, &bob] {
+        assert!(link_in(&setting.call(Some(token)).await).is_some());
+    }
+    assert!(provider.asked_for_tokens("token-exchange").is_empty());
+}
+
+#[tokio::test]
+async fn renewed_id_token_of_another_user_is_not_used() {
+    let provider = IdentityProvider::start().await;
+    let auth = format!(r#"{{"type":"exchange","tokenEndpoint":"{}/token"}}"#, provider.url());
+    let setting = SignInSetting::start(&provider.lines(", signIn: {clientId: fanlight}"), &auth).await;
+    provider.lifetime(0);
+    let ann = provider.access_token("ann");
+    let page = setting.identified(&mut Browser::default(), &ann).await;
+    assert!(page.text.contains("signed in to notes"), "{page:?}");
+    provider.changes_id_tokens(json!({ "sub": "bob" }));
+    let answer = setting.call(Some(&ann)).await;
+    assert!(answer.contains("\"error\"") && link_in(&answer).is_none(), "{answer}");
+    assert!(provider.asked_for_tokens("token-exchange").is_empty() && setting.shown().is_empty());
+}

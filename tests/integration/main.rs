@@ -28,6 +28,7 @@ mod commands;
 mod concurrency;
 mod demo;
 mod endpoints;
+mod exchanged;
 mod extension_entries;
 mod failed_starts;
 mod faults;

@@ -15,14 +15,15 @@ use fanlight_config::{Config, Issuer, ResourceParameter, Server, ServerAuth, Ser
 use fanlight_credentials::{PageRequest, Pages, PendingPage};
 use fanlight_frontend::LiveGuard;
 use fanlight_grants::{
-    Folder, Grants, Links, Message, Method, NoAccess, Refused, ServerSettings, SignInMethod, SignInPages, Store,
-    UserAccess, Wanted,
+    ExchangedAccess, Folder, Grants, Links, Message, Method, NoAccess, Refused, ServerSettings, SignInMethod,
+    SignInPages, Store, UserAccess, Wanted,
 };
-use fanlight_oauth::{Scopes, Trust};
+use fanlight_oauth::{OAuthError, Scopes, Trust};
 use fanlight_protocol::seal::Keys;
 use http::HeaderName;
 use reqwest::Url;
 
+use crate::own_credentials as own;
 use crate::server_auth::{Place, client, trust};
 use crate::wiring::keys;
 
@@ -86,7 +87,10 @@ impl Users {
     /// The credentials of the users of a server whose users have their own, from now on by this configuration.
     pub(crate) fn credentials(&self, server: &Server, auth: &ServerAuth) -> Arc<dyn PrincipalCredentials> {
         match self.add(server, auth).cloned() {
-            Ok(Opened { grants, links }) => Arc::new(OfServer { grants, links, server: server.name.clone() }),
+            Ok(Opened { grants, links }) => {
+                let is_exchanged = auth.kind.is_exchange();
+                Arc::new(OfServer { grants, links, server: server.name.clone(), is_exchanged })
+            }
             Err(reason) => {
                 tracing::error!(
                     server = server.name,
@@ -200,17 +204,20 @@ impl Opened {
 
 /// Whether the users of a server have credentials of their own for it, and how they get them.
 pub(crate) fn auth_of_users(server: &Server) -> Option<&ServerAuth> {
-    server.auth.as_ref().filter(|auth| matches!(auth.kind, ServerAuthKind::User | ServerAuthKind::UserKey))
+    server.auth.as_ref().filter(|auth| auth.is_of_users())
 }
 
 /// The settings of a server whose users have credentials of their own.
 fn settings(server: &Server, auth: &ServerAuth) -> Result<ServerSettings, String> {
     let place = Place::of(server).ok_or("it is no server over HTTP")?;
     let trust = trust(&place, Some(auth))?;
-    Ok(ServerSettings { name: server.name.clone(), url: trust.server.clone(), method: method(auth)?, trust })
+    Ok(ServerSettings { name: server.name.clone(), url: trust.server.clone(), method: method(&place, auth)?, trust })
 }
 
-fn method(auth: &ServerAuth) -> Result<Method, String> {
+fn method(place: &Place, auth: &ServerAuth) -> Result<Method, String> {
+    if auth.kind.is_exchange() {
+        return Ok(Method::Exchange(Box::new(own::settings(place, auth)?)));
+    }
     if auth.kind == ServerAuthKind::UserKey {
         let header = HeaderName::try_from(&auth.header).map_err(|error| error.to_string())?;
         return Ok(Method::Key { header, prefix: auth.prefix.clone() });
@@ -294,11 +301,34 @@ impl CredentialSource for Unusable {
     }
 }
 
+/// Anybody whom no identity provider knows, at a server that gets tokens for those of its users' sign-in.
+struct Unknown {
+    server: String,
+}
+
+impl CredentialSource for Unknown {
+    fn credentials(&self, _: &MessageTarget<'_>) -> Credentials {
+        let reason = "its users sign in at an issuer of `auth.oauth` with `signIn`".to_owned();
+        Credentials::Wait(Box::pin(ready(Err(NoCredentials::Unavailable { reason }))))
+    }
+
+    fn replace(&self, _: Refusal) -> Option<PendingCredentials> {
+        None
+    }
+
+    fn sign_in(&self) -> Option<Arc<SignInWish>> {
+        let message = format!("The server {:?} serves users whom this gateway's identity provider knows", self.server);
+        Some(Arc::new(SignInWish { url: None, message, id: format!("{:032x}", fastrand::u128(..)) }))
+    }
+}
+
 /// The users of one server.
 struct OfServer {
     grants: Grants,
     links: Arc<Links>,
     server: String,
+    /// Whether they have tokens for those of their sign-in.
+    is_exchanged: bool,
 }
 
 impl PrincipalCredentials for OfServer {
@@ -307,11 +337,15 @@ impl PrincipalCredentials for OfServer {
             return Arc::new(Unusable("its users sign in, and operators are none of them".to_owned()));
         }
         let principal = principal.to_bytes();
+        let wish = Wish { links: Arc::clone(&self.links), server: self.server.clone(), principal: principal.clone() };
+        if self.is_exchanged {
+            return match self.grants.exchanged(&principal, &self.server) {
+                Some(access) => Arc::new(ByExchange { access, wish }),
+                None => Arc::new(Unknown { server: self.server.clone() }),
+            };
+        }
         match self.grants.of(&principal, &self.server) {
-            Some(access) => {
-                let wish = Wish { links: Arc::clone(&self.links), server: self.server.clone(), principal };
-                Arc::new(OfUser { access, wish })
-            }
+            Some(access) => Arc::new(OfUser { access, wish }),
             None => Arc::new(Unusable("the server is not configured any more".to_owned())),
         }
     }
@@ -382,6 +416,41 @@ impl CredentialSource for OfUser {
 
     fn sign_in(&self) -> Option<Arc<SignInWish>> {
         self.access.missing().map(|wanted| self.wish.for_user(&wanted))
+    }
+
+    fn signing_in(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+        Some(Box::pin(self.access.signing_in()?))
+    }
+}
+
+/// One user of one server that gets tokens for those of the user's sign-in.
+struct ByExchange {
+    access: ExchangedAccess,
+    wish: Wish,
+}
+
+impl ByExchange {
+    /// Says why there is no token.
+    fn explain(&self) -> impl FnOnce(OAuthError) -> NoCredentials + Send + use<> {
+        let wish = self.wish.clone();
+        move |error| match error {
+            OAuthError::NoSubject => NoCredentials::SignIn(wish.for_user(&Wanted::default())),
+            error => NoCredentials::Unavailable { reason: error.to_string() },
+        }
+    }
+}
+
+impl CredentialSource for ByExchange {
+    fn credentials(&self, message: &MessageTarget<'_>) -> Credentials {
+        own::credentials_of(self.access.machine(), message, self.explain())
+    }
+
+    fn replace(&self, refusal: Refusal) -> Option<PendingCredentials> {
+        own::replaced(self.access.machine(), refusal, self.explain())
+    }
+
+    fn sign_in(&self) -> Option<Arc<SignInWish>> {
+        self.access.is_missing().then(|| self.wish.for_user(&Wanted::default()))
     }
 
     fn signing_in(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {

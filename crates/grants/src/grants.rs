@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fanlight_identity::Principal;
-use fanlight_oauth::{Discovered, OAuthError};
+use fanlight_oauth::{Discovered, MachineAccess, OAuthError};
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
 use crate::access::{UserAccess, Wanted};
 use crate::audit::{Change, changed};
 use crate::record::{Grant, UserKey};
-use crate::server::{Server, ServerSettings};
+use crate::server::{Method, Server, ServerSettings};
 use crate::store::{Exported, Owner, Store, StoreError};
 
 /// Most users of servers whose credentials are held in memory, besides those that are in use.
@@ -24,6 +24,12 @@ const RECENT: Duration = Duration::from_secs(60);
 const RECENT_FAILURE: Duration = Duration::from_secs(2);
 /// Most that is kept of that.
 const MOST_RECENT: usize = 100;
+
+mod exchanged;
+
+pub use exchanged::ExchangedAccess;
+
+use exchanged::UserSubject;
 
 /// What users have granted.
 #[derive(Clone, Debug)]
@@ -42,6 +48,7 @@ struct Shared {
 struct Tables {
     servers: HashMap<String, Arc<Server>>,
     held: HashMap<Owner, UserAccess>,
+    exchanged: HashMap<Owner, ExchangedAccess>,
     discovered: Vec<Recent>,
     /// Whether a key or a token shows who a user is, who pastes it into a page.
     takes_credentials: bool,
@@ -88,6 +95,10 @@ impl Grants {
     pub fn add(&self, settings: ServerSettings) -> Result<(), OAuthError> {
         let server = Arc::new(Server::new(settings)?);
         let mut tables = self.lock();
+        if let Method::Exchange(settings) = &server.settings.method {
+            let own = tables.exchanged.iter().filter(|(owner, _)| owner.server() == server.name());
+            own.for_each(|(_, access)| access.machine.change(settings.as_ref().clone()));
+        }
         tables.discovered.retain(|recent| recent.server != server.name());
         tables.servers.insert(server.name().to_owned(), server);
         Ok(())
@@ -115,8 +126,16 @@ impl Grants {
     fn retain_servers(&self, stays: impl Fn(&Server) -> bool) {
         let mut tables = self.lock();
         tables.servers.retain(|_, server| stays(server));
-        let Tables { servers, held, .. } = &mut *tables;
+        let Tables { servers, held, exchanged, .. } = &mut *tables;
         held.retain(|owner, _| servers.contains_key(owner.server()));
+        exchanged.retain(|owner, access| {
+            let stays = servers.contains_key(owner.server()) && servers.contains_key(&access.user.issuer);
+            // It may be in use.
+            if !stays {
+                access.machine.forget();
+            }
+            stays
+        });
     }
 
     /// Whether a user may paste a key or a token to show who they are.
@@ -155,6 +174,37 @@ impl Grants {
         let access = UserAccess::new(self.0.store.clone(), server, owner.clone(), self.0.tasks.clone());
         tables.held.insert(owner, access.clone());
         Some(access)
+    }
+
+    /// The access of a user to a server by a token that is had for that of their sign-in; `None` if the server is reached in
+    /// another way, or no identity provider knows the user.
+    #[must_use]
+    pub fn exchanged(&self, principal: &[u8], server: &str) -> Option<ExchangedAccess> {
+        let issuer = self.identity_provider_of(principal)?.name().to_owned();
+        let mut tables = self.lock();
+        let server = Arc::clone(tables.servers.get(server)?);
+        let Method::Exchange(settings) = &server.settings.method else { return None };
+        let owner = Owner::new(principal, server.name());
+        if let Some(access) = tables.exchanged.get(&owner) {
+            return Some(access.clone());
+        }
+        if tables.exchanged.len() >= MOST_HELD {
+            tables.exchanged.retain(|_, access| Arc::strong_count(&access.machine) > 1);
+        }
+        let user = Arc::new(UserSubject { grants: Arc::downgrade(&self.0), principal: principal.to_vec(), issuer });
+        let machine = MachineAccess::of_user(settings.as_ref().clone(), Arc::<UserSubject>::clone(&user));
+        let access = ExchangedAccess { machine, user };
+        tables.exchanged.insert(owner, access.clone());
+        Some(access)
+    }
+
+    /// Whose record it is that a user's access to a server depends on: that of the identity provider, where tokens are had for
+    /// the user's sign-in there.
+    pub(crate) fn kept_as(&self, owner: &Owner) -> Owner {
+        let is_exchanged = |server: &Arc<Server>| matches!(server.settings.method, Method::Exchange(_));
+        let provider = self.server(owner.server()).filter(is_exchanged);
+        let provider = provider.and_then(|_| self.identity_provider_of(owner.principal()));
+        provider.map_or_else(|| owner.clone(), |provider| Owner::new(owner.principal(), provider.name()))
     }
 
     /// Keeps what a user has granted, from now on in use.
@@ -257,9 +307,15 @@ impl Grants {
 
     /// Has credentials that are held in memory read again.
     pub(crate) fn forget(&self, owner: &Owner) {
-        if let Some(access) = self.lock().held.get(owner) {
+        let tables = self.lock();
+        if let Some(access) = tables.held.get(owner) {
             access.forget();
         }
+        let is_of = |(of, access): &(&Owner, &ExchangedAccess)| {
+            of.principal() == owner.principal() && access.user.issuer == owner.server()
+        };
+        tables.exchanged.iter().filter(is_of).for_each(|(_, access)| access.machine.forget());
+        drop(tables);
         self.0.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 

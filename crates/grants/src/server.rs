@@ -3,8 +3,8 @@
 use std::fmt;
 
 use fanlight_oauth::{
-    Challenge, Client, ClientRegistration, ConfiguredClient, Discovered, OAuthError, Provider, Requests, Scopes,
-    TokenTarget, Trust, discover,
+    Challenge, Client, ClientRegistration, ConfiguredClient, Discovered, MachineSettings, OAuthError, Provider,
+    Requests, Scopes, TokenTarget, Trust, discover,
 };
 use http::HeaderName;
 use tracing::warn;
@@ -30,6 +30,8 @@ pub struct ServerSettings {
 pub enum Method {
     /// Each signs in at its authorization server.
     SignIn(SignInMethod),
+    /// Each has a token for that of their sign-in at an identity provider.
+    Exchange(Box<MachineSettings>),
     /// It is no server, but an issuer of the tokens of clients, at which users show who they are.
     Identity(SignInMethod),
     /// Each deposits a key that they have from it.
@@ -131,7 +133,7 @@ impl Server {
     pub(crate) fn sign_in(&self) -> Option<&SignInMethod> {
         match &self.settings.method {
             Method::SignIn(method) | Method::Identity(method) => Some(method),
-            Method::Key { .. } => None,
+            Method::Key { .. } | Method::Exchange(_) => None,
         }
     }
 }

@@ -22,6 +22,9 @@ use crate::store::{Owner, StoreError};
 /// The name that authorization servers show users.
 pub(crate) const CLIENT_NAME: &str = "Fanlight";
 
+/// The scope with which a sign-in lasts (OpenID Connect Core 1.0, 11).
+pub(crate) const LASTING: &str = "offline_access";
+
 /// Why nobody was signed in. The texts are for the user.
 #[derive(Debug, thiserror::Error)]
 pub enum SignInError {
@@ -111,12 +114,14 @@ impl Offer {
     /// # Errors
     ///
     /// If there is no such identity provider, or it gives no answer.
-    pub(crate) async fn identity(grants: &Grants, issuer: &str) -> Result<Self, SignInError> {
+    pub(crate) async fn identity(grants: &Grants, issuer: &str, is_lasting: bool) -> Result<Self, SignInError> {
         let server = grants.identity_provider(issuer).ok_or(SignInError::NoServer)?;
         let method = server.sign_in().ok_or(SignInError::NoServer)?;
         let discovered = grants.discover(&server, &Wanted::default()).await;
         let discovered = discovered.map_err(|error| failed(server.name(), &error))?;
-        let target = method.target(discovered.resource, method.scopes.clone());
+        let scopes = method.scopes.clone();
+        let scopes = if is_lasting { scopes.map(|scopes| lasting(scopes, &discovered.provider)) } else { scopes };
+        let target = method.target(discovered.resource, scopes);
         Ok(Self { provider: discovered.provider, target, is_dpop: false, server })
     }
 
@@ -214,6 +219,26 @@ impl Offer {
         let tokens = client.redeem(request, brought).await;
         Ok((tokens.map_err(|error| failed(self.server(), &error))?, registration))
     }
+
+    /// Keeps the tokens that a user has from an identity provider, from which tokens for servers are had.
+    pub(crate) async fn keep_identity(
+        self,
+        grants: &Grants,
+        principal: &[u8],
+        tokens: TokenSet,
+        registration: ClientRegistration,
+    ) -> Result<(), SignInError> {
+        let Self { server, provider, target, .. } = self;
+        let is_configured = server.sign_in().is_some_and(|method| method.client.is_some());
+        let given_for = GivenFor { origin: server.origin(), client_id: registration.client_id.clone() };
+        let (client, now) = ((!is_configured).then_some(registration), SystemTime::now());
+        let tokens = tokens.ending_with_id_token();
+        let grant = Grant { provider, client, target, issued: now, tokens, proof_key: None, since: now, given_for };
+        let owner = Owner::new(principal, server.name());
+        grants.keep_grant(&owner, &grant).await.map_err(|error| unkept(&error))?;
+        changed(Change::SignedIn, principal, server.name());
+        Ok(())
+    }
 }
 
 impl Begun {
@@ -254,9 +279,14 @@ fn scopes(method: &SignInMethod, wanted: &Wanted, discovered: &Discovered) -> Op
         (Some(configured), None) => configured.clone(),
         (None, _) => discovered.scopes.clone()?,
     };
-    let lasting = Scopes::read("offline_access");
-    let supported = discovered.provider.scopes_supported.iter().flatten();
-    Some(if supported.cloned().collect::<Scopes>().include(&lasting) { scopes.with(&lasting) } else { scopes })
+    Some(lasting(scopes, &discovered.provider))
+}
+
+/// These scopes, and the one with which a sign-in lasts, if the authorization server has it.
+fn lasting(scopes: Scopes, provider: &Provider) -> Scopes {
+    let lasting = Scopes::read(LASTING);
+    let supported = provider.scopes_supported.iter().flatten();
+    if supported.cloned().collect::<Scopes>().include(&lasting) { scopes.with(&lasting) } else { scopes }
 }
 
 /// A client that the operator has not written down: by the document about it, as registered earlier, or registered now

@@ -30,6 +30,13 @@ enum Asked {
         /// The name of the server.
         server: String,
     },
+    /// To sign in at the identity provider, whose tokens are exchanged for those of a server.
+    Identity {
+        /// The name of the server.
+        server: String,
+        /// The issuer of the identity provider.
+        issuer: String,
+    },
 }
 
 impl Asked {
@@ -38,6 +45,7 @@ impl Asked {
         match self {
             Self::SignIn(offer) => offer.digest(),
             Self::Key { server } => server.clone().into_bytes(),
+            Self::Identity { server, issuer } => format!("{server}\n{issuer}").into_bytes(),
         }
     }
 }
@@ -57,9 +65,9 @@ impl Visit<'_> {
         let token = self.browser.form_token(&self.pages.seal, handle, &asked.digest()).unwrap_or_default();
         let provider = self.pages.grants.identity_provider_of(link.owner.principal());
         let shown_by = match (&user, &provider) {
-            (Some(user), _) => ShownBy::Known(user),
-            (None, Some(provider)) => ShownBy::SigningIn(provider.name()),
-            (None, None) => ShownBy::Credential,
+            (Some(user), _) if !matches!(asked, Asked::Identity { .. }) => ShownBy::Known(user),
+            (_, Some(provider)) => ShownBy::SigningIn(provider.name()),
+            (_, None) => ShownBy::Credential,
         };
         page_of(&asked, shown_by, &token).answer()
     }
@@ -80,7 +88,8 @@ impl Visit<'_> {
         let provider = self.pages.grants.identity_provider_of(link.owner.principal());
         if let Some(provider) = provider.filter(|_| fields.get("action") == Some(IDENTIFY)) {
             let path = self.request.head.uri.path();
-            return answered(self.begin_identifying(provider.name(), path).await);
+            let kept_for = Some(&link.owner).filter(|_| matches!(asked, Asked::Identity { .. }));
+            return answered(self.begin_identifying(provider.name(), path, kept_for).await);
         }
         if let Err(denial) = self.user_of(&link, fields.get("credential")).await {
             return denied(&denial).answer();
@@ -88,6 +97,7 @@ impl Visit<'_> {
         answered(match asked {
             Asked::SignIn(offer) => self.begin(&link, *offer).await,
             Asked::Key { server } => self.deposit(&link, &server, fields.get("key")).await,
+            Asked::Identity { .. } => Err(SignInError::NotUsed("sign in at the identity provider")),
         })
     }
 
@@ -142,8 +152,10 @@ impl Visit<'_> {
         outcome
     }
 
-    fn access(&self, owner: &Owner) -> Option<UserAccess> {
-        self.pages.grants.of(owner.principal(), owner.server())
+    /// The access of a user that a sign-in is for.
+    pub(super) fn access(&self, owner: &Owner) -> Option<UserAccess> {
+        let kept = self.pages.grants.kept_as(owner);
+        self.pages.grants.of(kept.principal(), kept.server())
     }
 
     /// What a link is about, and what its server wants of the user now.
@@ -158,6 +170,11 @@ impl Visit<'_> {
         let asked = match &server.settings.method {
             Method::Key { .. } => Asked::Key { server: name.to_owned() },
             Method::Identity(_) => return Err(not_signed_in(&SignInError::NoServer)),
+            Method::Exchange(_) => {
+                let provider = self.pages.grants.identity_provider_of(link.owner.principal());
+                let provider = provider.ok_or_else(|| not_signed_in(&SignInError::NoServer))?;
+                Asked::Identity { server: name.to_owned(), issuer: provider.name().to_owned() }
+            }
             Method::SignIn(_) => {
                 let offer = Offer::ask(&self.pages.grants, name, link.wanted.as_ref()).await;
                 Asked::SignIn(Box::new(offer.map_err(|error| not_signed_in(&error))?))
@@ -200,11 +217,12 @@ fn page_of(asked: &Asked, shown_by: ShownBy<'_>, token: &str) -> Page {
             page.facts([("server", server.clone())]).paragraph(text);
             (page, "Keep this key")
         }
+        Asked::Identity { server, issuer } => (page_of_identity(server, issuer), ""),
     };
     match shown_by {
         ShownBy::Known(user) => page.paragraph(&format!("You are known to this gateway as {}.", user.name)),
         ShownBy::SigningIn(issuer) => {
-            page.paragraph("First show that the request is yours.");
+            page.paragraph("The sign-in shows that the request is yours.");
             page.form(token).button(IDENTIFY, &format!("Sign in at {issuer}")).end();
             return page;
         }
@@ -235,7 +253,15 @@ fn page_of_offer(offer: &Offer) -> Page {
     page
 }
 
-fn done(title: &str) -> Response<String> {
+fn page_of_identity(server: &str, issuer: &str) -> Page {
+    let mut page = Page::new(&format!("Sign in to {server}"));
+    page.paragraph("A program that uses this gateway on your behalf wants to use a server as you.");
+    page.facts([("server", server.to_owned()), ("where you sign in", issuer.to_owned())]);
+    page.paragraph("What you get there is kept encrypted, and exchanged for what this server wants.");
+    page
+}
+
+pub(super) fn done(title: &str) -> Response<String> {
     let mut page = Page::new(title);
     page.paragraph("Go back to your client. You can close this page.");
     page.answer()

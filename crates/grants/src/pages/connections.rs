@@ -28,7 +28,7 @@ impl Visit<'_> {
             return Page::refusal(StatusCode::FORBIDDEN, "Nothing has been done", text).answer();
         }
         if let Some(issuer) = fields.get("issuer").filter(|_| fields.get("action") == Some(IDENTIFY)) {
-            return answered(self.begin_identifying(issuer, CONNECTIONS).await);
+            return answered(self.begin_identifying(issuer, CONNECTIONS, None).await);
         }
         let user = match self.user(fields.get("credential")).await {
             Ok(user) => user,
@@ -38,10 +38,12 @@ impl Visit<'_> {
         let owner = server.map(|server| Owner::new(&user.principal.to_bytes(), server));
         match (fields.get("action"), owner) {
             (Some("connect"), Some(owner)) => self.connect(&owner),
-            (Some("sign-out"), Some(owner)) => match self.pages.grants.sign_out(&owner).await {
-                Ok(()) => self.page_of_connections(Ok(user)).await,
-                Err(error) => super::not_signed_in(&crate::sign_in::unkept(&error)).answer(),
-            },
+            (Some("sign-out"), Some(owner)) => {
+                match self.pages.grants.sign_out(&self.pages.grants.kept_as(&owner)).await {
+                    Ok(()) => self.page_of_connections(Ok(user)).await,
+                    Err(error) => super::not_signed_in(&crate::sign_in::unkept(&error)).answer(),
+                }
+            }
             _ => self.page_of_connections(Ok(user)).await,
         }
     }

@@ -8,19 +8,21 @@ use std::time::SystemTime;
 
 use fanlight_credentials::{Denial, IdToken, SignInError as Unidentified};
 use fanlight_identity::{Identity, Source};
-use fanlight_oauth::{AuthorizationRequest, CallbackParameters};
+use fanlight_oauth::{AuthorizationRequest, CallbackParameters, Scopes};
 use fanlight_settings::Secret;
 use http::Response;
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
 use super::browser::Cookie;
+use super::connect::done;
 use super::html::redirect;
 use super::{CONNECTIONS, Visit};
+use crate::access::UserAccess;
 use crate::links::below;
 use crate::record::SIGN_IN_TIME;
-use crate::sign_in::{Callback, Offer, SignInError};
-use crate::store::seconds;
+use crate::sign_in::{Callback, LASTING, Offer, SignInError, failed};
+use crate::store::{Owner, seconds};
 
 /// Where browsers are sent back to by identity providers. Another place than that for the authorization servers of servers, so
 /// that none of those can pass a code of an identity provider off as its own (RFC 9700, 4.4.2).
@@ -34,6 +36,8 @@ struct Attempt {
     request: AuthorizationRequest,
     /// Where the browser returns to.
     back: String,
+    /// For whom and which server the tokens are to be kept, if they are.
+    kept_for: Option<(Vec<u8>, String)>,
     expires: u64,
 }
 
@@ -73,17 +77,29 @@ impl Visit<'_> {
     }
 
     /// Sends the browser to an identity provider, from which it returns to the page at `back`.
-    pub(super) async fn begin_identifying(&self, issuer: &str, back: &str) -> Result<Response<String>, SignInError> {
+    /// With `kept_for`, the tokens are kept for that user, for tokens of that server.
+    pub(super) async fn begin_identifying(
+        &self,
+        issuer: &str,
+        back: &str,
+        kept_for: Option<&Owner>,
+    ) -> Result<Response<String>, SignInError> {
         let _turn = self.turn()?;
         let (grants, callback) = (&self.pages.grants, self.identity_callback()?);
-        let offer = Offer::identity(grants, issuer).await?;
+        let offer = Offer::identity(grants, issuer, kept_for.is_some()).await?;
         let (request, _) = offer.request(grants, &callback).await?;
-        let mut request = request.with_nonce().map_err(|error| crate::sign_in::failed(issuer, &error))?;
+        let mut request = request.with_nonce().map_err(|error| failed(issuer, &error))?;
+        if offer.scopes().is_some_and(|scopes| scopes.include(&Scopes::read(LASTING))) {
+            // Without it, the scope counts for nothing (OpenID Connect Core 1.0, 11).
+            request.url.query_pairs_mut().append_pair("prompt", "consent");
+        }
         let location = request.url.clone();
         // It would be twice in the cookie.
         request.url.set_query(None);
         let back = if back.len() <= LONGEST_PATH { back } else { CONNECTIONS }.to_owned();
-        let attempt = Attempt { request, back, expires: seconds(SystemTime::now() + SIGN_IN_TIME) };
+        kept_for.and_then(|owner| self.access(owner)).iter().for_each(UserAccess::begin_sign_in);
+        let kept_for = kept_for.map(|owner| (owner.principal().to_vec(), owner.server().to_owned()));
+        let attempt = Attempt { request, back, kept_for, expires: seconds(SystemTime::now() + SIGN_IN_TIME) };
         let sealed = serde_json::to_vec(&attempt).ok();
         let sealed = sealed.and_then(|text| self.pages.seal.seal_for(&text, &self.browser.bound(ATTEMPT)));
         self.browser.give(Cookie::Attempt, sealed.ok_or_else(unsealed)?);
@@ -92,19 +108,36 @@ impl Visit<'_> {
 
     /// Takes what an identity provider sends back by way of the browser, whose user is known from then on.
     pub(super) async fn end_identifying(&self) -> Result<Response<String>, SignInError> {
-        let Some(Attempt { request, back, .. }) = self.attempt() else {
+        let Some(attempt) = self.attempt() else {
             let reason = "this sign-in has not begun in this browser, is over, or took too long; begin it again";
             return Err(SignInError::NotUsed(reason));
         };
         // Whatever comes of it, it is worth nothing afterwards.
         self.browser.give(Cookie::Attempt, String::new());
+        let kept_for = attempt.kept_for.as_ref().map(|(principal, server)| Owner::new(principal, server));
+        let outcome = self.end_attempt(attempt, kept_for.as_ref()).await;
+        kept_for.and_then(|owner| self.access(&owner)).iter().for_each(UserAccess::end_sign_in);
+        outcome
+    }
+
+    async fn end_attempt(&self, attempt: Attempt, kept_for: Option<&Owner>) -> Result<Response<String>, SignInError> {
+        let Attempt { request, back, .. } = attempt;
         let _turn = self.turn()?;
         let brought = CallbackParameters::from_query(self.request.head.uri.query().unwrap_or_default());
         let brought = brought.ok_or(SignInError::NotUsed("the answer of the identity provider is ambiguous"))?;
         let (grants, callback) = (&self.pages.grants, self.identity_callback()?);
-        let offer = Offer::identity(grants, &request.issuer).await?;
+        let offer = Offer::identity(grants, &request.issuer, kept_for.is_some()).await?;
         let (tokens, client) = offer.redeem(grants, &request, &brought, &callback).await?;
         let identity = self.identify(&request, tokens.id_token.as_ref(), &client.client_id).await?;
+        if let Some(owner) = kept_for {
+            let principal = identity.principal.to_bytes();
+            if principal != owner.principal() {
+                return Err(SignInError::NotUsed("you have signed in as another user than the one whose link this is"));
+            }
+            offer.keep_identity(grants, &principal, tokens, client).await?;
+            self.remember(identity, Some(request.issuer));
+            return Ok(done(&format!("You are signed in to {}", owner.server())));
+        }
         self.remember(identity, Some(request.issuer));
         below(self.public_url, &back).map(|url| redirect(&url)).ok_or_else(unusable)
     }
