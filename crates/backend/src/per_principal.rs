@@ -1,4 +1,4 @@
-//! A server that each principal reaches with credentials of its own: a [`Backend`] for each, so that nothing that belongs to
+//! A server that each principal reaches with credentials of its own: a [`Server`] for each, so that nothing that belongs to
 //! one (connections, sessions, lists, tasks, what was found out of the server) can reach another.
 //!
 //! It is started by the first request of a principal that has credentials, and ended once it has not been used for as long as a
@@ -18,9 +18,10 @@ use fanlight_protocol::{Json, Method, Notification, Response};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::Backend;
 use crate::backend::BackendLife;
 use crate::credentials::{CredentialSource, PrincipalCredentials};
+use crate::replicas::Places;
+use crate::server::Server;
 use crate::settings::{BackendSettings, TransportSettings};
 
 /// What a server that nobody has signed in to may have: a client asks only for the lists that it is promised.
@@ -37,6 +38,8 @@ pub struct BackendPerPrincipal {
     name: Arc<str>,
     credentials: Arc<dyn PrincipalCredentials>,
     settings: BackendSettings,
+    /// Of its endpoints, if it has several.
+    places: Option<Places>,
     /// That of `settings`, with secrets as they are now.
     transport: Mutex<TransportSettings>,
     members: Mutex<HashMap<Principal, Member>>,
@@ -53,7 +56,7 @@ struct Watchers(Mutex<Vec<ServerMessages>>);
 
 /// The backend of one principal.
 struct Member {
-    backend: Arc<Backend>,
+    server: Server,
     source: Arc<dyn CredentialSource>,
     used: Instant,
     /// Held by whatever uses it.
@@ -62,14 +65,14 @@ struct Member {
 
 /// The backend of one principal, which is not ended for being idle as long as this is held.
 struct Lease {
-    backend: Arc<Backend>,
+    backend: Arc<dyn BackendClient>,
     _use: Arc<()>,
 }
 
 impl Member {
     fn lease(&mut self) -> Lease {
         self.used = Instant::now();
-        Lease { backend: Arc::clone(&self.backend), _use: Arc::clone(&self.uses) }
+        Lease { backend: self.server.client(), _use: Arc::clone(&self.uses) }
     }
 
     fn is_unused(&self) -> bool {
@@ -99,6 +102,7 @@ impl BackendPerPrincipal {
             name,
             credentials,
             transport: Mutex::new(settings.transport.clone()),
+            places: Places::of(&settings),
             settings,
             members: Mutex::default(),
             watchers: Arc::default(),
@@ -117,7 +121,7 @@ impl BackendPerPrincipal {
     /// Sends the headers of `settings` from the next message on, as [`Backend::use_credentials`] does.
     pub fn use_credentials(&self, settings: &BackendSettings) {
         *self.transport.lock().unwrap_or_else(PoisonError::into_inner) = settings.transport.clone();
-        self.backends().iter().for_each(|backend| backend.use_credentials(settings));
+        self.servers().iter().for_each(|server| server.use_credentials(settings));
     }
 
     /// Ends it without keeping it alive.
@@ -149,12 +153,13 @@ impl BackendPerPrincipal {
         }
         let transport = self.transport.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let settings = BackendSettings { transport, credentials: Some(Arc::clone(&source)), ..self.settings.clone() };
-        let backend = Backend::start(settings, self.shutdown.clone());
-        let mut member = Member { backend, source, used: Instant::now(), uses: Arc::default() };
+        let server = Server::at(settings, self.places.clone(), self.shutdown.clone());
+        let life = server.life();
+        let mut member = Member { server, source, used: Instant::now(), uses: Arc::default() };
         let lease = member.lease();
         members.insert(principal.clone(), member);
         drop(members);
-        self.watch(&lease.backend);
+        self.watch(&lease.backend, life);
         Ok(lease)
     }
 
@@ -171,8 +176,8 @@ impl BackendPerPrincipal {
     }
 
     /// Has changes of a principal's lists announced.
-    fn watch(&self, backend: &Arc<Backend>) {
-        let (watched, life, watchers) = (Arc::downgrade(backend), backend.life(), Arc::clone(&self.watchers));
+    fn watch(&self, backend: &Arc<dyn BackendClient>, life: BackendLife) {
+        let (watched, watchers) = (Arc::downgrade(backend), Arc::clone(&self.watchers));
         let pause = self.settings.timeouts.reconnect.longest;
         let listening = async move {
             while let Some(backend) = watched.upgrade() {
@@ -240,8 +245,8 @@ impl BackendPerPrincipal {
     }
 
     /// All that are running, to be used without the lock.
-    fn backends(&self) -> Vec<Arc<Backend>> {
-        self.members().values().map(|member| Arc::clone(&member.backend)).collect()
+    fn servers(&self) -> Vec<Server> {
+        self.members().values().map(|member| member.server.clone()).collect()
     }
 
     fn members(&self) -> MutexGuard<'_, HashMap<Principal, Member>> {
@@ -365,7 +370,7 @@ impl BackendClient for BackendPerPrincipal {
     }
 
     fn notify<'a>(&'a self, notification: &'a Notification, client: &'a CallContext) -> Pending<'a, ()> {
-        let backend = self.members().get(&owner(&client.caller)).map(|member| Arc::clone(&member.backend));
+        let backend = self.members().get(&owner(&client.caller)).map(|member| member.server.client());
         Box::pin(async move {
             match backend {
                 Some(backend) => backend.notify(notification, client).await,
@@ -375,7 +380,7 @@ impl BackendClient for BackendPerPrincipal {
     }
 
     fn end_session(&self, session: SessionKey) {
-        self.backends().iter().for_each(|backend| backend.end_session(session));
+        self.servers().iter().for_each(|server| server.client().end_session(session));
     }
 
     fn knows_principals(&self) -> bool {
@@ -384,8 +389,8 @@ impl BackendClient for BackendPerPrincipal {
 
     /// That of a connection that is ready, if any is, and else of any.
     fn status(&self) -> BackendStatus {
-        let all = self.backends();
-        let mut statuses = all.iter().map(|backend| backend.status());
+        let all = self.servers();
+        let mut statuses = all.iter().map(|server| server.client().status());
         let first = statuses.next();
         let is_ready = |status: &BackendStatus| matches!(status.state, BackendState::Ready);
         let best = match first {

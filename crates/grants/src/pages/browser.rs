@@ -9,12 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use fanlight_credentials::{Authenticate, Credentials, Denial, PageRequest};
+use fanlight_credentials::{Credentials, Denial, PageRequest};
 use fanlight_identity::{Identity, Source};
 use fanlight_protocol::seal::Seal;
 use http::HeaderValue;
 use http::header::{AUTHORIZATION, COOKIE, FORWARDED, HOST};
 use url::{Host, Url};
+
+use super::SignInPages;
 
 /// A cookie of the pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,12 +60,7 @@ impl<'a> Browser<'a> {
     }
 
     /// Who its user is: by a key or a token in a form, or as the request itself shows it.
-    pub(super) async fn user(
-        &self,
-        authenticate: &dyn Authenticate,
-        endpoint: &str,
-        credential: Option<&str>,
-    ) -> Result<Arc<Identity>, Denial> {
+    pub(super) async fn user(&self, pages: &SignInPages, credential: Option<&str>) -> Result<Arc<Identity>, Denial> {
         let mut headers = self.request.head.headers.clone();
         if let Some(credential) = credential {
             let value = HeaderValue::try_from(format!("Bearer {}", credential.trim()));
@@ -71,8 +68,9 @@ impl<'a> Browser<'a> {
         }
         let PageRequest { connection, client, .. } = self.request;
         let (method, path) = (&self.request.head.method, self.request.head.uri.path());
-        let credentials = Credentials { method, path, headers: &headers, connection, client, endpoint };
-        let identity = authenticate.authenticate(&credentials).outcome().await?;
+        let credentials =
+            Credentials { method, path, headers: &headers, connection, client, endpoint: &pages.endpoint };
+        let identity = pages.authenticate.authenticate(&credentials).outcome().await?;
         // Every client is alike then, so that nobody but the person at this machine may decide for it.
         if identity.source == Source::Anonymous && !self.is_local() {
             return Err(Denial::Forbidden("this page is for the person at the gateway's own machine".into()));

@@ -10,7 +10,7 @@ use fanlight_oauth::CallbackParameters;
 use http::{Response, StatusCode};
 
 use super::html::{Page, redirect};
-use super::{Visit, answered, denied, not_signed_in, place_of};
+use super::{Visit, answered, barred, denied, not_signed_in, place_of};
 use crate::access::UserAccess;
 use crate::links::Link;
 use crate::record::BegunSignIn;
@@ -62,6 +62,9 @@ impl Visit<'_> {
             Err(Denial::Missing | Denial::Invalid(_)) => None,
             Err(denial) => return denied(&denial).answer(),
         };
+        if user.as_ref().is_some_and(|user| !self.may_sign_in(user, link.owner.server())) {
+            return barred(link.owner.server()).answer();
+        }
         let token = self.browser.form_token(&self.pages.seal, handle, &asked.digest()).unwrap_or_default();
         let provider = self.pages.grants.identity_provider_of(link.owner.principal());
         let shown_by = match (&user, &provider) {
@@ -91,8 +94,12 @@ impl Visit<'_> {
             let kept_for = Some(&link.owner).filter(|_| matches!(asked, Asked::Identity { .. }));
             return answered(self.begin_identifying(provider.name(), path, kept_for).await);
         }
-        if let Err(denial) = self.user_of(&link, fields.get("credential")).await {
-            return denied(&denial).answer();
+        let user = match self.user_of(&link, fields.get("credential")).await {
+            Ok(user) => user,
+            Err(denial) => return denied(&denial).answer(),
+        };
+        if !self.may_sign_in(&user, link.owner.server()) {
+            return barred(link.owner.server()).answer();
         }
         answered(match asked {
             Asked::SignIn(offer) => self.begin(&link, *offer).await,
@@ -105,8 +112,9 @@ impl Visit<'_> {
         let grants = &self.pages.grants;
         let callback =
             self.callback().ok_or_else(|| SignInError::Failed { reason: "publicUrl is not usable".to_owned() })?;
-        let Begun { location, record } =
+        let Begun { location, mut record } =
             offer.begin(grants, link.owner.principal(), &callback, &self.browser_digest()).await?;
+        record.rules = self.pages.rules.number();
         let place = place_of(record.request.state.expose());
         // Only now: what nobody has agreed to is not carried on.
         grants.store().put(&place, &record).await.map_err(|error| unkept(&error))?;
@@ -145,6 +153,10 @@ impl Visit<'_> {
             Err(unknown)
         } else if record.browser != self.browser_digest() {
             Err(SignInError::NotUsed("this sign-in was begun in another browser"))
+        } else if record.rules != self.pages.rules.number() {
+            Err(SignInError::NotUsed(
+                "the policy of this gateway has changed since this sign-in was begun; begin it again",
+            ))
         } else {
             Begun { location: record.request.url.clone(), record }.finish(grants, &parameters).await
         };

@@ -37,6 +37,9 @@ impl Visit<'_> {
         let server = fields.get("server").filter(|name| self.pages.grants.server(name).is_some());
         let owner = server.map(|server| Owner::new(&user.principal.to_bytes(), server));
         match (fields.get("action"), owner) {
+            (Some("connect"), Some(owner)) if !self.may_sign_in(&user, owner.server()) => {
+                super::barred(owner.server()).answer()
+            }
             (Some("connect"), Some(owner)) => self.connect(&owner),
             (Some("sign-out"), Some(owner)) => {
                 match self.pages.grants.sign_out(&self.pages.grants.kept_as(&owner)).await {
@@ -60,7 +63,7 @@ impl Visit<'_> {
         let token = self.browser.form_token(&self.pages.seal, CONNECTIONS, b"").unwrap_or_default();
         let page = match &user {
             Ok(user) => match connections(&self.pages.grants, &user.principal.to_bytes()).await {
-                Ok(all) => page_of(user, &all, &token),
+                Ok(all) => self.page_of(user, &all, &token),
                 Err(error) => super::not_signed_in(&crate::sign_in::unkept(&error)),
             },
             Err(denial) => self.page_for_anybody(denial, &token),
@@ -82,20 +85,24 @@ impl Visit<'_> {
         }
         page
     }
-}
 
-fn page_of(user: &Identity, all: &[UserConnection], token: &str) -> Page {
-    let mut page = Page::new("Your connections");
-    page.paragraph(&format!("You are known to this gateway as {}.", user.name));
-    for connection in all {
-        page.heading(&connection.server).facts(connection.facts());
-        let mut form = page.form(token);
-        form.hidden("server", &connection.server);
-        match connection.is_connected() {
-            true => form.button("connect", "Connect anew").button("sign-out", "Disconnect"),
-            false => form.button("connect", "Connect"),
-        };
-        form.end();
+    fn page_of(&self, user: &Arc<Identity>, all: &[UserConnection], token: &str) -> Page {
+        let mut page = Page::new("Your connections");
+        page.paragraph(&format!("You are known to this gateway as {}.", user.name));
+        // Who may not connect to a server, and never has, is not told of it.
+        let shown = all.iter().map(|one| (one, self.may_sign_in(user, &one.server)));
+        for (connection, may_connect) in shown.filter(|(one, may_connect)| *may_connect || one.is_connected()) {
+            page.heading(&connection.server).facts(connection.facts());
+            let mut form = page.form(token);
+            form.hidden("server", &connection.server);
+            if may_connect {
+                form.button("connect", if connection.is_connected() { "Connect anew" } else { "Connect" });
+            }
+            if connection.is_connected() {
+                form.button("sign-out", "Disconnect");
+            }
+            form.end();
+        }
+        page
     }
-    page
 }

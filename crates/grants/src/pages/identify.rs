@@ -17,7 +17,7 @@ use tracing::{info, warn};
 use super::browser::Cookie;
 use super::connect::done;
 use super::html::redirect;
-use super::{CONNECTIONS, Visit};
+use super::{CONNECTIONS, Visit, barred};
 use crate::access::UserAccess;
 use crate::links::below;
 use crate::record::SIGN_IN_TIME;
@@ -50,7 +50,7 @@ impl Visit<'_> {
         {
             return Ok(identity);
         }
-        let identity = browser.user(&*pages.authenticate, &pages.endpoint, credential).await?;
+        let identity = browser.user(pages, credential).await?;
         if credential.is_some() {
             if pages.grants.identity_provider_of(&identity.principal.to_bytes()).is_some() {
                 return Err(Denial::Invalid("sign in at your identity provider instead".into()));
@@ -61,6 +61,11 @@ impl Visit<'_> {
             }
         }
         Ok(identity)
+    }
+
+    /// Whether the policy permits a user to sign in at a server.
+    pub(super) fn may_sign_in(&self, user: &Arc<Identity>, server: &str) -> bool {
+        self.pages.rules.permits(user, self.request.client, server)
     }
 
     fn known_user(&self) -> Option<Arc<Identity>> {
@@ -133,6 +138,9 @@ impl Visit<'_> {
             let principal = identity.principal.to_bytes();
             if principal != owner.principal() {
                 return Err(SignInError::NotUsed("you have signed in as another user than the one whose link this is"));
+            }
+            if !self.may_sign_in(&identity, owner.server()) {
+                return Ok(barred(owner.server()).answer());
             }
             offer.keep_identity(grants, &principal, tokens, client).await?;
             self.remember(identity, Some(request.issuer));

@@ -30,6 +30,7 @@ use self::identify::CALLBACK as IDENTITY_CALLBACK;
 use self::known::KnownUsers;
 use crate::grants::Grants;
 use crate::links::{CONNECT, Links, below};
+use crate::rules::SignInRules;
 use crate::sign_in::{CLIENT_NAME, Callback, SignInError};
 use crate::store::{Owner, StoreError};
 
@@ -45,6 +46,7 @@ pub struct SignInPages {
     grants: Grants,
     links: Arc<Links>,
     authenticate: Arc<dyn Authenticate>,
+    rules: Arc<dyn SignInRules>,
     /// The path of the endpoint that keys and tokens are checked for.
     endpoint: String,
     seal: Seal,
@@ -63,7 +65,8 @@ impl fmt::Debug for SignInPages {
 }
 
 impl SignInPages {
-    /// Pages to which `links` lead. `authenticate` tells who users are, by what they show for the endpoint at `endpoint`.
+    /// Pages to which `links` lead. `authenticate` tells who users are, by what they show for the endpoint at `endpoint`, and
+    /// `rules` where they may sign in.
     ///
     /// # Errors
     ///
@@ -72,11 +75,12 @@ impl SignInPages {
         grants: Grants,
         links: Arc<Links>,
         authenticate: Arc<dyn Authenticate>,
+        rules: Arc<dyn SignInRules>,
         endpoint: String,
     ) -> Result<Self, StoreError> {
         let seal = grants.store().seal(b"page for users: ")?;
         let (known, asking) = (KnownUsers::default(), Semaphore::new(ASKING));
-        Ok(Self { grants, links, authenticate, endpoint, seal, known, asking })
+        Ok(Self { grants, links, authenticate, rules, endpoint, seal, known, asking })
     }
 
     async fn page(&self, request: PageRequest<'_>) -> Response<String> {
@@ -196,6 +200,13 @@ fn not_signed_in(error: &SignInError) -> Page {
 /// The answer to what may have failed.
 fn answered(outcome: Result<Response<String>, SignInError>) -> Response<String> {
     outcome.unwrap_or_else(|error| not_signed_in(&error).answer())
+}
+
+/// The page for a user who may not sign in at a server.
+fn barred(server: &str) -> Page {
+    let text =
+        format!("The policy of this gateway does not permit you to sign in to {server}. Its operator can change that.");
+    Page::refusal(StatusCode::FORBIDDEN, "You may not sign in here", &text)
 }
 
 /// A text as a sentence.
