@@ -25,6 +25,7 @@ mod framing;
 mod handles;
 mod http1;
 mod http2;
+mod identity_providers;
 mod json;
 mod lists;
 mod member_names;
