@@ -26,6 +26,7 @@ mod client_notifications;
 mod clients;
 mod commands;
 mod concurrency;
+mod connect_tool;
 mod demo;
 mod endpoints;
 mod exchanged;

@@ -22,6 +22,7 @@
 mod backend;
 mod backoff;
 mod concurrency;
+mod connect_tool;
 mod connection;
 pub mod credentials;
 mod handshake;
@@ -30,6 +31,7 @@ mod listening;
 mod log;
 mod memory;
 mod names;
+mod open_wishes;
 mod outage;
 mod per_principal;
 mod process_log;

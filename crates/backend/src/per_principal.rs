@@ -19,7 +19,9 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::BackendLife;
+use crate::connect_tool;
 use crate::credentials::{CredentialSource, PrincipalCredentials};
+use crate::open_wishes::OpenWishes;
 use crate::replicas::Places;
 use crate::server::Server;
 use crate::settings::{BackendSettings, TransportSettings};
@@ -44,6 +46,7 @@ pub struct BackendPerPrincipal {
     transport: Mutex<TransportSettings>,
     members: Mutex<HashMap<Principal, Member>>,
     watchers: Arc<Watchers>,
+    wishes: Arc<OpenWishes>,
     /// This, for tasks that do not keep it alive.
     itself: Weak<Self>,
     life: BackendLife,
@@ -106,6 +109,7 @@ impl BackendPerPrincipal {
             settings,
             members: Mutex::default(),
             watchers: Arc::default(),
+            wishes: Arc::default(),
             itself: Weak::clone(itself),
             life,
             shutdown,
@@ -175,6 +179,31 @@ impl BackendPerPrincipal {
         self.of(caller)
     }
 
+    /// Sends a request to the backend of its caller.
+    async fn ask(&self, call: Call) -> Result<Response, BackendError> {
+        let caller = call.context.caller.clone();
+        let lease = match call.method {
+            Method::CallTool => self.once_signed_in(&caller).await?,
+            _ => self.of(&caller)?,
+        };
+        let answer = lease.backend.request(call).await;
+        // One that could not connect for want of credentials begins anew once there are some.
+        let is_ready = || matches!(lease.backend.status().state, BackendState::Ready);
+        if answer.as_ref().is_err_and(|error| error.sign_in().is_some()) && !is_ready() {
+            self.forget(&caller);
+        }
+        answer
+    }
+
+    /// Answers a call of the tool `connect`, which is the server's own if it lists one.
+    async fn connect(&self, call: Call) -> Result<Response, BackendError> {
+        self.once_signed_in(&call.context.caller).await?;
+        match connect_tool::is_listed(self, &call.context, self.settings.limits.list_pages).await? {
+            true => self.ask(call).await,
+            false => Ok(connect_tool::connected(&self.name)),
+        }
+    }
+
     /// Has changes of a principal's lists announced.
     fn watch(&self, backend: &Arc<dyn BackendClient>, life: BackendLife) {
         let (watched, watchers) = (Arc::downgrade(backend), Arc::clone(&self.watchers));
@@ -206,9 +235,14 @@ impl BackendPerPrincipal {
     }
 
     /// A principal has signed in or out: what it may see has changed.
-    fn announce_change(&self) {
+    async fn announce_change(&self) {
         for change in LIST_CHANGES {
             self.watchers.tell(&ServerMessage::Notification(Notification::new(change, None)));
+        }
+        for principal in self.wishes.principals() {
+            if self.credentials.of(&principal).are_there().await {
+                self.wishes.fulfilled(&principal);
+            }
         }
     }
 
@@ -259,12 +293,19 @@ impl BackendPerPrincipal {
         drop(gone);
     }
 
-    fn placeholder(&self) -> ServerDescription {
+    /// What the server says of itself, or may say once its user has signed in.
+    fn or_placeholder(
+        &self,
+        described: Result<ServerDescription, BackendError>,
+    ) -> Result<ServerDescription, BackendError> {
+        if !described.as_ref().is_err_and(|error| error.sign_in().is_some()) {
+            return described;
+        }
         let mut info = ObjectBuilder::new();
         info.string("name", &self.name).string("version", "");
         let mut description = ObjectBuilder::new();
         description.member("capabilities", &Json::literal(UNKNOWN_CAPABILITIES)).member("serverInfo", &info.finish());
-        description.finish().into()
+        Ok(description.finish().into())
     }
 }
 
@@ -289,7 +330,7 @@ async fn tend(of: Weak<BackendPerPrincipal>, credentials: Arc<dyn PrincipalCrede
             () = &mut changed => {
                 changed = credentials.changed();
                 let Some(backend) = of.upgrade() else { return };
-                backend.announce_change();
+                backend.announce_change().await;
             }
             () = sleep(idle / 2) => {
                 let Some(backend) = of.upgrade() else { return };
@@ -312,40 +353,36 @@ impl BackendClient for BackendPerPrincipal {
 
     fn describe(&self) -> Pending<'_, ServerDescription> {
         Box::pin(async move {
-            match self.of(&Caller::gateway()) {
+            self.or_placeholder(match self.of(&Caller::gateway()) {
                 Ok(lease) => lease.backend.describe().await,
-                Err(error) if error.sign_in().is_some() => Ok(self.placeholder()),
                 Err(error) => Err(error),
-            }
+            })
         })
     }
 
     fn describe_to<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription> {
         Box::pin(async move {
-            let described = match self.of(&client.caller) {
+            self.or_placeholder(match self.of(&client.caller) {
                 Ok(lease) => lease.backend.describe_to(client).await,
                 Err(error) => Err(error),
-            };
-            match described {
-                Err(error) if error.sign_in().is_some() => Ok(self.placeholder()),
-                described => described,
-            }
+            })
         })
     }
 
     fn request(&self, call: Call) -> Pending<'_, Response> {
+        let has_connect_tool = self.credentials.has_connect_tool();
+        let is_listed = has_connect_tool && call.method == Method::ListTools;
         Box::pin(async move {
-            let caller = call.context.caller.clone();
-            let lease = match call.method {
-                Method::CallTool => self.once_signed_in(&caller).await?,
-                _ => self.of(&caller)?,
+            let context = Arc::clone(&call.context);
+            let answer = match has_connect_tool && connect_tool::is_called(&call) {
+                true => self.connect(call).await,
+                false => self.ask(call).await,
             };
-            let answer = lease.backend.request(call).await;
-            // One that could not connect for want of credentials begins anew once there are some.
-            let is_ready = || matches!(lease.backend.status().state, BackendState::Ready);
-            if answer.as_ref().is_err_and(|error| error.sign_in().is_some()) && !is_ready() {
-                self.forget(&caller);
+            let wish = answer.as_ref().err().and_then(BackendError::sign_in);
+            if is_listed && wish.is_some() {
+                return Ok(connect_tool::list(&self.name));
             }
+            wish.iter().for_each(|wish| self.wishes.given(&context, wish));
             answer
         })
     }
@@ -358,14 +395,14 @@ impl BackendClient for BackendPerPrincipal {
                 self.watchers.add(listen.messages);
                 return Ok(Listening::new(honoured, ()));
             }
-            let lease = match self.of(&listen.context.caller) {
-                Ok(lease) => lease,
-                Err(error) if error.sign_in().is_some() => return Ok(self.listen_once_signed_in(listen)),
+            let told = self.wishes.listen(&listen);
+            let (listening, lease) = match self.of(&listen.context.caller) {
+                Ok(lease) => (lease.backend.listen(listen).await?, Some(lease)),
+                Err(error) if error.sign_in().is_some() => (self.listen_once_signed_in(listen), None),
                 Err(error) => return Err(error),
             };
-            let listening = lease.backend.listen(listen).await?;
             let honoured = listening.honoured.clone();
-            Ok(Listening::new(honoured, (listening, lease)))
+            Ok(Listening::new(honoured, (listening, lease, told)))
         })
     }
 
@@ -380,11 +417,16 @@ impl BackendClient for BackendPerPrincipal {
     }
 
     fn end_session(&self, session: SessionKey) {
+        self.wishes.end_session(session);
         self.servers().iter().for_each(|server| server.client().end_session(session));
     }
 
     fn knows_principals(&self) -> bool {
         true
+    }
+
+    fn stand_in(&self) -> Option<&'static str> {
+        self.credentials.has_connect_tool().then_some(connect_tool::NAME)
     }
 
     /// That of a connection that is ready, if any is, and else of any.

@@ -84,6 +84,11 @@ pub trait BackendClient: Send + Sync + 'static {
         false
     }
 
+    /// The tool that stands for all others in its list while its user has not signed in, by its own name.
+    fn stand_in(&self) -> Option<&'static str> {
+        None
+    }
+
     /// What its processes have written besides messages; nothing if it has none.
     fn process_output(&self) -> ProcessOutput {
         ProcessOutput::default()

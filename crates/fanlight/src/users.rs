@@ -106,8 +106,9 @@ impl Users {
     pub(crate) fn credentials(&self, server: &Server, auth: &ServerAuth) -> Arc<dyn PrincipalCredentials> {
         match self.add(server, auth).cloned() {
             Ok(Opened { grants, links }) => {
+                let (server, has_connect_tool) = (server.name.clone(), auth.connect_tool);
                 let is_exchanged = auth.kind.is_exchange();
-                Arc::new(OfServer { grants, links, server: server.name.clone(), is_exchanged })
+                Arc::new(OfServer { grants, links, server, is_exchanged, has_connect_tool })
             }
             Err(reason) => {
                 tracing::error!(
@@ -362,6 +363,7 @@ struct OfServer {
     server: String,
     /// Whether they have tokens for those of their sign-in.
     is_exchanged: bool,
+    has_connect_tool: bool,
 }
 
 impl PrincipalCredentials for OfServer {
@@ -381,6 +383,10 @@ impl PrincipalCredentials for OfServer {
             Some(access) => Arc::new(OfUser { access, wish }),
             None => Arc::new(Unusable("the server is not configured any more".to_owned())),
         }
+    }
+
+    fn has_connect_tool(&self) -> bool {
+        self.has_connect_tool
     }
 
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
@@ -449,6 +455,11 @@ impl CredentialSource for OfUser {
 
     fn sign_in(&self) -> Option<Arc<SignInWish>> {
         self.access.missing().map(|wanted| self.wish.for_user(&wanted))
+    }
+
+    fn are_there(&self) -> Pin<Box<dyn Future<Output = bool> + Send>> {
+        let access = self.access.clone();
+        Box::pin(async move { access.is_there().await })
     }
 
     fn signing_in(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {

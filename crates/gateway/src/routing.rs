@@ -281,7 +281,12 @@ impl<'a> Router<'a> {
                     Some(backend) => Box::pin(self.sign_in_first(backend)).await,
                     None => None,
                 };
-                Err(sign_in_first.unwrap_or_else(|| fault::unknown_name(noun(kind), &name, &unlisted)))
+                match sign_in_first {
+                    Some(error) => Err(error),
+                    None => self
+                        .to_stood_for(kind, &name, range)
+                        .unwrap_or_else(|| Err(fault::unknown_name(noun(kind), &name, &unlisted))),
+                }
             }
         }
     }
@@ -314,6 +319,20 @@ impl<'a> Router<'a> {
 
     fn backend(&self, name: &str) -> Option<&'a Member> {
         self.lookup.view.backends().find(|backend| backend.name() == name)
+    }
+
+    /// The target of a name that no list has, where a tool stands for all others in the list of one server: of that tool, which
+    /// the list has no more, or of one that it has not yet. `None` where only what is listed may be called, but for that tool.
+    fn to_stood_for(&self, kind: ListKind, name: &str, range: Range<usize>) -> Option<Result<Target, RpcError>> {
+        let view = self.lookup.view;
+        let takes_it = |backend: &&Member| {
+            let is_open = backend.client.stand_in().is_some() && !self.is_by_list(kind, backend);
+            let own = backend.naming.original(name).filter(|own| is_open || backend.is_stand_in(own));
+            own.is_some_and(|own| view.permits_name(Filtered::Tools, backend.id, own, None))
+        };
+        let mut found = view.backends().filter(takes_it).filter(|_| kind == ListKind::Tools);
+        let (Some(backend), None) = (found.next(), found.next()) else { return None };
+        Some(self.to_unlisted(backend, backend.naming.original(name)?, kind, range))
     }
 
     /// Whether only what a backend lists may be called: where a filter or a rewriting exists, a server can know a tool by

@@ -161,6 +161,11 @@ impl UserAccess {
         self.0.lock().signing_in = None;
     }
 
+    /// Whether the user has something to show.
+    pub async fn is_there(&self) -> bool {
+        finished(self.0.work(None)).await.is_ok_and(|held| held.is_some())
+    }
+
     /// The header fields of the next message, where nobody has to be asked.
     ///
     /// # Errors
@@ -232,9 +237,12 @@ impl UserAccess {
         let shown = refused.shown.get(self.0.header()).filter(|_| is_of_token)?;
         let stamp = self.0.store.stamp();
         let mut state = self.0.lock();
-        // Another call may have others by now.
-        state.held.take_if(|held| held.value() == shown)?;
-        Some(state.miss(Wanted::of(&challenge), stamp))
+        if state.held.take_if(|held| held.value() == shown).is_some() {
+            return Some(state.miss(Wanted::of(&challenge), stamp));
+        }
+        // Another message may have found that out, or have others by now.
+        let missing = state.missing.as_ref().filter(|_| state.held.is_none());
+        missing.map(|(wanted, _)| NoAccess::SignIn(Box::new(wanted.clone())))
     }
 
     /// What is held, where a proof has to contain something else and the token is good.
