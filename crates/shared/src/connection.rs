@@ -31,6 +31,8 @@ struct Inner {
     /// `None` while it cannot be reached.
     link: ArcSwapOption<Link>,
     broken: Notify,
+    /// The number of the last attempt to connect: what an earlier connection says later means nothing.
+    attempt: AtomicU64,
     /// Told of the end of each attempt to connect.
     tried: Notify,
     /// Rises whenever another process says that it has changed something, and with each connection: it may have said so before.
@@ -96,6 +98,7 @@ impl Shared {
             settings,
             link: ArcSwapOption::empty(),
             broken: Notify::new(),
+            attempt: AtomicU64::new(0),
             tried: Notify::new(),
             changes: watch::Sender::new(0),
             state: Mutex::new(state),
@@ -231,9 +234,10 @@ impl Shared {
     async fn connect(&self) -> bool {
         let pushed = {
             let inner = Arc::downgrade(&self.0);
+            let attempt = self.0.attempt.fetch_add(1, Ordering::Relaxed) + 1;
             move |info: PushInfo| {
                 if let Some(inner) = inner.upgrade() {
-                    Self(inner).pushed(&info.kind);
+                    Self(inner).pushed(&info.kind, attempt);
                 }
                 Ok::<(), redis::aio::SendError>(())
             }
@@ -252,8 +256,11 @@ impl Shared {
         }
     }
 
-    /// Takes what the server has sent without being asked.
-    fn pushed(&self, kind: &PushKind) {
+    /// Takes what the server has sent without being asked, on the connection of this attempt.
+    fn pushed(&self, kind: &PushKind, attempt: u64) {
+        if self.0.attempt.load(Ordering::Relaxed) != attempt {
+            return;
+        }
         match kind {
             // In a cluster, others may still be reached.
             PushKind::Disconnection if !matches!(self.0.link.load().as_deref(), Some(Link::Cluster(_))) => {

@@ -116,7 +116,7 @@ impl Settings {
 
     /// Sentinels, and the primary, with the same user, password and certificates.
     fn sentinels(&self, name: &str) -> RedisResult<SentinelClientBuilder> {
-        let mut builder = SentinelClientBuilder::new(self.addresses(), name.to_owned(), SentinelServerType::Master)?
+        let mut builder = SentinelClientBuilder::new(self.addresses(), name, SentinelServerType::Master)?
             .set_client_to_redis_protocol(ProtocolVersion::RESP3);
         if let Some(user) = &self.url.user {
             builder = builder.set_client_to_redis_username(user).set_client_to_sentinel_username(user);

@@ -2,7 +2,6 @@
 //! here.
 
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fanlight_grants::{CommonEntries, CommonError, Exchange, Exchanged, Kind, Pending, Stamp};
@@ -62,13 +61,11 @@ return count
 #[derive(Debug)]
 pub(super) struct GrantsInCommon {
     shared: Shared,
-    /// The second in which Valkey was last there: from then on others may have changed something.
-    looked: AtomicU64,
 }
 
 impl GrantsInCommon {
     pub(super) fn new(shared: Shared) -> Self {
-        Self { shared, looked: AtomicU64::new(0) }
+        Self { shared }
     }
 
     fn keys(&self, kind: Kind, owner: &str) -> [String; 3] {
@@ -139,9 +136,7 @@ impl CommonEntries for GrantsInCommon {
                 match self.shared.replicated(REPLICATED).await {
                     Ok(true) => {}
                     Ok(false) => tracing::warn!("what a user has granted is at no replica of Valkey yet"),
-                    Err(error) => {
-                        tracing::warn!(%error, "whether what a user has granted is at a replica of Valkey is not known")
-                    }
+                    Err(error) => tracing::warn!(%error, "what a user has granted may be at no replica of Valkey"),
                 }
             }
             Ok(done)
@@ -162,12 +157,13 @@ impl CommonEntries for GrantsInCommon {
         })
     }
 
-    /// A second, so that what another replica changes is noticed after one; while Valkey is away, what is held stays in use.
+    /// A second, so that what another replica changes is noticed after one.
     fn stamp(&self) -> Stamp {
-        if !self.shared.is_away() {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-            self.looked.store(now, Ordering::Relaxed);
-        }
-        UNIX_EPOCH.checked_add(Duration::from_secs(self.looked.load(Ordering::Relaxed)))
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        UNIX_EPOCH.checked_add(Duration::from_secs(now))
+    }
+
+    fn is_away(&self) -> bool {
+        self.shared.is_away()
     }
 }

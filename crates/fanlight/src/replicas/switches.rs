@@ -49,7 +49,7 @@ impl Switches {
     pub(crate) async fn changed(switches: &mut Option<Self>) {
         let Some(switches) = switches else { return std::future::pending().await };
         if switches.changes.changed().await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 

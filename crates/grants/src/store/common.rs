@@ -55,6 +55,9 @@ pub trait CommonEntries: fmt::Debug + Send + Sync {
 
     /// Another than before if another process may have changed something since.
     fn stamp(&self) -> Stamp;
+
+    /// Whether nothing can be read now: what was read stays in use.
+    fn is_away(&self) -> bool;
 }
 
 impl From<CommonError> for StoreError {

@@ -239,6 +239,11 @@ impl Store {
         }
     }
 
+    /// Whether nothing can be read now: what was read stays in use.
+    pub(crate) fn is_away(&self) -> bool {
+        matches!(&self.0.place, Place::Common(entries) if entries.is_away())
+    }
+
     /// The record of this owner, if there is one that one of the keys opens.
     ///
     /// # Errors
