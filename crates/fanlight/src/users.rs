@@ -106,8 +106,9 @@ impl Users {
     pub(crate) fn credentials(&self, server: &Server, auth: &ServerAuth) -> Arc<dyn PrincipalCredentials> {
         match self.add(server, auth).cloned() {
             Ok(Opened { grants, links }) => {
-                let (server, is_exchanged) = (server.name.clone(), auth.kind.is_exchange());
-                Arc::new(OfServer { grants, links, server, has_connect_tool: auth.connect_tool, is_exchanged })
+                let (server, has_connect_tool) = (server.name.clone(), auth.connect_tool);
+                let is_exchanged = auth.kind.is_exchange();
+                Arc::new(OfServer { grants, links, server, is_exchanged, has_connect_tool })
             }
             Err(reason) => {
                 tracing::error!(
@@ -360,9 +361,9 @@ struct OfServer {
     grants: Grants,
     links: Arc<Links>,
     server: String,
-    has_connect_tool: bool,
     /// Whether they have tokens for those of their sign-in.
     is_exchanged: bool,
+    has_connect_tool: bool,
 }
 
 impl PrincipalCredentials for OfServer {
