@@ -39,6 +39,7 @@ mod private_lists;
 mod redirects;
 mod replicas;
 mod request_state;
+mod retries;
 mod server_messages;
 mod sessions;
 mod signing_in;

@@ -65,6 +65,7 @@ mod processes;
 mod rates;
 mod reload;
 mod replicas;
+mod retries;
 mod rmcp_peers;
 mod running_calls;
 mod sandbox;
