@@ -39,7 +39,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 pub use connections::{GrantedConnection, GrantedConnections};
-pub use operations::{OperationError, Operations, Reloaded};
+pub use operations::{OperationError, Operations, RateLimit, RateUse, Reloaded};
 pub use operator::{Role, RoleRule, Roles};
 pub use settings::{AdminSettings, LiveSettings, SignInClient};
 

@@ -100,7 +100,8 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
     let now = admin.now();
     admin.sessions.retain(|proof| now.judge(proof, SystemTime::now()).is_ok());
     text.push_str(&prometheus(&admin.subject.audit_log.metrics()));
-    text.push_str(&prometheus(&[operator_sessions(admin.sessions.len(&now.session_limits()))]));
+    let sessions = operator_sessions(admin.sessions.len(&now.session_limits()));
+    text.push_str(&prometheus(&[sessions, api::limits::metrics(&admin)]));
     ([(CONTENT_TYPE, kind)], text).into_response()
 }
 

@@ -38,7 +38,7 @@ use crate::failure::{Failure, Unusable};
 use crate::hooks;
 use crate::list_state::ListState;
 use crate::log::Log;
-use crate::record;
+use crate::record::Recorder;
 use crate::reload::{Keeper, Keeping, Listener, Listeners, Source, Start, Watch, warn_if_open};
 use crate::service_manager::{self, Sockets};
 use crate::users::Users;
@@ -73,10 +73,9 @@ async fn serve_http(mut plan: Plan<'_>, args: &RunArgs, log: &Log, shutdown: Can
 
     let services = Services::start(&plan, &args.trace, log)?;
     let workers = Workers::start(plan.loaded.config.limits.workers)?;
-    let record = record::open(&plan.loaded.config)?;
     let known: Arc<dyn Authenticate> = Arc::<Authenticator>::clone(&plan.authenticator);
-    let authenticate = Arc::new(AuditedAuthentication::new(known, Arc::<AuditLog>::clone(&record)));
-    let settings = services.frontend_settings(&plan.loaded.config, &record)?;
+    let authenticate = Arc::new(AuditedAuthentication::new(known, Arc::<AuditLog>::clone(&services.record.log)));
+    let settings = services.frontend_settings(&plan.loaded.config)?;
     let known = Arc::clone(&plan.authenticator);
     let pages = Some(services.users.pages(&settings.guard, known, &plan.loaded.config.path));
     let settings = Arc::new(FrontendSettings { workers: workers.runtimes(), authenticate, pages, ..settings });
@@ -86,7 +85,7 @@ async fn serve_http(mut plan: Plan<'_>, args: &RunArgs, log: &Log, shutdown: Can
     let live =
         LiveListener { sockets: clients.sockets, tls: clients.listener.tls.clone(), limits: Arc::clone(&limits) };
     let side = ClientSide { settings: &settings, listener: Some(clients.listener), limits: Some(limits), open_files };
-    let life = Life::begin(plan, services, operators, side, record, shutdown.clone());
+    let life = Life::begin(plan, services, operators, side, shutdown.clone());
     let shown = Arc::clone(&life.core);
     // Ends with the process at the latest, or when all servers have been started.
     tokio::spawn(async move { starts::show_on_terminal(&shown).await });
@@ -125,12 +124,11 @@ async fn serve_stdio(
             return Err(failure);
         }
     };
-    let record = record::open(&plan.loaded.config)?;
-    let settings = services.frontend_settings(&plan.loaded.config, &record)?;
+    let settings = services.frontend_settings(&plan.loaded.config)?;
     let settings = Arc::new(FrontendSettings { endpoint, ..settings });
 
     let side = ClientSide { settings: &settings, listener: None, limits: None, open_files: None };
-    let life = Life::begin(plan, services, operators, side, record, shutdown.clone());
+    let life = Life::begin(plan, services, operators, side, shutdown.clone());
     let (input, output) = (standard_io::input(), standard_io::output());
     let served = serve_stdio_observed(input, output, Arc::clone(&life.core), settings, shutdown, &life.insight).await;
     life.end(None).await;
@@ -219,6 +217,7 @@ struct Services {
     telemetry: Telemetry,
     /// Delivers what telemetry exports.
     exports: Guard,
+    record: Recorder,
     assembly: Assembly,
     users: Users,
     /// Ends the servers. They outlive the listeners, so that running calls can finish.
@@ -231,19 +230,23 @@ impl Services {
         let (telemetry, exports) = telemetry::start(config, trace, log)?;
         let lists = ListState::open(config, files_of(&plan.as_read, plan.common).as_deref())?;
         let users = Users::of(config);
-        let assembly = Assembly::start(config, &telemetry, &servers_end, lists, users.clone())?;
-        Ok(Self { telemetry, exports, assembly, users, servers_end })
+        let record = Recorder::open(config, &telemetry)?;
+        let of_pins = Arc::<AuditLog>::clone(&record.log);
+        let assembly = Assembly::start(config, &telemetry, &servers_end, lists, users.clone(), of_pins)?;
+        Ok(Self { telemetry, exports, record, assembly, users, servers_end })
     }
 
-    fn frontend_settings(&self, config: &Config, record: &Arc<AuditLog>) -> Result<FrontendSettings, Failure> {
+    fn frontend_settings(&self, config: &Config) -> Result<FrontendSettings, Failure> {
         let settings = frontend_settings(config, &self.telemetry, &self.servers_end);
-        Ok(FrontendSettings { record: Arc::<AuditLog>::clone(record), hooks: hooks::of(config)?, ..settings })
+        settings.hooks.replace(hooks::of(config)?);
+        Ok(FrontendSettings { record: Arc::<AuditLog>::clone(&self.record.log), ..settings })
     }
 
     /// Stops before anybody was served.
     async fn stop(self) {
         self.assembly.stop().await;
         self.servers_end.cancel();
+        self.record.end(Duration::ZERO).await;
     }
 }
 
@@ -267,7 +270,7 @@ struct Life {
     operators: AdminListener,
     exports: Guard,
     servers_end: CancellationToken,
-    audit_log: Arc<AuditLog>,
+    record: Recorder,
     /// How long what is exported may take to be delivered at the end.
     flush: Duration,
 }
@@ -279,10 +282,9 @@ impl Life {
         services: Services,
         operators: Operators,
         clients: ClientSide<'_>,
-        audit_log: Arc<AuditLog>,
         draining: CancellationToken,
     ) -> Self {
-        let Services { telemetry, exports, assembly, servers_end, users, .. } = services;
+        let Services { telemetry, exports, record, assembly, users, servers_end } = services;
         let (core, insight, flush) =
             (Arc::clone(&assembly.gateway), Insight::default(), plan.loaded.config.timeouts.flush);
         let listeners = Listeners {
@@ -304,6 +306,8 @@ impl Life {
             assembly,
             telemetry: telemetry.clone(),
             listeners,
+            record: record.clone(),
+            hooks: clients.settings.hooks.clone(),
             authenticator: Arc::clone(&plan.authenticator),
             unknown_keys: plan.unknown_keys,
             hangups: plan.hangups,
@@ -314,15 +318,15 @@ impl Life {
             clients: Arc::new(insight.clone()),
             operations: Arc::new(control),
             authenticate: plan.authenticator,
-            record: Arc::<AuditLog>::clone(&audit_log),
-            audit_log: Arc::clone(&audit_log),
+            record: Arc::<AuditLog>::clone(&record.log),
+            audit_log: Arc::clone(&record.log),
             approvals: clients.settings.approvals.clone(),
             connections: Arc::new(users),
             version: env!("CARGO_PKG_VERSION"),
             draining,
         };
         let operators = AdminListener::start(operators.sockets, subject, operators.live);
-        Self { core, insight, keeping, operators, exports, servers_end, audit_log, flush }
+        Self { core, insight, keeping, operators, exports, servers_end, record, flush }
     }
 
     /// Ends everything after the last client: the servers, the workers of clients, the listener for operators, telemetry.
@@ -331,7 +335,7 @@ impl Life {
         self.servers_end.cancel();
         drop(workers);
         self.operators.stop().await;
-        record::end(&self.audit_log).await;
+        self.record.end(self.flush).await;
         telemetry::end(self.exports, self.flush).await;
     }
 }

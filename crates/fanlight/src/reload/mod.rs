@@ -18,6 +18,7 @@ use std::time::SystemTime;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use fanlight_auth::{Authenticator, Shown, UnknownKeys};
 use fanlight_config::{Config, ConfigFile, Loaded};
+use fanlight_frontend::{CallHook, LiveHooks, LiveProtection};
 use fanlight_gateway::Gateway;
 use fanlight_telemetry::Telemetry;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -33,8 +34,9 @@ use crate::failure::{Failure, Unusable};
 use crate::instance;
 use crate::known_lists::KnownLists;
 use crate::pins::Pins;
+use crate::record::{self, Recorder};
 use crate::shown_names::NameRules;
-use crate::{secrets, service_manager, unmatched};
+use crate::{hooks, secrets, service_manager, unmatched};
 pub(crate) use listeners::{Listener, Listeners, warn_if_open};
 use outcome::Applied;
 pub(crate) use outcome::{Outcome, State, Trigger};
@@ -72,9 +74,20 @@ pub(crate) struct Keeper {
     telemetry: Telemetry,
     state: Arc<ArcSwap<State>>,
     listeners: Listeners,
+    record: Recorder,
+    hooks: LiveHooks,
     authenticator: Arc<Authenticator>,
     unknown_keys: UnknownKeys,
     watch: Option<Watch>,
+}
+
+/// What was opened and read for a configuration before it takes effect.
+struct Prepared {
+    loaded: Loaded,
+    authentication: Option<fanlight_auth::Settings>,
+    sockets: listeners::Change,
+    record: record::Change,
+    hooks: Option<Arc<dyn CallHook>>,
 }
 
 /// Asks for changes of the configuration in force.
@@ -85,6 +98,7 @@ pub(crate) struct Control {
     state: Arc<ArcSwap<State>>,
     gateway: Arc<Gateway>,
     pins: Arc<ArcSwapOption<Pins>>,
+    protection: LiveProtection,
     /// What tells this gateway from others.
     instance: Option<Arc<str>>,
 }
@@ -109,6 +123,10 @@ pub(crate) struct Start {
     pub(crate) telemetry: Telemetry,
     /// The listeners for clients and operators.
     pub(crate) listeners: Listeners,
+    /// The record of who called what.
+    pub(crate) record: Recorder,
+    /// Guardrails of the operator's own.
+    pub(crate) hooks: LiveHooks,
     /// Tells clients apart.
     pub(crate) authenticator: Arc<Authenticator>,
     /// Asks for keys that have just been made.
@@ -128,7 +146,7 @@ impl Keeper {
     /// Starts to listen to signals, files and requests.
     pub(crate) fn start(start: Start) -> (Control, Keeping) {
         let Start { source, loaded, in_force, assembly, telemetry, listeners, .. } = start;
-        let Start { authenticator, unknown_keys, mut watch, hangups, .. } = start;
+        let Start { authenticator, unknown_keys, mut watch, hangups, record, hooks, .. } = start;
         if let Some(watch) = &mut watch {
             watch.follow(&loaded.files);
         }
@@ -142,7 +160,8 @@ impl Keeper {
         let instance = instance::of(std::slice::from_ref(&loaded.path)).map(Arc::from);
         let gateway = Arc::clone(&assembly.gateway);
         let pins = Arc::clone(&assembly.pins);
-        let control = Control { requests, state: Arc::clone(&state), gateway, pins, instance };
+        let protection = listeners.protection.clone();
+        let control = Control { requests, state: Arc::clone(&state), gateway, pins, protection, instance };
         let keeper = Self {
             source: Arc::new(source),
             assembly,
@@ -152,6 +171,8 @@ impl Keeper {
             telemetry,
             state,
             listeners,
+            record,
+            hooks,
             authenticator,
             unknown_keys,
             watch,
@@ -218,11 +239,14 @@ impl Keeper {
         let read = read.unwrap_or_else(|_| Err(Unusable::Other("reading it has failed".to_owned())));
         let prepared = read.and_then(|loaded| {
             let authentication = auth::settings(&loaded.config)?;
+            let unusable = |failure: Failure| Unusable::Other(failure.to_string());
+            let hooks = hooks::of(&loaded.config).map_err(unusable)?;
             let sockets = self.listeners.prepare(&loaded.config)?;
-            Ok((loaded, authentication, sockets))
+            let record = self.record.prepare(&loaded.config).map_err(unusable)?;
+            Ok(Prepared { loaded, authentication, sockets, record, hooks })
         });
         let outcome = match prepared {
-            Ok((loaded, authentication, sockets)) => self.take_over(loaded, authentication, sockets, trigger).await,
+            Ok(prepared) => self.take_over(prepared, trigger).await,
             Err(unusable) => {
                 let outcome = Outcome::failed(trigger, &unusable);
                 error!(%trigger, "configuration not reloaded, the earlier one stays in force:\n{}", outcome.text());
@@ -235,14 +259,9 @@ impl Keeper {
         outcome
     }
 
-    /// Puts a configuration in force, whose listening sockets are open already.
-    async fn take_over(
-        &mut self,
-        loaded: Loaded,
-        authentication: Option<fanlight_auth::Settings>,
-        sockets: listeners::Change,
-        trigger: Trigger,
-    ) -> Outcome {
+    /// Puts a configuration in force, whose listening sockets and record are open already.
+    async fn take_over(&mut self, prepared: Prepared, trigger: Trigger) -> Outcome {
+        let Prepared { loaded, authentication, sockets, record, hooks } = prepared;
         let needs_restart = restart::needed(&self.started.0, &loaded.config);
         for problem in &loaded.warnings {
             let line = problem.position().map(|position| position.line);
@@ -262,6 +281,8 @@ impl Keeper {
         if authentication.is_some() {
             self.authenticator.replace(authentication.as_ref());
         }
+        self.hooks.replace(hooks);
+        self.record.commit(record, self.config.timeouts.flush).await;
         let difference = self.put_in_force(None).await;
         let moved = self.listeners.commit(sockets, &self.config).await;
         if authentication.is_none() {
