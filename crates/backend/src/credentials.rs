@@ -31,6 +31,11 @@ pub trait CredentialSource: Send + Sync + 'static {
         None
     }
 
+    /// Whether a user has signed in, or deposited a key.
+    fn are_there(&self) -> Pin<Box<dyn Future<Output = bool> + Send>> {
+        Box::pin(std::future::ready(false))
+    }
+
     /// Waits until the user, who is signing in at this moment, has done so or given up; `None` if the user is not.
     fn signing_in(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
         None
@@ -41,6 +46,11 @@ pub trait CredentialSource: Send + Sync + 'static {
 pub trait PrincipalCredentials: Send + Sync + 'static {
     /// Those of one principal. A principal that may not have any gets a source that says so.
     fn of(&self, principal: &Principal) -> Arc<dyn CredentialSource>;
+
+    /// Whether a tool stands for the server in the lists of those that have none.
+    fn has_connect_tool(&self) -> bool {
+        false
+    }
 
     /// Waits until some principal has signed in or out since this was called.
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;

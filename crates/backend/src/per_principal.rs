@@ -1,4 +1,4 @@
-//! A server that each principal reaches with credentials of its own: a [`Backend`] for each, so that nothing that belongs to
+//! A server that each principal reaches with credentials of its own: a [`Server`] for each, so that nothing that belongs to
 //! one (connections, sessions, lists, tasks, what was found out of the server) can reach another.
 //!
 //! It is started by the first request of a principal that has credentials, and ended once it has not been used for as long as a
@@ -18,9 +18,12 @@ use fanlight_protocol::{Json, Method, Notification, Response};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::Backend;
 use crate::backend::BackendLife;
+use crate::connect_tool;
 use crate::credentials::{CredentialSource, PrincipalCredentials};
+use crate::open_wishes::OpenWishes;
+use crate::replicas::Places;
+use crate::server::Server;
 use crate::settings::{BackendSettings, TransportSettings};
 
 /// What a server that nobody has signed in to may have: a client asks only for the lists that it is promised.
@@ -37,10 +40,13 @@ pub struct BackendPerPrincipal {
     name: Arc<str>,
     credentials: Arc<dyn PrincipalCredentials>,
     settings: BackendSettings,
+    /// Of its endpoints, if it has several.
+    places: Option<Places>,
     /// That of `settings`, with secrets as they are now.
     transport: Mutex<TransportSettings>,
     members: Mutex<HashMap<Principal, Member>>,
     watchers: Arc<Watchers>,
+    wishes: Arc<OpenWishes>,
     /// This, for tasks that do not keep it alive.
     itself: Weak<Self>,
     life: BackendLife,
@@ -53,7 +59,7 @@ struct Watchers(Mutex<Vec<ServerMessages>>);
 
 /// The backend of one principal.
 struct Member {
-    backend: Arc<Backend>,
+    server: Server,
     source: Arc<dyn CredentialSource>,
     used: Instant,
     /// Held by whatever uses it.
@@ -62,14 +68,14 @@ struct Member {
 
 /// The backend of one principal, which is not ended for being idle as long as this is held.
 struct Lease {
-    backend: Arc<Backend>,
+    backend: Arc<dyn BackendClient>,
     _use: Arc<()>,
 }
 
 impl Member {
     fn lease(&mut self) -> Lease {
         self.used = Instant::now();
-        Lease { backend: Arc::clone(&self.backend), _use: Arc::clone(&self.uses) }
+        Lease { backend: self.server.client(), _use: Arc::clone(&self.uses) }
     }
 
     fn is_unused(&self) -> bool {
@@ -99,9 +105,11 @@ impl BackendPerPrincipal {
             name,
             credentials,
             transport: Mutex::new(settings.transport.clone()),
+            places: Places::of(&settings),
             settings,
             members: Mutex::default(),
             watchers: Arc::default(),
+            wishes: Arc::default(),
             itself: Weak::clone(itself),
             life,
             shutdown,
@@ -117,7 +125,7 @@ impl BackendPerPrincipal {
     /// Sends the headers of `settings` from the next message on, as [`Backend::use_credentials`] does.
     pub fn use_credentials(&self, settings: &BackendSettings) {
         *self.transport.lock().unwrap_or_else(PoisonError::into_inner) = settings.transport.clone();
-        self.backends().iter().for_each(|backend| backend.use_credentials(settings));
+        self.servers().iter().for_each(|server| server.use_credentials(settings));
     }
 
     /// Ends it without keeping it alive.
@@ -149,12 +157,13 @@ impl BackendPerPrincipal {
         }
         let transport = self.transport.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let settings = BackendSettings { transport, credentials: Some(Arc::clone(&source)), ..self.settings.clone() };
-        let backend = Backend::start(settings, self.shutdown.clone());
-        let mut member = Member { backend, source, used: Instant::now(), uses: Arc::default() };
+        let server = Server::at(settings, self.places.clone(), self.shutdown.clone());
+        let life = server.life();
+        let mut member = Member { server, source, used: Instant::now(), uses: Arc::default() };
         let lease = member.lease();
         members.insert(principal.clone(), member);
         drop(members);
-        self.watch(&lease.backend);
+        self.watch(&lease.backend, life);
         Ok(lease)
     }
 
@@ -170,9 +179,34 @@ impl BackendPerPrincipal {
         self.of(caller)
     }
 
+    /// Sends a request to the backend of its caller.
+    async fn ask(&self, call: Call) -> Result<Response, BackendError> {
+        let caller = call.context.caller.clone();
+        let lease = match call.method {
+            Method::CallTool => self.once_signed_in(&caller).await?,
+            _ => self.of(&caller)?,
+        };
+        let answer = lease.backend.request(call).await;
+        // One that could not connect for want of credentials begins anew once there are some.
+        let is_ready = || matches!(lease.backend.status().state, BackendState::Ready);
+        if answer.as_ref().is_err_and(|error| error.sign_in().is_some()) && !is_ready() {
+            self.forget(&caller);
+        }
+        answer
+    }
+
+    /// Answers a call of the tool `connect`, which is the server's own if it lists one.
+    async fn connect(&self, call: Call) -> Result<Response, BackendError> {
+        self.once_signed_in(&call.context.caller).await?;
+        match connect_tool::is_listed(self, &call.context, self.settings.limits.list_pages).await? {
+            true => self.ask(call).await,
+            false => Ok(connect_tool::connected(&self.name)),
+        }
+    }
+
     /// Has changes of a principal's lists announced.
-    fn watch(&self, backend: &Arc<Backend>) {
-        let (watched, life, watchers) = (Arc::downgrade(backend), backend.life(), Arc::clone(&self.watchers));
+    fn watch(&self, backend: &Arc<dyn BackendClient>, life: BackendLife) {
+        let (watched, watchers) = (Arc::downgrade(backend), Arc::clone(&self.watchers));
         let pause = self.settings.timeouts.reconnect.longest;
         let listening = async move {
             while let Some(backend) = watched.upgrade() {
@@ -201,9 +235,14 @@ impl BackendPerPrincipal {
     }
 
     /// A principal has signed in or out: what it may see has changed.
-    fn announce_change(&self) {
+    async fn announce_change(&self) {
         for change in LIST_CHANGES {
             self.watchers.tell(&ServerMessage::Notification(Notification::new(change, None)));
+        }
+        for principal in self.wishes.principals() {
+            if self.credentials.of(&principal).are_there().await {
+                self.wishes.fulfilled(&principal);
+            }
         }
     }
 
@@ -240,8 +279,8 @@ impl BackendPerPrincipal {
     }
 
     /// All that are running, to be used without the lock.
-    fn backends(&self) -> Vec<Arc<Backend>> {
-        self.members().values().map(|member| Arc::clone(&member.backend)).collect()
+    fn servers(&self) -> Vec<Server> {
+        self.members().values().map(|member| member.server.clone()).collect()
     }
 
     fn members(&self) -> MutexGuard<'_, HashMap<Principal, Member>> {
@@ -254,12 +293,19 @@ impl BackendPerPrincipal {
         drop(gone);
     }
 
-    fn placeholder(&self) -> ServerDescription {
+    /// What the server says of itself, or may say once its user has signed in.
+    fn or_placeholder(
+        &self,
+        described: Result<ServerDescription, BackendError>,
+    ) -> Result<ServerDescription, BackendError> {
+        if !described.as_ref().is_err_and(|error| error.sign_in().is_some()) {
+            return described;
+        }
         let mut info = ObjectBuilder::new();
         info.string("name", &self.name).string("version", "");
         let mut description = ObjectBuilder::new();
         description.member("capabilities", &Json::literal(UNKNOWN_CAPABILITIES)).member("serverInfo", &info.finish());
-        description.finish().into()
+        Ok(description.finish().into())
     }
 }
 
@@ -284,7 +330,7 @@ async fn tend(of: Weak<BackendPerPrincipal>, credentials: Arc<dyn PrincipalCrede
             () = &mut changed => {
                 changed = credentials.changed();
                 let Some(backend) = of.upgrade() else { return };
-                backend.announce_change();
+                backend.announce_change().await;
             }
             () = sleep(idle / 2) => {
                 let Some(backend) = of.upgrade() else { return };
@@ -307,40 +353,36 @@ impl BackendClient for BackendPerPrincipal {
 
     fn describe(&self) -> Pending<'_, ServerDescription> {
         Box::pin(async move {
-            match self.of(&Caller::gateway()) {
+            self.or_placeholder(match self.of(&Caller::gateway()) {
                 Ok(lease) => lease.backend.describe().await,
-                Err(error) if error.sign_in().is_some() => Ok(self.placeholder()),
                 Err(error) => Err(error),
-            }
+            })
         })
     }
 
     fn describe_to<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription> {
         Box::pin(async move {
-            let described = match self.of(&client.caller) {
+            self.or_placeholder(match self.of(&client.caller) {
                 Ok(lease) => lease.backend.describe_to(client).await,
                 Err(error) => Err(error),
-            };
-            match described {
-                Err(error) if error.sign_in().is_some() => Ok(self.placeholder()),
-                described => described,
-            }
+            })
         })
     }
 
     fn request(&self, call: Call) -> Pending<'_, Response> {
+        let has_connect_tool = self.credentials.has_connect_tool();
+        let is_listed = has_connect_tool && call.method == Method::ListTools;
         Box::pin(async move {
-            let caller = call.context.caller.clone();
-            let lease = match call.method {
-                Method::CallTool => self.once_signed_in(&caller).await?,
-                _ => self.of(&caller)?,
+            let context = Arc::clone(&call.context);
+            let answer = match has_connect_tool && connect_tool::is_called(&call) {
+                true => self.connect(call).await,
+                false => self.ask(call).await,
             };
-            let answer = lease.backend.request(call).await;
-            // One that could not connect for want of credentials begins anew once there are some.
-            let is_ready = || matches!(lease.backend.status().state, BackendState::Ready);
-            if answer.as_ref().is_err_and(|error| error.sign_in().is_some()) && !is_ready() {
-                self.forget(&caller);
+            let wish = answer.as_ref().err().and_then(BackendError::sign_in);
+            if is_listed && wish.is_some() {
+                return Ok(connect_tool::list(&self.name));
             }
+            wish.iter().for_each(|wish| self.wishes.given(&context, wish));
             answer
         })
     }
@@ -353,19 +395,19 @@ impl BackendClient for BackendPerPrincipal {
                 self.watchers.add(listen.messages);
                 return Ok(Listening::new(honoured, ()));
             }
-            let lease = match self.of(&listen.context.caller) {
-                Ok(lease) => lease,
-                Err(error) if error.sign_in().is_some() => return Ok(self.listen_once_signed_in(listen)),
+            let told = self.wishes.listen(&listen);
+            let (listening, lease) = match self.of(&listen.context.caller) {
+                Ok(lease) => (lease.backend.listen(listen).await?, Some(lease)),
+                Err(error) if error.sign_in().is_some() => (self.listen_once_signed_in(listen), None),
                 Err(error) => return Err(error),
             };
-            let listening = lease.backend.listen(listen).await?;
             let honoured = listening.honoured.clone();
-            Ok(Listening::new(honoured, (listening, lease)))
+            Ok(Listening::new(honoured, (listening, lease, told)))
         })
     }
 
     fn notify<'a>(&'a self, notification: &'a Notification, client: &'a CallContext) -> Pending<'a, ()> {
-        let backend = self.members().get(&owner(&client.caller)).map(|member| Arc::clone(&member.backend));
+        let backend = self.members().get(&owner(&client.caller)).map(|member| member.server.client());
         Box::pin(async move {
             match backend {
                 Some(backend) => backend.notify(notification, client).await,
@@ -375,17 +417,22 @@ impl BackendClient for BackendPerPrincipal {
     }
 
     fn end_session(&self, session: SessionKey) {
-        self.backends().iter().for_each(|backend| backend.end_session(session));
+        self.wishes.end_session(session);
+        self.servers().iter().for_each(|server| server.client().end_session(session));
     }
 
     fn knows_principals(&self) -> bool {
         true
     }
 
+    fn stand_in(&self) -> Option<&'static str> {
+        self.credentials.has_connect_tool().then_some(connect_tool::NAME)
+    }
+
     /// That of a connection that is ready, if any is, and else of any.
     fn status(&self) -> BackendStatus {
-        let all = self.backends();
-        let mut statuses = all.iter().map(|backend| backend.status());
+        let all = self.servers();
+        let mut statuses = all.iter().map(|server| server.client().status());
         let first = statuses.next();
         let is_ready = |status: &BackendStatus| matches!(status.state, BackendState::Ready);
         let best = match first {

@@ -37,6 +37,7 @@ pub(crate) struct Recorder {
     /// The configuration at the start: its other options do not change while it runs.
     started: Arc<Config>,
     telemetry: Telemetry,
+    replica: Option<Arc<str>>,
 }
 
 /// What a changed configuration makes of the record.
@@ -67,10 +68,10 @@ impl Mirror for Exported {
 }
 
 impl Recorder {
-    /// Opens the record as the configuration wants it.
-    pub(crate) fn open(config: &Config, telemetry: &Telemetry) -> Result<Self, Failure> {
+    /// Opens the record as the configuration wants it. Each line names this replica, if it is one of several.
+    pub(crate) fn open(config: &Config, telemetry: &Telemetry, replica: Option<&str>) -> Result<Self, Failure> {
         let export = export(config, telemetry)?;
-        let ledger = opened(config, export.as_ref())?;
+        let ledger = opened(config, export.as_ref(), replica)?;
         let log = AuditLog::default();
         log.keep(ledger.map(|ledger| kept(config, begun(ledger))));
         Ok(Self {
@@ -79,6 +80,7 @@ impl Recorder {
             options: Arc::new(ArcSwap::from_pointee(config.audit.clone())),
             started: Arc::new(config.clone()),
             telemetry: telemetry.clone(),
+            replica: replica.map(Arc::from),
         })
     }
 
@@ -92,7 +94,7 @@ impl Recorder {
         };
         let is_elsewhere = before.file != options.file || before.keep_for.is_some() != options.keep_for.is_some();
         let ledger = match is_elsewhere {
-            true => opened(&config, export.as_ref())?.map(Arc::new),
+            true => opened(&config, export.as_ref(), self.replica.as_deref())?.map(Arc::new),
             false => self.log.kept().map(|kept| Arc::clone(&kept.ledger)),
         };
         demanded(options, ledger.is_some())?;
@@ -174,9 +176,9 @@ fn kept(config: &Config, ledger: Arc<Ledger>) -> KeptRecord {
 }
 
 /// Opens the ledger of a configuration; `None` if nothing is to be kept, or nothing can be and nobody has asked for it.
-fn opened(config: &Config, export: Option<&Arc<LogExport>>) -> Result<Option<Ledger>, Failure> {
+fn opened(config: &Config, export: Option<&Arc<LogExport>>, replica: Option<&str>) -> Result<Option<Ledger>, Failure> {
     let options = &config.audit;
-    let ledger = match ledger(config, export) {
+    let ledger = match ledger(config, export, replica) {
         Ok(ledger) => ledger,
         Err(problem) if options.file.is_some() || options.required || options.otlp => {
             return Err(Failure::other(problem));
@@ -242,13 +244,14 @@ fn mirror(export: Option<&Arc<LogExport>>) -> Option<Arc<dyn Mirror>> {
     export.map(|export| -> Arc<dyn Mirror> { Arc::new(Exported(Arc::clone(export))) })
 }
 
-fn ledger(config: &Config, export: Option<&Arc<LogExport>>) -> Result<Option<Ledger>, String> {
+fn ledger(config: &Config, export: Option<&Arc<LogExport>>, replica: Option<&str>) -> Result<Option<Ledger>, String> {
     let options = &config.audit;
     if options.keep_for.is_none() {
         return Ok(None);
     }
     let (retention, mirror) = (retention(options), mirror(export));
-    let settings = |files| LedgerSettings { files, retention, mirror: mirror.clone() };
+    let settings =
+        |files| LedgerSettings { files, retention, mirror: mirror.clone(), replica: replica.map(str::to_owned) };
     let failed = |files: &LedgerFiles, error: &std::io::Error| {
         format!("the audit record {} cannot be used: {error}", files.current().display())
     };

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use fanlight_canonical::{Interest, Listen, Listening, ListeningGuard, ServerMessage, ServerMessages};
 use fanlight_protocol::json::Json;
+use fanlight_protocol::method::ELICITATION_COMPLETE;
 use fanlight_protocol::{Method, Notification};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
@@ -244,9 +245,10 @@ impl ListenRequest<'_> {
 /// Whether an endpoint shows what a notification is about.
 fn is_shown(view: &View, backend: BackendId, notification: &Notification) -> bool {
     match &notification.method {
-        Method::Other(_) => !view.has_filters(),
+        Method::Other(method) => !view.has_filters() || **method == *ELICITATION_COMPLETE,
         Method::ResourceUpdated if view.filters(Filtered::Resources) => {
-            updated_uri(notification).is_some_and(|uri| view.permits_uri(backend, &uri))
+            let is_permitted = |uri: &str| view.permits_uri(backend, uri) && view.permits_subscription(backend, uri);
+            updated_uri(notification).is_some_and(|uri| is_permitted(&uri))
         }
         _ => true,
     }

@@ -160,6 +160,11 @@ impl UserAccess {
         self.0.lock().signing_in = None;
     }
 
+    /// Whether the user has something to show.
+    pub async fn is_there(&self) -> bool {
+        finished(self.0.work(None)).await.is_ok_and(|held| held.is_some())
+    }
+
     /// The header fields of the next message, where nobody has to be asked.
     ///
     /// # Errors
@@ -186,9 +191,13 @@ impl UserAccess {
     ///
     /// If what the user has cannot be used now.
     pub async fn load(&self, message: Message<'_>) -> Result<HeaderMap, NoAccess> {
-        match finished(self.0.work(None)).await? {
-            Some(held) => self.headers(&held, message),
-            None => Ok(HeaderMap::new()),
+        match finished(self.0.work(None)).await {
+            Ok(Some(held)) => self.headers(&held, message),
+            Ok(None) => Ok(HeaderMap::new()),
+            Err(error) => match self.0.held_while_away() {
+                Some(held) => self.headers(&held, message),
+                None => Err(error),
+            },
         }
     }
 
@@ -231,9 +240,12 @@ impl UserAccess {
         let shown = refused.shown.get(self.0.header()).filter(|_| is_of_token)?;
         let stamp = self.0.store.stamp();
         let mut state = self.0.lock();
-        // Another call may have others by now.
-        state.held.take_if(|held| held.value() == shown)?;
-        Some(state.miss(Wanted::of(&challenge), stamp))
+        if state.held.take_if(|held| held.value() == shown).is_some() {
+            return Some(state.miss(Wanted::of(&challenge), stamp));
+        }
+        // Another message may have found that out, or have others by now.
+        let missing = state.missing.as_ref().filter(|_| state.held.is_none());
+        missing.map(|(wanted, _)| NoAccess::SignIn(Box::new(wanted.clone())))
     }
 
     /// What is held, where a proof has to contain something else and the token is good.
@@ -308,7 +320,7 @@ impl State {
     /// Whether another process may have changed what is held, such as `fanlight logout`.
     fn is_changed_by_others(&mut self, store: &Store) -> bool {
         let Some((at, before)) = self.looked else { return true };
-        if at.elapsed() < LOOK {
+        if at.elapsed() < LOOK || store.is_away() {
             return false;
         }
         let stamp = store.stamp();
@@ -320,6 +332,12 @@ impl State {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is held and still of use, where nothing can be read.
+    fn held_while_away(&self) -> Option<Arc<Held>> {
+        let held = self.lock().held.clone().filter(|_| self.store.is_away());
+        held.filter(|held| !held.has_ended(SystemTime::now()))
     }
 
     /// The header field that shows who the user is.

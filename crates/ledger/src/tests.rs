@@ -16,7 +16,7 @@ fn retention(file_bytes: u64, kept_bytes: u64) -> Retention {
 
 fn settings(folder: &Path) -> LedgerSettings {
     let files = LedgerFiles::at(&folder.join("audit.jsonl")).unwrap();
-    LedgerSettings { files, retention: retention(1 << 20, 4 << 20), mirror: None }
+    LedgerSettings { files, retention: retention(1 << 20, 4 << 20), mirror: None, replica: Some("r1".to_owned()) }
 }
 
 fn entry(who: &str, item: &str, outcome: &'static str) -> Entry {

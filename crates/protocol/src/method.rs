@@ -86,6 +86,10 @@ methods! {
     TaskChanged = "notifications/tasks",
 }
 
+/// The notification that the user has done what a URL asked for (2025-11-25 client/elicitation), which only the legacy era has. It is
+/// passed on as any other that Fanlight does not know.
+pub const ELICITATION_COMPLETE: &str = "notifications/elicitation/complete";
+
 impl Method {
     /// Whether a server may answer this request with input requests (2026-07-28
     /// basic/patterns/mrtr, Supported Requests).

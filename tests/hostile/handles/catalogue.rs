@@ -21,6 +21,7 @@ const NO_HANDLES: &[(&str, &str)] = &[
     ("backend::listening::resources", "subscribes for the listeners that `subscriptions` knows"),
     ("backend::listening::server_requests", "requests go to the owner of the connection that they came on"),
     ("backend::credentials", "gives a principal's credentials; keeps nothing"),
+    ("backend::open_wishes", "tells sessions that their own user has signed in; no request takes the id"),
     ("backend::subscriptions::coalescing", "merges what one listener has not read yet"),
     ("backend::subscriptions::joint_updates", "holds a change until all processes of a principal have announced it"),
     ("backend::subscriptions::task_progress", "progress of calls that have become tasks, for their own caller"),

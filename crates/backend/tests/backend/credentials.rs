@@ -193,6 +193,10 @@ impl CredentialSource for User {
         Some(Box::pin(async move { Err(NoCredentials::SignIn(wish)) }))
     }
 
+    fn are_there(&self) -> std::pin::Pin<Box<dyn Future<Output = bool> + Send>> {
+        Box::pin(std::future::ready(*self.is_signed_in.lock().unwrap()))
+    }
+
     fn sign_in(&self) -> Option<Arc<SignInWish>> {
         (!*self.is_signed_in.lock().unwrap()).then(|| self.wish())
     }
@@ -285,6 +289,42 @@ async fn signing_in_is_announced_as_a_change_of_lists() {
     })
     .await
     .expect("nobody is told");
+}
+
+#[tokio::test]
+async fn only_the_sessions_of_a_user_who_has_signed_in_are_told_that_it_is_complete() {
+    let server = Server::start(accepting(&["ann-1", "bob-1"])).await;
+    let users = Users::new();
+    let backend =
+        BackendPerPrincipal::start(settings(server.transport()), Arc::clone(&users) as _, &CancellationToken::new());
+    let session = async |name: &str, key: u64| {
+        let (mut call, told) = listening(call("tools/call", r#"{"name":"t"}"#), |context| {
+            context.caller = Caller::session_of(Principal::named("", name), fanlight_canonical::SessionKey(key));
+            context.capabilities = crate::support::json(r#"{"elicitation":{"url":{}}}"#);
+        });
+        let messages = std::mem::replace(&mut call.messages, ServerMessages::discard());
+        let interest = Interest { session: true, ..Interest::default() };
+        let listen = Listen { interest, context: Arc::clone(&call.context), messages };
+        let listening = backend.listen(listen).await.unwrap();
+        assert!(wished(&send_to(&*backend, call).await.unwrap_err()).ends_with(name));
+        (listening, told)
+    };
+    let ((_ann, mut anns), (_bob, mut bobs)) = (session("ann", 1).await, session("bob", 2).await);
+    // Its task may not have begun to wait for changes.
+    while bobs.is_empty() {
+        users.set("bob", true);
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(bobs.recv().await.unwrap().method.as_str(), "notifications/elicitation/complete");
+    assert!(anns.is_empty(), "ann has not signed in");
+    while anns.is_empty() {
+        users.set("ann", true);
+        tokio::task::yield_now().await;
+    }
+    assert!(anns.text().await.contains(r#""elicitationId":"1""#));
+    // Each is told once.
+    users.set("ann", true);
+    assert!(bobs.is_empty() && anns.is_empty());
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::auth::values::{CLIENT_SECRET, FILE, ISSUER, SCOPE, TEXT, URI};
 use crate::definition::{Form, Visible};
-use crate::option::kind::{Choice, Kind, Maybe, Nested, Parsed};
+use crate::option::kind::{Choice, Flag, Kind, Maybe, Nested, Parsed};
 use crate::option::reader::Reader;
 use crate::option::several::OneOrMany;
 use crate::option::{Options as _, options};
@@ -75,6 +75,8 @@ options! {
         "header" => header: String = "Authorization".to_owned(), KEY_HEADER, example "# X-API-Key";
         /// `userKey`: what the header has before the key, such as `Bearer` and a space.
         "prefix" => prefix: String = String::new(), KEY_PREFIX, example "# \"Bearer \"";
+        /// `user` and `userKey`: whether a tool `connect` stands for the server in the list of a user who has not signed in.
+        "connectTool" => connect_tool: bool = false, Flag, example "true";
         /// The identifier of Fanlight at the authorization server.
         "clientId" => client_id: Option<String> = None, Maybe(TEXT), example "fanlight";
         /// Its secret there.
@@ -143,6 +145,7 @@ impl ServerAuthKind {
             "token" => &[Self::Bearer],
             "username" | "password" => &[Self::Basic],
             "header" | "prefix" => &[Self::UserKey],
+            "connectTool" => &[Self::User, Self::UserKey],
             "idp" => &[Self::Enterprise],
             "audience" | "actorToken" => &[Self::Exchange],
             "subjectTokenType" => &[Self::Exchange, Self::Enterprise],

@@ -31,8 +31,8 @@ fn each_kind_is_read() {
         auth("{ type: enterprise, idp: { issuer: 'https://idp.example.com', clientId: f }, tokenFile: /t }");
     assert!(!enterprise.is_of_users());
     assert_eq!(enterprise.idp.unwrap().issuer, "https://idp.example.com");
-    let user = auth("{ type: user }");
-    assert!(user.is_of_users() && user.resource_parameter == ResourceParameter::Send);
+    let user = auth("{ type: user, connectTool: true }");
+    assert!(user.is_of_users() && user.connect_tool && user.resource_parameter == ResourceParameter::Send);
     let key = auth("{ type: userKey, prefix: 'Bearer ' }");
     assert_eq!((key.header.as_str(), key.prefix.as_str(), key.is_of_users()), ("Authorization", "Bearer ", true));
 }
@@ -54,6 +54,7 @@ fn what_is_missing_or_contradicts_is_named() {
         ("{ type: user, clientSecret: x }", "`clientId` is missing beside"),
         ("{ type: user, token: x }", "`token` has no effect with `type: user`"),
         ("{ type: bearer, token: x, scopes: a }", "`scopes` has no effect"),
+        ("{ type: exchange, connectTool: true }", "`connectTool` has no effect with `type: exchange`"),
         ("{ type: userKey, header: Host }", "cannot be used as such a header"),
         ("{ type: userKey, header: Mcp-Method }", "cannot be used as such a header"),
         ("{ type: exchange, tokenEndpoint: 'http://id.example.com/token' }", "is not a URL that can be used here"),

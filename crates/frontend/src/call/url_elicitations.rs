@@ -9,6 +9,7 @@ use fanlight_protocol::capability::ClientCapability;
 use fanlight_protocol::input::InputRequest;
 use fanlight_protocol::json::{Edits, ObjectBuilder};
 use fanlight_protocol::message::notification_text;
+use fanlight_protocol::method::ELICITATION_COMPLETE;
 use fanlight_protocol::{Json, Message, Method};
 
 const ELICITATION_ID: &str = "elicitationId";
@@ -67,7 +68,7 @@ impl UrlElicitations {
         for UrlElicitation { id, .. } in completed {
             let mut params = ObjectBuilder::new();
             params.string(ELICITATION_ID, &id);
-            let text = notification_text("notifications/elicitation/complete", Some(&params.finish()));
+            let text = notification_text(ELICITATION_COMPLETE, Some(&params.finish()));
             if let Ok(Message::Notification(notification)) = Message::parse(text.into_bytes(), NESTING) {
                 messages.send(ServerMessage::Notification(notification)).await;
             }

@@ -2,6 +2,7 @@
 
 use fanlight_protocol::json::Chunks;
 use fanlight_protocol::meta::LogLevel;
+use fanlight_protocol::method::ELICITATION_COMPLETE;
 use fanlight_protocol::{Era, Json, Method, Notification};
 
 /// The notifications that the client of one request gets.
@@ -46,7 +47,7 @@ impl NotificationFilter {
 pub(crate) fn is_known_to(era: Era, method: &Method) -> bool {
     match era {
         Era::Legacy => !matches!(method, Method::Acknowledged | Method::TaskChanged),
-        Era::Modern => !matches!(method, Method::TaskStatus) && method.as_str() != "notifications/elicitation/complete",
+        Era::Modern => !matches!(method, Method::TaskStatus) && method.as_str() != ELICITATION_COMPLETE,
     }
 }
 

@@ -11,6 +11,7 @@ use fanlight_fair::{Charge, Quota, Rate, TooMany};
 use fanlight_protocol::Method;
 use tokio::time::sleep;
 
+use super::common::{CommonEntry, CommonLimit, Taking, WithoutOthers};
 use super::scopes::{Operation, ToolNames};
 
 /// What a limit counts apart at most: others are counted together. No option: no team has as many clients.
@@ -37,6 +38,8 @@ pub struct RateRule {
     pub per: Duration,
     /// How long a request waits for its turn.
     pub queue: Duration,
+    /// That several processes count together, and what happens while they cannot; `None` if each counts for itself.
+    pub common: Option<WithoutOthers>,
 }
 
 /// What a limit counts apart.
@@ -60,7 +63,7 @@ impl fmt::Debug for RateRule {
 
 /// What is counted: the members that the limit does not count apart are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Key {
+pub(super) struct Key {
     peer: Option<Peer>,
     endpoint: Option<Box<str>>,
     server: Option<Box<str>>,
@@ -81,7 +84,7 @@ struct Limit {
 
 /// Requests that a limit was about.
 #[derive(Debug, Default)]
-struct Counts {
+pub(super) struct Counts {
     passed: AtomicU64,
     waited: AtomicU64,
     refused: AtomicU64,
@@ -183,40 +186,52 @@ impl Rates {
         self.0.iter().any(|limit| limit.rule.is_about_calls())
     }
 
-    /// Takes a request from all limits that it falls under. It runs at once, or when its turn comes.
+    /// Takes a request from all limits of this process that it falls under. It runs at once, or when its turn comes.
     ///
     /// # Errors
     ///
     /// If one of them has none left: then it takes from none.
-    pub(crate) fn take(&self, asked: Asked<'_>) -> Result<Option<Turn>, TooMany> {
+    pub(crate) fn take(&self, asked: Asked<'_>) -> Result<Taking, TooMany> {
+        let mut taking = Taking { turn: Turn { wait: Duration::ZERO, charges: Vec::new() }, common: Vec::new() };
         if Operation::of(asked.subject.method()) == Operation::Free {
-            return Ok(None);
+            return Ok(taking);
         }
         let called = Called::of(asked.subject);
-        let mut turn = Turn { wait: Duration::ZERO, charges: Vec::new() };
         for limit in self.0.iter().filter(|limit| limit.rule.is_about(asked, &called)) {
-            // What was taken before is given back with the turn.
-            let (charge, wait) = limit.charge(&limit.rule.key(asked, &called))?;
-            turn.charges.push(charge);
-            turn.wait = turn.wait.max(wait);
+            let key = limit.rule.key(asked, &called);
+            match limit.rule.common {
+                Some(without) => {
+                    let (rate, counts) = (limit.rate.clone(), Arc::clone(&limit.counts));
+                    let limit = limit.rule.common_limit(&key);
+                    taking.common.push(CommonEntry { limit, without, rate, key, counts });
+                }
+                None => {
+                    // What was taken before is given back with the turn.
+                    let (charge, wait) = limit.charge(&key)?;
+                    taking.turn.charged(charge, wait);
+                }
+            }
         }
-        if turn.wait.is_zero() {
-            turn.charges.clear();
-            return Ok(None);
-        }
-        Ok(Some(turn))
+        Ok(taking)
+    }
+}
+
+impl Counts {
+    /// Counts a request that has so long until its turn, or was refused.
+    pub(super) fn add(&self, wait: Option<Duration>) {
+        let count = match wait {
+            Some(wait) if wait.is_zero() => &self.passed,
+            Some(_) => &self.waited,
+            None => &self.refused,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 impl Limit {
     fn charge(&self, key: &Key) -> Result<(Charge<Key>, Duration), TooMany> {
         let charged = self.rate.charge_within(key, self.rule.quota(), self.rule.queue);
-        let count = match &charged {
-            Ok((_, wait)) if wait.is_zero() => &self.counts.passed,
-            Ok(_) => &self.counts.waited,
-            Err(_) => &self.counts.refused,
-        };
-        count.fetch_add(1, Ordering::Relaxed);
+        self.counts.add(charged.as_ref().ok().map(|(_, wait)| *wait));
         charged
     }
 
@@ -243,6 +258,10 @@ impl Limit {
 impl RateRule {
     fn quota(&self) -> Quota {
         Quota { most: self.most, per: self.per }
+    }
+
+    fn common_limit(&self, key: &Key) -> CommonLimit {
+        CommonLimit { key: key.to_bytes(&self.id), most: self.most, per: self.per, queue: self.queue }
     }
 
     /// Whether it counts calls of tools alone.
@@ -276,7 +295,44 @@ impl RateRule {
     }
 }
 
+impl Key {
+    /// The same in every process, and other bytes for every other key and rule.
+    fn to_bytes(&self, rule: &str) -> Vec<u8> {
+        let peer = self.peer.as_ref().map(Peer::to_bytes);
+        let text = |text: &Option<Box<str>>| text.as_ref().map(|text| text.as_bytes().to_vec());
+        let parts = [Some(rule.as_bytes().to_vec()), peer, text(&self.endpoint), text(&self.server), text(&self.tool)];
+        let mut bytes = Vec::new();
+        for part in parts {
+            // An absent part is as long as none can be.
+            let length = part.as_ref().map_or(u64::MAX, |part| u64::try_from(part.len()).unwrap_or(u64::MAX));
+            bytes.extend_from_slice(&length.to_be_bytes());
+            bytes.extend(part.into_iter().flatten());
+        }
+        bytes
+    }
+}
+
 impl Turn {
+    /// Adds what was charged.
+    pub(super) fn charged(&mut self, charge: Charge<Key>, wait: Duration) {
+        self.charges.push(charge);
+        self.wait(wait);
+    }
+
+    /// Has it come after `wait` at the earliest.
+    pub(super) fn wait(&mut self, wait: Duration) {
+        self.wait = self.wait.max(wait);
+    }
+
+    /// Itself, unless it has come: then what was charged stays used.
+    pub(super) fn unless_now(mut self) -> Option<Self> {
+        if self.wait.is_zero() {
+            self.charges.clear();
+            return None;
+        }
+        Some(self)
+    }
+
     /// Waits until it has come.
     pub(crate) async fn come(mut self) {
         sleep(self.wait).await;
@@ -287,5 +343,35 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         self.charges.drain(..).for_each(Charge::refund);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fanlight_identity::Principal;
+
+    use super::*;
+
+    #[test]
+    fn bytes_of_keys_are_those_of_one_key_alone() {
+        let named = |text: &str| Some(Box::from(text));
+        let ann = Some(Peer::Principal(Principal::named("keys", "ann")));
+        let keys = [
+            Key::default(),
+            Key { endpoint: named("ab"), ..Key::default() },
+            Key { server: named("ab"), ..Key::default() },
+            Key { server: named("a"), tool: named("b"), ..Key::default() },
+            Key { server: named(""), tool: named("ab"), ..Key::default() },
+            Key { peer: ann.clone(), ..Key::default() },
+            Key { peer: Some(Peer::User(7)), ..Key::default() },
+            Key { peer: Some(Peer::Local), ..Key::default() },
+        ];
+        let all: std::collections::HashSet<_> =
+            keys.iter().flat_map(|key| ["one rule", "another"].map(|rule| key.to_bytes(rule))).collect();
+        assert_eq!(all.len(), 2 * keys.len());
+        assert_eq!(
+            Key { peer: ann.clone(), ..Key::default() }.to_bytes("r"),
+            Key { peer: ann, ..Key::default() }.to_bytes("r")
+        );
     }
 }

@@ -225,5 +225,7 @@ impl Catalogue {
 
 /// Whether a backend's process has been ended because nothing used it, or not been started yet.
 fn rests(topology: &Topology, backend: BackendId) -> bool {
-    topology.get(backend).is_some_and(|backend| matches!(backend.client.status().state, BackendState::Idle))
+    // One that each user reaches as that user is told of sign-ins before anybody has a connection.
+    let client = topology.get(backend).map(|backend| &backend.client).filter(|client| !client.knows_principals());
+    client.is_some_and(|client| matches!(client.status().state, BackendState::Idle))
 }

@@ -258,6 +258,15 @@ impl Member {
             || self.rewritings.of(original).is_some_and(|tool| tool.guards_arguments())
     }
 
+    /// Whether this is the tool that may stand for all others in its list, and no rule withholds it.
+    pub(crate) fn is_stand_in(&self, original: &str) -> bool {
+        let is_guarded = self.guard.as_ref().is_some_and(|guard| guard.can_withhold());
+        !is_guarded
+            && self.client.stand_in() == Some(original)
+            && self.permits_tool(original)
+            && !self.withholds(original)
+    }
+
     /// Whether only listed prompts may be asked for.
     pub(crate) fn has_listed_prompts_only(&self) -> bool {
         self.naming.renames_any() || self.can_withhold()

@@ -1,0 +1,111 @@
+//! Links to sign in that clients with a session have been given: when their user has signed in, they are told that the
+//! elicitation is complete (2025-11-25 client/elicitation, Completion Notifications for URL Mode Elicitation). 2026-07-28 has no
+//! such notification: its clients send the call again.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fanlight_canonical::{
+    CallContext, Caller, Listen, Principal, ServerMessage, ServerMessages, SessionKey, SignInWish,
+};
+use fanlight_protocol::capability::{ClientCapability, MissingCapability};
+use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::method::ELICITATION_COMPLETE;
+use fanlight_protocol::{Method, Notification};
+use tokio::time::Instant;
+
+/// Most links of one server that are remembered; the oldest are forgotten. No option: what is lost is a notification that clients
+/// need not wait for.
+const MOST: usize = 1000;
+/// How long one is remembered: as long as a link leads to its page.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// The links that clients of one server have been given.
+#[derive(Default)]
+pub(crate) struct OpenWishes(Mutex<Table>);
+
+#[derive(Default)]
+struct Table {
+    given: VecDeque<Given>,
+    /// What takes messages to sessions outside of their calls.
+    listeners: HashMap<Caller, ServerMessages>,
+}
+
+/// A link that a client has been given.
+struct Given {
+    caller: Caller,
+    /// The id of the elicitation.
+    id: String,
+    at: Instant,
+}
+
+/// A session that listens until this is dropped.
+pub(crate) struct Listener {
+    of: Arc<OpenWishes>,
+    caller: Caller,
+}
+
+impl OpenWishes {
+    /// Remembers a link that a client is given, if it can be told of the end.
+    pub(crate) fn given(&self, to: &CallContext, wish: &SignInWish) {
+        let opens_links = MissingCapability::of(&to.capabilities, ClientCapability::ElicitationByUrl).is_none();
+        if wish.url.is_none() || to.caller.session().is_none() || !opens_links {
+            return;
+        }
+        let mut table = self.lock();
+        table.given.retain(|given| given.at.elapsed() < LONGEST);
+        if table.given.len() >= MOST {
+            table.given.pop_front();
+        }
+        table.given.push_back(Given { caller: to.caller.clone(), id: wish.id.clone(), at: Instant::now() });
+    }
+
+    /// Has a session told of those that it is given; `None` for clients without one.
+    pub(crate) fn listen(self: &Arc<Self>, listen: &Listen) -> Option<Listener> {
+        let caller = listen.context.caller.clone();
+        caller.session().filter(|_| listen.interest.session)?;
+        self.lock().listeners.insert(caller.clone(), listen.messages.clone());
+        Some(Listener { of: Arc::clone(self), caller })
+    }
+
+    /// The principals that have been given links.
+    pub(crate) fn principals(&self) -> HashSet<Principal> {
+        self.lock().given.iter().map(|given| given.caller.principal().clone()).collect()
+    }
+
+    /// A principal has signed in: tells its sessions. What does not fit is lost, as with any listener.
+    pub(crate) fn fulfilled(&self, principal: &Principal) {
+        let mut table = self.lock();
+        let Table { given, listeners } = &mut *table;
+        let is_over = |given: &Given| given.caller.principal() == principal;
+        let over: Vec<_> = given.iter().filter(|given| is_over(given)).collect();
+        for Given { caller, id, .. } in over {
+            let Some(messages) = listeners.get(caller) else { continue };
+            let mut params = ObjectBuilder::new();
+            params.string("elicitationId", id);
+            let complete = Notification::new(Method::from_name(ELICITATION_COMPLETE), Some(&params.finish()));
+            let _ = messages.try_send(ServerMessage::Notification(complete));
+        }
+        given.retain(|given| !is_over(given));
+    }
+
+    /// Forgets a session that has ended.
+    pub(crate) fn end_session(&self, session: SessionKey) {
+        self.lock().given.retain(|given| given.caller.session() != Some(session));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let mut table = self.of.lock();
+        // A later one of the same session may have taken its place.
+        let gone = table.listeners.remove(&self.caller);
+        drop(table);
+        drop(gone);
+    }
+}
