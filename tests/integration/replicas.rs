@@ -101,16 +101,37 @@ async fn calls_without_a_session_go_to_the_endpoint_with_fewer_running_ones() {
     }
 }
 
-/// Both endpoints are processes, and in front of one ledger each, which counts what has run.
 #[tokio::test]
 async fn killed_endpoint_fails_no_call_but_those_in_flight_and_none_runs_twice() {
-    const CLIENTS: usize = 6;
-    const CALLS: usize = 40;
+    let (failed, ledger) = kill_one_under_load("{}", "").await;
+    assert!(failed.len() <= CLIENTS, "{failed:?}");
+    assert!(ledger.values().all(|runs| *runs == 1), "{ledger:?}");
+    let is_accounted_for = |number: &usize| ledger.contains_key(number) || failed.contains(number);
+    assert!((0..CLIENTS * CALLS).all(|number| is_accounted_for(&number)));
+}
+
+#[tokio::test]
+async fn killed_endpoint_fails_no_safe_call_that_may_be_sent_again() {
+    let (failed, ledger) = kill_one_under_load(r#"{"readOnlyHint":true}"#, r#","retry":"safe""#).await;
+    assert!(failed.is_empty(), "{failed:?}");
+    assert!((0..CLIENTS * CALLS).all(|number| ledger.contains_key(&number)));
+}
+
+const CLIENTS: usize = 6;
+const CALLS: usize = 40;
+
+/// Kills one of two endpoints while clients call a tool with these annotations. Both endpoints are processes, and in front of
+/// one ledger each, which counts what has run. Returns the calls that failed, and the ledger.
+async fn kill_one_under_load(annotations: &str, more: &str) -> (BTreeSet<usize>, BTreeMap<usize, usize>) {
     let (one, two) = (backend(Era::Modern, Transport::Http).await, backend(Era::Modern, Transport::Http).await);
+    for server in [&one, &two] {
+        let tool = format!(r#"{{"name":"t","inputSchema":{{"type":"object"}},"annotations":{annotations}}}"#);
+        server.on("tools/list", server.list("tools", &tool));
+    }
     let alone = |server: &Backend| format!(r#"{{"mcpServers":{{{}}}}}"#, server.entry("s"));
     let mut first = Gateway::start(&alone(&one)).await;
     let second = Gateway::start(&alone(&two)).await;
-    let gateway = Arc::new(Gateway::start(&config(&[first.url(), second.url()], "")).await);
+    let gateway = Arc::new(Gateway::start(&config(&[first.url(), second.url()], more)).await);
     endpoints_when(&gateway, &["ready", "ready"]).await;
     let (next, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(tokio::sync::Notify::new()));
     let mut clients = JoinSet::new();
@@ -134,14 +155,10 @@ async fn killed_endpoint_fails_no_call_but_those_in_flight_and_none_runs_twice()
     }
     gate.notified().await;
     first.kill().await;
-    let failed: BTreeSet<usize> = clients.join_all().await.into_iter().flatten().collect();
-    assert!(failed.len() <= CLIENTS, "{failed:?}");
-    let ledger = ledger(&[&one, &two]);
-    assert!(ledger.values().all(|runs| *runs == 1), "{ledger:?}");
-    let is_accounted_for = |number: &usize| ledger.contains_key(number) || failed.contains(number);
-    assert!((0..CLIENTS * CALLS).all(|number| is_accounted_for(&number)));
+    let failed = clients.join_all().await.into_iter().flatten().collect();
     endpoints_when(&gateway, &["down", "ready"]).await;
     assert!(second.terminate().await.success());
+    (failed, ledger(&[&one, &two]))
 }
 
 #[tokio::test]

@@ -178,7 +178,7 @@ enum Wait {
         woken: oneshot::Receiver<()>,
         expires: Instant,
     },
-    Common(CommonWaiting),
+    Common(Box<CommonWaiting>),
 }
 
 impl Approvals {
@@ -235,7 +235,7 @@ impl Approvals {
             CommonAsked::Approved { id } => Asked::Approved { id },
             CommonAsked::Waiting { id, left } => {
                 let waiting = CommonWaiting::new(Arc::clone(common), call, waiter, (id, left));
-                Asked::Waiting(Waiting(Wait::Common(waiting)))
+                Asked::Waiting(Waiting(Wait::Common(Box::new(waiting))))
             }
         })
     }

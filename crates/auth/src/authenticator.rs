@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use fanlight_credentials::{Authenticate, Authentication, Credentials, Denial};
+use fanlight_credentials::{Authenticate, Authentication, Credentials, Denial, IdToken, SignInError, Signing};
 use fanlight_identity::Identity;
 use tokio_util::sync::CancellationToken;
 
@@ -13,6 +13,7 @@ use crate::keys::Keys;
 use crate::once::UsedOnce;
 use crate::proxy::Proxy;
 use crate::settings::Settings;
+use crate::sign_in::id_token;
 use crate::socket::SocketUsers;
 use crate::token::Tokens;
 use crate::unknown_keys::{self, Asking, UnknownKeys};
@@ -188,6 +189,18 @@ impl Authenticate for Authenticator {
                 Authentication::Pending(Box::pin(async move { at_endpoint(outcome.await, endpoint) }))
             }
         }
+    }
+
+    fn identify<'a>(&'a self, shown: IdToken<'a>) -> Signing<'a, Arc<Identity>> {
+        let issuer = match &**self.policy.load() {
+            Policy::Methods(methods) => methods.tokens.as_ref().and_then(|tokens| tokens.issuer(shown.issuer)),
+            Policy::Open(_) => None,
+        };
+        Box::pin(async move {
+            let none = || SignInError::Refused("the issuer is not accepted any more".into());
+            let (issuer, leeway) = issuer.ok_or_else(none)?;
+            id_token::user(&issuer, leeway, shown).await
+        })
     }
 }
 

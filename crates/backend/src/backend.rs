@@ -1,5 +1,6 @@
 //! A backend as the core sees it: its parts, what each of them answers, and its life.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use fanlight_canonical::{
 };
 use fanlight_http_pool::{PoolSettings, TcpProbes};
 use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Notification, Response, Revision};
+use fanlight_protocol::{Method, Notification, Response, Revision};
 use fanlight_telemetry::BackendTelemetry;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -23,6 +24,7 @@ use crate::connection::measured::Measured;
 use crate::connection::supervisor::{ConnectSettings, Phase, State, Target};
 use crate::health::Health;
 use crate::process_log::ProcessLog;
+use crate::repeats::{self, Repeats};
 use crate::request::BackendContext;
 use crate::sessions::SessionPool;
 use crate::sessions::dispatcher::Dispatcher;
@@ -47,6 +49,8 @@ pub struct Backend {
     endpoint: Option<Arc<HttpEndpoint>>,
     calls: Arc<Dispatcher>,
     tasks: Arc<TaskTranslation>,
+    /// Of a server whose safe requests are sent once more.
+    repeats: Option<Repeats>,
     life: BackendLife,
 }
 
@@ -129,6 +133,7 @@ impl Backend {
             telemetry: TelemetrySettings { telemetry: recorder, .. },
             handles,
             endpoints: _,
+            repeats_safe,
             names: _,
         } = settings;
         let Replica { number, address, label, telemetry, owners } = replica;
@@ -159,6 +164,7 @@ impl Backend {
             tasks: tasks.clone(),
             telemetry,
             root,
+            repeats_safe,
         };
         let bounds = PoolSettings {
             connect_timeout: timeouts.connect,
@@ -208,7 +214,9 @@ impl Backend {
         let translation =
             TaskTranslation::new(&name, translation, owners, shared, &limits, tasks.clone(), shutdown.clone());
         let life = BackendLife { name: life_name, process_stop: timeouts.process_stop, shutdown, tasks };
-        Arc::new(Self { name, transport, pool, endpoint, calls, tasks: translation, life })
+        // Of several endpoints, whoever chooses among them repeats.
+        let repeats = (repeats_safe && number == 0).then(Repeats::new);
+        Arc::new(Self { name, transport, pool, endpoint, calls, tasks: translation, repeats, life })
     }
 
     /// Ends the connection and the child process, and waits for that, for a few seconds at most.
@@ -224,6 +232,26 @@ impl Backend {
         if let Err(reason) = endpoint.replace_headers(headers) {
             tracing::warn!(backend = &*self.name, reason, "headers not replaced");
         }
+    }
+
+    /// Sends a request, which was sent `earlier` times before.
+    pub(crate) fn send(&self, call: Call, earlier: u32) -> Pending<'_, Response> {
+        if self.tasks.concerns(&call) {
+            return Box::pin(self.tasks.request(call));
+        }
+        Box::pin(async move { self.calls.request(&call, earlier).await })
+    }
+
+    /// Whether a request does no harm if it runs twice. A call that may make a task does: nobody knows of the first one.
+    pub(crate) async fn is_safe(&self, call: &Call) -> bool {
+        if call.method != Method::CallTool {
+            return repeats::reads(&call.method);
+        }
+        // What its server would take for the name if there were two is unknown.
+        let name = call.params.as_ref().and_then(|params| params.find_distinct(&["name"]).ok().zip(Some(params)));
+        let name = name.and_then(|([at], params)| params.slice(at?).as_str().map(Cow::into_owned));
+        let Some((Ok(base), name)) = self.pool.base().state.borrow().verdict().zip(name) else { return false };
+        !self.tasks.concerns(call) && base.is_repeatable(&name).await
     }
 
     /// Whether a call could be sent now.
@@ -341,10 +369,16 @@ impl BackendClient for Backend {
     }
 
     fn request(&self, call: Call) -> Pending<'_, Response> {
-        if self.tasks.concerns(&call) {
-            return Box::pin(self.tasks.request(call));
+        match &self.repeats {
+            None => self.send(call, 0),
+            Some(repeats) => Box::pin(async move {
+                if !self.is_safe(&call).await {
+                    return self.send(call, 0).await;
+                }
+                let (first, again) = (|call| self.send(call, 0), |call| self.send(call, 1));
+                repeats.send(call, self.calls.timeouts.call, first, again).await
+            }),
         }
-        Box::pin(async move { self.calls.request(&call).await })
     }
 
     fn listen(&self, listen: Listen) -> Pending<'_, Listening> {

@@ -36,6 +36,7 @@ mod outage;
 mod per_principal;
 mod process_log;
 mod remedy;
+mod repeats;
 mod replicas;
 mod request;
 mod server;

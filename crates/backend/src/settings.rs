@@ -58,6 +58,8 @@ pub struct BackendSettings {
     pub handles: Arc<HandleSeal>,
     /// Where else it can be reached, if it has several endpoints.
     pub endpoints: Endpoints,
+    /// Whether safe requests that may have run are sent once more.
+    pub repeats_safe: bool,
     /// Finds the addresses of endpoints.
     pub names: Arc<dyn LookUp>,
 }
@@ -87,6 +89,7 @@ impl BackendSettings {
             telemetry: TelemetrySettings { telemetry: _, trace_context, content },
             handles: _,
             endpoints,
+            repeats_safe,
             names: _,
         } = self;
         *name == other.name
@@ -102,6 +105,7 @@ impl BackendSettings {
             && *trace_context == other.telemetry.trace_context
             && *content == other.telemetry.content
             && *endpoints == other.endpoints
+            && *repeats_safe == other.repeats_safe
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use fanlight_identity::Identity;
 
+use crate::sign_in::{IdToken, SignInError, Signing};
 use crate::{Credentials, Denial};
 
 /// The answer to who a client is: at once, in nearly all cases, or after others have been asked.
@@ -44,6 +45,13 @@ impl fmt::Debug for Authentication<'_> {
 pub trait Authenticate: Send + Sync + fmt::Debug {
     /// The identity behind a request with these credentials. Asked once for each request.
     fn authenticate<'a>(&'a self, credentials: &Credentials<'a>) -> Authentication<'a>;
+
+    /// The user that an ID token names, which an issuer of access tokens has given to Fanlight as its client: the same principal
+    /// as by that issuer's access tokens.
+    fn identify<'a>(&'a self, shown: IdToken<'a>) -> Signing<'a, Arc<Identity>> {
+        let _ = shown;
+        Box::pin(async { Err(SignInError::Refused("nobody signs in here".into())) })
+    }
 }
 
 /// Serves everyone as [`Identity::anonymous`].

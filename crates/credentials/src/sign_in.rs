@@ -1,4 +1,4 @@
-//! How operators sign in at an OpenID Connect issuer.
+//! How operators and users sign in at an OpenID Connect issuer.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -97,7 +97,30 @@ impl fmt::Debug for IssuerAnswer<'_> {
     }
 }
 
-/// Why nobody was signed in. The texts are for the operator who tries: they name no secret.
+/// An ID token, and what it has to be for.
+#[derive(Clone, Copy)]
+pub struct IdToken<'a> {
+    /// The token.
+    pub token: &'a str,
+    /// The issuer that has given it.
+    pub issuer: &'a str,
+    /// The client that it was given to.
+    pub client_id: &'a str,
+    /// The nonce of the sign-in that it was given for.
+    pub nonce: &'a str,
+}
+
+impl fmt::Debug for IdToken<'_> {
+    /// Without the token and the nonce.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdToken")
+            .field("issuer", &self.issuer)
+            .field("client_id", &self.client_id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why nobody was signed in. The texts are for the person who tries: they name no secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignInError {
     /// The answer does not belong to the attempt, or what it brings is not accepted.

@@ -32,6 +32,7 @@ mod manual;
 mod memory;
 mod observe;
 mod out;
+mod own_credentials;
 mod pin_command;
 mod pins;
 mod policy;

@@ -1,14 +1,11 @@
 //! The credentials by which servers are reached, as the configuration says.
 
-mod own;
-
 use std::sync::Arc;
 
 use fanlight_backend::credentials::{CredentialSource, PrincipalCredentials};
 use fanlight_config::{Server, ServerAuth};
 
-use own::OwnCredentials;
-
+use crate::own_credentials::OwnCredentials;
 use crate::users::{Users, auth_of_users};
 
 /// The credentials for one server, besides headers that the configuration sets.

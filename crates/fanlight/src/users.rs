@@ -5,24 +5,26 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
+use arc_swap::ArcSwap;
 use fanlight_auth::Authenticator;
 use fanlight_backend::credentials::{
     CredentialSource, Credentials, MessageTarget, NoCredentials, PendingCredentials, PrincipalCredentials, Refusal,
 };
 use fanlight_canonical::{Principal, SignInWish};
-use fanlight_config::{Config, ResourceParameter, Server, ServerAuth, ServerAuthKind};
+use fanlight_config::{Config, Issuer, ResourceParameter, Server, ServerAuth, ServerAuthKind, UserSignIn};
 use fanlight_credentials::{PageRequest, Pages, PendingPage};
 use fanlight_frontend::LiveGuard;
 use fanlight_grants::{
-    CommonEntries, Folder, Grants, Links, Message, Method, NoAccess, Refused, ServerSettings, SignInMethod,
-    SignInPages, Store, UserAccess, Wanted,
+    CommonEntries, ExchangedAccess, Folder, Grants, Links, Message, Method, NoAccess, Refused, ServerSettings,
+    SignInMethod, SignInPages, Store, UserAccess, Wanted,
 };
-use fanlight_oauth::Scopes;
+use fanlight_oauth::{OAuthError, Scopes, Trust};
 use fanlight_policy::Policies;
 use fanlight_protocol::seal::Keys;
 use http::HeaderName;
 use reqwest::Url;
 
+use crate::own_credentials as own;
 use crate::replicas::Replicas;
 use crate::server_auth::{Place, client, trust};
 use crate::sign_in_policy::PolicyOfSigningIn;
@@ -41,8 +43,18 @@ struct Shared {
     opened: OnceLock<Result<Opened, String>>,
     /// What the links to sign in are below.
     guard: OnceLock<LiveGuard>,
+    /// Where users show who they are.
+    identities: ArcSwap<Identities>,
     /// Who may sign in where; `None` if everybody may everywhere.
     rules: Arc<PolicyOfSigningIn>,
+}
+
+/// How users show who they are on pages.
+struct Identities {
+    /// Issuers of the clients' tokens at which they sign in.
+    providers: Vec<ServerSettings>,
+    /// Whether there are others, who have keys or tokens only.
+    takes_credentials: bool,
 }
 
 /// What is kept of users.
@@ -62,6 +74,7 @@ impl Users {
             keys: keys(config),
             opened: OnceLock::new(),
             guard: OnceLock::new(),
+            identities: ArcSwap::from_pointee(Identities::of(config)),
             rules: Arc::default(),
         }))
     }
@@ -75,6 +88,7 @@ impl Users {
     pub(crate) fn open(&self) -> Result<&Opened, &str> {
         let opened = self.0.opened.get_or_init(|| {
             let opened = self.0.open()?;
+            self.0.identities.load().put_in_force(&opened.grants);
             if let Some(guard) = self.0.guard.get() {
                 opened.lead_to(guard);
             }
@@ -93,7 +107,8 @@ impl Users {
         match self.add(server, auth).cloned() {
             Ok(Opened { grants, links }) => {
                 let (server, has_connect_tool) = (server.name.clone(), auth.connect_tool);
-                Arc::new(OfServer { grants, links, server, has_connect_tool })
+                let is_exchanged = auth.kind.is_exchange();
+                Arc::new(OfServer { grants, links, server, is_exchanged, has_connect_tool })
             }
             Err(reason) => {
                 tracing::error!(
@@ -121,9 +136,11 @@ impl Users {
         }
     }
 
-    /// Forgets servers that the configuration does not have.
+    /// Forgets servers and identity providers that the configuration does not have, and takes over those that it has.
     pub(crate) fn retain(&self, config: &Config) {
+        self.0.identities.store(Arc::new(Identities::of(config)));
         if let Some(Ok(opened)) = self.0.opened.get() {
+            self.0.identities.load().put_in_force(&opened.grants);
             opened.grants.retain(|name| config.servers.iter().any(|server| server.name == name));
         }
     }
@@ -168,6 +185,38 @@ impl Shared {
     }
 }
 
+impl Identities {
+    fn of(config: &Config) -> Self {
+        let auth = config.auth.methods();
+        let issuers = || auth.into_iter().flat_map(|auth| &auth.oauth);
+        let provider = |issuer: &Issuer| identity_provider(&issuer.issuer, issuer.sign_in.as_ref()?);
+        let has_others =
+            auth.is_none_or(|auth| auth.keys.is_some()) || issuers().any(|issuer| issuer.sign_in.is_none());
+        let providers: Vec<_> = issuers().filter_map(provider).collect();
+        Self { takes_credentials: has_others || providers.is_empty(), providers }
+    }
+
+    fn put_in_force(&self, grants: &Grants) {
+        if let Err(error) = grants.identify_at(self.providers.clone(), self.takes_credentials) {
+            tracing::error!(%error, "users cannot sign in at their identity provider");
+        }
+    }
+}
+
+/// The settings of an issuer at which users show who they are.
+fn identity_provider(issuer: &str, sign_in: &UserSignIn) -> Option<ServerSettings> {
+    let url: Url = issuer.parse().ok()?;
+    let client = client(sign_in.client_id.as_ref(), sign_in.client_secret.as_ref(), None, None).ok()?;
+    let method = SignInMethod {
+        client: sign_in.client_id.is_some().then_some(client),
+        issuer: Some(issuer.to_owned()),
+        scopes: Some(Scopes::read("openid")),
+        sends_resource: false,
+    };
+    let (name, trust) = (issuer.to_owned(), Trust::in_server(url.clone()));
+    Some(ServerSettings { name, url, method: Method::Identity(method), trust })
+}
+
 impl Shared {
     fn store(&self) -> Result<Store, String> {
         if let Some(common) = &self.common {
@@ -188,17 +237,20 @@ impl Opened {
 
 /// Whether the users of a server have credentials of their own for it, and how they get them.
 pub(crate) fn auth_of_users(server: &Server) -> Option<&ServerAuth> {
-    server.auth.as_ref().filter(|auth| matches!(auth.kind, ServerAuthKind::User | ServerAuthKind::UserKey))
+    server.auth.as_ref().filter(|auth| auth.is_of_users())
 }
 
 /// The settings of a server whose users have credentials of their own.
 fn settings(server: &Server, auth: &ServerAuth) -> Result<ServerSettings, String> {
     let place = Place::of(server).ok_or("it is no server over HTTP")?;
     let trust = trust(&place, Some(auth))?;
-    Ok(ServerSettings { name: server.name.clone(), url: trust.server.clone(), method: method(auth)?, trust })
+    Ok(ServerSettings { name: server.name.clone(), url: trust.server.clone(), method: method(&place, auth)?, trust })
 }
 
-fn method(auth: &ServerAuth) -> Result<Method, String> {
+fn method(place: &Place, auth: &ServerAuth) -> Result<Method, String> {
+    if auth.kind.is_exchange() {
+        return Ok(Method::Exchange(Box::new(own::settings(place, auth)?)));
+    }
     if auth.kind == ServerAuthKind::UserKey {
         let header = HeaderName::try_from(&auth.header).map_err(|error| error.to_string())?;
         return Ok(Method::Key { header, prefix: auth.prefix.clone() });
@@ -283,11 +335,34 @@ impl CredentialSource for Unusable {
     }
 }
 
+/// Anybody whom no identity provider knows, at a server that gets tokens for those of its users' sign-in.
+struct Unknown {
+    server: String,
+}
+
+impl CredentialSource for Unknown {
+    fn credentials(&self, _: &MessageTarget<'_>) -> Credentials {
+        let reason = "its users sign in at an issuer of `auth.oauth` with `signIn`".to_owned();
+        Credentials::Wait(Box::pin(ready(Err(NoCredentials::Unavailable { reason }))))
+    }
+
+    fn replace(&self, _: Refusal) -> Option<PendingCredentials> {
+        None
+    }
+
+    fn sign_in(&self) -> Option<Arc<SignInWish>> {
+        let message = format!("The server {:?} serves users whom this gateway's identity provider knows", self.server);
+        Some(Arc::new(SignInWish { url: None, message, id: format!("{:032x}", fastrand::u128(..)) }))
+    }
+}
+
 /// The users of one server.
 struct OfServer {
     grants: Grants,
     links: Arc<Links>,
     server: String,
+    /// Whether they have tokens for those of their sign-in.
+    is_exchanged: bool,
     has_connect_tool: bool,
 }
 
@@ -297,11 +372,15 @@ impl PrincipalCredentials for OfServer {
             return Arc::new(Unusable("its users sign in, and operators are none of them".to_owned()));
         }
         let principal = principal.to_bytes();
+        let wish = Wish { links: Arc::clone(&self.links), server: self.server.clone(), principal: principal.clone() };
+        if self.is_exchanged {
+            return match self.grants.exchanged(&principal, &self.server) {
+                Some(access) => Arc::new(ByExchange { access, wish }),
+                None => Arc::new(Unknown { server: self.server.clone() }),
+            };
+        }
         match self.grants.of(&principal, &self.server) {
-            Some(access) => {
-                let wish = Wish { links: Arc::clone(&self.links), server: self.server.clone(), principal };
-                Arc::new(OfUser { access, wish })
-            }
+            Some(access) => Arc::new(OfUser { access, wish }),
             None => Arc::new(Unusable("the server is not configured any more".to_owned())),
         }
     }
@@ -381,6 +460,41 @@ impl CredentialSource for OfUser {
     fn are_there(&self) -> Pin<Box<dyn Future<Output = bool> + Send>> {
         let access = self.access.clone();
         Box::pin(async move { access.is_there().await })
+    }
+
+    fn signing_in(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+        Some(Box::pin(self.access.signing_in()?))
+    }
+}
+
+/// One user of one server that gets tokens for those of the user's sign-in.
+struct ByExchange {
+    access: ExchangedAccess,
+    wish: Wish,
+}
+
+impl ByExchange {
+    /// Says why there is no token.
+    fn explain(&self) -> impl FnOnce(OAuthError) -> NoCredentials + Send + use<> {
+        let wish = self.wish.clone();
+        move |error| match error {
+            OAuthError::NoSubject => NoCredentials::SignIn(wish.for_user(&Wanted::default())),
+            error => NoCredentials::Unavailable { reason: error.to_string() },
+        }
+    }
+}
+
+impl CredentialSource for ByExchange {
+    fn credentials(&self, message: &MessageTarget<'_>) -> Credentials {
+        own::credentials_of(self.access.machine(), message, self.explain())
+    }
+
+    fn replace(&self, refusal: Refusal) -> Option<PendingCredentials> {
+        own::replaced(self.access.machine(), refusal, self.explain())
+    }
+
+    fn sign_in(&self) -> Option<Arc<SignInWish>> {
+        self.access.is_missing().then(|| self.wish.for_user(&Wanted::default()))
     }
 
     fn signing_in(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {

@@ -211,6 +211,7 @@ pub(crate) fn backend_settings(
         },
         handles: Arc::clone(handles),
         endpoints: Endpoints { zone: config.zone.clone(), ..server.endpoints.clone() },
+        repeats_safe: server.repeats_safe,
         names: Arc::new(SystemNames),
     }
 }

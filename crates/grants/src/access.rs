@@ -2,6 +2,7 @@
 
 mod held;
 mod renewal;
+mod subject;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -343,7 +344,7 @@ impl Shared {
     /// The header field that shows who the user is.
     fn header(&self) -> HeaderName {
         match &self.server.settings.method {
-            Method::SignIn(_) => AUTHORIZATION,
+            Method::SignIn(_) | Method::Identity(_) | Method::Exchange(_) => AUTHORIZATION,
             Method::Key { header, .. } => header.clone(),
         }
     }

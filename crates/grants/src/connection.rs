@@ -123,7 +123,8 @@ pub async fn connections(grants: &Grants, principal: &[u8]) -> Result<Vec<UserCo
             let key = deposited.iter().find(|one| one.owner.server() == name).map(|one| &one.record);
             return Some(UserConnection::of_key(&name, key));
         }
-        let grant = granted.iter().find(|one| one.owner.server() == name).map(|one| &one.record);
+        let kept = grants.kept_as(&Owner::new(principal, &name));
+        let grant = granted.iter().find(|one| one.owner == kept).map(|one| &one.record);
         Some(grant.map_or_else(|| UserConnection::none(&name), |grant| UserConnection::of_grant(&name, grant)))
     };
     Ok(grants.servers().into_iter().filter_map(of).collect())

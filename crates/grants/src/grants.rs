@@ -4,14 +4,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use fanlight_oauth::{Discovered, OAuthError, discover};
+use fanlight_identity::Principal;
+use fanlight_oauth::{Discovered, MachineAccess, OAuthError};
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
 use crate::access::{UserAccess, Wanted};
 use crate::audit::{Change, changed};
 use crate::record::{Grant, UserKey};
-use crate::server::{Server, ServerSettings};
+use crate::server::{Method, Server, ServerSettings};
 use crate::store::{Exported, Owner, Store, StoreError};
 
 /// Most users of servers whose credentials are held in memory, besides those that are in use.
@@ -19,8 +20,16 @@ const MOST_HELD: usize = 10_000;
 
 /// How long what was found out of a server counts as what is so now.
 const RECENT: Duration = Duration::from_secs(60);
+/// How long a server that could not be found out about is not asked again: anybody can open a page.
+const RECENT_FAILURE: Duration = Duration::from_secs(2);
 /// Most that is kept of that.
 const MOST_RECENT: usize = 100;
+
+mod exchanged;
+
+pub use exchanged::ExchangedAccess;
+
+use exchanged::UserSubject;
 
 /// What users have granted.
 #[derive(Clone, Debug)]
@@ -39,7 +48,10 @@ struct Shared {
 struct Tables {
     servers: HashMap<String, Arc<Server>>,
     held: HashMap<Owner, UserAccess>,
+    exchanged: HashMap<Owner, ExchangedAccess>,
     discovered: Vec<Recent>,
+    /// Whether a key or a token shows who a user is, who pastes it into a page.
+    takes_credentials: bool,
 }
 
 /// What was found out of a server a moment ago.
@@ -48,12 +60,12 @@ struct Recent {
     at: Instant,
     server: String,
     wanted: Wanted,
-    discovered: Discovered,
+    discovered: Result<Discovered, OAuthError>,
 }
 
 impl Recent {
     fn is_recent(&self) -> bool {
-        self.at.elapsed() < RECENT
+        self.at.elapsed() < if self.discovered.is_ok() { RECENT } else { RECENT_FAILURE }
     }
 }
 
@@ -63,7 +75,7 @@ impl Grants {
     pub fn new(store: Store) -> Self {
         Self(Arc::new(Shared {
             store,
-            tables: Mutex::default(),
+            tables: Mutex::new(Tables { takes_credentials: true, ..Tables::default() }),
             tasks: TaskTracker::new(),
             changes: watch::Sender::new(0),
         }))
@@ -83,6 +95,10 @@ impl Grants {
     pub fn add(&self, settings: ServerSettings) -> Result<(), OAuthError> {
         let server = Arc::new(Server::new(settings)?);
         let mut tables = self.lock();
+        if let Method::Exchange(settings) = &server.settings.method {
+            let own = tables.exchanged.iter().filter(|(owner, _)| owner.server() == server.name());
+            own.for_each(|(_, access)| access.machine.change(settings.as_ref().clone()));
+        }
         tables.discovered.retain(|recent| recent.server != server.name());
         tables.servers.insert(server.name().to_owned(), server);
         Ok(())
@@ -90,9 +106,57 @@ impl Grants {
 
     /// Forgets the settings of servers other than these.
     pub fn retain(&self, is_there: impl Fn(&str) -> bool) {
+        self.retain_servers(|server| server.is_identity_provider() || is_there(server.name()));
+    }
+
+    /// Has users show who they are at these identity providers, and at no other. Whether they may paste a key or a token instead
+    /// is for those whom none of these knows.
+    ///
+    /// # Errors
+    ///
+    /// If no requests can be sent to one of them.
+    pub fn identify_at(&self, providers: Vec<ServerSettings>, takes_credentials: bool) -> Result<(), OAuthError> {
+        self.retain_servers(|server| {
+            !server.is_identity_provider() || providers.iter().any(|provider| provider.name == server.name())
+        });
+        self.lock().takes_credentials = takes_credentials;
+        providers.into_iter().try_for_each(|provider| self.add(provider))
+    }
+
+    fn retain_servers(&self, stays: impl Fn(&Server) -> bool) {
         let mut tables = self.lock();
-        tables.servers.retain(|name, _| is_there(name));
-        tables.held.retain(|owner, _| is_there(owner.server()));
+        tables.servers.retain(|_, server| stays(server));
+        let Tables { servers, held, exchanged, .. } = &mut *tables;
+        held.retain(|owner, _| servers.contains_key(owner.server()));
+        exchanged.retain(|owner, access| {
+            let stays = servers.contains_key(owner.server()) && servers.contains_key(&access.user.issuer);
+            // It may be in use.
+            if !stays {
+                access.machine.forget();
+            }
+            stays
+        });
+    }
+
+    /// Whether a user may paste a key or a token to show who they are.
+    pub(crate) fn takes_credentials(&self) -> bool {
+        self.lock().takes_credentials
+    }
+
+    /// The identity provider that knows this principal.
+    pub(crate) fn identity_provider_of(&self, principal: &[u8]) -> Option<Arc<Server>> {
+        let principal = Principal::from_bytes(principal)?;
+        self.identity_provider(principal.issuer_and_subject()?.0)
+    }
+
+    /// The identity provider with this issuer.
+    pub(crate) fn identity_provider(&self, issuer: &str) -> Option<Arc<Server>> {
+        self.server(issuer).filter(|server| server.is_identity_provider())
+    }
+
+    /// The issuers of all identity providers, in order.
+    pub(crate) fn identity_providers(&self) -> Vec<String> {
+        self.names(Server::is_identity_provider)
     }
 
     /// The credentials of a user for a server; `None` if users need none for it.
@@ -110,6 +174,37 @@ impl Grants {
         let access = UserAccess::new(self.0.store.clone(), server, owner.clone(), self.0.tasks.clone());
         tables.held.insert(owner, access.clone());
         Some(access)
+    }
+
+    /// The access of a user to a server by a token that is had for that of their sign-in; `None` if the server is reached in
+    /// another way, or no identity provider knows the user.
+    #[must_use]
+    pub fn exchanged(&self, principal: &[u8], server: &str) -> Option<ExchangedAccess> {
+        let issuer = self.identity_provider_of(principal)?.name().to_owned();
+        let mut tables = self.lock();
+        let server = Arc::clone(tables.servers.get(server)?);
+        let Method::Exchange(settings) = &server.settings.method else { return None };
+        let owner = Owner::new(principal, server.name());
+        if let Some(access) = tables.exchanged.get(&owner) {
+            return Some(access.clone());
+        }
+        if tables.exchanged.len() >= MOST_HELD {
+            tables.exchanged.retain(|_, access| Arc::strong_count(&access.machine) > 1);
+        }
+        let user = Arc::new(UserSubject { grants: Arc::downgrade(&self.0), principal: principal.to_vec(), issuer });
+        let machine = MachineAccess::of_user(settings.as_ref().clone(), Arc::<UserSubject>::clone(&user));
+        let access = ExchangedAccess { machine, user };
+        tables.exchanged.insert(owner, access.clone());
+        Some(access)
+    }
+
+    /// Whose record it is that a user's access to a server depends on: that of the identity provider, where tokens are had for
+    /// the user's sign-in there.
+    pub(crate) fn kept_as(&self, owner: &Owner) -> Owner {
+        let is_exchanged = |server: &Arc<Server>| matches!(server.settings.method, Method::Exchange(_));
+        let provider = self.server(owner.server()).filter(is_exchanged);
+        let provider = provider.and_then(|_| self.identity_provider_of(owner.principal()));
+        provider.map_or_else(|| owner.clone(), |provider| Owner::new(owner.principal(), provider.name()))
     }
 
     /// Keeps what a user has granted, from now on in use.
@@ -179,17 +274,16 @@ impl Grants {
         let is_it = |recent: &&Recent| recent.is_recent() && recent.server == server.name() && recent.wanted == *wanted;
         let known = self.lock().discovered.iter().find(is_it).map(|recent| recent.discovered.clone());
         if let Some(discovered) = known {
-            return Ok(discovered);
+            return discovered;
         }
-        let issuer = server.sign_in().and_then(|method| method.issuer.as_deref());
-        let discovered = discover(&server.requests, &server.settings.url, Some(&wanted.challenge()), issuer).await?;
+        let discovered = server.discover(&wanted.challenge()).await;
         let (at, wanted) = (Instant::now(), wanted.clone());
         let recent = Recent { at, server: server.name().to_owned(), wanted, discovered: discovered.clone() };
         let mut tables = self.lock();
         tables.discovered.retain(Recent::is_recent);
         tables.discovered.truncate(MOST_RECENT - 1);
         tables.discovered.push(recent);
-        Ok(discovered)
+        discovered
     }
 
     pub(crate) fn server(&self, name: &str) -> Option<Arc<Server>> {
@@ -199,16 +293,29 @@ impl Grants {
     /// The names of the servers whose users have credentials of their own, in order.
     #[must_use]
     pub fn servers(&self) -> Vec<String> {
-        let mut names: Vec<_> = self.lock().servers.keys().cloned().collect();
+        self.names(|server| !server.is_identity_provider())
+    }
+
+    fn names(&self, is_meant: impl Fn(&Server) -> bool) -> Vec<String> {
+        let tables = self.lock();
+        let mut names: Vec<_> =
+            tables.servers.values().filter(|server| is_meant(server)).map(|server| server.name().to_owned()).collect();
+        drop(tables);
         names.sort();
         names
     }
 
     /// Has credentials that are held in memory read again.
     pub(crate) fn forget(&self, owner: &Owner) {
-        if let Some(access) = self.lock().held.get(owner) {
+        let tables = self.lock();
+        if let Some(access) = tables.held.get(owner) {
             access.forget();
         }
+        let is_of = |(of, access): &(&Owner, &ExchangedAccess)| {
+            of.principal() == owner.principal() && access.user.issuer == owner.server()
+        };
+        tables.exchanged.iter().filter(is_of).for_each(|(_, access)| access.machine.forget());
+        drop(tables);
         self.0.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 

@@ -16,7 +16,7 @@ mod store;
 pub use access::{Message, NoAccess, Refused, UserAccess, Wanted};
 pub use connection::{UserConnection, all_connections, connections};
 pub use folder::Folder;
-pub use grants::Grants;
+pub use grants::{ExchangedAccess, Grants};
 pub use links::Links;
 pub use pages::SignInPages;
 pub use record::{Grant, UserKey};

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use fanlight_oauth::{
-    Client, ClientRegistration, ConfiguredClient, OAuthError, Provider, Requests, Scopes, TokenTarget, Trust,
+    Challenge, Client, ClientRegistration, ConfiguredClient, Discovered, MachineSettings, OAuthError, Provider,
+    Requests, Scopes, TokenTarget, Trust, discover,
 };
 use http::HeaderName;
 use tracing::warn;
@@ -29,6 +30,10 @@ pub struct ServerSettings {
 pub enum Method {
     /// Each signs in at its authorization server.
     SignIn(SignInMethod),
+    /// Each has a token for that of their sign-in at an identity provider.
+    Exchange(Box<MachineSettings>),
+    /// It is no server, but an issuer of the tokens of clients, at which users show who they are.
+    Identity(SignInMethod),
     /// Each deposits a key that they have from it.
     Key {
         /// The header field that takes it.
@@ -77,6 +82,18 @@ impl Server {
         grant.client.clone().or_else(|| self.sign_in()?.configured(&grant.provider))
     }
 
+    /// Asks where its users sign in.
+    pub(crate) async fn discover(&self, challenge: &Challenge) -> Result<Discovered, OAuthError> {
+        let (requests, url) = (&self.requests, &self.settings.url);
+        if self.is_identity_provider() {
+            // The nonce protects codes as well where the metadata do not name what is sent in any case (RFC 9700, 2.1.1).
+            let provider = Provider::discover(requests, self.name()).await?.with_pkce();
+            return Ok(Discovered::new(url, None, provider, None));
+        }
+        let issuer = self.sign_in().and_then(|method| method.issuer.as_deref());
+        discover(requests, url, Some(challenge), issuer).await
+    }
+
     /// Where it is.
     pub(crate) fn origin(&self) -> String {
         self.settings.url.origin().ascii_serialization()
@@ -107,11 +124,16 @@ impl Server {
         }
     }
 
+    /// Whether users show there who they are.
+    pub(crate) fn is_identity_provider(&self) -> bool {
+        matches!(self.settings.method, Method::Identity(_))
+    }
+
     /// How its users sign in, if they do.
     pub(crate) fn sign_in(&self) -> Option<&SignInMethod> {
         match &self.settings.method {
-            Method::SignIn(method) => Some(method),
-            Method::Key { .. } => None,
+            Method::SignIn(method) | Method::Identity(method) => Some(method),
+            Method::Key { .. } | Method::Exchange(_) => None,
         }
     }
 }

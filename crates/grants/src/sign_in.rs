@@ -1,12 +1,13 @@
 //! Signing a user in at the authorization server of a server: what is asked for, with which client, and what comes of it. Where
 //! the user is asked and the browser comes back to is another's matter: [`SignInPages`](crate::SignInPages) or a command.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use fanlight_oauth::{
     AuthorizationRequest, CallbackParameters, Client, ClientMetadata, ClientRegistration, Discovered, OAuthError,
-    ProofKey, Provider, Scopes, TokenTarget, authorization_request, register,
+    ProofKey, Provider, Scopes, TokenSet, TokenTarget, authorization_request, register,
 };
 use tracing::{info, warn};
 use url::Url;
@@ -20,6 +21,9 @@ use crate::store::{Owner, StoreError};
 
 /// The name that authorization servers show users.
 pub(crate) const CLIENT_NAME: &str = "Fanlight";
+
+/// The scope with which a sign-in lasts (OpenID Connect Core 1.0, 11).
+pub(crate) const LASTING: &str = "offline_access";
 
 /// Why nobody was signed in. The texts are for the user.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +48,9 @@ pub enum SignInError {
     /// The authorization server refuses.
     #[error("the authorization server refuses the sign-in: {0}")]
     Refused(String),
+    /// The identity provider has not shown who the user is.
+    #[error("{0}")]
+    NotIdentified(Cow<'static, str>),
     /// Somebody did not answer as they should; the log says more.
     #[error("the sign-in cannot be carried out now; the operator's log says why")]
     Failed {
@@ -102,6 +109,22 @@ impl Offer {
         Ok(Self { provider: discovered.provider, target, is_dpop, server })
     }
 
+    /// Asks an identity provider what is needed for users to show who they are.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such identity provider, or it gives no answer.
+    pub(crate) async fn identity(grants: &Grants, issuer: &str, is_lasting: bool) -> Result<Self, SignInError> {
+        let server = grants.identity_provider(issuer).ok_or(SignInError::NoServer)?;
+        let method = server.sign_in().ok_or(SignInError::NoServer)?;
+        let discovered = grants.discover(&server, &Wanted::default()).await;
+        let discovered = discovered.map_err(|error| failed(server.name(), &error))?;
+        let scopes = method.scopes.clone();
+        let scopes = if is_lasting { scopes.map(|scopes| lasting(scopes, &discovered.provider)) } else { scopes };
+        let target = method.target(discovered.resource, scopes);
+        Ok(Self { provider: discovered.provider, target, is_dpop: false, server })
+    }
+
     /// The server.
     #[must_use]
     pub fn server(&self) -> &str {
@@ -145,14 +168,9 @@ impl Offer {
         callback: &Callback,
         browser: &[u8],
     ) -> Result<Begun, SignInError> {
-        let Self { server, provider, target, is_dpop } = self;
-        let method = server.sign_in().ok_or(SignInError::NoServer)?;
-        let (client, is_configured) = match method.configured(&provider) {
-            Some(client) => (client, true),
-            None => (client_at(grants, &server, &provider, callback).await?, false),
-        };
-        let request = authorization_request(&provider, &client, &callback.redirect_uri, target)
-            .map_err(|error| failed(server.name(), &error))?;
+        let (request, client) = self.request(grants, callback).await?;
+        let Self { server, provider, is_dpop, .. } = self;
+        let is_configured = server.sign_in().is_some_and(|method| method.client.is_some());
         let proof_key = is_dpop.then(ProofKey::generate).transpose().map_err(|error| failed(server.name(), &error))?;
         let record = BegunSignIn {
             proof_key,
@@ -166,6 +184,61 @@ impl Offer {
             request,
         };
         Ok(Begun { location: record.request.url.clone(), record })
+    }
+
+    /// What the browser is sent with, and as which client.
+    pub(crate) async fn request(
+        &self,
+        grants: &Grants,
+        callback: &Callback,
+    ) -> Result<(AuthorizationRequest, ClientRegistration), SignInError> {
+        let client = self.client(grants, callback).await?;
+        let request = authorization_request(&self.provider, &client, &callback.redirect_uri, self.target.clone());
+        Ok((request.map_err(|error| failed(self.server(), &error))?, client))
+    }
+
+    /// The client as which users are signed in.
+    async fn client(&self, grants: &Grants, callback: &Callback) -> Result<ClientRegistration, SignInError> {
+        let method = self.server.sign_in().ok_or(SignInError::NoServer)?;
+        match method.configured(&self.provider) {
+            Some(client) => Ok(client),
+            None => client_at(grants, &self.server, &self.provider, callback).await,
+        }
+    }
+
+    /// The tokens for what a browser has brought back, which was sent with `request`, and the client that they are for.
+    pub(crate) async fn redeem(
+        &self,
+        grants: &Grants,
+        request: &AuthorizationRequest,
+        brought: &CallbackParameters,
+        callback: &Callback,
+    ) -> Result<(TokenSet, ClientRegistration), SignInError> {
+        let registration = self.client(grants, callback).await?;
+        let (requests, provider) = (&self.server.requests, &self.provider);
+        let client = Client { requests, provider, registration: &registration, proof_key: None };
+        let tokens = client.redeem(request, brought).await;
+        Ok((tokens.map_err(|error| failed(self.server(), &error))?, registration))
+    }
+
+    /// Keeps the tokens that a user has from an identity provider, from which tokens for servers are had.
+    pub(crate) async fn keep_identity(
+        self,
+        grants: &Grants,
+        principal: &[u8],
+        tokens: TokenSet,
+        registration: ClientRegistration,
+    ) -> Result<(), SignInError> {
+        let Self { server, provider, target, .. } = self;
+        let is_configured = server.sign_in().is_some_and(|method| method.client.is_some());
+        let given_for = GivenFor { origin: server.origin(), client_id: registration.client_id.clone() };
+        let (client, now) = ((!is_configured).then_some(registration), SystemTime::now());
+        let tokens = tokens.ending_with_id_token();
+        let grant = Grant { provider, client, target, issued: now, tokens, proof_key: None, since: now, given_for };
+        let owner = Owner::new(principal, server.name());
+        grants.keep_grant(&owner, &grant).await.map_err(|error| unkept(&error))?;
+        changed(Change::SignedIn, principal, server.name());
+        Ok(())
     }
 }
 
@@ -207,9 +280,14 @@ fn scopes(method: &SignInMethod, wanted: &Wanted, discovered: &Discovered) -> Op
         (Some(configured), None) => configured.clone(),
         (None, _) => discovered.scopes.clone()?,
     };
-    let lasting = Scopes::read("offline_access");
-    let supported = discovered.provider.scopes_supported.iter().flatten();
-    Some(if supported.cloned().collect::<Scopes>().include(&lasting) { scopes.with(&lasting) } else { scopes })
+    Some(lasting(scopes, &discovered.provider))
+}
+
+/// These scopes, and the one with which a sign-in lasts, if the authorization server has it.
+fn lasting(scopes: Scopes, provider: &Provider) -> Scopes {
+    let lasting = Scopes::read(LASTING);
+    let supported = provider.scopes_supported.iter().flatten();
+    if supported.cloned().collect::<Scopes>().include(&lasting) { scopes.with(&lasting) } else { scopes }
 }
 
 /// A client that the operator has not written down: by the document about it, as registered earlier, or registered now
@@ -242,7 +320,7 @@ async fn client_at(
 }
 
 /// What the user is told; the log has the rest.
-fn failed(server: &str, error: &OAuthError) -> SignInError {
+pub(crate) fn failed(server: &str, error: &OAuthError) -> SignInError {
     match error {
         OAuthError::ForeignCallback(reason) => SignInError::NotUsed(reason),
         OAuthError::Refused { code, explanation, .. } => {

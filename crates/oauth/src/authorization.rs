@@ -41,6 +41,9 @@ pub struct AuthorizationRequest {
     /// What shows that the code was asked for here.
     #[serde(with = "sealed")]
     pub verifier: Secret,
+    /// What the ID token has to contain, where the user shows who they are (OpenID Connect Core 1.0, 3.1.2.1).
+    #[serde(default, with = "sealed::optional")]
+    pub nonce: Option<Secret>,
     /// The authorization server that it was sent to.
     pub issuer: String,
     /// Whether each of its answers names it.
@@ -89,9 +92,9 @@ pub fn authorization_request(
         .append_pair("code_challenge", &URL_SAFE_NO_PAD.encode(digest(&SHA256, verifier.as_bytes())))
         .append_pair("code_challenge_method", "S256")
         .extend_pairs(target.parameters());
-    let (state, verifier) = (Secret::new(state), Secret::new(verifier));
-    let names_itself = provider.authorization_response_iss_parameter_supported;
-    Ok(AuthorizationRequest { url, state, verifier, issuer, names_itself, redirect_uri: redirect_uri.clone(), target })
+    let (state, verifier, nonce) = (Secret::new(state), Secret::new(verifier), None);
+    let (names_itself, redirect_uri) = (provider.authorization_response_iss_parameter_supported, redirect_uri.clone());
+    Ok(AuthorizationRequest { url, state, verifier, nonce, issuer, names_itself, redirect_uri, target })
 }
 
 impl TokenTarget {
@@ -141,6 +144,18 @@ impl fmt::Debug for AuthorizationRequest {
 }
 
 impl AuthorizationRequest {
+    /// This, where the user shows who they are: the ID token has to be for it.
+    ///
+    /// # Errors
+    ///
+    /// If there are no random numbers.
+    pub fn with_nonce(mut self) -> Result<Self, OAuthError> {
+        let nonce = random::text()?;
+        self.url.query_pairs_mut().append_pair("nonce", &nonce);
+        self.nonce = Some(Secret::new(nonce));
+        Ok(self)
+    }
+
     /// The code that the browser brought, if what it brought belongs to this request and is an answer of the authorization
     /// server that was asked. Nothing of another one's answer is used or shown.
     pub(crate) fn code<'a>(&self, callback: &'a CallbackParameters) -> Result<&'a Secret, OAuthError> {

@@ -124,6 +124,12 @@ pub enum OAuthError {
         /// Why.
         reason: String,
     },
+    /// There is no token of a user, who has to sign in.
+    #[error("the user has not signed in at the identity provider")]
+    NoSubject,
+    /// The token of a user cannot be had.
+    #[error("the token of the user cannot be had: {0}")]
+    Subject(String),
     /// The server has refused again and again, or just before.
     #[error("{0}")]
     Exhausted(&'static str),

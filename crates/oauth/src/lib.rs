@@ -19,6 +19,7 @@ mod scopes;
 mod sealed;
 mod signing_key;
 mod token;
+mod unverified;
 mod zone;
 
 pub use authorization::{AuthorizationRequest, CallbackParameters, TokenTarget, authorization_request};
@@ -27,8 +28,8 @@ pub use discovery::{Discovered, ProtectedResource, discover, protected_resource}
 pub use error::OAuthError;
 pub use guard::Trust;
 pub use machine::{
-    Headers, IdentityProvider, MachineAccess, MachineGrant, MachineSettings, PendingHeaders, RefusedMessage,
-    SubjectFile, TokenFile,
+    Headers, IdentityProvider, MachineAccess, MachineGrant, MachineSettings, PendingHeaders, RefusedMessage, Subject,
+    SubjectToken, SubjectTokens, TokenFile,
 };
 pub use proof::{PROOF, PROOF_NONCE, ProofKey, ProvenRequest};
 pub use provider::{Provider, metadata_places};
@@ -38,4 +39,6 @@ pub use registration::{
 pub use requests::Requests;
 pub use scopes::Scopes;
 pub use signing_key::SigningKey;
-pub use token::{ACCESS_TOKEN, Client, ID_JAG, ID_TOKEN, JWT, TokenExchange, TokenKind, TokenSet, TypedToken};
+pub use token::{
+    ACCESS_TOKEN, Client, ID_JAG, ID_TOKEN, JWT, REFRESH_TOKEN, TokenExchange, TokenKind, TokenSet, TypedToken,
+};

@@ -106,8 +106,7 @@ impl Provider {
         Some(Self {
             authorization_endpoint: at("/authorize"),
             registration_endpoint: at("/register"),
-            code_challenge_methods_supported: Some(vec!["S256".to_owned()]),
-            ..known
+            ..known.with_pkce()
         })
     }
 
@@ -115,6 +114,12 @@ impl Provider {
     #[must_use]
     pub fn has_pkce(&self) -> bool {
         self.code_challenge_methods_supported.as_ref().is_some_and(|methods| methods.iter().any(|one| one == "S256"))
+    }
+
+    /// This, taken to know PKCE whether its metadata say so or not: who does not know the parameters ignores them (RFC 7636, 5).
+    #[must_use]
+    pub fn with_pkce(self) -> Self {
+        Self { code_challenge_methods_supported: Some(vec!["S256".to_owned()]), ..self }
     }
 
     /// Whether it binds tokens to keys of clients, with an algorithm that [`crate::ProofKey`] has.

@@ -20,6 +20,7 @@ use crate::registration::{ClientAuthentication, ClientRegistration};
 use crate::requests::{Answer, Requests};
 use crate::scopes::Scopes;
 use crate::sealed;
+use crate::unverified::unverified;
 
 /// A client at its authorization server.
 #[derive(Clone, Copy)]
@@ -63,6 +64,9 @@ pub const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 
 /// The type of an ID token of OpenID Connect.
 pub const ID_TOKEN: &str = "urn:ietf:params:oauth:token-type:id_token";
+
+/// The type of a refresh token.
+pub const REFRESH_TOKEN: &str = "urn:ietf:params:oauth:token-type:refresh_token";
 
 /// The type of any other JWT.
 pub const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
@@ -124,6 +128,19 @@ enum Seconds {
     Text(String),
 }
 
+/// When an ID token ends.
+#[derive(Deserialize)]
+struct Ending {
+    exp: Seconds,
+}
+
+/// Whom an ID token is about.
+#[derive(PartialEq, Eq, Deserialize)]
+struct Named {
+    iss: String,
+    sub: String,
+}
+
 /// What an endpoint answers that refuses (RFC 6749, 5.2; RFC 7591, 3.2.2).
 #[derive(Deserialize)]
 struct Refusal {
@@ -159,14 +176,16 @@ impl Client<'_> {
         Ok(TokenSet { scopes: granted.scopes.or_else(|| request.target.scopes.clone()), ..granted })
     }
 
-    /// New tokens for those that end. The refresh token may be another one afterwards: the old one is kept if none is given.
+    /// New tokens for those that end. The refresh token may be another one afterwards: the old one is kept if none is given. The
+    /// scopes are absent unless they are others than before.
     ///
     /// # Errors
     ///
     /// If the authorization server refuses or gives no answer.
     pub async fn refresh(&self, refresh_token: &Secret, target: &TokenTarget) -> Result<TokenSet, OAuthError> {
         let parameters = [("grant_type", "refresh_token"), ("refresh_token", refresh_token.expose())];
-        let granted = self.ask(&parameters, target).await?;
+        // Without scopes it is about those that were granted, of which there may be fewer than were asked for (RFC 6749, 6).
+        let granted = self.ask(&parameters, &TokenTarget { scopes: None, ..target.clone() }).await?;
         let refresh_token = granted.refresh_token.or_else(|| Some(refresh_token.clone()));
         Ok(TokenSet { refresh_token, ..granted })
     }
@@ -357,6 +376,22 @@ impl TokenSet {
         let mut value = value.map_err(|_| OAuthError::Key("the token cannot be sent".to_owned()))?;
         value.set_sensitive(true);
         Ok(value)
+    }
+
+    /// These, renewed before their ID token ends, too.
+    #[must_use]
+    pub fn ending_with_id_token(self) -> Self {
+        let end = self.id_token.as_ref().and_then(unverified::<Ending>);
+        let end = end.and_then(|claims| SystemTime::UNIX_EPOCH.checked_add(claims.exp.duration()?));
+        Self { expires_at: self.expires_at.into_iter().chain(end).min(), ..self }
+    }
+
+    /// Whether the ID token of these, which were renewed, is of the same user as that of those before (OpenID Connect Core 1.0,
+    /// 12.2).
+    #[must_use]
+    pub fn are_of_the_user_of(&self, before: &Self) -> bool {
+        let subject = |tokens: &Self| tokens.id_token.as_ref().and_then(unverified::<Named>);
+        self.id_token.is_none() || before.id_token.is_none() || subject(self) == subject(before)
     }
 
     /// Whether it has to be renewed before a request that is made now: it ends within `margin`.

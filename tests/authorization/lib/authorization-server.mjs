@@ -12,9 +12,9 @@ const DAY_S = 24 * HOUR_S;
 
 /**
  * `resources`: the resource indicators it issues tokens for (RFC 8707). `format`: of access tokens, `jwt` or `opaque`.
- * `clients`: those that need no registration; the first is the resource itself, which asks about opaque tokens.
+ * `rotates`: whether each refresh token is good once. `clients`: those that need no registration; the first is the resource itself, which asks about opaque tokens.
  */
-export async function startAuthorizationServer({ resources, scopes, format = 'jwt', clients = [] }) {
+export async function startAuthorizationServer({ resources, scopes, format = 'jwt', clients = [], rotates = false }) {
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');
   const issuer = `http://127.0.0.1:${server.address().port}`;
@@ -23,7 +23,7 @@ export async function startAuthorizationServer({ resources, scopes, format = 'jw
   const documents = new Map();
   const lifetimes = new Map();
   const provider = new Provider(issuer, {
-    ...configuration({ resources, scopes, format, clients, keys, lifetimes }),
+    ...configuration({ resources, scopes, format, clients, keys, lifetimes, rotates }),
     fetch: (url) => answerFrom(documents, url),
   });
   signInWithoutPage(provider);
@@ -56,11 +56,14 @@ export async function startAuthorizationServer({ resources, scopes, format = 'jw
         .sign(await importJWK(key, key.alg));
     },
     publicKeys: keys.map(({ d, p, q, dp, dq, qi, ...key }) => key),
+    /** Answers nobody until it is resumed; what it knows stays. */
+    pause: () => new Promise((resolve) => (server.closeAllConnections(), server.close(resolve))),
+    resume: async () => void (await once(server.listen(new URL(issuer).port, '127.0.0.1'), 'listening')),
     close: () => new Promise((resolve) => (server.closeAllConnections(), server.close(resolve))),
   };
 }
 
-function configuration({ resources, scopes, format, clients, keys, lifetimes }) {
+function configuration({ resources, scopes, format, clients, keys, lifetimes, rotates }) {
   return {
     clients,
     jwks: { keys },
@@ -79,7 +82,7 @@ function configuration({ resources, scopes, format, clients, keys, lifetimes }) 
     interactions: { url: (_ctx, interaction) => `/interaction/${interaction.uid}` },
     issueRefreshToken: async (_ctx, client) => client.grantTypeAllowed('refresh_token'),
     // A legacy client may refresh twice at once: for its stream, which ends with the token, and for its call.
-    rotateRefreshToken: false,
+    rotateRefreshToken: rotates,
     pkce: { required: () => true },
     extraTokenClaims: (_ctx, token) => ({ groups: GROUPS[token.accountId] ?? [] }),
     // A client registers with the scopes that it asks for first; it may ask for others later.
@@ -143,7 +146,8 @@ function record(provider, requests) {
     const { route, client, params = {}, body = {} } = ctx.oidc ?? {};
     const { scope, resource, grant_type: grant, code_challenge_method: pkce } = params;
     const name = client?.clientName ?? body.client_name ?? client?.clientId;
-    requests.push({ route, client: name, clientId: client?.clientId, scope, resource, grant, pkce, status: ctx.status });
+    const account = ctx.oidc?.account?.accountId;
+    requests.push({ route, client: name, clientId: client?.clientId, account, scope, resource, grant, pkce, status: ctx.status });
   });
 }
 

@@ -28,6 +28,51 @@ export async function followTo(redirectUri, url, user) {
   throw new Error(`more than ${MAX_REDIRECTS} redirects`);
 }
 
+/** A browser that keeps its cookies, and sends the forms of pages, as the user that it is given. */
+export class Browser {
+  #jar = new Map();
+  #user;
+
+  constructor(user) {
+    this.#user = user;
+  }
+
+  /** Opens a page, wherever redirects lead. */
+  open = async (url) => this.follow(await this.#request(new URL(url)));
+
+  /** Goes where an answer leads. */
+  async follow(answer) {
+    let page = answer;
+    for (let count = 0; page.location && count < MAX_REDIRECTS; count += 1) page = await this.#request(page.location);
+    return page;
+  }
+
+  /** Sends the first form of a page with its hidden fields and these. */
+  async submit(page, fields, { follow = true } = {}) {
+    const form = /<form[^]*?<\/form>/.exec(page.text)?.[0];
+    if (!form) throw new Error(`there is no form: ${page.text}`);
+    const hidden = [...form.matchAll(/<input type="hidden" name="([^"]*)" value="([^"]*)"/g)].map(([, name, value]) => [name, value]);
+    const body = new URLSearchParams({ ...Object.fromEntries(hidden), ...fields });
+    const headers = { origin: page.url.origin, 'sec-fetch-site': 'same-origin' };
+    const answer = await this.#request(page.url, { method: 'POST', body, headers });
+    return follow ? this.follow(answer) : answer;
+  }
+
+  async #request(url, { headers = {}, ...rest } = {}) {
+    const cookie = [...this.#jar].map(([name, value]) => `${name}=${value}`).join('; ');
+    const own = { cookie, [USER_HEADER]: this.#user, ...headers };
+    const options = { redirect: 'manual', signal: AbortSignal.timeout(TIMEOUT_MS), headers: own, ...rest };
+    const response = await fetch(url, options);
+    for (const given of response.headers.getSetCookie()) {
+      const [, name, value] = /^([^=]+)=([^;]*)/.exec(given);
+      if (/max-age=0/i.test(given)) this.#jar.delete(name);
+      else this.#jar.set(name, value);
+    }
+    const location = response.headers.get('location');
+    return { url, status: response.status, text: await response.text(), location: location && new URL(location, url) };
+  }
+}
+
 if (process.argv[1] === import.meta.filename) {
   await followTo(undefined, process.argv[2], process.env.TEST_USER ?? 'alice');
 }

@@ -7,12 +7,14 @@ import { checkClients } from './legs.mjs';
 import { checkBehindNginx } from './nginx.mjs';
 import { LEEWAY_S, SCOPES } from './setting.mjs';
 import { checkTraffic, differences, signInAll } from './traffic.mjs';
+import { checkUsers } from './users.mjs';
 
 const STREAM_LIFE_S = 3;
 const STREAM_GRACE_MS = 10_000;
 
 export async function checkFanlight(checks, context, clients) {
   await checkDirectly(checks, context, clients);
+  await checkUsers(checks, context);
   await checkBehindNginx(checks, context, clients);
   await checkGuide(checks, context, clients.filter(({ era }) => era === 'modern'));
 }

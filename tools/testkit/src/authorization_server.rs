@@ -65,6 +65,8 @@ struct State {
     valid: HashSet<String>,
     /// Codes that have not been redeemed, with the challenge of each.
     codes: HashMap<String, String>,
+    /// Further documents by their paths.
+    documents: HashMap<String, Value>,
 }
 
 impl Drop for AuthorizationServer {
@@ -108,6 +110,7 @@ impl AuthorizationServer {
             issued: 0,
             valid: HashSet::new(),
             codes: HashMap::new(),
+            documents: HashMap::new(),
         };
         let (asked, conduct) = (watch::Sender::new(Vec::new()), watch::Sender::new(HashMap::new()));
         let shared = Arc::new(Shared { url, state: Mutex::new(state), asked, conduct });
@@ -128,6 +131,11 @@ impl AuthorizationServer {
     /// Adds or replaces members of the documents with its tokens; null removes one.
     pub fn grants_with(&self, members: Value) {
         self.shared.state().token = members;
+    }
+
+    /// Has a document at a path.
+    pub fn publish(&self, path: &str, document: Value) {
+        self.shared.state().documents.insert(path.to_owned(), document);
     }
 
     /// Answers token requests in this way, instead of granting all.
@@ -212,7 +220,10 @@ impl Shared {
                 self.state().valid.remove(asked.parameter("token").unwrap_or_default());
                 document(200, &json!({}))
             }
-            _ => document(404, &json!({})),
+            path => match self.state().documents.get(path) {
+                Some(found) => document(200, found),
+                None => document(404, &json!({})),
+            },
         }
     }
 
@@ -287,7 +298,7 @@ fn from_base64url(text: &str) -> Vec<u8> {
 }
 
 /// The document with these members in addition or instead; without those that are null.
-fn with(mut document: Value, members: &Value) -> Value {
+pub(crate) fn with(mut document: Value, members: &Value) -> Value {
     for (name, value) in members.as_object().into_iter().flatten() {
         document[name] = value.clone();
     }

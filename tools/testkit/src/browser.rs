@@ -51,6 +51,17 @@ fn attribute(tag: &str, name: &str) -> String {
 }
 
 impl Browser {
+    /// The names of its cookies.
+    pub fn cookie_names(&self) -> Vec<String> {
+        self.cookies.keys().map(|(_, name)| name.clone()).collect()
+    }
+
+    /// Takes a cookie of another browser.
+    pub fn steal(&mut self, from: &Self, name: &str) {
+        let stolen = from.cookies.iter().filter(|((_, of), _)| of == name);
+        self.cookies.extend(stolen.map(|(place, value)| (place.clone(), value.clone())));
+    }
+
     /// Opens an address by way of a link on another site.
     pub async fn open(&mut self, url: &str) -> Page {
         self.request("GET", url, &[("Sec-Fetch-Site", "cross-site"), ("Sec-Fetch-Mode", "navigate")], "").await
@@ -98,7 +109,11 @@ impl Browser {
         let text = response.text().await;
         for (_, cookie) in response.headers.iter().filter(|(name, _)| name == "set-cookie") {
             let (name, value) = cookie.split(';').next().unwrap().split_once('=').unwrap();
-            self.cookies.insert((host.clone(), name.to_owned()), value.to_owned());
+            let place = (host.clone(), name.to_owned());
+            match cookie.contains("Max-Age=0") {
+                true => self.cookies.remove(&place),
+                false => self.cookies.insert(place, value.to_owned()),
+            };
         }
         Page { url: url.to_owned(), status: response.status, headers: response.headers.clone(), text }
     }

@@ -19,6 +19,7 @@ pub mod browser;
 pub mod generated;
 pub mod generator;
 pub mod harness;
+pub mod identity_provider;
 pub mod issuer;
 mod patience;
 pub mod ports;

@@ -118,6 +118,24 @@ impl SignInSetting {
         page
     }
 
+    /// The page that a browser is shown by a new link of a client with this token, once its user has signed in at the identity
+    /// provider.
+    pub async fn identified(&self, browser: &mut Browser, token: &str) -> Page {
+        let page = self.page(browser, Some(token)).await;
+        let sent = browser.submit(&page, &[("action", "identify")]).await;
+        assert_eq!(sent.status, 303, "{sent:?}\n{}", self.gateway.log.text());
+        browser.follow(sent).await
+    }
+
+    /// Changes the configuration while the gateway runs.
+    pub async fn reconfigure(&self, from: &str, to: &str) {
+        let config = fs::read_to_string(self.config()).unwrap();
+        assert!(config.contains(from), "{config}");
+        fs::write(self.config(), config.replace(from, to)).unwrap();
+        let (status, report) = self.gateway.reload().await;
+        assert_eq!(status, 200, "{report}");
+    }
+
     /// Has a browser agree to what a page shows: the answer that sends it to the authorization server.
     pub async fn agree(&self, browser: &mut Browser, key: Option<&str>) -> Page {
         let page = self.page(browser, key).await;

@@ -29,7 +29,7 @@ pub(crate) struct Backend {
     error: Option<String>,
     /// Its endpoints, if it has several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    endpoints: Vec<Endpoint>,
+    endpoints: Vec<BackendEndpoint>,
     /// The attempt to connect that is being made.
     starting: Option<Starting>,
     /// Why the last attempt to connect failed, until one succeeds.
@@ -52,7 +52,7 @@ pub(crate) struct Backend {
 /// One of several endpoints of a server.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct Endpoint {
+struct BackendEndpoint {
     /// Scheme, host and port, and the address if the host has several.
     place: String,
     zone: Option<String>,
@@ -134,7 +134,7 @@ impl Backend {
             revision: status.revision,
             // Without the time until the next attempt, which always changes.
             error: reason(&status.state).map(ToString::to_string),
-            endpoints: endpoints.iter().map(|endpoint| Endpoint::of(endpoint, seconds)).collect(),
+            endpoints: endpoints.iter().map(|endpoint| BackendEndpoint::of(endpoint, seconds)).collect(),
             starting: status.starting.as_ref().map(|starting| Starting {
                 since: moment(starting.since),
                 seconds: (seconds == Seconds::Shown).then_some(starting.elapsed.as_secs_f64()),
@@ -153,7 +153,7 @@ impl Backend {
     }
 }
 
-impl Endpoint {
+impl BackendEndpoint {
     fn of(status: &EndpointStatus, seconds: Seconds) -> Self {
         let is_shown = seconds == Seconds::Shown;
         Self {

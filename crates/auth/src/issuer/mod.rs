@@ -22,21 +22,14 @@ use crate::oauth_settings::{IssuerSettings, OAuthLimits, OAuthSettings};
 #[derive(Debug)]
 pub(crate) struct Issuer {
     pub(crate) settings: IssuerSettings,
-    /// How its tokens are verified.
-    pub(crate) verification: Verification,
+    /// The keys that it signs with; read when they are needed.
+    pub(crate) keys: Arc<KeyStore>,
+    /// How it is asked about its access tokens, instead of verifying their signatures.
+    pub(crate) introspection: Option<Arc<Introspection>>,
     /// Cancelled when the configuration no longer accepts it.
     pub(crate) revoked: CancellationToken,
     /// All settings that its identities depend on.
     basis: Basis,
-}
-
-/// How tokens of an issuer are verified.
-#[derive(Debug)]
-pub(crate) enum Verification {
-    /// By their signatures.
-    Signature(Arc<KeyStore>),
-    /// By the issuer.
-    Introspection(Arc<Introspection>),
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -50,18 +43,12 @@ impl Issuer {
         let limits = all.limits;
         let client = Arc::new(IssuerClient::new(&settings.issuer, limits.request, limits.answer));
         let (issuer, revoked) = (settings.issuer.clone(), CancellationToken::new());
-        let verification = match &settings.introspection {
-            Some(introspection) => {
-                let introspection = Introspection::new(issuer, introspection.clone(), &limits, client);
-                Verification::Introspection(Arc::new(introspection))
-            }
-            None => {
-                let keys = KeyStore::new(issuer, settings.jwks_uri.clone(), limits, client, revoked.clone());
-                Verification::Signature(Arc::new(keys))
-            }
-        };
+        let introspection = settings.introspection.clone().map(|introspection| {
+            Arc::new(Introspection::new(issuer.clone(), introspection, &limits, Arc::clone(&client)))
+        });
+        let keys = Arc::new(KeyStore::new(issuer, settings.jwks_uri.clone(), limits, client, revoked.clone()));
         let basis = Basis { public_url: all.public_url.clone(), limits };
-        Self { settings: settings.clone(), verification, revoked, basis }
+        Self { settings: settings.clone(), keys, introspection, revoked, basis }
     }
 
     /// The issuers of `settings`: those of `before` that have not changed, with what they have read, and new ones.
@@ -72,13 +59,6 @@ impl Issuer {
             known.map_or_else(|| Arc::new(Self::new(issuer, settings)), Arc::clone)
         };
         settings.issuers.iter().map(of).collect()
-    }
-
-    /// Begins to read its keys again if they are old.
-    pub(crate) fn keep_keys_fresh(&self) {
-        if let Verification::Signature(keys) = &self.verification {
-            keys.keep_fresh();
-        }
     }
 
     /// Whether its tokens may be signed with `algorithm`.

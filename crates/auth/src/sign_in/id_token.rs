@@ -1,19 +1,22 @@
-//! The ID token: who has signed in (OpenID Connect Core 1.0, 3.1.3.7).
+//! The ID token: who has signed in (OpenID Connect Core 1.0, 3.1.3.7), as an operator or as a user.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use fanlight_credentials::{Denial, SignInError, SignInSettings};
+use fanlight_credentials::{Denial, IdToken, SignInError, SignInSettings};
 use fanlight_identity::{Claims, Identity, Principal, Scopes, Source, Validity};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::Kind;
+use fanlight_settings::Algorithm;
+
+use tokio_util::sync::CancellationToken;
 
 use super::refused;
-use crate::issuer::{KeySet, KeyStore, Lookup};
+use crate::issuer::{Issuer, KeySet, KeyStore, Lookup};
 use crate::json;
-use crate::token::{Jwt, claim_date};
+use crate::token::{Jwt, claim_date, token_identity};
 
 /// The longest ID token that is read.
 const LONGEST: usize = 64 << 10;
@@ -24,19 +27,48 @@ const LONGEST_NAME: usize = 1024;
 /// What an ID token must be.
 #[derive(Clone, Copy)]
 pub(super) struct Expected<'a> {
-    pub(super) settings: &'a SignInSettings,
+    pub(super) issuer: &'a str,
+    /// The identifier of Fanlight as the client that it is for.
+    pub(super) client: &'a str,
     pub(super) nonce: &'a str,
     /// By which clocks may differ.
     pub(super) leeway: Duration,
     pub(super) now: SystemTime,
 }
 
-/// Who an ID token says has signed in.
-pub(super) async fn verify(
+/// The operator who an ID token says has signed in.
+pub(super) async fn operator(
     token: &str,
     keys: &Arc<KeyStore>,
     expected: &Expected<'_>,
+    settings: &SignInSettings,
 ) -> Result<Identity, SignInError> {
+    let (claims, _) = verify(token, keys, expected, |_| true).await?;
+    identity(&claims, settings)
+}
+
+/// The user who an ID token of an issuer of access tokens says has signed in: the same principal as by those tokens.
+pub(crate) async fn user(issuer: &Issuer, leeway: Duration, shown: IdToken<'_>) -> Result<Arc<Identity>, SignInError> {
+    let IdToken { token, client_id: client, nonce, .. } = shown;
+    let expected = Expected { issuer: &issuer.settings.issuer, client, nonce, leeway, now: SystemTime::now() };
+    let (claims, revoked) = verify(token, &issuer.keys, &expected, |algorithm| issuer.accepts(algorithm)).await?;
+    let validity = Validity { expires: None, revoked };
+    let identity = token_identity(&claims, &issuer.settings, validity).map_err(denied)?;
+    if identity.validity.revoked.is_cancelled() {
+        // The configuration or the issuer's keys have changed meanwhile.
+        return Err(SignInError::Unavailable("the issuer has changed: begin again".into()));
+    }
+    let name = name_of(&claims).map_or_else(|| Arc::clone(&identity.name), Arc::from);
+    Ok(Arc::new(Identity { name, ..identity }))
+}
+
+/// The claims of an ID token that is as expected, and what is cancelled when its key is no longer published.
+async fn verify(
+    token: &str,
+    keys: &Arc<KeyStore>,
+    expected: &Expected<'_>,
+    accepts: impl Fn(Algorithm) -> bool,
+) -> Result<(Json, CancellationToken), SignInError> {
     let malformed = || refused("the issuer's ID token is malformed");
     if token.len() > LONGEST {
         return Err(malformed());
@@ -44,6 +76,9 @@ pub(super) async fn verify(
     let jwt = Jwt::read(token).map_err(denied)?.ok_or_else(malformed)?;
     let header = jwt.header().map_err(denied)?;
     let (id, algorithm) = (header.key.as_deref(), header.algorithm);
+    if !accepts(algorithm) {
+        return Err(refused("the algorithm of the issuer's ID token is not accepted"));
+    }
     let lookup = match keys.look_up(id, algorithm) {
         Lookup::Reading(attempt) => {
             attempt.await;
@@ -58,24 +93,26 @@ pub(super) async fn verify(
             return Err(SignInError::Unavailable("the issuer's keys cannot be read: try again later".into()));
         }
     };
-    if !set.find(id, algorithm).is_some_and(|key| jwt.is_signed_by(key, algorithm)) {
-        return Err(refused("the signature of the issuer's ID token is wrong"));
-    }
+    let key = set.find(id, algorithm).filter(|key| jwt.is_signed_by(key, algorithm));
+    let key = key.ok_or_else(|| refused("the signature of the issuer's ID token is wrong"))?;
     check(&jwt.claims, expected)?;
-    identity(&jwt.claims, expected.settings)
+    Ok((jwt.claims, key.revoked.clone()))
 }
 
 /// Checks all claims but those that say who it is.
 fn check(claims: &Json, expected: &Expected<'_>) -> Result<(), SignInError> {
-    let Expected { settings, nonce, leeway, now } = *expected;
+    let Expected { issuer, client, nonce, leeway, now } = *expected;
     let is = |name: &str, text: &str| claims.peek(name).is_some_and(|claim| claim.is_str(text));
-    if !is("iss", &settings.issuer) {
+    if !is("iss", issuer) {
         return Err(refused("the ID token is of another issuer"));
     }
     let audiences = claims.get("aud").and_then(|claim| json::texts(&claim)).unwrap_or_default();
-    let is_for_others = audiences.iter().any(|audience| *audience != settings.client_id);
-    let has_other_party = claims.peek("azp").is_some() && !is("azp", &settings.client_id);
-    if !audiences.contains(&settings.client_id) || has_other_party || (is_for_others && claims.peek("azp").is_none()) {
+    let is_for_others = audiences.iter().any(|audience| audience != client);
+    let has_other_party = claims.peek("azp").is_some() && !is("azp", client);
+    if !audiences.iter().any(|audience| audience == client)
+        || has_other_party
+        || (is_for_others && claims.peek("azp").is_none())
+    {
         return Err(refused("the ID token is for another client"));
     }
     let shown = json::text(claims, "nonce").unwrap_or_default();
@@ -96,15 +133,11 @@ fn check(claims: &Json, expected: &Expected<'_>) -> Result<(), SignInError> {
 
 /// Who the checked claims describe. What they say holds for the session, which the configuration bounds.
 fn identity(claims: &Json, settings: &SignInSettings) -> Result<Identity, SignInError> {
-    let text = |path: &str| {
-        let value = json::at(claims, path).and_then(|claim| Some(claim.as_str()?.into_owned()));
-        value.filter(|text| !text.is_empty() && text.len() <= LONGEST_NAME)
-    };
     let subject = json::text(claims, "sub").filter(|subject| !subject.is_empty() && subject.len() <= LONGEST_NAME);
     let subject = subject.ok_or_else(|| refused("the ID token does not say who has signed in"))?;
     let name = match &settings.name_claim {
-        Some(path) => text(path),
-        None => text("preferred_username").or_else(|| text("email")),
+        Some(path) => text_at(claims, path),
+        None => name_of(claims),
     };
     let list = |path: &str, separated: bool| -> Result<Vec<String>, SignInError> {
         let Some(claim) = json::at(claims, path).filter(|claim| !claim.is_null()) else { return Ok(Vec::new()) };
@@ -126,6 +159,16 @@ fn identity(claims: &Json, settings: &SignInSettings) -> Result<Identity, SignIn
         endpoints: None,
         validity: Validity::default(),
     })
+}
+
+/// A name for people.
+fn name_of(claims: &Json) -> Option<String> {
+    text_at(claims, "preferred_username").or_else(|| text_at(claims, "email"))
+}
+
+fn text_at(claims: &Json, path: &str) -> Option<String> {
+    let value = json::at(claims, path).and_then(|claim| Some(claim.as_str()?.into_owned()));
+    value.filter(|text| !text.is_empty() && text.len() <= LONGEST_NAME)
 }
 
 fn denied(denial: Denial) -> SignInError {

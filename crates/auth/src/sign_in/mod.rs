@@ -1,8 +1,8 @@
-//! The sign-in of operators at an OpenID Connect issuer: the authorization code flow with PKCE.
+//! The sign-in of operators at an OpenID Connect issuer: the authorization code flow with PKCE; and ID tokens of users.
 //!
 //! Sources: OpenID Connect Core 1.0, 3.1; RFC 6749, 4.1; RFC 7636; RFC 9207; RFC 9700, 2.1.
 
-mod id_token;
+pub(crate) mod id_token;
 mod provider;
 
 use std::sync::Arc;
@@ -111,12 +111,13 @@ impl OpenIdConnect {
         let code = code.ok_or_else(|| refused("the issuer's answer has no code"))?;
         let token = self.exchange(&provider, code, &attempt.verifier).await?;
         let expected = Expected {
-            settings: &self.settings,
+            issuer: &self.settings.issuer,
+            client: &self.settings.client_id,
             nonce: &attempt.nonce,
             leeway: self.limits.leeway,
             now: SystemTime::now(),
         };
-        id_token::verify(&token, &self.keys, &expected).await.map(Arc::new)
+        id_token::operator(&token, &self.keys, &expected, &self.settings).await.map(Arc::new)
     }
 
     /// The ID token for a code.

@@ -16,15 +16,15 @@ use fanlight_identity::{Identity, Principal, Validity};
 use fanlight_protocol::Json;
 use tokio::sync::Semaphore;
 
-pub(crate) use self::claims::date as claim_date;
 use self::claims::{Binding, Rules};
+pub(crate) use self::claims::{date as claim_date, identity as token_identity};
 use self::jwt::Header;
 pub(crate) use self::jwt::Jwt;
 use self::memory::{Memory, Verified, wrong_signature};
 use self::possession::Proofs;
 use self::throttle::{Charge, Throttle};
 use crate::bearer::{Bearer, Scheme, TokenHash};
-use crate::issuer::{Introspection, Issuer, KeySet, KeyStore, Lookup, Verification};
+use crate::issuer::{Introspection, Issuer, KeySet, Lookup};
 use crate::json;
 use crate::oauth_settings::OAuthSettings;
 use crate::once::UsedOnce;
@@ -110,7 +110,7 @@ impl Tokens {
         let shown = Shown { bearer, hash, request: *credentials };
         if let Some(known) = self.memory.recall(&hash, SystemTime::now()) {
             // Else a client with one token would not notice that its key is gone.
-            self.issuers.iter().for_each(|issuer| issuer.keep_keys_fresh());
+            self.issuers.iter().for_each(|issuer| issuer.keys.keep_fresh());
             return Authentication::Ready(known.and_then(|verified| self.shown_by_holder(&shown, verified)));
         }
         let peer = Peer::of(&Principal::anonymous(), credentials.client);
@@ -131,7 +131,7 @@ impl Tokens {
         // A token without issuer is not one of those whose signatures can be verified.
         let named = jwt.as_ref().filter(|jwt| jwt.claims.peek("iss").is_some());
         let Some(named) = named else {
-            let is_opaque = |issuer: &&Arc<Issuer>| matches!(issuer.verification, Verification::Introspection(_));
+            let is_opaque = |issuer: &&Arc<Issuer>| issuer.introspection.is_some();
             let issuers: Vec<_> = self.issuers.iter().filter(is_opaque).cloned().collect();
             return Authentication::Pending(Box::pin(self.verify_by_asking(shown, issuers, charge)));
         };
@@ -140,18 +140,19 @@ impl Tokens {
         let Some(issuer) = issuer.cloned() else {
             return denied(Denial::Invalid("the token's issuer is not accepted".into()));
         };
-        match &issuer.verification {
-            Verification::Introspection(_) => {
-                Authentication::Pending(Box::pin(self.verify_by_asking(shown, vec![issuer], charge)))
-            }
-            Verification::Signature(keys) => {
-                let keys = Arc::clone(keys);
-                match jwt {
-                    Some(jwt) => self.verify_by_signature(shown, jwt, issuer, keys, charge, peer),
-                    None => denied(Denial::Invalid("the token is malformed".into())),
-                }
-            }
+        if issuer.introspection.is_some() {
+            return Authentication::Pending(Box::pin(self.verify_by_asking(shown, vec![issuer], charge)));
         }
+        match jwt {
+            Some(jwt) => self.verify_by_signature(shown, jwt, issuer, charge, peer),
+            None => denied(Denial::Invalid("the token is malformed".into())),
+        }
+    }
+
+    /// The issuer of this name, and by how much its clock may differ.
+    pub(crate) fn issuer(&self, name: &str) -> Option<(Arc<Issuer>, Duration)> {
+        let issuer = self.issuers.iter().find(|issuer| issuer.settings.issuer == name)?;
+        Some((Arc::clone(issuer), self.settings.limits.leeway))
     }
 
     /// Verifies a token of `issuer` by its signature: at once, or when the issuer's keys have been read.
@@ -160,7 +161,6 @@ impl Tokens {
         shown: Shown<'a>,
         jwt: Jwt<'a>,
         issuer: Arc<Issuer>,
-        keys: Arc<KeyStore>,
         charge: Charge,
         peer: Peer,
     ) -> Authentication<'a> {
@@ -177,7 +177,7 @@ impl Tokens {
             Ok(None) => return Authentication::Ready(Err(Denial::Invalid("the token never expires".into()))),
             Err(denial) => return Authentication::Ready(Err(denial)),
         };
-        let lookup = keys.look_up(header.key.as_deref(), header.algorithm);
+        let lookup = issuer.keys.look_up(header.key.as_deref(), header.algorithm);
         if let Lookup::Reading(attempt) = lookup {
             // The token may be right: the clients of a whole company may wait at one address.
             charge.refund();
@@ -188,7 +188,7 @@ impl Tokens {
                 attempt.await;
                 drop(place);
                 let charge = self.throttle.charge(&peer)?;
-                let lookup = keys.found(header.key.as_deref(), header.algorithm);
+                let lookup = issuer.keys.found(header.key.as_deref(), header.algorithm);
                 self.with_keys(&shown, &jwt, &header, (&issuer, lookup), expires, charge)
             }));
         }
@@ -233,7 +233,7 @@ impl Tokens {
     ) -> Result<Arc<Identity>, Denial> {
         let mut denial = Denial::Invalid("the token is not known".into());
         for issuer in issuers {
-            let Verification::Introspection(introspection) = &issuer.verification else { continue };
+            let Some(introspection) = &issuer.introspection else { continue };
             match self.ask(&shown, &issuer, introspection).await {
                 Ok(Some(identity)) => {
                     charge.refund();

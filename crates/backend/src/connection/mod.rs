@@ -56,7 +56,7 @@ pub(crate) struct Connection {
     log_level: Mutex<Option<LogLevel>>,
     /// How the server speaks of tasks.
     tasks: Option<TaskDialect>,
-    /// Kept where requests depend on it: modern HTTP, and legacy servers with tasks.
+    /// Kept where requests depend on it: modern HTTP, legacy servers with tasks, and those whose safe calls are repeated.
     tools: Option<ToolTable>,
     tools_loaded: OnceCell<()>,
     since: Instant,
@@ -137,10 +137,9 @@ impl Connection {
         let tasks = capabilities.as_ref().and_then(|capabilities| dialect.tasks(capabilities));
         let BackendLimits { mirrored_params, list_bytes, .. } = context.limits;
         let table = |mirrors| ToolTable::new(mirrors, mirrored_params, list_bytes);
-        let tools = match dialect.era() {
-            Era::Modern => transport.is_http().then(|| table(true)),
-            Era::Legacy => tasks.map(|_| table(false)),
-        };
+        let is_modern_http = dialect.era() == Era::Modern && transport.is_http();
+        let has_legacy_tasks = dialect.era() == Era::Legacy && tasks.is_some();
+        let tools = (is_modern_http || has_legacy_tasks || context.repeats_safe).then(|| table(is_modern_http));
         let may_ask = dialect.era() == Era::Legacy && transport.http().is_some() && context.declared.can_be_asked();
         let subscribes = |capabilities: &Json| {
             capabilities

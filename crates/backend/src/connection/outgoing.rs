@@ -27,7 +27,7 @@ impl Connection {
     ) -> (RequestSpan, Propagation) {
         let id = self.context.next_id();
         progress.id.store(id, Ordering::Relaxed);
-        let attempt = progress.attempts.fetch_add(1, Ordering::Relaxed) + 1;
+        let attempt = progress.earlier + progress.attempts.fetch_add(1, Ordering::Relaxed) + 1;
         let (params, name) = (call.params.as_ref(), mirrored.name.as_ref());
         let departing = SentMessage { method: &call.method, params, name, id, attempt };
         let (mut sending, propagation) = self.sending(&call.context.trace, departing);

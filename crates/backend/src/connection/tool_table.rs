@@ -51,6 +51,8 @@ pub(crate) struct KnownTool {
     pub(crate) headers: Arc<[MirroredParam]>,
     /// Whether it can be called as a task only.
     pub(crate) needs_task: bool,
+    /// Whether it says that calling it twice does no harm.
+    pub(crate) is_repeatable: bool,
 }
 
 impl ToolTable {
@@ -76,6 +78,7 @@ impl ToolTable {
             self.remember(self.with_task_support(&result));
             return response;
         }
+        let repeatable = repeatable_tools(&result);
         let mut learnt = Vec::new();
         let without_invalid = without_invalid_tools(&result, self.max_mirrored, |name, found| {
             let headers = match found {
@@ -86,7 +89,8 @@ impl ToolTable {
                     Arc::clone(&self.none)
                 }
             };
-            learnt.push((name.to_owned(), KnownTool { headers, needs_task: false }));
+            let is_repeatable = repeatable.contains(name);
+            learnt.push((name.to_owned(), KnownTool { headers, needs_task: false, is_repeatable }));
         });
         self.remember(learnt);
         match without_invalid {
@@ -101,7 +105,8 @@ impl ToolTable {
             let support = tool.get("execution").and_then(|execution| execution.get("taskSupport"));
             let needs_task = support.is_some_and(|support| support.as_str().as_deref() == Some("required"));
             let name = tool.get("name")?.as_str()?.into_owned();
-            Some((name, KnownTool { headers: Arc::clone(&self.none), needs_task }))
+            let (headers, is_repeatable) = (Arc::clone(&self.none), is_repeatable(&tool));
+            Some((name, KnownTool { headers, needs_task, is_repeatable }))
         };
         tools.elements().filter_map(|element| known(tools.slice(element))).collect()
     }
@@ -130,6 +135,20 @@ impl ToolTable {
             }
         }
     }
+}
+
+/// The names of the tools of a list that say that calling them twice does no harm.
+fn repeatable_tools(result: &Json) -> HashSet<String> {
+    let Some(tools) = result.get("tools") else { return HashSet::new() };
+    let all = tools.elements().map(|element| tools.slice(element)).filter(is_repeatable);
+    all.filter_map(|tool| Some(tool.get("name")?.as_str()?.into_owned())).collect()
+}
+
+/// Whether a definition says that the tool changes nothing, or nothing more the second time (2026-07-28 server/tools,
+/// ToolAnnotations).
+fn is_repeatable(tool: &Json) -> bool {
+    let hint = |annotations: &Json, name| annotations.get(name).is_some_and(|hint| hint.is_true());
+    tool.get("annotations").is_some_and(|all| hint(&all, "readOnlyHint") || hint(&all, "idempotentHint"))
 }
 
 fn bytes_of(name: &str, tool: &KnownTool) -> usize {
@@ -186,6 +205,25 @@ mod tests {
     }
 
     #[test]
+    fn learns_what_can_be_called_twice() {
+        let tool = |name: &str, annotations: &str| format!(r#"{{"name":"{name}","annotations":{annotations}}}"#);
+        let tools = [
+            tool("reads", r#"{"readOnlyHint":true}"#),
+            tool("sets", r#"{"readOnlyHint":false,"idempotentHint":true}"#),
+            tool("adds", r#"{"destructiveHint":false}"#),
+            tool("text", r#"{"readOnlyHint":"true","idempotentHint":1}"#),
+            PLAIN.to_owned(),
+        ];
+        for mirrors in [true, false] {
+            let table = ToolTable::new(mirrors, 2, BYTES);
+            observed(&table, &format!("[{}]", tools.join(",")));
+            let repeatable =
+                ["reads", "sets", "adds", "text", "plain"].map(|name| table.of(name).unwrap().is_repeatable);
+            assert_eq!(repeatable, [true, true, false, false, false], "{mirrors}");
+        }
+    }
+
+    #[test]
     fn takes_out_tools_whose_annotations_break_the_rules() {
         for (given, left) in [
             (format!("[{BAD}]"), "[]".to_owned()),
@@ -225,7 +263,7 @@ mod tests {
     #[test]
     fn the_table_is_bounded() {
         let table = ToolTable::new(true, 2, BYTES);
-        let known = || KnownTool { headers: Arc::new([]), needs_task: false };
+        let known = || KnownTool { headers: Arc::new([]), needs_task: false, is_repeatable: false };
         table.remember((0..CAPACITY).map(|n| (n.to_string(), known())).collect());
         table.remember(vec![("new".into(), known())]);
         assert_eq!(table.known.lock().unwrap().tools.len(), 1);

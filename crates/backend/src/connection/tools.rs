@@ -50,6 +50,15 @@ impl Connection {
         table.of(tool).is_some_and(|known| known.needs_task)
     }
 
+    /// Whether a tool says that it can be called twice without harm.
+    pub(crate) async fn is_repeatable(&self, tool: &str) -> bool {
+        let Some(table) = &self.tools else { return false };
+        if table.of(tool).is_none() {
+            self.read_tools_once().await;
+        }
+        table.of(tool).is_some_and(|known| known.is_repeatable)
+    }
+
     /// [`Connection::needs_task`] with a tool list that is read now.
     pub(crate) async fn needs_task_now(&self, tool: &str) -> bool {
         self.reload_tools().await;

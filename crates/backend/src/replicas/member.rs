@@ -36,10 +36,10 @@ impl Member {
         self.is_leaving.store(is_leaving, Ordering::Relaxed);
     }
 
-    /// Sends a request to it.
-    pub(super) async fn request(&self, call: Call) -> Result<Response, BackendError> {
+    /// Sends a request to it, which was sent `earlier` times before.
+    pub(super) async fn request(&self, call: Call, earlier: u32) -> Result<Response, BackendError> {
         let running = self.load.begin(Item::is_of(&call.method));
-        let outcome = self.backend.request(call).await;
+        let outcome = self.backend.send(call, earlier).await;
         // No call may come here for a while, so that none would find out.
         if outcome.as_ref().is_err_and(|error| error.is_unreachable() || *error == BackendError::ClosedEarly) {
             self.backend.doubt();

@@ -8,7 +8,7 @@
 //! | any other | the better one of two that are drawn (`choice`) |
 //!
 //! A request that certainly did not run, because its endpoint could not be reached, goes to another one at once. Nothing is sent
-//! twice otherwise.
+//! twice otherwise, unless the server's `retry` says so.
 //!
 //! `tower`'s `balance` and `load` have the same choice and the same estimate of latency. They are not used: a service of theirs
 //! is one of equals, where here a session, a task or a list names its endpoint, an endpoint that is left alone gets one call
@@ -21,9 +21,9 @@ mod member;
 mod places;
 mod tending;
 
-use std::hash::BuildHasher as _;
+use std::hash::{BuildHasher as _, RandomState};
 use std::pin::Pin;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -34,12 +34,12 @@ use fanlight_canonical::{
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Method, Notification, Response, code};
 use fanlight_telemetry::BackendTelemetry;
-use foldhash::fast::RandomState;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{BackendLife, Readiness};
+use crate::repeats::Repeats;
 use crate::settings::{BackendSettings, TransportSettings};
 use crate::tasks::owners::InMemory as TaskOwners;
 use choice::Tried;
@@ -61,6 +61,8 @@ struct Group {
     transport: Mutex<TransportSettings>,
     telemetry: BackendTelemetry,
     owners: Arc<TaskOwners>,
+    /// If safe requests are sent once more.
+    repeats: Option<Repeats>,
     /// In the order of the configuration; behind them those that are no longer among the server's endpoints and still have
     /// sessions, tasks or calls.
     members: ArcSwap<Vec<Arc<Member>>>,
@@ -73,6 +75,17 @@ struct Group {
     next_number: AtomicU64,
     life: BackendLife,
     shutdown: CancellationToken,
+}
+
+/// One of at most two attempts to have a request answered.
+#[derive(Clone, Copy, Default)]
+struct Attempt<'a> {
+    /// How often it was sent before.
+    earlier: u32,
+    /// The endpoint that it does not go to if there is another one.
+    avoided: Option<u64>,
+    /// Takes the endpoint that it went to last.
+    last: Option<&'a AtomicU64>,
 }
 
 /// The endpoint that lists are read from.
@@ -96,6 +109,7 @@ impl Replicas {
             transport: Mutex::new(settings.transport.clone()),
             telemetry,
             owners: Arc::new(TaskOwners::new(settings.limits.tasks)),
+            repeats: settings.repeats_safe.then(Repeats::new),
             settings,
             members: ArcSwap::default(),
             primary: ArcSwapOption::empty(),
@@ -190,16 +204,43 @@ impl Group {
         self.primary.load().as_ref().map(|primary| Arc::clone(&primary.member))
     }
 
+    /// Sends a request, once more if it is safe and that is wanted: to another endpoint, unless it belongs to a session, which
+    /// has one.
+    async fn repeated(&self, call: Call) -> Result<Response, BackendError> {
+        let Some(repeats) = &self.repeats else { return self.request(call, Attempt::default()).await };
+        let is_safe = match self.first(&call).await {
+            Some(member) => member.backend.is_safe(&call).await,
+            None => false,
+        };
+        if !is_safe {
+            return self.request(call, Attempt::default()).await;
+        }
+        let (last, has_session) = (AtomicU64::new(0), call.context.session().is_some());
+        let first = |call| self.request(call, Attempt { last: Some(&last), ..Attempt::default() });
+        let again = |call| {
+            let last = last.load(Ordering::Relaxed);
+            self.request(call, Attempt { avoided: (!has_session).then_some(last), earlier: 1, last: None })
+        };
+        repeats.send(call, self.settings.timeouts.call, first, again).await
+    }
+
     /// Sends a request to one endpoint, and to another one each time that it certainly did not run.
-    async fn request(&self, call: Call) -> Result<Response, BackendError> {
+    async fn request(&self, call: Call, attempt: Attempt<'_>) -> Result<Response, BackendError> {
         if is_about_one_task(&call.method) && call.context.session().is_none() {
             return Box::pin(self.about_task(call)).await;
         }
         let (begun, limit) = (Instant::now(), self.settings.timeouts.call);
-        let mut member = self.first(&call).await.ok_or_else(|| self.nowhere())?;
+        let avoided = attempt.avoided.and_then(|avoided| self.choose(&call, &[avoided]));
+        let mut member = match avoided {
+            Some(other) => other,
+            None => self.first(&call).await.ok_or_else(|| self.nowhere())?,
+        };
         let (mut tried, mut first_error) = (Tried::new(), None);
         loop {
-            let error = match member.request(call.clone()).await {
+            if let Some(last) = attempt.last {
+                last.store(member.number, Ordering::Relaxed);
+            }
+            let error = match member.request(call.clone(), attempt.earlier).await {
                 Err(error) if self.may_go_elsewhere(&error, &call) && begun.elapsed() < limit => error,
                 outcome => {
                     if !tried.is_empty() {
@@ -210,18 +251,24 @@ impl Group {
                 }
             };
             tried.push(member.number);
-            if let Some(session) = call.context.session() {
-                // It is opened anew elsewhere: what the endpoint knew of it is gone with the endpoint.
-                member.backend.end_session(session);
-            }
             // The error of the first attempt says as much as those of the others.
             let error = first_error.get_or_insert(error);
-            let is_worth_it = choice::best(&self.members.load(), &tried).is_some_and(|best| best != Readiness::Down);
-            match self.choose(&call, &tried).filter(|_| is_worth_it) {
+            match self.next(&call, &member, &tried) {
                 Some(next) => member = next,
                 None => return Err(error.clone()),
             }
         }
+    }
+
+    /// The endpoint for a request that has been to others in vain, the last of which was `left`; `None` if the rest are no better.
+    fn next(&self, call: &Call, left: &Member, tried: &[u64]) -> Option<Arc<Member>> {
+        let is_worth_it = choice::best(&self.members.load(), tried).is_some_and(|best| best != Readiness::Down);
+        let next = self.choose(call, tried).filter(|_| is_worth_it)?;
+        if let Some(session) = call.context.session() {
+            // It is opened anew elsewhere: what the endpoint knew of it is gone with the endpoint.
+            left.backend.end_session(session);
+        }
+        Some(next)
     }
 
     /// Whether a request that an endpoint has not run may be sent to another one. A session does not leave an endpoint that can
@@ -250,7 +297,7 @@ impl Group {
             None => self.first(&call).await,
         };
         let first = first.ok_or_else(|| self.nowhere())?;
-        let outcome = first.request(call.clone()).await;
+        let outcome = first.request(call.clone(), 0).await;
         let is_unsure = match &outcome {
             Ok(response) => home.is_none() && does_not_know(response),
             Err(error) => self.may_go_elsewhere(error, &call),
@@ -258,7 +305,7 @@ impl Group {
         let members = self.members.load_full();
         let others = members.iter().filter(|member| member.number != first.number && member.backend.is_connected());
         for other in others.filter(|_| is_unsure) {
-            match other.request(call.clone()).await {
+            match other.request(call.clone(), 0).await {
                 Ok(response) if does_not_know(&response) => {}
                 Err(error) if self.may_go_elsewhere(&error, &call) => {}
                 settled => return settled,
@@ -322,7 +369,7 @@ impl BackendClient for Replicas {
     }
 
     fn request(&self, call: Call) -> Pending<'_, Response> {
-        Box::pin(self.group.request(call))
+        Box::pin(self.group.repeated(call))
     }
 
     fn listen(&self, listen: Listen) -> Pending<'_, Listening> {

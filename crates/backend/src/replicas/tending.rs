@@ -16,10 +16,13 @@ use super::{Group, Primary};
 use crate::Backend;
 use crate::backend::Replica;
 use crate::connection::supervisor::State;
-use crate::settings::{BackendSettings, Endpoints, endpoint_of};
+use crate::settings::{BackendSettings, Endpoints, HealthPolicy, endpoint_of};
 
 /// How often it is looked whether something still needs an endpoint that is to leave. No option: nothing waits for it.
 const LOOK: Duration = Duration::from_secs(1);
+/// How often an endpoint is checked where the configuration does not say: one that gets no calls would else seem to be there,
+/// and what listens to it would hear nothing.
+const CHECK: Duration = Duration::from_secs(10);
 
 impl Group {
     /// Begins to keep the endpoints at `places`, until the shutdown. Those that are known have been started when this returns.
@@ -105,7 +108,9 @@ impl Group {
             telemetry: self.telemetry.of_replica(&endpoint_of(&transport), place.address),
             owners: Arc::clone(&self.owners),
         };
-        let settings = BackendSettings { transport, endpoints: Endpoints::default(), ..self.settings.clone() };
+        let interval = self.settings.health.interval.or(Some(CHECK));
+        let health = HealthPolicy { interval, ..self.settings.health };
+        let settings = BackendSettings { transport, health, endpoints: Endpoints::default(), ..self.settings.clone() };
         Arc::new(Member::new(number, place, Backend::begin(settings, None, replica, self.shutdown.clone())))
     }
 

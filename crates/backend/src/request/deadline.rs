@@ -17,6 +17,8 @@ pub(crate) struct CallProgress {
     pub(crate) id: AtomicI64,
     /// How often the current request has been sent.
     pub(crate) attempts: AtomicU32,
+    /// How often the call was sent before, in requests that have ended.
+    pub(crate) earlier: u32,
     /// The progress token of an earlier request, if this one continues its progress (2025-11-25
     /// basic/utilities/tasks, Task Progress Notifications). Then this one has no token of its own.
     pub(crate) carries_on: Option<i64>,

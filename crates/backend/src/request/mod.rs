@@ -67,6 +67,8 @@ pub(crate) struct BackendContext {
     pub(crate) telemetry: BackendTelemetry,
     /// The parent of spans that belong to no request.
     pub(crate) root: Parent,
+    /// It matters which tools can be called twice without harm.
+    pub(crate) repeats_safe: bool,
 }
 
 impl std::ops::Deref for TransportContext {

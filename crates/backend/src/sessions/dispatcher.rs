@@ -46,9 +46,9 @@ impl Dispatcher {
         Self { pool, timeouts, shutdown, concurrency, queue: FairQueue::new(concurrency) }
     }
 
-    /// Sends a call as one request.
-    pub(crate) async fn request(&self, call: &Call) -> Result<Response, BackendError> {
-        let progress = CallProgress::default();
+    /// Sends a call as one request; it was sent `earlier` times before.
+    pub(crate) async fn request(&self, call: &Call, earlier: u32) -> Result<Response, BackendError> {
+        let progress = CallProgress { earlier, ..CallProgress::default() };
         let exchange = pin!(self.exchange(call, &progress));
         let outcome = self.within_deadline(self.timeouts.call_total, &progress, exchange).await;
         if let Err(error) = &outcome

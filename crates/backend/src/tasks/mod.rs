@@ -255,7 +255,7 @@ impl TaskTranslation {
     ) -> Result<Response, BackendError> {
         let (context, messages) = (Arc::clone(context), messages.clone());
         let call = Call { method, params: Some(params), context, messages };
-        Box::pin(self.calls.request(&call)).await
+        Box::pin(self.calls.request(&call, 0)).await
     }
 
     /// The same without a channel for the server's messages.

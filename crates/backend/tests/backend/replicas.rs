@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fanlight_backend::{BackendSettings, EndpointUrl, Endpoints, LookUp, Server as Connected, TransportSettings};
-use fanlight_canonical::{BackendClient, BackendState, Caller, Principal, TaskDialect};
+use fanlight_canonical::{BackendClient, BackendState, Caller, Interest, Principal, TaskDialect};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::server::{Reply, Seen, Server, legacy, modern};
-use crate::support::{PATIENCE, call, listening, of_session, send_to, settings};
+use crate::support::server::{Feed, Feeds, Reply, Seen, Server, feeds, legacy, modern};
+use crate::support::{PATIENCE, call, listen_to, listening, of_session, send_to, settings, without_session};
 
 /// A server at these URLs.
 fn several(urls: &[&str]) -> BackendSettings {
@@ -134,6 +134,47 @@ async fn endpoint_that_gives_another_ones_session_id_gets_none_of_its_calls() {
     let (at_one, at_two) = (of(&mut one), of(&mut two));
     assert!(at_one.is_disjoint(&at_two) && at_one.len() + at_two.len() == 12, "{at_one:?} {at_two:?}");
     assert!(!at_one.is_empty() && !at_two.is_empty());
+}
+
+/// A server whose subscriptions the test answers.
+async fn subscribing() -> (Server, Feeds) {
+    let (open, feeds) = feeds();
+    let server = Server::start(move |seen| match seen.method().as_str() {
+        "subscriptions/listen" => open(seen),
+        _ => modern(seen).unwrap_or_else(|| seen.result("{}")),
+    });
+    (server.await, feeds)
+}
+
+#[tokio::test]
+async fn listening_goes_on_at_another_endpoint_when_its_own_has_gone() {
+    let ((one, mut at_one), (two, mut at_two)) = (subscribing().await, subscribing().await);
+    let mut settings = several(&[&one.url, &two.url]);
+    settings.health.interval = Some(Duration::from_millis(50));
+    let server = connected(settings, 2).await;
+    let agree = |feed: &Feed| feed.acknowledge(r#"{"toolsListChanged":true}"#);
+    let interest = Interest { tools: true, ..Interest::default() };
+    let (listening, (first_is_one, first)) =
+        tokio::join!(listen_to(&*server, interest.clone(), without_session), async {
+            let found = tokio::select! { feed = at_one.next() => (true, feed), feed = at_two.next() => (false, feed) };
+            agree(&found.1);
+            found
+        });
+    let (listening, mut inbox) = listening.unwrap();
+    assert_eq!(listening.honoured, interest);
+    const CHANGED: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
+    first.send(CHANGED);
+    assert_eq!(inbox.text().await, CHANGED);
+    let (gone, _stays, mut elsewhere) = if first_is_one { (one, two, at_two) } else { (two, one, at_one) };
+    drop((gone, first));
+    let second = elsewhere.next().await;
+    agree(&second);
+    // Something may have been missed.
+    assert_eq!(inbox.text().await, CHANGED);
+    second.send(CHANGED);
+    assert_eq!(inbox.text().await, CHANGED);
+    drop(listening);
+    second.closed().await;
 }
 
 /// Addresses that a test changes.

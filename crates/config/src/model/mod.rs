@@ -105,7 +105,7 @@ options! {
         /// key at each start. `openssl rand -base64 32` makes one.
         "keys" => keys: Vec<SealKey> = Vec::new(), Each(KEY), example "# [\"${FANLIGHT_KEY}\"]";
         /// Several processes of Fanlight that are one to their clients. They need the same `keys`. Default: this one alone.
-        "replicas" => replicas: Option<ReplicaOptions> = None, Maybe(Nested::<ReplicaOptions>::KIND);
+        "replicas" => replicas: Option<ReplicaOptions> = None, Maybe(Nested::<ReplicaOptions>::KIND), example "# {valkey: \"${VALKEY_URL}\"}";
         /// Further files with servers, relative to the folder of this one; `*` stands for any text in a name. They
         /// contain `mcpServers` and no other options. A server may be in one file only.
         "include" [live] => include: Vec<String> = Vec::new(), Each(PATTERN), example "# [conf.d/*.yaml]";

@@ -86,6 +86,10 @@ options! {
         /// How often the host of its `url`, or of each of its `urls`, is looked up. Each address that is found is then an
         /// endpoint of the server. Default: it has one endpoint, wherever its host is at the moment.
         "resolve" => resolve: Option<Duration> = None, Maybe(RESOLVE), example "# 5s";
+        /// `safe`: a request that breaks off is sent once more if it reads by its definition, or calls a tool that says that it
+        /// changes nothing (`readOnlyHint`) or nothing more the second time (`idempotentHint`). At most one in five requests
+        /// is. Default: nothing that may have run is sent again.
+        "retry" => repeats_safe: bool = false, RETRY;
         /// A file with certificates (PEM) of authorities that are trusted for this server in addition to those of the
         /// system; relative to the folder of this file.
         "caFile" => ca_file: Option<String> = None, Maybe(FOLDER), example "internal-ca.pem";
@@ -178,6 +182,8 @@ const SESSION: Choice<SessionPolicy> = Choice(&[
     ("per-client", SessionPolicy::PerClient),
     ("shared", SessionPolicy::Shared),
 ]);
+
+const RETRY: Choice<bool> = Choice(&[("off", false), ("safe", true)]);
 
 const TRACE_CONTEXT: Choice<bool> = Choice(&[("forward", true), ("omit", false)]);
 

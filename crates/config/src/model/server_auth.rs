@@ -52,6 +52,8 @@ pub enum SubjectTokenType {
     AccessToken,
     /// An ID token of OpenID Connect.
     IdToken,
+    /// A refresh token.
+    RefreshToken,
     /// Another JWT.
     Jwt,
 }
@@ -63,7 +65,8 @@ options! {
     pub struct ServerAuth: "serverAuth", "in `auth` of a server";
     options {
         /// Whose credentials the server gets: with `bearer`, `basic`, `clientCredentials` and `workload` those of Fanlight; with
-        /// `user` and `userKey` each user's own; with `exchange` and `enterprise` those of `tokenFile`, or each user's own.
+        /// `user` and `userKey` each user's own; with `exchange` and `enterprise` those of `tokenFile`, or, without one, each user's own, who signs in
+        /// at the issuer of `auth.oauth` with `signIn`.
         "type" => kind: ServerAuthKind = ServerAuthKind::Bearer, KIND, example "clientCredentials";
         /// `bearer`: the token.
         "token" => token: Option<Secret> = None, Maybe(CLIENT_SECRET), example "# \"${TOKEN}\"";
@@ -104,7 +107,7 @@ options! {
         "subjectTokenType" => subject_token_type: Option<SubjectTokenType> = None, Maybe(SUBJECT), example "# idToken";
         /// `exchange`: the access token of who acts for the subject.
         "actorToken" => actor_token: Option<Secret> = None, Maybe(CLIENT_SECRET), example "# \"${ACTOR_TOKEN}\"";
-        /// `enterprise`: the identity provider of the enterprise.
+        /// `enterprise` with `tokenFile`: the identity provider of the enterprise.
         "idp" => idp: Option<IdentityProvider> = None, Maybe(Nested::<IdentityProvider>::KIND), example "# {issuer: \"https://login.example.com\", clientId: fanlight}";
     }
 }
@@ -126,6 +129,12 @@ options! {
 }
 
 impl ServerAuthKind {
+    /// Whether a token is had in exchange for that of somebody.
+    #[must_use]
+    pub fn is_exchange(self) -> bool {
+        matches!(self, Self::Exchange | Self::Enterprise)
+    }
+
     /// The options without which it is nothing.
     fn required(self) -> &'static [&'static str] {
         match self {
@@ -133,8 +142,7 @@ impl ServerAuthKind {
             Self::Basic => &["username", "password"],
             Self::ClientCredentials => &["clientId"],
             Self::Workload => &["tokenFile"],
-            Self::Enterprise => &["idp"],
-            Self::Exchange | Self::User | Self::UserKey => &[],
+            Self::Exchange | Self::Enterprise | Self::User | Self::UserKey => &[],
         }
     }
 
@@ -168,14 +176,8 @@ impl ServerAuth {
     /// Whether each user has credentials of their own.
     #[must_use]
     pub fn is_of_users(&self) -> bool {
-        match self.kind {
-            ServerAuthKind::User | ServerAuthKind::UserKey => true,
-            ServerAuthKind::Exchange | ServerAuthKind::Enterprise => self.token_file.is_none(),
-            ServerAuthKind::Bearer
-            | ServerAuthKind::Basic
-            | ServerAuthKind::ClientCredentials
-            | ServerAuthKind::Workload => false,
-        }
+        let is_own = matches!(self.kind, ServerAuthKind::User | ServerAuthKind::UserKey);
+        is_own || (self.kind.is_exchange() && self.token_file.is_none())
     }
 }
 
@@ -234,6 +236,12 @@ fn check(reader: &mut Reader<'_>, node: &Node, auth: &ServerAuth) {
     conflict(is_unnamed, "`clientId` is missing beside `clientSecret` or `key`", "add it");
     let is_for_nobody = is_there("tokenEndpoint") && has_key && !is_there("issuer");
     conflict(is_for_nobody, "`issuer` is missing beside `tokenEndpoint` and `key`", "add it: what is signed is for it");
+    let (has_file, has_idp) = (is_there("tokenFile"), is_there("idp"));
+    let is_enterprise = auth.kind == ServerAuthKind::Enterprise;
+    conflict(is_enterprise && has_file && !has_idp, "`idp` is missing beside `tokenFile`", "add the identity provider");
+    let is_users = is_enterprise && has_idp && !has_file;
+    let help = "remove it: each user signs in at the issuer of `auth.oauth` with `signIn`; or add `tokenFile`";
+    conflict(is_users, "`idp` has no effect without `tokenFile`", help);
     let has_issuer = node.field("idp").is_none_or(|idp| idp.is_null() || idp.field("issuer").is_some());
     conflict(!has_issuer, "`issuer` is missing in `idp`", "add the identifier of the identity provider");
     let is_named = is_there("issuer") || is_there("tokenEndpoint");
@@ -260,6 +268,7 @@ const RESOURCE: Choice<ResourceParameter> =
 const SUBJECT: Choice<SubjectTokenType> = Choice(&[
     ("accessToken", SubjectTokenType::AccessToken),
     ("idToken", SubjectTokenType::IdToken),
+    ("refreshToken", SubjectTokenType::RefreshToken),
     ("jwt", SubjectTokenType::Jwt),
 ]);
 

@@ -4,7 +4,7 @@
 mod callback;
 
 use fanlight_canonical::Principal;
-use fanlight_config::{Config, Server};
+use fanlight_config::{Config, Server, ServerAuth};
 use fanlight_grants::{
     Callback, Grants, Offer, Owner, SignInError, UserConnection, all_connections, connections as connections_of,
 };
@@ -109,7 +109,9 @@ async fn grants(config: &Config) -> Result<(Grants, Option<DropGuard>), Failure>
     let replicas = Replicas::connected(config).await?;
     let users = Users::of(config, replicas.as_ref().map(|(replicas, _)| replicas));
     let of_users = config.servers.iter().filter_map(|server| Some((server, auth_of_users(server)?)));
-    for (server, auth) in of_users.filter(|(server, _)| server.enabled) {
+    // Nobody is told apart here, and so nobody signs in at an identity provider.
+    let is_own = |auth: &ServerAuth| !auth.kind.is_exchange();
+    for (server, auth) in of_users.filter(|(server, auth)| server.enabled && is_own(auth)) {
         let unusable = |reason: String| Failure::other(format!("server {:?}: {reason}", server.name));
         users.add(server, auth).map_err(unusable)?;
     }

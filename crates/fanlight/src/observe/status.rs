@@ -250,7 +250,7 @@ mod tests {
             {"place": "http://b at 10.0.0.1:80", "zone": null, "state": "down", "error": "refused", "leaving": true},
         ]});
         let lines = [
-            "pay endpoint http://a: ready, zone a, 3 running, 1.5 ms",
+            "pay endpoint http://a: ready, zone a, 3 running, 1.50 ms",
             "pay endpoint http://b at 10.0.0.1:80: down, leaving: refused",
         ];
         assert_eq!(endpoints_of(&backend), lines);

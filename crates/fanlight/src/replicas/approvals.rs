@@ -173,6 +173,7 @@ struct Written {
     server: String,
     tool: String,
     arguments: Option<String>,
+    own: Option<String>,
     rules: u64,
     text: String,
     client: String,
@@ -206,6 +207,7 @@ impl ApprovalsInCommon {
             server: call.server.to_string(),
             tool: call.tool.to_string(),
             arguments: call.arguments.as_ref().map(|arguments| arguments.as_text().to_owned()),
+            own: call.own.as_ref().map(|arguments| arguments.as_text().to_owned()),
             rules: call.rules,
             text: question.text.to_string(),
             client: question.client.to_string(),
@@ -225,16 +227,14 @@ impl ApprovalsInCommon {
         // The seal is for the call, which is inside: the text names it in front.
         let (call_digest, sealed) = shown.split_once(' ')?;
         let written: Written = serde_json::from_slice(&self.seal.open_for(sealed, call_digest.as_bytes())?).ok()?;
-        let arguments = match written.arguments {
-            Some(text) => Some(Json::parse(text.into(), NESTING).ok()?),
-            None => None,
-        };
+        let parsed = |text: Option<String>| text.map(|text| Json::parse(text.into(), NESTING)).transpose().ok();
         let call = CallToApprove {
             principal: Principal::from_bytes(&written.principal)?,
             endpoint: written.endpoint.into(),
             server: written.server.into(),
             tool: written.tool.into(),
-            arguments,
+            arguments: parsed(written.arguments)?,
+            own: parsed(written.own)?,
             rules: written.rules,
         };
         let approver = if written.by_another { ApproverRule::Other } else { ApproverRule::Any };
@@ -372,14 +372,15 @@ impl CommonApprovals for ApprovalsInCommon {
 
 /// What two calls have in common only if one approval is for both.
 fn digest_of(call: &CallToApprove) -> String {
-    let arguments = call.arguments.as_ref().map(Json::as_text);
-    let arguments = arguments.map(|text| [b"+", text.as_bytes()].concat()).unwrap_or_default();
+    let text =
+        |json: &Option<Json>| json.as_ref().map(|json| [b"+", json.as_text().as_bytes()].concat()).unwrap_or_default();
     digest(&[
         &call.principal.to_bytes(),
         call.endpoint.as_bytes(),
         call.server.as_bytes(),
         call.tool.as_bytes(),
-        &arguments,
+        &text(&call.arguments),
+        &text(&call.own),
         &call.rules.to_be_bytes(),
     ])
 }

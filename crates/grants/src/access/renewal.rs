@@ -75,7 +75,15 @@ impl Shared {
             registration: &registration,
             proof_key: grant.proof_key.as_ref(),
         };
-        client.refresh(refresh_token, &grant.target).await.map(Some)
+        let tokens = client.refresh(refresh_token, &grant.target).await?;
+        let tokens = TokenSet { scopes: tokens.scopes.or_else(|| grant.tokens.scopes.clone()), ..tokens };
+        if !self.server.is_identity_provider() {
+            return Ok(Some(tokens));
+        }
+        match tokens.are_of_the_user_of(&grant.tokens) {
+            true => Ok(Some(tokens.ending_with_id_token())),
+            false => Err(OAuthError::Subject("the renewed ID token is of another user".to_owned())),
+        }
     }
 
     /// Keeps a renewed grant before anything else is done with it: the old refresh token may be worth nothing any more.

@@ -1,29 +1,22 @@
 //! The browser that makes a request: its cookies, and who its user is.
 //!
 //! A random cookie tells browsers apart: what is agreed to in one is not carried on in another. A second one spares a user
-//! from showing a key or a token with each form; it is sealed for the first, and worth nothing elsewhere.
+//! from showing who they are with each form. A third has what a sign-in at an identity provider needs when it comes back. They
+//! are good together with the first alone, and worth nothing elsewhere.
 
 use std::net::IpAddr;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use fanlight_credentials::{Credentials, Denial, PageRequest};
-use fanlight_identity::{Identity, Principal, Source};
+use fanlight_identity::{Identity, Source};
 use fanlight_protocol::seal::Seal;
 use http::HeaderValue;
 use http::header::{AUTHORIZATION, COOKIE, FORWARDED, HOST};
-use serde::{Deserialize, Serialize};
 use url::{Host, Url};
 
 use super::SignInPages;
-use crate::store::seconds;
-
-/// How long a user need not show a key or a token again.
-const USER_TIME: Duration = Duration::from_secs(600);
-/// The longest cookie that browsers keep (RFC 6265, 6.1), less what is written around its value.
-const LONGEST_COOKIE: usize = 4_000;
 
 /// A cookie of the pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,26 +25,8 @@ pub(super) enum Cookie {
     Browser,
     /// Who its user is.
     User,
-}
-
-/// A user, as far as it matters here.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct User {
-    pub(super) principal: Vec<u8>,
-    /// For people.
-    pub(super) name: String,
-    /// The servers at which the user may not sign in.
-    barred: Vec<String>,
-    /// The number of the rules that say so: by others, the user has to be identified again.
-    rules: u64,
-    expires: u64,
-}
-
-impl User {
-    /// Whether the user may sign in at a server.
-    pub(super) fn may_sign_in(&self, server: &str) -> bool {
-        !self.barred.iter().any(|barred| barred == server)
-    }
+    /// The sign-in at an identity provider that has begun in it.
+    Attempt,
 }
 
 /// The browser behind a request.
@@ -61,11 +36,13 @@ pub(super) struct Browser<'a> {
     /// The value of its own cookie, which it may have to be given.
     id: String,
     is_new: bool,
+    /// Cookies that it is given with the answer; without a value it is to forget one.
+    given: Mutex<Vec<(Cookie, String)>>,
 }
 
 impl<'a> Browser<'a> {
     pub(super) fn new(request: PageRequest<'a>, public_url: &'a Url) -> Option<Self> {
-        let mut browser = Self { request, public_url, id: String::new(), is_new: false };
+        let mut browser = Self { request, public_url, id: String::new(), is_new: false, given: Mutex::default() };
         match browser.cookie(Cookie::Browser) {
             Some(id) => browser.id = id.to_owned(),
             None => {
@@ -82,14 +59,8 @@ impl<'a> Browser<'a> {
         self.id.as_bytes()
     }
 
-    /// Who its user is: by a key or a token in a form, or as the user has shown it before, or as the request shows it.
-    pub(super) async fn user(&self, pages: &SignInPages, credential: Option<&str>) -> Result<User, Denial> {
-        if credential.is_none()
-            && let Some(user) = self.known_user(&pages.seal).filter(|user| user.rules == pages.rules.number())
-            && (user.principal != Principal::anonymous().to_bytes() || self.is_local())
-        {
-            return Ok(user);
-        }
+    /// Who its user is: by a key or a token in a form, or as the request itself shows it.
+    pub(super) async fn user(&self, pages: &SignInPages, credential: Option<&str>) -> Result<Arc<Identity>, Denial> {
         let mut headers = self.request.head.headers.clone();
         if let Some(credential) = credential {
             let value = HeaderValue::try_from(format!("Bearer {}", credential.trim()));
@@ -104,26 +75,7 @@ impl<'a> Browser<'a> {
         if identity.source == Source::Anonymous && !self.is_local() {
             return Err(Denial::Forbidden("this page is for the person at the gateway's own machine".into()));
         }
-        Ok(self.identified(pages, &identity))
-    }
-
-    fn identified(&self, pages: &SignInPages, identity: &Arc<Identity>) -> User {
-        // Before anything is decided by them.
-        let rules = pages.rules.number();
-        let is_barred = |server: &String| !pages.rules.permits(identity, self.request.client, server);
-        User {
-            principal: identity.principal.to_bytes(),
-            name: identity.name.to_string(),
-            barred: pages.grants.servers().into_iter().filter(is_barred).collect(),
-            rules,
-            expires: seconds(SystemTime::now() + USER_TIME),
-        }
-    }
-
-    fn known_user(&self, seal: &Seal) -> Option<User> {
-        let text = seal.open_for(self.cookie(Cookie::User)?, &self.bound(b"user "))?;
-        let user: User = serde_json::from_slice(&text).ok()?;
-        (seconds(SystemTime::now()) < user.expires).then_some(user)
+        Ok(identity)
     }
 
     /// The proof that a form was shown to this browser: for one place, and with this content.
@@ -137,25 +89,29 @@ impl<'a> Browser<'a> {
         !self.is_new && shown.is_some_and(|shown| shown == content)
     }
 
-    fn bound(&self, purpose: &[u8]) -> Vec<u8> {
+    /// What something is sealed for that this browser alone may bring, for one purpose.
+    pub(super) fn bound(&self, purpose: &[u8]) -> Vec<u8> {
         [purpose, self.id()].concat()
     }
 
-    /// The values of `Set-Cookie` for an answer.
-    pub(super) fn set(&self, seal: &Seal, user: Option<&User>) -> Vec<HeaderValue> {
+    /// Gives the browser a cookie with the answer; with an empty value it forgets the one that it has.
+    pub(super) fn give(&self, cookie: Cookie, value: String) {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner).push((cookie, value));
+    }
+
+    /// The values of `Set-Cookie` for the answer.
+    pub(super) fn cookies(self) -> Vec<HeaderValue> {
         let own = self.is_new.then(|| self.setting(Cookie::Browser, &self.id));
-        let text = user.and_then(|user| serde_json::to_vec(user).ok());
-        let sealed = text.and_then(|text| seal.seal_for(&text, &self.bound(b"user ")));
-        // One that no browser keeps is not missed: its user is identified again.
-        let sealed = sealed.filter(|sealed| sealed.len() <= LONGEST_COOKIE);
-        let user = sealed.map(|sealed| self.setting(Cookie::User, &sealed));
-        own.into_iter().chain(user).filter_map(|text| HeaderValue::try_from(text).ok()).collect()
+        let given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let given = given.iter().map(|(cookie, value)| self.setting(*cookie, value));
+        own.into_iter().chain(given).filter_map(|text| HeaderValue::try_from(text).ok()).collect()
     }
 
     /// A browser sends it when an authorization server sends it back here, and with no request of another site's page.
     fn setting(&self, cookie: Cookie, value: &str) -> String {
         let secure = if self.is_secure() { "; Secure" } else { "" };
-        format!("{}={value}; Path=/; HttpOnly; SameSite=Lax{secure}", self.name(cookie))
+        let end = if value.is_empty() { "; Max-Age=0" } else { "" };
+        format!("{}={value}; Path=/; HttpOnly; SameSite=Lax{secure}{end}", self.name(cookie))
     }
 
     /// A browser sends cookies to every port of a host. Over https the prefix has it refuse one of this name that another host
@@ -164,6 +120,7 @@ impl<'a> Browser<'a> {
         let name = match cookie {
             Cookie::Browser => "fanlight-browser",
             Cookie::User => "fanlight-user",
+            Cookie::Attempt => "fanlight-sign-in",
         };
         match self.is_secure() {
             true => format!("__Host-{name}"),
@@ -176,7 +133,7 @@ impl<'a> Browser<'a> {
     }
 
     /// A cookie of the request; `None` if there are several of its name, of which another page may have set one.
-    fn cookie(&self, cookie: Cookie) -> Option<&'a str> {
+    pub(super) fn cookie(&self, cookie: Cookie) -> Option<&'a str> {
         let name = self.name(cookie);
         let texts = self.request.head.headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
         let pairs = texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));

@@ -1,21 +1,25 @@
 //! The page to which a link leads, and where the authorization server sends the browser back.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use fanlight_credentials::Denial;
+use fanlight_identity::Identity;
 use fanlight_oauth::CallbackParameters;
 use http::{Response, StatusCode};
 
-use super::browser::User;
-use super::html::{Page, redirect, with_cookies};
-use super::{Visit, barred, denied, not_signed_in, place_of};
+use super::html::{Page, redirect};
+use super::{Visit, answered, barred, denied, not_signed_in, place_of};
 use crate::access::UserAccess;
 use crate::links::Link;
 use crate::record::BegunSignIn;
 use crate::server::Method;
 use crate::sign_in::{Begun, Offer, SignInError, unkept};
 use crate::store::Owner;
+
+/// The button by which a user shows who they are.
+pub(super) const IDENTIFY: &str = "identify";
 
 /// What a user is asked for.
 enum Asked {
@@ -26,6 +30,13 @@ enum Asked {
         /// The name of the server.
         server: String,
     },
+    /// To sign in at the identity provider, whose tokens are exchanged for those of a server.
+    Identity {
+        /// The name of the server.
+        server: String,
+        /// The issuer of the identity provider.
+        issuer: String,
+    },
 }
 
 impl Asked {
@@ -34,6 +45,7 @@ impl Asked {
         match self {
             Self::SignIn(offer) => offer.digest(),
             Self::Key { server } => server.clone().into_bytes(),
+            Self::Identity { server, issuer } => format!("{server}\n{issuer}").into_bytes(),
         }
     }
 }
@@ -50,12 +62,17 @@ impl Visit<'_> {
             Err(Denial::Missing | Denial::Invalid(_)) => None,
             Err(denial) => return denied(&denial).answer(),
         };
-        if user.as_ref().is_some_and(|user| !user.may_sign_in(link.owner.server())) {
+        if user.as_ref().is_some_and(|user| !self.may_sign_in(user, link.owner.server())) {
             return barred(link.owner.server()).answer();
         }
         let token = self.browser.form_token(&self.pages.seal, handle, &asked.digest()).unwrap_or_default();
-        let page = page_of(&asked, user.as_ref(), &token);
-        with_cookies(page.answer(), self.browser.set(&self.pages.seal, None))
+        let provider = self.pages.grants.identity_provider_of(link.owner.principal());
+        let shown_by = match (&user, &provider) {
+            (Some(user), _) if !matches!(asked, Asked::Identity { .. }) => ShownBy::Known(user),
+            (_, Some(provider)) => ShownBy::SigningIn(provider.name()),
+            (_, None) => ShownBy::Credential,
+        };
+        page_of(&asked, shown_by, &token).answer()
     }
 
     /// Does what a user has agreed to.
@@ -71,21 +88,24 @@ impl Visit<'_> {
                 "What you have agreed to was not shown in this browser, or has changed since. Open the link again.";
             return Page::refusal(StatusCode::FORBIDDEN, "Nothing has been done", text).answer();
         }
+        let provider = self.pages.grants.identity_provider_of(link.owner.principal());
+        if let Some(provider) = provider.filter(|_| fields.get("action") == Some(IDENTIFY)) {
+            let path = self.request.head.uri.path();
+            let kept_for = Some(&link.owner).filter(|_| matches!(asked, Asked::Identity { .. }));
+            return answered(self.begin_identifying(provider.name(), path, kept_for).await);
+        }
         let user = match self.user_of(&link, fields.get("credential")).await {
             Ok(user) => user,
             Err(denial) => return denied(&denial).answer(),
         };
-        if !user.may_sign_in(link.owner.server()) {
+        if !self.may_sign_in(&user, link.owner.server()) {
             return barred(link.owner.server()).answer();
         }
-        let done = match asked {
+        answered(match asked {
             Asked::SignIn(offer) => self.begin(&link, *offer).await,
             Asked::Key { server } => self.deposit(&link, &server, fields.get("key")).await,
-        };
-        match done {
-            Ok(answer) => with_cookies(answer, self.browser.set(&self.pages.seal, Some(&user))),
-            Err(error) => not_signed_in(&error).answer(),
-        }
+            Asked::Identity { .. } => Err(SignInError::NotUsed("sign in at the identity provider")),
+        })
     }
 
     async fn begin(&self, link: &Link, offer: Offer) -> Result<Response<String>, SignInError> {
@@ -144,8 +164,10 @@ impl Visit<'_> {
         outcome
     }
 
-    fn access(&self, owner: &Owner) -> Option<UserAccess> {
-        self.pages.grants.of(owner.principal(), owner.server())
+    /// The access of a user that a sign-in is for.
+    pub(super) fn access(&self, owner: &Owner) -> Option<UserAccess> {
+        let kept = self.pages.grants.kept_as(owner);
+        self.pages.grants.of(kept.principal(), kept.server())
     }
 
     /// What a link is about, and what its server wants of the user now.
@@ -159,6 +181,12 @@ impl Visit<'_> {
         let server = self.pages.grants.server(name).ok_or_else(|| not_signed_in(&SignInError::NoServer))?;
         let asked = match &server.settings.method {
             Method::Key { .. } => Asked::Key { server: name.to_owned() },
+            Method::Identity(_) => return Err(not_signed_in(&SignInError::NoServer)),
+            Method::Exchange(_) => {
+                let provider = self.pages.grants.identity_provider_of(link.owner.principal());
+                let provider = provider.ok_or_else(|| not_signed_in(&SignInError::NoServer))?;
+                Asked::Identity { server: name.to_owned(), issuer: provider.name().to_owned() }
+            }
             Method::SignIn(_) => {
                 let offer = Offer::ask(&self.pages.grants, name, link.wanted.as_ref()).await;
                 Asked::SignIn(Box::new(offer.map_err(|error| not_signed_in(&error))?))
@@ -168,9 +196,9 @@ impl Visit<'_> {
     }
 
     /// The user of this browser, if it is the one whose link this is.
-    async fn user_of(&self, link: &Link, credential: Option<&str>) -> Result<User, Denial> {
-        let user = self.browser.user(self.pages, credential).await?;
-        match user.principal == link.owner.principal() {
+    async fn user_of(&self, link: &Link, credential: Option<&str>) -> Result<Arc<Identity>, Denial> {
+        let user = self.user(credential).await?;
+        match user.principal.to_bytes() == link.owner.principal() {
             true => Ok(user),
             false => Err(Denial::Invalid("this link was made for another user".into())),
         }
@@ -182,7 +210,17 @@ impl Visit<'_> {
     }
 }
 
-fn page_of(asked: &Asked, user: Option<&User>, token: &str) -> Page {
+/// How the user of a browser shows that a link is theirs.
+enum ShownBy<'a> {
+    /// It is known already.
+    Known(&'a Identity),
+    /// By signing in at the identity provider with this issuer.
+    SigningIn(&'a str),
+    /// By a key or a token in the form.
+    Credential,
+}
+
+fn page_of(asked: &Asked, shown_by: ShownBy<'_>, token: &str) -> Page {
     let (mut page, action) = match asked {
         Asked::SignIn(offer) => (page_of_offer(offer), "Go on and sign in"),
         Asked::Key { server } => {
@@ -191,12 +229,19 @@ fn page_of(asked: &Asked, user: Option<&User>, token: &str) -> Page {
             page.facts([("server", server.clone())]).paragraph(text);
             (page, "Keep this key")
         }
+        Asked::Identity { server, issuer } => (page_of_identity(server, issuer), ""),
     };
-    if let Some(user) = user {
-        page.paragraph(&format!("You are known to this gateway as {}.", user.name));
-    }
+    match shown_by {
+        ShownBy::Known(user) => page.paragraph(&format!("You are known to this gateway as {}.", user.name)),
+        ShownBy::SigningIn(issuer) => {
+            page.paragraph("The sign-in shows that the request is yours.");
+            page.form(token).button(IDENTIFY, &format!("Sign in at {issuer}")).end();
+            return page;
+        }
+        ShownBy::Credential => &mut page,
+    };
     let mut form = page.form(token);
-    if user.is_none() {
+    if matches!(shown_by, ShownBy::Credential) {
         form.secret("credential", "Your key or access token for this gateway, which shows that the request is yours");
     }
     if matches!(asked, Asked::Key { .. }) {
@@ -220,7 +265,15 @@ fn page_of_offer(offer: &Offer) -> Page {
     page
 }
 
-fn done(title: &str) -> Response<String> {
+fn page_of_identity(server: &str, issuer: &str) -> Page {
+    let mut page = Page::new(&format!("Sign in to {server}"));
+    page.paragraph("A program that uses this gateway on your behalf wants to use a server as you.");
+    page.facts([("server", server.to_owned()), ("where you sign in", issuer.to_owned())]);
+    page.paragraph("What you get there is kept encrypted, and exchanged for what this server wants.");
+    page
+}
+
+pub(super) fn done(title: &str) -> Response<String> {
     let mut page = Page::new(title);
     page.paragraph("Go back to your client. You can close this page.");
     page.answer()

@@ -1,14 +1,16 @@
 //! The pages on which users sign in to servers, and see where they have: on the listener of clients, for browsers.
 //!
 //! A link leads to a page and does nothing by itself. What a user agrees to there is done only if the browser is shown to be
-//! the user's: by a key or an access token of the same principal as the call that the link was made for, or, where clients are
-//! not authenticated, by being on this machine. What an authorization server sends back is taken from the browser in which the
+//! the user's: by a sign-in at the issuer of the clients' tokens, or by a key or an access token, of the same principal as the
+//! call that the link was made for, or, where clients are not authenticated, by being on this machine. What an authorization server sends back is taken from the browser in which the
 //! user agreed, once, and within ten minutes.
 
 mod browser;
 mod connect;
 mod connections;
 mod html;
+mod identify;
+mod known;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,10 +22,13 @@ use fanlight_credentials::{Authenticate, Denial, PageRequest, Pages, PendingPage
 use fanlight_oauth::ClientMetadata;
 use fanlight_protocol::seal::Seal;
 use http::{Method, Response, StatusCode};
+use tokio::sync::Semaphore;
 use url::{Url, form_urlencoded};
 
 use self::browser::Browser;
-use self::html::Page;
+use self::html::{Page, with_cookies};
+use self::identify::CALLBACK as IDENTITY_CALLBACK;
+use self::known::KnownUsers;
 use crate::grants::Grants;
 use crate::links::{CONNECT, Links, below};
 use crate::rules::SignInRules;
@@ -46,7 +51,13 @@ pub struct SignInPages {
     /// The path of the endpoint that keys and tokens are checked for.
     endpoint: String,
     seal: Seal,
+    known: KnownUsers,
+    /// Permits to ask an identity provider.
+    asking: Semaphore,
 }
+
+/// Most sign-ins that ask an identity provider at the same time. No option: one answers in less than a second.
+const ASKING: usize = 16;
 
 impl fmt::Debug for SignInPages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -69,7 +80,8 @@ impl SignInPages {
         endpoint: String,
     ) -> Result<Self, StoreError> {
         let seal = grants.store().seal(b"page for users: ")?;
-        Ok(Self { grants, links, authenticate, rules, endpoint, seal })
+        let (known, asking) = (KnownUsers::default(), Semaphore::new(ASKING));
+        Ok(Self { grants, links, authenticate, rules, endpoint, seal, known, asking })
     }
 
     async fn page(&self, request: PageRequest<'_>) -> Response<String> {
@@ -82,14 +94,22 @@ impl SignInPages {
             return Page::refusal(StatusCode::SERVICE_UNAVAILABLE, "Try again later", "").answer();
         };
         let visit = Visit { pages: self, request, public_url: &public_url, browser };
-        let path = request.head.uri.path();
-        match (path.strip_prefix(CONNECT), path, request.head.method == Method::POST) {
-            (Some(handle), _, false) => visit.show_offer(handle).await,
-            (Some(handle), _, true) => visit.accept_offer(handle).await,
-            (_, CALLBACK, false) => visit.come_back().await,
-            (_, CONNECTIONS, false) => visit.show_connections().await,
-            (_, CONNECTIONS, true) => visit.change_connections().await,
-            (_, DOCUMENT, false) => visit.document(),
+        let answer = visit.answer().await;
+        with_cookies(answer, visit.browser.cookies())
+    }
+}
+
+impl Visit<'_> {
+    async fn answer(&self) -> Response<String> {
+        let path = self.request.head.uri.path();
+        match (path.strip_prefix(CONNECT), path, self.request.head.method == Method::POST) {
+            (Some(handle), _, false) => self.show_offer(handle).await,
+            (Some(handle), _, true) => self.accept_offer(handle).await,
+            (_, CALLBACK, false) => self.come_back().await,
+            (_, IDENTITY_CALLBACK, false) => answered(self.end_identifying().await),
+            (_, CONNECTIONS, false) => self.show_connections().await,
+            (_, CONNECTIONS, true) => self.change_connections().await,
+            (_, DOCUMENT, false) => self.document(),
             _ => Page::refusal(StatusCode::METHOD_NOT_ALLOWED, "This is not done here", "").answer(),
         }
     }
@@ -97,7 +117,7 @@ impl SignInPages {
 
 impl Pages for SignInPages {
     fn serves(&self, path: &str) -> bool {
-        path.starts_with(CONNECT) || [CALLBACK, CONNECTIONS, DOCUMENT].contains(&path)
+        path.starts_with(CONNECT) || [CALLBACK, IDENTITY_CALLBACK, CONNECTIONS, DOCUMENT].contains(&path)
     }
 
     fn answer<'a>(&'a self, request: PageRequest<'a>) -> PendingPage<'a> {
@@ -137,8 +157,10 @@ impl Visit<'_> {
     fn document(&self) -> Response<String> {
         let text = self.callback().and_then(|Callback { redirect_uri, document }| {
             let metadata = ClientMetadata::of_code_client(CLIENT_NAME, &redirect_uri);
-            let client_uri = Some(self.public_url.to_string());
-            let metadata = ClientMetadata { client_id: Some(document?.into()), client_uri, ..metadata };
+            let (client_id, client_uri) = (Some(document?.into()), Some(self.public_url.to_string()));
+            let redirect_uris =
+                [metadata.redirect_uris, vec![below(self.public_url, IDENTITY_CALLBACK)?.into()]].concat();
+            let metadata = ClientMetadata { client_id, client_uri, redirect_uris, ..metadata };
             serde_json::to_string(&metadata).ok()
         });
         let text = text.map(html::document);
@@ -168,11 +190,16 @@ fn denied(denial: &Denial) -> Page {
 /// The page for a sign-in that has not succeeded.
 fn not_signed_in(error: &SignInError) -> Page {
     let status = match error {
-        SignInError::NotUsed(_) | SignInError::Refused(_) => StatusCode::FORBIDDEN,
+        SignInError::NotUsed(_) | SignInError::NotIdentified(_) | SignInError::Refused(_) => StatusCode::FORBIDDEN,
         SignInError::NoServer => StatusCode::NOT_FOUND,
         SignInError::NoClient { .. } | SignInError::Failed { .. } => StatusCode::BAD_GATEWAY,
     };
     Page::refusal(status, "You are not signed in", &sentence(&error.to_string()))
+}
+
+/// The answer to what may have failed.
+fn answered(outcome: Result<Response<String>, SignInError>) -> Response<String> {
+    outcome.unwrap_or_else(|error| not_signed_in(&error).answer())
 }
 
 /// The page for a user who may not sign in at a server.

@@ -75,6 +75,7 @@ impl Setting {
                 url: endpoint,
                 state: Secret::new(state),
                 verifier: Secret::new("v"),
+                nonce: None,
                 issuer,
                 names_itself: false,
                 redirect_uri: Url::parse("http://127.0.0.1:8080/oauth/callback").unwrap(),

@@ -1,11 +1,10 @@
-//! Asking for a token without a user, by each kind of grant.
+//! Asking for a token without a browser, by each kind of grant.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use fanlight_settings::Secret;
 use serde::Deserialize;
 
-use super::settings::{IdentityProvider, MachineGrant, MachineSettings, SubjectFile};
+use super::settings::{IdentityProvider, MachineGrant, MachineSettings, Subject};
+use super::subject::{SubjectToken, SubjectTokens};
 use crate::authorization::TokenTarget;
 use crate::discovery::Discovered;
 use crate::error::OAuthError;
@@ -14,6 +13,7 @@ use crate::provider::Provider;
 use crate::registration::ClientRegistration;
 use crate::requests::Requests;
 use crate::token::{ACCESS_TOKEN, Client, TokenExchange, TokenSet, TypedToken};
+use crate::unverified::unverified;
 
 /// An authorization server that a token is asked of.
 pub(super) struct Asking<'a> {
@@ -21,6 +21,21 @@ pub(super) struct Asking<'a> {
     pub(super) requests: &'a Requests,
     pub(super) authority: &'a Discovered,
     pub(super) proof_key: Option<&'a ProofKey>,
+    /// The user whom the token is for.
+    pub(super) user: Option<&'a dyn SubjectTokens>,
+}
+
+/// A token that is exchanged, and where it is from if it is a user's.
+struct Exchanged {
+    token: Secret,
+    kind: &'static str,
+    origin: Option<(Provider, ClientRegistration)>,
+}
+
+impl Exchanged {
+    fn of_user(SubjectToken { token, provider, registration }: SubjectToken, kind: &'static str) -> Self {
+        Self { token, kind, origin: Some((provider, registration)) }
+    }
 }
 
 impl Asking<'_> {
@@ -35,17 +50,66 @@ impl Asking<'_> {
                 self.check_audience(&assertion)?;
                 client.redeem_assertion(&assertion, target).await
             }
-            MachineGrant::Exchange { subject, actor, audience } => {
-                let token = subject.file.read().await?;
-                let actor = actor.as_ref().map(|token| TypedToken { token, kind: ACCESS_TOKEN });
-                let subject = TypedToken { token: &token, kind: subject.kind };
-                let audience = audience.as_deref();
+            MachineGrant::Exchange { subject, .. } | MachineGrant::Enterprise { subject, .. } => {
+                self.for_subject(subject, &registration, target).await
+            }
+        }
+    }
+
+    /// A token for that of the subject; once more for another one of a user, if it is that which is refused.
+    async fn for_subject(
+        &self,
+        subject: &Subject,
+        registration: &ClientRegistration,
+        target: &TokenTarget,
+    ) -> Result<TokenSet, OAuthError> {
+        let kind = subject.kind;
+        if let Some(file) = &subject.file {
+            let token = Exchanged { token: file.read().await?, kind, origin: None };
+            return self.exchange(&token, registration, target).await;
+        }
+        let user = self.user.ok_or(OAuthError::NoSubject)?;
+        let first = Exchanged::of_user(user.token(kind, None).await?, kind);
+        match self.exchange(&first, registration, target).await {
+            Err(error) if error.refusal().is_some_and(|code| OF_SUBJECT.contains(&code)) => {
+                let other = Exchanged::of_user(user.token(kind, Some(&first.token)).await?, kind);
+                if other.token == first.token {
+                    return Err(error);
+                }
+                self.exchange(&other, registration, target).await
+            }
+            outcome => outcome,
+        }
+    }
+
+    async fn exchange(
+        &self,
+        subject: &Exchanged,
+        registration: &ClientRegistration,
+        target: &TokenTarget,
+    ) -> Result<TokenSet, OAuthError> {
+        match &self.settings.grant {
+            MachineGrant::Enterprise { idp, .. } => {
+                let assertion = self.identity_assertion(subject, idp.as_ref(), target).await?;
+                self.client(registration).redeem_assertion(&assertion, target).await
+            }
+            MachineGrant::Exchange { actor, audience, .. } => {
+                let (actor, audience) = (actor.as_ref(), audience.as_deref());
+                let actor = actor.map(|token| TypedToken { token, kind: ACCESS_TOKEN });
+                let client = self.client(self.known_as(registration, subject));
+                let subject = TypedToken { token: &subject.token, kind: subject.kind };
                 client.exchange(&TokenExchange { subject, actor, audience, requested_type: None, target }).await
             }
-            MachineGrant::Enterprise { subject, idp } => {
-                let assertion = self.identity_assertion(subject, idp, target).await?;
-                client.redeem_assertion(&assertion, target).await
-            }
+            MachineGrant::ClientCredentials | MachineGrant::Assertion(_) => Err(OAuthError::NoSubject),
+        }
+    }
+
+    /// How Fanlight is known where a token is exchanged: as configured, or else, at the user's own identity provider, as there.
+    fn known_as<'a>(&self, configured: &'a ClientRegistration, token: &'a Exchanged) -> &'a ClientRegistration {
+        let own = token.origin.as_ref().filter(|(provider, _)| provider.issuer == self.authority.provider.issuer);
+        match own {
+            Some((_, registration)) if self.settings.client.id.is_empty() => registration,
+            _ => configured,
         }
     }
 
@@ -57,22 +121,31 @@ impl Asking<'_> {
     /// What the identity provider says of the subject to the server's authorization server.
     async fn identity_assertion(
         &self,
-        subject: &SubjectFile,
-        idp: &IdentityProvider,
+        subject: &Exchanged,
+        idp: Option<&IdentityProvider>,
         target: &TokenTarget,
     ) -> Result<Secret, OAuthError> {
+        let Exchanged { token, kind, origin } = subject;
+        let (provider, registration) = match (origin, idp) {
+            (Some(origin), _) => origin.clone(),
+            (None, Some(idp)) => self.at_identity_provider(idp).await?,
+            (None, None) => return Err(OAuthError::NoSubject),
+        };
+        let client =
+            Client { requests: self.requests, provider: &provider, registration: &registration, proof_key: None };
+        let subject = TypedToken { token, kind };
+        // The parameter is required here, whatever the authorization server of the server accepts.
+        let target = TokenTarget { resource: Some(self.authority.resource.clone()), ..target.clone() };
+        client.identity_assertion(subject, &self.authority.provider.issuer, &target).await
+    }
+
+    async fn at_identity_provider(&self, idp: &IdentityProvider) -> Result<(Provider, ClientRegistration), OAuthError> {
         let provider = match &idp.token_endpoint {
             Some(endpoint) => Provider::of_token_endpoint(idp.issuer.clone(), endpoint.clone()),
             None => Provider::discover(self.requests, &idp.issuer).await?,
         };
         let registration = ClientRegistration::configured(&provider, &idp.client);
-        let client =
-            Client { requests: self.requests, provider: &provider, registration: &registration, proof_key: None };
-        let token = subject.file.read().await?;
-        let subject = TypedToken { token: &token, kind: subject.kind };
-        // The parameter is required here, whatever the authorization server of the server accepts.
-        let target = TokenTarget { resource: Some(self.authority.resource.clone()), ..target.clone() };
-        client.identity_assertion(subject, &self.authority.provider.issuer, &target).await
+        Ok((provider, registration))
     }
 
     /// Whether an assertion may be sent to an authorization server that nobody but the server has named: only if it is for it.
@@ -89,6 +162,9 @@ impl Asking<'_> {
     }
 }
 
+/// How an authorization server refuses the token of the subject (RFC 8693, 2.2.2, and RFC 6749, 5.2).
+const OF_SUBJECT: [&str; 3] = ["invalid_grant", "invalid_request", "invalid_token"];
+
 /// The claim `aud` of an assertion, which is verified by whom it is for.
 fn audiences(assertion: &Secret) -> Vec<String> {
     #[derive(Deserialize)]
@@ -101,11 +177,7 @@ fn audiences(assertion: &Secret) -> Vec<String> {
     struct Claims {
         aud: Audience,
     }
-    let claims = || {
-        let part = assertion.expose().split('.').nth(1)?;
-        serde_json::from_slice::<Claims>(&URL_SAFE_NO_PAD.decode(part).ok()?).ok()
-    };
-    match claims().map(|claims| claims.aud) {
+    match unverified::<Claims>(assertion).map(|claims| claims.aud) {
         Some(Audience::One(audience)) => vec![audience],
         Some(Audience::Many(audiences)) => audiences,
         None => Vec::new(),

@@ -1,4 +1,5 @@
-//! Access to a server without a user: one token for all, had by one request at a time, and renewed before it ends.
+//! Access to a server for Fanlight itself, or for a user who has signed in at an identity provider: a token that is had by one
+//! request at a time, and renewed before it ends.
 
 mod grant;
 mod held;
@@ -6,6 +7,7 @@ mod plan;
 mod progress;
 mod refused;
 mod settings;
+mod subject;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,7 +19,8 @@ use http::{HeaderMap, Method};
 use url::Url;
 
 pub use refused::RefusedMessage;
-pub use settings::{IdentityProvider, MachineGrant, MachineSettings, SubjectFile, TokenFile};
+pub use settings::{IdentityProvider, MachineGrant, MachineSettings, Subject, TokenFile};
+pub use subject::{SubjectToken, SubjectTokens};
 
 use crate::error::OAuthError;
 use crate::proof::ProvenRequest;
@@ -35,6 +38,8 @@ pub type PendingHeaders = BoxFuture<'static, Result<HeaderMap, OAuthError>>;
 /// Access to one server.
 pub struct MachineAccess {
     settings: Mutex<Arc<Sender>>,
+    /// The user whom it is for, if it is for one.
+    user: Option<Arc<dyn SubjectTokens>>,
     held: ArcSwapOption<Held>,
     progress: Mutex<Progress>,
 }
@@ -51,8 +56,26 @@ impl MachineAccess {
     /// Access by these settings. Nothing is asked before the first message.
     #[must_use]
     pub fn new(settings: MachineSettings) -> Arc<Self> {
+        Self::of(settings, None)
+    }
+
+    /// The access of a user by these settings.
+    #[must_use]
+    pub fn of_user(settings: MachineSettings, user: Arc<dyn SubjectTokens>) -> Arc<Self> {
+        Self::of(settings, Some(user))
+    }
+
+    fn of(settings: MachineSettings, user: Option<Arc<dyn SubjectTokens>>) -> Arc<Self> {
         let settings = Mutex::new(Arc::new(Sender::new(settings)));
-        Arc::new(Self { settings, held: ArcSwapOption::empty(), progress: Mutex::default() })
+        Arc::new(Self { settings, user, held: ArcSwapOption::empty(), progress: Mutex::default() })
+    }
+
+    /// Forgets the token, and what is on its way: the user has signed in or out.
+    pub fn forget(&self) {
+        let mut progress = lock(&self.progress);
+        progress.failed = None;
+        progress.forgotten += 1;
+        self.held.store(None);
     }
 
     /// Uses other settings from the next token on: secrets that were rotated.
@@ -155,9 +178,11 @@ impl MachineAccess {
             Some(wanted) => progress.further.with(&held).with(wanted),
             None => progress.further.clone(),
         };
-        let mut ending = Ending { access: Arc::clone(self), wanted, outcome: Err(OAuthError::Exhausted(ENDED)) };
+        let (access, outcome) = (Arc::clone(self), Err(OAuthError::Exhausted(ENDED)));
+        let mut ending = Ending { access, wanted, outcome, forgotten: progress.forgotten };
         let plan = Plan {
             sender: Arc::clone(&lock(&self.settings)),
+            user: self.user.clone(),
             challenge: progress.challenge.clone(),
             authority: progress.authority.clone(),
             issuer: progress.issuer.clone(),
@@ -182,6 +207,8 @@ struct Ending {
     access: Arc<MachineAccess>,
     wanted: Option<Scopes>,
     outcome: Result<Option<Obtained>, OAuthError>,
+    /// How often tokens had been forgotten when it began.
+    forgotten: u64,
 }
 
 impl Drop for Ending {
@@ -190,7 +217,9 @@ impl Drop for Ending {
         let ended = progress.running.take();
         let had_failed = progress.failed.is_some();
         progress.end(&self.outcome, self.wanted.as_ref());
-        if let Ok(Some((held, _))) = &self.outcome {
+        if let Ok(Some((held, _))) = &self.outcome
+            && progress.forgotten == self.forgotten
+        {
             self.access.held.store(Some(Arc::clone(held)));
         }
         drop(progress);
@@ -205,6 +234,7 @@ impl Ending {
     fn log(&self, had_failed: bool) {
         let backend = &lock(&self.access.settings).settings.name.clone();
         match &self.outcome {
+            Err(OAuthError::NoSubject) => {}
             Err(error) if !had_failed && self.wanted.is_none() => {
                 tracing::warn!(backend, %error, "no token can be had for a server");
             }

@@ -6,6 +6,7 @@ use super::grant::Asking;
 use super::held::Held;
 use super::progress::Obtained;
 use super::settings::MachineSettings;
+use super::subject::SubjectTokens;
 use crate::authorization::TokenTarget;
 use crate::challenge::Challenge;
 use crate::discovery::{Discovered, protected_resource};
@@ -23,6 +24,7 @@ pub(super) struct Sender {
 /// What an attempt is made with.
 pub(super) struct Plan {
     pub(super) sender: Arc<Sender>,
+    pub(super) user: Option<Arc<dyn SubjectTokens>>,
     pub(super) challenge: Option<Challenge>,
     pub(super) authority: Option<Arc<Discovered>>,
     pub(super) issuer: Option<String>,
@@ -45,7 +47,8 @@ impl Plan {
         let scopes =
             if self.further.is_empty() { scopes } else { Some(scopes.unwrap_or_default().with(&self.further)) };
         let target = TokenTarget { resource: settings.sends_resource.then(|| authority.resource.clone()), scopes };
-        let asking = Asking { settings, requests, authority: &authority, proof_key: proof_key.as_ref() };
+        let user = self.user.as_deref();
+        let asking = Asking { settings, requests, authority: &authority, proof_key: proof_key.as_ref(), user };
         let token = asking.token(&target).await?;
         Ok(Some((Arc::new(Held::new(token, proof_key)?), authority)))
     }

@@ -63,6 +63,8 @@ pub(super) struct Progress {
     pub(super) silent: Option<Instant>,
     /// What the server said last that proofs have to contain.
     pub(super) nonce: Option<String>,
+    /// How often tokens were forgotten.
+    pub(super) forgotten: u64,
 }
 
 impl Progress {
@@ -115,6 +117,10 @@ impl Progress {
     /// Why it is too early for another attempt.
     pub(super) fn standing_failure(&self) -> Option<&OAuthError> {
         let (at, error) = self.failed.as_ref()?;
+        // The user may have signed in since.
+        if *error == OAuthError::NoSubject {
+            return None;
+        }
         let stands = if error.refusal().is_some() && !error.is_temporary() { REFUSAL } else { FAILURE };
         (at.elapsed() < stands).then_some(error)
     }

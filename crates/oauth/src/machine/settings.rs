@@ -45,7 +45,7 @@ pub enum MachineGrant {
     /// Another token.
     Exchange {
         /// Of whom the new one is.
-        subject: SubjectFile,
+        subject: Subject,
         /// The access token of who acts for them.
         actor: Option<Secret>,
         /// The name by which the authorization server knows the server.
@@ -54,17 +54,17 @@ pub enum MachineGrant {
     /// An assertion of the identity provider of an enterprise.
     Enterprise {
         /// Of whom the token is.
-        subject: SubjectFile,
-        /// The identity provider.
-        idp: IdentityProvider,
+        subject: Subject,
+        /// The identity provider; `None` for that of the user.
+        idp: Option<IdentityProvider>,
     },
 }
 
-/// A file with a token of somebody, and the type of it.
+/// A token of somebody, and the type of it.
 #[derive(Clone, Debug)]
-pub struct SubjectFile {
-    /// The file.
-    pub file: TokenFile,
+pub struct Subject {
+    /// Where it is had; `None` for that of a user, who has signed in.
+    pub file: Option<TokenFile>,
     /// The URI of its type.
     pub kind: &'static str,
 }

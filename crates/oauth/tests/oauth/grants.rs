@@ -119,7 +119,9 @@ async fn refreshed_tokens_keep_what_is_not_said_anew() {
     world.authority.grants_with(json!({ "refresh_token": null, "scope": null, "expires_in": "60" }));
     let tokens = client.refresh(&Secret::new("old"), &target()).await.unwrap();
     assert_eq!(tokens.refresh_token, Some(Secret::new("old")));
-    assert_eq!(tokens.scopes, Some(Scopes::read("a b")));
+    // As they were granted before.
+    assert_eq!(tokens.scopes, None);
+    assert_eq!(world.authority.asked("/token")[0].parameter("scope"), None);
     assert!(tokens.ends_within(std::time::Duration::from_secs(61)));
     assert!(!tokens.ends_within(std::time::Duration::from_secs(30)));
     world.authority.grants_with(json!({ "refresh_token": "new", "expires_in": null }));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fanlight_oauth::{
     ClientCredentials, ConfiguredClient, Headers, ID_JAG, ID_TOKEN, IdentityProvider, MachineAccess, MachineGrant,
-    MachineSettings, OAuthError, RefusedMessage, SubjectFile, TokenFile, Trust,
+    MachineSettings, OAuthError, RefusedMessage, Subject, TokenFile, Trust,
 };
 use fanlight_settings::Secret;
 use fanlight_testkit::authorization_server::{Asked, AuthorizationServer};
@@ -277,11 +277,11 @@ async fn identity_of_an_enterprise_becomes_a_token_of_the_server() {
     let (world, idp) = (World::start().await, AuthorizationServer::start().await);
     idp.grants_with(json!({ "access_token": "jag", "issued_token_type": ID_JAG, "token_type": "N_A" }));
     let (server, file) = (world.url(), TempFile::new("jwt", "id-token"));
-    let subject = SubjectFile { file: TokenFile(file.path().to_owned()), kind: ID_TOKEN };
+    let subject = Subject { file: Some(TokenFile(file.path().to_owned())), kind: ID_TOKEN };
     let credentials = ClientCredentials::Secret(Secret::new("idp-secret"));
     let client = ConfiguredClient { id: "at-idp".to_owned(), credentials };
     let idp_settings = IdentityProvider { issuer: idp.url().to_owned(), token_endpoint: None, client };
-    let grant = MachineGrant::Enterprise { subject, idp: idp_settings };
+    let grant = MachineGrant::Enterprise { subject, idp: Some(idp_settings) };
     let mut settings = settings(&server, grant);
     settings.trust.configured.push(url(idp.url()));
     settings.sends_resource = false;

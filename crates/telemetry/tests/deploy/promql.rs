@@ -88,6 +88,7 @@ fn is_value(label: &str, value: &str) -> bool {
         }
         "network_io_direction" => ["receive", "transmit"].contains(&value),
         "otel_metric_overflow" => value == "true",
+        "state" => ["up", "down"].contains(&value),
         "job" => value == "fanlight",
         other => panic!("say which values {other} can have"),
     }

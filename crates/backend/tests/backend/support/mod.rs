@@ -113,6 +113,7 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
         telemetry: TelemetrySettings::default(),
         handles: Arc::new(HandleSeal::new(&Keys::default()).unwrap()),
         endpoints: Default::default(),
+        repeats_safe: false,
         names: Arc::new(fanlight_backend::SystemNames),
     }
 }
@@ -212,6 +213,14 @@ pub(crate) fn listening(mut call: Call, change: impl FnOnce(&mut CallContext)) -
 /// Listens as this client, and returns also the receiver of its messages.
 pub(crate) async fn listen(
     backend: &Backend,
+    interest: Interest,
+    change: impl FnOnce(&mut CallContext),
+) -> Result<(Listening, MessageReceiver), BackendError> {
+    listen_to(backend, interest, change).await
+}
+
+pub(crate) async fn listen_to(
+    backend: &dyn BackendClient,
     interest: Interest,
     change: impl FnOnce(&mut CallContext),
 ) -> Result<(Listening, MessageReceiver), BackendError> {

@@ -32,6 +32,9 @@ options! {
         "require" => require: Vec<(String, Vec<String>)> = Vec::new(), NameMap(OneOrMany(TEXT)), example "{azp: [agent-runner]}";
         /// Asks the issuer about each token (RFC 7662) instead of verifying a signature.
         "introspection" => introspection: Option<Introspection> = None, Maybe(Nested::<Introspection>::KIND);
+        /// Has people sign in there by OpenID Connect, on the pages for users and for servers that get a token in exchange for
+        /// theirs ([signing-in.md](signing-in.md)). `{}` is enough where clients need not be registered by hand.
+        "signIn" => sign_in: Option<UserSignIn> = None, Maybe(Nested::<UserSignIn>::KIND);
     }
     fixed {
         /// The accepted signature algorithms of its tokens. Default: all of these.
@@ -101,6 +104,19 @@ options! {
     }
 }
 
+options! {
+    /// How people sign in at an issuer: the authorization code flow of OpenID Connect with PKCE. The redirect URI to register is
+    /// `publicUrl` with `/connections/callback`.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct UserSignIn: "userSignIn", "in `signIn` of an issuer";
+    options {
+        /// Fanlight's client identifier at the issuer. Default: that of its metadata document, or of dynamic registration.
+        "clientId" => client_id: Option<String> = None, Maybe(TEXT), example "fanlight";
+        /// Its secret.
+        "clientSecret" => client_secret: Option<Secret> = None, Maybe(CLIENT_SECRET), example "${SIGN_IN_SECRET}";
+    }
+}
+
 /// Reports issuers that are incomplete, or there twice.
 pub(super) fn check(reader: &mut Reader<'_>, auth: &Entry, issuers: &[Issuer]) {
     let Some(Value::List(nodes)) = auth.value.field("oauth").map(|node| &node.value) else { return };
@@ -119,6 +135,13 @@ pub(super) fn check(reader: &mut Reader<'_>, auth: &Entry, issuers: &[Issuer]) {
         }
     }
     for (issuer, node) in issuers.iter().zip(nodes) {
+        if let Some(sign_in) = &issuer.sign_in
+            && sign_in.client_secret.is_some()
+            && sign_in.client_id.is_none()
+        {
+            let span = node.field("signIn").map_or(node.span, |written| written.span);
+            reader.error(span, "`clientId` is missing beside `clientSecret`", "add it");
+        }
         check_schemes(reader, issuer, node);
     }
     for (index, issuer) in issuers.iter().enumerate() {

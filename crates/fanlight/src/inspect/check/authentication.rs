@@ -70,8 +70,8 @@ fn methods(auth: &Auth) -> Vec<String> {
 
 /// Why users could not sign in to servers.
 fn about_signing_in(config: &Config) -> Vec<String> {
-    let of_users = config.servers.iter().filter(|server| server.enabled && auth_of_users(server).is_some());
-    let names: Vec<_> = of_users.map(|server| format!("{:?}", server.name)).collect();
+    let of_users = || config.servers.iter().filter(|server| server.enabled && auth_of_users(server).is_some());
+    let names: Vec<_> = of_users().map(|server| format!("{:?}", server.name)).collect();
     if names.is_empty() || config.listen.is_local() {
         return Vec::new();
     }
@@ -82,6 +82,13 @@ fn about_signing_in(config: &Config) -> Vec<String> {
             "{names}: each user signs in, but clients are not authenticated: all are the same user, and may sign in from this \
              machine only; configure `auth`"
         ));
+    }
+    let has_sign_in =
+        config.auth.methods().is_some_and(|auth| auth.oauth.iter().any(|issuer| issuer.sign_in.is_some()));
+    let exchanged = of_users().filter(|server| auth_of_users(server).is_some_and(|auth| auth.kind.is_exchange()));
+    for name in exchanged.filter(|_| !has_sign_in).map(|server| &server.name) {
+        let help = "write `signIn` of the issuer in `auth.oauth`, or a `tokenFile`";
+        warnings.push(format!("{name:?}: users cannot sign in to it: {help}"));
     }
     if config.public_url.is_none() {
         warnings.push(format!("{names}: users get no links to sign in, which need `publicUrl`"));

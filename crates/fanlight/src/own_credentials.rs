@@ -14,7 +14,7 @@ use fanlight_config::{
 };
 use fanlight_oauth::{
     ACCESS_TOKEN, Headers, ID_TOKEN, JWT, MachineAccess, MachineGrant, MachineSettings, OAuthError, PendingHeaders,
-    RefusedMessage, Scopes, SubjectFile, TokenFile,
+    REFRESH_TOKEN, RefusedMessage, Scopes, Subject, TokenFile,
 };
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
@@ -65,10 +65,7 @@ impl CredentialSource for OwnCredentials {
     fn credentials(&self, message: &MessageTarget<'_>) -> Credentials {
         match &self.used.load().kind {
             Kind::Fixed(headers) => Credentials::Ready(headers.clone()),
-            Kind::Token(access) => match access.headers(message.method, message.url) {
-                Headers::Ready(headers) => Credentials::Ready(headers),
-                Headers::Wait(pending) => Credentials::Wait(translated(pending)),
-            },
+            Kind::Token(access) => credentials_of(access, message, unavailable),
             Kind::Unusable(reason) => {
                 let reason = reason.clone();
                 Credentials::Wait(Box::pin(async { Err(NoCredentials::Unavailable { reason }) }))
@@ -79,21 +76,49 @@ impl CredentialSource for OwnCredentials {
     fn replace(&self, refusal: Refusal) -> Option<PendingCredentials> {
         let used = self.used.load_full();
         let Kind::Token(access) = &used.kind else { return None };
-        let refused = RefusedMessage {
-            status: refusal.status,
-            challenges: &refusal.challenges,
-            nonce: refusal.nonce.as_ref(),
-            shown: &refusal.shown,
-            method: refusal.method,
-            url: refusal.url,
-        };
-        access.replace(refused).map(translated)
+        replaced(access, refusal, unavailable)
     }
 }
 
-fn translated(pending: PendingHeaders) -> PendingCredentials {
-    let unavailable = |error: OAuthError| NoCredentials::Unavailable { reason: error.to_string() };
-    Box::pin(async move { pending.await.map_err(unavailable) })
+/// The credentials for a message that a token is; `explain` says why there is none.
+pub(crate) fn credentials_of(
+    access: &Arc<MachineAccess>,
+    message: &MessageTarget<'_>,
+    explain: impl FnOnce(OAuthError) -> NoCredentials + Send + 'static,
+) -> Credentials {
+    match access.headers(message.method, message.url) {
+        Headers::Ready(headers) => Credentials::Ready(headers),
+        Headers::Wait(pending) => Credentials::Wait(translated(pending, explain)),
+    }
+}
+
+/// The credentials that a message is sent with once more.
+pub(crate) fn replaced(
+    access: &Arc<MachineAccess>,
+    refusal: Refusal,
+    explain: impl FnOnce(OAuthError) -> NoCredentials + Send + 'static,
+) -> Option<PendingCredentials> {
+    let refused = RefusedMessage {
+        status: refusal.status,
+        challenges: &refusal.challenges,
+        nonce: refusal.nonce.as_ref(),
+        shown: &refusal.shown,
+        method: refusal.method,
+        url: refusal.url,
+    };
+    access.replace(refused).map(|pending| translated(pending, explain))
+}
+
+fn translated(
+    pending: PendingHeaders,
+    explain: impl FnOnce(OAuthError) -> NoCredentials + Send + 'static,
+) -> PendingCredentials {
+    Box::pin(async move { pending.await.map_err(explain) })
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "an error is explained once")]
+fn unavailable(error: OAuthError) -> NoCredentials {
+    NoCredentials::Unavailable { reason: error.to_string() }
 }
 
 impl Kind {
@@ -130,7 +155,7 @@ fn authorization(text: String) -> Result<HeaderMap, String> {
 }
 
 /// How a token is had.
-fn settings(place: &Place, auth: &ServerAuth) -> Result<MachineSettings, String> {
+pub(crate) fn settings(place: &Place, auth: &ServerAuth) -> Result<MachineSettings, String> {
     let grant = grant(auth).ok_or("its `auth` names no token, of which another one could be had")?;
     Ok(MachineSettings {
         name: place.name.clone(),
@@ -144,22 +169,20 @@ fn settings(place: &Place, auth: &ServerAuth) -> Result<MachineSettings, String>
     })
 }
 
-/// `None` if what it needs is a user's.
+/// `None` if nothing can be had by it.
 fn grant(auth: &ServerAuth) -> Option<MachineGrant> {
-    if auth.kind == ServerAuthKind::ClientCredentials {
-        return Some(MachineGrant::ClientCredentials);
-    }
-    let file = TokenFile(PathBuf::from(auth.token_file.as_ref()?));
+    let file = auth.token_file.as_ref().map(|path| TokenFile(PathBuf::from(path)));
     match auth.kind {
-        ServerAuthKind::Workload => Some(MachineGrant::Assertion(file)),
+        ServerAuthKind::ClientCredentials => Some(MachineGrant::ClientCredentials),
+        ServerAuthKind::Workload => file.map(MachineGrant::Assertion),
         ServerAuthKind::Exchange => Some(MachineGrant::Exchange {
-            subject: SubjectFile { file, kind: subject_type(auth, ACCESS_TOKEN) },
+            subject: Subject { file, kind: subject_type(auth, ACCESS_TOKEN) },
             actor: auth.actor_token.clone(),
             audience: auth.audience.clone(),
         }),
         ServerAuthKind::Enterprise => Some(MachineGrant::Enterprise {
-            subject: SubjectFile { file, kind: subject_type(auth, ID_TOKEN) },
-            idp: identity_provider(auth.idp.as_ref()?).ok()?,
+            subject: Subject { file, kind: subject_type(auth, ID_TOKEN) },
+            idp: auth.idp.as_ref().map(identity_provider).transpose().ok()?,
         }),
         _ => None,
     }
@@ -170,6 +193,7 @@ fn subject_type(auth: &ServerAuth, usual: &'static str) -> &'static str {
         None => usual,
         Some(SubjectTokenType::AccessToken) => ACCESS_TOKEN,
         Some(SubjectTokenType::IdToken) => ID_TOKEN,
+        Some(SubjectTokenType::RefreshToken) => REFRESH_TOKEN,
         Some(SubjectTokenType::Jwt) => JWT,
     }
 }

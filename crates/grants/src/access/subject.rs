@@ -1,0 +1,63 @@
+//! The token of a user that a token for a server is had for.
+
+use std::sync::Arc;
+
+use fanlight_oauth::{ID_TOKEN, OAuthError, REFRESH_TOKEN, SubjectToken};
+use fanlight_settings::Secret;
+
+use super::held::Held;
+use super::{NoAccess, UserAccess, Wanted, finished};
+use crate::record::Grant;
+use crate::store::StoreError;
+
+impl UserAccess {
+    /// The token of this type of a user who has signed in at this identity provider, renewed if it is due, or if it is the one
+    /// that was refused.
+    pub(crate) async fn subject(
+        &self,
+        kind: &'static str,
+        refused: Option<&Secret>,
+    ) -> Result<SubjectToken, OAuthError> {
+        // Before the store is read: what another process writes meanwhile counts as a change.
+        let stamp = self.0.store.stamp();
+        let held = finished(self.0.work(None)).await.map_err(unavailable)?;
+        let first = self.kept(held.as_ref(), kind).await?;
+        let found = match (first, held) {
+            (Some(first), Some(held)) if refused == Some(&first.token) => {
+                let held = finished(self.0.work(Some(held.value().clone()))).await.map_err(unavailable)?;
+                self.kept(held.as_ref(), kind).await?
+            }
+            (first, _) => first,
+        };
+        found.ok_or_else(|| {
+            self.0.lock().miss(Wanted::default(), stamp);
+            OAuthError::NoSubject
+        })
+    }
+
+    /// What is kept of the user, while it is `held`.
+    async fn kept(&self, held: Option<&Arc<Held>>, kind: &str) -> Result<Option<SubjectToken>, OAuthError> {
+        if held.is_none() {
+            return Ok(None);
+        }
+        let grant = self.0.store.get::<Grant>(&self.0.owner).await;
+        let grant = grant.map_err(|error: StoreError| OAuthError::Subject(error.to_string()))?;
+        Ok(grant.and_then(|grant| {
+            let registration = self.0.server.registration(&grant)?;
+            let Grant { tokens, provider, .. } = grant;
+            let token = match kind {
+                ID_TOKEN => tokens.id_token?,
+                REFRESH_TOKEN => tokens.refresh_token?,
+                _ => tokens.access_token,
+            };
+            Some(SubjectToken { token, provider, registration })
+        }))
+    }
+}
+
+fn unavailable(error: NoAccess) -> OAuthError {
+    match error {
+        NoAccess::SignIn(_) => OAuthError::NoSubject,
+        NoAccess::Unavailable(reason) => OAuthError::Subject(reason),
+    }
+}

@@ -1,0 +1,199 @@
+//! Attacks on the sign-in of users at the issuer of their clients' tokens: ID tokens that are not theirs, answers that belong to
+//! no sign-in of the browser, and browsers of other users.
+
+use fanlight_testkit::browser::{Browser, Page};
+use fanlight_testkit::identity_provider::{IdentityProvider, Signature};
+use fanlight_testkit::issuer::seconds_from_now;
+use fanlight_testkit::signing_in::{SignInSetting, link_in};
+use serde_json::json;
+
+async fn setting() -> (SignInSetting, IdentityProvider) {
+    let provider = IdentityProvider::start().await;
+    let lines = provider.lines(", signIn: {clientId: fanlight}");
+    (SignInSetting::start(&lines, r#"{"type":"user"}"#).await, provider)
+}
+
+/// Has a browser begin to sign in at the identity provider: where that sends it back to.
+async fn begun(setting: &SignInSetting, provider: &IdentityProvider, browser: &mut Browser) -> String {
+    let page = setting.page(browser, Some(&provider.access_token("ann"))).await;
+    let sent = browser.submit(&page, &[("action", "identify")]).await;
+    browser.open(&sent.location()).await.location()
+}
+
+/// Checks that an answer was refused, and that its browser is nobody's.
+async fn assert_nobody(setting: &SignInSetting, browser: &mut Browser, refused: &Page, what: &str) {
+    assert_eq!(refused.status, 403, "{what}: {refused:?}");
+    let page = browser.open(&format!("http://{}/connections", setting.gateway.mcp)).await;
+    assert!(!page.text.contains("known to this gateway"), "{what}: {page:?}");
+    assert!(setting.authorization.asked("/authorize").is_empty(), "{what}");
+}
+
+#[tokio::test]
+async fn id_token_that_is_not_for_this_sign_in_is_refused() {
+    let (setting, provider) = setting().await;
+    let past = seconds_from_now(-7200);
+    for claims in [
+        json!({ "iss": "https://evil.example" }),
+        json!({ "iss": null }),
+        json!({ "aud": "another-client" }),
+        json!({ "aud": ["fanlight", "another-client"] }),
+        json!({ "aud": ["fanlight", "another-client"], "azp": "another-client" }),
+        json!({ "azp": "another-client" }),
+        json!({ "aud": null }),
+        json!({ "nonce": "another" }),
+        json!({ "nonce": null }),
+        json!({ "exp": past }),
+        json!({ "exp": null }),
+        json!({ "iat": seconds_from_now(7200) }),
+        json!({ "iat": null }),
+        json!({ "sub": null }),
+        json!({ "sub": "" }),
+        json!({ "sub": ["ann"] }),
+    ] {
+        provider.changes_id_tokens(claims.clone());
+        let mut browser = Browser::default();
+        let back = begun(&setting, &provider, &mut browser).await;
+        let refused = browser.open(&back).await;
+        assert_nobody(&setting, &mut browser, &refused, &claims.to_string()).await;
+    }
+    provider.changes_id_tokens(json!({}));
+    for signature in [Signature::None, Signature::OfAnotherKey] {
+        provider.signs(signature);
+        let mut browser = Browser::default();
+        let back = begun(&setting, &provider, &mut browser).await;
+        let refused = browser.open(&back).await;
+        assert_nobody(&setting, &mut browser, &refused, &format!("{signature:?}")).await;
+    }
+}
+
+#[tokio::test]
+async fn access_token_of_a_client_is_no_sign_in() {
+    let (setting, provider) = setting().await;
+    let (mut browser, token) = (Browser::default(), provider.access_token("ann"));
+    let page = setting.page(&mut browser, Some(&token)).await;
+    let refused = browser.submit(&page, &[("credential", &token)]).await;
+    assert_eq!(refused.status, 401, "{refused:?}");
+    assert!(setting.authorization.asked("/authorize").is_empty());
+}
+
+#[tokio::test]
+async fn answer_without_the_cookie_of_the_browser_that_began_is_refused() {
+    let (setting, provider) = setting().await;
+    let (mut attacker, mut victim) = (Browser::default(), Browser::default());
+    let back = begun(&setting, &provider, &mut attacker).await;
+    let refused = victim.open(&back).await;
+    assert_nobody(&setting, &mut victim, &refused, "without any cookie").await;
+    // Neither with one of its own.
+    begun(&setting, &provider, &mut victim).await;
+    let refused = victim.open(&back).await;
+    assert_nobody(&setting, &mut victim, &refused, "with its own cookie").await;
+    assert!(provider.server.asked("/token").is_empty(), "no code was redeemed");
+}
+
+#[tokio::test]
+async fn answer_is_taken_once_and_only_where_it_belongs() {
+    let (setting, provider) = setting().await;
+    let mut browser = Browser::default();
+    let back = begun(&setting, &provider, &mut browser).await;
+    // At the place for the authorization servers of servers it is nothing.
+    let elsewhere = back.replace("/connections/callback", "/oauth/callback");
+    assert_ne!(elsewhere, back);
+    assert_eq!(browser.open(&elsewhere).await.status, 403);
+    assert_eq!(browser.open(&back).await.status, 303);
+    assert_eq!(browser.open(&back).await.status, 403);
+    assert_eq!(provider.server.asked("/token").len(), 1);
+}
+
+#[tokio::test]
+async fn answer_that_was_changed_spends_the_sign_in() {
+    let (setting, provider) = setting().await;
+    let issuer = provider.url().replace(':', "%3A");
+    let own = format!("iss={issuer}");
+    for (from, to) in
+        [("state=", "state=x"), (own.as_str(), "iss=http%3A%2F%2Fevil.example"), (own.as_str(), "x=y"), ("code=", "x=")]
+    {
+        let mut browser = Browser::default();
+        let back = begun(&setting, &provider, &mut browser).await;
+        let changed = back.replace(from, to);
+        assert_ne!(changed, back);
+        let refused = browser.open(&changed).await;
+        assert_nobody(&setting, &mut browser, &refused, to).await;
+        assert_eq!(browser.open(&back).await.status, 403, "{to}");
+    }
+    assert!(provider.server.asked("/token").is_empty());
+}
+
+/// The authorization server of a server passes on what an identity provider has answered as if it were its own (mix-up).
+#[tokio::test]
+async fn code_of_an_identity_provider_reaches_no_authorization_server_of_a_server() {
+    let (setting, provider) = setting().await;
+    let (mut browser, ann) = (Browser::default(), provider.access_token("ann"));
+    let page = setting.identified(&mut browser, &ann).await;
+    let sent = browser.submit(&page, &[]).await;
+    let back = browser.open(&sent.location()).await.location();
+    let own = setting.authorization.url().replace(':', "%3A");
+    let mixed = back.replace(&format!("iss={own}"), &format!("iss={}", provider.url().replace(':', "%3A")));
+    assert_ne!(mixed, back);
+    assert_eq!(browser.open(&mixed).await.status, 403);
+    assert!(setting.authorization.asked("/token").is_empty());
+}
+
+#[tokio::test]
+async fn user_who_is_somebody_else_than_the_caller_signs_nobody_in() {
+    let (setting, provider) = setting().await;
+    let (mut browser, ann) = (Browser::default(), provider.access_token("ann"));
+    provider.signs_in("bob");
+    let page = setting.identified(&mut browser, &ann).await;
+    assert!(!page.text.contains("known to this gateway as ann"), "{page:?}");
+    // What bob's browser sends for ann's link is refused.
+    let refused = browser.submit(&page, &[("action", "accept")]).await;
+    assert_eq!(refused.status, 401, "{refused:?}");
+    assert!(setting.authorization.asked("/authorize").is_empty());
+    assert!(link_in(&setting.call(Some(&ann)).await).is_some());
+}
+
+#[tokio::test]
+async fn cookies_of_a_known_browser_are_worth_nothing_one_by_one() {
+    let (setting, provider) = setting().await;
+    let mut browser = Browser::default();
+    setting.identified(&mut browser, &provider.access_token("ann")).await;
+    let url = format!("http://{}/connections", setting.gateway.mcp);
+    assert!(browser.open(&url).await.text.contains("known to this gateway as ann"));
+    for name in browser.cookie_names() {
+        let mut thief = Browser::default();
+        thief.steal(&browser, &name);
+        assert!(!thief.open(&url).await.text.contains("known to this gateway"), "{name}");
+    }
+}
+
+/// A user follows the link of another, and signs in as themselves: nobody's tokens are kept.
+#[tokio::test]
+async fn sign_in_for_the_link_of_another_user_keeps_no_tokens() {
+    let provider = IdentityProvider::start().await;
+    let auth = format!(r#"{{"type":"exchange","tokenEndpoint":"{}/token"}}"#, provider.url());
+    let setting = SignInSetting::start(&provider.lines(", signIn: {clientId: fanlight}"), &auth).await;
+    provider.signs_in("bob");
+    let (ann, bob) = (provider.access_token("ann"), provider.access_token("bob"));
+    let mut browser = Browser::default();
+    let refused = setting.identified(&mut browser, &ann).await;
+    assert_nobody(&setting, &mut browser, &refused, "the link of ann").await;
+    for token in [&ann, &bob] {
+        assert!(link_in(&setting.call(Some(token)).await).is_some());
+    }
+    assert!(provider.asked_for_tokens("token-exchange").is_empty());
+}
+
+#[tokio::test]
+async fn renewed_id_token_of_another_user_is_not_used() {
+    let provider = IdentityProvider::start().await;
+    let auth = format!(r#"{{"type":"exchange","tokenEndpoint":"{}/token"}}"#, provider.url());
+    let setting = SignInSetting::start(&provider.lines(", signIn: {clientId: fanlight}"), &auth).await;
+    provider.lifetime(0);
+    let ann = provider.access_token("ann");
+    let page = setting.identified(&mut Browser::default(), &ann).await;
+    assert!(page.text.contains("signed in to notes"), "{page:?}");
+    provider.changes_id_tokens(json!({ "sub": "bob" }));
+    let answer = setting.call(Some(&ann)).await;
+    assert!(answer.contains("\"error\"") && link_in(&answer).is_none(), "{answer}");
+    assert!(provider.asked_for_tokens("token-exchange").is_empty() && setting.shown().is_empty());
+}

@@ -1,0 +1,186 @@
+//! An identity provider on loopback: an authorization server that signs access tokens and ID tokens, for the user that a test
+//! says is at the browser.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+use crate::authorization_server::{Asked, AuthorizationServer, payload, with};
+use crate::issuer::{SigningKey, base64url, seconds_from_now};
+
+/// The audience of its access tokens.
+pub const AUDIENCE: &str = "fanlight-clients";
+
+/// A running identity provider.
+pub struct IdentityProvider {
+    /// What it is asked, and how it behaves.
+    pub server: Arc<AuthorizationServer>,
+    signing: Arc<Signing>,
+}
+
+struct Signing {
+    issuer: String,
+    key: SigningKey,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Who is at the browser.
+    user: String,
+    /// Members that ID tokens have in addition or instead.
+    claims: Value,
+    signature: Signature,
+    /// Seconds that access tokens for a code live.
+    lifetime: u64,
+    /// Users who have left: their tokens are refused.
+    gone: HashSet<String>,
+}
+
+/// How ID tokens are signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signature {
+    /// By the published key.
+    Good,
+    /// By a key of the same name that is not published.
+    OfAnotherKey,
+    /// Not at all, as `alg` says.
+    None,
+}
+
+impl IdentityProvider {
+    /// Starts one that signs in `ann`.
+    pub async fn start() -> Self {
+        let server = Arc::new(AuthorizationServer::start().await);
+        let key = SigningKey::es256("key-0");
+        server.publish("/keys", json!({ "keys": [key.jwk()] }));
+        server.describe(json!({
+            "jwks_uri": format!("{}/keys", server.url()), "scopes_supported": ["openid", "offline_access"],
+        }));
+        let state = Mutex::new(State {
+            user: "ann".to_owned(),
+            claims: json!({}),
+            signature: Signature::Good,
+            lifetime: 3600,
+            gone: HashSet::new(),
+        });
+        let signing = Arc::new(Signing { issuer: server.url().to_owned(), key, state });
+        let (answers, asked) = (Arc::clone(&signing), Arc::downgrade(&server));
+        server.on_token(move |token| {
+            // The nonce is that of the sign-in which has begun last.
+            let begun = asked.upgrade().map(|server| server.asked("/authorize")).unwrap_or_default();
+            answers.tokens(token, begun.last().and_then(|asked| asked.parameter("nonce")))
+        });
+        Self { server, signing }
+    }
+
+    /// Its issuer.
+    pub fn url(&self) -> &str {
+        self.server.url()
+    }
+
+    /// Another user is at the browser from now on.
+    pub fn signs_in(&self, user: &str) {
+        self.signing.state.lock().unwrap().user = user.to_owned();
+    }
+
+    /// ID tokens have these members in addition or instead; without those that are null.
+    pub fn changes_id_tokens(&self, claims: Value) {
+        self.signing.state.lock().unwrap().claims = claims;
+    }
+
+    /// ID tokens are signed so from now on.
+    pub fn signs(&self, signature: Signature) {
+        self.signing.state.lock().unwrap().signature = signature;
+    }
+
+    /// Access tokens for a code live for this many seconds from now on.
+    pub fn lifetime(&self, seconds: u64) {
+        self.signing.state.lock().unwrap().lifetime = seconds;
+    }
+
+    /// A user leaves: all that was given for them is refused.
+    pub fn removes(&self, user: &str) {
+        self.signing.state.lock().unwrap().gone.insert(user.to_owned());
+    }
+
+    /// The requests for tokens by this kind of grant.
+    pub fn asked_for_tokens(&self, grant: &str) -> Vec<Asked> {
+        let asked = self.server.asked("/token").into_iter();
+        asked.filter(|asked| asked.parameter("grant_type").is_some_and(|given| given.ends_with(grant))).collect()
+    }
+
+    /// An access token of a client of this user.
+    pub fn access_token(&self, user: &str) -> String {
+        let now = seconds_from_now(0);
+        let claims = json!({
+            "iss": self.url(), "sub": user, "aud": AUDIENCE, "scope": "", "iat": now, "exp": now + 3600,
+            "jti": format!("{:016x}", fastrand::u64(..)),
+        });
+        self.signing.sign(&claims, "at+jwt", Signature::Good)
+    }
+
+    /// The lines of a configuration whose clients have tokens of it, and whose users sign in there with these settings.
+    pub fn lines(&self, sign_in: &str) -> String {
+        let entry = format!("{{issuer: \"{}\", audience: [{AUDIENCE}]{sign_in}}}", self.url());
+        format!("auth: {{oauth: [{entry}]}}\n")
+    }
+}
+
+/// The type of identity assertions.
+const ID_JAG: &str = "urn:ietf:params:oauth:token-type:id-jag";
+
+/// Of which user a token is.
+fn user_of(token: &str) -> String {
+    let claims = payload(token);
+    let named = token.split("-of-").nth(1).and_then(|rest| rest.split('-').next());
+    claims["sub"].as_str().or(named).unwrap_or_default().to_owned()
+}
+
+impl Signing {
+    fn sign(&self, claims: &Value, kind: &str, signature: Signature) -> String {
+        let header = json!({ "alg": self.key.algorithm(), "typ": kind, "kid": self.key.id() });
+        match signature {
+            Signature::Good => self.key.sign(&header, claims),
+            Signature::OfAnotherKey => SigningKey::es256(self.key.id()).sign(&header, claims),
+            Signature::None => {
+                let part = |value: &Value| base64url(value.to_string().as_bytes());
+                format!("{}.{}.", part(&json!({ "alg": "none", "typ": kind })), part(claims))
+            }
+        }
+    }
+
+    fn tokens(&self, asked: &Asked, nonce: Option<&str>) -> (u16, Value) {
+        let (now, number) = (seconds_from_now(0), fastrand::u64(..));
+        let (at_browser, changed, signature, lifetime, gone) = {
+            let state = self.state.lock().unwrap();
+            let State { user, claims, signature, lifetime, gone } = &*state;
+            (user.clone(), claims.clone(), *signature, *lifetime, gone.clone())
+        };
+        let shown = asked.parameter("subject_token").or(asked.parameter("refresh_token"));
+        let (user, lifetime) = shown.map_or((at_browser, lifetime), |token| (user_of(token), 3600));
+        if gone.contains(&user) {
+            return (400, json!({ "error": "invalid_grant" }));
+        }
+        if asked.parameter("requested_token_type") == Some(ID_JAG) {
+            return (
+                200,
+                json!({ "access_token": format!("jag-of-{user}"), "issued_token_type": ID_JAG, "token_type": "N_A" }),
+            );
+        }
+        if asked.parameter("subject_token").is_some() {
+            let token = format!("exchanged-of-{user}-{number:016x}");
+            return (200, json!({ "access_token": token, "token_type": "Bearer", "expires_in": 3600 }));
+        }
+        let client = asked.parameter("client_id").unwrap_or("fanlight");
+        let claims = json!({
+            "iss": self.issuer, "sub": user, "aud": client, "nonce": nonce, "iat": now, "exp": now + 3600,
+        });
+        let id_token = self.sign(&with(claims, &changed), "JWT", signature);
+        let tokens = json!({
+            "access_token": format!("at-of-{user}-{number:016x}"), "refresh_token": format!("rt-of-{user}-{number:016x}"),
+            "token_type": "Bearer", "expires_in": lifetime, "id_token": id_token,
+        });
+        (200, tokens)
+    }
+}
