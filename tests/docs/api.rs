@@ -45,6 +45,8 @@ fn requests(trace: &str, session: &str, approval: &str) -> Vec<Request> {
         post("/api/approvals/{id}/{answer}", &format!("/api/approvals/{approval}/approve"), json!({})),
         post("/api/approvals/{id}/{answer}", &format!("/api/approvals/{approval}/refuse"), json!({})),
         post("/api/approvals/{id}/{answer}", "/api/approvals/none/approve", json!({})),
+        plain("/api/limits"),
+        get("/api/limits", "/api/limits?nearest=0"),
         plain("/api/pins"),
         post("/api/pins/{id}/approve", "/api/pins/none/approve", json!({})),
         plain("/api/audit"),

@@ -173,3 +173,79 @@ async fn with_warn_nothing_is_held_and_a_damaged_file_leaves_the_last_good_one_i
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && text.contains("fanlight pin"), "{text}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn uri_of_a_held_template_is_reached_by_no_request() {
+    const TEMPLATE: &str = r#"{"name":"secrets","uriTemplate":"secret:///{name}","description":"Read this first."}"#;
+    for with_other in [false, true] {
+        let other = Backend::start(Era::Modern, Transport::Http).await;
+        other.offers_tools(&["other_tool"]);
+        let scene = Scene::new(Era::Modern, "hold", with_other.then_some(&other)).await;
+        let backend = &scene.backend;
+        backend.declares(r#"{"tools":{},"prompts":{},"completions":{},"resources":{"subscribe":true}}"#);
+        backend.on("resources/list", backend.list("resources", r#"{"uri":"doc:///listed","name":"listed"}"#));
+        let approved = r#"{"name":"docs","uriTemplate":"doc:///page/{name}"}"#;
+        backend.on("resources/templates/list", backend.list("resourceTemplates", approved));
+        let contents = Era::Modern.complete(r#""contents":[]"#);
+        backend.on("resources/read", Reply::result(contents));
+        let (is_ok, text) = scene.pin(&[]).await;
+        assert!(is_ok, "{text}");
+        backend.on("resources/templates/list", backend.list("resourceTemplates", &format!("{approved},{TEMPLATE}")));
+        let gateway = scene.gateway().await;
+        let listed = ask(&gateway, "resources/templates/list", "").await;
+        assert!(listed.contains("doc:///page") && !listed.contains("secret"), "{listed}");
+        for uri in ["secret:///a", "secret:///{name}", "SECRET:///a", "other:///unknown"] {
+            for (method, params) in [
+                ("resources/read", format!(r#""uri":"{uri}""#)),
+                (
+                    "completion/complete",
+                    format!(
+                        r#""ref":{{"type":"ref/resource","uri":"{uri}"}},"argument":{{"name":"name","value":"a"}}"#
+                    ),
+                ),
+            ] {
+                let answer = ask(&gateway, method, &params).await;
+                assert!(member(&answer, "error").is_some(), "{method} {uri}: {answer}");
+            }
+        }
+        let asked = backend.received("resources/read").len() + backend.received("completion/complete").len();
+        assert_eq!(asked, 0);
+        for uri in ["doc:///listed", "doc:///page/a"] {
+            let answer = ask(&gateway, "resources/read", &format!(r#""uri":"{uri}""#)).await;
+            assert!(member(&answer, "result").is_some(), "{uri}: {answer}");
+        }
+        // Once it is approved, it is as any other.
+        let (is_ok, text) = scene.pin(&["approve", "files/secret:///{name}"]).await;
+        assert!(is_ok, "{text}");
+        gateway.hang_up();
+        gateway.log.line_with("configuration reloaded").await;
+        let answer = ask(&gateway, "resources/read", r#""uri":"secret:///a""#).await;
+        assert!(member(&answer, "result").is_some(), "{answer}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holds_and_approvals_are_in_the_record_and_hidden_text_is_shown() {
+    let scene = Scene::new(Era::Modern, "hold", None).await;
+    let config = scene.folder.path().join("fanlight.json");
+    let text = fs::read_to_string(&config).unwrap().replacen('{', r#"{"stateDir":"state","#, 1);
+    fs::write(&config, text).unwrap();
+    assert!(scene.pin(&[]).await.0);
+    let hidden = OTHER.replace(r#""name":"look""#, r#""name":"look","description":"Looks\u200b.""#);
+    scene.lists(&[POISONED, &hidden], PROMPT);
+    let gateway = scene.gateway().await;
+    ask(&gateway, "tools/list", "").await;
+    let shown = admin(&gateway, "GET", "/api/pins").await;
+    assert!(shown.contains(r#""what":"hidden text""#) && shown.contains("U+200B"), "{shown}");
+    assert!(scene.pin(&["approve", "files/read"]).await.0);
+    gateway.hang_up();
+    gateway.log.line_with("configuration reloaded").await;
+    gateway.terminate().await;
+    let query = ["audit", "query", "--json", "--tool", "files/read", "--config"];
+    let output = fanlight().args(query).arg(&config).output().await.unwrap();
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let outcomes: Vec<_> = lines.lines().map(|line| (member(line, "event"), member(line, "outcome"))).collect();
+    let pin = |outcome| (Some(r#""pin""#), Some(outcome));
+    assert_eq!(outcomes, [pin(r#""approved""#), pin(r#""held""#)], "{lines}");
+    assert!(lines.contains(r#""reason":"text""#) && lines.contains(r#""action":"tool""#), "{lines}");
+}

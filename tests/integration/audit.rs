@@ -8,8 +8,10 @@ use futures_util::future::join_all;
 
 use crate::clients::Client;
 use crate::harness::{Gateway, TempFile, fanlight};
-use crate::raw_client::{Connection, JSON_HEADERS, modern_headers, modern_request};
+use crate::http_recorder::{HttpRecorder, says};
+use crate::raw_client::{Connection, JSON_HEADERS, modern_headers, modern_request_with};
 use crate::scripted::{Backend, Era, Reply, Transport};
+use crate::server_lives::get;
 
 /// The key of Ann, who belongs to `dev`.
 const KEYS: &str = "keys:\n  \
@@ -34,17 +36,30 @@ impl Scene {
         backend.on_target("tools/call", "fail", Reply::error(r#"{"code":-32000,"message":"no"}"#));
         let folder = TempFile::folder();
         fs::write(folder.path().join("keys.yaml"), KEYS).unwrap();
-        let config = format!(
-            r#"{{"stateDir":"state","audit":{{{audit}}},"auth":{{"keys":{{"file":"keys.yaml"}}}}{more},"mcpServers":{{{}}}}}"#,
-            backend.entry("files")
-        );
-        fs::write(folder.path().join("fanlight.json"), config).unwrap();
+        configure(&folder, &backend, audit, more);
         let gateway = Gateway::start_at(folder.path().join("fanlight.json")).await;
         Self { backend, gateway, folder }
     }
 
+    /// Has the gateway read these members of `audit`, and more of the configuration. Returns whether it can use them.
+    async fn reload(&self, audit: &str, more: &str) -> bool {
+        configure(&self.folder, &self.backend, audit, more);
+        self.gateway.reload().await.0 == 200
+    }
+
+    /// The lines of a file of the record.
+    fn lines(&self, file: &str) -> Vec<String> {
+        let text = fs::read_to_string(self.folder.path().join(file)).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+
     async fn call(&self, key: &str, params: &str) -> String {
-        let body = modern_request("1", "tools/call", params, "");
+        self.ask(key, "tools/call", params).await
+    }
+
+    async fn ask(&self, key: &str, method: &str, params: &str) -> String {
+        let capabilities = r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
+        let body = modern_request_with(capabilities, "1", method, params, "");
         let bearer = format!("Bearer {key}");
         let headers = modern_headers(&body);
         let own = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
@@ -58,6 +73,14 @@ impl Scene {
     async fn audit(&self, args: &[&str]) -> (bool, String) {
         audit(self.folder.path(), args).await
     }
+}
+
+fn configure(folder: &TempFile, backend: &Backend, audit: &str, more: &str) {
+    let config = format!(
+        r#"{{"stateDir":"state","audit":{{{audit}}},"auth":{{"keys":{{"file":"keys.yaml"}}}}{more},"mcpServers":{{{}}}}}"#,
+        backend.entry("files")
+    );
+    fs::write(folder.path().join("fanlight.json"), config).unwrap();
 }
 
 async fn audit(folder: &Path, args: &[&str]) -> (bool, String) {
@@ -200,4 +223,176 @@ async fn after_kill_every_acknowledged_call_is_in_a_record_that_verifies() {
     let (is_ok, verified) = scene.audit(&["verify"]).await;
     assert!(is_ok, "{verified}");
     assert_eq!(scene.backend.received("tools/call").len(), 40);
+}
+
+/// The lines of a record, and its checkpoints, in what a collector got.
+fn exported(collector: &HttpRecorder) -> (Vec<String>, Vec<String>) {
+    let (mut lines, mut notes) = (Vec::new(), Vec::new());
+    for request in collector.requests().iter().filter(|request| request.head.starts_with("post /v1/logs ")) {
+        // The texts of Protobuf are in it as they are.
+        let text = request.text();
+        lines.extend(text.split(r#"{"seq":"#).skip(1).map(|rest| {
+            let end = rest.find(r#""prev":""#).unwrap() + r#""prev":""#.len() + 64 + r#""}"#.len();
+            format!(r#"{{"seq":{}"#, &rest[..end])
+        }));
+        let mut rest = text.as_str();
+        while let Some(at) = rest.find("\n\n— fanlight-") {
+            let start = rest[..at].rfind("fanlight-").unwrap();
+            let end = at + 2 + rest[at + 2..].find('\n').unwrap() + 1;
+            notes.push(rest[start..end].to_owned());
+            rest = &rest[end..];
+        }
+    }
+    (lines, notes)
+}
+
+#[tokio::test]
+async fn collector_gets_each_line_and_checkpoint_of_a_record_that_verifies() {
+    let collector = HttpRecorder::start(|_| says("")).await;
+    let telemetry = format!(r#","telemetry":{{"endpoint":"http://{}"}}"#, collector.address);
+    let scene = Scene::start(r#""otlp":true,"arguments":"full""#, &telemetry).await;
+    for tool in ["look", "break", "fail"] {
+        scene.call(ANN, &call(tool)).await;
+    }
+    scene.gateway.terminate().await;
+    let file = scene.folder.path().join("state/audit/audit.jsonl");
+    let written: Vec<_> = fs::read_to_string(&file).unwrap().lines().map(str::to_owned).collect();
+    let (lines, notes) = exported(&collector);
+    assert_eq!(lines, written);
+    assert!(
+        lines.iter().any(|line| line.contains(r#""event":"stop""#)) && !lines.concat().contains("sesame"),
+        "{lines:?}"
+    );
+    let checkpoints = fs::read_to_string(scene.folder.path().join("state/audit/audit.checkpoints")).unwrap();
+    assert!(
+        !notes.is_empty() && notes.iter().all(|note| checkpoints.contains(note.as_str())),
+        "{notes:?} {checkpoints}"
+    );
+    // What the collector has suffices to find another history.
+    let saved = TempFile::new("checkpoints", &notes.concat());
+    let saved = saved.path().to_str().unwrap();
+    let (is_ok, verified) = audit(scene.folder.path(), &["verify", "--checkpoint", saved]).await;
+    assert!(is_ok, "{verified}");
+    fs::write(&file, written[..written.len() - 1].concat()).unwrap();
+    let (is_ok, verified) = audit(scene.folder.path(), &["verify", "--checkpoint", saved]).await;
+    assert!(!is_ok, "{verified}");
+}
+
+#[tokio::test]
+async fn entries_that_the_collector_refuses_are_counted_and_calls_go_on() {
+    let collector =
+        HttpRecorder::start(|_| "HTTP/1.1 400 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_owned()).await;
+    let telemetry = format!(r#","telemetry":{{"endpoint":"http://{}"}}"#, collector.address);
+    let scene = Scene::start(r#""otlp":true"#, &telemetry).await;
+    scene.gateway.log.line_with_all(&["log records are lost", "HTTP status 400"]).await;
+    let metrics = get(&scene.gateway, "/metrics", &[]).await.1;
+    let lost = metrics.lines().find_map(|line| line.strip_prefix(r#"fanlight_audit_exported_total{outcome="lost"} "#));
+    assert!(lost.is_some_and(|lost| lost != "0"), "{metrics}");
+    let shown = get(&scene.gateway, "/api/audit", &[]).await.1;
+    assert_ne!(member(&shown, "notExported"), Some("0"), "{shown}");
+    assert!(member(&scene.call(ANN, &call("look")).await, "result").is_some());
+}
+
+#[tokio::test]
+async fn gateway_does_not_start_without_a_collector_for_its_record() {
+    let config = r#"{"audit":{"otlp":true},"mcpServers":{"only":{"url":"http://127.0.0.1:1/mcp"}}}"#;
+    let config = TempFile::new("yaml", config);
+    let output = fanlight().args(["run", "--config"]).arg(config.path()).output().await.unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && text.contains("`audit.otlp` needs a collector"), "{text}");
+}
+
+#[tokio::test]
+async fn options_of_the_record_take_effect_at_a_reload_or_not_at_all() {
+    let scene = Scene::start(r#""required":true"#, "").await;
+    let first = "state/audit/audit.jsonl";
+    let decided = |lines: &[String]| lines.iter().filter(|line| line.contains(r#""outcome":"decided""#)).count();
+    scene.call(ANN, &call("look")).await;
+    assert_eq!(decided(&scene.lines(first)), 1);
+    assert!(scene.reload(r#""required":true,"arguments":"full","redact":["path"]"#, "").await);
+    scene.call(ANN, &call("look")).await;
+    let line = scene.lines(first).pop().unwrap();
+    assert!(line.contains(r#""arguments":{"path":"***","apiKey":"***"}"#), "{line}");
+    // Another file: the earlier one is ended, and verifies.
+    assert!(scene.reload(r#""required":true,"file":"other.jsonl""#, "").await);
+    scene.call(ANN, &call("look")).await;
+    assert!(scene.lines(first).pop().unwrap().contains(r#""event":"stop""#));
+    assert_eq!((decided(&scene.lines(first)), decided(&scene.lines("other.jsonl"))), (2, 1));
+    // One that cannot be written leaves everything as it was.
+    assert!(!scene.reload(r#""required":true,"file":"/dev/null/audit.jsonl""#, "").await);
+    scene.call(ANN, &call("look")).await;
+    assert_eq!(decided(&scene.lines("other.jsonl")), 2);
+    assert!(!scene.reload(r#""required":true,"otlp":true"#, "").await);
+    // Without any, nothing is written any more.
+    assert!(scene.reload(r#""keepFor":"off""#, "").await);
+    assert!(member(&scene.call(ANN, &call("look")).await, "result").is_some());
+    assert_eq!(decided(&scene.lines("other.jsonl")), 2);
+    let shown = get(&scene.gateway, "/api/audit", &[]).await.1;
+    assert_eq!(member(&shown, "recording"), Some("false"));
+}
+
+#[tokio::test]
+async fn collector_gets_the_record_from_a_reload_on() {
+    let collector = HttpRecorder::start(|_| says("")).await;
+    let telemetry = format!(r#","telemetry":{{"endpoint":"http://{}"}}"#, collector.address);
+    let scene = Scene::start(r#""required":true"#, &telemetry).await;
+    scene.call(ANN, &call("look")).await;
+    assert!(scene.reload(r#""required":true,"otlp":true"#, &telemetry).await);
+    scene.call(ANN, &call("break")).await;
+    // What waits is delivered before it ends.
+    assert!(scene.reload(r#""required":true"#, &telemetry).await);
+    let lines = exported(&collector).0.concat();
+    // What was written before is not there.
+    assert!(lines.contains(r#""item":"break""#) && !lines.contains(r#""event":"file""#), "{lines}");
+}
+
+#[tokio::test]
+async fn arguments_that_the_schema_calls_secret_are_masked() {
+    let scene = Scene::start(r#""required":true,"arguments":"full""#, "").await;
+    let schema = r##"{"type":"object","properties":{"note":{"type":"string","writeOnly":true},"region":{"type":"string","x-mcp-header":"Region"},"list":{"items":{"$ref":"#/$defs/pass"}}},"$defs":{"pass":{"format":"password"}}}"##;
+    let tool = format!(r#"{{"name":"look","inputSchema":{schema}}}"#);
+    scene.backend.on("tools/list", scene.backend.list("tools", &tool));
+    let arguments = r#""arguments":{"note":"n1","list":["p1"],"path":"/a"}"#;
+    scene.call(ANN, &format!(r#""name":"look",{arguments}"#)).await;
+    scene.call(ANN, &format!(r#""name":"unlisted",{arguments}"#)).await;
+    let lines = scene.lines("state/audit/audit.jsonl");
+    let look = lines.iter().find(|line| line.contains(r#""arguments":"#)).unwrap_or_else(|| panic!("{lines:?}"));
+    assert!(look.contains(r#""arguments":{"note":"***","list":["***"],"path":"/a"}"#), "{look}");
+    // Of a tool that no list has, nobody knows what is secret.
+    assert!(lines.iter().any(|line| line.contains("argumentsDigest")), "{lines:?}");
+    assert!(!lines.concat().contains("n1") && !lines.concat().contains("p1"), "{lines:?}");
+}
+
+#[tokio::test]
+async fn call_that_began_a_task_is_found_with_what_was_asked_about_it() {
+    let scene = Scene::start("", "").await;
+    let state = r#""taskId":"job-7","status":"working","createdAt":"2025-11-25T10:30:00Z","lastUpdatedAt":"2025-11-25T10:30:00Z","ttlMs":600000"#;
+    scene.backend.on("server/discover", Reply::result(r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"extensions":{"io.modelcontextprotocol/tasks":{}}},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"s","version":"1"}},"ttlMs":0,"cacheScope":"private"}"#));
+    scene.backend.on("tools/call", Reply::result(format!(r#"{{"resultType":"task",{state}}}"#)));
+    scene.backend.on("tasks/get", Reply::result(format!(r#"{{"resultType":"complete",{state}}}"#)));
+    let begun = scene.call(ANN, &call("look")).await;
+    let task = plain_string(member(&begun, "result.taskId").unwrap_or_else(|| panic!("{begun}"))).unwrap().to_owned();
+    scene.ask(ANN, "tasks/get", &format!(r#""taskId":"{task}""#)).await;
+    scene.gateway.terminate().await;
+    let (_, lines) = audit(scene.folder.path(), &["query", "--json", "--task", &task]).await;
+    let lines: Vec<_> = lines.lines().collect();
+    let shown: Vec<_> = lines.iter().map(|line| [member(line, "action"), member(line, "principal")]).collect();
+    let ann = Some(r#""key#ann""#);
+    assert_eq!(shown, [[Some(r#""tasks/get""#), ann], [Some(r#""tools/call""#), ann]], "{lines:?}");
+    assert!(lines[1].contains(r#""item":"look""#), "{lines:?}");
+}
+
+#[tokio::test]
+async fn page_reads_the_records_of_all_processes_with_the_same_configuration() {
+    let scene = Scene::start(r#""required":true"#, "").await;
+    let other = Gateway::start_at(scene.folder.path().join("fanlight.json")).await;
+    let second = Scene {
+        backend: Backend::start(Era::Modern, Transport::Http).await,
+        gateway: other,
+        folder: TempFile::folder(),
+    };
+    second.call(ANN, &call("break")).await;
+    assert!(scene.folder.path().join("state/audit/audit-2.jsonl").is_file());
+    let shown = get(&scene.gateway, "/api/audit?tool=files/break&outcome=decided", &[]).await.1;
+    assert!(shown.contains(r#""item":"break""#), "{shown}");
 }

@@ -1,66 +1,12 @@
 //! Guardrails of the operator's own, through the real binary.
 
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
-
 use fanlight_tests::slicer::member;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
 
 use crate::clients::Client;
+use crate::harness::{Gateway, TempFile};
+use crate::http_recorder::{HttpRecorder, Recorded, says};
+use crate::raw_client::{modern_request, post_modern};
 use crate::scripted::{Backend, Era, Reply, Transport, config};
-
-/// A guardrail: what it answers, and what it was asked.
-struct Guardrail {
-    address: SocketAddr,
-    asked: Arc<Mutex<Vec<String>>>,
-}
-
-impl Guardrail {
-    /// One that answers each question with this HTTP response; never, if that is empty.
-    async fn start(answer: impl Fn(&str) -> String + Send + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (address, asked) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
-        let questions = Arc::clone(&asked);
-        tokio::spawn(async move {
-            let mut open = Vec::new();
-            while let Ok((mut socket, _)) = listener.accept().await {
-                let mut text = String::new();
-                let mut bytes = [0; 4096];
-                loop {
-                    let read = socket.read(&mut bytes).await.unwrap_or_default();
-                    text.push_str(&String::from_utf8_lossy(&bytes[..read]));
-                    let whole = text.split_once("\r\n\r\n").is_some_and(|(head, body)| {
-                        let length = head
-                            .to_lowercase()
-                            .lines()
-                            .find_map(|line| Some(line.strip_prefix("content-length: ")?.parse::<usize>().unwrap()));
-                        length.is_some_and(|length| body.len() >= length)
-                    });
-                    if read == 0 || whole {
-                        break;
-                    }
-                }
-                questions.lock().unwrap().push(text.clone());
-                let answer = answer(&text);
-                if answer.is_empty() {
-                    open.push(socket);
-                    continue;
-                }
-                let _ = socket.write_all(answer.as_bytes()).await;
-            }
-        });
-        Self { address, asked }
-    }
-
-    fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap().clone()
-    }
-}
-
-fn says(body: &str) -> String {
-    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
-}
 
 async fn backend() -> Backend {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
@@ -69,7 +15,7 @@ async fn backend() -> Backend {
     backend
 }
 
-fn hooked(backend: &Backend, guardrail: &Guardrail, more: &str) -> String {
+fn hooked(backend: &Backend, guardrail: &HttpRecorder, more: &str) -> String {
     let servers = config(&[backend.entry("files")]);
     let servers = servers.trim_end().strip_suffix('}').unwrap();
     format!(
@@ -84,7 +30,7 @@ const CALL: &str = r#""name":"look","arguments":{"path":"\/data","n":1.0}"#;
 async fn hook_is_asked_before_a_call_and_its_word_counts() {
     for (era, transport) in [(Era::Modern, Transport::Http), (Era::Legacy, Transport::Stdio)] {
         let backend = backend().await;
-        let guardrail = Guardrail::start(|question| match question.contains(r#""tool":"leak""#) {
+        let guardrail = HttpRecorder::start(|question| match question.text().contains(r#""tool":"leak""#) {
             true => says(r#"{"decision":"deny","text":"no leaks here"}"#),
             false => says(r#"{"decision":"allow"}"#),
         })
@@ -96,20 +42,41 @@ async fn hook_is_asked_before_a_call_and_its_word_counts() {
         assert_eq!(denied.member("error.code"), "-31005");
         assert!(denied.member("error.message").contains("no leaks here"), "{}", denied.answer);
         assert_eq!(backend.received("tools/call").len(), 1);
-        let asked = guardrail.asked();
-        let (head, body) = asked[0].split_once("\r\n\r\n").unwrap();
-        assert!(head.to_lowercase().contains("fanlight-event: call"), "{head}");
+        let asked = guardrail.requests();
+        let (head, body) = (&asked[0].head, &asked[0].text());
+        assert!(head.contains("fanlight-event: call"), "{head}");
         assert_eq!(member(body, "arguments"), Some(r#"{"path":"\/data","n":1.0}"#), "{body}");
         assert_eq!((member(body, "server"), member(body, "tool")), (Some(r#""files""#), Some(r#""look""#)));
         // Lists are no calls.
         client.request("2", "tools/list", "", "").await.member("result.tools");
-        assert_eq!(guardrail.asked().len(), 2);
+        assert_eq!(guardrail.requests().len(), 2);
     }
 }
 
 #[tokio::test]
+async fn hooks_of_a_reload_are_asked_about_the_next_call() {
+    let backend = backend().await;
+    let guardrail = HttpRecorder::start(|_| says(r#"{"decision":"deny","text":"no"}"#)).await;
+    let folder = TempFile::folder();
+    let path = folder.path().join("fanlight.json");
+    std::fs::write(&path, config(&[backend.entry("files")])).unwrap();
+    let gateway = Gateway::start_at(path.clone()).await;
+    let runs = async || {
+        let request = modern_request("1", "tools/call", CALL, "");
+        member(&post_modern(gateway.mcp, &request).await.text().await, "result").is_some()
+    };
+    assert!(runs().await);
+    for (text, is_run) in [(hooked(&backend, &guardrail, ""), false), (config(&[backend.entry("files")]), true)] {
+        std::fs::write(&path, text).unwrap();
+        assert_eq!(gateway.reload().await.0, 200);
+        assert_eq!(runs().await, is_run);
+    }
+    assert_eq!((guardrail.requests().len(), backend.received("tools/call").len()), (1, 2));
+}
+
+#[tokio::test]
 async fn hook_that_fails_denies_unless_it_is_to_allow() {
-    let answers: [fn(&str) -> String; 4] = [
+    let answers: [fn(&Recorded) -> String; 4] = [
         |_| says(r#"{"decision":"perhaps"}"#),
         |_| "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n".to_owned(),
         |_| says(&"x".repeat(100_000)),
@@ -118,7 +85,7 @@ async fn hook_that_fails_denies_unless_it_is_to_allow() {
     for answer in answers {
         for (more, runs) in [(r#","timeout":"300ms""#, 0), (r#","timeout":"300ms","onFailure":"allow""#, 1)] {
             let backend = backend().await;
-            let guardrail = Guardrail::start(answer).await;
+            let guardrail = HttpRecorder::start(answer).await;
             let config = hooked(&backend, &guardrail, more).replace(r#""timeout":"10s","#, "");
             let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
             let outcome = client.request("1", "tools/call", CALL, "").await;
@@ -132,7 +99,7 @@ async fn hook_that_fails_denies_unless_it_is_to_allow() {
 #[tokio::test]
 async fn hook_judges_results_and_can_have_somebody_asked() {
     let backend = backend().await;
-    let guardrail = Guardrail::start(|question| match question.contains(r#""result":"#) {
+    let guardrail = HttpRecorder::start(|question| match question.text().contains(r#""result":"#) {
         true => says(r#"{"decision":"deny","text":"a secret"}"#),
         false => says(r#"{"decision":"allow"}"#),
     })
@@ -146,9 +113,9 @@ async fn hook_judges_results_and_can_have_somebody_asked() {
         denied.answer
     );
     assert_eq!(denied.member("error.data.mayHaveRun"), "true");
-    assert!(guardrail.asked()[1].contains(r#""text":"1.0e2""#), "the result as the server gave it");
+    assert!(guardrail.requests()[1].text().contains(r#""text":"1.0e2""#), "the result as the server gave it");
 
-    let asking = Guardrail::start(|_| says(r#"{"decision":"ask","text":"Is this wise?"}"#)).await;
+    let asking = HttpRecorder::start(|_| says(r#"{"decision":"ask","text":"Is this wise?"}"#)).await;
     let config =
         hooked(&backend, &asking, "").replace(r#""testing":true"#, r#""testing":true,"timeouts":{"approval":"10ms"}"#);
     let mut client = Client::start(&config, Era::Modern, Transport::Http).await;

@@ -130,8 +130,8 @@ fn credentials_reach_identity_alone_and_do_no_io() {
 }
 
 #[test]
-fn ledger_reaches_protocol_alone() {
-    assert_layer("fanlight-ledger", &["fanlight-protocol"], HTTP);
+fn ledger_reaches_protocol_and_rights_alone() {
+    assert_layer("fanlight-ledger", &["fanlight-protocol", "fanlight-rights"], HTTP);
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn policy_reaches_the_core_alone() {
 
 #[test]
 fn audit_reaches_no_edge() {
-    let ours = [CORE, &["fanlight-credentials", "fanlight-fair", "fanlight-ledger"]].concat();
+    let ours = [CORE, &["fanlight-credentials", "fanlight-fair", "fanlight-ledger", "fanlight-rights"]].concat();
     assert_layer("fanlight-audit", &ours, &["hyper", "reqwest", "axum"]);
 }
 
@@ -154,7 +154,7 @@ fn authentication_reaches_credentials_and_no_edge() {
 #[test]
 fn frontend_reaches_neither_gateway_nor_backend() {
     let below = ["fanlight-credentials", "fanlight-fair", "fanlight-http-edge", "fanlight-settings"];
-    let ours = [CORE, &["fanlight-approvals", "fanlight-audit", "fanlight-ledger"], &below].concat();
+    let ours = [CORE, &["fanlight-approvals", "fanlight-audit", "fanlight-ledger", "fanlight-rights"], &below].concat();
     assert_layer("fanlight-frontend", &ours, &["reqwest", "process-wrap"]);
 }
 

@@ -36,6 +36,7 @@ mod faults;
 mod fidelity;
 mod health;
 mod hooks;
+mod http_recorder;
 mod http_rules;
 mod identities;
 mod identity_providers;

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use fanlight_testkit::signing_in::{ANN, BOB, KEYS};
+use fanlight_tests::slicer::{elements, member, plain_string};
 use futures_util::future::join_all;
 
 use crate::clients::Client;
 use crate::harness::{Gateway, TempFile};
 use crate::raw_client::{Connection, JSON_HEADERS, Response, modern_headers, modern_request};
 use crate::scripted::{Backend, Era, Reply, Transport, config};
+use crate::server_lives::get;
 
 async fn backend() -> Backend {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
@@ -138,4 +140,41 @@ async fn limit_that_stays_configured_keeps_what_was_used() {
     gateway.configure(&limited(&backend, r#"{"rate":"1000/s"}"#, ""));
     assert_eq!(gateway.reload().await.0, 200);
     assert_eq!(call(&gateway, "search", None).await.status, 200);
+}
+
+#[tokio::test]
+async fn use_of_each_limit_is_shown_and_counted() {
+    let backend = backend().await;
+    let keys = TempFile::new("yaml", KEYS);
+    let auth = format!(r#","auth":{{"keys":{{"file":{:?}}}}}"#, keys.path());
+    let rates =
+        r#"{"for":["principal","tool"],"match":{"tool":"only/sea*"},"rate":"2/h"},{"for":"server","rate":"9/m"}"#;
+    let gateway = Gateway::start(&limited(&backend, rates, &auth)).await;
+    for (key, tool) in [(ANN, "search"), (ANN, "search"), (ANN, "search"), (BOB, "search"), (BOB, "look")] {
+        call(&gateway, tool, Some(key)).await;
+    }
+    let limits = get(&gateway, "/api/limits", &[]).await.1;
+    let limits = elements(member(&limits, "limits").unwrap()).unwrap();
+    let rule = |limit: &str| plain_string(member(limit, "rule").unwrap()).unwrap().to_owned();
+    assert_eq!(
+        (limits.len(), rule(limits[0]), rule(limits[1])),
+        (2, "principal,tool 2/h tool=only/sea*".into(), "server 9/m".into())
+    );
+    let counts =
+        |limit: &str| ["passed", "waited", "refused", "keys"].map(|name| member(limit, name).unwrap().to_owned());
+    assert_eq!(counts(limits[0]), ["3", "0", "1", "2"]);
+    assert_eq!(counts(limits[1]), ["4", "0", "0", "1"]);
+    // Ann is nearest to her limit.
+    let nearest = elements(member(limits[0], "nearest").unwrap()).unwrap();
+    let ann = r#"{"client":"key#ann","endpoint":null,"server":"only","tool":"search","used":2}"#;
+    assert_eq!((nearest.len(), nearest[0]), (2, ann));
+    let metrics = get(&gateway, "/metrics", &[]).await.1;
+    for (rule, outcome, count) in
+        [(rule(limits[0]), "refused", 1), (rule(limits[0]), "passed", 3), (rule(limits[1]), "passed", 4)]
+    {
+        let line = format!("fanlight_limits_requests_total{{rule=\"{rule}\",outcome=\"{outcome}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line} in {metrics}");
+    }
+    let one = get(&gateway, "/api/limits?nearest=1", &[]).await.1;
+    assert!(one.contains("key#ann") && !one.contains("key#bob"), "{one}");
 }

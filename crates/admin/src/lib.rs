@@ -40,7 +40,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 pub use connections::{GrantedConnection, GrantedConnections};
-pub use operations::{OperationError, Operations, Reloaded};
+pub use operations::{OperationError, Operations, RateLimit, RateUse, Reloaded};
 pub use operator::{Role, RoleRule, Roles};
 pub use replicas::{ReplicaView, Replicas, ReplicasView, ValkeyView};
 pub use settings::{AdminSettings, LiveSettings, SignInClient};

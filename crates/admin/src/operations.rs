@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use fanlight_protocol::Json;
 use futures_util::future::BoxFuture;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 /// The configuration in force, and changes of it.
 pub trait Operations: Send + Sync + 'static {
@@ -26,10 +28,21 @@ pub trait Operations: Send + Sync + 'static {
         Json::null()
     }
 
+    /// The definitions of servers that deserve a look, as far as their lists are known, for `/api/pins`.
+    fn flagged(&self) -> Json {
+        Json::literal("[]")
+    }
+
     /// Approves a definition that [`Self::pins`] has under this id, as it is now.
     fn approve_pin(&self, id: String) -> BoxFuture<'_, Result<String, OperationError>> {
         let _ = id;
         Box::pin(async { Err(OperationError::NoSuchDefinition) })
+    }
+
+    /// The limits on how often clients may ask, each with at most so many of those who have used most.
+    fn limits(&self, nearest: usize) -> Vec<RateLimit> {
+        let _ = nearest;
+        Vec::new()
     }
 
     /// Reads the configuration again and puts it in force.
@@ -40,6 +53,40 @@ pub trait Operations: Send + Sync + 'static {
 
     /// Replaces a server by a new start of itself.
     fn restart(&self, server: String) -> BoxFuture<'_, Result<(), OperationError>>;
+}
+
+/// A limit on how often clients may ask.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct RateLimit {
+    /// What it says, in short.
+    pub rule: String,
+    /// How many at once.
+    pub most: usize,
+    /// Requests that it let run at once.
+    pub passed: u64,
+    /// Requests that had to wait for their turn.
+    pub waited: u64,
+    /// Requests that it refused.
+    pub refused: u64,
+    /// How many clients, tools and so on it counts apart now.
+    pub keys: usize,
+    /// Those who have used most, the largest first.
+    pub nearest: Vec<RateUse>,
+}
+
+/// What one of those that a limit counts apart has used. What it does not tell apart is null.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct RateUse {
+    /// The principal, or the address of a client that is not authenticated.
+    pub client: Option<String>,
+    /// The path of the endpoint.
+    pub endpoint: Option<String>,
+    /// The server.
+    pub server: Option<String>,
+    /// The server's own name of the tool; empty for those that no list has.
+    pub tool: Option<String>,
+    /// How many, of `most`; more where requests wait for their turn.
+    pub used: usize,
 }
 
 /// The outcome of a reload.

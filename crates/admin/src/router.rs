@@ -103,7 +103,8 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
     if let Some(replicas) = &admin.subject.replicas {
         text.push_str(&prometheus(&replicas.metrics()));
     }
-    text.push_str(&prometheus(&[operator_sessions(admin.sessions.len(&now.session_limits()))]));
+    let sessions = operator_sessions(admin.sessions.len(&now.session_limits()));
+    text.push_str(&prometheus(&[sessions, api::limits::metrics(&admin)]));
     ([(CONTENT_TYPE, kind)], text).into_response()
 }
 

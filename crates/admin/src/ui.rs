@@ -2,6 +2,7 @@
 
 use axum::extract::Path;
 use axum::response::{IntoResponse as _, Response};
+use data_encoding::HEXLOWER;
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
@@ -49,6 +50,7 @@ const ASSETS: &[Asset] = assets![
     "filter-fields.js": SCRIPT,
     "format.js": SCRIPT,
     "json.js": SCRIPT,
+    "limits.js": SCRIPT,
     "live.js": SCRIPT,
     "log.js": SCRIPT,
     "overview.js": SCRIPT,
@@ -128,8 +130,7 @@ impl Asset {
 
     fn tag(&self) -> String {
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, self.text.as_bytes());
-        let hex: String = digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        format!("\"{hex}\"")
+        format!("\"{}\"", HEXLOWER.encode(digest.as_ref().get(..8).unwrap_or_default()))
     }
 }
 

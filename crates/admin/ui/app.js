@@ -10,6 +10,7 @@ import { catalogue } from "./catalogue/catalogue.js";
 import { config } from "./config.js";
 import { connections } from "./connections.js";
 import { connect } from "./connect.js";
+import { limits } from "./limits.js";
 import { log } from "./log.js";
 import { overview } from "./overview.js";
 import { pins } from "./pins.js";
@@ -26,6 +27,7 @@ const PAGES = [
   ["servers", "Servers", servers],
   ["sessions", "Sessions", sessions],
   ["approvals", "Approvals", approvals],
+  ["limits", "Limits", limits],
   ["pins", "Pins", pins],
   ["audit", "Audit", audit],
   ["connections", "Connections", connections],

@@ -32,17 +32,24 @@ export async function audit(main, { signal }) {
 
   async function show() {
     const asked = parameters();
-    const [{ recording, entries }, { usage }] = await Promise.all([
+    const [{ recording, lost, notExported, entries }, { usage }] = await Promise.all([
       get("/api/audit", { ...asked, limit: 200 }, signal), get("/api/usage", asked, signal)]);
     if (!recording) {
-      fill(content, empty("Nothing is recorded", "Set stateDir or audit.file, and audit.keep is not false."));
+      fill(content, empty("Nothing is recorded", "Set stateDir or audit.file, and audit.keepFor to a time."));
       fill(used);
       return;
     }
-    fill(content, entries.length ? lines(entries) : empty("Nothing fits", "Another time or filter may."));
+    fill(content, ...losses(lost, notExported),
+      entries.length ? lines(entries) : empty("Nothing fits", "Another time or filter may."));
     fill(used, usage.length ? uses(usage) : empty("Nothing was used", ""));
   }
   await show();
+}
+
+function losses(lost, notExported) {
+  const told = [[lost, "could not be written"], [notExported, "did not reach the collector"]];
+  return told.filter(([count]) => count > 0).map(([count, what]) =>
+    h("p", { class: "trouble", role: "status" }, `${count} entries of this process ${what}; the log says why.`));
 }
 
 function lines(all) {

@@ -9,11 +9,21 @@ export async function pins(main, { signal }) {
   const content = h("div", { class: "approvals" });
   fill(main, h("h1", null, "Pins"),
     h("p", { class: "lead" }, "What servers say of their tools, prompts and templates that is not as it was approved."), content);
-  await watch("/api/pins", signal, ({ pins: all }, refresh) => {
-    if (all === null) fill(content, empty("Nothing is pinned", "Run fanlight pin, and set pins.mode to warn or hold."));
-    else if (all.definitions.length === 0) fill(content, empty("All is as approved", "Of pinned servers, as far as their lists have been read."));
-    else fill(content, all.definitions.map((one) => card(one, all.held, refresh)));
+  await watch("/api/pins", signal, ({ pins: all, flags }, refresh) => {
+    fill(content, compared(all, refresh), flags.length ? look(flags) : null);
   });
+}
+
+function compared(all, refresh) {
+  if (all === null) return empty("Nothing is pinned", "Run fanlight pin, and set pins.mode to warn or hold.");
+  if (all.definitions.length === 0) return empty("All is as approved", "Of pinned servers, as far as their lists have been read.");
+  return all.definitions.map((one) => card(one, all.held, refresh));
+}
+
+/** What deserves a look whether or not it has changed. */
+function look(flags) {
+  const line = (one) => h("li", null, badge("warn", one.what), ` ${one.kind} ${one.server}/${one.name}: ${one.text}`);
+  return h("section", { class: "card" }, h("h2", null, "Deserves a look"), h("ul", null, flags.map(line)));
 }
 
 function card(one, held, refresh) {

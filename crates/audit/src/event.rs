@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fanlight_canonical::{CallContext, Decidable, Endpoint, Verdict};
+use fanlight_canonical::{CallContext, Decidable, Endpoint, SentTo, Verdict};
 use fanlight_credentials::{Credentials, Denial};
 use fanlight_identity::Identity;
 use fanlight_ledger::{Acknowledgement, NotWritten};
@@ -49,6 +49,10 @@ pub trait Record: fmt::Debug + Send + Sync {
 pub struct KeptRequests {
     /// Whether anything of their arguments is.
     pub arguments: bool,
+    /// Whether the definition of the tool is needed for that: it says which of them are secret.
+    pub definitions: bool,
+    /// Whether they are put on record before they run.
+    pub announced: bool,
 }
 
 /// A request that was allowed.
@@ -60,10 +64,16 @@ pub struct RecordedRequest<'a> {
     pub method: &'a Method,
     /// What the client calls that which it is about.
     pub shown: Option<&'a str>,
+    /// The server and its own name of the tool, if [`KeptRequests::announced`], as far as that is known before it runs.
+    pub target: Option<&'a SentTo>,
     /// What the policy says of it.
     pub verdict: Option<&'a Verdict>,
     /// Its parameters, if [`KeptRequests::arguments`] wants them.
     pub params: Option<&'a Json>,
+    /// The definition of the tool that it calls, if [`KeptRequests::definitions`] wants it, and it is known.
+    pub definition: Option<&'a Json>,
+    /// The task that it is about.
+    pub task: Option<&'a str>,
     /// The bytes of its parameters.
     pub bytes: usize,
 }
@@ -123,6 +133,8 @@ pub enum AuditEvent<'a> {
         /// `asked`, `approved` or `refused`.
         outcome: &'static str,
     },
+    /// A definition of a server is not as it was approved, or has been approved since.
+    Definition(PinnedDefinition<'a>),
     /// A request to the listener for clients was not authenticated.
     ClientDenied {
         /// Why.
@@ -176,6 +188,23 @@ pub enum AuditEvent<'a> {
         /// The HTTP status of the response.
         status: u16,
     },
+}
+
+/// A definition that is compared with what was approved.
+#[derive(Clone, Copy, Debug)]
+pub struct PinnedDefinition<'a> {
+    /// The server.
+    pub server: &'a str,
+    /// `tool`, `prompt` or `template`.
+    pub kind: &'static str,
+    /// The server's own name of it.
+    pub name: &'a str,
+    /// `held` if clients do not get it, `passed` if they do all the same, `approved` or `unpinned`.
+    pub outcome: &'static str,
+    /// What has changed: `new`, `text`, `compatible` or `breaking`.
+    pub change: Option<&'static str>,
+    /// In words.
+    pub reasons: &'a [String],
 }
 
 /// An operator.

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use fanlight_canonical::{CallContext, Endpoint, PolicyOutcome, Principal, Verdict};
 use fanlight_identity::Identity;
-use fanlight_ledger::{Arguments, Entry, Ledger, cut};
-use fanlight_protocol::{Json, Response};
+use fanlight_ledger::{Arguments, Entry, Ledger, LedgerFiles, cut};
+use fanlight_protocol::{Json, Method, Response};
 
-use crate::event::{Acknowledged, Actor, AuditEvent, NotRecorded, RecordedRequest, RequestEnd};
+use crate::event::{Acknowledged, Actor, AuditEvent, NotRecorded, PinnedDefinition, RecordedRequest, RequestEnd};
 use crate::masked::masked;
 
 /// Bytes of arguments that are kept whole; of longer ones the digest is.
@@ -39,9 +39,18 @@ pub struct KeptRecord {
     pub redact: Vec<String>,
     /// The path of the default endpoint.
     pub default_path: String,
+    /// Whether other processes with the same configuration have records beside it.
+    pub is_one_of_several: bool,
 }
 
 impl KeptRecord {
+    /// Where it is, with those of other processes.
+    #[must_use]
+    pub fn files(&self) -> Vec<LedgerFiles> {
+        let own = self.ledger.files();
+        if self.is_one_of_several { LedgerFiles::in_folder(own.folder()) } else { vec![own.clone()] }
+    }
+
     /// Adds an event that is no request; what lets somebody do something that is recorded before is acknowledged by nobody.
     pub(crate) fn add(&self, event: &AuditEvent<'_>) {
         if let Some(entry) = self.entry(event) {
@@ -78,6 +87,15 @@ impl KeptRecord {
                     ..of_client.unwrap_or(Entry { event: "approval", ..Entry::default() })
                 }
             }
+            AuditEvent::Definition(PinnedDefinition { server, kind, name, outcome, change, .. }) => Entry {
+                event: "pin",
+                server: Some(cut(server).into()),
+                action: Some((*kind).into()),
+                item: Some(cut(name).into()),
+                reason: change.map(Into::into),
+                outcome,
+                ..Entry::default()
+            },
             AuditEvent::ClientDenied { denial, credentials } => Entry {
                 event: "authentication",
                 endpoint: Some(cut(credentials.endpoint).into()),
@@ -125,6 +143,9 @@ impl KeptRecord {
                 entry.outcome = outcome(response);
                 entry.code = response.error_code();
                 entry.response_bytes = Some(response.body().bytes().len());
+                if request.task.is_none() {
+                    entry.task = begun_task(&response.body());
+                }
             }
             RequestEnd::Cancelled => entry.outcome = "cancelled",
             RequestEnd::NotRun => entry.outcome = "not_run",
@@ -133,13 +154,13 @@ impl KeptRecord {
     }
 
     fn of_request(&self, request: &RecordedRequest<'_>) -> Entry {
-        let RecordedRequest { context, method, shown, verdict, params, bytes } = *request;
+        let RecordedRequest { context, method, shown, verdict, target, bytes, task, .. } = *request;
         let caller = &context.caller;
         let mut entry = match caller.identity() {
             Some(identity) => of_identity("request", identity),
             None => Entry { event: "request", principal: principal(caller.principal()), ..Entry::default() },
         };
-        let sent = context.sent_to.get();
+        let sent = context.sent_to.as_ref().and_then(|place| place.get()).or(target);
         let item = sent.and_then(|sent| sent.item.clone());
         entry.client = client(context);
         entry.era = Some(context.era.as_str());
@@ -152,16 +173,21 @@ impl KeptRecord {
         entry.policies = verdict.map(|verdict| Arc::clone(&verdict.policies)).unwrap_or_default();
         entry.request_bytes = Some(bytes);
         entry.trace = context.trace.ids().map(|ids| ids.trace_id.to_string().into());
-        entry.arguments = self.arguments(params);
+        entry.task = task.map(|task| cut(task).into());
+        entry.arguments = self.arguments(request);
         entry
     }
 
-    fn arguments(&self, params: Option<&Json>) -> Arguments {
-        let Some(arguments) = params.and_then(|params| params.get("arguments")) else { return Arguments::None };
+    fn arguments(&self, request: &RecordedRequest<'_>) -> Arguments {
+        let arguments = request.params.and_then(|params| params.get("arguments"));
+        let Some(arguments) = arguments else { return Arguments::None };
+        // Which arguments of a tool are secret that no list has, nobody knows.
+        let is_known = *request.method != Method::CallTool || request.definition.is_some();
         match self.arguments {
             ArgumentsKept::None => Arguments::None,
-            ArgumentsKept::Full if arguments.bytes().len() <= ARGUMENTS => {
-                Arguments::Full(masked(&arguments, None, &self.redact))
+            ArgumentsKept::Full if is_known && arguments.bytes().len() <= ARGUMENTS => {
+                let schema = request.definition.and_then(|definition| definition.get("inputSchema"));
+                Arguments::Full(masked(&arguments, schema.as_ref(), &self.redact))
             }
             // Detached: a slice would keep the whole message in memory until it is written.
             ArgumentsKept::Digest | ArgumentsKept::Full => Arguments::Digest(arguments.detached()),
@@ -216,6 +242,13 @@ fn decision(verdict: &Verdict) -> &'static str {
         PolicyOutcome::Hidden => "hide",
         ref outcome => outcome.as_str(),
     }
+}
+
+/// The id of the task that a result says has begun (2025-11-25 basic/utilities/tasks, and the extension for tasks).
+fn begun_task(result: &Json) -> Option<Box<str>> {
+    let task = result.get("task");
+    let state = task.as_ref().or_else(|| result.peek("resultType")?.is_str("task").then_some(result))?;
+    state.peek("taskId")?.as_str().map(|id| cut(&id).into())
 }
 
 fn outcome(response: &Response) -> &'static str {

@@ -1,9 +1,10 @@
 //! The record as lines of the log with the target `audit`, and counts in the metrics. Neither has a secret.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use fanlight_canonical::{Decidable, Endpoint, Item};
 use fanlight_credentials::{Credentials, Denial};
 use fanlight_fair::LogLimit;
@@ -15,7 +16,8 @@ use tracing::field::display;
 use tracing::{info, warn};
 
 use crate::event::{
-    Acknowledged, Actor, AuditEvent, DeniedOperator, KeptRequests, NotRecorded, Record, RecordedRequest, RequestEnd,
+    Acknowledged, Actor, AuditEvent, DeniedOperator, KeptRequests, NotRecorded, PinnedDefinition, Record,
+    RecordedRequest, RequestEnd,
 };
 use crate::kept::{ArgumentsKept, KeptRecord};
 
@@ -48,6 +50,14 @@ const ENTRIES: FamilyInfo = FamilyInfo {
     labels: &["outcome"],
 };
 
+const EXPORTED: FamilyInfo = FamilyInfo {
+    name: "fanlight.audit.exported",
+    unit: "{record}",
+    help: "Entries and checkpoints of the audit record that are log records at the collector, or were lost on the way.",
+    shape: Shape::Counter,
+    labels: &["outcome"],
+};
+
 /// Puts on record in the log who signed in, who was refused and who changed what; what clients are allowed is in traces.
 #[derive(Debug)]
 pub struct AuditLog {
@@ -55,12 +65,12 @@ pub struct AuditLog {
     /// Bounds the lines that anybody can cause.
     lines: LogLimit,
     /// The record in files; `None` if none is kept.
-    kept: Option<KeptRecord>,
+    kept: ArcSwapOption<KeptRecord>,
 }
 
 impl Default for AuditLog {
     fn default() -> Self {
-        Self { counts: Mutex::default(), lines: LogLimit::new(LINES), kept: None }
+        Self { counts: Mutex::default(), lines: LogLimit::new(LINES), kept: ArcSwapOption::empty() }
     }
 }
 
@@ -75,7 +85,7 @@ struct Counts {
 /// The log takes every event: a line that cannot be written is counted there.
 impl Record for AuditLog {
     fn record(&self, event: &AuditEvent<'_>) -> Result<(), NotRecorded> {
-        if let Some(kept) = &self.kept {
+        if let Some(kept) = &*self.kept.load() {
             kept.add(event);
         }
         match event {
@@ -89,6 +99,7 @@ impl Record for AuditLog {
                 self.client_not_allowed(client, endpoint, *subject, reason);
             }
             AuditEvent::Approval { client, call, id, outcome } => approval(*client, call, id, outcome),
+            AuditEvent::Definition(pinned) => definition(pinned),
             AuditEvent::ClientDenied { denial, credentials } => self.client_denied(denial, credentials),
             AuditEvent::SignedIn { operator, method } => {
                 self.count(method, "accepted");
@@ -107,32 +118,36 @@ impl Record for AuditLog {
     }
 
     fn keeps_requests(&self) -> Option<KeptRequests> {
-        let kept = self.kept.as_ref()?;
-        Some(KeptRequests { arguments: kept.arguments != ArgumentsKept::None })
+        let kept = self.kept.load();
+        let KeptRecord { arguments, is_required, .. } = **kept.as_ref()?;
+        Some(KeptRequests {
+            arguments: arguments != ArgumentsKept::None,
+            definitions: arguments == ArgumentsKept::Full,
+            announced: is_required,
+        })
     }
 
     fn begins(&self, request: &RecordedRequest<'_>) -> Result<Option<Acknowledged>, NotRecorded> {
-        self.kept.as_ref().map_or(Ok(None), |kept| kept.begins(request))
+        self.kept.load().as_ref().map_or(Ok(None), |kept| kept.begins(request))
     }
 
     fn ended(&self, request: &RecordedRequest<'_>, end: &RequestEnd<'_>, duration: Duration) {
-        if let Some(kept) = &self.kept {
+        if let Some(kept) = &*self.kept.load() {
             kept.ended(request, end, duration);
         }
     }
 }
 
 impl AuditLog {
-    /// One that keeps a record in files as well.
-    #[must_use]
-    pub fn keeping(kept: Option<KeptRecord>) -> Self {
-        Self { kept, ..Self::default() }
+    /// Keeps a record in files as this says from now on, or none.
+    pub fn keep(&self, kept: Option<KeptRecord>) {
+        self.kept.store(kept.map(Arc::new));
     }
 
     /// The record in files, if one is kept.
     #[must_use]
-    pub fn kept(&self) -> Option<&KeptRecord> {
-        self.kept.as_ref()
+    pub fn kept(&self) -> Option<Arc<KeptRecord>> {
+        self.kept.load_full()
     }
 
     /// A client lacks a right.
@@ -197,24 +212,17 @@ impl AuditLog {
 
     /// The counts.
     #[must_use]
-    pub fn metrics(&self) -> [Family; 3] {
+    pub fn metrics(&self) -> [Family; 4] {
         let counts = self.counts();
+        let kept = self.kept();
+        let kept = kept.as_ref().map(|kept| &kept.ledger);
+        let (written, mirrored) = (kept.map(|ledger| ledger.written()), kept.and_then(|ledger| ledger.mirrored()));
         [
             Family { info: &SIGN_INS, points: points(&counts.sign_ins, SIGN_INS.labels) },
             Family { info: &REFUSALS, points: points(&counts.refusals, REFUSALS.labels) },
-            Family { info: &ENTRIES, points: self.entries() },
+            Family { info: &ENTRIES, points: written.map(|written| outcomes("written", written)).unwrap_or_default() },
+            Family { info: &EXPORTED, points: mirrored.map(|sent| outcomes("exported", sent)).unwrap_or_default() },
         ]
-    }
-
-    /// What was written to the record in files, and what was lost.
-    fn entries(&self) -> Vec<Point> {
-        let Some(kept) = &self.kept else { return Vec::new() };
-        let Written { written, lost } = kept.ledger.written();
-        let point = |(outcome, count): (&str, u64)| {
-            let labels = ENTRIES.labels.iter().copied().zip([outcome.to_owned()]).collect();
-            (labels, Values::Integer(i64::try_from(count).unwrap_or(i64::MAX)))
-        };
-        [("written", written), ("lost", lost)].map(point).into()
     }
 
     fn counts(&self) -> MutexGuard<'_, Counts> {
@@ -230,6 +238,18 @@ fn approval(client: Option<&Identity>, call: &str, id: &str, outcome: &'static s
     info!(target: "audit", what = "approval", about, id, who, source, outcome, "approval of a call: {outcome}");
 }
 
+/// A definition is not as it was approved, or has been approved since.
+fn definition(pinned: &PinnedDefinition<'_>) {
+    let PinnedDefinition { server, kind, name, outcome, change, reasons } = pinned;
+    let (about, reasons) = (shown(&format!("{kind} {server}/{name}")), shown(&reasons.join("; ")));
+    match *outcome {
+        "held" | "passed" => {
+            warn!(target: "audit", what = "pin", about, outcome, reason = change, reasons, "a definition is not as it was approved");
+        }
+        _ => info!(target: "audit", what = "pin", about, outcome, "a definition is {outcome}"),
+    }
+}
+
 /// An operator has signed in or out.
 fn signed(what: &'static str, operator: &Actor<'_>) {
     let Actor { name, source, role, peer } = *operator;
@@ -242,6 +262,15 @@ fn changed(operator: &Actor<'_>, path: &str, about: Option<&str>, status: u16) {
     let (what, about, who, peer) = (shown(path), about.map(shown), shown(name), peer.map(display));
     let outcome = if (200..300).contains(&status) { "done" } else { "failed" };
     info!(target: "audit", what, about, who, source, role, outcome, status, peer, "change by an operator");
+}
+
+/// What has arrived somewhere, under this name, and what was lost.
+fn outcomes(arrived: &str, Written { written, lost }: Written) -> Vec<Point> {
+    let point = |(outcome, count): (&str, u64)| {
+        let labels = ENTRIES.labels.iter().copied().zip([outcome.to_owned()]).collect();
+        (labels, Values::Integer(i64::try_from(count).unwrap_or(i64::MAX)))
+    };
+    [(arrived, written), ("lost", lost)].map(point).into()
 }
 
 /// The values of counts by two labels.

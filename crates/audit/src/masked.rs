@@ -22,41 +22,51 @@ const SECRET: [&str; 11] = [
     "cookie",
 ];
 
+/// Schemas that are looked at for one value; what more of them would say is taken for secret.
+const SCHEMAS: usize = 64;
+
 /// A value without its secrets: members whose names say that they are, those that the schema of the tool calls so, and those
 /// that `redact` names, by a path such as `customer.email` or by a name alone, wherever it is.
 pub(crate) fn masked(value: &Json, schema: Option<&Json>, redact: &[String]) -> Json {
-    Masking { redact }.value(value, schema, "", NESTING)
+    Masking { redact, root: schema }.value(value, schema.cloned().into_iter().collect(), "", NESTING)
 }
 
 struct Masking<'a> {
     redact: &'a [String],
+    /// What references are to.
+    root: Option<&'a Json>,
 }
 
 impl Masking<'_> {
-    fn value(&self, value: &Json, schema: Option<&Json>, path: &str, nesting: usize) -> Json {
-        let Some(nesting) = nesting.checked_sub(1) else { return Json::string(MASKED) };
+    /// `schemas` are those that the value may be meant by.
+    fn value(&self, value: &Json, schemas: Vec<Json>, path: &str, nesting: usize) -> Json {
+        let (Some(nesting), Some(schemas)) = (nesting.checked_sub(1), self.with_parts(schemas)) else {
+            return Json::string(MASKED);
+        };
         match value.kind() {
             Kind::Object => {
-                let properties = schema.and_then(|schema| schema.get("properties"));
                 let mut object = ObjectBuilder::new();
                 for member in value.members() {
                     let Some(name) = member.name(value) else { continue };
-                    let schema = properties.as_ref().and_then(|properties| properties.get(&name));
+                    let of_member = of_member(&schemas, &name);
                     let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                    if self.is_secret(&name, &path, schema.as_ref()) {
+                    if self.is_secret(&name, &path, &of_member) {
                         object.string(&name, MASKED);
                     } else {
-                        let shown = self.value(&value.slice(member.value), schema.as_ref(), &path, nesting);
-                        object.member(&name, &shown);
+                        object.member(&name, &self.value(&value.slice(member.value), of_member, &path, nesting));
                     }
                 }
                 object.finish()
             }
             Kind::Array => {
-                let items = schema.and_then(|schema| schema.get("items"));
+                let of_element = of_element(&schemas);
+                let is_secret = self.with_parts(of_element.clone()).is_none_or(|all| all.iter().any(says_secret));
                 let mut list = ArrayBuilder::default();
                 for element in value.elements() {
-                    list.push(&self.value(&value.slice(element), items.as_ref(), path, nesting));
+                    list.push(&match is_secret {
+                        true => Json::string(MASKED),
+                        false => self.value(&value.slice(element), of_element.clone(), path, nesting),
+                    });
                 }
                 list.finish()
             }
@@ -64,18 +74,73 @@ impl Masking<'_> {
         }
     }
 
-    fn is_secret(&self, name: &str, path: &str, schema: Option<&Json>) -> bool {
+    fn is_secret(&self, name: &str, path: &str, schemas: &[Json]) -> bool {
         let folded: String = name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect();
-        let says_so = |schema: &Json| {
-            let has = |member: &str, text: &str| schema.peek(member).is_some_and(|value| value.is_str(text));
-            let is = |member: &str| schema.peek(member).is_some_and(|value| value.is_true());
-            has("format", "password") || is("writeOnly") || is("x-secret") || schema.peek("x-mcp-header").is_some()
-        };
         SECRET.iter().any(|part| folded.contains(part))
             || folded == "pin"
             || self.redact.iter().any(|one| one == path || one == name)
-            || schema.is_some_and(says_so)
+            || self.with_parts(schemas.to_vec()).is_none_or(|all| all.iter().any(says_secret))
     }
+
+    /// Schemas with those that they consist of or refer to; `None` if there are too many.
+    fn with_parts(&self, mut all: Vec<Json>) -> Option<Vec<Json>> {
+        let mut at = 0;
+        while let Some(schema) = all.get(at).cloned() {
+            if all.len() > SCHEMAS {
+                return None;
+            }
+            for list in ["allOf", "anyOf", "oneOf"].into_iter().filter_map(|name| schema.get(name)) {
+                all.extend(list.elements().map(|place| list.slice(place)));
+            }
+            all.extend(["then", "else"].into_iter().filter_map(|name| schema.get(name)));
+            let target = schema.peek("$ref").and_then(|target| self.target(&target.as_str()?));
+            all.extend(target.filter(|target| !all.contains(target)));
+            at += 1;
+        }
+        Some(all)
+    }
+
+    /// What a reference within the schema is to (JSON Pointer, RFC 6901).
+    fn target(&self, reference: &str) -> Option<Json> {
+        let steps = reference.strip_prefix('#')?.split('/').skip(1);
+        steps
+            .map(|step| step.replace("~1", "/").replace("~0", "~"))
+            .try_fold(self.root?.clone(), |at, step| at.get(&step))
+    }
+}
+
+/// The schemas that say what a member may be.
+fn of_member(schemas: &[Json], name: &str) -> Vec<Json> {
+    let mut all = Vec::new();
+    for schema in schemas {
+        all.extend(schema.get("properties").and_then(|properties| properties.get(name)));
+        // Which names a pattern means is not looked at: each could be meant.
+        if let Some(patterns) = schema.get("patternProperties") {
+            all.extend(patterns.members().map(|member| patterns.slice(member.value)));
+        }
+        all.extend(schema.get("additionalProperties").filter(Json::is_object));
+    }
+    all
+}
+
+/// The schemas that say what an element of a list may be.
+fn of_element(schemas: &[Json]) -> Vec<Json> {
+    let mut all = Vec::new();
+    for schema in schemas {
+        all.extend(schema.get("items").filter(Json::is_object));
+        if let Some(first) = schema.get("prefixItems") {
+            all.extend(first.elements().map(|place| first.slice(place)));
+        }
+    }
+    all
+}
+
+/// Whether a schema says that its values are secret (JSON Schema 2020-12 Validation, 7.3 and 9.4), or that they are sent in a
+/// header (2026-07-28 server/tools, `x-mcp-header`).
+fn says_secret(schema: &Json) -> bool {
+    let has = |member: &str, text: &str| schema.peek(member).is_some_and(|value| value.is_str(text));
+    let is = |member: &str| schema.peek(member).is_some_and(|value| value.is_true());
+    has("format", "password") || is("writeOnly") || is("x-secret") || schema.peek("x-mcp-header").is_some()
 }
 
 #[cfg(test)]
@@ -95,5 +160,24 @@ mod tests {
             shown.as_text(),
             r#"{"path":"/a","apiKey":"***","n":1.0,"card":{"no":"***","cvc":"***"},"list":[{"access_token":"***","a":1}],"x":"***","Pin":"***","ping":2}"#
         );
+    }
+
+    #[test]
+    fn schema_says_so_through_references_parts_and_lists() {
+        let schema = Json::literal(
+            r##"{"$defs":{"key":{"writeOnly":true},"loop":{"$ref":"#/$defs/loop"}},"properties":{
+                "a":{"$ref":"#/$defs/key"},"b":{"anyOf":[{"type":"null"},{"properties":{"c":{"format":"password"}}}]},
+                "d":{"items":{"properties":{"e":{"x-secret":true}}}},"f":{"items":{"format":"password"}},
+                "g":{"additionalProperties":{"writeOnly":true}},"h":{"$ref":"#/$defs/loop"},"i":{"$ref":"#/nothing"}}}"##,
+        );
+        let value =
+            Json::literal(r#"{"a":"1","b":{"c":"2","x":3},"d":[{"e":4,"y":5}],"f":["6"],"g":{"any":"7"},"h":8,"i":9}"#);
+        assert_eq!(
+            masked(&value, Some(&schema), &[]).as_text(),
+            r#"{"a":"***","b":{"c":"***","x":3},"d":[{"e":"***","y":5}],"f":["***"],"g":{"any":"***"},"h":8,"i":9}"#
+        );
+        let many = format!(r#"{{"properties":{{"a":{{"anyOf":[{}{{}}]}}}}}}"#, "{},".repeat(SCHEMAS));
+        let many = Json::parse(many.into(), 64).unwrap();
+        assert_eq!(masked(&Json::literal(r#"{"a":1}"#), Some(&many), &[]).as_text(), r#"{"a":"***"}"#);
     }
 }

@@ -53,8 +53,8 @@ pub struct CallContext {
     pub tasks: Option<TaskDialect>,
     /// The span of the request, parent of the spans of all work done for it.
     pub trace: Parent,
-    /// Where it was sent; empty until then, and for what goes to several servers.
-    pub sent_to: OnceLock<SentTo>,
+    /// Where it was sent; empty until then, and for what goes to several servers. `None` where nobody puts that on record.
+    pub sent_to: Option<OnceLock<SentTo>>,
 }
 
 /// Where a request was sent.
@@ -163,7 +163,7 @@ impl CallContext {
             request: None,
             tasks: None,
             trace: trace.clone(),
-            sent_to: OnceLock::new(),
+            sent_to: None,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The peer behind a request, for limits that clients share: who has most of something loses first.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use fanlight_identity::Principal;
@@ -49,6 +50,18 @@ impl Peer {
         match (self, user) {
             (Self::Local, Some(user)) => Self::User(user),
             (peer, _) => peer,
+        }
+    }
+}
+
+/// For operators.
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local => f.write_str("local"),
+            Self::Address(address) => address.fmt(f),
+            Self::User(user) => write!(f, "user {user}"),
+            Self::Principal(principal) => f.write_str(&principal.id().unwrap_or_default()),
         }
     }
 }

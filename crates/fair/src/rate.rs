@@ -1,7 +1,10 @@
 //! How often something may happen, for each key: the generic cell rate algorithm, which keeps one time for each.
 //!
-//! Not crate `governor`, which can neither give back what was charged nor bound the number of keys.
+//! Not crate `governor` (0.10): its limiter takes a store of one's own, which could bound the keys, but only says yes or no for
+//! now, and can neither reserve a later turn (`charge_within`) nor give back what was charged ([`Charge::refund`]). All that it
+//! would do here are the few lines of `Quota::next`.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -134,6 +137,22 @@ impl<K: Clone + Eq + Hash> Rate<K> {
         self.len() == 0
     }
 
+    /// The keys that have used most, at most so many, and how many of their quota each has used, the largest first.
+    #[must_use]
+    pub fn most_used(&self, quota: Quota, keys: usize) -> Vec<(K, usize)> {
+        let now = Instant::now();
+        let state = self.state();
+        let mut all: Vec<_> = state.used.iter().filter(|(_, until)| **until > now).collect();
+        // No more is sorted than is shown: requests wait for this lock.
+        if all.len() > keys {
+            all.select_nth_unstable_by_key(keys, |(_, until)| Reverse(**until));
+            all.truncate(keys);
+        }
+        all.sort_unstable_by_key(|(_, until)| Reverse(**until));
+        let used = |until: Instant| until.duration_since(now).as_nanos().div_ceil(quota.part().as_nanos());
+        all.into_iter().map(|(key, until)| (key.clone(), usize::try_from(used(*until)).unwrap_or(usize::MAX))).collect()
+    }
+
     fn swept_state(&self, now: Instant) -> MutexGuard<'_, State<K>> {
         let mut state = self.state();
         if state.used.len() >= self.0.keys && state.swept.is_none_or(|swept| now.duration_since(swept) >= SWEEP) {
@@ -224,6 +243,17 @@ mod tests {
             rate.charge(&1, QUOTA).unwrap().refund();
         }
         assert_eq!((0..9).filter(|_| rate.charge(&1, QUOTA).is_ok()).count(), MOST);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_that_have_used_most_are_known() {
+        let rate = Rate::new(8);
+        for key in [1, 2, 2, 3, 3, 3] {
+            rate.charge(&key, QUOTA).unwrap();
+        }
+        assert_eq!(rate.most_used(QUOTA, 2), [(3, 3), (2, 2)]);
+        tokio::time::advance(PART).await;
+        assert_eq!(rate.most_used(QUOTA, 8), [(3, 2), (2, 1)]);
     }
 
     #[tokio::test(start_paused = true)]

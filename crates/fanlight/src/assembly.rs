@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
+use fanlight_audit::Record;
 use fanlight_backend::MessageMemory;
 use fanlight_canonical::{DefinitionGuard, HandleSeal, Policy};
 use fanlight_config::Config;
@@ -37,6 +38,8 @@ pub(crate) struct Assembly {
     policies: Option<Arc<Policies>>,
     /// Definitions that were approved; `None` if none are pinned.
     pub(crate) pins: Arc<ArcSwapOption<Pins>>,
+    /// Where it is put on record what is not as it was approved.
+    record: Arc<dyn Record>,
 }
 
 impl Assembly {
@@ -48,6 +51,7 @@ impl Assembly {
         lists: Option<ListState>,
         users: Users,
         replicas: Option<&Replicas>,
+        record: Arc<dyn Record>,
     ) -> Result<Self, Failure> {
         let handles = HandleSeal::new(&keys(config)).map_err(|error| Failure::other(error.to_string()))?;
         let memory = MessageMemory::new(budgets(config).server_messages);
@@ -60,7 +64,7 @@ impl Assembly {
         servers.lists().iter().for_each(|lists| lists.keep_names(&names.to_json()));
         let policies = policy::of(config, None).map_err(Failure::usage)?;
         users.govern(policies.clone(), config);
-        let pins = pins::of(config).map_err(Failure::usage)?;
+        let pins = pins::of(config, None, &record).map_err(Failure::usage)?;
         let settings = GatewaySettings {
             backends: change.entries(guard(pins.as_ref()).as_ref()),
             endpoints: endpoints::settings(config),
@@ -87,7 +91,8 @@ impl Assembly {
         };
         let gateway = Gateway::new(settings).map_err(|error| Failure::other(error.to_string()))?;
         servers.commit(change, config.timeouts.drain);
-        Ok(Self { gateway: Arc::new(gateway), servers, users, policies, pins: Arc::new(ArcSwapOption::new(pins)) })
+        let pins = Arc::new(ArcSwapOption::new(pins));
+        Ok(Self { gateway: Arc::new(gateway), servers, users, policies, pins, record })
     }
 
     /// Puts the servers and endpoints of `config` in force instead of the current ones, for requests that arrive from now
@@ -101,7 +106,7 @@ impl Assembly {
             Ok(policies) => self.policies = policies,
             Err(wrong) => error!("policies not replaced, the earlier ones stay in force:\n{wrong}"),
         }
-        match pins::of(config) {
+        match pins::of(config, self.pins.load().as_ref(), &self.record) {
             // Unchanged ones keep what they know.
             Ok(pins) if number(pins.as_ref()) == number(self.pins.load().as_ref()) => {}
             Ok(pins) => self.pins.store(pins),

@@ -66,7 +66,8 @@ fn moment(text: &str) -> Result<SystemTime, Failure> {
 }
 
 fn query(args: &AuditQueryArgs, records: &[LedgerFiles]) -> Result<(), Failure> {
-    let filter = Filter { action: args.action.clone(), outcome: args.outcome.clone(), ..filter(&args.filter)? };
+    let (action, outcome, task) = (args.action.clone(), args.outcome.clone(), args.task.clone());
+    let filter = Filter { action, outcome, task, ..filter(&args.filter)? };
     let lines = read(records, &filter, usize::from(args.limit)).map_err(|error| Failure::other(error.to_string()))?;
     if args.filter.json {
         lines.iter().for_each(|line| out::json(line.as_text()));

@@ -82,7 +82,7 @@ fn read(paths: &[PathBuf], ask: &dyn Fn(&Input) -> Option<String>, secret: &Secr
     leave_out_fanlight(&mut loaded.config, paths);
     policy::of(&loaded.config, None).map_err(Unusable::Other)?;
     if loaded.config.pins.text.is_some() {
-        pins::of(&loaded.config).map_err(Unusable::Other)?;
+        pins::check(&loaded.config).map_err(Unusable::Other)?;
     }
     loaded.config.user_state = user_state_folder(paths);
     if !loaded.config.servers.iter().any(|server| server.enabled) {

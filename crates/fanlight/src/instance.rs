@@ -4,6 +4,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use aws_lc_rs::digest::{Context, SHA256};
+use data_encoding::HEXLOWER;
 
 /// Bytes of the digest.
 const BYTES: usize = 8;
@@ -21,5 +22,5 @@ pub(crate) fn of(files: &[PathBuf]) -> Option<String> {
         // No path has a zero byte.
         digest.update(&[0]);
     }
-    Some(digest.finish().as_ref().iter().take(BYTES).map(|byte| format!("{byte:02x}")).collect())
+    Some(HEXLOWER.encode(digest.finish().as_ref().get(..BYTES)?))
 }

@@ -15,7 +15,7 @@ use crate::cli::{CommonArgs, KeyFileArgs, KeysCommand, NewKeyArgs};
 use crate::configuration;
 use crate::failure::{Failure, Unusable};
 use crate::out::{self, complain, counted, say};
-use crate::replace;
+use crate::replace::{self, NewFile};
 use crate::show::{self, table};
 
 /// Runs one of the commands.
@@ -198,7 +198,7 @@ impl KeyFile {
         let before = replace::read(&path).map_err(|error| cannot("read", error))?;
         let text = change(before.as_deref().unwrap_or_default())?;
         parse_keys(&text, &self.path, self.most).map_err(|errors| configuration::failure(&Unusable::Errors(errors)))?;
-        replace::replace(&path, &text).map_err(|error| cannot("write", error))?;
+        replace::replace(&path, &text, NewFile::OfOwner).map_err(|error| cannot("write", error))?;
         Ok(())
     }
 }

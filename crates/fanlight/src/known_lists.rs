@@ -9,19 +9,47 @@ use fanlight_canonical::HandleSeal;
 use fanlight_config::Config;
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_gateway::{BackendEntry, Gateway, ListStore as _};
+use fanlight_protocol::Json;
 use fanlight_telemetry::Telemetry;
 
 use crate::list_state::ListState;
 use crate::wiring::{backend_settings, keys};
 
-/// The servers' own names of what they list, by kind and server. A list that is not known is absent.
+/// What servers list, under their own names of it, by kind and server. A list that is not known is absent.
 #[derive(Debug, Default)]
-pub(crate) struct KnownLists(HashMap<ListKind, HashMap<String, Vec<String>>>);
+pub(crate) struct KnownLists(HashMap<ListKind, HashMap<String, Known>>);
+
+/// A list of a server.
+#[derive(Debug, Default)]
+struct Known {
+    names: Vec<String>,
+    /// The definitions of these names.
+    definitions: Vec<Json>,
+}
+
+impl Known {
+    fn of(entries: Vec<(String, Json)>) -> Self {
+        let (names, definitions) = entries.into_iter().unzip();
+        Self { names, definitions }
+    }
+}
 
 impl KnownLists {
-    /// What a running gateway has read.
+    /// What a running gateway has read, where it is the same for all clients.
     pub(crate) fn of(gateway: &Gateway) -> Self {
-        Self(ListKind::ALL.into_iter().map(|kind| (kind, gateway.own_names(kind))).collect())
+        Self::read_by(gateway, false)
+    }
+
+    /// What a running gateway has read for itself, which is for operators.
+    pub(crate) fn for_operators(gateway: &Gateway) -> Self {
+        Self::read_by(gateway, true)
+    }
+
+    fn read_by(gateway: &Gateway, with_private: bool) -> Self {
+        let of_kind = |kind| {
+            gateway.own_entries(kind, with_private).into_iter().map(|(server, all)| (server, Known::of(all))).collect()
+        };
+        Self(ListKind::ALL.into_iter().map(|kind| (kind, of_kind(kind))).collect())
     }
 
     /// What earlier runs have kept of these servers.
@@ -29,7 +57,7 @@ impl KnownLists {
         let mut known = Self::default();
         for (entry, store) in entries.iter().filter_map(|entry| Some((entry, entry.store.as_ref()?))) {
             for kind in ListKind::ALL {
-                let kept = store.kept(kind).map(|list| kind.own_names(&list.pages));
+                let kept = store.kept(kind).map(|list| kind.own_entries(&list.pages));
                 known.add(kind, entry.client.name(), kept);
             }
         }
@@ -46,19 +74,27 @@ impl KnownLists {
         for server in config.servers.iter().filter(|server| server.enabled) {
             let lists = state.of(&backend_settings(config, server, &Telemetry::off(), &handles, &memory), false);
             for kind in ListKind::ALL {
-                known.add(kind, &server.name, lists.kept(kind).map(|list| kind.own_names(&list.pages)));
+                known.add(kind, &server.name, lists.kept(kind).map(|list| kind.own_entries(&list.pages)));
             }
         }
         known
     }
 
-    fn add(&mut self, kind: ListKind, server: &str, names: Option<Vec<String>>) {
+    fn add(&mut self, kind: ListKind, server: &str, entries: Option<Vec<(String, Json)>>) {
         let of_kind = self.0.entry(kind).or_default();
-        of_kind.extend(names.map(|names| (server.to_owned(), names)));
+        of_kind.extend(entries.map(|entries| (server.to_owned(), Known::of(entries))));
     }
 
     /// What a server lists of one kind, if that is known.
     pub(crate) fn names(&self, kind: ListKind, server: &str) -> Option<&[String]> {
-        self.0.get(&kind)?.get(server).map(Vec::as_slice)
+        self.0.get(&kind)?.get(server).map(|known| known.names.as_slice())
+    }
+
+    /// Everything that is known of one kind: the server, its own name, and the definition.
+    pub(crate) fn definitions(&self, kind: ListKind) -> impl Iterator<Item = (&str, &str, &Json)> {
+        let of_kind = self.0.get(&kind).into_iter().flatten();
+        of_kind.flat_map(|(server, Known { names, definitions })| {
+            names.iter().zip(definitions).map(move |(name, definition)| (server.as_str(), name.as_str(), definition))
+        })
     }
 }

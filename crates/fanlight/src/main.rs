@@ -13,6 +13,7 @@ mod demo;
 mod endpoints;
 mod failure;
 mod files;
+mod flagged;
 mod guard;
 mod hooks;
 mod import;

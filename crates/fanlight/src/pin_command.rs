@@ -1,25 +1,22 @@
 //! `fanlight pin`: approves what servers say of what they have, and compares it with what was approved.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use fanlight_canonical::Endpoint;
 use fanlight_config::{Config, PinOptions};
 use fanlight_gateway::Gateway;
 use fanlight_gateway::catalogue::ListKind;
-use fanlight_pins::{Difference, Flag, ItemKey, Lock, LockedKind, flags};
-use serde_json::{Value, json};
+use fanlight_pins::{Difference, ItemKey, Lock};
+use serde_json::json;
 
 use crate::cli::{CommonArgs, PinArgs, PinCommand};
 use crate::configuration;
 use crate::failure::Failure;
+use crate::flagged::{Definitions, flagged};
 use crate::inspect::with_assembly;
 use crate::out::{self, counted, say};
 use crate::pins;
 use crate::show::plain;
-
-/// What servers list, as they themselves say it.
-type Definitions = BTreeMap<ItemKey, Value>;
 
 /// Carries out the command. The servers are started, or asked, for it.
 pub(crate) async fn command(args: &PinArgs, common: &CommonArgs) -> Result<(), Failure> {
@@ -163,18 +160,7 @@ fn check(lock: &Lock, found: &Definitions, servers: &[&str], json: bool) -> Resu
 
 /// Says what deserves a look.
 fn say_flags(found: &Definitions) {
-    let tools = || found.keys().filter(|key| key.kind == LockedKind::Tools);
-    for (key, definition) in found {
-        let others = tools().filter(|other| other.server != key.server && key.kind == LockedKind::Tools);
-        let others = others.map(|other| (other.server.as_str(), other.name.as_str()));
-        for flag in flags(&key.name, definition, others) {
-            let word = match flag {
-                Flag::Invisible { .. } => "hidden text",
-                Flag::Lookalike { .. } => "lookalike",
-            };
-            say!("{word}: {}: {}", plain(&key.to_string(), 120), plain(&flag.to_string(), 200));
-        }
-    }
+    flagged(found).iter().for_each(|flagged| say!("{}", flagged.line()));
 }
 
 fn write(path: &str, lock: &Lock) -> Result<(), Failure> {

@@ -2,16 +2,18 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use fanlight_audit::{AuditEvent, PinnedDefinition, Record};
 use fanlight_canonical::{DefinitionGuard, PolicyKind};
 use fanlight_config::{Config, PinMode};
 use fanlight_pins::{Difference, ItemKey, Lock, LockedKind, canonical};
 use fanlight_protocol::Json;
 use serde_json::{Value, json};
-use tracing::warn;
+
+use crate::replace::{self, NewFile};
 
 /// Items of which it is known how they compare.
 const KNOWN: usize = 50_000;
@@ -24,6 +26,7 @@ pub(crate) struct Pins {
     lock: Lock,
     number: u64,
     seen: Mutex<HashMap<ItemKey, Seen>>,
+    record: Arc<dyn Record>,
 }
 
 /// How a definition of now compares.
@@ -55,17 +58,13 @@ fn id_of(key: &ItemKey) -> String {
     format!("{:016x}", hasher.finish())
 }
 
-/// Writes the file with what was approved, as a whole.
+/// Writes the file with what was approved, as a whole. Anybody may read it, as files beside it.
 ///
 /// # Errors
 ///
 /// If that cannot be done; then it is as before.
 pub(crate) fn write(path: &Path, lock: &Lock) -> io::Result<()> {
-    let next = path.with_extension("json.new");
-    let mut file = std::fs::File::create(&next)?;
-    file.write_all(lock.written().as_bytes())?;
-    file.sync_all()?;
-    std::fs::rename(&next, path)
+    replace::replace(path, &lock.written(), NewFile::OfAll)
 }
 
 /// What pins a definition of this kind; `None` if nothing does.
@@ -78,12 +77,34 @@ pub(crate) fn locked_kind(kind: PolicyKind) -> Option<LockedKind> {
     }
 }
 
-/// The pins of a configuration; `None` if it wants none.
+/// Whether the pins of a configuration can be used.
 ///
 /// # Errors
 ///
 /// If the file is missing, or cannot be used.
-pub(crate) fn of(config: &Config) -> Result<Option<Arc<Pins>>, String> {
+pub(crate) fn check(config: &Config) -> Result<(), String> {
+    read(config).map(drop)
+}
+
+/// The pins of a configuration; `None` if it wants none. What was approved since those `before` is put on record.
+///
+/// # Errors
+///
+/// If the file is missing, or cannot be used.
+pub(crate) fn of(
+    config: &Config,
+    before: Option<&Arc<Pins>>,
+    record: &Arc<dyn Record>,
+) -> Result<Option<Arc<Pins>>, String> {
+    let Some((mode, lock, number)) = read(config)? else { return Ok(None) };
+    let (path, record) = (PathBuf::from(&config.pins.path), Arc::clone(record));
+    let pins = Pins { mode, path, lock, number, seen: Mutex::default(), record };
+    before.iter().for_each(|before| pins.tell_of_approvals(&before.lock));
+    Ok(Some(Arc::new(pins)))
+}
+
+/// What a configuration says of pins, and what tells it from others; `None` if it wants none.
+fn read(config: &Config) -> Result<Option<(PinMode, Lock, u64)>, String> {
     let options = &config.pins;
     let Some(mode) = options.mode else { return Ok(None) };
     let text = options
@@ -93,8 +114,7 @@ pub(crate) fn of(config: &Config) -> Result<Option<Arc<Pins>>, String> {
     let lock = Lock::parse(text).map_err(|error| format!("{}: {error}", options.path))?;
     let mut hasher = DefaultHasher::new();
     (text, mode == PinMode::Hold).hash(&mut hasher);
-    let path = PathBuf::from(&options.path);
-    Ok(Some(Arc::new(Pins { mode, path, lock, number: hasher.finish(), seen: Mutex::default() })))
+    Ok(Some((mode, lock, hasher.finish())))
 }
 
 impl Pins {
@@ -105,6 +125,23 @@ impl Pins {
             seen.iter().filter_map(|(key, seen)| Some((key.clone(), seen.objection.clone()?))).collect();
         all.sort_by(|(one, _), (other, _)| one.cmp(other));
         all
+    }
+
+    /// Puts on record what is pinned otherwise than before.
+    fn tell_of_approvals(&self, before: &Lock) {
+        let of =
+            |lock: &Lock, key: &ItemKey| lock.get(&key.server, key.kind, &key.name).map(|pinned| pinned.digest.clone());
+        let approved = self.lock.all().filter(|(key, pinned)| of(before, key).as_ref() != Some(&pinned.digest));
+        approved.for_each(|(key, _)| self.tell(&key, "approved", None, &[]));
+        let gone = before.all().filter(|(key, _)| of(&self.lock, key).is_none());
+        gone.for_each(|(key, _)| self.tell(&key, "unpinned", None, &[]));
+    }
+
+    fn tell(&self, key: &ItemKey, outcome: &'static str, change: Option<&'static str>, reasons: &[String]) {
+        let ItemKey { server, kind, name } = key;
+        let pinned = PinnedDefinition { server, kind: kind.noun(), name, outcome, change, reasons };
+        // Whether clients get it does not depend on the record.
+        let _ = self.record.record(&AuditEvent::Definition(pinned));
     }
 
     /// What operators are shown.
@@ -192,9 +229,7 @@ impl DefinitionGuard for Pins {
         let objection = self.objection(&key, definition);
         let is_admitted = objection.is_none() || !self.holds();
         if let Some(Objection { what, reasons, .. }) = &objection {
-            let outcome = if self.holds() { "held" } else { "passed" };
-            let reasons = reasons.join("; ");
-            warn!(target: "audit", what = "pin", about = %key, outcome, reason = what, reasons, "a definition is not as it was approved");
+            self.tell(&key, if self.holds() { "held" } else { "passed" }, Some(what), reasons);
         }
         let mut seen = self.seen();
         if seen.len() < KNOWN || seen.contains_key(&key) {

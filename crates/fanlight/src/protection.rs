@@ -40,6 +40,7 @@ fn rate(servers: &Arc<Servers>, rule: &fanlight_config::RateRule) -> RateRule {
     let per = rate.per.mul_f64(most as f64 / rate.most as f64);
     RateRule {
         id: format!("{rule:?}"),
+        name: name(rule),
         of: RateDimensions {
             principal: counts(RateDimension::Principal),
             endpoint: counts(RateDimension::Endpoint),
@@ -57,6 +58,25 @@ fn rate(servers: &Arc<Servers>, rule: &fanlight_config::RateRule) -> RateRule {
             WithoutValkey::Refuse => WithoutOthers::Refuse,
         }),
     }
+}
+
+/// What operators know a limit by: what it says, in short.
+fn name(rule: &fanlight_config::RateRule) -> String {
+    let fanlight_config::RateRule { of, only, rate, burst, queue, shared: _ } = rule;
+    let of: Vec<_> = of.iter().map(|dimension| dimension.as_str()).collect();
+    let mut name = format!("{} {rate}", of.join(","));
+    for (kind, all) in [("tool", &only.tools), ("server", &only.servers), ("endpoint", &only.endpoints)] {
+        if !all.is_empty() {
+            name += &format!(" {kind}={}", all.join(","));
+        }
+    }
+    if let Some(burst) = burst {
+        name += &format!(" burst={burst}");
+    }
+    if !queue.is_zero() {
+        name += &format!(" queue={queue:?}");
+    }
+    name
 }
 
 /// The scopes that the first of `rules` has which has any, for each kind of operation.

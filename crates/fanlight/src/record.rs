@@ -3,13 +3,18 @@
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
+use arc_swap::{ArcSwap, ArcSwapOption};
 use fanlight_audit::{ArgumentsKept, AuditLog, KeptRecord};
-use fanlight_config::{ArgumentsChoice, Config};
-use fanlight_ledger::{Entry, Ledger, LedgerFiles, LedgerSettings};
+use fanlight_config::{ArgumentsChoice, AuditOptions, Config};
+use fanlight_ledger::{Entry, Ledger, LedgerFiles, LedgerSettings, Mirror, Retention, Written};
+use fanlight_otlp::LogExport;
+use fanlight_telemetry::Telemetry;
 use tracing::{info, warn};
 
 use crate::failure::Failure;
+use crate::telemetry;
 
 /// The folder of the record where the configuration names none.
 const FOLDER: &str = "audit";
@@ -18,12 +23,166 @@ const FILE: u64 = 8 << 20;
 /// Processes with the same configuration that each have a record of their own.
 const PROCESSES: usize = 16;
 
-/// The record as the configuration wants it: in the log, and in files. Each line names this replica, if it is one of several.
-pub(crate) fn open(config: &Config, replica: Option<&str>) -> Result<Arc<AuditLog>, Failure> {
+/// Names of events and attributes begin with it.
+const NAMESPACE: &str = "fanlight.audit";
+
+/// The record in force.
+#[derive(Clone)]
+pub(crate) struct Recorder {
+    /// In the log, and in files.
+    pub(crate) log: Arc<AuditLog>,
+    /// At the collector.
+    export: Arc<ArcSwapOption<LogExport>>,
+    options: Arc<ArcSwap<AuditOptions>>,
+    /// The configuration at the start: its other options do not change while it runs.
+    started: Arc<Config>,
+    telemetry: Telemetry,
+    replica: Option<Arc<str>>,
+}
+
+/// What a changed configuration makes of the record.
+pub(crate) struct Change {
+    config: Config,
+    ledger: Option<Arc<Ledger>>,
+    /// Whether that is another one than before.
+    is_elsewhere: bool,
+    export: Option<Arc<LogExport>>,
+}
+
+/// The collector that gets a copy.
+#[derive(Debug)]
+struct Exported(Arc<LogExport>);
+
+impl Mirror for Exported {
+    fn line(&self, line: &str) {
+        self.0.line(line);
+    }
+
+    fn checkpoint(&self, note: &str) {
+        self.0.note("checkpoint", note);
+    }
+
+    fn written(&self) -> Written {
+        Written { written: self.0.exported(), lost: self.0.lost() }
+    }
+}
+
+impl Recorder {
+    /// Opens the record as the configuration wants it. Each line names this replica, if it is one of several.
+    pub(crate) fn open(config: &Config, telemetry: &Telemetry, replica: Option<&str>) -> Result<Self, Failure> {
+        let export = export(config, telemetry)?;
+        let ledger = opened(config, export.as_ref(), replica)?;
+        let log = AuditLog::default();
+        log.keep(ledger.map(|ledger| kept(config, begun(ledger))));
+        Ok(Self {
+            log: Arc::new(log),
+            export: Arc::new(ArcSwapOption::new(export)),
+            options: Arc::new(ArcSwap::from_pointee(config.audit.clone())),
+            started: Arc::new(config.clone()),
+            telemetry: telemetry.clone(),
+            replica: replica.map(Arc::from),
+        })
+    }
+
+    /// Opens what another configuration needs. Nothing changes before [`Self::commit`].
+    pub(crate) fn prepare(&self, config: &Config) -> Result<Change, Failure> {
+        let config = Config { audit: config.audit.clone(), ..Config::clone(&self.started) };
+        let (before, options) = (self.options.load(), &config.audit);
+        let export = match self.export.load_full().filter(|_| options.otlp) {
+            Some(export) => Some(export),
+            None => export(&config, &self.telemetry)?,
+        };
+        let is_elsewhere = before.file != options.file || before.keep_for.is_some() != options.keep_for.is_some();
+        let ledger = match is_elsewhere {
+            true => opened(&config, export.as_ref(), self.replica.as_deref())?.map(Arc::new),
+            false => self.log.kept().map(|kept| Arc::clone(&kept.ledger)),
+        };
+        demanded(options, ledger.is_some())?;
+        Ok(Change { config, ledger, is_elsewhere, export })
+    }
+
+    /// Has it take effect. What is delivered to the collector at last has until `limit`.
+    pub(crate) async fn commit(&self, change: Change, limit: Duration) {
+        let Change { config, ledger, is_elsewhere, export } = change;
+        let before = self.log.kept();
+        let next = match (ledger, is_elsewhere) {
+            (Some(ledger), true) => Some(begun(ledger)),
+            (Some(ledger), false) => {
+                ledger.retain(retention(&config.audit));
+                ledger.copy_to(mirror(export.as_ref()));
+                Some(ledger)
+            }
+            (None, _) => None,
+        };
+        self.log.keep(next.map(|ledger| kept(&config, ledger)));
+        self.options.store(Arc::new(config.audit));
+        if let Some(before) = before.filter(|_| is_elsewhere) {
+            end_ledger(Arc::clone(&before.ledger)).await;
+        }
+        let has_export = export.is_some();
+        if let Some(before) = self.export.swap(export).filter(|_| !has_export) {
+            end_export(&before, limit).await;
+        }
+    }
+
+    /// Writes what waits, delivers it within `limit`, and ends.
+    pub(crate) async fn end(&self, limit: Duration) {
+        if let Some(kept) = self.log.kept() {
+            end_ledger(Arc::clone(&kept.ledger)).await;
+        }
+        if let Some(export) = self.export.load_full() {
+            end_export(&export, limit).await;
+        }
+    }
+}
+
+/// A ledger whose process has begun to write it.
+fn begun(ledger: impl Into<Arc<Ledger>>) -> Arc<Ledger> {
+    let ledger = ledger.into();
+    ledger.add(Entry { event: "start", outcome: "ok", ..Entry::default() });
+    ledger
+}
+
+async fn end_ledger(ledger: Arc<Ledger>) {
+    let ended = tokio::task::spawn_blocking(move || {
+        ledger.add(Entry { event: "stop", outcome: "ok", ..Entry::default() });
+        ledger.end();
+    });
+    // One that has failed has nothing more to write.
+    let _ = ended.await;
+}
+
+async fn end_export(export: &LogExport, limit: Duration) {
+    if !export.end(limit).await {
+        warn!("entries of the audit record were lost: the collector did not take them in time");
+    }
+}
+
+/// The record that is kept in a ledger.
+fn kept(config: &Config, ledger: Arc<Ledger>) -> KeptRecord {
     let options = &config.audit;
-    let ledger = match ledger(config, replica) {
+    KeptRecord {
+        ledger,
+        is_required: options.required,
+        arguments: match options.arguments {
+            ArgumentsChoice::None => ArgumentsKept::None,
+            ArgumentsChoice::Digest => ArgumentsKept::Digest,
+            ArgumentsChoice::Full => ArgumentsKept::Full,
+        },
+        redact: options.redact.clone(),
+        default_path: config.path.clone(),
+        is_one_of_several: options.file.is_none(),
+    }
+}
+
+/// Opens the ledger of a configuration; `None` if nothing is to be kept, or nothing can be and nobody has asked for it.
+fn opened(config: &Config, export: Option<&Arc<LogExport>>, replica: Option<&str>) -> Result<Option<Ledger>, Failure> {
+    let options = &config.audit;
+    let ledger = match ledger(config, export, replica) {
         Ok(ledger) => ledger,
-        Err(problem) if options.file.is_some() || options.required => return Err(Failure::other(problem)),
+        Err(problem) if options.file.is_some() || options.required || options.otlp => {
+            return Err(Failure::other(problem));
+        }
         Err(problem) if config.state_dir.is_some() => {
             warn!("{problem}; who calls what is not recorded");
             None
@@ -34,38 +193,32 @@ pub(crate) fn open(config: &Config, replica: Option<&str>) -> Result<Arc<AuditLo
             None
         }
     };
-    if options.required && ledger.is_none() {
-        let help = "`audit.required` needs a place for the record: set `audit.file` or `stateDir`";
-        return Err(Failure::usage(help));
-    }
-    let kept = ledger.map(|ledger| {
-        ledger.add(Entry { event: "start", outcome: "ok", ..Entry::default() });
-        KeptRecord {
-            ledger: Arc::new(ledger),
-            is_required: options.required,
-            arguments: match options.arguments {
-                ArgumentsChoice::None => ArgumentsKept::None,
-                ArgumentsChoice::Digest => ArgumentsKept::Digest,
-                ArgumentsChoice::Full => ArgumentsKept::Full,
-            },
-            redact: options.redact.clone(),
-            default_path: config.path.clone(),
-        }
-    });
-    Ok(Arc::new(AuditLog::keeping(kept)))
+    demanded(options, ledger.is_some())?;
+    Ok(ledger)
 }
 
-/// Writes what waits, and ends.
-pub(crate) async fn end(log: &Arc<AuditLog>) {
-    let log = Arc::clone(log);
-    let ended = tokio::task::spawn_blocking(move || {
-        if let Some(kept) = log.kept() {
-            kept.ledger.add(Entry { event: "stop", outcome: "ok", ..Entry::default() });
-            kept.ledger.end();
-        }
-    });
-    // One that has failed has nothing more to write.
-    let _ = ended.await;
+/// Whether there is a record where options need one.
+fn demanded(options: &AuditOptions, is_kept: bool) -> Result<(), Failure> {
+    if is_kept || !(options.required || options.otlp) {
+        return Ok(());
+    }
+    let option = if options.required { "required" } else { "otlp" };
+    let help = format!("`audit.{option}` needs a record: set `audit.file` or `stateDir`, and no `audit.keepFor: off`");
+    Err(Failure::usage(help))
+}
+
+/// Starts to send to the collector, if that is wanted.
+fn export(config: &Config, telemetry: &Telemetry) -> Result<Option<Arc<LogExport>>, Failure> {
+    if !config.audit.otlp {
+        return Ok(None);
+    }
+    let Some(target) = telemetry::log_target(config)? else {
+        let help = "`audit.otlp` needs a collector: set `telemetry.endpoint` or `OTEL_EXPORTER_OTLP_LOGS_ENDPOINT`";
+        return Err(Failure::usage(help));
+    };
+    let export = LogExport::start(&target, telemetry, NAMESPACE).map_err(|error| Failure::other(error.to_string()))?;
+    info!(endpoint = target.shown(), "exporting the audit record");
+    Ok(Some(Arc::new(export)))
 }
 
 /// Where the records of a configuration are: its own file, or those in the folder of its state.
@@ -82,19 +235,23 @@ fn folder(config: &Config) -> Option<PathBuf> {
     Some(state?.join(FOLDER))
 }
 
-fn ledger(config: &Config, replica: Option<&str>) -> Result<Option<Ledger>, String> {
+fn retention(options: &AuditOptions) -> Retention {
+    let kept_bytes = u64::try_from(options.size).unwrap_or(u64::MAX);
+    Retention { file_bytes: FILE.min(kept_bytes / 4), kept_bytes, kept_for: options.keep_for.unwrap_or_default() }
+}
+
+fn mirror(export: Option<&Arc<LogExport>>) -> Option<Arc<dyn Mirror>> {
+    export.map(|export| -> Arc<dyn Mirror> { Arc::new(Exported(Arc::clone(export))) })
+}
+
+fn ledger(config: &Config, export: Option<&Arc<LogExport>>, replica: Option<&str>) -> Result<Option<Ledger>, String> {
     let options = &config.audit;
-    if !options.keep {
+    if options.keep_for.is_none() {
         return Ok(None);
     }
-    let kept_bytes = u64::try_from(options.size).unwrap_or(u64::MAX);
-    let settings = |files| LedgerSettings {
-        files,
-        file_bytes: FILE.min(kept_bytes / 4),
-        kept_bytes,
-        kept_for: options.keep_for,
-        replica: replica.map(str::to_owned),
-    };
+    let (retention, mirror) = (retention(options), mirror(export));
+    let settings =
+        |files| LedgerSettings { files, retention, mirror: mirror.clone(), replica: replica.map(str::to_owned) };
     let failed = |files: &LedgerFiles, error: &std::io::Error| {
         format!("the audit record {} cannot be used: {error}", files.current().display())
     };

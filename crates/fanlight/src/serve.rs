@@ -39,7 +39,7 @@ use crate::failure::{Failure, Unusable};
 use crate::hooks;
 use crate::list_state::ListState;
 use crate::log::Log;
-use crate::record;
+use crate::record::Recorder;
 use crate::reload::{Keeper, Keeping, Listener, Listeners, Source, Start, Watch, warn_if_open};
 use crate::replicas::{self, Replicas};
 use crate::service_manager::{self, Sockets};
@@ -77,10 +77,9 @@ async fn serve_http(mut plan: Plan<'_>, args: &RunArgs, log: &Log, shutdown: Can
 
     let services = Services::start(&plan, &args.trace, log).await?;
     let workers = Workers::start(plan.loaded.config.limits.workers)?;
-    let record = record::open(&plan.loaded.config, plan.replica())?;
     let known: Arc<dyn Authenticate> = Arc::<Authenticator>::clone(&plan.authenticator);
-    let authenticate = Arc::new(AuditedAuthentication::new(known, Arc::<AuditLog>::clone(&record)));
-    let settings = services.frontend_settings(&plan.loaded.config, &record)?;
+    let authenticate = Arc::new(AuditedAuthentication::new(known, Arc::<AuditLog>::clone(&services.record.log)));
+    let settings = services.frontend_settings(&plan.loaded.config)?;
     let known = Arc::clone(&plan.authenticator);
     let pages = Some(services.users.pages(&settings.guard, known, &plan.loaded.config.path));
     let settings = Arc::new(FrontendSettings { workers: workers.runtimes(), authenticate, pages, ..settings });
@@ -90,7 +89,7 @@ async fn serve_http(mut plan: Plan<'_>, args: &RunArgs, log: &Log, shutdown: Can
     let live =
         LiveListener { sockets: clients.sockets, tls: clients.listener.tls.clone(), limits: Arc::clone(&limits) };
     let side = ClientSide { settings: &settings, listener: Some(clients.listener), limits: Some(limits), open_files };
-    let life = Life::begin(plan, services, operators, side, record, shutdown.clone());
+    let life = Life::begin(plan, services, operators, side, shutdown.clone());
     let shown = Arc::clone(&life.core);
     // Ends with the process at the latest, or when all servers have been started.
     tokio::spawn(async move { starts::show_on_terminal(&shown).await });
@@ -129,12 +128,11 @@ async fn serve_stdio(
             return Err(failure);
         }
     };
-    let record = record::open(&plan.loaded.config, plan.replica())?;
-    let settings = services.frontend_settings(&plan.loaded.config, &record)?;
+    let settings = services.frontend_settings(&plan.loaded.config)?;
     let settings = Arc::new(FrontendSettings { endpoint, ..settings });
 
     let side = ClientSide { settings: &settings, listener: None, limits: None, open_files: None };
-    let life = Life::begin(plan, services, operators, side, record, shutdown.clone());
+    let life = Life::begin(plan, services, operators, side, shutdown.clone());
     let (input, output) = (standard_io::input(), standard_io::output());
     let served = serve_stdio_observed(input, output, Arc::clone(&life.core), settings, shutdown, &life.insight).await;
     life.end(None).await;
@@ -231,6 +229,7 @@ struct Services {
     telemetry: Telemetry,
     /// Delivers what telemetry exports.
     exports: Guard,
+    record: Recorder,
     assembly: Assembly,
     users: Users,
     /// The other processes, if there are any.
@@ -253,31 +252,30 @@ impl Services {
         }
         let lists = ListState::open(config, files_of(&plan.as_read, plan.common).as_deref())?;
         let users = Users::of(config, plan.replicas.as_ref());
-        let assembly = Assembly::start(config, &telemetry, &servers_end, lists, users.clone(), plan.replicas.as_ref())?;
-        Ok(Self { telemetry, exports, assembly, users, replicas, servers_end })
+        let record = Recorder::open(config, &telemetry, plan.replica())?;
+        let (of_pins, shared) = (Arc::<AuditLog>::clone(&record.log), plan.replicas.as_ref());
+        let assembly = Assembly::start(config, &telemetry, &servers_end, lists, users.clone(), shared, of_pins)?;
+        Ok(Self { telemetry, exports, record, assembly, users, replicas, servers_end })
     }
 
-    fn frontend_settings(&self, config: &Config, record: &Arc<AuditLog>) -> Result<FrontendSettings, Failure> {
+    fn frontend_settings(&self, config: &Config) -> Result<FrontendSettings, Failure> {
         let settings = frontend_settings(config, &self.telemetry, &self.servers_end);
+        settings.hooks.replace(hooks::of(config)?);
         let common = self.replicas.as_ref().map(|(replicas, _)| Arc::new(replicas.clone()) as Arc<dyn CommonLimits>);
         let approvals = self
             .replicas
             .as_ref()
             .map_or_else(|| Ok(Approvals::default()), |(replicas, _)| replicas.approvals(config))?;
         let protection = LiveProtection::sharing(protection::settings(config), common);
-        Ok(FrontendSettings {
-            record: Arc::<AuditLog>::clone(record),
-            hooks: hooks::of(config)?,
-            protection,
-            approvals,
-            ..settings
-        })
+        let record = Arc::<AuditLog>::clone(&self.record.log);
+        Ok(FrontendSettings { record, protection, approvals, ..settings })
     }
 
     /// Stops before anybody was served.
     async fn stop(self) {
         self.assembly.stop().await;
         self.servers_end.cancel();
+        self.record.end(Duration::ZERO).await;
         if let Some((_, keeping)) = self.replicas {
             keeping.stop().await;
         }
@@ -305,7 +303,7 @@ struct Life {
     operators: AdminListener,
     exports: Guard,
     servers_end: CancellationToken,
-    audit_log: Arc<AuditLog>,
+    record: Recorder,
     /// How long what is exported may take to be delivered at the end.
     flush: Duration,
 }
@@ -317,10 +315,9 @@ impl Life {
         services: Services,
         operators: Operators,
         clients: ClientSide<'_>,
-        audit_log: Arc<AuditLog>,
         draining: CancellationToken,
     ) -> Self {
-        let Services { telemetry, exports, assembly, servers_end, users, replicas } = services;
+        let Services { telemetry, exports, record, assembly, servers_end, users, replicas } = services;
         let (replicas, replicas_keeping) = replicas.unzip();
         let (core, insight, flush) =
             (Arc::clone(&assembly.gateway), Insight::default(), plan.loaded.config.timeouts.flush);
@@ -346,6 +343,8 @@ impl Life {
             common_pins,
             telemetry: telemetry.clone(),
             listeners,
+            record: record.clone(),
+            hooks: clients.settings.hooks.clone(),
             authenticator: Arc::clone(&plan.authenticator),
             unknown_keys: plan.unknown_keys,
             hangups: plan.hangups,
@@ -356,8 +355,8 @@ impl Life {
             clients: Arc::new(insight.clone()),
             operations: Arc::new(control),
             authenticate: plan.authenticator,
-            record: Arc::<AuditLog>::clone(&audit_log),
-            audit_log: Arc::clone(&audit_log),
+            record: Arc::<AuditLog>::clone(&record.log),
+            audit_log: Arc::clone(&record.log),
             approvals: clients.settings.approvals.clone(),
             connections: Arc::new(users),
             replicas: replicas.map(|replicas| Arc::new(replicas) as Arc<dyn fanlight_admin::Replicas>),
@@ -365,7 +364,7 @@ impl Life {
             draining,
         };
         let operators = AdminListener::start(operators.sockets, subject, operators.live);
-        Self { core, insight, keeping, replicas: replicas_keeping, operators, exports, servers_end, audit_log, flush }
+        Self { core, insight, keeping, replicas: replicas_keeping, operators, exports, servers_end, record, flush }
     }
 
     /// Ends everything after the last client: the servers, the workers of clients, the listener for operators, telemetry.
@@ -377,7 +376,7 @@ impl Life {
             replicas.stop().await;
         }
         self.operators.stop().await;
-        record::end(&self.audit_log).await;
+        self.record.end(self.flush).await;
         telemetry::end(self.exports, self.flush).await;
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use fanlight_config::{Config, OtlpChoice};
 use fanlight_otlp::{
-    Collector, ExportSettings, Guard, OtlpProtocol, propagators_from_env, resource_from_env, sampling_from_env,
+    Collector, ExportSettings, Guard, OtlpProtocol, OtlpTarget, propagators_from_env, resource_from_env,
+    sampling_from_env,
 };
 use fanlight_telemetry::metrics::MetricLimits;
 use fanlight_telemetry::{FileSettings, RingLimits, Settings, Telemetry};
@@ -18,14 +19,8 @@ use crate::wiring::budgets;
 
 /// Starts telemetry within the runtime. [`end`] delivers what is queued.
 pub(crate) fn start(config: &Config, args: &TraceArgs, log: &Log) -> Result<(Telemetry, Guard), Failure> {
-    let variable = |name: &str| std::env::var(name).ok();
-    let protocol = config.telemetry.protocol.map(|protocol| match protocol {
-        OtlpChoice::HttpProtobuf => OtlpProtocol::HttpProtobuf,
-        OtlpChoice::Grpc => OtlpProtocol::Grpc,
-    });
-    let collector = Collector { endpoint: config.telemetry.endpoint.as_deref(), protocol };
     let usage = |error: fanlight_otlp::SettingsError| Failure::usage(error.to_string());
-    let export = ExportSettings::from_env(collector, variable).map_err(usage)?;
+    let export = ExportSettings::from_env(collector(config), variable).map_err(usage)?;
     let mut resource = resource_from_env(variable);
     let named = resource.iter().any(|(key, _)| key == "service.name");
     if let Some(name) = config.telemetry.service_name.clone().filter(|_| !named) {
@@ -62,6 +57,23 @@ pub(crate) fn start(config: &Config, args: &TraceArgs, log: &Log) -> Result<(Tel
         dropped_log_lines: log.dropped(),
     };
     fanlight_otlp::start(settings, &export).map_err(|error| Failure::other(error.to_string()))
+}
+
+/// Where log records go.
+pub(crate) fn log_target(config: &Config) -> Result<Option<OtlpTarget>, Failure> {
+    OtlpTarget::of_logs(collector(config), variable).map_err(|error| Failure::usage(error.to_string()))
+}
+
+fn collector(config: &Config) -> Collector<'_> {
+    let protocol = config.telemetry.protocol.map(|protocol| match protocol {
+        OtlpChoice::HttpProtobuf => OtlpProtocol::HttpProtobuf,
+        OtlpChoice::Grpc => OtlpProtocol::Grpc,
+    });
+    Collector { endpoint: config.telemetry.endpoint.as_deref(), protocol }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
 /// Delivers the spans and metrics that are still queued.

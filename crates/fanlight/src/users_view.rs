@@ -1,6 +1,7 @@
 //! What users have granted at servers, as operators see it.
 
 use aws_lc_rs::digest::{Context, SHA256};
+use data_encoding::HEXLOWER;
 use fanlight_admin::{GrantedConnection, GrantedConnections};
 use fanlight_grants::{Grants, Owner, UserConnection, all_connections};
 use fanlight_identity::Principal;
@@ -65,5 +66,5 @@ fn id_of(owner: &Owner) -> String {
     context.update(&u64::try_from(owner.principal().len()).unwrap_or(u64::MAX).to_be_bytes());
     context.update(owner.principal());
     context.update(owner.server().as_bytes());
-    context.finish().as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    HEXLOWER.encode(context.finish().as_ref().get(..8).unwrap_or_default())
 }

@@ -16,8 +16,8 @@ use fanlight_backend::{
 use fanlight_canonical::{Endpoint, HandleSeal};
 use fanlight_config::{Budgets, Config, StartChoice, TrustChoice};
 use fanlight_frontend::{
-    ByteBudget, FrontendSettings, Guard, ListenAddress, LiveGuard, LiveProtection, Origins, PublicUrl, RefusedBody,
-    TrustedProxies,
+    ByteBudget, FrontendSettings, Guard, ListenAddress, LiveGuard, LiveHooks, LiveProtection, Origins, PublicUrl,
+    RefusedBody, TrustedProxies,
 };
 use fanlight_gateway::{ByteLimits, ListLimits};
 use fanlight_protocol::json::ObjectBuilder;
@@ -295,7 +295,7 @@ pub(crate) fn frontend_settings(
         refused_body: RefusedBody { time: config.timeouts.refused_body, bytes: config.limits.refused_body },
         collect_requests: config.timeouts.collect_requests,
         listen_retry: listen_retry(config),
-        hooks: None,
+        hooks: LiveHooks::default(),
         approvals: Approvals::default(),
         approval_wait: config.timeouts.approval,
         record: Arc::new(AuditLog::default()),

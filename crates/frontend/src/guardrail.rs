@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use fanlight_protocol::Json;
 
 /// When a hook is asked.
@@ -23,6 +25,22 @@ pub enum HookAnswer {
     Deny(String),
     /// Somebody is to be asked this. Of a result that is the same as no.
     Ask(String),
+}
+
+/// Guardrails that can be replaced while clients are served: those of the next call.
+#[derive(Clone, Debug, Default)]
+pub struct LiveHooks(Arc<ArcSwap<Option<Arc<dyn CallHook>>>>);
+
+impl LiveHooks {
+    /// Has these asked from now on.
+    pub fn replace(&self, hooks: Option<Arc<dyn CallHook>>) {
+        self.0.store(Arc::new(hooks));
+    }
+
+    /// Those that are asked now; `None` for none.
+    pub(crate) fn load(&self) -> Option<Arc<dyn CallHook>> {
+        Option::clone(&self.0.load())
+    }
 }
 
 /// Guardrails of the operator's own.

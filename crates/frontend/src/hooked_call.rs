@@ -24,9 +24,9 @@ pub(crate) struct HookedCall {
 impl HookedCall {
     /// `operation`, if hooks are asked about it.
     pub(crate) fn of(settings: &Arc<FrontendSettings>, operation: &impl ResolvedOperation) -> Option<Box<Self>> {
-        let hook = settings.hooks.as_ref().filter(|_| *operation.method() == Method::CallTool)?;
+        let hook = settings.hooks.load().filter(|_| *operation.method() == Method::CallTool)?;
         let approval = CallBeforeApproval::for_hook(settings, operation).filter(|_| hook.wants(HookMoment::Call));
-        Some(Box::new(Self { hook: Arc::clone(hook), described: described(settings, operation), approval }))
+        Some(Box::new(Self { hook, described: described(settings, operation), approval }))
     }
 
     /// Asks before the call runs, and then whoever has to agree to it.

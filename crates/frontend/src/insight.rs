@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 
 use aws_lc_rs::digest::{SHA256, digest};
+use data_encoding::HEXLOWER;
 use fanlight_telemetry::clients::{Clients, ClientsView, Counts};
 
 /// How to ask a listener about its clients. Empty until one is served with it.
@@ -44,7 +45,7 @@ impl fmt::Debug for Insight {
 
 /// What is shown of a session's id: enough to tell sessions apart, useless to take one over.
 pub(crate) fn shown_id(id: &str) -> String {
-    digest(&SHA256, id.as_bytes()).as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    HEXLOWER.encode(digest(&SHA256, id.as_bytes()).as_ref().get(..8).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -34,12 +34,12 @@ pub use fanlight_http_edge::{
     BindOptions, ClientCa, Guard, HttpVersions, ListenAddress, ListeningSocket, LiveGuard, LiveTls, Origins, PublicUrl,
     SocketReceiver, SocketSender, TlsError, TlsFiles, TlsServer, TrustedProxies, sockets,
 };
-pub use guardrail::{CallHook, HookAnswer, HookMoment};
+pub use guardrail::{CallHook, HookAnswer, HookMoment, LiveHooks};
 pub use http::{LiveLimits, LiveListener, serve_http, serve_http_observed};
 pub use insight::Insight;
 pub use memory::ByteBudget;
 pub use protection::{
-    CommonLimit, CommonLimits, LiveProtection, NotTaken, ProtectionSettings, RateDimensions, RateRule, ScopeSettings,
-    ToolNames, ToolScopes, WithoutOthers,
+    CommonLimit, CommonLimits, LiveProtection, NotTaken, ProtectionSettings, RateDimensions, RateRule, RateState,
+    RateUse, ScopeSettings, ToolNames, ToolScopes, WithoutOthers,
 };
 pub use settings::{FrontendSettings, RefusedBody};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fanlight_audit::{Acknowledged, NotRecorded, Record, RecordedRequest, RequestEnd};
-use fanlight_canonical::{ResolvedOperation, Verdict};
+use fanlight_canonical::{ResolvedOperation, SentTo, Verdict};
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use tokio::time::Instant;
 
@@ -16,8 +16,12 @@ pub(crate) struct RequestRecording {
     context: Arc<fanlight_canonical::CallContext>,
     method: Method,
     shown: Option<Box<str>>,
+    target: Option<SentTo>,
     verdict: Option<Verdict>,
     params: Option<Json>,
+    definition: Option<Arc<Json>>,
+    /// The client's id of the task that it is about.
+    task: Option<Box<str>>,
     bytes: usize,
     began: Option<Instant>,
     is_ended: bool,
@@ -34,8 +38,11 @@ impl RequestRecording {
             context: Arc::clone(operation.context()),
             method: operation.method().clone(),
             shown: operation.shown_name().map(|name| fanlight_audit::cut(&name).into()),
+            target: kept.announced.then(|| target(operation)).flatten(),
             verdict: operation.verdict().cloned(),
             params: params.filter(|_| kept.arguments).cloned(),
+            definition: operation.definition().filter(|_| kept.definitions).cloned(),
+            task: task(operation.method(), params),
             bytes: params.map_or(0, |params| params.bytes().len()),
             began: None,
             is_ended: false,
@@ -73,8 +80,11 @@ impl RequestRecording {
             context: &self.context,
             method: &self.method,
             shown: self.shown.as_deref(),
+            target: self.target.as_ref(),
             verdict: self.verdict.as_ref(),
             params: self.params.as_ref(),
+            definition: self.definition.as_deref(),
+            task: self.task.as_deref(),
             bytes: self.bytes,
         }
     }
@@ -84,6 +94,19 @@ impl Drop for RequestRecording {
     fn drop(&mut self) {
         self.finish(&if self.began.is_some() { RequestEnd::Cancelled } else { RequestEnd::NotRun });
     }
+}
+
+/// Where an operation is going to be sent, as far as that is known.
+fn target(operation: &impl ResolvedOperation) -> Option<SentTo> {
+    let server = operation.server()?.into();
+    Some(SentTo { server, item: operation.tool().map(|tool| tool.name.into()) })
+}
+
+/// The task that a request is about.
+fn task(method: &Method, params: Option<&Json>) -> Option<Box<str>> {
+    let is_about_one = method.as_str().starts_with("tasks/");
+    let id = params.filter(|_| is_about_one)?.peek("taskId")?.as_str()?;
+    Some(fanlight_audit::cut(&id).into())
 }
 
 /// The error for a request that could not be put on record.

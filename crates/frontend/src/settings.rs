@@ -15,7 +15,7 @@ use fanlight_telemetry::{Telemetry, TrustInbound};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use crate::guardrail::CallHook;
+use crate::guardrail::LiveHooks;
 use crate::memory::ByteBudget;
 use crate::protection::LiveProtection;
 
@@ -139,7 +139,7 @@ pub struct FrontendSettings {
     /// What clients need to use the endpoints; may change while they are served.
     pub protection: LiveProtection,
     /// Guardrails that are asked about calls; `None` for none.
-    pub hooks: Option<Arc<dyn CallHook>>,
+    pub hooks: LiveHooks,
     /// The calls that wait for an approver's word.
     pub approvals: Approvals,
     /// How long such a call waits; then its client has to send it again.
@@ -228,7 +228,7 @@ impl Default for FrontendSettings {
             authenticate: Arc::new(fanlight_credentials::Open::default()),
             pages: None,
             protection: LiveProtection::default(),
-            hooks: None,
+            hooks: LiveHooks::default(),
             approvals: Approvals::default(),
             approval_wait: Duration::from_secs(50),
             record: Arc::new(fanlight_audit::AuditLog::default()),

@@ -75,13 +75,13 @@ impl ListKind {
         }
     }
 
-    /// What identifies the entries of these pages to their server.
+    /// The entries of these pages, and what identifies each to its server.
     #[must_use]
-    pub fn own_names(self, pages: &[Json]) -> Vec<String> {
-        let name = |entry: &Json| Some(entry.get(self.key())?.as_str()?.into_owned());
+    pub fn own_entries(self, pages: &[Json]) -> Vec<(String, Json)> {
+        let named = |entry: Json| Some((entry.get(self.key())?.as_str()?.into_owned(), entry));
         let entries = |page: &Json| {
             let list = page.get(self.member()).unwrap_or_else(Json::null);
-            list.elements().filter_map(|place| name(&list.slice(place))).collect::<Vec<_>>()
+            list.elements().filter_map(|place| named(list.slice(place))).collect::<Vec<_>>()
         };
         pages.iter().flat_map(entries).collect()
     }

@@ -162,7 +162,9 @@ impl ListenRequest<'_> {
         let Self { view, lists, handed_out, owners, deadline, listen: Listen { interest, context, .. } } = self;
         let lookup = Lookup { view, lists, handed_out, context };
         let readers = join_all(view.ids().map(async |backend| {
-            let is_reader = !interest.uris.is_empty() && view.has_capability(backend, "resources").await;
+            let is_reader = !interest.uris.is_empty()
+                && view.has_capability(backend, "resources").await
+                && lookup.may_have_unlisted(backend).await;
             is_reader.then_some(backend)
         }));
         let places = join_all(interest.uris.iter().map(|uri| lookup.locate(uri)));

@@ -46,6 +46,8 @@ pub(crate) enum Place {
     Unlisted,
     /// Its URI is longer than is compared with lists.
     Unroutable,
+    /// Only what is withheld from clients can have it.
+    Withheld,
 }
 
 /// What names are looked up in: what the client's endpoint shows of the topology that the request began with, and of the
@@ -138,6 +140,7 @@ impl Lookup<'_> {
             Some(place) => match place.await {
                 Place::At(backend, original) => Ok(Some((backend, original))),
                 Place::Unlisted | Place::Unroutable => Ok(None),
+                Place::Withheld => Err(fault::unknown_resource(name)),
             },
             None => Ok(None),
         }
@@ -147,8 +150,31 @@ impl Lookup<'_> {
     pub(crate) async fn locate(self, uri: &str) -> Place {
         match self.locate_anywhere(uri).await {
             Place::At(backend, original) if !self.shows(backend, uri, &original).await => Place::Unlisted,
+            Place::At(backend, original) if self.withholds(backend, uri, &original).await => Place::Withheld,
             place => place,
         }
+    }
+
+    /// Whether a template of this backend is withheld, and nothing else that it lists explains the URI: then it could be one
+    /// of the template.
+    async fn withholds(self, backend: BackendId, uri: &str, original: &str) -> bool {
+        let Some(templates) = self.templates_without_some_of(backend).await else { return false };
+        !templates.whole().explains(original, backend) && !self.is_listed_by(backend, uri, original).await
+    }
+
+    /// The list of templates, if one of this backend is withheld from it.
+    async fn templates_without_some_of(self, backend: BackendId) -> Option<ListView> {
+        let Self { view, lists, context, .. } = self;
+        // Most servers are not held to anything.
+        view.topology().get(backend).filter(|member| member.can_withhold())?;
+        let everything = View::everything_for(view.topology(), view.reader());
+        let templates = lists.known(ListKind::ResourceTemplates, &everything, &context.trace).await;
+        templates.whole().withholds_of(backend).then_some(templates)
+    }
+
+    /// Whether a backend may be asked for what no list has.
+    pub(crate) async fn may_have_unlisted(self, backend: BackendId) -> bool {
+        self.templates_without_some_of(backend).await.is_none()
     }
 
     async fn locate_anywhere(self, uri: &str) -> Place {
@@ -195,6 +221,12 @@ impl Lookup<'_> {
             return true;
         }
         // As its server lists it, a URI has the reading that its server means. One in a result may be the client's own text.
+        self.is_listed_by(backend, uri, original).await
+    }
+
+    /// Whether a list of this backend names the URI.
+    async fn is_listed_by(self, backend: BackendId, uri: &str, original: &str) -> bool {
+        let Self { view, lists, context, .. } = self;
         let naming = [ListKind::Resources, ListKind::ResourceTemplates, ListKind::Skills];
         let tools = uris::is_app(original).then_some(ListKind::Tools);
         for kind in naming.into_iter().chain(tools) {
@@ -411,6 +443,7 @@ impl<'a> Router<'a> {
                 let (asked, rewritten) = (Some(Asked { original, visible: uri }), Rewritten::NONE);
                 Target::One(Routed { backend, params, asked, opens, rewritten })
             }
+            Place::Withheld => return Err(fault::unknown_resource(&uri)),
             Place::Unlisted | Place::Unroutable if view.filters(Filtered::Resources) => {
                 return Err(fault::unknown_resource(&uri));
             }
@@ -424,7 +457,14 @@ impl<'a> Router<'a> {
     /// anything, and another have the resource.
     async fn subscription(&self) -> Result<Target, RpcError> {
         match self.by_uri(&["uri"]).await? {
-            Target::FirstThatHas(..) => Ok(Target::AllWith("resources")),
+            Target::FirstThatHas(uri) => {
+                for backend in self.lookup.view.ids() {
+                    if !self.lookup.may_have_unlisted(backend).await {
+                        return Err(fault::unknown_resource(&uri));
+                    }
+                }
+                Ok(Target::AllWith("resources"))
+            }
             target => Ok(target),
         }
     }

@@ -4,8 +4,8 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use data_encoding::HEXLOWER;
 
-use crate::entry::hex;
 use crate::tree::{self, Edge, Hash};
 
 /// The algorithm Ed25519 of signed notes.
@@ -61,7 +61,7 @@ impl CheckpointKey {
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let pair = Ed25519KeyPair::from_pkcs8(bytes).ok()?;
         let key: [u8; 32] = pair.public_key().as_ref().try_into().ok()?;
-        let name = format!("fanlight-{}", hex(tree::of(&key).get(..8)?));
+        let name = format!("fanlight-{}", HEXLOWER.encode(tree::of(&key).get(..8)?));
         Some(Self { pair, public: PublicKey { name, key } })
     }
 
@@ -85,7 +85,7 @@ impl PublicKey {
     #[must_use]
     pub fn written(&self) -> String {
         let key = [&[ED25519_NOTE][..], &self.key].concat();
-        format!("{}+{}+{}", self.name, hex(&self.id()), STANDARD.encode(key))
+        format!("{}+{}+{}", self.name, HEXLOWER.encode(&self.id()), STANDARD.encode(key))
     }
 
     /// The key that a text is.
@@ -101,7 +101,7 @@ impl PublicKey {
         let bytes = STANDARD.decode(key).map_err(|_| InvalidCheckpoint::Key)?;
         let Some((&ED25519_NOTE, key)) = bytes.split_first() else { return Err(InvalidCheckpoint::Key) };
         let key = Self { name: name.to_owned(), key: key.try_into().map_err(|_| InvalidCheckpoint::Key)? };
-        if hex(&key.id()) == id { Ok(key) } else { Err(InvalidCheckpoint::Key) }
+        if HEXLOWER.encode(&key.id()) == id { Ok(key) } else { Err(InvalidCheckpoint::Key) }
     }
 
     fn id(&self) -> [u8; 4] {

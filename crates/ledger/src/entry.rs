@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::digest::{SHA256, digest};
+use data_encoding::HEXLOWER;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 
@@ -55,6 +56,8 @@ pub struct Entry {
     pub request_bytes: Option<usize>,
     /// Bytes of the result.
     pub response_bytes: Option<usize>,
+    /// The task that it has begun, or is about.
+    pub task: Option<Box<str>>,
     /// The id of the trace.
     pub trace: Option<Box<str>>,
     /// The arguments.
@@ -136,13 +139,15 @@ impl Entry {
         for (name, bytes) in bytes.into_iter().filter_map(|(name, bytes)| Some((name, bytes?))) {
             line.integer(name, integer(u64::try_from(bytes).unwrap_or(u64::MAX)));
         }
-        if let Some(trace) = &self.trace {
-            line.string("trace", cut(trace));
+        for (name, id) in [("task", &self.task), ("trace", &self.trace)] {
+            if let Some(id) = id {
+                line.string(name, cut(id));
+            }
         }
         match &self.arguments {
             Arguments::None => {}
             Arguments::Digest(text) => {
-                line.string("argumentsDigest", &hex(digest(&SHA256, text.bytes()).as_ref()));
+                line.string("argumentsDigest", &HEXLOWER.encode(digest(&SHA256, text.bytes()).as_ref()));
             }
             Arguments::Full(text) => {
                 line.member("arguments", &text.on_one_line());
@@ -151,7 +156,7 @@ impl Entry {
         if self.lost > 0 {
             line.integer("lost", integer(self.lost));
         }
-        line.string("prev", &hex(previous));
+        line.string("prev", &HEXLOWER.encode(previous));
         line.finish().as_text().to_owned()
     }
 }
@@ -168,13 +173,4 @@ fn texts<'a>(all: impl Iterator<Item = &'a str>) -> Json {
         list.push(&Json::string(cut(text)));
     }
     list.finish()
-}
-
-/// Bytes as hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

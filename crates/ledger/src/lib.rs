@@ -4,7 +4,7 @@
 //! (RFC 6962), whose signed heads are checkpoints (C2SP tlog-checkpoint): a chain alone could be written anew by whoever holds
 //! the file, a checkpoint that is kept elsewhere could not.
 //!
-//! [`Ledger`] writes, on a thread of its own; [`read`] and [`verify`] read.
+//! [`Ledger`] writes, on a thread of its own, and gives a copy to a [`Mirror`]; [`read`] and [`verify`] read.
 
 mod checkpoint;
 mod entry;
@@ -23,4 +23,4 @@ pub use files::LedgerFiles;
 pub use query::{Filter, Unreadable, read};
 pub use usage::{Use, UseKey, usage};
 pub use verify::{Verified, Wrong, verify};
-pub use writer::{Acknowledgement, Ledger, LedgerSettings, NotWritten, Written};
+pub use writer::{Acknowledgement, Ledger, LedgerSettings, Mirror, NotWritten, Retention, Written};

@@ -6,8 +6,10 @@ use std::io::{self, BufRead as _, BufReader};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use data_encoding::HEXLOWER;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::MAX_NESTING;
+use fanlight_rights::matches;
 
 use crate::files::LedgerFiles;
 use crate::tree::{Edge, Hash};
@@ -60,18 +62,15 @@ pub(crate) fn head_of(line: &[u8]) -> Option<Head> {
     let line = Json::parse(line.to_vec().into(), MAX_NESTING).ok()?;
     let number = u64::try_from(line.get("seq")?.as_i64()?).ok()?;
     let heads = line.get("tree")?;
-    let heads = heads.elements().map(|place| unhex(&heads.slice(place).as_str()?)).collect::<Option<_>>()?;
+    let heads = heads.elements().map(|place| hash_of(&heads.slice(place).as_str()?)).collect::<Option<_>>()?;
     let time = humantime::parse_rfc3339(&line.get("time")?.as_str()?).ok()?;
     let day = time.duration_since(UNIX_EPOCH).ok()?.as_secs() / 86_400;
     Some(Head { number, day, edge: Edge::of(number.checked_sub(1)?, heads)? })
 }
 
 /// The hash that hexadecimal digits are.
-pub(crate) fn unhex(text: &str) -> Option<Hash> {
-    let digits = text.as_bytes().as_chunks::<2>();
-    let (pairs, []) = digits else { return None };
-    let bytes = pairs.iter().map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
-    bytes.collect::<Option<Vec<u8>>>()?.try_into().ok()
+fn hash_of(text: &str) -> Option<Hash> {
+    HEXLOWER.decode(text.as_bytes()).ok()?.try_into().ok()
 }
 
 /// Which lines are wanted. What is `None` does not matter.
@@ -87,6 +86,8 @@ pub struct Filter {
     pub action: Option<String>,
     /// The outcome.
     pub outcome: Option<String>,
+    /// The task.
+    pub task: Option<String>,
     /// The earliest time.
     pub since: Option<SystemTime>,
     /// The latest time.
@@ -119,9 +120,12 @@ impl Filter {
         if !is(&self.server, "server") || !is(&self.action, "action") || !is(&self.outcome, "outcome") {
             return false;
         }
+        if !is(&self.task, "task") {
+            return false;
+        }
         let matches_item = |pattern: &String| {
             let (server, item) = (text("server"), text("item"));
-            !item.is_empty() && (glob(pattern, &format!("{server}/{item}")) || glob(pattern, &item))
+            !item.is_empty() && (matches(pattern, &format!("{server}/{item}")) || matches(pattern, &item))
         };
         // Times are written in one form, whose order is that of time.
         let written = |time: &SystemTime| humantime::format_rfc3339_millis(*time).to_string();
@@ -131,25 +135,6 @@ impl Filter {
             && self.until.as_ref().is_none_or(|until| *text("time") <= *written(until))
             && text("event") != "file"
     }
-}
-
-/// Whether a text matches a pattern, in which `*` stands for any characters.
-fn glob(pattern: &str, text: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let first = parts.next().unwrap_or_default();
-    let Some(mut rest) = text.strip_prefix(first) else { return false };
-    let mut parts = parts.peekable();
-    if parts.peek().is_none() {
-        return rest.is_empty();
-    }
-    while let Some(part) = parts.next() {
-        if parts.peek().is_none() {
-            return rest.ends_with(part);
-        }
-        let Some(at) = rest.find(part) else { return false };
-        rest = rest.get(at + part.len()..).unwrap_or_default();
-    }
-    true
 }
 
 /// The newest lines that `filter` wants, at most `most`, the newest first. Reads files, as far as needed.

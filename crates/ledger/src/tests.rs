@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
@@ -9,10 +10,13 @@ use tempfile::TempDir;
 
 use super::*;
 
+fn retention(file_bytes: u64, kept_bytes: u64) -> Retention {
+    Retention { file_bytes, kept_bytes, kept_for: Duration::from_secs(86_400) }
+}
+
 fn settings(folder: &Path) -> LedgerSettings {
     let files = LedgerFiles::at(&folder.join("audit.jsonl")).unwrap();
-    let kept_for = Duration::from_secs(86_400);
-    LedgerSettings { files, file_bytes: 1 << 20, kept_bytes: 4 << 20, kept_for, replica: Some("r1".to_owned()) }
+    LedgerSettings { files, retention: retention(1 << 20, 4 << 20), mirror: None, replica: Some("r1".to_owned()) }
 }
 
 fn entry(who: &str, item: &str, outcome: &'static str) -> Entry {
@@ -65,6 +69,40 @@ fn record_is_continued_by_the_next_process_and_verified_as_a_whole() {
     assert_eq!(verified(&settings).unwrap().lines, (1, 7));
 }
 
+#[derive(Debug, Default)]
+struct Copies(Mutex<Vec<String>>);
+
+impl Mirror for Copies {
+    fn line(&self, line: &str) {
+        self.0.lock().unwrap().push(line.to_owned());
+    }
+
+    fn checkpoint(&self, note: &str) {
+        self.0.lock().unwrap().push(note.to_owned());
+    }
+
+    fn written(&self) -> Written {
+        Written { written: 7, lost: 0 }
+    }
+}
+
+#[test]
+fn mirror_gets_each_line_and_checkpoint_as_it_is_in_the_files() {
+    let folder = TempDir::new().unwrap();
+    let copies = Arc::new(Copies::default());
+    let mirror: Arc<dyn Mirror> = Arc::<Copies>::clone(&copies);
+    let settings =
+        LedgerSettings { retention: retention(600, 4 << 20), mirror: Some(mirror), ..settings(folder.path()) };
+    write(&settings, 3);
+    write(&settings, 2);
+    let written: Vec<_> = settings.files.all().iter().flat_map(|path| lines(path)).collect();
+    let notes = fs::read_to_string(settings.files.checkpoints()).unwrap();
+    let copies = copies.0.lock().unwrap();
+    let (of_lines, of_notes): (Vec<_>, Vec<_>) = copies.iter().cloned().partition(|copy| copy.starts_with('{'));
+    assert_eq!(of_lines, written);
+    assert!(of_notes.len() > 1 && of_notes.iter().all(|note| notes.contains(note.as_str())), "{of_notes:?}");
+}
+
 #[test]
 fn two_processes_do_not_write_one_record() {
     let folder = TempDir::new().unwrap();
@@ -78,7 +116,7 @@ fn two_processes_do_not_write_one_record() {
 #[test]
 fn files_are_rotated_and_the_oldest_removed() {
     let folder = TempDir::new().unwrap();
-    let settings = LedgerSettings { file_bytes: 2_000, kept_bytes: 9_000, ..settings(folder.path()) };
+    let settings = LedgerSettings { retention: retention(2_000, 9_000), ..settings(folder.path()) };
     for _ in 0..30 {
         write(&settings, 3);
     }

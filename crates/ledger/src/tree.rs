@@ -66,8 +66,9 @@ fn prefixed(prefix: u8, parts: &[&[u8]]) -> Hash {
 
 #[cfg(test)]
 mod tests {
+    use data_encoding::HEXLOWER;
+
     use super::*;
-    use crate::entry::hex;
 
     #[test]
     fn roots_are_those_of_certificate_transparency() {
@@ -93,10 +94,10 @@ mod tests {
             "5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328",
         ];
         let mut edge = Edge::default();
-        assert_eq!(hex(&edge.root()), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+        assert_eq!(HEXLOWER.encode(&edge.root()), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
         for (leaf, root) in leaves.into_iter().zip(roots) {
             edge.push(leaf);
-            assert_eq!(hex(&edge.root()), root, "{}", edge.size());
+            assert_eq!(HEXLOWER.encode(&edge.root()), root, "{}", edge.size());
             assert_eq!(Edge::of(edge.size(), edge.heads().to_vec()), Some(edge.clone()));
         }
     }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use data_encoding::HEXLOWER;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::MAX_NESTING;
 
 use crate::checkpoint::{Checkpoint, PublicKey};
-use crate::entry::hex;
 use crate::files::LedgerFiles;
 use crate::query::{Unreadable, head_of, lines_of};
 use crate::tree::Edge;
@@ -164,7 +164,7 @@ impl Reading {
         if self.previous.is_some() && self.previous != previous {
             return Err(WrongLine::Chain);
         }
-        self.previous = Some(hex(&edge.push(text)));
+        self.previous = Some(HEXLOWER.encode(&edge.push(text)));
         Ok(())
     }
 }

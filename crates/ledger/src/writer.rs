@@ -1,5 +1,6 @@
 //! Writing the record: one thread that takes entries from a bounded queue, writes them in batches, and signs checkpoints.
 
+use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::future::Future;
 use std::io::{self, Write as _};
@@ -11,13 +12,14 @@ use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use data_encoding::HEXLOWER;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use tokio::sync::oneshot;
 use tracing::{error, warn};
 
 use crate::checkpoint::CheckpointKey;
-use crate::entry::{Entry, hex};
+use crate::entry::Entry;
 use crate::files::{self, LedgerFiles};
 use crate::query::{head_of, lines_of};
 use crate::tree::{Edge, Hash};
@@ -46,19 +48,40 @@ const LOG_PAUSE: Duration = Duration::from_secs(10);
 /// How long the end of the process waits for the last entries.
 const END: Duration = Duration::from_secs(5);
 
-/// How a record is written.
-#[derive(Clone, Debug)]
-pub struct LedgerSettings {
-    /// Where.
-    pub files: LedgerFiles,
+/// How much of a record is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retention {
     /// Bytes of a file, after which the next one begins. Each day has a file of its own, too.
     pub file_bytes: u64,
     /// Bytes of all files together; the oldest are removed.
     pub kept_bytes: u64,
     /// How long files are kept.
     pub kept_for: Duration,
+}
+
+/// How a record is written.
+#[derive(Clone, Debug)]
+pub struct LedgerSettings {
+    /// Where.
+    pub files: LedgerFiles,
+    /// How much of it is kept.
+    pub retention: Retention,
+    /// Who gets a copy.
+    pub mirror: Option<Arc<dyn Mirror>>,
     /// What tells this process from others whose records are read together; `None` if there are none.
     pub replica: Option<String>,
+}
+
+/// Gets a copy of what is written. Must not block.
+pub trait Mirror: fmt::Debug + Send + Sync {
+    /// A line, without its end.
+    fn line(&self, line: &str);
+
+    /// A signed checkpoint.
+    fn checkpoint(&self, note: &str);
+
+    /// How much of that has arrived, and how much was lost.
+    fn written(&self) -> Written;
 }
 
 /// Writes the record. Its entries are written in the order in which they were added.
@@ -84,6 +107,8 @@ struct Shared {
     /// Wakes the thread that writes.
     wake: Condvar,
     waiting_bytes: AtomicUsize,
+    retention: Mutex<Retention>,
+    mirror: Mutex<Option<Arc<dyn Mirror>>>,
     written: AtomicU64,
     lost: AtomicU64,
     /// Those that no line has told of yet.
@@ -128,7 +153,11 @@ impl Ledger {
     /// If the folder or a file cannot be used, or another process writes there ([`io::ErrorKind::WouldBlock`]).
     pub fn open(settings: LedgerSettings) -> io::Result<Self> {
         let files = settings.files.clone();
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared {
+            retention: Mutex::new(settings.retention),
+            mirror: Mutex::new(settings.mirror.clone()),
+            ..Shared::default()
+        });
         let writer = Writer::open(settings, Arc::clone(&shared))?;
         let thread = std::thread::Builder::new().name("audit".to_owned()).spawn(move || writer.run())?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)), files })
@@ -138,6 +167,16 @@ impl Ledger {
     #[must_use]
     pub fn files(&self) -> &LedgerFiles {
         &self.files
+    }
+
+    /// Keeps so much of it from the next file on.
+    pub fn retain(&self, retention: Retention) {
+        *self.shared.retention.lock().unwrap_or_else(PoisonError::into_inner) = retention;
+    }
+
+    /// Gives a copy of what is written from now on to this one, or to none.
+    pub fn copy_to(&self, mirror: Option<Arc<dyn Mirror>>) {
+        *self.shared.mirror.lock().unwrap_or_else(PoisonError::into_inner) = mirror;
     }
 
     /// Adds an entry. If it is lost, that is counted, and the next line says so.
@@ -183,6 +222,12 @@ impl Ledger {
         Written { written: self.shared.written.load(Ordering::Relaxed), lost: self.shared.lost.load(Ordering::Relaxed) }
     }
 
+    /// How much of it the mirror has got, and how much it has lost; `None` without one.
+    #[must_use]
+    pub fn mirrored(&self) -> Option<Written> {
+        self.shared.mirror().map(|mirror| mirror.written())
+    }
+
     /// Writes what waits, with a checkpoint, and ends. Waits for some seconds; must not be called by an asynchronous task.
     pub fn end(&self) {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -204,6 +249,14 @@ impl Shared {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         // Nothing that can panic runs under this lock.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn retention(&self) -> Retention {
+        *self.retention.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn mirror(&self) -> Option<Arc<dyn Mirror>> {
+        self.mirror.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Waits for entries, collects more for a while unless somebody waits for one, and takes them; also whether no more come.
@@ -333,7 +386,7 @@ impl Writer {
     }
 
     fn write_entries<'a>(&mut self, entries: impl Iterator<Item = &'a Entry>) -> io::Result<()> {
-        if self.length >= self.settings.file_bytes || self.day != day_now() {
+        if self.length >= self.shared.retention().file_bytes || self.day != day_now() {
             self.rotate()?;
         }
         let untold = self.shared.untold.swap(0, Ordering::Relaxed);
@@ -350,7 +403,7 @@ impl Writer {
             add(&lost);
         }
         entries.for_each(add);
-        let written = self.append(text.as_bytes(), chain);
+        let written = self.append(&text, chain);
         if written.is_err() {
             self.shared.untold.fetch_add(untold, Ordering::Relaxed);
         }
@@ -358,9 +411,10 @@ impl Writer {
     }
 
     /// Writes all of a text, which leads to `chain`, or nothing.
-    fn append(&mut self, text: &[u8], chain: Chain) -> io::Result<()> {
-        match self.file.write_all(text) {
+    fn append(&mut self, text: &str, chain: Chain) -> io::Result<()> {
+        match self.file.write_all(text.as_bytes()) {
             Ok(()) => {
+                self.shared.mirror().iter().for_each(|mirror| text.lines().for_each(|line| mirror.line(line)));
                 self.chain = chain;
                 self.length += u64::try_from(text.len()).unwrap_or(u64::MAX);
                 self.is_unsynced = true;
@@ -377,7 +431,7 @@ impl Writer {
     fn begin_file(&mut self) -> io::Result<()> {
         let mut heads = ArrayBuilder::default();
         for head in self.chain.edge.heads() {
-            heads.push(&Json::string(&hex(head)));
+            heads.push(&Json::string(&HEXLOWER.encode(head)));
         }
         let (number, time) = (self.chain.next(), SystemTime::now());
         let mut line = ObjectBuilder::new();
@@ -385,11 +439,11 @@ impl Writer {
         line.string("time", &humantime::format_rfc3339_millis(time).to_string());
         line.string("event", "file");
         line.member("tree", &heads.finish());
-        line.string("prev", &hex(&self.chain.previous));
+        line.string("prev", &HEXLOWER.encode(&self.chain.previous));
         let line = line.finish().as_text().to_owned();
         let mut chain = self.chain.clone();
         chain.push(line.as_bytes());
-        self.append(format!("{line}\n").as_bytes(), chain)?;
+        self.append(&format!("{line}\n"), chain)?;
         (self.first_line, self.day) = (number, day_now());
         Ok(())
     }
@@ -418,12 +472,12 @@ impl Writer {
     /// Removes the oldest files, as far as there are too many.
     fn remove_old(&self) {
         let now = SystemTime::now();
-        let mut kept = self.settings.file_bytes;
+        let Retention { file_bytes: mut kept, kept_bytes, kept_for } = self.shared.retention();
         for path in self.settings.files.earlier().into_iter().rev() {
             let Ok(about) = fs::metadata(&path) else { continue };
             kept = kept.saturating_add(about.len());
             let age = about.modified().ok().and_then(|changed| now.duration_since(changed).ok()).unwrap_or_default();
-            if (kept > self.settings.kept_bytes || age > self.settings.kept_for)
+            if (kept > kept_bytes || age > kept_for)
                 && let Err(error) = fs::remove_file(&path)
             {
                 warn!(file = %path.display(), %error, "an old file of the audit record cannot be removed");
@@ -459,6 +513,7 @@ impl Writer {
     fn checkpoint(&mut self) {
         self.last_checkpoint = Instant::now();
         let text = self.key.sign(&self.chain.edge);
+        self.shared.mirror().iter().for_each(|mirror| mirror.checkpoint(&text));
         match self.append_checkpoint(&text) {
             Ok(()) => self.checkpointed = self.chain.edge.size(),
             Err(error) => self.complain(&error),

@@ -1,4 +1,4 @@
-//! The HTTP client under both signals.
+//! The HTTP client under all signals.
 //!
 //! The batch processor calls it on a thread without a runtime, where an asynchronous client panics: requests run on the
 //! runtime that the client was made in.

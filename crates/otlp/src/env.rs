@@ -70,11 +70,27 @@ impl ExportSettings {
         };
         let metrics_every = env.millis("OTEL_METRIC_EXPORT_INTERVAL", defaults.metrics_every)?;
         let mut settings = Self { batch, metrics_every: metrics_every.max(Duration::from_millis(100)), ..defaults };
-        if !env.get("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+        if !env.is_disabled() {
             settings.traces = env.target(configured, "TRACES", "v1/traces")?;
             settings.metrics = env.target(configured, "METRICS", "v1/metrics")?;
         }
         Ok(settings)
+    }
+}
+
+impl OtlpTarget {
+    /// Where log records go, by the `OTEL_*` variables, read through `variable`; `configured` overrides them. `None` without
+    /// an endpoint from either, and where the variables switch the export off.
+    ///
+    /// # Errors
+    ///
+    /// If a variable is malformed.
+    pub fn of_logs(
+        configured: Collector<'_>,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Option<Self>, SettingsError> {
+        let env = Env(&variable);
+        if env.is_disabled() { Ok(None) } else { env.target(configured, "LOGS", "v1/logs") }
     }
 }
 
@@ -84,6 +100,11 @@ impl Env<'_> {
     /// The value of a variable that is set and not blank.
     fn get(&self, name: &str) -> Option<String> {
         (self.0)(name).filter(|value| !value.trim().is_empty())
+    }
+
+    /// Whether nothing is to be exported.
+    fn is_disabled(&self) -> bool {
+        self.get("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"))
     }
 
     /// The variable of one signal, else the common one; with its name.

@@ -37,6 +37,21 @@ fn endpoints_follow_the_specification() {
 }
 
 #[test]
+fn log_records_have_a_target_of_their_own() {
+    let of = |configured, variables: &[(&str, &str)]| {
+        shown(OtlpTarget::of_logs(Collector { endpoint: configured, protocol: None }, among(variables)).unwrap())
+    };
+    let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318");
+    assert_eq!(of(None, &[endpoint]).as_deref(), Some("http://c:4318/v1/logs"));
+    assert_eq!(of(Some("http://mine:1"), &[endpoint]).as_deref(), Some("http://mine:1/v1/logs"));
+    let own = ("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "http://d:1/logs");
+    assert_eq!(of(None, &[endpoint, own]).as_deref(), Some("http://d:1/logs"));
+    for off in [&[][..], &[endpoint, ("OTEL_LOGS_EXPORTER", "none")], &[endpoint, ("OTEL_SDK_DISABLED", "true")]] {
+        assert_eq!(of(None, off), None);
+    }
+}
+
+#[test]
 fn protocol_is_per_signal_and_configuration_overrides_it() {
     let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4317/base");
     let traces_by_grpc = [endpoint, ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc")];

@@ -1,14 +1,16 @@
-//! OTLP over gRPC: the channel under both signals, and the service for metrics.
+//! OTLP over gRPC: the channel under all signals, and the services for metrics and log records.
 
 use http::HeaderMap;
-use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
 use tokio::runtime::Handle;
+use tonic::Code;
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::client::headers;
 use crate::error::StartError;
+use crate::export::{Export, NotExported, refused};
 use crate::settings::OtlpTarget;
 use crate::{USER_AGENT, tls};
 
@@ -38,25 +40,53 @@ pub(crate) fn metadata(target: &OtlpTarget) -> Result<MetadataMap, StartError> {
     headers(target).map(MetadataMap::from_headers)
 }
 
-/// The collector's service for metrics.
+/// The collector's services for metrics and log records.
 #[derive(Clone, Debug)]
-pub(crate) struct MetricsService {
-    client: MetricsServiceClient<Channel>,
+pub(crate) struct Services {
+    channel: Channel,
     headers: HeaderMap,
 }
 
-impl MetricsService {
+impl Services {
     pub(crate) fn new(target: &OtlpTarget, handle: &Handle) -> Result<Self, StartError> {
-        let client = MetricsServiceClient::new(channel(target, handle)?);
-        Ok(Self { client, headers: headers(target)? })
+        Ok(Self { channel: channel(target, handle)?, headers: headers(target)? })
     }
 
-    /// Sends `request`. The error gives the code without the message, which could repeat a secret.
-    pub(crate) async fn export(&self, request: ExportMetricsServiceRequest) -> Result<(), String> {
-        let mut request = tonic::Request::new(request);
-        *request.metadata_mut() = MetadataMap::from_headers(self.headers.clone());
-        let mut client = self.client.clone();
-        let answer = client.export(request).await;
-        answer.map(drop).map_err(|status| format!("gRPC status {:?}", status.code()))
+    /// Sends a request. Returns how many of its log records were refused.
+    pub(crate) async fn export(&self, export: Export) -> Result<u64, NotExported> {
+        let answer = match export {
+            Export::Metrics(request) => {
+                let mut client = MetricsServiceClient::new(self.channel.clone());
+                client.export(self.request(request)).await.map(|_| 0)
+            }
+            Export::Logs(request) => {
+                let mut client = LogsServiceClient::new(self.channel.clone());
+                client.export(self.request(request)).await.map(|answer| refused(answer.get_ref()))
+            }
+        };
+        // The code without the message, which could repeat a secret.
+        answer.map_err(|status| NotExported {
+            problem: format!("gRPC status {:?}", status.code()),
+            is_temporary: is_temporary(status.code()),
+        })
     }
+
+    fn request<T>(&self, body: T) -> tonic::Request<T> {
+        let mut request = tonic::Request::new(body);
+        *request.metadata_mut() = MetadataMap::from_headers(self.headers.clone());
+        request
+    }
+}
+
+/// OTLP/gRPC, "Failures".
+fn is_temporary(code: Code) -> bool {
+    matches!(
+        code,
+        Code::Cancelled
+            | Code::DeadlineExceeded
+            | Code::Aborted
+            | Code::OutOfRange
+            | Code::Unavailable
+            | Code::DataLoss
+    )
 }

@@ -1,15 +1,19 @@
-//! Exports spans and metrics to a collector over OTLP: HTTP/protobuf, and gRPC with the feature `grpc`.
+//! Exports spans, metrics and log records to a collector over OTLP: HTTP/protobuf, and gRPC with the feature `grpc`.
 //!
 //! [`start`] starts [`Telemetry`](fanlight_telemetry::Telemetry) together with the exporters that [`ExportSettings`] name. Spans pass through the SDK's
-//! batch processor; metrics are read from the registry at an interval.
+//! batch processor; metrics are read from the registry at an interval. [`LogExport`] exports texts, such as a record's lines.
 //!
 //! A crate of its own, so that what records telemetry links no HTTP client.
 
 mod client;
+mod collector;
 mod env;
 mod error;
+mod export;
 #[cfg(feature = "grpc")]
 mod grpc;
+mod log_export;
+mod logs;
 mod metrics;
 mod push;
 mod settings;
@@ -19,6 +23,7 @@ mod tls;
 
 pub use env::{propagators_from_env, resource_from_env, sampling_from_env};
 pub use error::StartError;
+pub use log_export::LogExport;
 pub use settings::{Collector, ExportSettings, OtlpProtocol, OtlpTarget, SettingsError, TlsFiles};
 pub use start::{Guard, start};
 

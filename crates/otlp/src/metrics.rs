@@ -4,13 +4,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use fanlight_telemetry::metrics::{BOUNDS, Counts, Family, Labels, Shape, Values};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
+use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::metrics::v1::{
     AggregationTemporality, Gauge, Histogram, HistogramDataPoint, Metric, NumberDataPoint, ResourceMetrics,
     ScopeMetrics, Sum, metric, number_data_point,
 };
-use opentelemetry_proto::tonic::resource::v1;
 use opentelemetry_sdk::Resource;
+
+use crate::export::{key_value, resource, scope, string};
 
 /// The time that the values cover, in nanoseconds since the Unix epoch.
 #[derive(Clone, Copy)]
@@ -20,20 +21,14 @@ struct Period {
 }
 
 /// The request.
-pub(crate) fn request(resource: &Resource, since: SystemTime, families: &[Family]) -> ExportMetricsServiceRequest {
+pub(crate) fn request(from: &Resource, since: SystemTime, families: &[Family]) -> ExportMetricsServiceRequest {
     let period = Period { since: nanos(since), until: nanos(SystemTime::now()) };
-    let attributes = resource.iter().map(|(key, value)| key_value(key.as_str(), value.to_string())).collect();
-    let scope = InstrumentationScope {
-        name: "fanlight".to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        ..InstrumentationScope::default()
-    };
     let metrics = families.iter().filter(|family| !family.points.is_empty()).map(|family| metric(family, period));
     ExportMetricsServiceRequest {
         resource_metrics: vec![ResourceMetrics {
-            resource: Some(v1::Resource { attributes, ..v1::Resource::default() }),
+            resource: Some(resource(from)),
             scope_metrics: vec![ScopeMetrics {
-                scope: Some(scope),
+                scope: Some(scope()),
                 metrics: metrics.collect(),
                 schema_url: String::new(),
             }],
@@ -95,14 +90,10 @@ fn histogram(labels: &Labels, counts: &Counts, period: Period) -> HistogramDataP
 }
 
 fn attributes(labels: &Labels) -> Vec<KeyValue> {
-    labels.iter().map(|(key, value)| key_value(key, value.clone())).collect()
+    labels.iter().map(|(key, value)| key_value(key, string(value))).collect()
 }
 
-fn key_value(key: &str, value: String) -> KeyValue {
-    let value = Some(AnyValue { value: Some(any_value::Value::StringValue(value)) });
-    KeyValue { key: key.to_owned(), value, ..KeyValue::default() }
-}
-
-fn nanos(time: SystemTime) -> u64 {
+/// Nanoseconds since the Unix epoch.
+pub(crate) fn nanos(time: SystemTime) -> u64 {
     u64::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
 }

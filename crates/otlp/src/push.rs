@@ -4,23 +4,17 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fanlight_telemetry::metrics::Metrics;
-use http::header::CONTENT_TYPE;
-use opentelemetry_http::HttpClient as _;
-use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_sdk::Resource;
-use prost::Message as _;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
-use url::Url;
 
-use crate::client::Client;
+use crate::collector::Collector;
 use crate::error::StartError;
-#[cfg(feature = "grpc")]
-use crate::grpc::MetricsService;
+use crate::export::Export;
 use crate::metrics;
-use crate::settings::{OtlpProtocol, OtlpTarget};
+use crate::settings::OtlpTarget;
 
 /// The exporting task, aborted on drop.
 #[derive(Debug)]
@@ -52,13 +46,12 @@ impl Push {
                     _ = &mut stopped => true,
                 };
                 let request = metrics::request(&resource, since, &registry.snapshot());
-                let result = collector.send(request).await;
-                match result {
-                    Err(problem) if !std::mem::replace(&mut failing, true) => {
-                        tracing::warn!(endpoint, %problem, "cannot export metrics; trying again");
+                match collector.send(&Export::Metrics(request)).await {
+                    Err(failed) if !std::mem::replace(&mut failing, true) => {
+                        tracing::warn!(endpoint, problem = failed.problem, "cannot export metrics; trying again");
                     }
                     Err(_) => {}
-                    Ok(()) => failing = false,
+                    Ok(_) => failing = false,
                 }
                 if last {
                     return;
@@ -81,41 +74,5 @@ impl Push {
 impl Drop for Push {
     fn drop(&mut self) {
         self.task.abort();
-    }
-}
-
-/// A client of the collector.
-enum Collector {
-    Http {
-        client: Client,
-        endpoint: Url,
-    },
-    #[cfg(feature = "grpc")]
-    Grpc(MetricsService),
-}
-
-impl Collector {
-    fn new(target: &OtlpTarget, handle: &Handle) -> Result<Self, StartError> {
-        Ok(match target.protocol {
-            OtlpProtocol::HttpProtobuf => {
-                Self::Http { client: Client::new(target, handle.clone())?, endpoint: target.endpoint.clone() }
-            }
-            #[cfg(feature = "grpc")]
-            OtlpProtocol::Grpc => Self::Grpc(MetricsService::new(target, handle)?),
-            #[cfg(not(feature = "grpc"))]
-            OtlpProtocol::Grpc => return Err(StartError::no_grpc()),
-        })
-    }
-
-    async fn send(&self, request: ExportMetricsServiceRequest) -> Result<(), String> {
-        let (client, endpoint) = match self {
-            Self::Http { client, endpoint } => (client, endpoint),
-            #[cfg(feature = "grpc")]
-            Self::Grpc(service) => return service.export(request).await,
-        };
-        let post = http::Request::post(endpoint.as_str()).header(CONTENT_TYPE, "application/x-protobuf");
-        let post = post.body(request.encode_to_vec().into()).map_err(|error| error.to_string())?;
-        let response = client.send_bytes(post).await.map_err(|error| error.to_string())?;
-        if response.status().is_success() { Ok(()) } else { Err(format!("HTTP status {}", response.status().as_u16())) }
     }
 }

@@ -33,7 +33,8 @@ pub fn start(settings: Settings, export: &ExportSettings) -> Result<(Telemetry, 
     Ok((telemetry, Guard { telemetry: guard, push }))
 }
 
-fn runtime() -> Result<Handle, StartError> {
+/// The runtime that exporters run on.
+pub(crate) fn runtime() -> Result<Handle, StartError> {
     Handle::try_current().map_err(|_| StartError::NoRuntime)
 }
 

@@ -1,4 +1,4 @@
-//! Spans and metrics as a collector receives them, decoded from the Protobuf of real requests.
+//! Spans, metrics and log records as a collector receives them, decoded from the Protobuf of real requests.
 //!
 //! The crate is built here with the exporter's `http-json` and `reqwest-client` features on, which
 //! would change its protocol and panic on its thread if the exporter chose.
@@ -9,7 +9,7 @@ mod receiver;
 
 use std::time::Duration;
 
-use fanlight_otlp::{ExportSettings, Guard, OtlpProtocol, OtlpTarget, TlsFiles};
+use fanlight_otlp::{ExportSettings, Guard, LogExport, OtlpProtocol, OtlpTarget, TlsFiles};
 use fanlight_protocol::{Json, Method, Response, Revision};
 use fanlight_telemetry::metrics::DropReason;
 use fanlight_telemetry::ring::Query;
@@ -18,14 +18,19 @@ use fanlight_telemetry::{
     Event, Headers, Moment, Network, Outcome, Sampling, Settings, Target, Telemetry, TraceContextPolicy, TrustInbound,
 };
 use hyper::StatusCode;
+use hyper::body::Bytes;
+use opentelemetry_proto::tonic::collector::logs::v1::{
+    ExportLogsPartialSuccess, ExportLogsServiceRequest, ExportLogsServiceResponse,
+};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use prost::Message as _;
-use receiver::Receiver;
+use receiver::{Received, Receiver};
 
 const SAMPLED: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const UNSAMPLED: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
@@ -308,6 +313,108 @@ async fn metrics_are_exported() {
     assert_eq!(histogram.data_points[0].bucket_counts.len(), histogram.data_points[0].explicit_bounds.len() + 1);
     let Data::Gauge(up) = data("fanlight.backend.up") else { panic!("a gauge") };
     assert_eq!(up.data_points[0].attributes[0].key, "fanlight.backend.name");
+}
+
+/// An exporter of log records to this receiver.
+fn logs_to(receiver: &Receiver) -> LogExport {
+    let (telemetry, _guard) = start(ExportSettings::default());
+    LogExport::start(&target(receiver, "/v1/logs"), &telemetry, "test").unwrap()
+}
+
+/// So many log records, from as many requests as they came in.
+async fn log_records(receiver: &mut Receiver, count: usize) -> Vec<LogRecord> {
+    let mut records = Vec::new();
+    while records.len() < count {
+        records.extend(log_records_in(receiver.requests.recv().await.unwrap()));
+    }
+    records
+}
+
+fn log_records_in(received: Received) -> Vec<LogRecord> {
+    assert_eq!((received.path.as_str(), received.content_type.as_str()), ("/v1/logs", "application/x-protobuf"));
+    assert_eq!(received.authorization.as_deref(), Some("Bearer s3cr3t"));
+    let mut request = ExportLogsServiceRequest::decode(received.body).unwrap();
+    let logs = request.resource_logs.remove(0);
+    assert!(logs.resource.unwrap().attributes.iter().any(|attribute| attribute.key == "service.name"));
+    logs.scope_logs.into_iter().flat_map(|logs| logs.log_records).collect()
+}
+
+fn body(record: &LogRecord) -> &str {
+    match record.body.as_ref().and_then(|body| body.value.as_ref()) {
+        Some(Value::StringValue(text)) => text,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn line_is_the_body_of_a_log_record_and_its_members_are_attributes() {
+    let mut receiver = Receiver::start(StatusCode::OK).await;
+    let export = logs_to(&receiver);
+    let line = r#"{"time":"2026-11-25T21:03:11.250Z","event":"request","seq":7,"who":"a\u006en","policies":["p1","p2"],"arguments":{"a":1},"trace":"4bf92f3577b34da6a3ce929d0e0e4736"}"#;
+    export.line(line);
+    export.note("checkpoint", "name\n7\nroot\n");
+    assert!(export.end(BOUND).await);
+    assert_eq!((export.exported(), export.lost()), (2, 0));
+    let records = log_records(&mut receiver, 2).await;
+    let (first, second) = (&records[0], &records[1]);
+    assert_eq!((body(first), body(second)), (line, "name\n7\nroot\n"));
+    assert_eq!((first.event_name.as_str(), second.event_name.as_str()), ("test.request", "test.checkpoint"));
+    assert_eq!(first.time_unix_nano, 1_795_640_591_250_000_000);
+    assert_eq!(hex(&first.trace_id), SAMPLED[3..35]);
+    let attributes: Vec<_> =
+        first.attributes.iter().map(|one| (one.key.as_str(), format!("{:?}", one.value))).collect();
+    let keys: Vec<_> = attributes.iter().map(|(key, _)| *key).collect();
+    assert_eq!(keys, ["test.seq", "test.who", "test.policies"]);
+    assert!(
+        attributes[0].1.contains("IntValue(7)") && attributes[1].1.contains(r#"StringValue("ann")"#),
+        "{attributes:?}"
+    );
+    assert!(attributes[2].1.contains("p2") && second.attributes.is_empty(), "{attributes:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn log_records_are_sent_again_in_order_until_the_collector_takes_them() {
+    let answers = |number| (if number < 2 { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK }, Bytes::new());
+    let mut receiver = Receiver::answering(answers).await;
+    let export = logs_to(&receiver);
+    export.line(r#"{"seq":1}"#);
+    let attempts = [receiver.requests.recv().await.unwrap(), receiver.requests.recv().await.unwrap()];
+    assert_eq!(attempts[0].body, attempts[1].body);
+    export.line(r#"{"seq":2}"#);
+    let taken = log_records(&mut receiver, 2).await;
+    assert_eq!(taken.iter().map(body).collect::<Vec<_>>(), [r#"{"seq":1}"#, r#"{"seq":2}"#]);
+    assert!(export.end(BOUND).await);
+    assert_eq!((export.exported(), export.lost()), (2, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn log_records_that_are_refused_or_do_not_fit_are_counted() {
+    // Refused as a whole, and one of each further request.
+    let partial = ExportLogsPartialSuccess { rejected_log_records: 1, error_message: "no".to_owned() };
+    let partial = ExportLogsServiceResponse { partial_success: Some(partial) }.encode_to_vec();
+    let answers = move |number| match number {
+        0 => (StatusCode::BAD_REQUEST, Bytes::new()),
+        _ => (StatusCode::OK, Bytes::from(partial.clone())),
+    };
+    let mut receiver = Receiver::answering(answers).await;
+    let export = logs_to(&receiver);
+    export.line("{}");
+    receiver.requests.recv().await.unwrap();
+    export.line("{}");
+    export.note("more", "");
+    assert!(!export.end(BOUND).await);
+    assert_eq!(export.exported() + export.lost(), 3);
+    assert!(export.lost() >= 2, "{}", export.lost());
+    // A collector that never answers: what waits is bounded, and so is the end.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}/v1/logs", silent.local_addr().unwrap()).parse().unwrap();
+    let (telemetry, _guard) = start(ExportSettings::default());
+    let export = LogExport::start(&OtlpTarget { endpoint, ..target(&receiver, "") }, &telemetry, "test").unwrap();
+    let line = format!(r#"{{"text":"{}"}}"#, "x".repeat(1 << 20));
+    (0..40).for_each(|_| export.line(&line));
+    assert!(export.lost() >= 20, "{}", export.lost());
+    let ended = tokio::time::timeout(BOUND, export.end(Duration::from_millis(200))).await;
+    assert_eq!(ended, Ok(false));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! Spans and metrics as a collector receives them over gRPC, from a batch processor whose thread has no runtime.
+//! Spans, metrics and log records as a collector receives them over gRPC, from a batch processor whose thread has no runtime.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "the lint knows test functions only, not their helpers")]
 
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use collector::Collector;
-use fanlight_otlp::{ExportSettings, Guard, OtlpProtocol, OtlpTarget, StartError, TlsFiles};
+use fanlight_otlp::{ExportSettings, Guard, LogExport, OtlpProtocol, OtlpTarget, StartError, TlsFiles};
 use fanlight_protocol::Method;
 use fanlight_telemetry::metrics::DropReason;
 use fanlight_telemetry::{
@@ -94,6 +94,27 @@ async fn metrics_arrive() {
     let metrics = &request.resource_metrics[0].scope_metrics[0].metrics;
     for name in ["mcp.server.operation.duration", "mcp.client.operation.duration"] {
         assert!(metrics.iter().any(|metric| metric.name == name), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn log_records_arrive_and_refused_ones_are_counted() {
+    for (code, exported, lost) in [(Code::Ok, 2, 0), (Code::InvalidArgument, 0, 2)] {
+        let mut collector = Collector::start(code).await;
+        let (telemetry, _guard) = start(None, None).unwrap();
+        let export = LogExport::start(&target(&collector.endpoint), &telemetry, "test").unwrap();
+        export.line(r#"{"event":"request","who":"ann"}"#);
+        export.note("checkpoint", "a\nb\n");
+        assert_eq!(export.end(BOUND).await, lost == 0);
+        assert_eq!((export.exported(), export.lost()), (exported, lost));
+        let mut names = Vec::new();
+        while names.len() < 2 {
+            let (authorization, request) = collector.logs.recv().await.unwrap();
+            assert_eq!(authorization, ["Bearer s3cr3t"]);
+            let records = &request.resource_logs[0].scope_logs[0].log_records;
+            names.extend(records.iter().map(|record| record.event_name.clone()));
+        }
+        assert_eq!(names, ["test.request", "test.checkpoint"]);
     }
 }
 

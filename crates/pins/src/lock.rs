@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use aws_lc_rs::digest::{SHA256, digest as sha256};
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -182,7 +183,7 @@ impl Lock {
 #[must_use]
 pub fn digest(definition: &Value) -> String {
     let text = canonical(definition).to_string();
-    sha256(&SHA256, text.as_bytes()).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    HEXLOWER.encode(sha256(&SHA256, text.as_bytes()).as_ref())
 }
 
 /// A definition as it is compared and shown: without `_meta`, and with the members of objects in the order of their names.

@@ -11,6 +11,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use data_encoding::HEXLOWER;
 
 /// Secret keys: the first seals, all open, so that keys can be rotated while text sealed with an old key
 /// is in use. Without keys a random one is made for each [`Seal`].
@@ -163,7 +164,7 @@ impl Key {
         let derived = |label: &[u8]| digest(&SHA256, &[label, &bytes[..]].concat());
         let (name, tags) = (derived(b"name of the key: "), derived(b"key of tags: "));
         let tags = hmac::Key::new(hmac::HMAC_SHA256, tags.as_ref());
-        Ok(Self { key, tags, name: name.as_ref().iter().take(6).map(|byte| format!("{byte:02x}")).collect() })
+        Ok(Self { key, tags, name: HEXLOWER.encode(name.as_ref().get(..6).unwrap_or_default()) })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use data_encoding::HEXLOWER;
 use fanlight_protocol::Method;
 use smol_str::SmolStr;
 
@@ -29,7 +30,7 @@ impl SessionId {
     /// The first bytes of its SHA-256 digest, in hexadecimal.
     pub(crate) fn shown(&self) -> String {
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, self.0.as_bytes());
-        digest.as_ref().iter().take(SHOWN_SESSION).map(|byte| format!("{byte:02x}")).collect()
+        HEXLOWER.encode(digest.as_ref().get(..SHOWN_SESSION).unwrap_or_default())
     }
 }
 

@@ -31,6 +31,7 @@ export const pages = {
   connect: { place: "connect", show: (page) => page.getByRole("heading", { level: 2 }).first().waitFor() },
   sessions: { place: "sessions", show: (page) => page.getByText("No call is suspended").waitFor() },
   approvals: { place: "approvals", show: (page) => page.getByText("No call waits for approval").waitFor() },
+  limits: { place: "limits", show: (page) => page.getByText("Clients may ask as often as they like").waitFor() },
   pins: { place: "pins", show: (page) => page.getByText("Nothing is pinned").waitFor() },
   audit: { place: "audit", show: (page) => page.getByRole("heading", { name: "Audit" }).waitFor() },
   connections: { place: "connections", show: (page) => page.getByText("No user is connected").waitFor() },

@@ -23,9 +23,14 @@ static READERS: Semaphore = Semaphore::const_new(2);
 
 /// Entries of the record.
 #[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct AuditEntries {
     /// Whether a record is kept.
     recording: bool,
+    /// Entries that this process could not write.
+    lost: u64,
+    /// Entries and checkpoints that it could not send to the collector.
+    not_exported: u64,
     /// The newest first.
     #[schema(value_type = Vec<serde_json::Value>)]
     entries: Vec<Verbatim>,
@@ -64,11 +69,14 @@ pub(super) async fn entries(State(admin): State<Arc<Admin>>, query: Query) -> An
     let filter = filter(&query)?;
     let limit = query.number("limit", DEFAULT, MOST)?;
     let Some(files) = files(&admin) else {
-        return Ok(answer(&AuditEntries { recording: false, entries: Vec::new() }));
+        return Ok(answer(&AuditEntries { recording: false, lost: 0, not_exported: 0, entries: Vec::new() }));
     };
+    let ledger = admin.subject.audit_log.kept().map(|kept| Arc::clone(&kept.ledger));
+    let lost = ledger.as_ref().map_or(0, |ledger| ledger.written().lost);
+    let not_exported = ledger.and_then(|ledger| ledger.mirrored()).map_or(0, |mirrored| mirrored.lost);
     let lines = reading(move || read(&files, &filter, limit)).await?;
     let entries = lines.into_iter().map(Verbatim).collect();
-    Ok(answer(&AuditEntries { recording: true, entries }))
+    Ok(answer(&AuditEntries { recording: true, lost, not_exported, entries }))
 }
 
 /// What was used by whom, of the entries that match the query.
@@ -93,7 +101,7 @@ pub(super) async fn used(State(admin): State<Arc<Admin>>, query: Query) -> Answe
 }
 
 fn files(admin: &Admin) -> Option<Vec<LedgerFiles>> {
-    Some(vec![admin.subject.audit_log.kept()?.ledger.files().clone()])
+    Some(admin.subject.audit_log.kept()?.files())
 }
 
 /// Reads files, a few requests at a time.
@@ -116,6 +124,7 @@ fn filter(query: &Query) -> Result<Filter, Refusal> {
         item: query.text("tool")?,
         action: query.text("action")?,
         outcome: query.text("outcome")?,
+        task: query.text("task")?,
         since: query.time("since")?,
         until: query.time("until")?,
     })

@@ -10,6 +10,7 @@ pub(crate) mod client_calls;
 pub(crate) mod connections;
 pub(crate) mod endpoints;
 mod events;
+pub(crate) mod limits;
 pub(crate) mod operations;
 pub(crate) mod overview;
 pub(crate) mod pins;
@@ -66,6 +67,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route { path: "/api/approvals/{id}/{answer}", needs: APPROVER, serve: || change(approvals::decide) },
     Route { path: "/api/audit", needs: VIEWER, serve: || read(audit::entries) },
     Route { path: "/api/usage", needs: VIEWER, serve: || read(audit::used) },
+    Route { path: "/api/limits", needs: VIEWER, serve: || read(limits::list) },
     Route { path: "/api/pins", needs: VIEWER, serve: || read(pins::list) },
     Route { path: "/api/pins/{id}/approve", needs: APPROVER, serve: || change(pins::approve) },
     Route { path: "/api/connections", needs: VIEWER, serve: || read(connections::list) },

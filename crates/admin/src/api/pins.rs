@@ -18,6 +18,9 @@ pub(crate) struct Pins {
     /// Null if `pins` is off; else whether they are held, and the definitions.
     #[schema(value_type = Option<serde_json::Value>)]
     pins: Verbatim,
+    /// Definitions with hidden characters, or names that look like those of another server.
+    #[schema(value_type = Vec<serde_json::Value>)]
+    flags: Verbatim,
 }
 
 /// A definition that is approved now.
@@ -33,7 +36,8 @@ pub(crate) struct PinApproved {
 
 /// All definitions that are not as they were approved.
 pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Answer {
-    Ok(answer(&Pins { pins: Verbatim(admin.subject.operations.pins()) }))
+    let operations = &admin.subject.operations;
+    Ok(answer(&Pins { pins: Verbatim(operations.pins()), flags: Verbatim(operations.flagged()) }))
 }
 
 /// Approves a definition as it is now.

@@ -7,8 +7,8 @@ use utoipa::OpenApi;
 use super::{requests, texts};
 use crate::api::call::answers;
 use crate::api::{
-    approvals, audit, backend, catalogue, client_calls, connections, endpoints, operations, overview, pins, server_log,
-    session, sessions, sign_in, tools, traces,
+    approvals, audit, backend, catalogue, client_calls, connections, endpoints, limits, operations, overview, pins,
+    server_log, session, sessions, sign_in, tools, traces,
 };
 use crate::reply::Error;
 
@@ -24,7 +24,7 @@ use crate::reply::Error;
     ),
     servers((url = "http://127.0.0.1:8081", description = "The default address of the admin listener")),
     paths(
-        overview, traces_list, trace, client_calls, cancel_client_call, approvals, answer_approval, audit_entries, usage_table, pinned, approve_pinned, connections, end_connection, tool_statistics, catalogue_lists, endpoints, sessions, config, connect, backends, backend, backend_log, server_log, all_logs, events,
+        overview, traces_list, trace, client_calls, cancel_client_call, approvals, answer_approval, audit_entries, usage_table, rate_limits, pinned, approve_pinned, connections, end_connection, tool_statistics, catalogue_lists, endpoints, sessions, config, connect, backends, backend, backend_log, server_log, all_logs, events,
         call_one, answer_call, cancel_call, end_session, reload, server, session_of, sign_in, sign_out, begin_sign_in, finish_sign_in, openapi
     ),
     components(schemas(Error))
@@ -112,6 +112,7 @@ fn answer_approval() {}
         ("server" = Option<String>, Query, description = "Entries about this server"),
         ("action" = Option<String>, Query, description = "Entries about this method, or change by an operator"),
         ("outcome" = Option<String>, Query, description = "Entries with this outcome"),
+        ("task" = Option<String>, Query, description = "The call that began the task of this id, and what was asked about it"),
         ("since" = Option<f64>, Query, description = "Entries of this time or later, in milliseconds"),
         ("until" = Option<f64>, Query, description = "Entries of this time or earlier, in milliseconds"),
         ("limit" = Option<usize>, Query, description = "Entries at most: 100, or up to 1000"),
@@ -135,6 +136,15 @@ fn audit_entries() {}
         (status = 503, description = "The record cannot be read", body = Error),
     ))]
 fn usage_table() {}
+
+/// How often clients may ask, what came of that, and who has used most.
+#[utoipa::path(get, path = "/api/limits",
+    params(("nearest" = Option<usize>, Query, description = "Of each limit at most so many of those who have used most: 10, or up to 100")),
+    responses(
+        (status = 200, description = "The limits", body = limits::Limits),
+        (status = 400, description = "A parameter cannot be read", body = Error),
+    ))]
+fn rate_limits() {}
 
 /// The definitions of servers that are not as they were approved.
 #[utoipa::path(get, path = "/api/pins", responses((status = 200, description = "The definitions", body = pins::Pins)))]

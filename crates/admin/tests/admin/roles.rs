@@ -22,11 +22,12 @@ const CHANGES: [(&str, &str); 10] = [
     ("/api/call", r#"{"method":"tools/call","params":{"name":"t"}}"#),
 ];
 
-const READS: [&str; 14] = [
+const READS: [&str; 15] = [
     "/api/overview",
     "/api/traces",
     "/api/calls",
     "/api/approvals",
+    "/api/limits",
     "/api/pins",
     "/api/audit",
     "/api/usage",

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use data_encoding::HEXLOWER;
 use serde_json::json;
 
 use crate::definition::Visible;
@@ -91,7 +92,7 @@ pub fn written(moment: SystemTime) -> String {
 }
 
 pub(super) fn hexadecimal(digest: &[u8; 32]) -> String {
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    HEXLOWER.encode(digest)
 }
 
 fn digest(text: &str) -> Option<[u8; 32]> {

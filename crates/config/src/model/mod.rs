@@ -92,11 +92,11 @@ options! {
         /// What clients may do. Default: everything, but for what `allow` and scopes say.
         "policy" [live] => policy: PolicyOptions = PolicyOptions::defaults(), Nested::<PolicyOptions>::KIND;
         /// Guardrails of one's own: programs that are asked about calls of tools. All of them have to agree.
-        "hooks" => hooks: Vec<HookOptions> = Vec::new(), Sections::<HookOptions>::KIND, example "# [{url: \"http://127.0.0.1:9090/judge\", on: [call, result], timeout: 200ms, onFailure: deny}]";
+        "hooks" [live] => hooks: Vec<HookOptions> = Vec::new(), Sections::<HookOptions>::KIND, example "# [{url: \"http://127.0.0.1:9090/judge\", on: [call, result], timeout: 200ms, onFailure: deny}]";
         /// What becomes of definitions that nobody has approved.
         "pins" [live] => pins: PinOptions = PinOptions::defaults(), Nested::<PinOptions>::KIND;
         /// The record of who called what.
-        "audit" => audit: AuditOptions = AuditOptions::defaults(), Nested::<AuditOptions>::KIND;
+        "audit" [live] => audit: AuditOptions = AuditOptions::defaults(), Nested::<AuditOptions>::KIND;
         /// How the names of tools and prompts are made.
         "naming" [live] => naming: Naming = Naming::defaults(), Nested::<Naming>::KIND;
         /// Secret keys that seal list cursors and `requestState`, which clients hold: 32 bytes each, as base64 or 64

@@ -1,5 +1,6 @@
 //! How often clients may ask.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde_json::json;
@@ -105,8 +106,24 @@ const DIMENSION: Parsed<RateDimension> = Parsed {
         }
         known.map(|(_, dimension)| *dimension)
     },
-    show: |dimension| json!(DIMENSIONS.iter().find(|(_, known)| known == dimension).map(|(word, _)| word)),
+    show: |dimension| json!(dimension.as_str()),
 };
+
+impl RateDimension {
+    /// As it is written.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        DIMENSIONS.iter().find(|(_, known)| *known == self).map_or("", |(word, _)| word)
+    }
+}
+
+/// As it is written.
+impl fmt::Display for Frequency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = UNITS.iter().find(|(_, seconds)| *seconds == self.per.as_secs()).map_or("s", |(unit, _)| unit);
+        write!(f, "{}/{unit}", self.most)
+    }
+}
 
 const UNITS: [(&str, u64); 3] = [("s", 1), ("m", 60), ("h", 3600)];
 
@@ -129,10 +146,7 @@ const FREQUENCY: Parsed<Frequency> = Parsed {
         }
         frequency
     },
-    show: |frequency| {
-        let unit = UNITS.iter().find(|(_, seconds)| *seconds == frequency.per.as_secs()).map_or("s", |(unit, _)| unit);
-        json!(format!("{}/{unit}", frequency.most))
-    },
+    show: |frequency| json!(frequency.to_string()),
 };
 
 const TOOL: Parsed<String> = Parsed {

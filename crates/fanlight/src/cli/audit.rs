@@ -58,6 +58,9 @@ pub(crate) struct AuditQueryArgs {
     /// How it ended: ok, tool_error, error, refused, cancelled, not_run, decided; of approvals asked, approved, refused
     #[arg(long)]
     pub(crate) outcome: Option<String>,
+    /// The call that began the task of this id, and what was asked about it
+    #[arg(long, value_name = "ID")]
+    pub(crate) task: Option<String>,
     /// How many lines at most
     #[arg(long, default_value_t = 50)]
     pub(crate) limit: u16,

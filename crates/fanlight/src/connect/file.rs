@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use fanlight_client_files::{self as client_files, Client, EditError, Entry};
 
 use crate::failure::Failure;
-use crate::replace;
+use crate::replace::{self, NewFile};
 
 /// What the copy of a file is called: its name and this.
 const BACKUP: &str = ".before-fanlight";
@@ -85,7 +85,7 @@ impl ClientFile {
                 Some(backup)
             }
         };
-        replace::replace(&path, &changed).map_err(|error| cannot("write", &path, &error))?;
+        replace::replace(&path, &changed, NewFile::OfOwner).map_err(|error| cannot("write", &path, &error))?;
         Ok(kept)
     }
 
@@ -97,7 +97,7 @@ impl ClientFile {
         let backup = backup_of(&path)?;
         match self.original(&path, &text, name)? {
             Some(Some(original)) => {
-                replace::replace(&path, &original).map_err(|error| cannot("write", &path, &error))?;
+                replace::replace(&path, &original, NewFile::OfOwner).map_err(|error| cannot("write", &path, &error))?;
                 fs::remove_file(&backup).map_err(|error| cannot("remove", &backup, &error))?;
                 Ok(Undone::Restored)
             }
@@ -111,7 +111,7 @@ impl ClientFile {
                 }
                 let changed =
                     client_files::remove(self.client, &text, name).map_err(|error| self.cannot_edit(&error))?;
-                replace::replace(&path, &changed).map_err(|error| cannot("write", &path, &error))?;
+                replace::replace(&path, &changed, NewFile::OfOwner).map_err(|error| cannot("write", &path, &error))?;
                 Ok(Undone::Removed)
             }
         }

@@ -15,7 +15,7 @@ use crate::cli::{ImportArgs, Secrets};
 use crate::connect::absolute;
 use crate::failure::Failure;
 use crate::out::{complain, say};
-use crate::replace;
+use crate::replace::{self, NewFile};
 use merge::{LeftOut, Taken, merge};
 use secrets::Moved;
 use sources::Source;
@@ -132,7 +132,7 @@ fn write(path: &Path, text: &str, has_secrets: bool) -> Result<(), Failure> {
     if has_secrets {
         hide(&path).map_err(failed)?;
     }
-    replace::replace(&path, text).map_err(failed)
+    replace::replace(&path, text, NewFile::OfOwner).map_err(failed)
 }
 
 #[cfg(unix)]

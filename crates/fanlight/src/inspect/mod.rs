@@ -17,6 +17,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use fanlight_audit::AuditLog;
 use fanlight_canonical::{CallContext, Caller, Endpoint, Holder, Principal, Unresolved};
 use fanlight_config::{Config, StartChoice};
 use fanlight_gateway::catalogue::{ListKind, ListView};
@@ -84,7 +85,8 @@ async fn observed<T>(
     // A server that only a request would start has a request's time to start.
     config.servers.iter_mut().for_each(|server| server.start = Some(StartChoice::Eager));
     let config = &config;
-    let assembly = Assembly::start(config, telemetry, &end, None, users, None)?;
+    let record = Arc::new(AuditLog::default());
+    let assembly = Assembly::start(config, telemetry, &end, None, users, None, record)?;
     let started = async {
         starts::show(&assembly.gateway).await;
         command(&assembly).await

@@ -11,6 +11,7 @@ use super::refused_listeners;
 use crate::cli::{CommonArgs, ValidateArgs};
 use crate::configuration;
 use crate::failure::{Failure, Unusable};
+use crate::flagged::{self, Flagged, flagged};
 use crate::known_lists::KnownLists;
 use crate::out::{self, counted, say};
 use crate::show::plain;
@@ -49,7 +50,9 @@ pub(crate) fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), F
     let config = &loaded.config;
     let refused = refused_listeners(config);
     let mut warnings = authentication::warnings(config, SystemTime::now());
-    warnings.extend(unmatched::warnings(config, &KnownLists::kept_for(config, &paths)));
+    let known = KnownLists::kept_for(config, &paths);
+    warnings.extend(unmatched::warnings(config, &known));
+    warnings.extend(flagged(&flagged::known(&known)).iter().map(Flagged::line));
     let servers = config.servers.len();
     let enabled = config.servers.iter().filter(|server| server.enabled).count();
     if args.json {

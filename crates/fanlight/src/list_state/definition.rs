@@ -4,6 +4,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use aws_lc_rs::hmac::{self, Context, Key};
+use data_encoding::HEXLOWER;
 use fanlight_backend::{
     BackendSettings, EraChoice, Landlock, ProcessPolicy, Sandbox, SessionPolicy, TransportSettings,
 };
@@ -37,7 +38,7 @@ impl Definition {
 
     /// The digest as hexadecimal digits.
     pub(super) fn text(&self) -> String {
-        hex(&self.0)
+        HEXLOWER.encode(&self.0)
     }
 }
 
@@ -118,10 +119,6 @@ impl Digest {
         }
         self.optional(user.as_deref(), Self::text);
     }
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Whether `tag` is that of `parts`.

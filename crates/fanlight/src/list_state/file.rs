@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::hmac::{self, Key};
 use bytes::Bytes;
+use data_encoding::HEXLOWER;
 use fanlight_backend::KnownServer;
 use fanlight_gateway::KeptList;
 use fanlight_gateway::catalogue::ListKind;
@@ -14,7 +15,7 @@ use fanlight_protocol::Revision;
 use fanlight_protocol::json::{ArrayBuilder, Json, MAX_NESTING, ObjectBuilder};
 use fanlight_protocol::result::ResultView as _;
 
-use super::definition::{Definition, hex, verifies};
+use super::definition::{Definition, verifies};
 
 /// The format, with its version.
 const FORMAT: &str = "fanlight-lists/1";
@@ -45,7 +46,7 @@ pub(super) enum Unusable {
 /// The name of a server's file.
 pub(super) fn name_of(server: &str) -> String {
     let digest = digest(&SHA256, server.as_bytes());
-    format!("{}.lists", hex(digest.as_ref().get(..16).unwrap_or_default()))
+    format!("{}.lists", HEXLOWER.encode(digest.as_ref().get(..16).unwrap_or_default()))
 }
 
 /// The text of a file.
@@ -74,7 +75,7 @@ pub(super) fn encode(
     let object = object.finish();
     let (definition, content) = (definition.text(), object.bytes());
     let code = hmac::sign(key, &[FORMAT.as_bytes(), definition.as_bytes(), content].concat());
-    let line = format!("{FORMAT} {definition} {}\n", hex(code.as_ref()));
+    let line = format!("{FORMAT} {definition} {}\n", HEXLOWER.encode(code.as_ref()));
     [line.as_bytes(), content].concat()
 }
 
@@ -88,7 +89,7 @@ pub(super) fn decode(bytes: Vec<u8>, server: &str, definition: &Definition, key:
         return Err(Unusable::Format);
     };
     let content = bytes.slice(end + 1..);
-    let code = unhex(code).ok_or(Unusable::Damaged)?;
+    let code = HEXLOWER.decode(code.as_bytes()).map_err(|_| Unusable::Damaged)?;
     if !verifies(key, &[FORMAT.as_bytes(), of.as_bytes(), &content], &code) {
         return Err(Unusable::Damaged);
     }
@@ -128,10 +129,4 @@ fn list_of(list: &Json) -> Option<KeptList> {
         declared: list.get("declared").filter(Json::is_object)?.detached(),
         read: SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(read))?,
     })
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits = text.as_bytes();
-    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    digits.len().is_multiple_of(2).then(|| digits.chunks(2).map(byte).collect())?
 }

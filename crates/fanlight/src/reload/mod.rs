@@ -19,6 +19,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use fanlight_admin::OperationError;
 use fanlight_auth::{Authenticator, Shown, UnknownKeys};
 use fanlight_config::{Config, ConfigFile, Loaded};
+use fanlight_frontend::{CallHook, LiveHooks, LiveProtection};
 use fanlight_gateway::Gateway;
 use fanlight_telemetry::Telemetry;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -34,9 +35,10 @@ use crate::failure::{Failure, Unusable};
 use crate::instance;
 use crate::known_lists::KnownLists;
 use crate::pins::Pins;
+use crate::record::{self, Recorder};
 use crate::replicas::{CommonPins, Switches};
 use crate::shown_names::NameRules;
-use crate::{secrets, service_manager, unmatched};
+use crate::{hooks, secrets, service_manager, unmatched};
 pub(crate) use listeners::{Listener, Listeners, warn_if_open};
 use outcome::Applied;
 pub(crate) use outcome::{Outcome, State, Trigger};
@@ -84,9 +86,20 @@ pub(crate) struct Keeper {
     telemetry: Telemetry,
     state: Arc<ArcSwap<State>>,
     listeners: Listeners,
+    record: Recorder,
+    hooks: LiveHooks,
     authenticator: Arc<Authenticator>,
     unknown_keys: UnknownKeys,
     watch: Option<Watch>,
+}
+
+/// What was opened and read for a configuration before it takes effect.
+struct Prepared {
+    loaded: Loaded,
+    authentication: Option<fanlight_auth::Settings>,
+    sockets: listeners::Change,
+    record: record::Change,
+    hooks: Option<Arc<dyn CallHook>>,
 }
 
 /// Asks for changes of the configuration in force.
@@ -97,6 +110,7 @@ pub(crate) struct Control {
     state: Arc<ArcSwap<State>>,
     gateway: Arc<Gateway>,
     pins: Arc<ArcSwapOption<Pins>>,
+    protection: LiveProtection,
     /// Whether what is approved counts at other replicas, too.
     has_common_pins: bool,
     /// What tells this gateway from others.
@@ -127,6 +141,10 @@ pub(crate) struct Start {
     pub(crate) telemetry: Telemetry,
     /// The listeners for clients and operators.
     pub(crate) listeners: Listeners,
+    /// The record of who called what.
+    pub(crate) record: Recorder,
+    /// Guardrails of the operator's own.
+    pub(crate) hooks: LiveHooks,
     /// Tells clients apart.
     pub(crate) authenticator: Arc<Authenticator>,
     /// Asks for keys that have just been made.
@@ -146,7 +164,7 @@ impl Keeper {
     /// Starts to listen to signals, files and requests.
     pub(crate) fn start(start: Start) -> (Control, Keeping) {
         let Start { source, loaded, in_force, assembly, switches, common_pins, telemetry, listeners, .. } = start;
-        let Start { authenticator, unknown_keys, mut watch, hangups, .. } = start;
+        let Start { authenticator, unknown_keys, mut watch, hangups, record, hooks, .. } = start;
         if let Some(watch) = &mut watch {
             watch.follow(&loaded.files);
         }
@@ -160,8 +178,9 @@ impl Keeper {
         let instance = instance::of(std::slice::from_ref(&loaded.path)).map(Arc::from);
         let gateway = Arc::clone(&assembly.gateway);
         let pins = Arc::clone(&assembly.pins);
-        let has_common_pins = common_pins.is_some();
-        let control = Control { requests, state: Arc::clone(&state), gateway, pins, has_common_pins, instance };
+        let (protection, has_common_pins) = (listeners.protection.clone(), common_pins.is_some());
+        let control =
+            Control { requests, state: Arc::clone(&state), gateway, pins, protection, has_common_pins, instance };
         let keeper = Self {
             source: Arc::new(source),
             assembly,
@@ -174,6 +193,8 @@ impl Keeper {
             telemetry,
             state,
             listeners,
+            record,
+            hooks,
             authenticator,
             unknown_keys,
             watch,
@@ -246,12 +267,15 @@ impl Keeper {
         let read = read.unwrap_or_else(|_| Err(Unusable::Other("reading it has failed".to_owned())));
         let prepared = read.and_then(|loaded| {
             let authentication = auth::settings(&loaded.config)?;
+            let unusable = |failure: Failure| Unusable::Other(failure.to_string());
+            let hooks = hooks::of(&loaded.config).map_err(unusable)?;
             let sockets = self.listeners.prepare(&loaded.config)?;
-            Ok((loaded, authentication, sockets))
+            let record = self.record.prepare(&loaded.config).map_err(unusable)?;
+            Ok(Prepared { loaded, authentication, sockets, record, hooks })
         });
         let outcome = match prepared {
-            Ok((loaded, authentication, sockets)) => {
-                let outcome = self.take_over(loaded, authentication, sockets, trigger).await;
+            Ok(prepared) => {
+                let outcome = self.take_over(prepared, trigger).await;
                 self.look_for_pins().await;
                 outcome
             }
@@ -267,14 +291,9 @@ impl Keeper {
         outcome
     }
 
-    /// Puts a configuration in force, whose listening sockets are open already.
-    async fn take_over(
-        &mut self,
-        loaded: Loaded,
-        authentication: Option<fanlight_auth::Settings>,
-        sockets: listeners::Change,
-        trigger: Trigger,
-    ) -> Outcome {
+    /// Puts a configuration in force, whose listening sockets and record are open already.
+    async fn take_over(&mut self, prepared: Prepared, trigger: Trigger) -> Outcome {
+        let Prepared { loaded, authentication, sockets, record, hooks } = prepared;
         let needs_restart = restart::needed(&self.started.0, &loaded.config);
         for problem in &loaded.warnings {
             let line = problem.position().map(|position| position.line);
@@ -294,6 +313,8 @@ impl Keeper {
         if authentication.is_some() {
             self.authenticator.replace(authentication.as_ref());
         }
+        self.hooks.replace(hooks);
+        self.record.commit(record, self.config.timeouts.flush).await;
         let difference = self.put_in_force(None).await;
         let moved = self.listeners.commit(sockets, &self.config).await;
         if authentication.is_none() {

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fanlight_admin::{OperationError, Operations, Reloaded};
+use fanlight_admin::{OperationError, Operations, RateLimit, RateUse, Reloaded};
+use fanlight_frontend::RateState;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::DEFAULT_NESTING;
 use futures_util::future::BoxFuture;
+use serde_json::Value;
 use tracing::warn;
 
 use super::{Control, NoServer, Trigger};
+use crate::flagged::{self, Flagged, flagged};
 use crate::known_lists::KnownLists;
 use crate::unmatched;
 
@@ -37,6 +40,11 @@ impl Operations for Control {
         self.pins.load().as_ref().map_or_else(Json::null, |pins| parsed(pins.to_json().to_string()))
     }
 
+    fn flagged(&self) -> Json {
+        let definitions = flagged::known(&KnownLists::for_operators(&self.gateway));
+        parsed(flagged(&definitions).iter().map(Flagged::to_json).collect::<Value>().to_string())
+    }
+
     fn approve_pin(&self, id: String) -> BoxFuture<'_, Result<String, OperationError>> {
         Box::pin(async move {
             if self.has_common_pins {
@@ -52,6 +60,18 @@ impl Operations for Control {
             self.reload(Trigger::Api).await.ok_or(OperationError::Ending)?;
             Ok(about)
         })
+    }
+
+    fn limits(&self, nearest: usize) -> Vec<RateLimit> {
+        let shown = |state: RateState| {
+            let RateState { name: rule, most, passed, waited, refused, keys, nearest } = state;
+            let used =
+                |fanlight_frontend::RateUse { client, endpoint, server, tool, used }: fanlight_frontend::RateUse| {
+                    RateUse { client, endpoint, server, tool, used }
+                };
+            RateLimit { rule, most, passed, waited, refused, keys, nearest: nearest.into_iter().map(used).collect() }
+        };
+        self.protection.limits(nearest).into_iter().map(shown).collect()
     }
 
     fn reload(&self) -> BoxFuture<'_, Result<Reloaded, OperationError>> {

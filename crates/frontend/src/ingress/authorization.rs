@@ -27,7 +27,13 @@ impl<C: Core> Ingress<C> {
         let depends = || decision::depends_on_tools(&self.settings, origin.holder.endpoint());
         match method {
             Method::CallTool if origin.identity.scopes != Scopes::All && depends() => Detail::Tool,
-            Method::CallTool if self.settings.hooks.is_some() => Detail::Tool,
+            Method::CallTool if self.settings.hooks.load().is_some() => Detail::Tool,
+            // The definition says which arguments are secret, and what is announced has a name.
+            Method::CallTool
+                if self.settings.record.keeps_requests().is_some_and(|kept| kept.definitions || kept.announced) =>
+            {
+                Detail::Tool
+            }
             Method::CallTool if decision::rates_depend_on_tools(&self.settings) => Detail::Tool,
             _ => Detail::Known,
         }

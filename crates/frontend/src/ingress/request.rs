@@ -211,7 +211,7 @@ impl<C: Core> Ingress<C> {
             wants_progress: false,
             request: None,
             trace: span.parent(),
-            sent_to: OnceLock::new(),
+            sent_to: None,
         };
         let resolved = self.subscriptions.resolve(&**core, request, context);
         let own = OwnRequest(&request.method);
@@ -257,7 +257,7 @@ impl<C: Core> Ingress<C> {
             request: None,
             tasks,
             trace: span.parent(),
-            sent_to: OnceLock::new(),
+            sent_to: self.settings.record.keeps_requests().map(|_| OnceLock::new()),
         };
         let detail = if T::HAS_HEADERS { Detail::Tool } else { self.detail(origin, &method) };
         request.params = request.params.take().map(kept);

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_fair::{Quota, Rate, TooMany};
 
-use super::rates::{Key, Turn};
+use super::rates::{Counts, Key, Turn};
 
 /// What happens while a limit cannot be counted together with other processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +58,7 @@ pub(super) struct CommonEntry {
     /// What this process counts where it is alone.
     pub(super) rate: Rate<Key>,
     pub(super) key: Key,
+    pub(super) counts: Arc<Counts>,
 }
 
 /// A request that has taken from the limits of this process, and not yet from common ones.
@@ -84,21 +86,31 @@ impl Taking {
     /// If one of them has none left: then it takes from none, and what it has taken before is given back.
     pub(crate) async fn in_common(mut self, limits: &dyn CommonLimits) -> Result<Option<Turn>, NotTaken> {
         let asked = self.common.iter().map(|entry| entry.limit.clone()).collect();
+        // Which of them has refused it is not known: it counts for each.
+        let count = |wait| self.common.iter().for_each(|entry| entry.counts.add(wait));
         match limits.take(asked).await {
-            Ok(wait) => self.turn.wait(wait),
+            Ok(wait) => {
+                count(Some(wait));
+                self.turn.wait(wait);
+            }
             Err(NotTaken::Away) => self.alone(limits.processes())?,
-            Err(too_many) => return Err(too_many),
+            Err(too_many) => {
+                count(None);
+                return Err(too_many);
+            }
         }
         Ok(self.turn.unless_now())
     }
 
     /// Takes this process's part.
     fn alone(&mut self, processes: usize) -> Result<(), NotTaken> {
-        for CommonEntry { limit, without, rate, key } in self.common.drain(..) {
+        for CommonEntry { limit, without, rate, key, counts } in self.common.drain(..) {
             if without == WithoutOthers::Refuse {
+                counts.add(None);
                 return Err(NotTaken::Away);
             }
             let charged = rate.charge_within(&key, part_of(&limit, processes.max(1)), limit.queue);
+            counts.add(charged.as_ref().ok().map(|(_, wait)| *wait));
             let (charge, wait) = charged.map_err(NotTaken::TooMany)?;
             self.turn.charged(charge, wait);
         }

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 pub use self::common::{CommonLimit, CommonLimits, NotTaken, WithoutOthers};
 pub(crate) use self::rates::{Asked, Rates, Turn};
-pub use self::rates::{RateDimensions, RateRule};
+pub use self::rates::{RateDimensions, RateRule, RateState, RateUse};
 pub(crate) use self::scopes::{Operation, ScopePolicy};
 pub use self::scopes::{ScopeSettings, ToolNames, ToolScopes};
 
@@ -81,6 +81,12 @@ impl LiveProtection {
         let next = Protection::new(settings, &self.load().rates);
         self.0.current.store(Arc::new(next));
         self.0.replaced.send_replace(());
+    }
+
+    /// What operators see of the limits in force, with so many of those who have used most.
+    #[must_use]
+    pub fn limits(&self, keys: usize) -> Vec<RateState> {
+        self.load().rates.states(keys)
     }
 
     /// Told of each replacement from now on.

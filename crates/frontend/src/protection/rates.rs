@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fanlight_canonical::{Decidable, Peer};
@@ -20,6 +22,8 @@ const KEYS: usize = 100_000;
 pub struct RateRule {
     /// Tells it from others: while a limit with the same text is configured, it keeps what was used.
     pub id: String,
+    /// What operators know it by.
+    pub name: String,
     /// What is counted apart.
     pub of: RateDimensions,
     /// The tools that it is about; `None` for all requests.
@@ -68,7 +72,57 @@ pub(super) struct Key {
 
 /// The limits in force.
 #[derive(Debug, Default)]
-pub(crate) struct Rates(Vec<(RateRule, Rate<Key>)>);
+pub(crate) struct Rates(Vec<Limit>);
+
+/// A limit, and what was used of it.
+#[derive(Debug)]
+struct Limit {
+    rule: RateRule,
+    rate: Rate<Key>,
+    counts: Arc<Counts>,
+}
+
+/// Requests that a limit was about.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    passed: AtomicU64,
+    waited: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// What operators see of a limit.
+#[derive(Clone, Debug)]
+pub struct RateState {
+    /// [`RateRule::name`].
+    pub name: String,
+    /// How many at once.
+    pub most: usize,
+    /// Requests that it let run at once.
+    pub passed: u64,
+    /// Requests that had to wait for their turn.
+    pub waited: u64,
+    /// Requests that it refused.
+    pub refused: u64,
+    /// How many it counts apart now.
+    pub keys: usize,
+    /// Those who have used most, the largest first.
+    pub nearest: Vec<RateUse>,
+}
+
+/// What one of those that a limit counts apart has used.
+#[derive(Clone, Debug)]
+pub struct RateUse {
+    /// The client, if each has a limit of its own, and so on.
+    pub client: Option<String>,
+    /// The path of the endpoint.
+    pub endpoint: Option<String>,
+    /// The server.
+    pub server: Option<String>,
+    /// The server's own name of the tool; empty for those that no list has.
+    pub tool: Option<String>,
+    /// How many, of [`RateState::most`]; more where requests wait for their turn.
+    pub used: usize,
+}
 
 /// A request, as limits see it.
 #[derive(Clone, Copy)]
@@ -102,15 +156,24 @@ pub(crate) struct Turn {
 }
 
 impl Rates {
-    /// These limits, of which those that were in force keep what was used.
+    /// These limits, of which those that were in force keep what was used. One that is written twice is one.
     pub(crate) fn new(rules: Vec<RateRule>, before: &Self) -> Self {
-        let used =
-            |rule: &RateRule| before.0.iter().find(|(known, _)| known.id == rule.id).map(|(_, rate)| rate.clone());
-        let with_rate = |rule: RateRule| {
-            let rate = used(&rule).unwrap_or_else(|| Rate::new(KEYS));
-            (rule, rate)
-        };
-        Self(rules.into_iter().map(with_rate).collect())
+        let mut limits: Vec<Limit> = Vec::new();
+        for rule in rules {
+            let (rate, counts) = match before.0.iter().find(|known| known.rule.id == rule.id) {
+                Some(known) => (known.rate.clone(), Arc::clone(&known.counts)),
+                None => (Rate::new(KEYS), Arc::default()),
+            };
+            if limits.iter().all(|known| known.rule.id != rule.id) {
+                limits.push(Limit { rule, rate, counts });
+            }
+        }
+        Self(limits)
+    }
+
+    /// What operators see of the limits, with the keys of each that have used most.
+    pub(crate) fn states(&self, keys: usize) -> Vec<RateState> {
+        self.0.iter().map(|limit| limit.state(keys)).collect()
     }
 
     /// Whether there is no limit.
@@ -120,7 +183,7 @@ impl Rates {
 
     /// Whether any of them depends on the tool of a call.
     pub(crate) fn depend_on_tools(&self) -> bool {
-        self.0.iter().any(|(rule, _)| rule.is_about_calls())
+        self.0.iter().any(|limit| limit.rule.is_about_calls())
     }
 
     /// Takes a request from all limits of this process that it falls under. It runs at once, or when its turn comes.
@@ -134,21 +197,61 @@ impl Rates {
             return Ok(taking);
         }
         let called = Called::of(asked.subject);
-        for (rule, rate) in self.0.iter().filter(|(rule, _)| rule.is_about(asked, &called)) {
-            let key = rule.key(asked, &called);
-            match rule.common {
+        for limit in self.0.iter().filter(|limit| limit.rule.is_about(asked, &called)) {
+            let key = limit.rule.key(asked, &called);
+            match limit.rule.common {
                 Some(without) => {
-                    let limit = rule.common_limit(&key);
-                    taking.common.push(CommonEntry { limit, without, rate: rate.clone(), key });
+                    let (rate, counts) = (limit.rate.clone(), Arc::clone(&limit.counts));
+                    let limit = limit.rule.common_limit(&key);
+                    taking.common.push(CommonEntry { limit, without, rate, key, counts });
                 }
                 None => {
                     // What was taken before is given back with the turn.
-                    let (charge, wait) = rate.charge_within(&key, rule.quota(), rule.queue)?;
+                    let (charge, wait) = limit.charge(&key)?;
                     taking.turn.charged(charge, wait);
                 }
             }
         }
         Ok(taking)
+    }
+}
+
+impl Counts {
+    /// Counts a request that has so long until its turn, or was refused.
+    pub(super) fn add(&self, wait: Option<Duration>) {
+        let count = match wait {
+            Some(wait) if wait.is_zero() => &self.passed,
+            Some(_) => &self.waited,
+            None => &self.refused,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Limit {
+    fn charge(&self, key: &Key) -> Result<(Charge<Key>, Duration), TooMany> {
+        let charged = self.rate.charge_within(key, self.rule.quota(), self.rule.queue);
+        self.counts.add(charged.as_ref().ok().map(|(_, wait)| *wait));
+        charged
+    }
+
+    fn state(&self, keys: usize) -> RateState {
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let used = |(key, used): (Key, usize)| {
+            let text = |text: Option<Box<str>>| text.map(String::from);
+            let Key { peer, endpoint, server, tool } = key;
+            let client = peer.map(|peer| peer.to_string());
+            RateUse { client, endpoint: text(endpoint), server: text(server), tool: text(tool), used }
+        };
+        RateState {
+            name: self.rule.name.clone(),
+            most: self.rule.most,
+            passed: count(&self.counts.passed),
+            waited: count(&self.counts.waited),
+            refused: count(&self.counts.refused),
+            keys: self.rate.len(),
+            nearest: self.rate.most_used(self.rule.quota(), keys).into_iter().map(used).collect(),
+        }
     }
 }
 

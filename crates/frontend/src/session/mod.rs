@@ -5,7 +5,7 @@ mod server_requests;
 #[cfg(test)]
 pub(crate) mod testing;
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fanlight_canonical::{CallContext, Caller, ClientEra, Core, Endpoint, Holder, Peer, ServerRequest, SessionKey};
 use fanlight_identity::{Identity, Source};
@@ -174,7 +174,7 @@ impl Session {
             request: None,
             tasks: initialize.tasks(),
             trace: Parent::default(),
-            sent_to: OnceLock::new(),
+            sent_to: None,
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use fanlight_canonical::{Outcome, Parent};
+use fanlight_protocol::Json;
 use tokio::time::Instant;
 
 use super::kept::covers;
@@ -90,13 +91,14 @@ impl Catalogue {
         })
     }
 
-    /// What the backends whose whole list is known call their entries themselves.
-    pub(crate) fn own_names(&self) -> HashMap<BackendId, Vec<String>> {
+    /// The entries of the backends whose whole list is known, as they themselves give and call them; of lists that are private,
+    /// as Fanlight itself is given them, if those are wanted.
+    pub(crate) fn own_entries(&self, with_private: bool) -> HashMap<BackendId, Vec<(String, Json)>> {
         self.with(|state| {
             let known = |(backend, part): (&BackendId, &Part)| {
                 let list = &part.loaded.as_ref()?.contribution;
-                let is_known = list.outcome == Outcome::Ok && !list.is_stale && !part.is_private;
-                is_known.then(|| (*backend, self.kind.own_names(&list.results)))
+                let is_known = list.outcome == Outcome::Ok && !list.is_stale && (with_private || !part.is_private);
+                is_known.then(|| (*backend, self.kind.own_entries(&list.results)))
             };
             state.parts.iter().filter_map(known).collect()
         })

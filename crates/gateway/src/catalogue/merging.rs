@@ -128,6 +128,9 @@ impl Snapshot {
             return;
         }
         if name.as_ref().is_some_and(|name| !member.admits(kind.policy_kind(), name, &element)) {
+            if !self.withholds_of(backend) {
+                self.withholding.push(backend);
+            }
             return;
         }
         let (Some(range), Some(original)) = (range, original) else {

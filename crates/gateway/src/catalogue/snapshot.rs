@@ -44,6 +44,8 @@ pub(crate) struct Snapshot {
     /// The positions of tools by the names that their backends give them, where these differ from the clients'.
     pub(super) bare: HashMap<String, Vec<usize>, RandomState>,
     pub(super) templates: Vec<(UriTemplate, usize)>,
+    /// The backends of which an entry is withheld.
+    pub(super) withholding: Vec<BackendId>,
     pub(super) rest: Merged,
     pub(super) collisions: Vec<Collision>,
     /// The names in the configuration that servers do not list.
@@ -128,6 +130,17 @@ impl Snapshot {
                 let known = key.and_then(|key| self.find(&key.as_str()?));
                 known.is_some_and(|known| *known.visible == entry)
             })
+    }
+
+    /// Whether an entry of this backend is withheld.
+    pub(crate) fn withholds_of(&self, backend: BackendId) -> bool {
+        self.withholding.contains(&backend)
+    }
+
+    /// Whether a template of this backend can have produced `uri`, its own name of something.
+    pub(crate) fn explains(&self, uri: &str, backend: BackendId) -> bool {
+        let is_of = |at: usize| self.entries.get(at).is_some_and(|entry| entry.backend == backend);
+        self.templates.iter().any(|(template, at)| is_of(*at) && template.matches(uri))
     }
 
     /// The first entry whose template can have produced `uri`.

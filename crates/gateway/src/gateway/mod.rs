@@ -343,7 +343,8 @@ impl Core for Gateway {
 
 /// Notes where a request is sent; further rounds of it go to the same server.
 fn sent(call: &Call, server: &str) {
-    call.context.sent_to.get_or_init(|| {
+    let Some(place) = &call.context.sent_to else { return };
+    place.get_or_init(|| {
         let named = call.params.as_ref().and_then(|params| operation::named(&call.method, params));
         SentTo { server: server.into(), item: named.map(|(_, name)| name.into()) }
     });

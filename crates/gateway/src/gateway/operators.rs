@@ -49,15 +49,16 @@ impl Gateway {
         kept.into_iter().map(|(backend, read)| (topology.name(backend).to_owned(), read)).collect()
     }
 
-    /// What the backends whose whole list is known, and the same for all clients, call their entries themselves, by backend.
+    /// The entries of the backends whose whole list is known, as they themselves give and call them, by backend: of lists that
+    /// are the same for all clients, or, with those that are private, as Fanlight itself is given them.
     /// That of one that is connected and does not offer the list is known to be empty, also if nobody has read it.
     #[must_use]
-    pub fn own_names(&self, kind: ListKind) -> HashMap<String, Vec<String>> {
+    pub fn own_entries(&self, kind: ListKind, with_private: bool) -> HashMap<String, Vec<(String, Json)>> {
         let topology = self.topology.load();
-        let mut read = self.lists.catalogues.of(kind).own_names();
+        let mut read = self.lists.catalogues.of(kind).own_entries(with_private);
         let known = topology.backends().iter().filter_map(|backend| {
-            let names = read.remove(&backend.id).or_else(|| lacks(backend, kind).then(Vec::new))?;
-            Some((backend.name().to_owned(), names))
+            let entries = read.remove(&backend.id).or_else(|| lacks(backend, kind).then(Vec::new))?;
+            Some((backend.name().to_owned(), entries))
         });
         known.collect()
     }

@@ -122,6 +122,9 @@ impl Gateway {
         backend: &Member,
         call: Call,
     ) -> Option<(BackendId, Result<Response, RpcError>)> {
+        if !self.lookup(view, &call.context).may_have_unlisted(backend.id).await {
+            return None;
+        }
         let capabilities = view.briefly(view.capabilities(backend.id)).await.ok()?;
         let is_capable = match call.method {
             Method::GetSkill => ListKind::Skills.is_offered_by(&capabilities),

@@ -269,7 +269,12 @@ impl Member {
 
     /// Whether only listed prompts may be asked for.
     pub(crate) fn has_listed_prompts_only(&self) -> bool {
-        self.naming.renames_any() || self.guard.as_ref().is_some_and(|guard| guard.can_withhold())
+        self.naming.renames_any() || self.can_withhold()
+    }
+
+    /// Whether definitions of it can be withheld from clients.
+    pub(crate) fn can_withhold(&self) -> bool {
+        self.guard.as_ref().is_some_and(|guard| guard.can_withhold())
     }
 
     /// Whether clients are told of a definition as the backend gives it.

@@ -17,6 +17,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use data_encoding::HEXLOWER;
 use fanlight_credentials::{Authenticate, Denial, PageRequest, Pages, PendingPage};
 use fanlight_oauth::ClientMetadata;
 use fanlight_protocol::seal::Seal;
@@ -170,8 +171,7 @@ impl Visit<'_> {
 
 /// The name of the record of a sign-in: a digest of its `state`, which only the browser and the authorization server know.
 fn place_of(state: &str) -> Owner {
-    let hex: String = digest(&SHA256, state.as_bytes()).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    Owner::nobody(&hex)
+    Owner::nobody(&HEXLOWER.encode(digest(&SHA256, state.as_bytes()).as_ref()))
 }
 
 /// The page for a user who cannot be told apart.

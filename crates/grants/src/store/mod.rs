@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::digest::{SHA256, digest};
+use data_encoding::HEXLOWER;
 use fanlight_protocol::seal::{Keys, Seal};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -101,8 +102,7 @@ impl fmt::Debug for Owner {
 
 /// How the names of all records of a principal begin.
 fn prefix(principal: &[u8]) -> String {
-    let hex: String = digest(&SHA256, principal).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{hex}/")
+    format!("{}/", HEXLOWER.encode(digest(&SHA256, principal).as_ref()))
 }
 
 /// A record that one process is to have for itself for a time.

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use http_body_util::BodyExt as _;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{LogsService, LogsServiceServer};
+use opentelemetry_proto::tonic::collector::logs::v1::{ExportLogsServiceRequest, ExportLogsServiceResponse};
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
     MetricsService, MetricsServiceServer,
 };
@@ -31,6 +33,8 @@ pub(crate) struct Collector {
     pub(crate) traces: mpsc::Receiver<(Vec<String>, ExportTraceServiceRequest)>,
     /// What came for metrics, likewise.
     pub(crate) metrics: mpsc::Receiver<(Vec<String>, ExportMetricsServiceRequest)>,
+    /// What came for log records, likewise.
+    pub(crate) logs: mpsc::Receiver<(Vec<String>, ExportLogsServiceRequest)>,
     task: JoinHandle<()>,
 }
 
@@ -70,6 +74,16 @@ impl MetricsService for Answers<ExportMetricsServiceRequest> {
     }
 }
 
+#[tonic::async_trait]
+impl LogsService for Answers<ExportLogsServiceRequest> {
+    async fn export(
+        &self,
+        request: Request<ExportLogsServiceRequest>,
+    ) -> Result<Response<ExportLogsServiceResponse>, Status> {
+        self.answer(request)
+    }
+}
+
 impl Collector {
     /// Starts one that answers with `code`.
     pub(crate) async fn start(code: Code) -> Self {
@@ -96,15 +110,18 @@ impl Collector {
         let endpoint = format!("{scheme}://{}", listener.local_addr().expect("an address"));
         let (got_traces, traces) = mpsc::channel(64);
         let (got_metrics, metrics) = mpsc::channel(64);
+        let (got_logs, logs) = mpsc::channel(64);
         let over_http = got_traces.clone();
         let for_traces = TraceServiceServer::new(Answers { code, got: got_traces });
         let for_metrics = MetricsServiceServer::new(Answers { code, got: got_metrics });
+        let for_logs = LogsServiceServer::new(Answers { code, got: got_logs });
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (for_traces, for_metrics) = (for_traces.clone(), for_metrics.clone());
+                let (for_traces, for_metrics, for_logs) = (for_traces.clone(), for_metrics.clone(), for_logs.clone());
                 let over_http = over_http.clone();
                 let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
                     let (mut for_traces, mut for_metrics) = (for_traces.clone(), for_metrics.clone());
+                    let mut for_logs = for_logs.clone();
                     let over_http = over_http.clone();
                     async move {
                         if request.uri().path() == "/v1/traces" {
@@ -113,6 +130,8 @@ impl Collector {
                         let request = request.map(|body| body.map_err(std::io::Error::other));
                         if request.uri().path().contains(".trace.") {
                             for_traces.call(request).await
+                        } else if request.uri().path().contains(".logs.") {
+                            for_logs.call(request).await
                         } else {
                             for_metrics.call(request).await
                         }
@@ -130,7 +149,7 @@ impl Collector {
                 }
             }
         });
-        Self { endpoint, traces, metrics, task }
+        Self { endpoint, traces, metrics, logs, task }
     }
 }
 

@@ -39,7 +39,7 @@ impl FanlightConfig {
         limits.extend(self.page_size.map(|size| format!("pageSize: {size}")));
         limits.extend((kind == Kind::FanlightNoSpans).then(|| "traces: 0".to_owned()));
         // Without the record of who called what: valgrind counts the instructions of hashes that processors have one for.
-        let mut text = format!("audit: {{ keep: false }}\nlimits: {{ {} }}\n", limits.join(", "));
+        let mut text = format!("audit: {{ keepFor: off }}\nlimits: {{ {} }}\n", limits.join(", "));
         if let (Kind::FanlightExporting, Some(collector)) = (kind, servers.first()) {
             let _ = writeln!(text, "telemetry: {{ endpoint: \"http://{collector}\" }}");
         }
@@ -129,11 +129,11 @@ mod tests {
         let plain = FanlightConfig::default().text(Kind::Fanlight, &[server], None);
         assert_eq!(
             plain,
-            "audit: { keep: false }\nlimits: {  }\nmcpServers:\n  s0: { type: http, url: \"http://127.0.0.1:7/mcp\" }\n"
+            "audit: { keepFor: off }\nlimits: {  }\nmcpServers:\n  s0: { type: http, url: \"http://127.0.0.1:7/mcp\" }\n"
         );
         let more = FanlightConfig { clients: Some(9), page_size: Some(5) }.text(Kind::FanlightNoSpans, &[server], None);
         assert!(more.starts_with(
-            "audit: { keep: false }\nlimits: { connections: 14, streams: 9, sessions: 9, backendSessions: 9, concurrency: 9, pageSize: 5, traces: 0 }\nmcp"
+            "audit: { keepFor: off }\nlimits: { connections: 14, streams: 9, sessions: 9, backendSessions: 9, concurrency: 9, pageSize: 5, traces: 0 }\nmcp"
         ));
         let exporting = FanlightConfig::default().text(Kind::FanlightExporting, &[server], None);
         assert!(exporting.contains("telemetry: { endpoint: \"http://127.0.0.1:7\" }"));

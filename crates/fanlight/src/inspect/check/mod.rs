@@ -20,6 +20,7 @@ use super::list::incomplete;
 use super::{failures, observed, refused_listeners};
 use crate::assembly::Assembly;
 use crate::failure::Failure;
+use crate::flagged::{self, Flagged, flagged};
 use crate::known_lists::KnownLists;
 use crate::list_state::ListState;
 use crate::observe::columns::{self, Column};
@@ -148,6 +149,9 @@ async fn inspect(assembly: &Assembly, loaded: &Loaded) -> Checked {
     checked.warnings.extend(names::unknown_arguments(&lists));
     let known = KnownLists::of(&assembly.gateway);
     checked.warnings.extend(unmatched::warnings(config, &known));
+    checked
+        .warnings
+        .extend(flagged(&flagged::known(&KnownLists::for_operators(&assembly.gateway))).iter().map(Flagged::line));
     checked.renamed = changed_names(loaded, &known);
     checked
 }

@@ -1,0 +1,68 @@
+//! Definitions of servers that deserve a look, whether or not they have changed: hidden characters, and names that look like
+//! another server's.
+
+use std::collections::BTreeMap;
+
+use fanlight_gateway::catalogue::ListKind;
+use fanlight_pins::{Flag, ItemKey, LockedKind, flags};
+use serde_json::{Value, json};
+
+use crate::known_lists::KnownLists;
+use crate::pins::locked_kind;
+use crate::show::plain;
+
+/// What is told of. No option: nobody reads more.
+const TOLD: usize = 50;
+
+/// What servers list, as they themselves say it.
+pub(crate) type Definitions = BTreeMap<ItemKey, Value>;
+
+/// Something that deserves a look.
+pub(crate) struct Flagged {
+    key: ItemKey,
+    flag: Flag,
+}
+
+/// What is known of servers without asking them.
+pub(crate) fn known(lists: &KnownLists) -> Definitions {
+    let kinds = ListKind::ALL.into_iter().filter_map(|kind| Some((kind, locked_kind(kind.policy_kind())?)));
+    let of_kind = |(kind, locked)| {
+        lists.definitions(kind).map(move |(server, name, definition)| {
+            let key = ItemKey { server: server.to_owned(), kind: locked, name: name.to_owned() };
+            (key, serde_json::from_str(definition.as_text()).unwrap_or_default())
+        })
+    };
+    kinds.flat_map(of_kind).collect()
+}
+
+/// What of these deserves a look.
+pub(crate) fn flagged(definitions: &Definitions) -> Vec<Flagged> {
+    let tools: Vec<&ItemKey> = definitions.keys().filter(|key| key.kind == LockedKind::Tools).collect();
+    let of_one = |(key, definition): (&ItemKey, &Value)| {
+        let others = tools.iter().filter(|other| other.server != key.server && key.kind == LockedKind::Tools);
+        let others = others.map(|other| (other.server.as_str(), other.name.as_str()));
+        let flagged = |flag| Flagged { key: key.clone(), flag };
+        flags(&key.name, definition, others).into_iter().map(flagged).collect::<Vec<_>>()
+    };
+    definitions.iter().flat_map(of_one).take(TOLD).collect()
+}
+
+impl Flagged {
+    fn word(&self) -> &'static str {
+        match self.flag {
+            Flag::Invisible { .. } => "hidden text",
+            Flag::Lookalike { .. } => "lookalike",
+        }
+    }
+
+    /// For a terminal.
+    pub(crate) fn line(&self) -> String {
+        format!("{}: {}: {}", self.word(), plain(&self.key.to_string(), 120), plain(&self.flag.to_string(), 200))
+    }
+
+    /// For the API.
+    pub(crate) fn to_json(&self) -> Value {
+        let ItemKey { server, kind, name } = &self.key;
+        json!({ "server": server, "kind": kind.noun(), "name": name, "what": self.word(), "text": self.flag.to_string() })
+    }
+}

@@ -1,0 +1,74 @@
+//! A client of the collector for metrics and log records.
+
+use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use opentelemetry_http::HttpClient as _;
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceResponse;
+use prost::Message as _;
+use tokio::runtime::Handle;
+use url::Url;
+
+use crate::client::Client;
+use crate::error::StartError;
+use crate::export::{Export, NotExported, refused};
+#[cfg(feature = "grpc")]
+use crate::grpc::Services;
+use crate::settings::{OtlpProtocol, OtlpTarget};
+
+/// A client of the collector.
+pub(crate) enum Collector {
+    Http {
+        client: Client,
+        endpoint: Url,
+    },
+    #[cfg(feature = "grpc")]
+    Grpc(Services),
+}
+
+impl Collector {
+    pub(crate) fn new(target: &OtlpTarget, handle: &Handle) -> Result<Self, StartError> {
+        Ok(match target.protocol {
+            OtlpProtocol::HttpProtobuf => {
+                Self::Http { client: Client::new(target, handle.clone())?, endpoint: target.endpoint.clone() }
+            }
+            #[cfg(feature = "grpc")]
+            OtlpProtocol::Grpc => Self::Grpc(Services::new(target, handle)?),
+            #[cfg(not(feature = "grpc"))]
+            OtlpProtocol::Grpc => return Err(StartError::no_grpc()),
+        })
+    }
+
+    /// Sends a request. Returns how many of its log records the collector has refused.
+    pub(crate) async fn send(&self, export: &Export) -> Result<u64, NotExported> {
+        let (client, endpoint) = match self {
+            Self::Http { client, endpoint } => (client, endpoint),
+            #[cfg(feature = "grpc")]
+            Self::Grpc(services) => return services.export(export.clone()).await,
+        };
+        let failed = |problem, is_temporary| NotExported { problem, is_temporary };
+        let body = match export {
+            Export::Metrics(request) => request.encode_to_vec(),
+            Export::Logs(request) => request.encode_to_vec(),
+        };
+        let post = http::Request::post(endpoint.as_str()).header(CONTENT_TYPE, "application/x-protobuf");
+        let post = post.body(body.into()).map_err(|error| failed(error.to_string(), false))?;
+        let response = client.send_bytes(post).await.map_err(|error| failed(error.to_string(), true))?;
+        let status = response.status();
+        if !status.is_success() {
+            return Err(failed(format!("HTTP status {}", status.as_u16()), is_temporary(status)));
+        }
+        // An answer that says nothing else is one to all of it.
+        Ok(ExportLogsServiceResponse::decode(response.into_body()).as_ref().map(refused).unwrap_or_default())
+    }
+}
+
+/// OTLP/HTTP, "Retryable Response Codes".
+fn is_temporary(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT
+    )
+}

@@ -1,0 +1,212 @@
+//! Exports texts as log records, in the order in which they come, through a bounded queue.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use fanlight_telemetry::Telemetry;
+use opentelemetry_sdk::Resource;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tracing::{error, warn};
+
+use crate::collector::Collector;
+use crate::error::StartError;
+use crate::export::Export;
+use crate::logs::{self, LogText};
+use crate::settings::OtlpTarget;
+use crate::start::runtime;
+
+/// Records that wait.
+const QUEUE: usize = 8192;
+/// Bytes of text that waits.
+const QUEUE_BYTES: usize = 16 << 20;
+/// Records of one request.
+const BATCH: usize = 512;
+/// Bytes of text after which a request is full: with their attributes, records stay below the 4 MiB that gRPC allows.
+const BATCH_BYTES: usize = 1 << 20;
+/// How long records are collected, to be sent together.
+const COLLECT: Duration = Duration::from_millis(200);
+/// The first pause before a request is sent again; each further one is twice as long.
+const PAUSE: Duration = Duration::from_millis(250);
+/// How often a request is sent: for about two minutes.
+const ATTEMPTS: u32 = 10;
+
+/// Exports texts as log records. What cannot be exported is counted.
+#[derive(Debug)]
+pub struct LogExport {
+    queue: mpsc::Sender<Waiting>,
+    /// Bytes of text that may wait.
+    room: Arc<Semaphore>,
+    counts: Arc<Counts>,
+    stop: watch::Sender<bool>,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    exported: AtomicU64,
+    lost: AtomicU64,
+}
+
+/// A text that waits, and its share of the room.
+struct Waiting {
+    text: LogText,
+    _room: OwnedSemaphorePermit,
+}
+
+impl LogExport {
+    /// Starts to export to `target`. Names of events and attributes begin with `namespace` and a dot.
+    ///
+    /// # Errors
+    ///
+    /// If the client of the collector cannot be made.
+    pub fn start(target: &OtlpTarget, telemetry: &Telemetry, namespace: &'static str) -> Result<Self, StartError> {
+        let handle = runtime()?;
+        let collector = Collector::new(target, &handle)?;
+        let (queue, waiting) = mpsc::channel(QUEUE);
+        let (stop, stopped) = watch::channel(false);
+        let counts = Arc::<Counts>::default();
+        let exporter = Exporter {
+            collector,
+            endpoint: target.shown(),
+            resource: telemetry.resource().cloned().unwrap_or_else(|| Resource::builder_empty().build()),
+            namespace,
+            waiting,
+            stopped,
+            counts: Arc::clone(&counts),
+            is_failing: false,
+        };
+        let task = Mutex::new(Some(handle.spawn(exporter.run())));
+        Ok(Self { queue, room: Arc::new(Semaphore::new(QUEUE_BYTES)), counts, stop, task })
+    }
+
+    /// Exports a JSON object, whose members become attributes. Does not block.
+    pub fn line(&self, line: &str) {
+        self.add(LogText { event: None, text: line.to_owned() });
+    }
+
+    /// Exports any text, as an event of this name. Does not block.
+    pub fn note(&self, event: &'static str, text: &str) {
+        self.add(LogText { event: Some(event), text: text.to_owned() });
+    }
+
+    fn add(&self, text: LogText) {
+        let bytes = u32::try_from(text.text.len()).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.room).try_acquire_many_owned(bytes).ok();
+        let added = room.and_then(|room| self.queue.try_send(Waiting { text, _room: room }).ok());
+        if added.is_none() {
+            self.counts.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many records the collector has taken.
+    #[must_use]
+    pub fn exported(&self) -> u64 {
+        self.counts.exported.load(Ordering::Relaxed)
+    }
+
+    /// How many were lost: too many waited, or the collector did not take them.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.counts.lost.load(Ordering::Relaxed)
+    }
+
+    /// Delivers what waits, within `bound`, and ends. Returns whether nothing has been lost by that.
+    pub async fn end(&self, bound: Duration) -> bool {
+        let lost = self.lost();
+        self.stop.send_replace(true);
+        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut task) = task else { return true };
+        let is_done = timeout(bound, &mut task).await.is_ok();
+        task.abort();
+        is_done && self.lost() == lost
+    }
+}
+
+impl Drop for LogExport {
+    fn drop(&mut self) {
+        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        task.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// The exporting task.
+struct Exporter {
+    collector: Collector,
+    endpoint: String,
+    resource: Resource,
+    namespace: &'static str,
+    waiting: mpsc::Receiver<Waiting>,
+    stopped: watch::Receiver<bool>,
+    counts: Arc<Counts>,
+    /// Whether that is in the log.
+    is_failing: bool,
+}
+
+impl Exporter {
+    async fn run(mut self) {
+        while let Some(batch) = self.next_batch().await {
+            let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
+            let texts = batch.iter().map(|one| &one.text);
+            let request = Export::Logs(logs::request(&self.resource, self.namespace, texts));
+            self.deliver(&request, count).await;
+        }
+    }
+
+    /// Collects the next records; `None` at the end.
+    async fn next_batch(&mut self) -> Option<Vec<Waiting>> {
+        let first = tokio::select! {
+            biased;
+            first = self.waiting.recv() => first?,
+            () = is_stopped(&mut self.stopped) => {
+                self.waiting.close();
+                self.waiting.recv().await?
+            }
+        };
+        if self.waiting.len() < BATCH {
+            // Whichever comes first.
+            let _ = timeout(COLLECT, is_stopped(&mut self.stopped)).await;
+        }
+        let (mut bytes, mut batch) = (first.text.text.len(), vec![first]);
+        while batch.len() < BATCH && bytes < BATCH_BYTES {
+            let Ok(next) = self.waiting.try_recv() else { break };
+            bytes += next.text.text.len();
+            batch.push(next);
+        }
+        Some(batch)
+    }
+
+    /// Sends a request with so many records until the collector takes it, for a while.
+    async fn deliver(&mut self, request: &Export, count: u64) {
+        for attempt in 1..=ATTEMPTS {
+            let failed = match self.collector.send(request).await {
+                Ok(refused) => {
+                    self.is_failing = false;
+                    let lost = refused.min(count);
+                    self.counts.lost.fetch_add(lost, Ordering::Relaxed);
+                    self.counts.exported.fetch_add(count - lost, Ordering::Relaxed);
+                    return;
+                }
+                Err(failed) => failed,
+            };
+            let is_last = !failed.is_temporary || attempt == ATTEMPTS || *self.stopped.borrow();
+            let (endpoint, problem) = (&self.endpoint, &failed.problem);
+            if is_last {
+                self.counts.lost.fetch_add(count, Ordering::Relaxed);
+                error!(endpoint, problem, lost = count, "log records are lost: the collector does not take them");
+                return;
+            }
+            if !std::mem::replace(&mut self.is_failing, true) {
+                warn!(endpoint, problem, "cannot export log records; trying again");
+            }
+            let _ = timeout(PAUSE * 2_u32.pow(attempt - 1), is_stopped(&mut self.stopped)).await;
+        }
+    }
+}
+
+/// Resolves once it is to end; what has no owner any more ends, too.
+async fn is_stopped(stopped: &mut watch::Receiver<bool>) {
+    let _ = stopped.wait_for(|is_stopped| *is_stopped).await;
+}
