@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use crate::answer::{ApprovalLimits, Approver, NotApproved, NotAsked, NotDecided, OpenQuestion};
 use crate::call::{CallToApprove, Question};
-use crate::table::{ApprovalLimits, Approver, NotApproved, NotAsked, NotDecided, OpenQuestion};
 
 /// How often a call that waits looks for its answer.
 const LOOKING: Duration = Duration::from_millis(500);

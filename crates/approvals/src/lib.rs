@@ -4,16 +4,16 @@
 //! rules that asked for it. It is good for one run of that call, for a limited time. All of it is in memory, so that after a restart
 //! nothing is approved and a call asks again, or in a store that several processes have in common.
 
+mod answer;
 mod call;
 mod common;
 mod rounds;
 mod table;
 
+pub use answer::{ApprovalLimits, Approver, NotApproved, NotAsked, NotDecided, OpenQuestion, Status};
 pub use call::{ApproverRule, CallToApprove, Question};
 pub use common::{CommonAnswer, CommonApprovals, CommonAsked, Pending};
-pub use table::{
-    ApprovalLimits, Approvals, Approver, Asked, NotApproved, NotAsked, NotDecided, OpenQuestion, Status, Waiting,
-};
+pub use table::{Approvals, Asked, Waiting};
 
 #[cfg(test)]
 mod tests;

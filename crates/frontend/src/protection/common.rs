@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fanlight_fair::{Quota, Rate, TooMany};
 
-use super::rates::{Counts, Key, Turn};
+use super::turn::{Counts, Key, Turn};
 
 /// What happens while a limit cannot be counted together with other processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 mod common;
 mod rates;
 mod scopes;
+mod turn;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,10 +15,11 @@ use fanlight_http_edge::PublicUrl;
 use tokio::sync::watch;
 
 pub use self::common::{CommonLimit, CommonLimits, NotTaken, WithoutOthers};
-pub(crate) use self::rates::{Asked, Rates, Turn};
+pub(crate) use self::rates::{Asked, Rates};
 pub use self::rates::{RateDimensions, RateRule, RateState, RateUse};
 pub(crate) use self::scopes::{Operation, ScopePolicy};
 pub use self::scopes::{ScopeSettings, ToolNames, ToolScopes};
+pub(crate) use self::turn::Turn;
 
 /// The path prefix of protected resource metadata (RFC 9728, 3.1).
 pub(crate) const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";

@@ -9,10 +9,10 @@ use std::time::Duration;
 use fanlight_canonical::{Decidable, Peer};
 use fanlight_fair::{Charge, Quota, Rate, TooMany};
 use fanlight_protocol::Method;
-use tokio::time::sleep;
 
 use super::common::{CommonEntry, CommonLimit, Taking, WithoutOthers};
 use super::scopes::{Operation, ToolNames};
+use super::turn::{Counts, Key, Turn};
 
 /// What a limit counts apart at most: others are counted together. No option: no team has as many clients.
 const KEYS: usize = 100_000;
@@ -61,15 +61,6 @@ impl fmt::Debug for RateRule {
     }
 }
 
-/// What is counted: the members that the limit does not count apart are left out.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Key {
-    peer: Option<Peer>,
-    endpoint: Option<Box<str>>,
-    server: Option<Box<str>>,
-    tool: Option<Box<str>>,
-}
-
 /// The limits in force.
 #[derive(Debug, Default)]
 pub(crate) struct Rates(Vec<Limit>);
@@ -80,14 +71,6 @@ struct Limit {
     rule: RateRule,
     rate: Rate<Key>,
     counts: Arc<Counts>,
-}
-
-/// Requests that a limit was about.
-#[derive(Debug, Default)]
-pub(super) struct Counts {
-    passed: AtomicU64,
-    waited: AtomicU64,
-    refused: AtomicU64,
 }
 
 /// What operators see of a limit.
@@ -148,13 +131,6 @@ impl<'a> Called<'a> {
     }
 }
 
-/// The turn of a request that waits for it. What it has taken is given back if it is dropped before its turn.
-#[derive(Debug)]
-pub(crate) struct Turn {
-    wait: Duration,
-    charges: Vec<Charge<Key>>,
-}
-
 impl Rates {
     /// These limits, of which those that were in force keep what was used. One that is written twice is one.
     pub(crate) fn new(rules: Vec<RateRule>, before: &Self) -> Self {
@@ -192,7 +168,7 @@ impl Rates {
     ///
     /// If one of them has none left: then it takes from none.
     pub(crate) fn take(&self, asked: Asked<'_>) -> Result<Taking, TooMany> {
-        let mut taking = Taking { turn: Turn { wait: Duration::ZERO, charges: Vec::new() }, common: Vec::new() };
+        let mut taking = Taking { turn: Turn::default(), common: Vec::new() };
         if Operation::of(asked.subject.method()) == Operation::Free {
             return Ok(taking);
         }
@@ -213,18 +189,6 @@ impl Rates {
             }
         }
         Ok(taking)
-    }
-}
-
-impl Counts {
-    /// Counts a request that has so long until its turn, or was refused.
-    pub(super) fn add(&self, wait: Option<Duration>) {
-        let count = match wait {
-            Some(wait) if wait.is_zero() => &self.passed,
-            Some(_) => &self.waited,
-            None => &self.refused,
-        };
-        count.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -292,86 +256,5 @@ impl RateRule {
             server: (self.of.server || self.of.tool).then(|| server.into()),
             tool: self.of.tool.then(|| tool.into()),
         }
-    }
-}
-
-impl Key {
-    /// The same in every process, and other bytes for every other key and rule.
-    fn to_bytes(&self, rule: &str) -> Vec<u8> {
-        let peer = self.peer.as_ref().map(Peer::to_bytes);
-        let text = |text: &Option<Box<str>>| text.as_ref().map(|text| text.as_bytes().to_vec());
-        let parts = [Some(rule.as_bytes().to_vec()), peer, text(&self.endpoint), text(&self.server), text(&self.tool)];
-        let mut bytes = Vec::new();
-        for part in parts {
-            // An absent part is as long as none can be.
-            let length = part.as_ref().map_or(u64::MAX, |part| u64::try_from(part.len()).unwrap_or(u64::MAX));
-            bytes.extend_from_slice(&length.to_be_bytes());
-            bytes.extend(part.into_iter().flatten());
-        }
-        bytes
-    }
-}
-
-impl Turn {
-    /// Adds what was charged.
-    pub(super) fn charged(&mut self, charge: Charge<Key>, wait: Duration) {
-        self.charges.push(charge);
-        self.wait(wait);
-    }
-
-    /// Has it come after `wait` at the earliest.
-    pub(super) fn wait(&mut self, wait: Duration) {
-        self.wait = self.wait.max(wait);
-    }
-
-    /// Itself, unless it has come: then what was charged stays used.
-    pub(super) fn unless_now(mut self) -> Option<Self> {
-        if self.wait.is_zero() {
-            self.charges.clear();
-            return None;
-        }
-        Some(self)
-    }
-
-    /// Waits until it has come.
-    pub(crate) async fn come(mut self) {
-        sleep(self.wait).await;
-        self.charges.clear();
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        self.charges.drain(..).for_each(Charge::refund);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use fanlight_identity::Principal;
-
-    use super::*;
-
-    #[test]
-    fn bytes_of_keys_are_those_of_one_key_alone() {
-        let named = |text: &str| Some(Box::from(text));
-        let ann = Some(Peer::Principal(Principal::named("keys", "ann")));
-        let keys = [
-            Key::default(),
-            Key { endpoint: named("ab"), ..Key::default() },
-            Key { server: named("ab"), ..Key::default() },
-            Key { server: named("a"), tool: named("b"), ..Key::default() },
-            Key { server: named(""), tool: named("ab"), ..Key::default() },
-            Key { peer: ann.clone(), ..Key::default() },
-            Key { peer: Some(Peer::User(7)), ..Key::default() },
-            Key { peer: Some(Peer::Local), ..Key::default() },
-        ];
-        let all: std::collections::HashSet<_> =
-            keys.iter().flat_map(|key| ["one rule", "another"].map(|rule| key.to_bytes(rule))).collect();
-        assert_eq!(all.len(), 2 * keys.len());
-        assert_eq!(
-            Key { peer: ann.clone(), ..Key::default() }.to_bytes("r"),
-            Key { peer: ann, ..Key::default() }.to_bytes("r")
-        );
     }
 }
