@@ -197,3 +197,26 @@ async fn renewed_id_token_of_another_user_is_not_used() {
     assert!(answer.contains("\"error\"") && link_in(&answer).is_none(), "{answer}");
     assert!(provider.asked_for_tokens("token-exchange").is_empty() && setting.shown().is_empty());
 }
+
+#[tokio::test]
+async fn sign_in_that_the_policy_denies_meanwhile_keeps_no_tokens() {
+    let provider = IdentityProvider::start().await;
+    let auth = format!(r#"{{"type":"exchange","tokenEndpoint":"{}/token"}}"#, provider.url());
+    let lines = provider.lines(", signIn: {clientId: fanlight}") + "policy: {files: [p.cedar]}\n";
+    let everything = "permit(principal, action, resource);";
+    let setting = SignInSetting::start_with(&lines, &auth, everything).await;
+    let (mut browser, ann) = (Browser::default(), provider.access_token("ann"));
+    let page = setting.page(&mut browser, Some(&ann)).await;
+    let sent = browser.submit(&page, &[("action", "identify")]).await;
+    let policies = format!("{everything}\nforbid(principal, action == Action::\"signIn\", resource);");
+    std::fs::write(setting.folder.path().join("p.cedar"), policies).unwrap();
+    let (status, report) = setting.gateway.reload().await;
+    assert_eq!(status, 200, "{report}");
+    let refused = browser.follow(sent).await;
+    assert_eq!(refused.status, 403, "{refused:?}");
+    // Not even a policy that permits it again finds any.
+    std::fs::write(setting.folder.path().join("p.cedar"), everything).unwrap();
+    setting.gateway.reload().await;
+    assert!(link_in(&setting.call(Some(&ann)).await).is_some());
+    assert!(provider.asked_for_tokens("token-exchange").is_empty());
+}

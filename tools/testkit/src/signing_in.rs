@@ -58,7 +58,8 @@ impl SignInSetting {
         Self::start_with(more, auth, "").await
     }
 
-    async fn start_with(more: &str, auth: &str, policies: &str) -> Self {
+    /// The same, with these policies in `p.cedar`.
+    pub async fn start_with(more: &str, auth: &str, policies: &str) -> Self {
         let authorization = Arc::new(AuthorizationServer::start().await);
         let backend = Backend::start(Era::Modern, Transport::Http).await;
         backend.offers_tools(&["t"]);
