@@ -165,6 +165,12 @@ impl ServerAuth {
         Self { token: None, password: None, client_secret: None, key: None, actor_token: None, idp, ..self.clone() }
     }
 
+    /// Whether each user signs in at the server, or deposits a key for it.
+    #[must_use]
+    pub fn has_grants(&self) -> bool {
+        matches!(self.kind, ServerAuthKind::User | ServerAuthKind::UserKey)
+    }
+
     /// Whether each user has credentials of their own.
     #[must_use]
     pub fn is_of_users(&self) -> bool {
