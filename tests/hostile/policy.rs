@@ -9,7 +9,7 @@ use fanlight_testkit::slicer::{member, plain_string};
 use crate::harness::{Gateway, TempFile, within};
 use crate::raw_client::{
     Connection, INITIALIZED, JSON_HEADERS, NEWEST_LEGACY, Response, initialize, legacy_request, modern_headers,
-    modern_request,
+    modern_request_with,
 };
 use crate::scripted::{Backend, Era, Reply, Transport};
 
@@ -58,14 +58,16 @@ async fn server(era: Era) -> Backend {
 }
 
 /// A gateway with these policies in front of the server `files`, and perhaps another one.
-struct Scene {
-    servers: Vec<Backend>,
-    gateway: Gateway,
+pub(crate) struct Scene {
+    pub(crate) servers: Vec<Backend>,
+    pub(crate) gateway: Gateway,
     folder: TempFile,
+    /// How often the policies have been changed.
+    changes: usize,
 }
 
 impl Scene {
-    async fn start(era: Era, servers: usize, policies: &str, more: &str) -> Self {
+    pub(crate) async fn start(era: Era, servers: usize, policies: &str, more: &str) -> Self {
         let folder = TempFile::folder();
         let mut backends = vec![server(era).await];
         let mut entries = vec![backends[0].entry("files")];
@@ -81,7 +83,16 @@ impl Scene {
         );
         fs::write(folder.path().join("fanlight.json"), config).unwrap();
         let gateway = Gateway::start_at(folder.path().join("fanlight.json")).await;
-        Self { servers: backends, gateway, folder }
+        Self { servers: backends, gateway, folder, changes: 0 }
+    }
+
+    /// Puts other policies in force.
+    pub(crate) async fn change(&mut self, policies: &str) {
+        self.changes += 1;
+        fs::write(self.folder.path().join("a.cedar"), policies).unwrap();
+        self.gateway.hang_up();
+        let generation = format!(r#""generation":{}"#, self.changes + 1);
+        self.gateway.log.line_with_all(&["configuration reloaded", &generation]).await;
     }
 
     fn reached(&self, methods: &[&str]) -> usize {
@@ -89,7 +100,7 @@ impl Scene {
         self.servers.iter().map(of).sum()
     }
 
-    async fn send(&self, key: &str, headers: &[(&str, &str)], body: &str) -> Response {
+    pub(crate) async fn send(&self, key: &str, headers: &[(&str, &str)], body: &str) -> Response {
         let mut connection = Connection::open(self.gateway.mcp).await;
         let bearer = format!("Bearer {key}");
         let all = [&JSON_HEADERS[..], headers, &[("Authorization", &bearer)]].concat();
@@ -97,27 +108,37 @@ impl Scene {
         within("an answer", connection.response()).await
     }
 
-    async fn modern(&self, key: &str, method: &str, params: &str) -> String {
-        let body = modern_request("1", method, params, "");
+    pub(crate) async fn modern(&self, key: &str, method: &str, params: &str) -> String {
+        self.modern_with("{}", key, method, params).await
+    }
+
+    /// A request of a modern client with these capabilities.
+    pub(crate) async fn modern_with(&self, capabilities: &str, key: &str, method: &str, params: &str) -> String {
+        let body = modern_request_with(capabilities, "1", method, params, "");
         let headers = modern_headers(&body);
         let headers: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         self.send(key, &headers, &body).await.messages().await.1
     }
 
     async fn open(&self, key: &str) -> String {
-        let mut opened = self.send(key, &[], &initialize(NEWEST_LEGACY, "{}")).await;
+        self.open_with("{}", key).await
+    }
+
+    /// Opens a session of a client with these capabilities.
+    pub(crate) async fn open_with(&self, capabilities: &str, key: &str) -> String {
+        let mut opened = self.send(key, &[], &initialize(NEWEST_LEGACY, capabilities)).await;
         let id = opened.header("mcp-session-id").expect("a session").to_owned();
         opened.text().await;
         assert_eq!(self.send(key, &session(&id), INITIALIZED).await.status, 202);
         id
     }
 
-    async fn legacy(&self, key: &str, id: &str, method: &str, params: &str) -> String {
+    pub(crate) async fn legacy(&self, key: &str, id: &str, method: &str, params: &str) -> String {
         self.send(key, &session(id), &legacy_request("1", method, params)).await.messages().await.1
     }
 }
 
-fn session(id: &str) -> [(&'static str, &str); 2] {
+pub(crate) fn session(id: &str) -> [(&'static str, &str); 2] {
     [("Mcp-Session-Id", id), ("MCP-Protocol-Version", NEWEST_LEGACY)]
 }
 
@@ -225,6 +246,41 @@ async fn what_a_policy_denies_is_reached_by_no_request_and_looks_as_if_it_did_no
             scene.modern(BOB, "prompts/get", &format!(r#""name":"{prefix}open""#)).await,
         ] {
             assert!(member(&answer, "result").is_some(), "{answer}");
+        }
+    }
+}
+
+/// Not even the description of a server of which a client may use nothing: its name, instructions and capabilities.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_of_which_a_client_may_use_nothing_does_not_exist_for_it() {
+    let policies = r#"
+        permit(principal in Group::"dev", action, resource);
+        forbid(principal, action, resource in Server::"files") unless { principal in Group::"lead" };
+    "#;
+    for (era, servers) in [(Era::Legacy, 2), (Era::Modern, 2), (Era::Modern, 1), (Era::Legacy, 1)] {
+        let scene = Scene::start(era, servers, policies, "").await;
+        let asked = |key| {
+            let scene = &scene;
+            async move {
+                let mut opened = scene.send(key, &[], &initialize(NEWEST_LEGACY, "{}")).await;
+                let id = opened.header("mcp-session-id").expect("a session").to_owned();
+                let mut answers = vec![opened.text().await, scene.modern(key, "server/discover", "").await];
+                for list in ["tools/list", "prompts/list", "resources/list", "resources/templates/list"] {
+                    answers.extend([scene.modern(key, list, "").await, scene.legacy(key, &id, list, "").await]);
+                }
+                answers
+            }
+        };
+        let (ann, bob) = (asked(ANN).await, asked(BOB).await);
+        assert!(ann.iter().take(2).all(|description| description.contains("tools")), "{ann:?}");
+        for (of_ann, of_bob) in ann.iter().zip(&bob) {
+            assert!(member(of_bob, "result").is_some(), "{of_bob}");
+            assert!(!of_bob.contains("files"), "{of_bob}");
+            assert_ne!(of_ann, of_bob);
+        }
+        if servers == 1 {
+            // What it has is what it declares, and it has nothing.
+            assert!(bob.iter().take(2).all(|description| !description.contains("completions")), "{bob:?}");
         }
     }
 }

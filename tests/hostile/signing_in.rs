@@ -244,3 +244,89 @@ async fn grant_is_sent_to_the_server_alone_that_it_was_given_for() {
     setting.gateway.reload().await;
     assert!(is_result(&setting.call(None).await));
 }
+
+const EVERYTHING: &str = "permit(principal, action, resource);";
+const NOT_BOB: &str = r#"permit(principal, action, resource);
+    forbid(principal == User::"key#bob", action == Action::"signIn", resource == Server::"notes");"#;
+
+/// Puts other policies in force.
+async fn change_policies(setting: &SignInSetting, policies: &str, generation: u32) {
+    fs::write(setting.folder.path().join("p.cedar"), policies).unwrap();
+    setting.gateway.hang_up();
+    let generation = format!(r#""generation":{generation}"#);
+    setting.gateway.log.line_with_all(&["configuration reloaded", &generation]).await;
+}
+
+#[tokio::test]
+async fn user_whom_the_policy_does_not_permit_to_sign_in_gets_no_link() {
+    let setting = SignInSetting::under(NOT_BOB).await;
+    for method in ["tools/list", "tools/call"] {
+        let params = if method == "tools/call" { r#""name":"t","arguments":{}"# } else { "" };
+        let answer = setting.ask(method, params, Some(BOB)).await;
+        assert!(link_in(&answer).is_none() && !answer.contains("/connect/"), "{answer}");
+    }
+    let answer = setting.call(Some(BOB)).await;
+    assert!(answer.contains("\"error\"") && !answer.contains("notes"), "{answer}");
+    // Others sign in as ever.
+    setting.sign_in(Some(ANN)).await;
+    assert!(is_result(&setting.call(Some(ANN)).await), "{}", setting.gateway.log.text());
+    assert!(link_in(&setting.call(Some(BOB)).await).is_none());
+    let mut browser = Browser::default();
+    let url = format!("http://{}/connections", setting.gateway.mcp);
+    let asking = browser.open(&url).await;
+    let page = browser.submit(&asking, &[("credential", BOB)]).await;
+    assert!(page.status == 200 && !page.text.contains("notes"), "{page:?}");
+    let refused = browser.submit(&asking, &[("server", "notes"), ("action", "connect")]).await;
+    assert!(refused.status == 403 && refused.header("location").is_none(), "{refused:?}");
+}
+
+#[tokio::test]
+async fn link_from_before_is_worth_nothing_once_the_policy_denies_it() {
+    let setting = SignInSetting::under(EVERYTHING).await;
+    let (mut early, mut late, mut known) = (Browser::default(), Browser::default(), Browser::default());
+    // One has agreed already, and one has been shown the page, of whom one is known to it.
+    let sent = setting.agree(&mut early, Some(BOB)).await;
+    let page = setting.page(&mut late, Some(BOB)).await;
+    let shown = setting.page(&mut known, Some(BOB)).await;
+    let begun = setting.authorization.asked("/authorize").len();
+    assert_eq!(known.submit(&shown, &[("credential", BOB)]).await.status, 303);
+    change_policies(&setting, NOT_BOB, 2).await;
+    let refused = late.submit(&page, &[("credential", BOB)]).await;
+    assert_eq!(refused.status, 403, "{refused:?}");
+    let refused = known.submit(&shown, &[]).await;
+    assert!((400..500).contains(&refused.status), "what the browser was known for is forgotten: {refused:?}");
+    let page = late.open(&page.url).await;
+    assert!(page.header("location").is_none(), "{page:?}");
+    let done = early.follow(sent).await;
+    assert!(!done.text.contains("signed in to notes"), "{done:?}");
+    assert_eq!(setting.asked_for_tokens("authorization_code"), 0);
+    assert!(link_in(&setting.call(Some(BOB)).await).is_none());
+    assert!(begun <= setting.authorization.asked("/authorize").len());
+    // A policy that permits it again needs no restart.
+    change_policies(&setting, EVERYTHING, 3).await;
+    setting.sign_in(Some(BOB)).await;
+    assert!(is_result(&setting.call(Some(BOB)).await), "{}", setting.gateway.log.text());
+}
+
+#[tokio::test]
+async fn call_that_needs_a_sign_in_that_is_not_permitted_says_so() {
+    // The list of this server is for everybody; only calls want a token.
+    let setting = SignInSetting::under(NOT_BOB).await;
+    let valid = std::sync::Arc::clone(&setting.authorization);
+    let mut protection = fanlight_testkit::scripted::Protection::by_token(
+        &setting.backend.url(),
+        setting.authorization.url(),
+        move |token| valid.is_valid(token),
+    );
+    let by_token = protection.accepts;
+    protection.accepts = std::sync::Arc::new(move |received| match received.method() {
+        "tools/call" => by_token(received),
+        _ => fanlight_testkit::scripted::Verdict::Accepted,
+    });
+    setting.backend.protect(protection);
+    setting.sign_in(Some(ANN)).await;
+    let list = setting.ask("tools/list", "", Some(BOB)).await;
+    let answer = setting.call(Some(BOB)).await;
+    assert!(link_in(&answer).is_none(), "{answer}");
+    assert!(!list.contains("\"t\"") || answer.contains("-31005"), "{list} {answer}");
+}

@@ -173,3 +173,98 @@ async fn rule_holds_however_the_tool_is_named() {
     assert_eq!(unknown.member("error.code"), "-32601");
     assert_eq!(calls(&backend) + backend.received("batch/run").len(), 0);
 }
+
+#[tokio::test]
+async fn arguments_that_the_configuration_fixes_are_shown_to_approvers_and_to_nobody_else() {
+    for (by, is_asked_at_client) in [("operator", false), ("caller", true)] {
+        let backend = backend().await;
+        let more = format!(
+            r#""approval":{{"tools":["erase"],"by":"{by}"}},"arguments":{{"erase":{{"tenant":{{"value":"t-secret"}}}}}}"#
+        );
+        let servers = config(&[backend.entry_with("only", &more)]);
+        let mut client = Client::start_with(CAN_ASK, &servers, Era::Modern, Transport::Http).await;
+        if is_asked_at_client {
+            let asked = client.request("1", "tools/call", CALL, "").await;
+            let question = asked.inputs().expect("a question")[0].1;
+            assert!(question.contains(r#"\"n\":1.0"#) && !question.contains("t-secret"), "{question}");
+            continue;
+        }
+        let (admin, log) = (client.gateway().admin, client.gateway().log.clone());
+        let decided = async {
+            let id = asked(&log).await;
+            let list = send(admin, "GET", "/api/approvals").await.text().await;
+            assert!(list.contains(r#"t-secret"#), "{list}");
+            assert_eq!(send(admin, "POST", &format!("/api/approvals/{id}/approve")).await.status, 200);
+            list
+        };
+        let (answer, list) = tokio::join!(client.request("1", "tools/call", CALL, ""), decided);
+        assert_eq!(answer.member("result.content"), "[]");
+        let received = backend.received("tools/call");
+        let sent = received[0].member("params.arguments").unwrap();
+        assert!(list.contains(&sent.replace('\\', r"\\").replace('"', r#"\""#)), "{sent} is what was shown: {list}");
+    }
+}
+
+#[tokio::test]
+async fn call_in_several_rounds_is_asked_about_once() {
+    let backend = backend().await;
+    backend.on(
+        "tools/call",
+        Reply::compute(|call| match call.member("params.requestState") {
+            None => required("one"),
+            Some(r#""one""#) => required("two"),
+            Some(_) => Era::Modern.complete(r#""content":[]"#),
+        }),
+    );
+    let config = asking(&backend, "operator", "10ms");
+    let mut client = Client::start_with(r#"{"roots":{}}"#, &config, Era::Modern, Transport::Http).await;
+    let admin = client.gateway().admin;
+    let first = client.request("1", "tools/call", CALL, "").await;
+    let id = first.member("error.data.approval").trim_matches('"').to_owned();
+    assert_eq!(send(admin, "POST", &format!("/api/approvals/{id}/approve")).await.status, 200);
+    let asked = client.request("2", "tools/call", CALL, "").await;
+    let input = r#""a":{"roots":[]}"#;
+    // Neither other arguments, nor another state, nor none go on by the approval.
+    let other = asked.retry(r#""name":"erase","arguments":{"path":"\/b","n":1.0}"#, input);
+    let forged = asked.retry(CALL, input).replace(r#""one""#, r#""two""#);
+    for params in [&other, &forged, CALL] {
+        let answer = client.request("3", "tools/call", params, "").await;
+        assert_eq!(answer.member("error.code"), "-31007", "{params}");
+    }
+    let retry = asked.retry(CALL, input);
+    let second = client.request("4", "tools/call", &retry, "").await;
+    let third = client.request("5", "tools/call", &second.retry(CALL, input), "").await;
+    assert_eq!(third.member("result.content"), "[]");
+    // Each state is good once: nothing runs twice by one approval.
+    for params in [&retry, &second.retry(CALL, input)] {
+        assert_eq!(client.request("6", "tools/call", params, "").await.member("error.code"), "-31007");
+    }
+    assert_eq!(calls(&backend), 3);
+}
+
+fn required(state: &str) -> String {
+    format!(
+        r#"{{"resultType":"input_required","inputRequests":{{"a":{{"method":"roots/list"}}}},"requestState":"{state}"}}"#
+    )
+}
+
+#[tokio::test]
+async fn nothing_is_approved_after_a_restart() {
+    let backend = backend().await;
+    let config = asking(&backend, "operator", "10ms");
+    let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
+    let first = client.request("1", "tools/call", CALL, "").await;
+    assert!(first.member("error.message").contains("before the gateway is restarted"), "{}", first.answer);
+    let id = first.member("error.data.approval").trim_matches('"').to_owned();
+    let path = format!("/api/approvals/{id}/approve");
+    assert_eq!(send(client.gateway().admin, "POST", &path).await.status, 200);
+    client.into_gateway().kill().await;
+    let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
+    let mut answer = send(client.gateway().admin, "POST", &path).await;
+    let text = answer.text().await;
+    assert!(answer.status == 404 && text.contains("restarted since"), "{text}");
+    let again = client.request("1", "tools/call", CALL, "").await;
+    assert_eq!((again.member("error.code"), again.member("error.data.status")), ("-31007", r#""open""#));
+    assert_ne!(again.member("error.data.approval").trim_matches('"'), id);
+    assert_eq!(calls(&backend), 0);
+}

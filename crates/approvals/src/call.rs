@@ -18,11 +18,19 @@ pub struct CallToApprove {
     pub tool: Box<str>,
     /// `arguments` as the server is going to get them.
     pub arguments: Option<Json>,
+    /// `arguments` as the client has sent them, without what the configuration adds.
+    pub own: Option<Json>,
     /// The number of the rule by which approval is needed.
     pub rules: u64,
 }
 
 impl CallToApprove {
+    /// The same without the messages that its arguments are parts of.
+    pub(crate) fn detached(&self) -> Self {
+        let detached = |json: &Option<Json>| json.as_ref().map(Json::detached);
+        Self { arguments: detached(&self.arguments), own: detached(&self.own), ..self.clone() }
+    }
+
     /// Bytes of what an approver is shown.
     pub(crate) fn len(&self) -> usize {
         self.server.len() + self.tool.len() + self.arguments.as_ref().map_or(0, |json| json.bytes().len())

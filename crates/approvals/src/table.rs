@@ -10,6 +10,8 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use crate::call::{ApproverRule, CallToApprove, Question};
+use crate::common::{CommonApprovals, CommonAsked, CommonWaiting};
+use crate::rounds::{RoundLimits, Rounds};
 
 /// Bounds of the table.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +41,9 @@ pub struct Approvals(Arc<Shared>);
 struct Shared {
     limits: ApprovalLimits,
     entries: Mutex<BTreeMap<String, Entry>>,
+    /// Has all of them where several processes have them in common; `entries` is empty then.
+    common: Option<Arc<dyn CommonApprovals>>,
+    rounds: Rounds,
 }
 
 #[derive(Debug)]
@@ -76,7 +81,9 @@ pub struct Approver {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotDecided {
     /// There is no such question.
-    #[error("no call waits for approval under this id: it has expired, or the call has run")]
+    #[error(
+        "no call waits for approval under this id: it has expired, the call has run, or the gateway has been restarted since"
+    )]
     Unknown,
     /// Somebody else was faster.
     #[error("this was decided already, by {0}")]
@@ -84,6 +91,9 @@ pub enum NotDecided {
     /// The rule wants another person.
     #[error("the rule wants another person's approval, and it is not certain that you are another than the caller")]
     NotAnother,
+    /// What all processes have in common cannot be reached.
+    #[error("the approvals of all replicas cannot be reached now; try again later")]
+    Away,
 }
 
 /// A call of the table, for approvers.
@@ -141,6 +151,9 @@ pub enum NotAsked {
         /// The limit in bytes.
         limit: usize,
     },
+    /// What all processes have in common cannot be reached.
+    #[error("this call needs approval, and the approvals of all replicas cannot be reached now; try again later")]
+    Away,
 }
 
 /// Why a call that has waited does not run.
@@ -154,19 +167,48 @@ pub enum NotApproved {
 
 /// A call that waits. If it is dropped, the question stays: the answer is for the same call, should its client send it again.
 #[derive(Debug)]
-pub struct Waiting {
-    approvals: Approvals,
-    id: String,
-    /// Resolves once there is an answer; with an error if the question is gone.
-    woken: oneshot::Receiver<()>,
-    expires: Instant,
+pub struct Waiting(Wait);
+
+#[derive(Debug)]
+enum Wait {
+    Here {
+        approvals: Approvals,
+        id: String,
+        /// Resolves once there is an answer; with an error if the question is gone.
+        woken: oneshot::Receiver<()>,
+        expires: Instant,
+    },
+    Common(CommonWaiting),
 }
 
 impl Approvals {
     /// A table without calls.
     #[must_use]
     pub fn new(limits: ApprovalLimits) -> Self {
-        Self(Arc::new(Shared { limits, entries: Mutex::default() }))
+        Self::with(limits, None)
+    }
+
+    /// Those that several processes have in common.
+    #[must_use]
+    pub fn in_common(common: Arc<dyn CommonApprovals>) -> Self {
+        Self::with(ApprovalLimits::default(), Some(common))
+    }
+
+    fn with(limits: ApprovalLimits, common: Option<Arc<dyn CommonApprovals>>) -> Self {
+        Self(Arc::new(Shared { limits, entries: Mutex::default(), common, rounds: Rounds::default() }))
+    }
+
+    /// The server of a call that runs by the approval `id` has asked for input, and given this state. Whoever brings that back
+    /// with the same call goes on with it, once.
+    pub fn continues(&self, id: &str, call: &CallToApprove, state: &Json) {
+        let ApprovalLimits { calls, calls_of_one, lifetime, .. } = self.0.limits;
+        self.0.rounds.add(RoundLimits { calls, calls_of_one, lifetime }, id, call, state);
+    }
+
+    /// The approval by which `call` goes on, if it is the next round of an approved call; that is used up.
+    #[must_use]
+    pub fn is_continued(&self, call: &CallToApprove, state: &Json) -> Option<String> {
+        self.0.rounds.take(call, state)
     }
 
     /// Checks that a person can be shown all of `call`.
@@ -184,8 +226,21 @@ impl Approvals {
     /// # Errors
     ///
     /// If it has been refused, or cannot be asked about.
-    pub fn ask(&self, call: CallToApprove, question: Question) -> Result<Asked, NotAsked> {
+    pub async fn ask(&self, call: CallToApprove, question: Question) -> Result<Asked, NotAsked> {
         self.check_size(&call)?;
+        let Some(common) = &self.0.common else { return self.ask_here(call, question) };
+        let waiter = format!("{:016x}", fastrand::u64(..));
+        let asked = common.ask(call.clone(), question, waiter.clone(), self.0.limits).await?;
+        Ok(match asked {
+            CommonAsked::Approved { id } => Asked::Approved { id },
+            CommonAsked::Waiting { id, left } => {
+                let waiting = CommonWaiting::new(Arc::clone(common), call, waiter, (id, left));
+                Asked::Waiting(Waiting(Wait::Common(waiting)))
+            }
+        })
+    }
+
+    fn ask_here(&self, call: CallToApprove, question: Question) -> Result<Asked, NotAsked> {
         let ApprovalLimits { calls, calls_of_one, lifetime, .. } = self.0.limits;
         let mut entries = self.entries();
         let now = Instant::now();
@@ -206,8 +261,7 @@ impl Approvals {
         }
         let id = new_id(&entries);
         let (asked, expires) = (SystemTime::now(), now + lifetime);
-        let call = CallToApprove { arguments: call.arguments.as_ref().map(Json::detached), ..call };
-        let mut entry = Entry { call, question, asked, expires, status: Status::Open, waiter: None };
+        let mut entry = Entry { call: call.detached(), question, asked, expires, status: Status::Open, waiter: None };
         let waiting = self.wait(id.clone(), &mut entry);
         entries.insert(id, entry);
         Ok(Asked::Waiting(waiting))
@@ -216,7 +270,7 @@ impl Approvals {
     fn wait(&self, id: String, entry: &mut Entry) -> Waiting {
         let (waiter, woken) = oneshot::channel();
         entry.waiter = Some(waiter);
-        Waiting::new(self.clone(), id, woken, entry.expires)
+        Waiting(Wait::Here { approvals: self.clone(), id, woken, expires: entry.expires })
     }
 
     /// Puts down what an approver says of a call. If that waits, it goes on at once; otherwise the answer is for the same
@@ -225,17 +279,19 @@ impl Approvals {
     /// # Errors
     ///
     /// If the answer changes nothing.
-    pub fn decide(&self, id: &str, approver: &Approver, is_approved: bool) -> Result<OpenQuestion, NotDecided> {
+    pub async fn decide(&self, id: &str, approver: &Approver, is_approved: bool) -> Result<OpenQuestion, NotDecided> {
+        match &self.0.common {
+            Some(common) => common.decide(id, approver, is_approved, self.0.limits).await,
+            None => self.decide_here(id, approver, is_approved),
+        }
+    }
+
+    fn decide_here(&self, id: &str, approver: &Approver, is_approved: bool) -> Result<OpenQuestion, NotDecided> {
         let mut entries = self.entries();
         let entry = entries.get_mut(id).ok_or(NotDecided::Unknown)?;
-        match &entry.status {
-            Status::Approved(by) | Status::Refused(by) => return Err(NotDecided::Decided(Arc::clone(by))),
-            Status::Open => {}
-        }
-        if is_approved && entry.question.approver == ApproverRule::Other && !approver.is_another_than(&entry.call) {
-            return Err(NotDecided::NotAnother);
-        }
-        let (name, now) = (Arc::clone(&approver.name), Instant::now());
+        let now = Instant::now();
+        entry.shown(id, now).check(approver, is_approved)?;
+        let name = Arc::clone(&approver.name);
         entry.expires = now + self.0.limits.lifetime;
         entry.status = if is_approved { Status::Approved(name) } else { Status::Refused(name) };
         let shown = entry.shown(id, now);
@@ -247,8 +303,18 @@ impl Approvals {
     }
 
     /// All calls of the table, those that were asked about first in front.
-    #[must_use]
-    pub fn list(&self) -> Vec<OpenQuestion> {
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be reached.
+    pub async fn list(&self) -> Result<Vec<OpenQuestion>, NotDecided> {
+        match &self.0.common {
+            Some(common) => common.list().await,
+            None => Ok(self.list_here()),
+        }
+    }
+
+    fn list_here(&self) -> Vec<OpenQuestion> {
         let (entries, now) = (self.entries(), Instant::now());
         let mut all: Vec<_> = entries.iter().map(|(id, entry)| entry.shown(id, now)).collect();
         all.sort_by_key(|question| question.asked);
@@ -274,15 +340,32 @@ impl Approvals {
     }
 }
 
-impl Waiting {
-    fn new(approvals: Approvals, id: String, woken: oneshot::Receiver<()>, expires: Instant) -> Self {
-        Self { approvals, id, woken, expires }
+impl OpenQuestion {
+    /// Checks that an approver may answer this now.
+    ///
+    /// # Errors
+    ///
+    /// If somebody has answered, or the rule wants somebody else.
+    pub fn check(&self, approver: &Approver, is_approved: bool) -> Result<(), NotDecided> {
+        match &self.status {
+            Status::Approved(by) | Status::Refused(by) => return Err(NotDecided::Decided(Arc::clone(by))),
+            Status::Open => {}
+        }
+        if is_approved && self.question.approver == ApproverRule::Other && !approver.is_another_than(&self.call) {
+            return Err(NotDecided::NotAnother);
+        }
+        Ok(())
     }
+}
 
+impl Waiting {
     /// The name under which the call is answered.
     #[must_use]
     pub fn id(&self) -> &str {
-        &self.id
+        match &self.0 {
+            Wait::Here { id, .. } => id,
+            Wait::Common(waiting) => waiting.id(),
+        }
     }
 
     /// Waits for the answer. An approval is used up by this call, which has to run then.
@@ -291,9 +374,13 @@ impl Waiting {
     ///
     /// If there is none that lets it run.
     pub async fn answer(&mut self) -> Result<(), NotApproved> {
+        let (approvals, id, woken, expires) = match &mut self.0 {
+            Wait::Here { approvals, id, woken, expires } => (approvals, id, woken, *expires),
+            Wait::Common(waiting) => return waiting.answer().await,
+        };
         // Whatever has woken it, the table says what has become of the question.
-        let _ = timeout_at(self.expires, &mut self.woken).await;
-        match self.approvals.take(&self.id) {
+        let _ = timeout_at(expires, woken).await;
+        match approvals.take(id) {
             Some(Status::Approved(_)) => Ok(()),
             Some(Status::Refused(_)) => Err(NotApproved::Refused),
             Some(Status::Open) | None => Err(NotApproved::Over),

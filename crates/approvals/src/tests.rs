@@ -19,6 +19,7 @@ fn call(principal: &str, arguments: &str) -> CallToApprove {
         server: "files".into(),
         tool: "delete".into(),
         arguments: Some(Json::string(arguments)),
+        own: None,
         rules: 1,
     }
 }
@@ -27,12 +28,12 @@ fn question(approver: ApproverRule) -> Question {
     Question { text: "Really?".into(), client: "ann".into(), approver }
 }
 
-fn ask(approvals: &Approvals, call: CallToApprove) -> Result<Asked, NotAsked> {
-    approvals.ask(call, question(ApproverRule::Any))
+async fn ask(approvals: &Approvals, call: CallToApprove) -> Result<Asked, NotAsked> {
+    approvals.ask(call, question(ApproverRule::Any)).await
 }
 
-fn waiting(approvals: &Approvals, call: CallToApprove) -> Waiting {
-    match ask(approvals, call) {
+async fn waiting(approvals: &Approvals, call: CallToApprove) -> Waiting {
+    match ask(approvals, call).await {
         Ok(Asked::Waiting(waiting)) => waiting,
         other => panic!("{other:?}"),
     }
@@ -45,26 +46,26 @@ fn approver(name: &str) -> Approver {
 #[tokio::test]
 async fn approved_call_goes_on_and_asks_anew_the_next_time() {
     let approvals = Approvals::new(LIMITS);
-    let mut first = waiting(&approvals, call("ann", "a"));
-    let decided = approvals.decide(first.id(), &approver("bob"), true).unwrap();
+    let mut first = waiting(&approvals, call("ann", "a")).await;
+    let decided = approvals.decide(first.id(), &approver("bob"), true).await.unwrap();
     assert_eq!((decided.status, decided.call), (Status::Approved("bob".into()), call("ann", "a")));
     assert_eq!(first.answer().await, Ok(()));
-    assert!(approvals.list().is_empty());
-    assert!(matches!(ask(&approvals, call("ann", "a")), Ok(Asked::Waiting(_))));
+    assert!(approvals.list().await.unwrap().is_empty());
+    assert!(matches!(ask(&approvals, call("ann", "a")).await, Ok(Asked::Waiting(_))));
 }
 
 #[tokio::test]
 async fn call_that_could_not_wait_runs_once_when_it_is_sent_again() {
     let approvals = Approvals::new(LIMITS);
-    let id = waiting(&approvals, call("ann", "a")).id().to_owned();
-    assert!(!approvals.list()[0].is_waiting);
+    let id = waiting(&approvals, call("ann", "a")).await.id().to_owned();
+    assert!(!approvals.list().await.unwrap()[0].is_waiting);
     // Sent again before anybody has answered, it is the same question.
-    let again = waiting(&approvals, call("ann", "a"));
+    let again = waiting(&approvals, call("ann", "a")).await;
     assert_eq!(again.id(), id);
     drop(again);
-    approvals.decide(&id, &approver("bob"), true).unwrap();
-    assert!(matches!(ask(&approvals, call("ann", "a")), Ok(Asked::Approved { id: used }) if used == id));
-    assert!(matches!(ask(&approvals, call("ann", "a")), Ok(Asked::Waiting(_))), "the approval was used up");
+    approvals.decide(&id, &approver("bob"), true).await.unwrap();
+    assert!(matches!(ask(&approvals, call("ann", "a")).await, Ok(Asked::Approved { id: used }) if used == id));
+    assert!(matches!(ask(&approvals, call("ann", "a")).await, Ok(Asked::Waiting(_))), "the approval was used up");
 }
 
 #[tokio::test]
@@ -77,93 +78,97 @@ async fn approval_is_for_exactly_one_call() {
         CallToApprove { tool: "erase".into(), ..call("ann", "a") },
         CallToApprove { arguments: None, ..call("ann", "a") },
         CallToApprove { rules: 2, ..call("ann", "a") },
+        CallToApprove { own: Some(Json::string("b")), ..call("ann", "a") },
     ];
     for other in others {
         let approvals = Approvals::new(LIMITS);
-        let id = waiting(&approvals, call("ann", "a")).id().to_owned();
-        approvals.decide(&id, &approver("bob"), true).unwrap();
-        assert!(matches!(ask(&approvals, other), Ok(Asked::Waiting(_))));
-        assert!(matches!(ask(&approvals, call("ann", "a")), Ok(Asked::Approved { .. })));
+        let id = waiting(&approvals, call("ann", "a")).await.id().to_owned();
+        approvals.decide(&id, &approver("bob"), true).await.unwrap();
+        assert!(matches!(ask(&approvals, other).await, Ok(Asked::Waiting(_))));
+        assert!(matches!(ask(&approvals, call("ann", "a")).await, Ok(Asked::Approved { .. })));
     }
 }
 
 #[tokio::test]
 async fn two_calls_need_two_approvals_even_if_they_are_the_same() {
     let approvals = Approvals::new(LIMITS);
-    let (mut one, two) = (waiting(&approvals, call("ann", "a")), waiting(&approvals, call("ann", "a")));
+    let (mut one, two) = (waiting(&approvals, call("ann", "a")).await, waiting(&approvals, call("ann", "a")).await);
     assert_ne!(one.id(), two.id());
-    approvals.decide(one.id(), &approver("bob"), true).unwrap();
+    approvals.decide(one.id(), &approver("bob"), true).await.unwrap();
     // The approval belongs to the call that waits for it, and that one is on its way.
     assert_eq!(one.answer().await, Ok(()));
-    assert_eq!(approvals.list().iter().map(|open| open.id.as_str()).collect::<Vec<_>>(), [two.id()]);
+    assert_eq!(approvals.list().await.unwrap().iter().map(|open| open.id.as_str()).collect::<Vec<_>>(), [two.id()]);
 }
 
 #[tokio::test]
 async fn refused_call_does_not_ask_again_for_a_while() {
     let approvals = Approvals::new(LIMITS);
-    let mut first = waiting(&approvals, call("ann", "a"));
+    let mut first = waiting(&approvals, call("ann", "a")).await;
     let id = first.id().to_owned();
-    approvals.decide(&id, &approver("bob"), false).unwrap();
+    approvals.decide(&id, &approver("bob"), false).await.unwrap();
     assert_eq!(first.answer().await, Err(NotApproved::Refused));
-    assert!(matches!(ask(&approvals, call("ann", "a")), Err(NotAsked::Refused { id: of }) if of == id));
-    assert_eq!(approvals.decide(&id, &approver("eve"), true).unwrap_err(), NotDecided::Decided("bob".into()));
+    assert!(matches!(ask(&approvals, call("ann", "a")).await, Err(NotAsked::Refused { id: of }) if of == id));
+    assert_eq!(approvals.decide(&id, &approver("eve"), true).await.unwrap_err(), NotDecided::Decided("bob".into()));
 }
 
 #[tokio::test]
 async fn second_approver_is_told_of_the_first() {
     let approvals = Approvals::new(LIMITS);
-    let mut first = waiting(&approvals, call("ann", "a"));
+    let mut first = waiting(&approvals, call("ann", "a")).await;
     let id = first.id().to_owned();
-    approvals.decide(&id, &approver("bob"), true).unwrap();
-    assert_eq!(approvals.decide(&id, &approver("eve"), false).unwrap_err(), NotDecided::Decided("bob".into()));
+    approvals.decide(&id, &approver("bob"), true).await.unwrap();
+    assert_eq!(approvals.decide(&id, &approver("eve"), false).await.unwrap_err(), NotDecided::Decided("bob".into()));
     assert_eq!(first.answer().await, Ok(()));
-    assert_eq!(approvals.decide(&id, &approver("eve"), true).unwrap_err(), NotDecided::Unknown);
+    assert_eq!(approvals.decide(&id, &approver("eve"), true).await.unwrap_err(), NotDecided::Unknown);
 }
 
 #[tokio::test(start_paused = true)]
 async fn question_and_approval_expire() {
     let approvals = Approvals::new(LIMITS);
-    let mut first = waiting(&approvals, call("ann", "a"));
+    let mut first = waiting(&approvals, call("ann", "a")).await;
     let id = first.id().to_owned();
     assert_eq!(first.answer().await, Err(NotApproved::Over));
-    assert_eq!(approvals.decide(&id, &approver("bob"), true).unwrap_err(), NotDecided::Unknown);
-    let id = waiting(&approvals, call("ann", "a")).id().to_owned();
+    assert_eq!(approvals.decide(&id, &approver("bob"), true).await.unwrap_err(), NotDecided::Unknown);
+    let id = waiting(&approvals, call("ann", "a")).await.id().to_owned();
     tokio::time::advance(LIMITS.lifetime / 2).await;
-    approvals.decide(&id, &approver("bob"), true).unwrap();
+    approvals.decide(&id, &approver("bob"), true).await.unwrap();
     tokio::time::advance(LIMITS.lifetime).await;
-    assert!(matches!(ask(&approvals, call("ann", "a")), Ok(Asked::Waiting(_))));
+    assert!(matches!(ask(&approvals, call("ann", "a")).await, Ok(Asked::Waiting(_))));
 }
 
 #[tokio::test]
 async fn rule_for_another_person_takes_nobody_who_may_be_the_caller() {
     let approvals = Approvals::new(LIMITS);
-    let of = |call| match approvals.ask(call, question(ApproverRule::Other)) {
+    let of = async |call| match approvals.ask(call, question(ApproverRule::Other)).await {
         Ok(Asked::Waiting(waiting)) => waiting.id().to_owned(),
         other => panic!("{other:?}"),
     };
     let anonymous = CallToApprove { principal: Principal::anonymous(), ..call("ann", "a") };
-    let (named, anonymous) = (of(call("ann", "a")), of(anonymous));
+    let (named, anonymous) = (of(call("ann", "a")).await, of(anonymous).await);
     let nobody = Approver { name: "not signed in".into(), principal: None };
     for (id, one) in [(&named, approver("ann")), (&named, nobody.clone()), (&anonymous, approver("bob"))] {
-        assert_eq!(approvals.decide(id, &one, true).unwrap_err(), NotDecided::NotAnother, "{one:?}");
+        assert_eq!(approvals.decide(id, &one, true).await.unwrap_err(), NotDecided::NotAnother, "{one:?}");
     }
     // Whoever it is may refuse.
-    approvals.decide(&anonymous, &nobody, false).unwrap();
-    approvals.decide(&named, &approver("bob"), true).unwrap();
+    approvals.decide(&anonymous, &nobody, false).await.unwrap();
+    approvals.decide(&named, &approver("bob"), true).await.unwrap();
 }
 
 #[tokio::test]
 async fn number_and_size_of_questions_are_limited_for_each_principal() {
     let approvals = Approvals::new(LIMITS);
     let too_large = call("ann", &"x".repeat(200));
-    assert_eq!(ask(&approvals, too_large).unwrap_err(), NotAsked::TooLarge { limit: 200 });
-    let mut open: Vec<_> = (0..4).map(|number| waiting(&approvals, call("ann", &number.to_string()))).collect();
-    assert_eq!(ask(&approvals, call("ann", "more")).unwrap_err(), NotAsked::TooMany);
-    open.push(waiting(&approvals, call("bob", "a")));
-    open.push(waiting(&approvals, call("bob", "b")));
-    assert_eq!(ask(&approvals, call("eve", "a")).unwrap_err(), NotAsked::TooMany);
+    assert_eq!(ask(&approvals, too_large).await.unwrap_err(), NotAsked::TooLarge { limit: 200 });
+    let mut open = Vec::new();
+    for number in 0..4 {
+        open.push(waiting(&approvals, call("ann", &number.to_string())).await);
+    }
+    assert_eq!(ask(&approvals, call("ann", "more")).await.unwrap_err(), NotAsked::TooMany);
+    open.push(waiting(&approvals, call("bob", "a")).await);
+    open.push(waiting(&approvals, call("bob", "b")).await);
+    assert_eq!(ask(&approvals, call("eve", "a")).await.unwrap_err(), NotAsked::TooMany);
     drop(open);
-    assert_eq!(approvals.list().len(), 6);
+    assert_eq!(approvals.list().await.unwrap().len(), 6);
 }
 
 /// What may happen to calls, at random.
@@ -202,7 +207,7 @@ proptest! {
                 match step {
                     Step::Send(arguments) => {
                         let call = CallToApprove { rules, ..call("ann", &arguments.to_string()) };
-                        match ask(&approvals, call.clone()) {
+                        match ask(&approvals, call.clone()).await {
                             Ok(Asked::Approved { .. }) => run.push(call),
                             Ok(Asked::Waiting(waiting)) => open.push((call, waiting)),
                             Err(_) => {}
@@ -216,9 +221,12 @@ proptest! {
                         }
                     }
                     Step::Decide(at, is_approved) => {
-                        let id = approvals.list().get(at).map(|question| question.id.clone());
-                        let decided = id.and_then(|id| approvals.decide(&id, &approver("bob"), is_approved).ok());
-                        approved.extend(decided.filter(|_| is_approved).map(|question| question.call));
+                        let id = approvals.list().await.unwrap().get(at).map(|question| question.id.clone());
+                        if let Some(id) = id
+                            && let Ok(question) = approvals.decide(&id, &approver("bob"), is_approved).await
+                        {
+                            approved.extend(is_approved.then_some(question.call));
+                        }
                     }
                     Step::NewRules => rules += 1,
                     Step::GiveUp(_) | Step::Look(_) => {}
@@ -235,11 +243,36 @@ proptest! {
 #[tokio::test]
 async fn call_that_waits_is_woken_at_once() {
     let approvals = Approvals::new(LIMITS);
-    let mut first = waiting(&approvals, call("ann", "a"));
+    let mut first = waiting(&approvals, call("ann", "a")).await;
     let id = first.id().to_owned();
     let answer = tokio::spawn(async move { first.answer().await });
     tokio::task::yield_now().await;
-    assert!(approvals.list()[0].is_waiting);
-    approvals.decide(&id, &Approver { name: Arc::from("bob"), principal: None }, true).unwrap();
+    assert!(approvals.list().await.unwrap()[0].is_waiting);
+    approvals.decide(&id, &Approver { name: Arc::from("bob"), principal: None }, true).await.unwrap();
     assert_eq!(answer.await.unwrap(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn next_round_of_an_approved_call_needs_no_approval_of_its_own_once() {
+    let approvals = Approvals::new(LIMITS);
+    let (one, two) = (Json::string("s1"), Json::string("s2"));
+    approvals.continues("id", &call("ann", "a"), &one);
+    for (other, state) in [
+        (call("bob", "a"), &one),
+        (call("ann", "b"), &one),
+        (CallToApprove { rules: 2, ..call("ann", "a") }, &one),
+        (call("ann", "a"), &two),
+    ] {
+        assert_eq!(approvals.is_continued(&other, state), None);
+    }
+    assert_eq!(approvals.is_continued(&call("ann", "a"), &Json::literal(r#""s\u0031""#)).as_deref(), Some("id"));
+    assert_eq!(approvals.is_continued(&call("ann", "a"), &one), None, "a state is good once");
+    approvals.continues("id", &call("ann", "a"), &one);
+    tokio::time::advance(LIMITS.lifetime).await;
+    assert_eq!(approvals.is_continued(&call("ann", "a"), &one), None, "it has expired");
+    for number in 0..=LIMITS.calls_of_one {
+        approvals.continues("id", &call("ann", "a"), &Json::string(&number.to_string()));
+    }
+    let last = Json::string(&LIMITS.calls_of_one.to_string());
+    assert_eq!(approvals.is_continued(&call("ann", "a"), &last), None, "there are too many: it is asked about again");
 }

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::bearer::{Bearer, Scheme};
 use crate::certificate::Certificates;
 use crate::keys::Keys;
+use crate::once::UsedOnce;
 use crate::proxy::Proxy;
 use crate::settings::Settings;
 use crate::socket::SocketUsers;
@@ -22,6 +23,8 @@ pub struct Authenticator {
     policy: ArcSwap<Policy>,
     /// Whom to ask before an unknown key is refused.
     asking: Option<Asking>,
+    /// What other processes have taken that is good once; `None` if there are none.
+    used: Option<Arc<dyn UsedOnce>>,
 }
 
 #[derive(Debug)]
@@ -54,20 +57,27 @@ impl Authenticator {
     /// One with these methods; without settings, clients are not authenticated.
     #[must_use]
     pub fn new(settings: Option<&Settings>) -> Self {
-        Self { policy: ArcSwap::from_pointee(Policy::after(&Policy::default(), settings)), asking: None }
+        Self::sharing(settings, None)
     }
 
-    /// [`Self::new`], where the other end is asked before a key is refused as unknown.
+    /// [`Self::new`], where several processes have in common what is good once.
     #[must_use]
-    pub fn asking(settings: Option<&Settings>) -> (Self, UnknownKeys) {
+    pub fn sharing(settings: Option<&Settings>, used: Option<Arc<dyn UsedOnce>>) -> Self {
+        let policy = Policy::after(&Policy::default(), settings, used.as_ref());
+        Self { policy: ArcSwap::from_pointee(policy), asking: None, used }
+    }
+
+    /// The same, where the other end is asked before a key is refused as unknown.
+    #[must_use]
+    pub fn asking(self) -> (Self, UnknownKeys) {
         let (asking, unknown) = unknown_keys::channel();
-        (Self { asking: Some(asking), ..Self::new(settings) }, unknown)
+        (Self { asking: Some(asking), ..self }, unknown)
     }
 
     /// Puts other settings in force, and revokes the identities that they no longer accept. What has not changed keeps
     /// what it knows. Only one task may call this.
     pub fn replace(&self, settings: Option<&Settings>) {
-        let new = Arc::new(Policy::after(&self.policy.load(), settings));
+        let new = Arc::new(Policy::after(&self.policy.load(), settings, self.used.as_ref()));
         let old = self.policy.swap(Arc::clone(&new));
         // After the exchange: a client that is thrown out and returns at once is answered by the new settings.
         old.revoke_except(&new);
@@ -76,13 +86,13 @@ impl Authenticator {
 
 impl Policy {
     /// What follows this with other settings.
-    fn after(&self, settings: Option<&Settings>) -> Self {
+    fn after(&self, settings: Option<&Settings>, used: Option<&Arc<dyn UsedOnce>>) -> Self {
         let none = Methods::default();
         match (self, settings) {
             (Self::Open(everyone), None) => Self::Open(Arc::clone(everyone)),
             (Self::Methods(_), None) => Self::Open(Arc::new(Identity::anonymous())),
-            (Self::Open(_), Some(settings)) => Self::Methods(none.after(settings)),
-            (Self::Methods(methods), Some(settings)) => Self::Methods(methods.after(settings)),
+            (Self::Open(_), Some(settings)) => Self::Methods(none.after(settings, used)),
+            (Self::Methods(methods), Some(settings)) => Self::Methods(methods.after(settings, used)),
         }
     }
 
@@ -99,10 +109,10 @@ impl Policy {
 }
 
 impl Methods {
-    fn after(&self, settings: &Settings) -> Self {
+    fn after(&self, settings: &Settings, used: Option<&Arc<dyn UsedOnce>>) -> Self {
         Self {
             keys: Keys::after(self.keys.as_deref(), settings.keys.as_deref()).map(Arc::new),
-            tokens: Tokens::after(self.tokens.as_ref(), settings.oauth.as_ref()),
+            tokens: Tokens::after(self.tokens.as_ref(), settings.oauth.as_ref(), used),
             certificates: Certificates::after(self.certificates.as_ref(), settings.certificates.as_ref()),
             proxy: Proxy::after(self.proxy.as_ref(), settings.proxy.as_ref()),
             socket: SocketUsers::after(self.socket.as_ref(), settings.socket.as_ref()),

@@ -1,5 +1,6 @@
 //! A backend as the core sees it: its parts, what each of them answers, and its life.
 
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64};
@@ -12,21 +13,23 @@ use fanlight_canonical::{
 use fanlight_http_pool::{PoolSettings, TcpProbes};
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Notification, Response, Revision};
+use fanlight_telemetry::BackendTelemetry;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::connection::measured::Measured;
-use crate::connection::supervisor::{ConnectSettings, Phase, Target};
+use crate::connection::supervisor::{ConnectSettings, Phase, State, Target};
 use crate::health::Health;
 use crate::process_log::ProcessLog;
 use crate::request::BackendContext;
 use crate::sessions::SessionPool;
 use crate::sessions::dispatcher::Dispatcher;
-use crate::settings::{BackendSettings, KnownServer, Secret, SessionPolicy, TransportSettings};
+use crate::settings::{BackendSettings, KnownServer, Secret, SessionPolicy, TelemetrySettings, TransportSettings};
 use crate::subscriptions::{RegistrySettings, SubscriptionRegistry};
 use crate::tasks::TaskTranslation;
+use crate::tasks::owners::InMemory as TaskOwners;
 use crate::transport::http::HttpEndpoint;
 use crate::transport::stdio::ProcessSettings;
 
@@ -45,6 +48,31 @@ pub struct Backend {
     calls: Arc<Dispatcher>,
     tasks: Arc<TaskTranslation>,
     life: BackendLife,
+}
+
+/// What one endpoint of a server does not have from the server's settings.
+pub(crate) struct Replica {
+    /// Tells it from the server's other endpoints.
+    pub(crate) number: u64,
+    /// Where it is, if that is not left to whoever connects.
+    pub(crate) address: Option<SocketAddr>,
+    /// What the log calls it.
+    pub(crate) label: Arc<str>,
+    pub(crate) telemetry: BackendTelemetry,
+    /// The owners of the tasks of all endpoints.
+    pub(crate) owners: Arc<TaskOwners>,
+}
+
+/// Whether a call can be sent to one endpoint of several. The first is the best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Readiness {
+    /// Its last calls got no answer, and it is time to try one.
+    Trial,
+    Ready,
+    /// It is being connected to for the first time.
+    Connecting,
+    /// It cannot be reached, or is left alone.
+    Down,
 }
 
 /// The life of a backend, apart from its use: it ends when the last reference to the [`Backend`] is dropped, or when it is stopped.
@@ -70,6 +98,20 @@ impl Backend {
     /// connection.
     #[must_use]
     pub fn resume(settings: BackendSettings, known: Option<KnownServer>, shutdown: CancellationToken) -> Arc<Self> {
+        let telemetry = settings.telemetry.clone().of(&settings.name, &settings.transport);
+        let owners = Arc::new(TaskOwners::new(settings.limits.tasks));
+        let label = settings.name.as_str().into();
+        let alone = Replica { number: 0, address: None, label, telemetry, owners };
+        Self::begin(settings, known, alone, shutdown)
+    }
+
+    /// [`Backend::resume`] for one endpoint of a server.
+    pub(crate) fn begin(
+        settings: BackendSettings,
+        known: Option<KnownServer>,
+        replica: Replica,
+        shutdown: CancellationToken,
+    ) -> Arc<Self> {
         let BackendSettings {
             name,
             transport,
@@ -84,15 +126,17 @@ impl Backend {
             limits,
             memory,
             identity,
-            telemetry,
+            telemetry: TelemetrySettings { telemetry: recorder, .. },
             handles,
+            endpoints: _,
+            names: _,
         } = settings;
+        let Replica { number, address, label, telemetry, owners } = replica;
         let name: Arc<str> = name.into();
         let life_name = Arc::clone(&name);
         let tasks = TaskTracker::new();
         let shutdown = shutdown.child_token();
-        let root = telemetry.telemetry.root();
-        let telemetry = telemetry.of(&name, &transport);
+        let root = recorder.root();
         let shared = sessions == SessionPolicy::Shared;
         let registry = RegistrySettings {
             limit: limits.subscriptions,
@@ -108,7 +152,7 @@ impl Backend {
             timeouts,
             stream_is_late: AtomicBool::new(false),
             ids: AtomicI64::new(1),
-            health: Health::new(Arc::clone(&name), health, timeouts.reconnect, Arc::clone(telemetry.metrics())),
+            health: Health::new(label, health, timeouts.reconnect, Arc::clone(telemetry.metrics())),
             outages: Default::default(),
             process_log: Arc::new(ProcessLog::new(limits.process_log_kept)),
             memory: memory.of(&name),
@@ -123,7 +167,9 @@ impl Backend {
             probes: TcpProbes { interval: timeouts.tcp_probe, unacknowledged: timeouts.tcp_unacknowledged },
         };
         let http = |url: &str, headers: &[(String, Secret)]| {
-            let endpoint = HttpEndpoint::new(url, headers, &identity, bounds, ca_file.as_deref(), credentials.clone());
+            let place = (url, address);
+            let endpoint =
+                HttpEndpoint::new(place, headers, &identity, bounds, ca_file.as_deref(), credentials.clone());
             endpoint.map_or_else(Target::Unusable, |endpoint| Target::Http(Arc::new(endpoint)))
         };
         let sse_first = matches!(transport, TransportSettings::Sse { .. });
@@ -158,7 +204,9 @@ impl Backend {
         let calls = Dispatcher::new(Arc::clone(&pool), timeouts, limits.concurrency, shutdown.clone());
         let calls = Arc::new(calls);
         let translation = (Arc::clone(&calls), handles);
-        let translation = TaskTranslation::new(&name, translation, shared, &limits, tasks.clone(), shutdown.clone());
+        let owners = (owners, number);
+        let translation =
+            TaskTranslation::new(&name, translation, owners, shared, &limits, tasks.clone(), shutdown.clone());
         let life = BackendLife { name: life_name, process_stop: timeouts.process_stop, shutdown, tasks };
         Arc::new(Self { name, transport, pool, endpoint, calls, tasks: translation, life })
     }
@@ -176,6 +224,44 @@ impl Backend {
         if let Err(reason) = endpoint.replace_headers(headers) {
             tracing::warn!(backend = &*self.name, reason, "headers not replaced");
         }
+    }
+
+    /// Whether a call could be sent now.
+    pub(crate) fn readiness(&self) -> Readiness {
+        match &self.pool.base().state.borrow().phase {
+            Phase::Ready(connection) if !connection.is_lost() => match self.pool.health().trial_is_due() {
+                None => Readiness::Ready,
+                Some(true) => Readiness::Trial,
+                Some(false) => Readiness::Down,
+            },
+            Phase::Idle | Phase::Connecting { after: None, .. } => Readiness::Connecting,
+            Phase::Ready(_) | Phase::Connecting { .. } | Phase::Down { .. } | Phase::Stopped => Readiness::Down,
+        }
+    }
+
+    /// Whether it is connected, though its calls may get no answer.
+    pub(crate) fn is_connected(&self) -> bool {
+        matches!(self.pool.base().state.borrow().verdict(), Some(Ok(_)))
+    }
+
+    /// A request has met that it may be gone: it is checked at once.
+    pub(crate) fn doubt(&self) {
+        self.pool.health().doubt();
+    }
+
+    /// Sees changes of its state.
+    pub(crate) fn state(&self) -> watch::Receiver<State> {
+        self.pool.base().state.clone()
+    }
+
+    /// Whether the client's session has a connection of its own.
+    pub(crate) fn has_session(&self, client: &CallContext) -> bool {
+        self.pool.has_session(client)
+    }
+
+    /// Whether it has connections of clients.
+    pub(crate) fn has_clients(&self) -> bool {
+        self.pool.has_clients()
     }
 
     /// Facts about the server, for a later run.

@@ -6,7 +6,8 @@
 //!
 //! | module | what it does for a call |
 //! |---|---|
-//! | `per_principal` | chooses the backend of its principal, where each has credentials of its own |
+//! | `per_principal` | chooses the server of its principal, where each has credentials of its own |
+//! | `replicas` | chooses the endpoint, where the server has several |
 //! | `backend` | implements `BackendClient` by the others |
 //! | `tasks` | translates between the two dialects of tasks, where client and server differ |
 //! | `concurrency` | lets it wait for a permit, shared fairly among clients |
@@ -29,12 +30,15 @@ mod health;
 mod listening;
 mod log;
 mod memory;
+mod names;
 mod open_wishes;
 mod outage;
 mod per_principal;
 mod process_log;
 mod remedy;
+mod replicas;
 mod request;
+mod server;
 mod sessions;
 pub mod settings;
 mod subscriptions;
@@ -44,8 +48,12 @@ mod transport;
 pub use backend::{Backend, BackendLife};
 pub use fanlight_http_pool::worker;
 pub use memory::MessageMemory;
+pub use names::{LookUp, SystemNames};
 pub use per_principal::BackendPerPrincipal;
+pub use replicas::Replicas;
+pub use server::Server;
 pub use settings::{
-    BackendLimits, BackendSettings, BackendTimeouts, EraChoice, HealthPolicy, Identity, KnownServer, Landlock,
-    PollIntervals, ProcessPolicy, RetryDelays, Sandbox, Secret, SessionPolicy, TelemetrySettings, TransportSettings,
+    BackendLimits, BackendSettings, BackendTimeouts, EndpointUrl, Endpoints, EraChoice, HealthPolicy, Identity,
+    KnownServer, Landlock, PollIntervals, ProcessPolicy, RetryDelays, Sandbox, Secret, SessionPolicy,
+    TelemetrySettings, TransportSettings,
 };

@@ -1,4 +1,4 @@
-//! A server that each principal reaches with credentials of its own: a [`Backend`] for each, so that nothing that belongs to
+//! A server that each principal reaches with credentials of its own: a [`Server`] for each, so that nothing that belongs to
 //! one (connections, sessions, lists, tasks, what was found out of the server) can reach another.
 //!
 //! It is started by the first request of a principal that has credentials, and ended once it has not been used for as long as a
@@ -18,11 +18,12 @@ use fanlight_protocol::{Json, Method, Notification, Response};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::Backend;
 use crate::backend::BackendLife;
 use crate::connect_tool;
 use crate::credentials::{CredentialSource, NoCredentials, PrincipalCredentials};
 use crate::open_wishes::OpenWishes;
+use crate::replicas::Places;
+use crate::server::Server;
 use crate::settings::{BackendSettings, Secret, TransportSettings};
 
 /// What a server that nobody has signed in to may have: a client asks only for the lists that it is promised.
@@ -42,6 +43,8 @@ pub struct BackendPerPrincipal {
     name: Arc<str>,
     credentials: Arc<dyn PrincipalCredentials>,
     settings: BackendSettings,
+    /// Of its endpoints, if it has several.
+    places: Option<Places>,
     /// That of `settings`, with secrets as they are now.
     transport: Mutex<TransportSettings>,
     members: Mutex<HashMap<Principal, Member>>,
@@ -59,7 +62,7 @@ struct Watchers(Mutex<Vec<ServerMessages>>);
 
 /// The backend of one principal.
 struct Member {
-    backend: Arc<Backend>,
+    server: Server,
     source: Arc<dyn CredentialSource>,
     /// The variables that its process was given.
     environment: Vec<(String, Secret)>,
@@ -70,14 +73,14 @@ struct Member {
 
 /// The backend of one principal, which is not ended for being idle as long as this is held.
 struct Lease {
-    backend: Arc<Backend>,
+    backend: Arc<dyn BackendClient>,
     _use: Arc<()>,
 }
 
 impl Member {
     fn lease(&mut self) -> Lease {
         self.used = Instant::now();
-        Lease { backend: Arc::clone(&self.backend), _use: Arc::clone(&self.uses) }
+        Lease { backend: self.server.client(), _use: Arc::clone(&self.uses) }
     }
 
     fn is_unused(&self) -> bool {
@@ -107,6 +110,7 @@ impl BackendPerPrincipal {
             name,
             credentials,
             transport: Mutex::new(settings.transport.clone()),
+            places: Places::of(&settings),
             settings,
             members: Mutex::default(),
             watchers: Arc::default(),
@@ -126,7 +130,7 @@ impl BackendPerPrincipal {
     /// Sends the headers of `settings` from the next message on, as [`Backend::use_credentials`] does.
     pub fn use_credentials(&self, settings: &BackendSettings) {
         *self.transport.lock().unwrap_or_else(PoisonError::into_inner) = settings.transport.clone();
-        self.backends().iter().for_each(|backend| backend.use_credentials(settings));
+        self.servers().iter().for_each(|server| server.use_credentials(settings));
     }
 
     /// Ends it without keeping it alive.
@@ -177,12 +181,13 @@ impl BackendPerPrincipal {
         if members.len() >= self.settings.limits.sessions.max(1) && !remove_unused(&mut members) {
             return Err(BackendError::TooManySessions { limit: self.settings.limits.sessions });
         }
-        let backend = Backend::start(self.settings_of(&source, &environment), self.shutdown.clone());
-        let mut member = Member { backend, source, environment, used: Instant::now(), uses: Arc::default() };
+        let server = Server::at(self.settings_of(&source, &environment), self.places.clone(), self.shutdown.clone());
+        let life = server.life();
+        let mut member = Member { server, source, environment, used: Instant::now(), uses: Arc::default() };
         let lease = member.lease();
         members.insert(principal.clone(), member);
         drop(members);
-        self.watch(&lease.backend);
+        self.watch(&lease.backend, life);
         Ok(lease)
     }
 
@@ -236,8 +241,8 @@ impl BackendPerPrincipal {
     }
 
     /// Has changes of a principal's lists announced.
-    fn watch(&self, backend: &Arc<Backend>) {
-        let (watched, life, watchers) = (Arc::downgrade(backend), backend.life(), Arc::clone(&self.watchers));
+    fn watch(&self, backend: &Arc<dyn BackendClient>, life: BackendLife) {
+        let (watched, watchers) = (Arc::downgrade(backend), Arc::clone(&self.watchers));
         let pause = self.settings.timeouts.reconnect.longest;
         let listening = async move {
             while let Some(backend) = watched.upgrade() {
@@ -310,8 +315,8 @@ impl BackendPerPrincipal {
     }
 
     /// All that are running, to be used without the lock.
-    fn backends(&self) -> Vec<Arc<Backend>> {
-        self.members().values().map(|member| Arc::clone(&member.backend)).collect()
+    fn servers(&self) -> Vec<Server> {
+        self.members().values().map(|member| member.server.clone()).collect()
     }
 
     fn members(&self) -> MutexGuard<'_, HashMap<Principal, Member>> {
@@ -438,7 +443,7 @@ impl BackendClient for BackendPerPrincipal {
     }
 
     fn notify<'a>(&'a self, notification: &'a Notification, client: &'a CallContext) -> Pending<'a, ()> {
-        let backend = self.members().get(&owner(&client.caller)).map(|member| Arc::clone(&member.backend));
+        let backend = self.members().get(&owner(&client.caller)).map(|member| member.server.client());
         Box::pin(async move {
             match backend {
                 Some(backend) => backend.notify(notification, client).await,
@@ -449,7 +454,7 @@ impl BackendClient for BackendPerPrincipal {
 
     fn end_session(&self, session: SessionKey) {
         self.wishes.end_session(session);
-        self.backends().iter().for_each(|backend| backend.end_session(session));
+        self.servers().iter().for_each(|server| server.client().end_session(session));
     }
 
     fn knows_principals(&self) -> bool {
@@ -458,7 +463,7 @@ impl BackendClient for BackendPerPrincipal {
 
     /// That of any principal's processes, if one has written something.
     fn process_output(&self) -> ProcessOutput {
-        let mut outputs = self.backends().into_iter().map(|backend| backend.process_output());
+        let mut outputs = self.servers().into_iter().map(|server| server.client().process_output());
         outputs.find(|output| *output != ProcessOutput::default()).unwrap_or_default()
     }
 
@@ -468,8 +473,8 @@ impl BackendClient for BackendPerPrincipal {
 
     /// That of a connection that is ready, if any is, and else of any.
     fn status(&self) -> BackendStatus {
-        let all = self.backends();
-        let mut statuses = all.iter().map(|backend| backend.status());
+        let all = self.servers();
+        let mut statuses = all.iter().map(|server| server.client().status());
         let first = statuses.next();
         let is_ready = |status: &BackendStatus| matches!(status.state, BackendState::Ready);
         let best = match first {

@@ -13,11 +13,14 @@ use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
 use fanlight_protocol::{Json, Revision};
 pub(crate) use fanlight_settings::origin_of;
-pub use fanlight_settings::{EraChoice, Landlock, Sandbox, Secret, SessionPolicy, Transport as TransportSettings};
+pub use fanlight_settings::{
+    EndpointUrl, Endpoints, EraChoice, Landlock, Sandbox, Secret, SessionPolicy, Transport as TransportSettings,
+};
 use fanlight_telemetry::{BackendInfo, BackendTelemetry, ContentPolicy, Endpoint, Telemetry, TraceContextPolicy};
 
 use crate::credentials::CredentialSource;
 use crate::memory::MessageMemory;
+use crate::names::LookUp;
 
 /// One backend.
 #[derive(Clone, Debug)]
@@ -53,6 +56,10 @@ pub struct BackendSettings {
     pub telemetry: TelemetrySettings,
     /// Seals the ids of the tasks that Fanlight makes for its clients.
     pub handles: Arc<HandleSeal>,
+    /// Where else it can be reached, if it has several endpoints.
+    pub endpoints: Endpoints,
+    /// Finds the addresses of endpoints.
+    pub names: Arc<dyn LookUp>,
 }
 
 impl BackendSettings {
@@ -79,6 +86,8 @@ impl BackendSettings {
             identity,
             telemetry: TelemetrySettings { telemetry: _, trace_context, content },
             handles: _,
+            endpoints,
+            names: _,
         } = self;
         *name == other.name
             && transport.is_same_server(&other.transport)
@@ -92,6 +101,7 @@ impl BackendSettings {
             && *identity == other.identity
             && *trace_context == other.telemetry.trace_context
             && *content == other.telemetry.content
+            && *endpoints == other.endpoints
     }
 }
 
@@ -125,17 +135,22 @@ pub struct TelemetrySettings {
 impl TelemetrySettings {
     /// The attributes of spans and counters of the backend called `name`.
     pub(crate) fn of(self, name: &str, transport: &TransportSettings) -> BackendTelemetry {
-        let endpoint = match transport {
-            TransportSettings::Stdio { .. } | TransportSettings::Incomplete { is_process: true, .. } => Endpoint::Stdio,
-            TransportSettings::Incomplete { .. } => Endpoint::Http { host: String::new(), port: 0 },
-            TransportSettings::Http { url, .. } | TransportSettings::Sse { url, .. } => {
-                let url = reqwest::Url::parse(url).ok();
-                let host = url.as_ref().and_then(|url| url.host_str()).unwrap_or_default().to_owned();
-                Endpoint::Http { host, port: url.and_then(|url| url.port_or_known_default()).unwrap_or_default() }
-            }
-        };
+        let endpoint = endpoint_of(transport);
         let Self { telemetry, trace_context, content } = self;
         telemetry.backend(BackendInfo { name: name.to_owned(), endpoint, trace_context, content })
+    }
+}
+
+/// How spans name where a server is.
+pub(crate) fn endpoint_of(transport: &TransportSettings) -> Endpoint {
+    match transport {
+        TransportSettings::Stdio { .. } | TransportSettings::Incomplete { is_process: true, .. } => Endpoint::Stdio,
+        TransportSettings::Incomplete { .. } => Endpoint::Http { host: String::new(), port: 0 },
+        TransportSettings::Http { url, .. } | TransportSettings::Sse { url, .. } => {
+            let url = reqwest::Url::parse(url).ok();
+            let host = url.as_ref().and_then(|url| url.host_str()).unwrap_or_default().to_owned();
+            Endpoint::Http { host, port: url.and_then(|url| url.port_or_known_default()).unwrap_or_default() }
+        }
     }
 }
 

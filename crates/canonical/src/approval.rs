@@ -14,8 +14,10 @@ pub struct NeededApproval<'a> {
     pub text: Option<Arc<str>>,
     /// The tool, as its server gets the name.
     pub tool: Item<'a>,
-    /// The client's arguments. The server gets no others, but for those that the configuration fixes.
+    /// The arguments as the server gets them.
     pub arguments: Option<Json>,
+    /// Those that the client has sent: without what the configuration adds, which may be secret.
+    pub own: Option<Json>,
 }
 
 /// A rule by which somebody has to agree to a call.

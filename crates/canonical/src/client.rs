@@ -57,6 +57,11 @@ pub trait BackendClient: Send + Sync + 'static {
     /// The state of the backend, without waiting for anything.
     fn status(&self) -> BackendStatus;
 
+    /// The endpoints of one that has several.
+    fn endpoints(&self) -> Vec<EndpointStatus> {
+        Vec::new()
+    }
+
     /// Waits until Fanlight's own connection to it, or while that rests a client's, has been made later than `since`; returns
     /// when the last was. What was read before may have changed, since the server may be another process.
     fn connection_made(&self, since: Option<Instant>) -> Pin<Box<dyn Future<Output = Instant> + Send + '_>> {
@@ -107,6 +112,23 @@ pub struct BackendStatus {
     pub starting: Option<Starting>,
     /// Why the last attempt to connect failed, until one succeeds.
     pub failure: Option<BackendError>,
+}
+
+/// The state of one of several endpoints of a backend.
+#[derive(Clone, Debug)]
+pub struct EndpointStatus {
+    /// Where it is, for operators: scheme, host and port, and the address if the host has several.
+    pub place: String,
+    /// The zone that it is in, if that is said.
+    pub zone: Option<Arc<str>>,
+    /// Whether requests can be sent to it.
+    pub state: BackendState,
+    /// Requests that are running there.
+    pub running: usize,
+    /// How long its calls have taken lately.
+    pub latency: Duration,
+    /// It is no longer among the endpoints of the backend, and gets only what belongs to it.
+    pub is_leaving: bool,
 }
 
 /// An attempt to connect to a server, or to start its process, that is being made.

@@ -9,7 +9,7 @@ use crate::caller::SessionKey;
 use crate::endpoint::Endpoint;
 use crate::listen::{Interest, Listening};
 use crate::messages::ServerMessages;
-use crate::operation::{Decidable, Detail, ResolvedOperation, Unresolved};
+use crate::operation::{Decidable, Decided, Detail, ResolvedOperation, Unresolved};
 
 /// The core behind a client edge: the gateway, or something simpler in tests.
 ///
@@ -31,6 +31,14 @@ pub trait Core: Send + Sync + 'static {
     /// Carries out an operation; `messages` takes what the server sends before its response. Dropping the future cancels
     /// the request. Another run carries out the same operation again, for the next round of input.
     fn run(&self, operation: &mut Self::Resolved, messages: ServerMessages) -> impl Future<Output = Response> + Send;
+
+    /// Whether a request that began earlier, and has waited for something since, may go on by the policy as it is now. It is
+    /// asked for the client of `context`.
+    ///
+    /// # Errors
+    ///
+    /// The answer to a request that may not: it must be ended.
+    fn may_go_on(&self, decided: &Decided, context: &CallContext) -> Result<(), RpcError>;
 
     /// The endpoint at this path of an HTTP request; `None` if there is none.
     fn endpoint(&self, path: &str) -> Option<Endpoint>;

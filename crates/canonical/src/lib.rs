@@ -30,7 +30,7 @@ pub use crate::core::Core;
 pub use approval::{ApprovalRule, ApprovedBy, Item, NeededApproval};
 pub use call::{Call, CallContext, ClientEra, SentTo, TaskDialect, cancelled_by_operator};
 pub use caller::{Caller, SessionKey};
-pub use client::{BackendClient, BackendState, BackendStatus, Pending, Starting};
+pub use client::{BackendClient, BackendState, BackendStatus, EndpointStatus, Pending, Starting};
 pub use endpoint::{Endpoint, Holder};
 pub use error::{BackendError, Outcome};
 pub use failure::{FailureDetails, Remedy, RemedyKind};
@@ -43,7 +43,9 @@ pub use messages::{ClientNotices, MessageReceiver, ServerMessage, ServerMessages
 pub use operation::{Decidable, Decided, Detail, ResolvedOperation, Unresolved};
 pub use peer::Peer;
 pub use plain::Plain;
-pub use policy::{AmbiguousArguments, Policy, PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, Rights, Verdict};
+pub use policy::{
+    AmbiguousArguments, Policy, PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, PolicySubject, Rights, Verdict,
+};
 pub use process::{ProcessLine, ProcessOutput, ProcessStream, RunningProcess};
 pub use retry::RetryDelays;
 pub use session_request::{SentAs, SessionRequest};

@@ -9,7 +9,7 @@ use fanlight_protocol::{Json, Method};
 use crate::approval::{Item, NeededApproval};
 use crate::call::CallContext;
 use crate::listen::Interest;
-use crate::policy::Verdict;
+use crate::policy::{PolicySubject, Verdict};
 
 /// A request in canonical form, before the core has resolved it.
 #[derive(Clone, Debug)]
@@ -87,10 +87,25 @@ pub trait ResolvedOperation: Decidable + 'static {
     /// Has the next run bring the client's answers, by key as written, and the server's state. Nothing else of it changes.
     fn answer(&mut self, answers: &[(Json, Json)], state: Option<&Json>);
 
+    /// The arguments of a call as the server gets them, as far as that is known.
+    fn sent_arguments(&self) -> Option<Json> {
+        self.params()?.get("arguments")
+    }
+
+    /// What a policy has decided about; `None` if there was none, or it was about nothing that a server has.
+    fn policy_subject(&self) -> Option<PolicySubject> {
+        None
+    }
+
     /// What it was decided about, to be kept while the operation runs: it may have to be decided about again.
     fn decided(&self) -> Decided {
-        let tool = self.tool().map(|Item { server, name }| (server.into(), name.into()));
-        Decided { method: self.method().clone(), definition: self.definition().cloned(), tool }
+        Decided {
+            method: self.method().clone(),
+            definition: self.definition().cloned(),
+            tool: self.tool().map(|Item { server, name }| (server.into(), name.into())),
+            verdict: self.verdict().cloned(),
+            subject: self.policy_subject(),
+        }
     }
 }
 
@@ -101,6 +116,16 @@ pub struct Decided {
     definition: Option<Arc<Json>>,
     /// The server, and its own name of the tool.
     tool: Option<(Box<str>, Box<str>)>,
+    verdict: Option<Verdict>,
+    subject: Option<PolicySubject>,
+}
+
+impl Decided {
+    /// What a policy has decided about; `None` if there was none, or it was about nothing that a server has.
+    #[must_use]
+    pub fn policy_subject(&self) -> Option<&PolicySubject> {
+        self.subject.as_ref()
+    }
 }
 
 impl Decidable for Decided {
@@ -114,5 +139,9 @@ impl Decidable for Decided {
 
     fn tool(&self) -> Option<Item<'_>> {
         self.tool.as_ref().map(|(server, name)| Item { server, name: Cow::Borrowed(name) })
+    }
+
+    fn verdict(&self) -> Option<&Verdict> {
+        self.verdict.as_ref()
     }
 }

@@ -31,6 +31,18 @@ impl Peer {
         }
     }
 
+    /// Bytes that no other peer has, equal in every process.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Local => vec![0],
+            Self::Address(IpAddr::V4(address)) => [&[1][..], &address.octets()].concat(),
+            Self::Address(IpAddr::V6(address)) => [&[2][..], &address.octets()].concat(),
+            Self::User(user) => [&[3][..], &user.to_be_bytes()].concat(),
+            Self::Principal(principal) => [&[4][..], &principal.to_bytes()].concat(),
+        }
+    }
+
     /// It, or the user of the process that is connected by a Unix socket, which has no address.
     #[must_use]
     pub fn or_user(self, user: Option<u32>) -> Self {

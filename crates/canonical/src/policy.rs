@@ -32,6 +32,10 @@ pub trait Rights: fmt::Debug + Send + Sync {
         self.listing(item).outcome != PolicyOutcome::Hidden
     }
 
+    /// Whether there may be anything of a server that the client may use; `false` only if there is nothing, whatever the
+    /// server has. Asked of servers of the configuration alone.
+    fn reaches(&self, server: &str) -> bool;
+
     /// Whether the client may do `action` with an item, with these arguments if it takes any.
     ///
     /// # Errors
@@ -73,14 +77,16 @@ pub enum PolicyAction {
     Complete,
     /// It subscribes to a resource.
     Subscribe,
+    /// Its user signs in at a server, or deposits a key for it.
+    SignIn,
     /// It is shown the item in lists.
     List,
 }
 
 impl PolicyAction {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Call, Self::Get, Self::Read, Self::GetSkill, Self::Complete, Self::Subscribe, Self::List];
+    pub const ALL: [Self; 8] =
+        [Self::Call, Self::Get, Self::Read, Self::GetSkill, Self::Complete, Self::Subscribe, Self::SignIn, Self::List];
 
     /// Its name in policies.
     #[must_use]
@@ -92,6 +98,7 @@ impl PolicyAction {
             Self::GetSkill => "getSkill",
             Self::Complete => "complete",
             Self::Subscribe => "subscribe",
+            Self::SignIn => "signIn",
             Self::List => "list",
         }
     }
@@ -110,9 +117,14 @@ pub enum PolicyKind {
     Template,
     /// A skill, by its URI.
     Skill,
+    /// A server, by its name in the configuration.
+    Server,
 }
 
 impl PolicyKind {
+    /// Those of what a server has.
+    pub const OF_SERVERS: [Self; 5] = [Self::Tool, Self::Prompt, Self::Resource, Self::Template, Self::Skill];
+
     /// What a URI is that a request names: a template if anything in it is to be filled in.
     #[must_use]
     pub fn of_uri(uri: &str) -> Self {
@@ -127,6 +139,7 @@ impl PolicyKind {
             Self::Prompt => PolicyAction::Get,
             Self::Resource | Self::Template => PolicyAction::Read,
             Self::Skill => PolicyAction::GetSkill,
+            Self::Server => PolicyAction::SignIn,
         }
     }
 
@@ -139,6 +152,7 @@ impl PolicyKind {
             Self::Resource => "Resource",
             Self::Template => "Template",
             Self::Skill => "Skill",
+            Self::Server => "Server",
         }
     }
 }
@@ -154,6 +168,42 @@ pub struct PolicyItem<'a> {
     pub name: Cow<'a, str>,
     /// Its definition; `None` if that is not known. A tool without one is not shown where the policy reads annotations.
     pub definition: Option<&'a Json>,
+}
+
+impl<'a> PolicyItem<'a> {
+    /// A server itself.
+    #[must_use]
+    pub fn of_server(server: &'a str) -> Self {
+        Self { kind: PolicyKind::Server, server, name: server.into(), definition: None }
+    }
+}
+
+/// What a policy has decided about when a request began that still runs, or has left something behind.
+#[derive(Clone, Debug)]
+pub struct PolicySubject {
+    /// What the client does.
+    pub action: PolicyAction,
+    /// What it is done with.
+    pub kind: PolicyKind,
+    /// The name that the configuration gives the server.
+    pub server: Box<str>,
+    /// The server's own name or URI for it.
+    pub name: Box<str>,
+    /// What the client calls it.
+    pub visible: Box<str>,
+    /// Its definition, if that is known.
+    pub definition: Option<Arc<Json>>,
+    /// The arguments as the server gets them.
+    pub arguments: Option<Json>,
+}
+
+impl PolicySubject {
+    /// What it is done with.
+    #[must_use]
+    pub fn item(&self) -> PolicyItem<'_> {
+        let Self { kind, server, name, definition, .. } = self;
+        PolicyItem { kind: *kind, server, name: Cow::Borrowed(name), definition: definition.as_deref() }
+    }
 }
 
 /// What was decided, and by which policies.

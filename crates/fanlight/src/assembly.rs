@@ -6,7 +6,7 @@ use arc_swap::ArcSwapOption;
 use fanlight_backend::MessageMemory;
 use fanlight_canonical::{DefinitionGuard, HandleSeal, Policy};
 use fanlight_config::Config;
-use fanlight_gateway::{CacheLimits, Gateway, GatewaySettings, TaskLimits};
+use fanlight_gateway::{CacheLimits, CommonTaskOwners, Gateway, GatewaySettings, TaskLimits};
 use fanlight_policy::Policies;
 use fanlight_telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
@@ -18,6 +18,7 @@ use crate::known_lists::KnownLists;
 use crate::list_state::ListState;
 use crate::pins::{self, Pins};
 use crate::policy;
+use crate::replicas::Replicas;
 use crate::rewriting::naming_policy;
 use crate::servers::{Difference, Servers};
 use crate::shown_names::NameRules;
@@ -30,6 +31,8 @@ pub(crate) struct Assembly {
     pub(crate) gateway: Arc<Gateway>,
     /// The enabled servers.
     pub(crate) servers: Servers,
+    /// The users with credentials of their own.
+    users: Users,
     /// What clients may do; `None` for everything.
     policies: Option<Arc<Policies>>,
     /// Definitions that were approved; `None` if none are pinned.
@@ -44,10 +47,11 @@ impl Assembly {
         shutdown: &CancellationToken,
         lists: Option<ListState>,
         users: Users,
+        replicas: Option<&Replicas>,
     ) -> Result<Self, Failure> {
         let handles = HandleSeal::new(&keys(config)).map_err(|error| Failure::other(error.to_string()))?;
         let memory = MessageMemory::new(budgets(config).server_messages);
-        let mut servers = Servers::new(telemetry, handles, memory, shutdown, lists, users);
+        let mut servers = Servers::new(telemetry, handles, memory, shutdown, lists, users.clone());
         let change = servers.prepare(config, None);
         let names = NameRules::of(config);
         if let Some(before) = servers.lists().and_then(ListState::names).and_then(|kept| NameRules::from_json(&kept)) {
@@ -55,6 +59,7 @@ impl Assembly {
         }
         servers.lists().iter().for_each(|lists| lists.keep_names(&names.to_json()));
         let policies = policy::of(config, None).map_err(Failure::usage)?;
+        users.govern(policies.clone(), config);
         let pins = pins::of(config).map_err(Failure::usage)?;
         let settings = GatewaySettings {
             backends: change.entries(guard(pins.as_ref()).as_ref()),
@@ -73,6 +78,7 @@ impl Assembly {
                 endless: config.timeouts.task_owner,
                 longest: config.timeouts.task_owner_max,
             },
+            common_tasks: replicas.map(|replicas| Arc::new(replicas.clone()) as Arc<dyn CommonTaskOwners>),
             max_handed_out: config.limits.handed_out_uris,
             open_apps: config.timeouts.open_apps,
             max_subscriptions: config.limits.subscriptions,
@@ -81,7 +87,7 @@ impl Assembly {
         };
         let gateway = Gateway::new(settings).map_err(|error| Failure::other(error.to_string()))?;
         servers.commit(change, config.timeouts.drain);
-        Ok(Self { gateway: Arc::new(gateway), servers, policies, pins: Arc::new(ArcSwapOption::new(pins)) })
+        Ok(Self { gateway: Arc::new(gateway), servers, users, policies, pins: Arc::new(ArcSwapOption::new(pins)) })
     }
 
     /// Puts the servers and endpoints of `config` in force instead of the current ones, for requests that arrive from now
@@ -101,6 +107,7 @@ impl Assembly {
             Ok(pins) => self.pins.store(pins),
             Err(wrong) => error!("pins not replaced, the earlier ones stay in force:\n{wrong}"),
         }
+        self.users.govern(self.policies.clone(), config);
         let policy = self.policies.clone().map(|policies| policies as Arc<dyn Policy>);
         let entries = change.entries(guard(self.pins.load().as_ref()).as_ref());
         self.gateway.replace(entries, &naming_policy(config), list_limits(config), endpoints, policy).await;

@@ -9,18 +9,23 @@ use std::sync::Arc;
 
 use fanlight_auth::{
     Authenticator, CertificateName, CertificateSettings, Grant, KeySettings, NewKey, ProxySettings, Settings,
-    SocketSettings, UnknownKeys, key_digest,
+    SocketSettings, UnknownKeys, UsedOnce, key_digest,
 };
 use fanlight_config::{Auth, Config, Key, Proxy};
 use http::HeaderName;
 
 use crate::configuration;
 use crate::failure::{Failure, Unusable};
+use crate::replicas::Replicas;
 
 /// What tells clients apart at the start, and what it asks before it refuses an unknown key.
-pub(crate) fn authenticator(config: &Config) -> Result<(Arc<Authenticator>, UnknownKeys), Failure> {
+pub(crate) fn authenticator(
+    config: &Config,
+    replicas: Option<&Replicas>,
+) -> Result<(Arc<Authenticator>, UnknownKeys), Failure> {
     let settings = settings(config).map_err(|unusable| configuration::failure(&unusable))?;
-    let (authenticator, unknown) = Authenticator::asking(settings.as_ref());
+    let used = replicas.map(|replicas| Arc::new(replicas.clone()) as Arc<dyn UsedOnce>);
+    let (authenticator, unknown) = Authenticator::sharing(settings.as_ref(), used).asking();
     Ok((Arc::new(authenticator), unknown))
 }
 

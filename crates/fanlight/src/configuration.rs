@@ -101,8 +101,11 @@ fn leave_out_fanlight(config: &mut Config, paths: &[PathBuf]) {
         let is_fanlight = match &server.transport {
             Transport::Stdio { command, args, .. } => starts_fanlight(command, args, paths),
             Transport::Http { url, .. } | Transport::Sse { url, .. } => {
-                let of_public = public.as_ref().is_some_and(|public| url.starts_with(public.as_str()));
-                of_public || of_listener.as_ref().is_some_and(|(port, path)| is_at(url, *port, path))
+                let is_it = |url: &str| {
+                    let of_public = public.as_ref().is_some_and(|public| url.starts_with(public.as_str()));
+                    of_public || of_listener.as_ref().is_some_and(|(port, path)| is_at(url, *port, path))
+                };
+                is_it(url) || server.endpoints.urls.iter().any(|endpoint| is_it(&endpoint.url))
             }
             Transport::Incomplete { .. } => false,
         };

@@ -67,22 +67,24 @@ fn may_send_variables(loaded: &Loaded) -> bool {
     as_written(loaded).is_none_or(|written| written.config.servers.iter().filter(is_elsewhere).any(is_sent_variables))
 }
 
-fn is_local(server: &Server) -> bool {
+/// All URLs that a server is reached at.
+fn urls(server: &Server) -> impl Iterator<Item = &str> {
     let url = match &server.transport {
-        Transport::Http { url, .. } | Transport::Sse { url, .. } => url,
-        Transport::Stdio { .. } | Transport::Incomplete { .. } => return true,
+        Transport::Http { url, .. } | Transport::Sse { url, .. } => Some(url.as_str()),
+        Transport::Stdio { .. } | Transport::Incomplete { .. } => None,
     };
-    let Ok(url) = Url::parse(url) else { return false };
-    is_loopback(url.host_str().unwrap_or_default())
+    url.into_iter().chain(server.endpoints.urls.iter().map(|endpoint| endpoint.url.as_str()))
+}
+
+fn is_local(server: &Server) -> bool {
+    let is_of_this_machine = |url| Url::parse(url).is_ok_and(|url| is_loopback(url.host_str().unwrap_or_default()));
+    urls(server).all(is_of_this_machine)
 }
 
 fn is_sent_variables(server: &Server) -> bool {
-    match &server.transport {
-        Transport::Http { url, headers } | Transport::Sse { url, headers } => {
-            is_written_with_variables(url) || headers.iter().any(|(_, value)| is_written_with_variables(value.expose()))
-        }
-        Transport::Stdio { .. } | Transport::Incomplete { .. } => false,
-    }
+    let headers = server.transport.headers().unwrap_or_default();
+    urls(server).any(is_written_with_variables)
+        || headers.iter().any(|(_, value)| is_written_with_variables(value.expose()))
 }
 
 fn is_written_with_variables(text: &str) -> bool {
@@ -99,10 +101,10 @@ fn actions(loaded: &Loaded) -> Option<String> {
                     std::iter::once(command.as_str()).chain(args.iter().map(String::as_str)).collect();
                 format!("start {}", words.join(" "))
             }
-            Transport::Http { url, .. } | Transport::Sse { url, .. }
-                if is_sent_variables(server) && !is_local(server) =>
-            {
-                format!("send values of variables to {}", fanlight_config::origin_of(url))
+            Transport::Http { .. } | Transport::Sse { .. } if is_sent_variables(server) && !is_local(server) => {
+                let mut origins: Vec<_> = urls(server).map(fanlight_config::origin_of).collect();
+                origins.dedup();
+                format!("send values of variables to {}", origins.join(", "))
             }
             _ => return None,
         };

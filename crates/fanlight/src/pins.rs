@@ -74,7 +74,7 @@ pub(crate) fn locked_kind(kind: PolicyKind) -> Option<LockedKind> {
         PolicyKind::Tool => Some(LockedKind::Tools),
         PolicyKind::Prompt => Some(LockedKind::Prompts),
         PolicyKind::Template => Some(LockedKind::ResourceTemplates),
-        PolicyKind::Resource | PolicyKind::Skill => None,
+        PolicyKind::Resource | PolicyKind::Skill | PolicyKind::Server => None,
     }
 }
 
@@ -124,6 +124,13 @@ impl Pins {
 
     /// What is approved under an id, and what writes that.
     pub(crate) fn approval(&self, id: &str) -> Option<(String, impl FnOnce() -> io::Result<()> + Send + use<>)> {
+        let (about, lock) = self.approved(id)?;
+        let path = self.path.clone();
+        Some((about, move || write(&path, &lock)))
+    }
+
+    /// What is approved under an id, and all that is approved then.
+    pub(crate) fn approved(&self, id: &str) -> Option<(String, Lock)> {
         let objected = |(key, seen): (&ItemKey, &Seen)| {
             let objection = seen.objection.as_ref().filter(|_| id_of(key) == id)?;
             Some((key.clone(), objection.offered.clone()))
@@ -131,8 +138,7 @@ impl Pins {
         let (key, offered) = self.seen().iter().find_map(objected)?;
         let mut lock = self.lock.clone();
         lock.pin(&key, &offered);
-        let path = self.path.clone();
-        Some((key.to_string(), move || write(&path, &lock)))
+        Some((key.to_string(), lock))
     }
 
     /// Whether they are kept from clients.

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use fanlight_config::{Config, RateDimension, ScopeRules};
-use fanlight_frontend::{ProtectionSettings, RateDimensions, RateRule, ScopeSettings, ToolNames, ToolScopes};
+use fanlight_config::{Config, RateDimension, ScopeRules, WithoutValkey};
+use fanlight_frontend::{
+    ProtectionSettings, RateDimensions, RateRule, ScopeSettings, ToolNames, ToolScopes, WithoutOthers,
+};
 use fanlight_rights::{ItemRule, Servers};
 
 use crate::rewriting::servers_of_rules;
@@ -28,7 +30,7 @@ pub(crate) fn settings(config: &Config) -> ProtectionSettings {
 
 /// A limit on how often clients may ask.
 fn rate(servers: &Arc<Servers>, rule: &fanlight_config::RateRule) -> RateRule {
-    let fanlight_config::RateRule { of, only, rate, burst, queue } = rule;
+    let fanlight_config::RateRule { of, only, rate, burst, queue, shared } = rule;
     let counts = |dimension| of.contains(&dimension);
     let tools: Vec<_> = only.tools.iter().map(|pattern| ItemRule::new(servers, pattern)).collect();
     let is_meant = move |server: &str, name: &str| tools.iter().any(|rule| rule.is_about(server, name));
@@ -50,6 +52,10 @@ fn rate(servers: &Arc<Servers>, rule: &fanlight_config::RateRule) -> RateRule {
         most,
         per,
         queue: *queue,
+        common: shared.map(|without| match without {
+            WithoutValkey::Part => WithoutOthers::Part,
+            WithoutValkey::Refuse => WithoutOthers::Refuse,
+        }),
     }
 }
 

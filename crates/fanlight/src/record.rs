@@ -18,10 +18,10 @@ const FILE: u64 = 8 << 20;
 /// Processes with the same configuration that each have a record of their own.
 const PROCESSES: usize = 16;
 
-/// The record as the configuration wants it: in the log, and in files.
-pub(crate) fn open(config: &Config) -> Result<Arc<AuditLog>, Failure> {
+/// The record as the configuration wants it: in the log, and in files. Each line names this replica, if it is one of several.
+pub(crate) fn open(config: &Config, replica: Option<&str>) -> Result<Arc<AuditLog>, Failure> {
     let options = &config.audit;
-    let ledger = match ledger(config) {
+    let ledger = match ledger(config, replica) {
         Ok(ledger) => ledger,
         Err(problem) if options.file.is_some() || options.required => return Err(Failure::other(problem)),
         Err(problem) if config.state_dir.is_some() => {
@@ -82,14 +82,19 @@ fn folder(config: &Config) -> Option<PathBuf> {
     Some(state?.join(FOLDER))
 }
 
-fn ledger(config: &Config) -> Result<Option<Ledger>, String> {
+fn ledger(config: &Config, replica: Option<&str>) -> Result<Option<Ledger>, String> {
     let options = &config.audit;
     if !options.keep {
         return Ok(None);
     }
     let kept_bytes = u64::try_from(options.size).unwrap_or(u64::MAX);
-    let settings =
-        |files| LedgerSettings { files, file_bytes: FILE.min(kept_bytes / 4), kept_bytes, kept_for: options.keep_for };
+    let settings = |files| LedgerSettings {
+        files,
+        file_bytes: FILE.min(kept_bytes / 4),
+        kept_bytes,
+        kept_for: options.keep_for,
+        replica: replica.map(str::to_owned),
+    };
     let failed = |files: &LedgerFiles, error: &std::io::Error| {
         format!("the audit record {} cannot be used: {error}", files.current().display())
     };

@@ -15,13 +15,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_admin::Subject;
+use fanlight_approvals::Approvals;
 use fanlight_audit::{AuditLog, AuditedAuthentication};
 use fanlight_auth::{Authenticator, UnknownKeys};
 use fanlight_config::{Config, Loaded};
 use fanlight_credentials::Authenticate;
 use fanlight_frontend::{
-    FrontendSettings, Insight, ListenAddress, ListeningSocket, LiveLimits, LiveListener, SocketReceiver,
-    serve_http_observed, serve_stdio_observed,
+    CommonLimits, FrontendSettings, Insight, ListenAddress, ListeningSocket, LiveLimits, LiveListener, LiveProtection,
+    SocketReceiver, serve_http_observed, serve_stdio_observed,
 };
 use fanlight_gateway::Gateway;
 use fanlight_otlp::Guard;
@@ -40,12 +41,15 @@ use crate::list_state::ListState;
 use crate::log::Log;
 use crate::record;
 use crate::reload::{Keeper, Keeping, Listener, Listeners, Source, Start, Watch, warn_if_open};
+use crate::replicas::{self, Replicas};
 use crate::service_manager::{self, Sockets};
 use crate::users::Users;
 use crate::welcome::{self, Addresses};
 use crate::wiring::frontend_settings;
 use crate::workers::Workers;
-use crate::{admin, auth, configuration, demo, endpoints, files, listening, reload, standard_io, starts, telemetry};
+use crate::{
+    admin, auth, configuration, demo, endpoints, files, listening, protection, reload, standard_io, starts, telemetry,
+};
 
 /// Serves over HTTP until a signal arrives.
 pub(crate) async fn http(loaded: Loaded, args: &RunArgs, common: &CommonArgs, log: &Log) -> Result<(), Failure> {
@@ -71,9 +75,9 @@ async fn serve_http(mut plan: Plan<'_>, args: &RunArgs, log: &Log, shutdown: Can
     let operators = Operators::new(socket, configured, args.admin.is_some(), &plan.loaded.config)?;
     warn_if_open(&plan.loaded.config, &clients.address);
 
-    let services = Services::start(&plan, &args.trace, log)?;
+    let services = Services::start(&plan, &args.trace, log).await?;
     let workers = Workers::start(plan.loaded.config.limits.workers)?;
-    let record = record::open(&plan.loaded.config)?;
+    let record = record::open(&plan.loaded.config, plan.replica())?;
     let known: Arc<dyn Authenticate> = Arc::<Authenticator>::clone(&plan.authenticator);
     let authenticate = Arc::new(AuditedAuthentication::new(known, Arc::<AuditLog>::clone(&record)));
     let settings = services.frontend_settings(&plan.loaded.config, &record)?;
@@ -116,7 +120,7 @@ async fn serve_stdio(
         log_operators(&plan.loaded.config, &address);
     }
 
-    let services = Services::start(&plan, &args.trace, log)?;
+    let services = Services::start(&plan, &args.trace, log).await?;
     let path = args.endpoint.as_deref().unwrap_or(&plan.loaded.config.path);
     let endpoint = match endpoints::find(&services.assembly.gateway, path) {
         Ok(endpoint) => endpoint,
@@ -125,7 +129,7 @@ async fn serve_stdio(
             return Err(failure);
         }
     };
-    let record = record::open(&plan.loaded.config)?;
+    let record = record::open(&plan.loaded.config, plan.replica())?;
     let settings = services.frontend_settings(&plan.loaded.config, &record)?;
     let settings = Arc::new(FrontendSettings { endpoint, ..settings });
 
@@ -153,6 +157,8 @@ struct Plan<'a> {
     loaded: Loaded,
     authenticator: Arc<Authenticator>,
     unknown_keys: UnknownKeys,
+    /// The other processes, if there are any.
+    replicas: Option<Replicas>,
     /// SIGHUP, which would otherwise end the process.
     hangups: Signal,
     common: &'a CommonArgs,
@@ -161,9 +167,15 @@ struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     fn new(loaded: Loaded, common: &'a CommonArgs, reload: &'a ReloadArgs) -> Result<Self, Failure> {
-        let (authenticator, unknown_keys) = auth::authenticator(&loaded.config)?;
+        let replicas = Replicas::of(&loaded.config)?;
+        let (authenticator, unknown_keys) = auth::authenticator(&loaded.config, replicas.as_ref())?;
         let hangups = reload::hangups()?;
-        Ok(Self { as_read: loaded.clone(), loaded, authenticator, unknown_keys, hangups, common, reload })
+        Ok(Self { as_read: loaded.clone(), loaded, authenticator, unknown_keys, replicas, hangups, common, reload })
+    }
+
+    /// What tells this process from the other replicas, if there are any.
+    fn replica(&self) -> Option<&str> {
+        self.replicas.as_ref().map(|replicas| replicas.membership.id())
     }
 
     fn welcome(&self, clients: &ListenAddress, operators: &Operators) {
@@ -221,29 +233,54 @@ struct Services {
     exports: Guard,
     assembly: Assembly,
     users: Users,
+    /// The other processes, if there are any.
+    replicas: Option<(Replicas, replicas::Keeping)>,
     /// Ends the servers. They outlive the listeners, so that running calls can finish.
     servers_end: CancellationToken,
 }
 
 impl Services {
-    fn start(plan: &Plan<'_>, trace: &TraceArgs, log: &Log) -> Result<Self, Failure> {
+    async fn start(plan: &Plan<'_>, trace: &TraceArgs, log: &Log) -> Result<Self, Failure> {
         let (config, servers_end) = (&plan.loaded.config, CancellationToken::new());
         let (telemetry, exports) = telemetry::start(config, trace, log)?;
+        let replicas = plan.replicas.clone().map(|replicas| {
+            let keeping = replicas.start();
+            (replicas, keeping)
+        });
+        if let Some((replicas, _)) = &replicas {
+            // Servers may need what is shared. Without it, the process starts all the same.
+            let _ = replicas.shared.connected().await;
+        }
         let lists = ListState::open(config, files_of(&plan.as_read, plan.common).as_deref())?;
-        let users = Users::of(config);
-        let assembly = Assembly::start(config, &telemetry, &servers_end, lists, users.clone())?;
-        Ok(Self { telemetry, exports, assembly, users, servers_end })
+        let users = Users::of(config, plan.replicas.as_ref());
+        let assembly = Assembly::start(config, &telemetry, &servers_end, lists, users.clone(), plan.replicas.as_ref())?;
+        Ok(Self { telemetry, exports, assembly, users, replicas, servers_end })
     }
 
     fn frontend_settings(&self, config: &Config, record: &Arc<AuditLog>) -> Result<FrontendSettings, Failure> {
         let settings = frontend_settings(config, &self.telemetry, &self.servers_end);
-        Ok(FrontendSettings { record: Arc::<AuditLog>::clone(record), hooks: hooks::of(config)?, ..settings })
+        let common = self.replicas.as_ref().map(|(replicas, _)| Arc::new(replicas.clone()) as Arc<dyn CommonLimits>);
+        let approvals = self
+            .replicas
+            .as_ref()
+            .map_or_else(|| Ok(Approvals::default()), |(replicas, _)| replicas.approvals(config))?;
+        let protection = LiveProtection::sharing(protection::settings(config), common);
+        Ok(FrontendSettings {
+            record: Arc::<AuditLog>::clone(record),
+            hooks: hooks::of(config)?,
+            protection,
+            approvals,
+            ..settings
+        })
     }
 
     /// Stops before anybody was served.
     async fn stop(self) {
         self.assembly.stop().await;
         self.servers_end.cancel();
+        if let Some((_, keeping)) = self.replicas {
+            keeping.stop().await;
+        }
     }
 }
 
@@ -264,6 +301,7 @@ struct Life {
     insight: Insight,
     /// Owns the servers.
     keeping: Keeping,
+    replicas: Option<replicas::Keeping>,
     operators: AdminListener,
     exports: Guard,
     servers_end: CancellationToken,
@@ -282,7 +320,8 @@ impl Life {
         audit_log: Arc<AuditLog>,
         draining: CancellationToken,
     ) -> Self {
-        let Services { telemetry, exports, assembly, servers_end, users, .. } = services;
+        let Services { telemetry, exports, assembly, servers_end, users, replicas } = services;
+        let (replicas, replicas_keeping) = replicas.unzip();
         let (core, insight, flush) =
             (Arc::clone(&assembly.gateway), Insight::default(), plan.loaded.config.timeouts.flush);
         let listeners = Listeners {
@@ -296,12 +335,15 @@ impl Life {
             telemetry: telemetry.clone(),
         };
         let files = files_of(&plan.as_read, plan.common);
+        let common_pins = replicas.as_ref().and_then(|replicas| replicas.pins(&plan.loaded.config));
         let (control, keeping) = Keeper::start(Start {
             watch: if plan.reload.no_watch || files.is_none() { None } else { Watch::new() },
             source: source(files),
             loaded: plan.as_read,
             in_force: plan.loaded.config,
             assembly,
+            switches: replicas.as_ref().map(Replicas::switches),
+            common_pins,
             telemetry: telemetry.clone(),
             listeners,
             authenticator: Arc::clone(&plan.authenticator),
@@ -318,11 +360,12 @@ impl Life {
             audit_log: Arc::clone(&audit_log),
             approvals: clients.settings.approvals.clone(),
             connections: Arc::new(users),
+            replicas: replicas.map(|replicas| Arc::new(replicas) as Arc<dyn fanlight_admin::Replicas>),
             version: env!("CARGO_PKG_VERSION"),
             draining,
         };
         let operators = AdminListener::start(operators.sockets, subject, operators.live);
-        Self { core, insight, keeping, operators, exports, servers_end, audit_log, flush }
+        Self { core, insight, keeping, replicas: replicas_keeping, operators, exports, servers_end, audit_log, flush }
     }
 
     /// Ends everything after the last client: the servers, the workers of clients, the listener for operators, telemetry.
@@ -330,6 +373,9 @@ impl Life {
         self.keeping.stop().await;
         self.servers_end.cancel();
         drop(workers);
+        if let Some(replicas) = self.replicas {
+            replicas.stop().await;
+        }
         self.operators.stop().await;
         record::end(&self.audit_log).await;
         telemetry::end(self.exports, self.flush).await;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_backend::{Backend, BackendLife, BackendPerPrincipal, BackendSettings, MessageMemory};
+use fanlight_backend::{BackendLife, BackendPerPrincipal, BackendSettings, MessageMemory, Server as ConnectedServer};
 use fanlight_canonical::{ApprovalRule, ApprovedBy, BackendClient, BackendState, DefinitionGuard, HandleSeal};
 use fanlight_config::{ApproverChoice, Config, Server, ServerAuth};
 use fanlight_gateway::{ApprovalSettings, BackendEntry, BackendId, ListStore, Rewriting};
@@ -62,7 +62,7 @@ struct Running {
 #[derive(Clone)]
 enum Reached {
     /// By all in the same way.
-    ByAll(Arc<Backend>),
+    ByAll(ConnectedServer),
     /// By each principal with its own credentials.
     ByEach(Arc<BackendPerPrincipal>),
 }
@@ -80,14 +80,16 @@ impl Reached {
         }
         let settings = BackendSettings { credentials: credentials.shared(), ..settings };
         let known = lists.and_then(|lists| lists.known());
-        let backend = Backend::resume(settings, known, shutdown.clone());
-        lists.iter().for_each(|lists| lists.attach(&backend));
-        Self::ByAll(backend)
+        let server = ConnectedServer::start(settings, known, shutdown.clone());
+        if let (Some(lists), ConnectedServer::One(backend)) = (lists, &server) {
+            lists.attach(backend);
+        }
+        Self::ByAll(server)
     }
 
     fn client(&self) -> Arc<dyn BackendClient> {
         match self {
-            Self::ByAll(backend) => Arc::clone(backend) as _,
+            Self::ByAll(server) => server.client(),
             Self::ByEach(backend) => Arc::clone(backend) as _,
         }
     }

@@ -15,15 +15,18 @@ use fanlight_config::{Config, ResourceParameter, Secret, Server, ServerAuth, Ser
 use fanlight_credentials::{PageRequest, Pages, PendingPage};
 use fanlight_frontend::LiveGuard;
 use fanlight_grants::{
-    Folder, Grants, Links, Message, Method, NoAccess, Refused, ServerSettings, SignInMethod, SignInPages, Store,
-    UserAccess, Wanted,
+    CommonEntries, Folder, Grants, Links, Message, Method, NoAccess, Refused, ServerSettings, SignInMethod,
+    SignInPages, Store, UserAccess, Wanted,
 };
 use fanlight_oauth::Scopes;
+use fanlight_policy::Policies;
 use fanlight_protocol::seal::Keys;
 use http::HeaderName;
 use reqwest::Url;
 
+use crate::replicas::Replicas;
 use crate::server_auth::{Place, client, trust};
+use crate::sign_in_policy::PolicyOfSigningIn;
 use crate::wiring::keys;
 
 /// Users with credentials of their own. What is kept of them is opened when the first server needs it.
@@ -33,10 +36,14 @@ pub(crate) struct Users(Arc<Shared>);
 struct Shared {
     /// The folder for what is kept; `None` if the configuration names none, and the user has none.
     folder: Option<PathBuf>,
+    /// Has it in place of a folder where several processes have it in common.
+    common: Option<Arc<dyn CommonEntries>>,
     keys: Keys,
     opened: OnceLock<Result<Opened, String>>,
     /// What the links to sign in are below.
     guard: OnceLock<LiveGuard>,
+    /// Who may sign in where; `None` if everybody may everywhere.
+    rules: Arc<PolicyOfSigningIn>,
 }
 
 /// What is kept of users.
@@ -47,10 +54,22 @@ pub(crate) struct Opened {
 }
 
 impl Users {
-    /// Those of which something is kept in the folder of a configuration.
-    pub(crate) fn of(config: &Config) -> Self {
+    /// Those of which something is kept in the folder of a configuration, or in common with other replicas.
+    pub(crate) fn of(config: &Config, replicas: Option<&Replicas>) -> Self {
         let folder = config.state_dir.as_ref().map(PathBuf::from).or_else(|| config.user_state.clone());
-        Self(Arc::new(Shared { folder, keys: keys(config), opened: OnceLock::new(), guard: OnceLock::new() }))
+        Self(Arc::new(Shared {
+            folder,
+            common: replicas.map(Replicas::grants),
+            keys: keys(config),
+            opened: OnceLock::new(),
+            guard: OnceLock::new(),
+            rules: Arc::default(),
+        }))
+    }
+
+    /// Has these policies say from now on where they may sign in.
+    pub(crate) fn govern(&self, policies: Option<Arc<Policies>>, config: &Config) {
+        self.0.rules.set(policies, config);
     }
 
     /// What is kept of them. A text says why nothing can be.
@@ -144,7 +163,12 @@ impl Users {
 
     /// Says with which key is encrypted what is kept of them, if anything is.
     pub(crate) fn key(&self) -> Option<String> {
-        let folder = self.0.opened.get()?.as_ref().ok().and(self.0.folder.as_ref())?;
+        let opened = self.0.opened.get()?.as_ref().ok();
+        if self.0.common.is_some() {
+            return opened
+                .map(|_| "what users have granted is kept in Valkey, encrypted with the first of `keys`".to_owned());
+        }
+        let folder = opened.and(self.0.folder.as_ref())?;
         let folder = folder.display();
         Some(match self.0.keys.is_empty() {
             false => format!("what users have granted is kept in {folder}, encrypted with the first of `keys`"),
@@ -162,11 +186,20 @@ impl Users {
 
 impl Shared {
     fn open(&self) -> Result<Opened, String> {
-        let none = "there is no folder for what is kept of users: configure stateDir";
-        let folder = Folder::open(self.folder.as_deref().ok_or(none)?)?;
-        let store = Store::open(&folder, &self.keys).map_err(|error| error.to_string())?;
+        let store = self.store()?;
         let links = Links::new(&store).map_err(|error| error.to_string())?;
         Ok(Opened { grants: Grants::new(store), links: Arc::new(links) })
+    }
+}
+
+impl Shared {
+    fn store(&self) -> Result<Store, String> {
+        if let Some(common) = &self.common {
+            return Store::in_common(Arc::clone(common), &self.keys).map_err(|error| error.to_string());
+        }
+        let none = "there is no folder for what is kept of users: configure stateDir";
+        let folder = Folder::open(self.folder.as_deref().ok_or(none)?)?;
+        Store::open(&folder, &self.keys).map_err(|error| error.to_string())
     }
 }
 
@@ -226,7 +259,8 @@ impl LazyPages {
         let made = self.pages.get_or_init(|| {
             let Opened { grants, links } = opened.clone();
             let authenticate = Arc::clone(&self.authenticate) as _;
-            SignInPages::new(grants, links, authenticate, self.path.clone()).ok()
+            let rules = Arc::clone(&self.users.0.rules) as _;
+            SignInPages::new(grants, links, authenticate, rules, self.path.clone()).ok()
         });
         made.as_ref()
     }

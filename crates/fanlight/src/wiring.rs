@@ -10,8 +10,8 @@ use fanlight_approvals::Approvals;
 use fanlight_audit::AuditLog;
 use fanlight_auth::Authenticator;
 use fanlight_backend::{
-    BackendLimits, BackendSettings, BackendTimeouts, HealthPolicy, Identity, MessageMemory, PollIntervals,
-    ProcessPolicy, RetryDelays, TelemetrySettings,
+    BackendLimits, BackendSettings, BackendTimeouts, Endpoints, HealthPolicy, Identity, MessageMemory, PollIntervals,
+    ProcessPolicy, RetryDelays, SystemNames, TelemetrySettings,
 };
 use fanlight_canonical::{Endpoint, HandleSeal};
 use fanlight_config::{Budgets, Config, StartChoice, TrustChoice};
@@ -210,6 +210,8 @@ pub(crate) fn backend_settings(
             },
         },
         handles: Arc::clone(handles),
+        endpoints: Endpoints { zone: config.zone.clone(), ..server.endpoints.clone() },
+        names: Arc::new(SystemNames),
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use fanlight_approvals::{ApproverRule, Asked, CallToApprove, NotApproved, NotAsked, Question};
+use fanlight_approvals::{Approvals, ApproverRule, Asked, CallToApprove, NotApproved, NotAsked, Question};
 use fanlight_audit::AuditEvent;
 use fanlight_canonical::{
     ApprovalRule, ApprovedBy, CallContext, Item, NeededApproval, ResolvedOperation, ServerMessage, ServerMessages,
@@ -13,15 +13,19 @@ use fanlight_canonical::{
 };
 use fanlight_identity::Identity;
 use fanlight_protocol::capability::MissingCapability;
+use fanlight_protocol::input::{InputRequired, REQUEST_STATE};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::visible::escaped;
-use fanlight_protocol::{Json, Method, RpcError, code};
+use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use crate::decision;
 use crate::recording::not_recorded;
 use crate::settings::FrontendSettings;
+
+/// The id of approvals that the caller's own client gives.
+const CLIENT: &str = "client";
 
 /// A call before somebody has agreed to it.
 #[derive(Debug)]
@@ -32,6 +36,26 @@ pub(crate) struct CallBeforeApproval {
     /// What the operator wants to be asked.
     text: Option<Arc<str>>,
     call: CallToApprove,
+    /// What its client has brought back of what the server has given it in an earlier round.
+    state: Option<Json>,
+}
+
+/// A call that somebody has agreed to.
+#[derive(Debug)]
+pub(crate) struct ApprovedCall {
+    approvals: Approvals,
+    /// The approval.
+    id: String,
+    call: CallToApprove,
+}
+
+impl ApprovedCall {
+    /// Notes what its server answers: if that asks for input, the next round is the same call.
+    pub(crate) fn answered(&self, response: &Response) {
+        if let Some(state) = InputRequired::of(response).and_then(|required| required.state) {
+            self.approvals.continues(&self.id, &self.call, &state);
+        }
+    }
 }
 
 impl CallBeforeApproval {
@@ -43,7 +67,7 @@ impl CallBeforeApproval {
     fn new(
         settings: &Arc<FrontendSettings>,
         operation: &impl ResolvedOperation,
-        NeededApproval { rule: ApprovalRule { by, number }, text, tool, arguments }: NeededApproval<'_>,
+        NeededApproval { rule: ApprovalRule { by, number }, text, tool, arguments, own }: NeededApproval<'_>,
     ) -> Box<Self> {
         let context = Arc::clone(operation.context());
         let caller = &context.caller;
@@ -53,9 +77,11 @@ impl CallBeforeApproval {
             server: tool.server.into(),
             tool: (*tool.name).into(),
             arguments,
+            own,
             rules: number,
         };
-        Box::new(Self { settings: Arc::clone(settings), context, by, text, call })
+        let state = operation.params().and_then(|params| params.get(REQUEST_STATE));
+        Box::new(Self { settings: Arc::clone(settings), context, by, text, call, state })
     }
 
     /// `operation` where a hook may want somebody to agree to it; `None` if it is not known which server's call it is.
@@ -67,7 +93,8 @@ impl CallBeforeApproval {
             rule: ApprovalRule { by: ApprovedBy::Approver, number: 0 },
             text: None,
             tool: Item { server, name },
-            arguments: operation.params().and_then(|params| params.get("arguments")),
+            arguments: operation.sent_arguments(),
+            own: operation.params().and_then(|params| params.get("arguments")),
         };
         Some(Self::new(settings, operation, needed))
     }
@@ -82,13 +109,27 @@ impl CallBeforeApproval {
     /// # Errors
     ///
     /// If nobody has: then the call is not carried out.
-    pub(crate) async fn agreed(self, messages: ServerMessages) -> Result<(), RpcError> {
+    pub(crate) async fn agreed(self, messages: ServerMessages) -> Result<ApprovedCall, RpcError> {
+        let approvals = &self.settings.approvals;
+        let earlier = self.state.as_ref().and_then(|state| approvals.is_continued(&self.call, state));
+        let id = match earlier {
+            Some(id) => {
+                self.record("approved", &id)?;
+                id
+            }
+            None => self.asked(&messages).await?,
+        };
+        Ok(ApprovedCall { approvals: approvals.clone(), id, call: self.call })
+    }
+
+    /// Asks whoever has to agree; returns the id of the approval.
+    async fn asked(&self, messages: &ServerMessages) -> Result<String, RpcError> {
         let params = Json::empty_object();
         let can_be_asked = messages.is_connected()
             && MissingCapability::for_server_request(&self.context.capabilities, &Method::Elicit, Some(&params))
                 .is_none();
         match self.by {
-            ApprovedBy::Caller if can_be_asked => self.ask_caller(&messages).await,
+            ApprovedBy::Caller if can_be_asked => self.ask_caller(messages).await.map(|()| CLIENT.to_owned()),
             ApprovedBy::Other => self.ask_approvers(ApproverRule::Other).await,
             ApprovedBy::Caller | ApprovedBy::Approver => self.ask_approvers(ApproverRule::Any).await,
         }
@@ -97,7 +138,8 @@ impl CallBeforeApproval {
     /// Has the client ask its user.
     async fn ask_caller(&self, messages: &ServerMessages) -> Result<(), RpcError> {
         self.settings.approvals.check_size(&self.call).map_err(|error| not_asked(&error))?;
-        let arguments = self.call.arguments.as_ref().map_or("", Json::as_text);
+        // What the configuration adds may be secret, and the client learns nothing of it.
+        let arguments = self.call.own.as_ref().map_or("", Json::as_text);
         let name = escaped(&self.name()).into_owned();
         let question = match (&self.text, arguments) {
             (Some(text), _) => format!("{text}\n\n{name}"),
@@ -119,31 +161,31 @@ impl CallBeforeApproval {
             notices: None,
             deadline: Instant::now() + limit,
         };
-        self.record("asked", "client")?;
+        self.record("asked", CLIENT)?;
         messages.send(ServerMessage::Request(request)).await;
         let answer = timeout(limit, answered).await.ok().and_then(Result::ok);
         let action = answer.filter(|answer| !answer.is_error()).and_then(|answer| answer.body().get("action"));
         if action.as_ref().is_some_and(|action| action.is_str("accept")) {
-            return self.record("approved", "client");
+            return self.record("approved", CLIENT);
         }
-        self.record("refused", "client")?;
+        self.record("refused", CLIENT)?;
         Err(not_approved("the client's user has not approved this call; it was not carried out", None, "refused"))
     }
 
     /// Asks operators, and waits for as long as clients usually do.
-    async fn ask_approvers(&self, approver: ApproverRule) -> Result<(), RpcError> {
+    async fn ask_approvers(&self, approver: ApproverRule) -> Result<String, RpcError> {
         let client = self.identity().map_or_else(|| Arc::from("a local client"), |identity| Arc::clone(&identity.name));
         let text = self.text.clone().unwrap_or_else(|| format!("May {} be called?", self.name()).into());
         let question = Question { text, client, approver };
-        let mut waiting = match self.settings.approvals.ask(self.call.clone(), question) {
-            Ok(Asked::Approved { id }) => return self.record("approved", &id),
+        let mut waiting = match self.settings.approvals.ask(self.call.clone(), question).await {
+            Ok(Asked::Approved { id }) => return self.record("approved", &id).map(|()| id),
             Ok(Asked::Waiting(waiting)) => waiting,
             Err(error) => return Err(not_asked(&error)),
         };
         let id = waiting.id().to_owned();
         self.record("asked", &id)?;
         match timeout(self.settings.approval_wait, waiting.answer()).await {
-            Ok(Ok(())) => self.record("approved", &id),
+            Ok(Ok(())) => self.record("approved", &id).map(|()| id),
             Ok(Err(NotApproved::Refused)) => {
                 self.record("refused", &id)?;
                 Err(not_asked(&NotAsked::Refused { id }))
@@ -155,7 +197,7 @@ impl CallBeforeApproval {
             Err(_) => {
                 let message = format!(
                     "this call needs the approval of an operator (approval {id}), and was not carried out; send the same \
-                     call again once it is approved"
+                     call again once it is approved, before the gateway is restarted"
                 );
                 Err(not_approved(&message, Some(&id), "open"))
             }
@@ -184,6 +226,7 @@ fn not_asked(error: &NotAsked) -> RpcError {
         NotAsked::Refused { id } => (Some(id.as_str()), "refused"),
         NotAsked::TooMany => (None, "busy"),
         NotAsked::TooLarge { .. } => (None, "tooLarge"),
+        NotAsked::Away => (None, "away"),
     };
     not_approved(&format!("{error}; it was not carried out"), id, status)
 }

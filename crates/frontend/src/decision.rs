@@ -13,7 +13,7 @@ use fanlight_identity::{Identity, Scopes};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, RpcError, code};
 
-use crate::protection::{Asked, Operation, Turn};
+use crate::protection::{Asked, NotTaken, Operation, Turn};
 use crate::recording::not_recorded;
 use crate::settings::FrontendSettings;
 
@@ -36,6 +36,8 @@ pub(crate) enum Refused {
     NotRecorded,
     /// It may later.
     TooMany(TooMany),
+    /// It cannot be known whether it may: the limits that it falls under cannot be counted now.
+    NotCounted,
 }
 
 impl Refused {
@@ -45,6 +47,7 @@ impl Refused {
             Self::Scopes(required) => required,
             Self::NotRecorded => return not_recorded(&NotRecorded),
             Self::TooMany(TooMany { retry_after }) => return too_many(*retry_after),
+            Self::NotCounted => return not_counted(),
         };
         let scope = required.join(" ");
         let mut data = ObjectBuilder::new();
@@ -54,14 +57,27 @@ impl Refused {
     }
 }
 
+/// When a request whose limits could not be counted is to come again.
+pub(crate) const COUNTED_AGAIN: Duration = Duration::from_secs(1);
+
 /// The error for a request that comes too soon.
 fn too_many(retry_after: Duration) -> RpcError {
     // Not too early.
     let millis = retry_after.as_millis() + 1;
+    let message = format!("too many requests: a limit of this gateway lets the next one pass in {millis} ms");
+    later(message, millis)
+}
+
+/// The error for a request whose limits cannot be counted.
+fn not_counted() -> RpcError {
+    let message = "a limit that the replicas of this gateway count together cannot be counted now; try again later";
+    later(message.to_owned(), COUNTED_AGAIN.as_millis())
+}
+
+fn later(message: String, millis: u128) -> RpcError {
     let mut data = ObjectBuilder::new();
     data.member("retryAfterMs", &Json::integer(i64::try_from(millis).unwrap_or(i64::MAX)));
     data.member("mayHaveRun", &Json::literal("false"));
-    let message = format!("too many requests: a limit of this gateway lets the next one pass in {millis} ms");
     RpcError::new(code::TOO_MANY_REQUESTS, message).with_data(data.finish())
 }
 
@@ -78,21 +94,42 @@ pub(crate) fn decide(settings: &FrontendSettings, client: Client<'_>, subject: &
 }
 
 /// [`decide`] for a request of `peer`, which also has to be within the limits. It runs at once, or when its turn comes.
-pub(crate) fn decide_request(
+pub(crate) async fn decide_request(
     settings: &FrontendSettings,
     client: Client<'_>,
     peer: impl FnOnce() -> Peer,
     subject: &dyn Decidable,
 ) -> Result<Option<Turn>, Refused> {
-    let taken = may(settings, client, subject).and_then(|()| {
+    let taken = match may(settings, client, subject) {
+        Ok(()) => take(settings, client, peer, subject).await,
+        Err(refused) => Err(refused),
+    };
+    record(settings, client, subject, taken)
+}
+
+/// Takes a request from all limits that it falls under. Nothing is waited for unless some of them are counted together with
+/// other processes.
+async fn take(
+    settings: &FrontendSettings,
+    client: Client<'_>,
+    peer: impl FnOnce() -> Peer,
+    subject: &dyn Decidable,
+) -> Result<Option<Turn>, Refused> {
+    let taking = {
         let protection = settings.protection.load();
         if protection.rates().are_none() {
             return Ok(None);
         }
         let asked = Asked { peer: &peer(), endpoint: path_of(settings, client.endpoint), subject };
-        protection.rates().take(asked).map_err(Refused::TooMany)
-    });
-    record(settings, client, subject, taken)
+        protection.rates().take(asked).map_err(Refused::TooMany)?
+    };
+    match settings.protection.common() {
+        Some(common) if !taking.is_done() => taking.in_common(common).await.map_err(|not_taken| match not_taken {
+            NotTaken::TooMany(too_many) => Refused::TooMany(too_many),
+            NotTaken::Away => Refused::NotCounted,
+        }),
+        _ => Ok(taking.turn()),
+    }
 }
 
 /// Puts a decision on record; what cannot be is not allowed.
@@ -103,7 +140,7 @@ fn record<T>(
     outcome: Result<T, Refused>,
 ) -> Result<T, Refused> {
     let refused = outcome.as_ref().err().map(|refused| match refused {
-        Refused::TooMany(_) => "rate",
+        Refused::TooMany(_) | Refused::NotCounted => "rate",
         Refused::Scopes(_) | Refused::NotRecorded => "scopes",
     });
     let Client { endpoint, identity } = client;

@@ -40,7 +40,7 @@ impl HookedCall {
         }
         match (self.hook.ask(HookMoment::Call, self.described.clone().finish()).await, self.approval.take()) {
             (HookAnswer::Allow, _) => Ok(()),
-            (HookAnswer::Ask(text), Some(approval)) => approval.asking(text).agreed(messages).await,
+            (HookAnswer::Ask(text), Some(approval)) => approval.asking(text).agreed(messages).await.map(drop),
             (HookAnswer::Ask(reason) | HookAnswer::Deny(reason), _) => Err(denied("this call", &reason, "false")),
         }
     }

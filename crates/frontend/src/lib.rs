@@ -39,6 +39,7 @@ pub use http::{LiveLimits, LiveListener, serve_http, serve_http_observed};
 pub use insight::Insight;
 pub use memory::ByteBudget;
 pub use protection::{
-    LiveProtection, ProtectionSettings, RateDimensions, RateRule, ScopeSettings, ToolNames, ToolScopes,
+    CommonLimit, CommonLimits, LiveProtection, NotTaken, ProtectionSettings, RateDimensions, RateRule, ScopeSettings,
+    ToolNames, ToolScopes, WithoutOthers,
 };
 pub use settings::{FrontendSettings, RefusedBody};

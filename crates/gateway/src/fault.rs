@@ -56,6 +56,18 @@ fn sign_in_first(backend: &str, wish: &SignInWish) -> RpcError {
     RpcError::new(code::URL_ELICITATION_REQUIRED, message).with_data(data.finish())
 }
 
+/// The error for a request that `backend` carries out once its user has signed in, which the client may not.
+#[must_use]
+pub fn no_sign_in(backend: &str) -> RpcError {
+    let mut data = ObjectBuilder::new();
+    data.string("backend", backend).member("mayHaveRun", &Json::literal("false"));
+    let message = format!(
+        "backend {backend:?} wants its user to sign in, which the policy of this gateway does not permit this client; the \
+         request was not carried out"
+    );
+    RpcError::new(code::NOT_PERMITTED, message).with_data(data.finish())
+}
+
 /// The error as a client with these `capabilities` gets it: one that cannot open a page for its user is not asked to, and its user
 /// finds the link in the message.
 #[must_use]
@@ -115,6 +127,15 @@ pub fn not_permitted(kind: PolicyKind, name: &str) -> RpcError {
     let message =
         format!("the policy of this gateway does not permit these arguments of the {what} {name}; it was not run");
     RpcError::new(code::NOT_PERMITTED, message).with_data(data.finish())
+}
+
+/// The error for a request that has waited, and whose policy has changed meanwhile, so that it has to be decided anew.
+#[must_use]
+pub fn policy_has_changed() -> RpcError {
+    let mut data = ObjectBuilder::new();
+    data.string("status", "policyChanged");
+    let message = "the policy of this gateway has changed while this call waited, and it was ended; send it again";
+    RpcError::new(code::NOT_APPROVED, message).with_data(data.finish())
 }
 
 /// The error for a tool's own name that several backends have; `names` are what clients call them.

@@ -18,10 +18,10 @@ use tokio::time::sleep;
 use tracing::debug;
 
 use crate::catalogue::{ListWatcher, Registration};
+use crate::listening;
 use crate::tasks::Tasks;
 use crate::topology::{CurrentTopology, Topology, View};
 use crate::uris::HandedOut;
-use crate::{fault, listening};
 
 /// Listeners that are set up again at the same time. No option: it spares servers, and others wait their turn.
 const AT_ONCE: usize = 64;
@@ -158,7 +158,7 @@ impl Listeners {
                 registration.announce_only(&Default::default());
                 registration.hears(None);
                 let listening = only.client.listen(listening::evicting(listen.clone(), only.id, &self.lists)).await;
-                Ok((listening.map_err(|error| fault::no_answer(only.name(), &error))?, true))
+                Ok((listening.map_err(|error| view.no_answer(only.id, &error))?, true))
             }
             None => {
                 self.lists.begin();

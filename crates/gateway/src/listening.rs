@@ -245,7 +245,8 @@ fn is_shown(view: &View, backend: BackendId, notification: &Notification) -> boo
     match &notification.method {
         Method::Other(method) => !view.has_filters() || **method == *ELICITATION_COMPLETE,
         Method::ResourceUpdated if view.filters(Filtered::Resources) => {
-            updated_uri(notification).is_some_and(|uri| view.permits_uri(backend, &uri))
+            let is_permitted = |uri: &str| view.permits_uri(backend, uri) && view.permits_subscription(backend, uri);
+            updated_uri(notification).is_some_and(|uri| is_permitted(&uri))
         }
         _ => true,
     }

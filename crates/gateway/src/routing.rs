@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use fanlight_canonical::{CallContext, Outcome, Rewritten};
+use fanlight_canonical::{Call, CallContext, Outcome, Rewritten, ServerMessages};
 use fanlight_protocol::json::{Edits, Json};
 use fanlight_protocol::{Method, RpcError};
 
@@ -264,38 +264,66 @@ impl<'a> Router<'a> {
         if let Some(entry) = fresh.as_ref().and_then(|snapshot| snapshot.find(&name)) {
             return self.to_entry(entry, range);
         }
-        match fresh.as_ref().and_then(|snapshot| self.by_bare_name(snapshot, &name, range)) {
+        match fresh.as_ref().and_then(|snapshot| self.by_bare_name(snapshot, &name, range.clone())) {
             Some(found) => found,
             None => {
-                let unlisted = fresh.or(newest).map(|snapshot| snapshot.unlisted()).unwrap_or_default();
-                self.to_sign_in(kind, &name, &unlisted)
-                    .or_else(|| self.to_stood_for(kind, &name))
-                    .unwrap_or_else(|| Err(fault::unknown_name(noun(kind), &name, &unlisted)))
+                let mut unlisted = fresh.or(newest).map(|snapshot| snapshot.unlisted()).unwrap_or_default();
+                // To who may not sign in at a server, it has nothing.
+                unlisted.retain(|(missing, outcome)| {
+                    *outcome != Outcome::SignInNeeded
+                        || self.backend(missing).is_none_or(|it| view.permits_sign_in(it.id))
+                });
+                let sign_in_first = match self.to_sign_in(&name, &unlisted) {
+                    // Asked for it, the server says how.
+                    Some(backend) if !self.is_by_list(kind, backend) && backend.naming.prefix_len() == 0 => {
+                        return self.to_unlisted(backend, &name, kind, range);
+                    }
+                    Some(backend) => Box::pin(self.sign_in_first(backend)).await,
+                    None => None,
+                };
+                match sign_in_first {
+                    Some(error) => Err(error),
+                    None => self
+                        .to_stood_for(kind, &name, range)
+                        .unwrap_or_else(|| Err(fault::unknown_name(noun(kind), &name, &unlisted))),
+                }
             }
         }
     }
 
-    /// The target of a name that no list has, where the only server whose list is missing wants its user to sign in: asked
-    /// for it, it says how. `None` where other servers may have it, or only what is listed may be called.
-    fn to_sign_in(
-        &self,
-        kind: ListKind,
-        name: &str,
-        unlisted: &[(String, Outcome)],
-    ) -> Option<Result<Target, RpcError>> {
-        let [(missing, Outcome::SignInNeeded)] = unlisted else { return None };
-        let view = self.lookup.view;
-        let backend = view.backends().find(|backend| backend.name() == missing)?;
-        if self.is_by_list(kind, backend) || backend.naming.prefix_len() > 0 {
-            return None;
-        }
-        let (range, _) = self.string_at(&["name"]).ok()?;
-        Some(self.to_unlisted(backend, name, kind, range))
+    /// The server that has a name which no list has, if that can be no other than one that wants its user to sign in.
+    fn to_sign_in(&self, name: &str, unlisted: &[(String, Outcome)]) -> Option<&'a Member> {
+        let prefix = by_prefix(self.lookup.view, name).map(|(backend, _)| backend.name());
+        let backend = match (prefix, unlisted) {
+            (Some(backend), _) => self.backend(backend)?,
+            (None, [(only, _)]) => self.backend(only)?,
+            (None, _) => return None,
+        };
+        let known = unlisted.iter().find(|(missing, _)| missing == backend.name());
+        known.is_some_and(|(_, outcome)| *outcome == Outcome::SignInNeeded).then_some(backend)
+    }
+
+    /// What a backend that wants its user to sign in says of that, where nothing can be called that no list has: it is asked
+    /// for a list. `None` if it wants that no more.
+    async fn sign_in_first(&self, backend: &Member) -> Option<RpcError> {
+        let Lookup { view, context, .. } = self.lookup;
+        let call = Call {
+            method: Method::ListTools,
+            params: None,
+            context: Arc::new(CallContext { wants_progress: false, request: None, ..context.clone() }),
+            messages: ServerMessages::discard(),
+        };
+        let error = view.briefly(view.request(backend.id, call)).await.err();
+        error.filter(|error| error.sign_in().is_some()).map(|error| view.no_answer(backend.id, &error))
+    }
+
+    fn backend(&self, name: &str) -> Option<&'a Member> {
+        self.lookup.view.backends().find(|backend| backend.name() == name)
     }
 
     /// The target of a name that no list has, where a tool stands for all others in the list of one server: of that tool, which
     /// the list has no more, or of one that it has not yet. `None` where only what is listed may be called, but for that tool.
-    fn to_stood_for(&self, kind: ListKind, name: &str) -> Option<Result<Target, RpcError>> {
+    fn to_stood_for(&self, kind: ListKind, name: &str, range: Range<usize>) -> Option<Result<Target, RpcError>> {
         let view = self.lookup.view;
         let takes_it = |backend: &&Member| {
             let is_open = backend.client.stand_in().is_some() && !self.is_by_list(kind, backend);
@@ -304,7 +332,6 @@ impl<'a> Router<'a> {
         };
         let mut found = view.backends().filter(takes_it).filter(|_| kind == ListKind::Tools);
         let (Some(backend), None) = (found.next(), found.next()) else { return None };
-        let (range, _) = self.string_at(&["name"]).ok()?;
         Some(self.to_unlisted(backend, backend.naming.original(name)?, kind, range))
     }
 

@@ -220,9 +220,13 @@ impl UserAccess {
     ///
     /// If what the user has cannot be used now.
     pub async fn load(&self, message: Message<'_>) -> Result<HeaderMap, NoAccess> {
-        match finished(self.0.work(None)).await? {
-            Some(held) => self.headers(&held, message),
-            None => Ok(HeaderMap::new()),
+        match finished(self.0.work(None)).await {
+            Ok(Some(held)) => self.headers(&held, message),
+            Ok(None) => Ok(HeaderMap::new()),
+            Err(error) => match self.0.held_while_away() {
+                Some(held) => self.headers(&held, message),
+                None => Err(error),
+            },
         }
     }
 
@@ -345,7 +349,7 @@ impl State {
     /// Whether another process may have changed what is held, such as `fanlight logout`.
     fn is_changed_by_others(&mut self, store: &Store) -> bool {
         let Some((at, before)) = self.looked else { return true };
-        if at.elapsed() < LOOK {
+        if at.elapsed() < LOOK || store.is_away() {
             return false;
         }
         let stamp = store.stamp();
@@ -357,6 +361,12 @@ impl State {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is held and still of use, where nothing can be read.
+    fn held_while_away(&self) -> Option<Arc<Held>> {
+        let held = self.lock().held.clone().filter(|_| self.store.is_away());
+        held.filter(|held| !held.has_ended(SystemTime::now()))
     }
 
     /// The header field that shows who the user is.

@@ -8,6 +8,7 @@ mod grants;
 mod links;
 mod pages;
 mod record;
+mod rules;
 mod server;
 mod sign_in;
 mod store;
@@ -19,6 +20,10 @@ pub use grants::Grants;
 pub use links::Links;
 pub use pages::SignInPages;
 pub use record::{Grant, UserKey};
+pub use rules::SignInRules;
 pub use server::{Method, ServerSettings, SignInMethod};
 pub use sign_in::{Begun, Callback, Offer, SignInError};
-pub use store::{Exported, FILE, Kind, Lease, LeaseOutcome, Leased, Owner, Record, Store, StoreError};
+pub use store::{
+    CommonEntries, CommonError, Exchange, Exchanged, Exported, FILE, Kind, Lease, LeaseOutcome, Leased, Owner, Pending,
+    Record, Stamp, Store, StoreError,
+};

@@ -114,6 +114,9 @@ pub(crate) struct BegunSignIn {
     pub(crate) request: AuthorizationRequest,
     /// A digest of the cookie of the browser in which the user agreed.
     pub(crate) browser: Vec<u8>,
+    /// The number of the rules by which the user might.
+    #[serde(default)]
+    pub(crate) rules: u64,
     pub(crate) expires: SystemTime,
 }
 

@@ -161,6 +161,7 @@ impl Offer {
             provider,
             client: (!is_configured).then_some(client),
             browser: browser.to_vec(),
+            rules: 0,
             expires: SystemTime::now() + SIGN_IN_TIME,
             request,
         };

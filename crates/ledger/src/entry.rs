@@ -87,8 +87,8 @@ impl Entry {
         size_of::<Self>() + texts + arguments
     }
 
-    /// The line, with its number and the hash of the line before it.
-    pub(crate) fn line(&self, number: u64, previous: &[u8; 32]) -> String {
+    /// The line, with its number, the process that writes it, and the hash of the line before it.
+    pub(crate) fn line(&self, number: u64, replica: Option<&str>, previous: &[u8; 32]) -> String {
         let mut line = ObjectBuilder::new();
         let time = humantime::format_rfc3339_millis(self.time.unwrap_or_else(SystemTime::now)).to_string();
         let integer = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
@@ -98,6 +98,7 @@ impl Entry {
                 line.string(name, cut(text));
             }
         };
+        text("replica", replica);
         text("principal", self.principal.as_deref());
         text("who", self.who.as_deref());
         text("authentication", self.authentication);

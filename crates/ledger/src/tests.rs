@@ -11,7 +11,8 @@ use super::*;
 
 fn settings(folder: &Path) -> LedgerSettings {
     let files = LedgerFiles::at(&folder.join("audit.jsonl")).unwrap();
-    LedgerSettings { files, file_bytes: 1 << 20, kept_bytes: 4 << 20, kept_for: Duration::from_secs(86_400) }
+    let kept_for = Duration::from_secs(86_400);
+    LedgerSettings { files, file_bytes: 1 << 20, kept_bytes: 4 << 20, kept_for, replica: Some("r1".to_owned()) }
 }
 
 fn entry(who: &str, item: &str, outcome: &'static str) -> Entry {

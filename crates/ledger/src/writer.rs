@@ -57,6 +57,8 @@ pub struct LedgerSettings {
     pub kept_bytes: u64,
     /// How long files are kept.
     pub kept_for: Duration,
+    /// What tells this process from others whose records are read together; `None` if there are none.
+    pub replica: Option<String>,
 }
 
 /// Writes the record. Its entries are written in the order in which they were added.
@@ -337,8 +339,9 @@ impl Writer {
         let untold = self.shared.untold.swap(0, Ordering::Relaxed);
         let lost = Entry { event: "lost", outcome: "lost", lost: untold, ..Entry::default() };
         let (mut chain, mut text) = (self.chain.clone(), String::new());
+        let replica = self.settings.replica.as_deref();
         let mut add = |entry: &Entry| {
-            let line = entry.line(chain.next(), &chain.previous);
+            let line = entry.line(chain.next(), replica, &chain.previous);
             chain.push(line.as_bytes());
             text.push_str(&line);
             text.push('\n');

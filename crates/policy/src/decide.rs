@@ -3,6 +3,7 @@
 //! What was decided is remembered for all clients between whom no policy makes a difference, unless it depends on arguments.
 //! An error in a policy that forbids counts as met, and in one that permits as not met.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::BuildHasher as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,9 +24,9 @@ use quick_cache::sync::Cache;
 use crate::arguments::LookedAt;
 use crate::attributes::{Differences, SeenClient, uid};
 use crate::expression::{ARGUMENTS, Arguments, Reads};
-use crate::rule::{InvalidPolicy, Rule, rules};
+use crate::rule::{Rule, rules};
 use crate::shorthand::Allowance;
-use crate::source::PolicyText;
+use crate::source::{InvalidPolicy, PolicyText};
 
 /// Clients whose rights are kept, counted as one where no policy makes a difference.
 const CLIENTS: usize = 1_024;
@@ -184,6 +185,8 @@ struct ClientRights {
     actions: [OnceLock<ActionRules>; PolicyAction::ALL.len()],
     /// What was decided, as far as it does not depend on arguments.
     decided: Mutex<HashMap<DecisionKey, Verdict, RandomState>>,
+    /// Whether there may be anything of a server that the client may use, by the server's name.
+    reached: Mutex<HashMap<Box<str>, bool, RandomState>>,
 }
 
 /// The rules that can be about an action of a client.
@@ -248,6 +251,7 @@ impl ClientRights {
             endpoint: None,
             actions: Default::default(),
             decided: Mutex::default(),
+            reached: Mutex::default(),
         }
     }
 
@@ -258,13 +262,16 @@ impl ClientRights {
         kept.get_or_init(|| self.rules_about(action))
     }
 
+    /// The rules that can be about an action of the client.
+    fn about(&self, action: PolicyAction) -> impl Iterator<Item = &Rule> {
+        let client = self.client.as_ref();
+        let is_about_client = move |rule: &&Rule| client.is_some_and(|client| may_be_about(rule, client));
+        self.shared.rules.iter().filter(move |rule| rule.is_about(action)).filter(is_about_client)
+    }
+
     fn rules_about(&self, action: PolicyAction) -> ActionRules {
         let takes_arguments = matches!(action, PolicyAction::Call | PolicyAction::Get);
-        let client = self.client.as_ref();
-        let rules = self.shared.rules.iter();
-        let about: Vec<_> = rules
-            .filter(|rule| rule.is_about(action) && client.is_some_and(|client| may_be_about(rule, client)))
-            .collect();
+        let about: Vec<_> = self.about(action).collect();
         // What takes no arguments is no matter of a rule about them.
         let listed = about.iter().filter(|rule| takes_arguments || !rule.reads_arguments());
         let listed = listed.filter_map(|rule| rule.listed.clone());
@@ -283,17 +290,41 @@ impl ClientRights {
 
     /// Whether the client is shown an item, and by which rules.
     fn listed(&self, item: &PolicyItem<'_>) -> (Verdict, Vec<String>) {
+        let rules = |action| Cow::Borrowed(&self.rules(action).without_arguments);
+        self.shown(item, self.rules(PolicyAction::List).forbids_any, rules)
+    }
+
+    /// Whether the client is shown an item by the policies that `rules` has for an action, and by which. `hides`: whether
+    /// those about lists forbid anything.
+    fn shown<'a>(
+        &self,
+        item: &PolicyItem<'_>,
+        hides: bool,
+        rules: impl Fn(PolicyAction) -> Cow<'a, PolicySet>,
+    ) -> (Verdict, Vec<String>) {
         let action = item.kind.use_action();
-        let used = self.say(action, item, &self.rules(action).without_arguments, None);
-        let list = self.rules(PolicyAction::List);
-        if used.decision == Decision::Allow && list.forbids_any {
-            let said = self.say(PolicyAction::List, item, &list.without_arguments, None);
+        let used = self.say(action, item, &rules(action), None);
+        // A server is in no list.
+        if used.decision == Decision::Allow && hides && item.kind != PolicyKind::Server {
+            let said = self.say(PolicyAction::List, item, &rules(PolicyAction::List), None);
             // Nothing need permit it: whoever may use it is shown it.
             if said.decision == Decision::Deny && !said.policies.is_empty() {
                 return (self.verdict(&said, PolicyOutcome::Hidden), said.notes);
             }
         }
         (self.verdict(&used, PolicyOutcome::Hidden), used.notes)
+    }
+
+    /// Whether there may be an item of a server that the client may use, as far as its policies say that of the server alone.
+    fn may_reach(&self, server: &str) -> bool {
+        let rules = |action| {
+            let about = self.about(action).filter(|rule| rule.is_about_server(server));
+            Cow::Owned(PolicySet::from_policies(about.filter_map(|rule| rule.of_server.clone())).unwrap_or_default())
+        };
+        PolicyKind::OF_SERVERS.into_iter().any(|kind| {
+            let any = PolicyItem { kind, server, name: "".into(), definition: None };
+            self.shown(&any, true, rules).0.outcome != PolicyOutcome::Hidden
+        })
     }
 
     /// What comes of an action with an item that the client is shown.
@@ -374,8 +405,13 @@ impl ClientRights {
         let tags = self.shared.tags.get(item.server).map(Vec::as_slice).unwrap_or_default();
         let tags = RestrictedExpression::new_set(tags.iter().map(|tag| text(tag)));
         let server_uid = uid("Server", item.server)?;
-        let of_server = [("name".to_owned(), text(item.server)), ("tags".to_owned(), tags.clone())];
+        let of_server = [("name", text(item.server)), ("server", text(item.server)), ("tags", tags.clone())]
+            .map(|(name, value)| (name.to_owned(), value));
         let server = Entity::new(server_uid.clone(), of_server.into(), [endpoint.uid()].into()).ok()?;
+        if item.kind == PolicyKind::Server {
+            let entities = Entities::from_entities([client.entity.clone(), endpoint, server], None).ok()?;
+            return Self::request_about(action, client, server_uid, arguments).map(|request| (request, entities));
+        }
         let item_uid = uid(item.kind.as_str(), &format!("{}/{}", item.server, item.name))?;
         let mut of_item: HashMap<_, _> = [("name", text(&item.name)), ("server", text(item.server)), ("tags", tags)]
             .map(|(name, value)| (name.to_owned(), value))
@@ -385,6 +421,15 @@ impl ClientRights {
         }
         let resource = Entity::new(item_uid.clone(), of_item, [server_uid].into()).ok()?;
         let entities = Entities::from_entities([client.entity.clone(), endpoint, server, resource], None).ok()?;
+        Self::request_about(action, client, item_uid, arguments).map(|request| (request, entities))
+    }
+
+    fn request_about(
+        action: PolicyAction,
+        client: &SeenClient,
+        resource: EntityUid,
+        arguments: Option<RestrictedExpression>,
+    ) -> Option<Request> {
         let mut context = client.context.clone();
         if matches!(action, PolicyAction::Call | PolicyAction::Get) {
             let none = || RestrictedExpression::new_record([]).ok();
@@ -392,8 +437,7 @@ impl ClientRights {
         }
         let context = Context::from_pairs(context).ok()?;
         let action = uid("Action", action.as_str())?;
-        let request = Request::new(client.user.clone(), action, item_uid, context, None).ok()?;
-        Some((request, entities))
+        Request::new(client.user.clone(), action, resource, context, None).ok()
     }
 
     /// Whether something depends on what the server says of a tool, and that is not known.
@@ -463,6 +507,17 @@ impl Rights for ClientRights {
             return Verdict::of_nothing(PolicyOutcome::Hidden);
         }
         self.remembered(PolicyAction::List, item, || self.listed(item).0)
+    }
+
+    fn reaches(&self, server: &str) -> bool {
+        // Nothing that can panic runs under this lock.
+        let reached = || self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = reached().get(server) {
+            return *known;
+        }
+        let reaches = self.may_reach(server);
+        reached().insert(server.into(), reaches);
+        reaches
     }
 
     fn decide(

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cedar_policy::pst::{BinaryOp, Clause, Expr, Literal, Template, UnaryOp, Var};
+use cedar_policy::pst::{BinaryOp, Clause, EntityUID, Expr, Literal, Template, UnaryOp, Var};
 
 /// The member of the context that has the arguments.
 pub(crate) const ARGUMENTS: &str = "arguments";
@@ -17,6 +17,8 @@ pub(crate) struct Reads {
     pub(crate) claims: bool,
     /// Which arguments are read; `None` for none.
     pub(crate) arguments: Option<Arguments>,
+    /// Whether anything of the resource is read besides its server and what that is at: its endpoint, and its tags.
+    pub(crate) resource: bool,
 }
 
 /// Which arguments are read.
@@ -45,10 +47,21 @@ impl Reads {
         reads
     }
 
+    /// Whether no arguments are read.
+    pub(crate) fn no_arguments(&self) -> bool {
+        self.arguments.is_none()
+    }
+
+    /// Whether nothing is read that differs between the items of a server, or between calls.
+    pub(crate) fn server_alone(&self) -> bool {
+        self.arguments.is_none() && !self.resource
+    }
+
     /// With what others read.
     pub(crate) fn and(&mut self, other: &Self) {
         self.attributes.extend(other.attributes.iter().cloned());
         self.claims |= other.claims;
+        self.resource |= other.resource;
         match (&mut self.arguments, &other.arguments) {
             (_, None) => {}
             (Some(Arguments::Named(all)), Some(Arguments::Named(more))) => all.extend(more.iter().cloned()),
@@ -72,6 +85,7 @@ impl Reads {
                 match (&**expr, attr.as_str()) {
                     (Expr::Var(Var::Context), ARGUMENTS) => self.argument(None),
                     (Expr::Var(Var::Context), _) => {}
+                    (Expr::Var(Var::Resource), name) => self.resource |= !is_of_server(name),
                     (inner, name) if is_arguments(inner) => self.argument(Some(name)),
                     (inner, _) => self.add(inner),
                 }
@@ -84,10 +98,12 @@ impl Reads {
                         self.argument(attrs.next().map(|name| name.as_str()));
                     }
                     Expr::Var(Var::Context) => {}
+                    Expr::Var(Var::Resource) => self.resource |= attrs.next().is_none_or(|first| !is_of_server(first)),
                     inner if is_arguments(inner) => self.argument(attrs.next().map(|name| name.as_str())),
                     inner => self.add(inner),
                 }
             }
+            Expr::BinaryOp { op: BinaryOp::In, left, right } if is_resource(left) && are_places(right) => {}
             Expr::BinaryOp { op, left, right } => {
                 self.claims |= matches!(op, BinaryOp::GetTag | BinaryOp::HasTag);
                 self.add(left);
@@ -103,15 +119,41 @@ impl Reads {
             }
             Expr::Set(all) => all.iter().for_each(|inner| self.add(inner)),
             Expr::Record(all) => all.values().for_each(|inner| self.add(inner)),
+            Expr::Var(Var::Resource) => self.resource = true,
             Expr::Literal(_) | Expr::Var(_) | Expr::Slot(_) => {}
             // What a later version of the language has may read anything.
-            _ => self.argument(None),
+            _ => {
+                self.argument(None);
+                self.resource = true;
+            }
         }
     }
 }
 
 fn is_arguments(expression: &Expr) -> bool {
     matches!(expression, Expr::GetAttr { expr, attr } if attr == ARGUMENTS && matches!(&**expr, Expr::Var(Var::Context)))
+}
+
+/// Whether all items of a server have the attribute, with the same value.
+fn is_of_server(attribute: &str) -> bool {
+    matches!(attribute, "server" | "tags")
+}
+
+fn is_resource(expression: &Expr) -> bool {
+    matches!(expression, Expr::Var(Var::Resource))
+}
+
+/// Whether an entity is a server or an endpoint, which contain items.
+pub(crate) fn is_place(uid: &EntityUID) -> bool {
+    matches!(uid.ty.to_string().as_str(), "Server" | "Endpoint")
+}
+
+fn are_places(expression: &Expr) -> bool {
+    match expression {
+        Expr::Literal(Literal::EntityUID(uid)) => is_place(uid),
+        Expr::Set(all) => all.iter().all(|one| are_places(one)),
+        _ => false,
+    }
 }
 
 /// An expression for the check of types, with something in place of each condition on arguments, whose types nobody knows.

@@ -1,29 +1,21 @@
 //! One policy as it is decided by.
 
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use cedar_policy::pst::{self, Clause, StaticPolicy, Template};
-use cedar_policy::{ActionConstraint, Effect, Policy, PolicyId, PolicySet, Schema, ValidationMode, Validator};
+use cedar_policy::pst::{self, Clause, EntityOrSlot, ResourceConstraint, StaticPolicy, Template};
+use cedar_policy::{
+    ActionConstraint, Effect, Policy, PolicyId, PolicySet, Schema, Template as CedarTemplate, ValidationMode, Validator,
+};
 use fanlight_canonical::{ApprovedBy, PolicyAction};
 
-use crate::expression::{Reads, parts, without_arguments};
+use crate::expression::{Reads, is_place, parts, without_arguments};
+use crate::link::{self, Link};
 use crate::schema::schema;
-use crate::source::{self, PolicyText};
+use crate::source::{self, InvalidPolicy, PolicyText};
 
 /// Most policies: each takes time in decisions.
 const MOST: usize = 10_000;
-
-/// A policy that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{file}:{line}: {message}")]
-pub struct InvalidPolicy {
-    /// The file, as the configuration writes it.
-    pub file: Arc<str>,
-    /// The line, from 1.
-    pub line: usize,
-    /// What is wrong, and what to do.
-    pub message: String,
-}
 
 /// One policy as it is decided by.
 #[derive(Clone, Debug)]
@@ -34,6 +26,11 @@ pub(crate) struct Rule {
     /// What stands for it where the arguments are not known: one that reads arguments counts as met if it permits, and as
     /// not met if it forbids.
     pub(crate) listed: Option<Policy>,
+    /// What stands for it where only the server is known: one that reads more of the resource counts as met if it permits,
+    /// and as not met if it forbids.
+    pub(crate) of_server: Option<Policy>,
+    /// The only item that it is about, if there is one: its id in policies.
+    item: Option<Box<str>>,
     pub(crate) reads: Reads,
     /// Who is asked before what it permits is done, and what.
     pub(crate) ask: Option<(ApprovedBy, Arc<str>)>,
@@ -46,6 +43,12 @@ impl Rule {
 
     pub(crate) fn forbids(&self) -> bool {
         self.policy.effect() == Effect::Forbid
+    }
+
+    /// Whether it can be about an item of a server.
+    pub(crate) fn is_about_server(&self, server: &str) -> bool {
+        let of_server = |item: &str| item.strip_prefix(server).is_some_and(|rest| rest.starts_with('/'));
+        self.item.as_deref().is_none_or(of_server)
     }
 
     /// Whether it can be about an action.
@@ -65,42 +68,128 @@ impl Rule {
 ///
 /// Everything that is wrong with any of them.
 pub(crate) fn rules(texts: &[PolicyText]) -> Result<Vec<Rule>, Vec<InvalidPolicy>> {
-    let (mut rules, mut wrong) = (Vec::new(), Vec::new());
-    let mut checked = PolicySet::new();
-    let mut lines = std::collections::HashMap::new();
-    for source in texts {
+    let mut reading = Reading::default();
+    let (links, policies): (Vec<_>, Vec<_>) = texts.iter().partition(|source| source.has_links());
+    for source in policies {
         for range in source::policies(&source.text) {
-            let line = source::line(&source.text, range.start);
-            let invalid = |message: String| InvalidPolicy { file: Arc::clone(&source.name), line, message };
+            let place = Place { file: &source.name, line: source::line(&source.text, range.start) };
             let Some(text) = source.text.get(range) else { continue };
-            let (rule, to_check) = match rule(source, line, text) {
-                Ok(rule) => rule,
-                Err(invalid) => {
-                    wrong.push(invalid);
-                    continue;
-                }
-            };
-            if let Some((_, first)) = lines.insert(Arc::clone(&rule.id), (Arc::clone(&source.name), line)) {
-                wrong.push(invalid(format!("the id {:?} is also that of the policy in line {first}", rule.id)));
-                continue;
-            }
-            if let Err(error) = checked.add(to_check) {
-                wrong.push(invalid(error.to_string()));
-            }
-            rules.push(rule);
+            let read = reading.read(place, text);
+            reading.wrong.extend(read.err());
         }
     }
-    if rules.len() > MOST {
-        let file = texts.first().map(|text| Arc::clone(&text.name)).unwrap_or_default();
-        let message = format!("there are {} policies; at most {MOST} can be decided by", rules.len());
-        wrong.push(InvalidPolicy { file, line: 1, message });
-        return Err(wrong);
+    for source in links {
+        let all = link::links(source).unwrap_or_else(|wrong| {
+            reading.wrong.push(wrong);
+            Vec::new()
+        });
+        for link in all {
+            let linked = reading.link(source, &link);
+            reading.wrong.extend(linked.err());
+        }
     }
-    wrong.extend(objections(&checked).into_iter().map(|(id, message)| {
-        let (file, line) = lines.get(id.as_str()).cloned().unwrap_or_else(|| (id.as_str().into(), 1));
-        InvalidPolicy { file, line, message }
-    }));
-    if wrong.is_empty() { Ok(rules) } else { Err(wrong) }
+    reading.finish(texts)
+}
+
+/// Where a policy stands.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    file: &'a Arc<str>,
+    line: usize,
+}
+
+impl Place<'_> {
+    fn invalid(self, message: impl ToString) -> InvalidPolicy {
+        InvalidPolicy { file: Arc::clone(self.file), line: self.line, message: message.to_string() }
+    }
+}
+
+/// What has been read of all texts.
+#[derive(Default)]
+struct Reading {
+    rules: Vec<Rule>,
+    wrong: Vec<InvalidPolicy>,
+    /// What is checked against the schema.
+    checked: PolicySet,
+    /// Where each policy and template stands, by its id.
+    places: HashMap<Arc<str>, (Arc<str>, usize)>,
+    /// The templates by their ids, and whether a link uses them.
+    templates: BTreeMap<Arc<str>, (Arc<Template>, bool)>,
+}
+
+impl Reading {
+    /// Reads a policy or a template.
+    fn read(&mut self, place: Place<'_>, text: &str) -> Result<(), InvalidPolicy> {
+        let has_slots = text.contains("?principal") || text.contains("?resource");
+        let id = |own: Option<&str>| match own.filter(|id| !id.is_empty()) {
+            Some(id) => Arc::from(id),
+            None => Arc::from(format!("{}:{}", place.file, place.line)),
+        };
+        match Policy::parse(None, text) {
+            Ok(policy) => self.add(place, id(policy.annotation("id")), &policy),
+            Err(_) if has_slots => {
+                let template = CedarTemplate::parse(None, text).map_err(|errors| syntax_error(place, text, &errors))?;
+                let id = id(template.annotation("id"));
+                self.enter(place, &id)?;
+                let template = template.to_pst().map_err(|error| place.invalid(error))?;
+                self.templates.insert(id, (Arc::new(template), false));
+                Ok(())
+            }
+            Err(errors) => Err(syntax_error(place, text, &errors)),
+        }
+    }
+
+    /// Adds the policy that a link makes of a template.
+    fn link(&mut self, source: &PolicyText, link: &Link) -> Result<(), InvalidPolicy> {
+        let place = Place { file: &source.name, line: link.line };
+        let unknown =
+            || place.invalid(format!("no file of `policy.files` has a template with the id {:?}", link.template));
+        let (template, is_linked) = self.templates.get_mut(link.template.as_str()).ok_or_else(unknown)?;
+        *is_linked = true;
+        let linked =
+            pst::LinkedPolicy::new(Arc::clone(template), link.values.clone(), pst::PolicyID(link.id.as_str().into()));
+        let fixed = linked.map_err(|error| place.invalid(error))?.into_static_policy();
+        let policy = Policy::from_pst(fixed.map_err(|error| place.invalid(error))?.into());
+        self.add(place, link.id.as_str().into(), &policy.map_err(|error| place.invalid(error))?)
+    }
+
+    fn add(&mut self, place: Place<'_>, id: Arc<str>, policy: &Policy) -> Result<(), InvalidPolicy> {
+        let (rule, to_check) = rule(Arc::clone(&id), policy).map_err(|message| place.invalid(message))?;
+        self.enter(place, &id)?;
+        self.rules.push(rule);
+        self.checked.add(to_check).map_err(|error| place.invalid(error))
+    }
+
+    /// Takes an id, which must be the only one of its kind.
+    fn enter(&mut self, place: Place<'_>, id: &Arc<str>) -> Result<(), InvalidPolicy> {
+        match self.places.insert(Arc::clone(id), (Arc::clone(place.file), place.line)) {
+            None => Ok(()),
+            Some((_, first)) => Err(place.invalid(format!("the id {id:?} is also that of the policy in line {first}"))),
+        }
+    }
+
+    fn finish(mut self, texts: &[PolicyText]) -> Result<Vec<Rule>, Vec<InvalidPolicy>> {
+        let invalid = |id: &str, message: String| {
+            let (file, line) = self.places.get(id).cloned().unwrap_or_else(|| (id.into(), 1));
+            InvalidPolicy { file, line, message }
+        };
+        if self.rules.len() > MOST {
+            let file = texts.first().map(|text| Arc::clone(&text.name)).unwrap_or_default();
+            let message = format!("there are {} policies; at most {MOST} can be decided by", self.rules.len());
+            self.wrong.push(InvalidPolicy { file, line: 1, message });
+            return Err(self.wrong);
+        }
+        // One that is never used forbids nothing, which nobody means.
+        let unused = self.templates.iter().filter(|(_, (_, is_linked))| !is_linked).map(|(id, _)| {
+            let message =
+                "this is a template that no link uses: link it in a file of `policy.files` that ends with .json";
+            invalid(id, message.to_owned())
+        });
+        let objections = objections(&self.checked).into_iter().map(|(id, message)| invalid(&id, message));
+        let wrong: Vec<_> = unused.chain(objections).collect();
+        self.wrong.extend(wrong);
+        if self.wrong.is_empty() { Ok(self.rules) } else { Err(self.wrong) }
+    }
 }
 
 /// What the schema says against policies, with the id of each.
@@ -123,47 +212,63 @@ fn objections(policies: &PolicySet) -> Vec<(String, String)> {
 }
 
 /// A rule, and what of it is checked against the schema.
-fn rule(source: &PolicyText, line: usize, text: &str) -> Result<(Rule, Policy), InvalidPolicy> {
-    let invalid = |line: usize, message: String| InvalidPolicy { file: Arc::clone(&source.name), line, message };
-    let parsed = Policy::parse(None, text).map_err(|errors| syntax_error(source, line, text, &errors))?;
-    let own = parsed.annotation("id").filter(|id| !id.is_empty());
-    let id: Arc<str> = own.map_or_else(|| format!("{}:{line}", source.name).into(), Arc::from);
-    let policy = parsed.new_id(PolicyId::new(&*id));
-    let typed = policy.to_pst().map_err(|error| invalid(line, error.to_string()))?;
+fn rule(id: Arc<str>, policy: &Policy) -> Result<(Rule, Policy), String> {
+    let policy = policy.new_id(PolicyId::new(&*id));
+    let typed = policy.to_pst().map_err(|error| error.to_string())?;
     let body = typed.body();
     let reads = Reads::of(body);
-    let ask = ask(&policy).map_err(|message| invalid(line, message))?;
-    let of_clauses = |clauses: Vec<Clause>| with_clauses(body, clauses).map_err(|error| invalid(line, error));
+    let ask = ask(&policy)?;
+    let with = |resource, clauses| changed(body, resource, clauses);
+    let scope = || body.resource.clone();
     let listed = match (reads.arguments.is_some(), policy.effect()) {
         (false, _) => Some(policy.clone()),
         (true, Effect::Forbid) => None,
-        (true, Effect::Permit) => Some(of_clauses(clauses_about_all(body))?),
+        (true, Effect::Permit) => Some(with(scope(), clauses_that(body, Reads::no_arguments))?),
+    };
+    let item = item(&body.resource);
+    let of_server = match (item.is_none() && reads.server_alone(), policy.effect()) {
+        (true, _) => Some(policy.clone()),
+        (false, Effect::Forbid) => None,
+        (false, Effect::Permit) => {
+            let scope = if item.is_some() { ResourceConstraint::Any } else { scope() };
+            Some(with(scope, clauses_that(body, Reads::server_alone))?)
+        }
     };
     let clause = |clause: &Clause| match clause {
         Clause::When(expression) => Clause::When(without_arguments(expression)),
         Clause::Unless(expression) => Clause::Unless(without_arguments(expression)),
     };
-    let to_check = of_clauses(body.clauses().iter().map(clause).collect())?;
-    Ok((Rule { id, policy, listed, reads, ask }, to_check))
+    let to_check = with(scope(), body.clauses().iter().map(clause).collect())?;
+    Ok((Rule { id, policy, listed, of_server, item, reads, ask }, to_check))
 }
 
-/// The conditions that are the same for all arguments.
-fn clauses_about_all(policy: &Template) -> Vec<Clause> {
-    let reads_none = |expression: &pst::Expr| Reads::of_expression(expression).arguments.is_none();
+/// The item that a scope names, by its id in policies; `None` if it names a server, an endpoint or nothing.
+fn item(resource: &ResourceConstraint) -> Option<Box<str>> {
+    let (ResourceConstraint::Eq(named) | ResourceConstraint::In(named) | ResourceConstraint::IsIn(_, named)) = resource
+    else {
+        return None;
+    };
+    let EntityOrSlot::Entity(uid) = named else { return None };
+    (!is_place(uid)).then(|| uid.eid.as_str().into())
+}
+
+/// The conditions that read nothing but what `reads` accepts.
+fn clauses_that(policy: &Template, accept: fn(&Reads) -> bool) -> Vec<Clause> {
+    let is_kept = |expression: &pst::Expr| accept(&Reads::of_expression(expression));
     let kept = |clause: &Clause| match clause {
         Clause::When(expression) => {
-            let parts = parts(expression).into_iter().filter(|part| reads_none(part));
+            let parts = parts(expression).into_iter().filter(|part| is_kept(part));
             parts.map(|part| Clause::When(Arc::clone(part))).collect()
         }
-        Clause::Unless(expression) if reads_none(expression) => vec![clause.clone()],
+        Clause::Unless(expression) if is_kept(expression) => vec![clause.clone()],
         Clause::Unless(_) => Vec::new(),
     };
     policy.clauses().iter().flat_map(kept).collect()
 }
 
-/// A policy with other conditions.
-fn with_clauses(policy: &Template, clauses: Vec<Clause>) -> Result<Policy, String> {
-    let Template { id, effect, principal, action, resource, annotations, .. } = policy.clone();
+/// A policy with another scope of resources and other conditions.
+fn changed(policy: &Template, resource: ResourceConstraint, clauses: Vec<Clause>) -> Result<Policy, String> {
+    let Template { id, effect, principal, action, annotations, .. } = policy.clone();
     let bare = Template::new(id, effect, principal, action, resource).with_annotations(annotations);
     let whole = bare.try_with_clauses(clauses).map_err(|error| error.to_string())?;
     let fixed = StaticPolicy::try_from(whole).map_err(|error| error.to_string())?;
@@ -197,15 +302,9 @@ fn ask(policy: &Policy) -> Result<Option<(ApprovedBy, Arc<str>)>, String> {
 }
 
 /// What is wrong with the text of a policy, and in which line.
-fn syntax_error(source: &PolicyText, line: usize, text: &str, errors: &cedar_policy::ParseErrors) -> InvalidPolicy {
-    let message = match text {
-        _ if text.contains("?principal") || text.contains("?resource") => {
-            "this is a template, which needs links that a file cannot have: write a policy for each".to_owned()
-        }
-        _ => errors.to_string(),
-    };
+fn syntax_error(place: Place<'_>, text: &str, errors: &cedar_policy::ParseErrors) -> InvalidPolicy {
     let within = offset_of(errors).map_or(0, |at| source::line(text, at) - 1);
-    InvalidPolicy { file: Arc::clone(&source.name), line: line + within, message }
+    Place { line: place.line + within, ..place }.invalid(errors)
 }
 
 /// Where in its text an error is.

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use fanlight_canonical::PolicyKind;
+use fanlight_protocol::Json;
 
 /// The schema. What clients and servers say of themselves is marked: either can lie.
 const SCHEMA: &str = r#"// What Fanlight's policies can read. Entities are written as `Tool::"server/name"`, with the name of the server in the
@@ -33,6 +34,8 @@ entity Endpoint = { path: String };
 // A server, by its name in the configuration.
 entity Server in [Endpoint] = {
     name: String,
+    // The same.
+    server: String,
     // Those of the configuration.
     tags: Set<String>,
 };
@@ -98,19 +101,124 @@ action complete appliesTo { principal: User, resource: [Prompt, Resource, Templa
 // Subscribing, for those who may read the resource.
 action subscribe appliesTo { principal: User, resource: Resource, context: Request };
 
+// Signing in at a server whose users have credentials of their own for it, or depositing a key for it.
+action signIn appliesTo { principal: User, resource: Server, context: Request };
+
 // Being shown it. Whoever may use something is shown it unless a policy forbids this; then it cannot be used either.
 action list appliesTo { principal: User, resource: [Tool, Prompt, Resource, Template, Skill], context: Request };
 "#;
 
-/// The schema that policies are checked against, with what servers list in comments: the kind and `server/name` of each.
+/// Something that a server lists.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    /// What it is.
+    pub kind: PolicyKind,
+    /// `server/name`.
+    pub name: String,
+    /// Its definition.
+    pub definition: Json,
+}
+
+/// The schema that policies are checked against, with what servers list in comments: each item, and the arguments of tools as
+/// policies see them.
 #[must_use]
-pub fn schema(catalogue: &[(PolicyKind, String)]) -> String {
+pub fn schema(catalogue: &[Listed]) -> String {
     let mut text = SCHEMA.to_owned();
     if !catalogue.is_empty() {
-        text.push_str("\n// What the servers list now:\n");
-        for (kind, name) in catalogue {
+        text.push_str("\n// What the servers list now. What a tool says of its arguments is the SERVER's word, and binds no client:\n");
+        for Listed { kind, name, definition } in catalogue {
             let _ = writeln!(text, "// {}::{name:?}", kind.as_str());
+            let arguments = definition.get("inputSchema").filter(|_| *kind == PolicyKind::Tool);
+            if let Some(arguments) = arguments.and_then(|schema| record(&schema, NESTING)) {
+                let _ = writeln!(text, "//   context.arguments: {arguments}");
+            }
         }
     }
     text
+}
+
+/// Levels of nesting of a type that is written.
+const NESTING: usize = 4;
+
+/// The type of the objects that a JSON Schema describes, as policies see them. Members that Cedar has no type for are left out.
+/// `None` if it describes other values, or says nothing of their members.
+fn record(schema: &Json, nesting: usize) -> Option<String> {
+    let nesting = nesting.checked_sub(1)?;
+    let properties = schema.get("properties").filter(Json::is_object)?;
+    let required = schema.get("required").unwrap_or_else(Json::null);
+    let is_required = |name: &str| required.elements().any(|place| required.slice(place).is_str(name));
+    let fields = properties.members().filter_map(|member| {
+        let (name, described) = (member.name(&properties)?, properties.slice(member.value));
+        let optional = if is_required(&name) { "" } else { "?" };
+        Some(format!("{name:?}{optional}: {}", type_of(&described, nesting)?))
+    });
+    Some(format!("{{ {} }}", fields.collect::<Vec<_>>().join(", ")))
+}
+
+/// The type of the values that a JSON Schema describes; `None` if they have none in Cedar, or several.
+fn type_of(schema: &Json, nesting: usize) -> Option<String> {
+    Some(match schema.get("type")?.as_str()?.as_ref() {
+        "string" => "String".to_owned(),
+        "integer" => "Long".to_owned(),
+        "boolean" => "Bool".to_owned(),
+        "array" => format!("Set<{}>", type_of(&schema.get("items")?, nesting.checked_sub(1)?)?),
+        "object" => record(schema, nesting)?,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use cedar_policy::Schema;
+
+    use super::*;
+
+    fn of(input_schema: &'static str) -> Option<String> {
+        record(&Json::literal(input_schema), NESTING)
+    }
+
+    #[test]
+    fn arguments_of_tools_are_written_as_types() {
+        for (schema, expected) in [
+            (
+                r#"{"properties":{"path":{"type":"string"},"n":{"type":"integer"},"deep":{"type":"boolean"}},"required":["path"]}"#,
+                r#"{ "path": String, "n"?: Long, "deep"?: Bool }"#,
+            ),
+            (
+                r#"{"properties":{"tags":{"type":"array","items":{"type":"string"}},"to":{"type":"object","properties":{"id":{"type":"integer"}}}}}"#,
+                r#"{ "tags"?: Set<String>, "to"?: { "id"?: Long } }"#,
+            ),
+            // A number may be whole or not, and what has several types or none has no type here.
+            (
+                r#"{"properties":{"x":{"type":"number"},"y":{"type":["string","null"]},"z":{},"a":{"type":"array"},"o":{"type":"object"}}}"#,
+                "{  }",
+            ),
+        ] {
+            let written = of(schema).unwrap();
+            assert_eq!(written, expected);
+            let (parsed, _) = Schema::from_cedarschema_str(&format!("entity E = {written};")).unwrap();
+            assert!(parsed.entity_types().next().is_some());
+        }
+        assert_eq!(of(r#"{"type":"object"}"#), None);
+    }
+
+    #[test]
+    fn deep_types_end_and_no_name_ends_a_comment() {
+        let mut schema = r#"{"type":"string"}"#.to_owned();
+        for _ in 0..100 {
+            schema = format!(r#"{{"type":"object","properties":{{"a":{schema}}}}}"#);
+        }
+        let deep = record(&Json::parse(schema.into(), 256).unwrap(), NESTING).unwrap();
+        assert!(deep.len() < 100, "{deep}");
+        let definition = Json::literal(r#"{"inputSchema":{"properties":{"a\npermit(":{"type":"string"}}}}"#);
+        let listed = Listed { kind: PolicyKind::Tool, name: "s/t\nentity X;".to_owned(), definition };
+        let text = schema_text(&listed);
+        assert!(
+            Schema::from_cedarschema_str(&text).is_ok() && !text.contains("\npermit") && !text.contains("\nentity X")
+        );
+    }
+
+    fn schema_text(listed: &Listed) -> String {
+        super::schema(std::slice::from_ref(listed))
+    }
 }

@@ -8,8 +8,27 @@ use std::sync::Arc;
 pub struct PolicyText {
     /// Its name in messages: a path as written in the configuration.
     pub name: Arc<str>,
-    /// The policies.
+    /// The policies, or links of templates if the name ends with `.json`.
     pub text: String,
+}
+
+impl PolicyText {
+    /// Whether it has links, and no policies.
+    pub(crate) fn has_links(&self) -> bool {
+        self.name.ends_with(".json")
+    }
+}
+
+/// A policy that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{file}:{line}: {message}")]
+pub struct InvalidPolicy {
+    /// The file, as the configuration writes it.
+    pub file: Arc<str>,
+    /// The line, from 1.
+    pub line: usize,
+    /// What is wrong, and what to do.
+    pub message: String,
 }
 
 /// The policies of `text`, each with where it begins and ends. What follows the last `;` is a policy that has no end.

@@ -270,7 +270,8 @@ fn wrong_policies_are_named_by_file_and_line() {
         ("permit(principal, action, resource);\n\npermit(principal, acton, resource);", "p.cedar:3: "),
         ("permit(principal, action, resource) when { resource.nam == \"x\" };", "p.cedar:1: "),
         ("// a ; comment\npermit(principal, action == Action::\"cal\", resource);", "p.cedar:2: "),
-        ("permit(principal == ?principal, action, resource);", "template"),
+        ("permit(principal == ?principal, action, resource);", "p.cedar:1: this is a template that no link uses"),
+        ("permit(principal == ?principl, action, resource);", "p.cedar:1: "),
         ("@ask(\"x\") permit(principal, action, resource);", "only calls can wait"),
         ("@ask(\"x\") @by(\"me\") permit(principal, action == Action::\"call\", resource);", "none of"),
         (
@@ -294,4 +295,140 @@ fn policies_are_told_apart_in_comments_and_texts() {
     let source = "// one; two\npermit(principal, action, resource) when { \"a;\\\"b\" == \"}\" };;\n\nforbid(principal, action, resource)";
     let found: Vec<_> = source::policies(source).into_iter().map(|range| source::line(source, range.start)).collect();
     assert_eq!(found, [2, 4]);
+}
+
+#[test]
+fn server_of_which_a_client_may_use_nothing_is_not_reached() {
+    let reached = |source: &str, groups: &[&str]| {
+        let policies = policies(source);
+        let rights = rights(&policies, "ann", groups);
+        ["git", "files"].map(|server| rights.reaches(server))
+    };
+    let dev = &["dev"];
+    for (source, of_dev, of_others) in [
+        (r#"permit(principal in Group::"dev", action, resource);"#, [true, true], [false, false]),
+        (r#"permit(principal in Group::"dev", action, resource in Server::"git");"#, [true, false], [false, false]),
+        (r#"permit(principal, action, resource == Tool::"git/push");"#, [true, false], [true, false]),
+        (r#"permit(principal, action, resource == Tool::"git");"#, [false, false], [false, false]),
+        (r#"permit(principal, action, resource) when { resource in Server::"git" };"#, [true, false], [true, false]),
+        (r#"permit(principal, action, resource) when { resource.server == "git" };"#, [true, false], [true, false]),
+        // What an item is called is not known of the server.
+        (r#"permit(principal, action, resource) when { resource.name like "r*" };"#, [true, true], [true, true]),
+        (
+            r#"permit(principal, action, resource);
+            forbid(principal, action, resource) when { resource.name like "*" };"#,
+            [true, true],
+            [true, true],
+        ),
+        (
+            r#"permit(principal, action, resource);
+            forbid(principal, action, resource in Server::"git") unless { principal in Group::"dev" };"#,
+            [true, true],
+            [false, true],
+        ),
+        (
+            r#"permit(principal, action, resource);
+            forbid(principal, action, resource == Tool::"git/push");"#,
+            [true, true],
+            [true, true],
+        ),
+        // Prompts and resources are left.
+        (
+            r#"permit(principal, action, resource);
+            forbid(principal, action == Action::"call", resource in Server::"git");"#,
+            [true, true],
+            [true, true],
+        ),
+        (
+            r#"permit(principal, action, resource);
+            forbid(principal, action == Action::"list", resource in Server::"git");"#,
+            [false, true],
+            [false, true],
+        ),
+        (
+            r#"permit(principal, action == Action::"call", resource is Tool) when { context.arguments has path };"#,
+            [true, true],
+            [true, true],
+        ),
+    ] {
+        assert_eq!((reached(source, dev), reached(source, &[])), (of_dev, of_others), "{source}");
+    }
+}
+
+const TEMPLATES: &str = r#"
+    @id("works") permit(principal in ?principal, action, resource in ?resource);
+    @id("reads") permit(principal in ?principal, action == Action::"call", resource)
+      when { context.arguments has path && context.arguments.path like "/data/*" };
+    @id("never") forbid(principal, action, resource == ?resource);"#;
+const LINKS: &str = r#"
+    [{"template_id": "works", "link_id": "dev git", "args": {"?principal": "Group::\"dev\"", "?resource": "Server::\"git\""}},
+     {"template_id": "works", "link_id": "ops all", "args": {"?principal": "Group::\"ops\"", "?resource": "Endpoint::\"/mcp\""}},
+     {"template_id": "reads", "link_id": "reading", "args": {"?principal": "Group::\"dev\""}},
+     {"template_id": "never", "link_id": "no push", "args": {"?resource": "Tool::\"git/push\""}}]"#;
+
+fn linked(templates: &str, links: &str) -> Result<Policies, Vec<InvalidPolicy>> {
+    let texts = vec![text(templates), PolicyText { name: "l.json".into(), text: links.to_owned() }];
+    Policies::new(PolicySettings { texts, ..settings("") })
+}
+
+#[test]
+fn policies_are_made_of_templates_by_links() {
+    let all = linked(TEMPLATES, LINKS).unwrap();
+    let (dev, ops) = (rights(&all, "a", &["dev"]), rights(&all, "b", &["ops"]));
+    for (rights, name, arguments, expected) in [
+        (&dev, "git/log", "{}", "allow"),
+        (&dev, "git/push", "{}", "hidden"),
+        (&ops, "git/push", "{}", "hidden"),
+        (&ops, "files/read", "{}", "allow"),
+        (&dev, "files/read", r#"{"path":"/data/x"}"#, "allow"),
+        (&dev, "files/read", r#"{"path":"/etc/x"}"#, "deny"),
+        (&dev, "files/read", "{}", "deny"),
+    ] {
+        assert_eq!(call(&**rights, name, arguments), expected, "{name} {arguments}");
+    }
+    let (_, shown) = all.written().find(|(id, _)| *id == "dev git").expect("it is named by its link");
+    assert!(shown.contains(r#"Group::"dev""#) && !shown.contains('?'), "{shown}");
+}
+
+#[test]
+fn wrong_links_are_named_by_file_and_line() {
+    let templates = r#"@id("t") permit(principal == ?principal, action, resource);"#;
+    let one = |args: &str| format!("[\n{{\"template_id\":\"t\",\"link_id\":\"l\",\"args\":{{{args}}}}}]");
+    for (links, expected) in [
+        (one(""), "l.json:2: "),
+        (one(r#""?principal":"Usr::\"a\"""#), "l.json:2: "),
+        (one(r#""?principal":"Group""#), "l.json:2: ?principal: "),
+        (one(r#""?who":"User::\"a\"""#), "l.json:2: \"?who\" is neither"),
+        ("[\n\n{\"template_id\":\"x\",\"link_id\":\"l\"}]".to_owned(), "l.json:3: no file"),
+        ("{}".to_owned(), "l.json:1: a file of links is a list"),
+        ("[{\"link_id\":\"l\"}]".to_owned(), "l.json:1: a link needs"),
+        ("[{\"templateId\":\"t\"}]".to_owned(), "l.json:1: a link has no"),
+        ("[".to_owned(), "l.json:1: "),
+    ] {
+        let wrong = linked(templates, &links).err().unwrap_or_default();
+        assert!(wrong.iter().any(|one| one.to_string().starts_with(expected)), "{links}: {wrong:?}");
+    }
+    let twice = format!("[{0},{0}]", r#"{"template_id":"t","link_id":"l","args":{"?principal":"User::\"key#a\""}}"#);
+    assert!(linked(templates, &twice).unwrap_err()[0].to_string().contains("also that of"), "ids are their own");
+    assert!(linked(templates, &twice.replacen(r#""link_id":"l""#, r#""link_id":"m""#, 1)).is_ok());
+}
+
+#[test]
+fn signing_in_is_an_action_on_a_server() {
+    let all = policies(
+        r#"permit(principal in Group::"dev", action, resource in Server::"git");
+           permit(principal in Group::"ops", action == Action::"signIn", resource) when { resource.server == "crm" };
+           permit(principal in Group::"ops", action == Action::"call", resource);
+           forbid(principal == User::"key#eve", action == Action::"signIn", resource in Endpoint::"/mcp");
+           forbid(principal, action == Action::"list", resource);"#,
+    );
+    let may = |name: &str, groups: &[&str], server: &str| {
+        let verdict = rights(&all, name, groups).decide(PolicyAction::SignIn, &PolicyItem::of_server(server), None);
+        let shown = rights(&all, name, groups).shows(&PolicyItem::of_server(server));
+        assert_eq!(verdict.as_ref().unwrap().outcome == PolicyOutcome::Allowed, shown, "a server is in no list");
+        shown
+    };
+    assert!(may("a", &["dev"], "git") && !may("a", &["dev"], "crm"));
+    assert!(may("b", &["ops"], "crm") && !may("b", &["ops"], "git"), "a permit to call is none to sign in");
+    assert!(!may("eve", &["dev"], "git") && !may("c", &[], "git"));
 }

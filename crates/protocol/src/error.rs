@@ -63,7 +63,8 @@ pub mod code {
         /// An operator has cancelled the request, which may have been carried out.
         CANCELLED_BY_OPERATOR = -31006, "Fanlight";
         /// The call runs only if somebody agrees, and nobody has. `data.status` is `open` as long as operators can be asked: then
-        /// the client sends the same call again once they have approved it.
+        /// the client sends the same call again once they have approved it. `policyChanged`: the policies have changed while it
+        /// waited, and it is sent again.
         NOT_APPROVED = -31007, "Fanlight";
         /// A limit on how often clients may ask is used up; `data.retryAfterMs` is the time until the next request passes.
         TOO_MANY_REQUESTS = -32023, "MCP draft SEP-3304";

@@ -64,6 +64,16 @@ impl Transport {
         }
     }
 
+    /// The same at another URL, if it is reached over HTTP.
+    #[must_use]
+    pub fn at(self, url: &str) -> Self {
+        match self {
+            Self::Http { headers, .. } => Self::Http { url: url.to_owned(), headers },
+            Self::Sse { headers, .. } => Self::Sse { url: url.to_owned(), headers },
+            other => other,
+        }
+    }
+
     /// The headers sent with each request, to a server that is reached over HTTP.
     #[must_use]
     pub fn headers(&self) -> Option<&[(String, Secret)]> {

@@ -1,5 +1,6 @@
 //! The telemetry of one backend, shared by all its spans.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,8 @@ use crate::error_type::ErrorType;
 use crate::message::{Moment, Transport};
 use crate::metrics::{BACKEND_HTTP, BackendLabels, BackendMetrics, Metrics, SessionSide, Side, Timer};
 use crate::names::{
-    BACKEND_NAME, NETWORK_PROTOCOL_NAME, NETWORK_PROTOCOL_VERSION, NETWORK_TRANSPORT, SERVER_ADDRESS, SERVER_PORT,
+    BACKEND_NAME, NETWORK_PEER_ADDRESS, NETWORK_PEER_PORT, NETWORK_PROTOCOL_NAME, NETWORK_PROTOCOL_VERSION,
+    NETWORK_TRANSPORT, SERVER_ADDRESS, SERVER_PORT,
 };
 use crate::subject::Target;
 
@@ -84,36 +86,58 @@ pub(crate) struct Shared {
     /// `None` if nothing is counted.
     pub(crate) registry: Option<Arc<Metrics>>,
     pub(crate) metrics: Arc<BackendMetrics>,
+    /// It is one of several endpoints.
+    is_replica: bool,
 }
 
 impl BackendTelemetry {
     pub(crate) fn new(info: BackendInfo, registry: Option<Arc<Metrics>>) -> Self {
         let name: Arc<str> = Arc::from(info.name);
-        let mut attributes = vec![KeyValue::new(BACKEND_NAME, Arc::clone(&name))];
-        let mut address = None;
-        let transport = match info.endpoint {
-            Endpoint::Http { host, port } => {
-                let host = Arc::<str>::from(host);
-                attributes.push(KeyValue::new(NETWORK_PROTOCOL_NAME, "http"));
-                attributes.push(KeyValue::new(NETWORK_PROTOCOL_VERSION, BACKEND_HTTP));
-                attributes.push(KeyValue::new(SERVER_ADDRESS, Arc::clone(&host)));
-                attributes.push(KeyValue::new(SERVER_PORT, i64::from(port)));
-                address = Some((host, port));
-                Transport::Tcp
-            }
-            Endpoint::Stdio => Transport::Pipe,
-        };
-        attributes.push(KeyValue::new(NETWORK_TRANSPORT, transport.as_str()));
+        let (attributes, transport) = attributes(&name, &info.endpoint);
         let metrics = match &registry {
             Some(registry) => registry.backend(&name),
             None => Arc::new(BackendMetrics::unregistered()),
         };
         // One of the same name may have been counted before.
         metrics.set_up(false);
+        metrics.set_endpoints(0, 0);
         metrics.set_configured(true);
-        metrics.set_address(address);
+        metrics.set_address(match info.endpoint {
+            Endpoint::Http { host, port } => Some((Arc::from(host), port)),
+            Endpoint::Stdio => None,
+        });
         let (trace_context, content) = (info.trace_context, info.content);
-        Self(Arc::new(Shared { name, attributes, transport, trace_context, content, registry, metrics }))
+        let is_replica = false;
+        Self(Arc::new(Shared { name, attributes, transport, trace_context, content, registry, metrics, is_replica }))
+    }
+
+    /// That of one of its several endpoints, with the same counters. `address` is where the endpoint is, if that is not left
+    /// to whoever connects.
+    #[must_use]
+    pub fn of_replica(&self, endpoint: &Endpoint, address: Option<SocketAddr>) -> Self {
+        let Shared { name, trace_context, content, registry, metrics, .. } = &*self.0;
+        let (mut attributes, transport) = attributes(name, endpoint);
+        if let Some(address) = address {
+            attributes.push(KeyValue::new(NETWORK_PEER_ADDRESS, address.ip().to_string()));
+            attributes.push(KeyValue::new(NETWORK_PEER_PORT, i64::from(address.port())));
+        }
+        Self(Arc::new(Shared {
+            name: Arc::clone(name),
+            attributes,
+            transport,
+            trace_context: *trace_context,
+            content: *content,
+            registry: registry.clone(),
+            metrics: Arc::clone(metrics),
+            is_replica: true,
+        }))
+    }
+
+    /// Sets whether it can be used. Of several endpoints [`BackendMetrics::set_endpoints`] says it.
+    pub fn set_up(&self, up: bool) {
+        if !self.0.is_replica {
+            self.0.metrics.set_up(up);
+        }
     }
 
     /// Its counters.
@@ -146,4 +170,21 @@ impl BackendTelemetry {
     pub(crate) fn shared(&self) -> &Shared {
         &self.0
     }
+}
+
+/// The attributes of every span of a backend that is reached like this, and its transport.
+fn attributes(name: &Arc<str>, endpoint: &Endpoint) -> (Vec<KeyValue>, Transport) {
+    let mut attributes = vec![KeyValue::new(BACKEND_NAME, Arc::clone(name))];
+    let transport = match endpoint {
+        Endpoint::Http { host, port } => {
+            attributes.push(KeyValue::new(NETWORK_PROTOCOL_NAME, "http"));
+            attributes.push(KeyValue::new(NETWORK_PROTOCOL_VERSION, BACKEND_HTTP));
+            attributes.push(KeyValue::new(SERVER_ADDRESS, host.clone()));
+            attributes.push(KeyValue::new(SERVER_PORT, i64::from(*port)));
+            Transport::Tcp
+        }
+        Endpoint::Stdio => Transport::Pipe,
+    };
+    attributes.push(KeyValue::new(NETWORK_TRANSPORT, transport.as_str()));
+    (attributes, transport)
 }

@@ -91,6 +91,10 @@ attributes! {
     SERVER_ADDRESS = "server.address" on [Server, Client, Internal];
     /// The backend's port.
     SERVER_PORT = "server.port" on [Server, Client, Internal];
+    /// The address of the endpoint, where the backend's host has several.
+    NETWORK_PEER_ADDRESS = "network.peer.address" on [Client, Internal];
+    /// Its port.
+    NETWORK_PEER_PORT = "network.peer.port" on [Client, Internal];
     /// The client's address.
     CLIENT_ADDRESS = "client.address" on [Server];
     /// The client's port.

@@ -47,8 +47,18 @@ impl SignInSetting {
         Self::start(WITH_KEYS, r#"{"type":"user"}"#).await
     }
 
+    /// One whose clients have keys, and may do what the policies in `p.cedar` say.
+    pub async fn under(policies: &str) -> Self {
+        let more = format!("{WITH_KEYS}policy: {{files: [p.cedar]}}\n");
+        Self::start_with(&more, r#"{"type":"user"}"#, policies).await
+    }
+
     /// One with more lines of configuration, and this `auth` of the server.
     pub async fn start(more: &str, auth: &str) -> Self {
+        Self::start_with(more, auth, "").await
+    }
+
+    async fn start_with(more: &str, auth: &str, policies: &str) -> Self {
         let authorization = Arc::new(AuthorizationServer::start().await);
         let backend = Backend::start(Era::Modern, Transport::Http).await;
         backend.offers_tools(&["t"]);
@@ -57,6 +67,7 @@ impl SignInSetting {
         backend.protect(Protection::by_token(&backend.url(), authorization.url(), move |token| valid.is_valid(token)));
         let folder = TempFile::folder();
         fs::write(folder.path().join("keys.yaml"), KEYS).unwrap();
+        fs::write(folder.path().join("p.cedar"), policies).unwrap();
         let entry = backend.entry_with("notes", &format!(r#""auth":{auth}"#));
         let (clients, operators) = (ports::free(), ports::free());
         let config = format!(

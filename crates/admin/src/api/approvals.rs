@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use super::Answer;
 use crate::Admin;
 use crate::access::About;
-use crate::operator::Operator;
+use crate::operator::{Operator, Role};
 use crate::reply::{Refusal, answer};
 use crate::values::{millis, moment};
 
@@ -47,7 +47,8 @@ struct Approval {
     server: String,
     /// The server's own name for it.
     tool: String,
-    /// The text of `arguments`, as the server is going to get it; null if the call has none.
+    /// The text of `arguments`, as the server is going to get it; null if the call has none. Who may not approve is shown it
+    /// without what the configuration adds.
     arguments: Option<String>,
     asked_ms: f64,
     /// How long it can still be answered, or, after an answer, how long that is good.
@@ -68,8 +69,9 @@ pub(crate) struct Answered {
 }
 
 /// All calls that need approval.
-pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Answer {
-    let approvals = admin.subject.approvals.list().into_iter().map(shown).collect();
+pub(super) async fn list(State(admin): State<Arc<Admin>>, Extension(operator): Extension<Operator>) -> Answer {
+    let may_approve = operator.role >= Role::Approver;
+    let approvals = admin.subject.approvals.list().await?.into_iter().map(|open| shown(open, may_approve)).collect();
     Ok(answer(&Approvals { approvals }))
 }
 
@@ -85,7 +87,7 @@ pub(super) async fn decide(
         _ => return Err(Refusal::new(StatusCode::NOT_FOUND, "a call can be answered with approve or refuse")),
     };
     let approver = Approver { name: operator.name, principal: operator.principal };
-    let question = admin.subject.approvals.decide(&id, &approver, is_approved)?;
+    let question = admin.subject.approvals.decide(&id, &approver, is_approved).await?;
     let call = format!("{}/{}", question.call.server, question.call.tool);
     let about = format!("{call} for {}", question.question.client);
     let mut response = answer(&Answered { id, call, done, waiting: question.is_waiting });
@@ -93,7 +95,7 @@ pub(super) async fn decide(
     Ok(response)
 }
 
-fn shown(open: OpenQuestion) -> Approval {
+fn shown(open: OpenQuestion, may_approve: bool) -> Approval {
     let OpenQuestion { id, call, question, asked, left, status, is_waiting } = open;
     let (status, decided_by) = match status {
         Status::Open => ("open", None),
@@ -112,7 +114,7 @@ fn shown(open: OpenQuestion) -> Approval {
         endpoint: call.endpoint.to_string(),
         server: call.server.into(),
         tool: call.tool.into(),
-        arguments: call.arguments.map(|arguments| arguments.as_text().to_owned()),
+        arguments: if may_approve { call.arguments } else { call.own }.map(|arguments| arguments.as_text().to_owned()),
         asked_ms: moment(asked),
         left_ms: millis(left),
     }
@@ -124,6 +126,7 @@ impl From<NotDecided> for Refusal {
             NotDecided::Unknown => StatusCode::NOT_FOUND,
             NotDecided::Decided(_) => StatusCode::CONFLICT,
             NotDecided::NotAnother => StatusCode::FORBIDDEN,
+            NotDecided::Away => StatusCode::SERVICE_UNAVAILABLE,
         };
         Self::new(status, not_decided.to_string())
     }

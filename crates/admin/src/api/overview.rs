@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
+use fanlight_canonical::BackendStatus;
 use fanlight_protocol::Json;
 use fanlight_telemetry::ring::Query;
 use serde::Serialize;
@@ -11,7 +12,7 @@ use utoipa::ToSchema;
 use super::server_state::{Backend, Seconds};
 use crate::ready::is_ready;
 use crate::values::{millis, moment, to_json};
-use crate::{LiveSettings, Subject};
+use crate::{LiveSettings, ReplicasView, Subject};
 
 /// How many failed traces are searched for the last error of each backend. No option: what is older than so many
 /// failures is not the last.
@@ -46,6 +47,10 @@ pub(crate) struct Overview {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     trace_bytes: Option<usize>,
+    /// Absent if this process is alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    replicas: Option<ReplicasView>,
     page: Page,
     backends: Vec<Backend>,
 }
@@ -107,8 +112,12 @@ impl Latest {
         let telemetry = &self.subject.telemetry;
         let failed = Query { error: Some(true), limit: FAILED, ..Query::default() };
         let failed = telemetry.ring().map(|ring| ring.query(&failed)).unwrap_or_default();
-        let status = self.subject.gateway.status();
-        status.iter().map(|(name, status)| Backend::of(name, status, telemetry, &failed, seconds)).collect()
+        let (status, endpoints) = (self.subject.gateway.status(), self.subject.gateway.endpoints_of_backends());
+        let backend = |(name, status): &(String, BackendStatus)| {
+            let endpoints = endpoints.get(name).map_or(&[][..], Vec::as_slice);
+            Backend::of(name, (status, endpoints), telemetry, &failed, seconds)
+        };
+        status.iter().map(backend).collect()
     }
 
     fn make(&self, seconds: Seconds) -> Overview {
@@ -126,6 +135,7 @@ impl Latest {
             streams: clients.streams,
             traces,
             trace_bytes,
+            replicas: subject.replicas.as_ref().map(|replicas| replicas.view()),
             page: Page { refresh_ms: millis(live.settings.page_refresh), lists_ms: millis(live.settings.page_lists) },
             backends: self.all_backends(seconds),
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::{BackendError, BackendStatus, FailureDetails};
+use fanlight_canonical::{BackendError, BackendStatus, EndpointStatus, FailureDetails};
 use fanlight_telemetry::Telemetry;
 use fanlight_telemetry::metrics::GIVEN_UP;
 use fanlight_telemetry::names::BACKEND_NAME;
@@ -27,6 +27,9 @@ pub(crate) struct Backend {
     revision: Option<&'static str>,
     /// Why it cannot be used.
     error: Option<String>,
+    /// Its endpoints, if it has several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    endpoints: Vec<Endpoint>,
     /// The attempt to connect that is being made.
     starting: Option<Starting>,
     /// Why the last attempt to connect failed, until one succeeds.
@@ -44,6 +47,29 @@ pub(crate) struct Backend {
     restarts: i64,
     /// Connections after the first.
     reconnects: i64,
+}
+
+/// One of several endpoints of a server.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Endpoint {
+    /// Scheme, host and port, and the address if the host has several.
+    place: String,
+    zone: Option<String>,
+    /// `connecting`, `ready`, `ejected` or `down`.
+    state: &'static str,
+    /// Why it cannot be used.
+    error: Option<String>,
+    /// It is no longer among the endpoints, and gets only what belongs to it.
+    leaving: bool,
+    /// Running requests. Absent from event streams, since it always changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    running: Option<usize>,
+    /// How long its calls have taken lately. Absent from event streams.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    latency_ms: Option<f64>,
 }
 
 /// An attempt to connect that is being made.
@@ -94,7 +120,7 @@ impl Backend {
     /// That of the server called `name`, with its last failure among `failed`.
     pub(super) fn of(
         name: &str,
-        status: &BackendStatus,
+        (status, endpoints): (&BackendStatus, &[EndpointStatus]),
         telemetry: &Telemetry,
         failed: &[Trace],
         seconds: Seconds,
@@ -108,6 +134,7 @@ impl Backend {
             revision: status.revision,
             // Without the time until the next attempt, which always changes.
             error: reason(&status.state).map(ToString::to_string),
+            endpoints: endpoints.iter().map(|endpoint| Endpoint::of(endpoint, seconds)).collect(),
             starting: status.starting.as_ref().map(|starting| Starting {
                 since: moment(starting.since),
                 seconds: (seconds == Seconds::Shown).then_some(starting.elapsed.as_secs_f64()),
@@ -122,6 +149,21 @@ impl Backend {
             p95_ms: figures.p95.map(millis),
             restarts: figures.restarts,
             reconnects: figures.reconnects,
+        }
+    }
+}
+
+impl Endpoint {
+    fn of(status: &EndpointStatus, seconds: Seconds) -> Self {
+        let is_shown = seconds == Seconds::Shown;
+        Self {
+            place: status.place.clone(),
+            zone: status.zone.as_ref().map(ToString::to_string),
+            state: state(&status.state),
+            error: reason(&status.state).map(ToString::to_string),
+            leaving: status.is_leaving,
+            running: is_shown.then_some(status.running),
+            latency_ms: is_shown.then(|| millis(status.latency)),
         }
     }
 }

@@ -18,17 +18,18 @@ async fn scene() -> Scene {
 }
 
 /// A call of the operator `sue` that waits.
-fn ask(scene: &Scene, approver: ApproverRule) -> Waiting {
+async fn ask(scene: &Scene, approver: ApproverRule) -> Waiting {
     let call = CallToApprove {
         principal: Principal::named("key", "sue"),
         endpoint: "/mcp".into(),
         server: "files".into(),
         tool: "delete".into(),
         arguments: Some(Json::literal(ARGUMENTS)),
+        own: Some(Json::literal(r#"{"own":1}"#)),
         rules: 1,
     };
     let question = Question { text: "Really delete?".into(), client: "sue".into(), approver };
-    match scene.approvals.ask(call, question) {
+    match scene.approvals.ask(call, question).await {
         Ok(Asked::Waiting(waiting)) => waiting,
         other => panic!("{other:?}"),
     }
@@ -44,12 +45,15 @@ async fn answer(scene: &Scene, id: &str, word: &str, token: &str) -> (StatusCode
 #[tokio::test]
 async fn call_is_shown_with_the_text_of_its_arguments_and_approved_once() {
     let scene = scene().await;
-    let mut call = ask(&scene, ApproverRule::Any);
+    let mut call = ask(&scene, ApproverRule::Any).await;
     let bearer = format!("Bearer {VIEWER}");
     let list = scene.send(Method::GET, "/api/approvals", &[("authorization", &bearer)], "").await;
     let list: Value = serde_json::from_str(&list.text).unwrap();
     let shown = &list["approvals"][0];
-    assert_eq!((&shown["arguments"], &shown["status"]), (&ARGUMENTS.into(), &"open".into()));
+    assert_eq!((&shown["arguments"], &shown["status"]), (&r#"{"own":1}"#.into(), &"open".into()));
+    let to_approver = scene.send(Method::GET, "/api/approvals", &[("authorization", "Bearer key-of-sue")], "").await;
+    let to_approver: Value = serde_json::from_str(&to_approver.text).unwrap();
+    assert_eq!(to_approver["approvals"][0]["arguments"], ARGUMENTS, "with what the configuration adds");
     assert_eq!(
         (&shown["server"], &shown["tool"], &shown["client"]),
         (&"files".into(), &"delete".into(), &"sue".into())
@@ -76,7 +80,7 @@ async fn call_is_shown_with_the_text_of_its_arguments_and_approved_once() {
 #[tokio::test]
 async fn second_approver_is_told_who_was_first() {
     let scene = scene().await;
-    let call = ask(&scene, ApproverRule::Any);
+    let call = ask(&scene, ApproverRule::Any).await;
     assert_eq!(answer(&scene, call.id(), "refuse", "key-of-ann").await.0, StatusCode::OK);
     let (status, text) = answer(&scene, call.id(), "approve", "key-of-sue").await;
     assert!(status == StatusCode::CONFLICT && text.contains("decided already, by ann"), "{status} {text}");
@@ -85,7 +89,7 @@ async fn second_approver_is_told_who_was_first() {
 #[tokio::test]
 async fn own_call_cannot_be_approved_where_the_rule_wants_another_person() {
     let scene = scene().await;
-    let call = ask(&scene, ApproverRule::Other);
+    let call = ask(&scene, ApproverRule::Other).await;
     // Nothing shows which person uses the token of all operators.
     for token in ["key-of-sue", TOKEN] {
         let (status, text) = answer(&scene, call.id(), "approve", token).await;

@@ -273,6 +273,7 @@ impl Scene {
                 endless: Duration::from_secs(86_400),
                 longest: Duration::from_secs(30 * 86_400),
             },
+            common_tasks: None,
             max_handed_out: 10,
             open_apps: Duration::from_secs(3600),
             max_subscriptions: 100,
@@ -294,6 +295,7 @@ impl Scene {
             audit_log,
             approvals: approvals.clone(),
             connections: Arc::new(NoConnections),
+            replicas: None,
             version: "1.2.3",
             draining: draining.clone(),
         };

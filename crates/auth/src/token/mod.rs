@@ -8,7 +8,7 @@ mod possession;
 mod throttle;
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use fanlight_canonical::Peer;
 use fanlight_credentials::{Authentication, Credentials, Denial, resource_url};
@@ -23,10 +23,11 @@ pub(crate) use self::jwt::Jwt;
 use self::memory::{Memory, Verified, wrong_signature};
 use self::possession::Proofs;
 use self::throttle::{Charge, Throttle};
-use crate::bearer::{Bearer, TokenHash};
+use crate::bearer::{Bearer, Scheme, TokenHash};
 use crate::issuer::{Introspection, Issuer, KeySet, KeyStore, Lookup, Verification};
 use crate::json;
 use crate::oauth_settings::OAuthSettings;
+use crate::once::UsedOnce;
 
 /// Access tokens of the configured issuers.
 #[derive(Debug)]
@@ -36,6 +37,8 @@ pub(crate) struct Tokens {
     memory: Arc<Memory>,
     throttle: Arc<Throttle>,
     proofs: Arc<Proofs>,
+    /// The proofs that other processes have taken, too; `None` if there are none.
+    used: Option<Arc<dyn UsedOnce>>,
     /// Permits of requests that wait for keys.
     waiting: Arc<Semaphore>,
 }
@@ -55,7 +58,11 @@ struct Shown<'a> {
 impl Tokens {
     /// What follows `before` with other settings, and keeps what is known of issuers that have not changed; `None` without
     /// settings.
-    pub(crate) fn after(before: Option<&Arc<Self>>, settings: Option<&OAuthSettings>) -> Option<Arc<Self>> {
+    pub(crate) fn after(
+        before: Option<&Arc<Self>>,
+        settings: Option<&OAuthSettings>,
+        used: Option<&Arc<dyn UsedOnce>>,
+    ) -> Option<Arc<Self>> {
         let settings = settings?.clone();
         let same = before.filter(|before| before.settings.limits == settings.limits);
         let memory =
@@ -65,7 +72,7 @@ impl Tokens {
         let proofs = before.map_or_else(Arc::default, |before| Arc::clone(&before.proofs));
         let issuers = Issuer::all(&settings, before.map_or(&[], |before| &before.issuers));
         let waiting = before.map_or_else(|| Arc::new(Semaphore::new(WAITING)), |before| Arc::clone(&before.waiting));
-        Some(Arc::new(Self { settings, issuers, memory, throttle, proofs, waiting }))
+        Some(Arc::new(Self { settings, issuers, memory, throttle, proofs, used: used.cloned(), waiting }))
     }
 
     /// Revokes the identities that `new` does not accept.
@@ -81,6 +88,24 @@ impl Tokens {
         bearer: Bearer<'a>,
         credentials: &Credentials<'a>,
     ) -> Authentication<'a> {
+        let used = self.used.clone().filter(|_| bearer.scheme() == Scheme::Dpop);
+        let span = self.proof_span();
+        let here = self.authenticate_here(bearer, credentials);
+        let (Some(used), headers) = (used, credentials.headers) else { return here };
+        Authentication::Pending(Box::pin(async move {
+            let identity = here.outcome().await?;
+            possession::use_everywhere(&*used, headers, span).await?;
+            Ok(identity)
+        }))
+    }
+
+    /// For how long a proof of possession could be used.
+    fn proof_span(&self) -> Duration {
+        possession::MAX_AGE + self.settings.limits.leeway
+    }
+
+    /// The identity, where no other process has to be asked.
+    fn authenticate_here<'a>(self: Arc<Self>, bearer: Bearer<'a>, credentials: &Credentials<'a>) -> Authentication<'a> {
         let hash = TokenHash::of(bearer.expose(), credentials.endpoint);
         let shown = Shown { bearer, hash, request: *credentials };
         if let Some(known) = self.memory.recall(&hash, SystemTime::now()) {

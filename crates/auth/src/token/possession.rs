@@ -14,6 +14,7 @@ use fanlight_identity::Principal;
 use fanlight_oauth::PROOF;
 use fanlight_protocol::Json;
 use fanlight_settings::Algorithm;
+use http::HeaderMap;
 use jsonwebtoken::jwk::{Jwk, ThumbprintHash};
 use url::Url;
 
@@ -22,9 +23,10 @@ use super::{Jwt, Shown, Tokens};
 use crate::bearer::{MAX_LENGTH, Scheme};
 use crate::issuer::Key;
 use crate::json;
+use crate::once::{NotKnown, UsedOnce};
 
 /// How old a proof may be: it is made for one request.
-const MAX_AGE: Duration = Duration::from_secs(60);
+pub(super) const MAX_AGE: Duration = Duration::from_secs(60);
 
 /// Longer identifiers of proofs are not accepted.
 const MAX_ID: usize = 1024;
@@ -51,8 +53,7 @@ pub(super) fn check(tokens: &Tokens, shown: &Shown<'_>, binding: Binding, princi
         (Binding::Key(thumbprint), Scheme::Dpop) => {
             let proof = Proof::read(shown, &thumbprint)?;
             proof.check(tokens, shown)?;
-            let span = MAX_AGE + tokens.settings.limits.leeway;
-            tokens.proofs.use_once(&thumbprint, &proof.id, principal, span)
+            tokens.proofs.use_once(&thumbprint, &proof.id, principal, tokens.proof_span())
         }
         // RFC 9449, 7.2: else whoever has seen the token could use it.
         (Binding::Key(_), Scheme::Bearer) => {
@@ -61,6 +62,29 @@ pub(super) fn check(tokens: &Tokens, shown: &Shown<'_>, binding: Binding, princi
         (Binding::None | Binding::Certificate(_), Scheme::Dpop) => {
             invalid("the token is not bound to a key: send it as `Authorization: Bearer`")
         }
+    }
+}
+
+/// Marks the proof of a request, which was found right, as used at all processes.
+///
+/// # Errors
+///
+/// If another process has taken it, or that is not known.
+pub(super) async fn use_everywhere(used: &dyn UsedOnce, headers: &HeaderMap, span: Duration) -> Result<(), Denial> {
+    let proof = headers.get(&PROOF).and_then(|field| field.to_str().ok());
+    let jwt = proof.and_then(|text| Jwt::read(text).ok().flatten());
+    let named = jwt.as_ref().and_then(|jwt| {
+        let (_, jwk) = jwt.proof_header()?;
+        Some([&thumbprint_of(&jwk)?[..], json::text(&jwt.claims, "jti")?.as_bytes()].concat())
+    });
+    // It was read before.
+    let named = named.ok_or_else(|| refused("the proof in the field DPoP is malformed"))?;
+    match used.use_once(&named, span).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(refused("the proof in the field DPoP was used before")),
+        Err(NotKnown) => Err(Denial::Unavailable(
+            "whether the proof in the field DPoP was used before cannot be known now; try again later".into(),
+        )),
     }
 }
 

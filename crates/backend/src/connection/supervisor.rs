@@ -449,7 +449,7 @@ impl Supervisor {
     fn set_up(&self, up: bool) {
         // One that has been replaced shares the counters of its name with its successor.
         if self.for_client.is_none() && !self.shutdown.is_cancelled() {
-            self.context.telemetry.metrics().set_up(up);
+            self.context.telemetry.set_up(up);
         }
     }
 

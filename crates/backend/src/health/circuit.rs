@@ -105,6 +105,11 @@ impl Circuit {
         Some((open.error(), open.until.saturating_duration_since(Instant::now())))
     }
 
+    /// Whether it is time to try a call; `None` if all of them are sent.
+    pub(super) fn trial_is_due(&self) -> Option<bool> {
+        self.open.as_ref().map(|open| !open.is_tried && open.until <= Instant::now())
+    }
+
     /// A call got no answer.
     pub(super) fn failed(&mut self, item: Item<'_>, client: &Peer, admission: Admission) -> Option<News> {
         let item = self.hasher.hash_one(item);

@@ -82,6 +82,11 @@ impl Health {
         if self.is_troubled() { self.circuit().error() } else { None }
     }
 
+    /// Whether it is time to try a call; `None` if all of them are let through.
+    pub(crate) fn trial_is_due(&self) -> Option<bool> {
+        if self.is_troubled() { self.circuit().trial_is_due() } else { None }
+    }
+
     fn is_troubled(&self) -> bool {
         self.is_troubled.load(Ordering::Acquire)
     }
@@ -125,6 +130,11 @@ impl Health {
         if timeouts >= self.policy.timeouts {
             self.doubted.notify_one();
         }
+    }
+
+    /// Has it checked at once.
+    pub(crate) fn doubt(&self) {
+        self.doubted.notify_one();
     }
 
     /// Waits until the next check is due.

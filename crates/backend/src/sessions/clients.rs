@@ -86,6 +86,11 @@ impl ClientConnections {
         self.owned.get(owner).map(SupervisedConnection::take)
     }
 
+    /// Whether no owner has a connection.
+    pub(super) fn is_empty(&self) -> bool {
+        self.owned.is_empty()
+    }
+
     /// How many spare connections there are for a key.
     pub(super) fn spares(&self, key: &SpareKey) -> usize {
         self.spare.get(key).map_or(0, |spares| spares.iter().filter(|spare| !spare.has_stopped()).count())

@@ -43,6 +43,7 @@ use fanlight_http_pool::shortages;
 use legacy_era::{Finding, LegacyEra, Refusal};
 use sharing::Sharing;
 use turns::{Place, Turns, WakeOnDrop};
+pub(crate) use watched_call::is_no_answer;
 
 /// Bounds of the interval between looks for idle connections, which is a quarter of their allowed idle time. No option:
 /// it follows from `timeouts.backendSessionIdle`.
@@ -240,6 +241,16 @@ impl SessionPool {
             self.existing(client).filter(|_| client.session().is_some() && !self.shares_process(client))?;
         let connection = supervised.state.borrow().verdict()?.ok()?;
         Some(Lease { connection, base: Some(Arc::clone(&self.base)), in_use: Some(supervised), release: None })
+    }
+
+    /// Whether the client's session has a connection of its own that has not ended.
+    pub(crate) fn has_session(&self, client: &CallContext) -> bool {
+        client.session().is_some() && self.existing(client).is_some_and(|own| !own.has_stopped())
+    }
+
+    /// Whether clients have connections of their own.
+    pub(crate) fn has_clients(&self) -> bool {
+        !self.connections().is_empty()
     }
 
     /// The connection for a client's request, made first if needed.

@@ -72,7 +72,7 @@ impl Drop for WatchedCall<'_> {
 }
 
 /// Whether a call was sent that the server did not answer, though it is there.
-fn is_no_answer(error: &BackendError) -> bool {
+pub(crate) fn is_no_answer(error: &BackendError) -> bool {
     match error {
         BackendError::Timeout { sent, .. } => *sent,
         BackendError::Status { status } => *status >= 500,

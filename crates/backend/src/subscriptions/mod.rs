@@ -31,7 +31,7 @@ use tokio_util::task::TaskTracker;
 pub(crate) use agreement::PendingChanges;
 pub(crate) use filter::{Filter, Lists};
 pub(crate) use joint_updates::ProcessNumber;
-pub(crate) use notifications::{subscription_id, without_subscription_id};
+pub(crate) use notifications::{list_changed, resource_updated, subscription_id, without_subscription_id};
 pub(crate) use recorded::SessionSubscriptions;
 pub(crate) use state::Verdict;
 pub(crate) use task_progress::{ExpectedTask, TaskProgress, WaitGuard};

@@ -21,7 +21,7 @@ mod extension_client;
 mod following;
 mod immediate;
 mod notifications;
-mod owners;
+pub(crate) mod owners;
 mod plain_client;
 mod requested_client;
 mod table;
@@ -95,10 +95,12 @@ pub(crate) struct TaskTranslation {
 }
 
 impl TaskTranslation {
-    /// Translates for the calls of the backend called `name`. `tasks` and `shutdown` are those of the backend.
+    /// Translates for the calls of the backend called `name`, whose tasks have these owners; `endpoint` is the number of its
+    /// endpoint. `tasks` and `shutdown` are those of the backend.
     pub(crate) fn new(
         name: &str,
         (calls, handles): (Arc<Dispatcher>, Arc<HandleSeal>),
+        (owners, endpoint): (Arc<owners::InMemory>, u64),
         shared: bool,
         limits: &BackendLimits,
         tasks: TaskTracker,
@@ -106,7 +108,7 @@ impl TaskTranslation {
     ) -> Arc<Self> {
         let limit = limits.tasks.max(1);
         let bytes = limit.saturating_mul(MAX_TASK_STATE);
-        let owners: Arc<dyn SessionTaskOwners> = Arc::new(owners::InMemory::new(limit));
+        let owners: Arc<dyn SessionTaskOwners> = Arc::new(owners::AtEndpoint { owners, endpoint });
         let followed = Arc::new(FollowedTasks::new(limit));
         let (notifications, statuses) = TaskNotifications::new(name, Arc::clone(&owners), Arc::clone(&followed));
         let translation = Arc::new(Self {

@@ -1,5 +1,6 @@
 //! The clients that tasks were made for.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -30,10 +31,18 @@ pub(crate) trait SessionTaskOwners: Send + Sync {
     fn remove(&self, task: &str, owner: &Caller);
 }
 
-/// [`SessionTaskOwners`] of this process.
-pub(super) struct InMemory {
+/// [`SessionTaskOwners`] of this process. The endpoints of one server have them in common: what one knows to be foreign is
+/// foreign at all of them.
+pub(crate) struct InMemory {
     owners: Table<String, Vec<Owner>>,
     next: AtomicU64,
+}
+
+/// The owners of a server's tasks as one of its endpoints records them.
+pub(super) struct AtEndpoint {
+    pub(super) owners: Arc<InMemory>,
+    /// The number of the endpoint.
+    pub(super) endpoint: u64,
 }
 
 #[derive(Clone)]
@@ -41,40 +50,63 @@ struct Owner {
     caller: Caller,
     is_maker: bool,
     number: u64,
+    /// The endpoint that has the task.
+    endpoint: u64,
 }
 
 impl InMemory {
     /// Owners of at most `limit` tasks.
-    pub(super) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
+        let limit = limit.max(1);
         Self { owners: Table::new(limit, limit.saturating_mul(MAX_TASK_STATE)), next: AtomicU64::new(1) }
+    }
+
+    /// Whether no task is recorded as made at this endpoint.
+    pub(crate) fn has_none_at(&self, endpoint: u64) -> bool {
+        let is_at = |owner: &Owner| owner.is_maker && owner.endpoint == endpoint;
+        !self.owners.all().iter().any(|(_, owners)| owners.iter().any(is_at))
+    }
+
+    /// The endpoint that has a caller's task, if it is known: where it was made, or else last found.
+    pub(crate) fn endpoint_of(&self, task: &str, caller: &Caller) -> Option<u64> {
+        let owners = self.owners.get(&task.to_owned())?;
+        let own = owners.iter().find(|owner| caller.owns_what_is_of(&owner.caller));
+        own.map(|owner| owner.endpoint)
     }
 }
 
-impl SessionTaskOwners for InMemory {
+impl AtEndpoint {
+    fn new_owner(&self, caller: &Caller, is_maker: bool) -> Owner {
+        let number = self.owners.next.fetch_add(1, Ordering::Relaxed);
+        Owner { caller: caller.clone(), is_maker, number, endpoint: self.endpoint }
+    }
+}
+
+impl SessionTaskOwners for AtEndpoint {
     fn add(&self, task: &str, owner: &Caller, peer: &Peer, is_maker: bool, lifetime: Duration) {
-        let new = || Owner { caller: owner.clone(), is_maker, number: self.next.fetch_add(1, Ordering::Relaxed) };
-        let is_recorded = self.owners.change(&task.to_owned(), |owners| {
+        let is_recorded = self.owners.owners.change(&task.to_owned(), |owners| {
             let is_full = owners.len() >= MAX_OWNERS;
             match owners.iter_mut().find(|other| owner.owns_what_is_of(&other.caller)) {
                 Some(known) => known.is_maker |= is_maker,
                 None if is_full => {}
-                None => owners.push(new()),
+                None => owners.push(self.new_owner(owner, is_maker)),
             }
             true
         });
         if !is_recorded {
-            self.owners.insert(task.to_owned(), vec![new()], peer, task.len(), lifetime);
+            let first = vec![self.new_owner(owner, is_maker)];
+            self.owners.owners.insert(task.to_owned(), first, peer, task.len(), lifetime);
         }
     }
 
     fn is_foreign(&self, task: &str, caller: &Caller) -> bool {
-        let owners = self.owners.touch(&task.to_owned()).unwrap_or_default();
+        let owners = self.owners.owners.touch(&task.to_owned()).unwrap_or_default();
         let mut makers = owners.iter().filter(|owner| owner.is_maker).peekable();
         makers.peek().is_some() && !makers.any(|owner| caller.owns_what_is_of(&owner.caller))
     }
 
     fn tasks_of(&self, owner: &Caller) -> Vec<(u64, String)> {
-        let all = self.owners.all().into_iter();
+        let all = self.owners.owners.all().into_iter();
         let numbered = all.filter_map(|(task, owners)| {
             let owned = owners.iter().find(|other| other.caller == *owner)?;
             Some((owned.number, task))
@@ -85,7 +117,7 @@ impl SessionTaskOwners for InMemory {
     }
 
     fn remove(&self, task: &str, owner: &Caller) {
-        self.owners.change(&task.to_owned(), |owners| {
+        self.owners.owners.change(&task.to_owned(), |owners| {
             owners.retain(|other| other.caller != *owner);
             !owners.is_empty()
         });
@@ -100,7 +132,7 @@ mod tests {
 
     #[tokio::test]
     async fn task_of_an_unauthenticated_client_is_foreign_to_other_sessions() {
-        let owners = InMemory::new(8);
+        let owners = AtEndpoint { owners: Arc::new(InMemory::new(8)), endpoint: 0 };
         let of = |session| Caller::session_of(Principal::anonymous(), SessionKey(session));
         owners.add("t", &of(1), &Peer::Local, true, Duration::from_secs(9));
         assert!(owners.is_foreign("t", &of(2)) && owners.is_foreign("t", &Caller::request_of(Principal::anonymous())));
@@ -111,8 +143,23 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn endpoints_of_a_server_know_whose_tasks_the_others_have() {
+        let shared = Arc::new(InMemory::new(8));
+        let [first, second] = [1, 2].map(|endpoint| AtEndpoint { owners: Arc::clone(&shared), endpoint });
+        let [ann, bob] =
+            ["ann", "bob"].map(|name| Caller::session_of(Principal::named("issuer", name), SessionKey::fresh()));
+        first.add("a", &ann, &Peer::Local, true, Duration::from_secs(9));
+        assert!(second.is_foreign("a", &bob) && !second.is_foreign("a", &ann));
+        assert_eq!((shared.endpoint_of("a", &ann), shared.endpoint_of("a", &bob)), (Some(1), None));
+        assert!(shared.has_none_at(2) && !shared.has_none_at(1));
+        // Endpoints may number their tasks each for itself.
+        second.add("a", &bob, &Peer::Local, true, Duration::from_secs(9));
+        assert_eq!((shared.endpoint_of("a", &ann), shared.endpoint_of("a", &bob)), (Some(1), Some(2)));
+    }
+
+    #[tokio::test]
     async fn tasks_are_foreign_to_principals_that_have_not_made_them() {
-        let owners = InMemory::new(8);
+        let owners = AtEndpoint { owners: Arc::new(InMemory::new(8)), endpoint: 0 };
         let [ann, bob, eve] =
             ["ann", "bob", "eve"].map(|name| Caller::session_of(Principal::named("issuer", name), SessionKey::fresh()));
         let is_foreign = |task, caller: &Caller| owners.is_foreign(task, caller);

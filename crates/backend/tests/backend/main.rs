@@ -13,6 +13,7 @@ mod listening_modern;
 mod listening_sessions;
 mod listening_stdio;
 mod principals;
+mod replicas;
 mod resume;
 mod sessions;
 mod sse_transport;

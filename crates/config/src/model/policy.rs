@@ -13,8 +13,9 @@ options! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct PolicyOptions: "policy", "in `policy`";
     options {
-        /// Files with policies, relative to the folder of this file; `*` stands for any text in a name. A change takes effect
-        /// at once; if a policy is wrong, the earlier ones stay in force.
+        /// Files with policies, or with links of templates if their names end with `.json`, relative to the folder of this file;
+        /// `*` stands for any text in a name. A change takes effect at once; if a policy is wrong, the earlier ones stay in
+        /// force.
         "files" => files: Vec<String> = Vec::new(), Each(PATTERN), example "[policies/*.cedar]";
         /// Whether what no policy is about may be done. Default: `deny` where there are `files`, else `allow`.
         "default" => default: Option<PolicyDefault> = None, Maybe(DEFAULT), example "deny";

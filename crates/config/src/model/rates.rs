@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::tools::check_pattern;
 use crate::definition::Visible;
-use crate::option::kind::{Maybe, Nested, Parsed, count, time};
+use crate::option::kind::{Choice, Maybe, Nested, Parsed, count, time};
 use crate::option::options;
 use crate::option::several::OneOrMany;
 use crate::report::problem::quoted;
@@ -28,6 +28,9 @@ options! {
         "burst" => burst: Option<usize> = None, Maybe(count(1, 1_000_000)), example "100";
         /// How long a request over the limit waits for its turn; longer waits are refused at once.
         "queue" => queue: Duration = Duration::ZERO, time(Duration::ZERO, Duration::from_secs(60)), example "2s";
+        /// That all `replicas` count together, and what happens while Valkey is away: `part` has each allow its part, `refuse`
+        /// refuses. Default: each replica counts for itself, and no request waits for Valkey.
+        "shared" => shared: Option<WithoutValkey> = None, Maybe(WITHOUT_VALKEY), example "# part";
     }
 }
 
@@ -50,6 +53,18 @@ impl Default for RateMatch {
         <Self as crate::option::Options>::defaults()
     }
 }
+
+/// What happens to a limit that all replicas count together while Valkey is away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WithoutValkey {
+    /// Each allows its part.
+    Part,
+    /// Requests that fall under it are refused.
+    Refuse,
+}
+
+const WITHOUT_VALKEY: Choice<WithoutValkey> =
+    Choice(&[("part", WithoutValkey::Part), ("refuse", WithoutValkey::Refuse)]);
 
 /// What a limit counts apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use fanlight_settings::{EraChoice, SessionPolicy, Transport, is_own_variable};
+use fanlight_settings::{Endpoints, EraChoice, SessionPolicy, Transport, is_own_variable};
 use serde_json::json;
 
 use super::auth::values::TEXT;
@@ -14,7 +14,7 @@ use super::rewriting::{Argument, ArgumentKind, NEW_NAME, ToolOverride};
 use super::server_auth::{ServerAuth, ServerAuthOption};
 use super::tools::{Approval, PatternMap, ToolFilter};
 use crate::definition::{Form, Visible};
-use crate::option::kind::{Choice, Each, Flag, LONG_TIME, Maybe, Nested, OrOff, Parsed, TIME, count};
+use crate::option::kind::{Choice, Each, Flag, LONG_TIME, Maybe, Nested, OrOff, Parsed, Range, TIME, count, time};
 use crate::option::map::NameMap;
 use crate::option::several::{AllOrEach, OneOrMany};
 use crate::option::{Options as _, options};
@@ -83,6 +83,9 @@ options! {
         /// so that one that reports progress, such as an `npx` that installs a package, is not ended before
         /// `timeouts.startTotal`. Default: 90 seconds for a `command`, `timeouts.connect` for a `url`.
         "startTimeout" => start_timeout: Option<Duration> = None, Maybe(TIME), example "3m";
+        /// How often the host of its `url`, or of each of its `urls`, is looked up. Each address that is found is then an
+        /// endpoint of the server. Default: it has one endpoint, wherever its host is at the moment.
+        "resolve" => resolve: Option<Duration> = None, Maybe(RESOLVE), example "# 5s";
         /// A file with certificates (PEM) of authorities that are trusted for this server in addition to those of the
         /// system; relative to the folder of this file.
         "caFile" => ca_file: Option<String> = None, Maybe(FOLDER), example "internal-ca.pem";
@@ -119,6 +122,9 @@ options! {
         "cwd" => Form::Text(Visible::All), example ".";
         /// Endpoint of a Streamable HTTP server; http or https.
         "url" => Form::Text(Visible::Authority), example "https://mcp.example.com/mcp";
+        /// Instead of `url`: the endpoints of a server that is reached at several, which serve the same; each a URL, or
+        /// `{url: …, zone: …}`. The first is the server's own URL where it has to have one, as for `auth`.
+        "urls" => Form::Json(&["array"], Visible::Nothing), example "# [{url: \"https://a.example.com/mcp\", zone: a}]";
         /// Headers sent to the server.
         "headers" => Form::Pairs, example "{Authorization: \"Bearer ${TOKEN}\"}";
     }
@@ -127,6 +133,8 @@ options! {
         name: String = String::new();
         /// How it is reached.
         transport: Transport = Transport::Http { url: String::new(), headers: Vec::new() };
+        /// Its endpoints, if it has several.
+        endpoints: Endpoints = Endpoints::default();
         /// The file with environment variables for it.
         env_file: Option<PathBuf> = None;
         /// Environment variables that are each user's own, each with the server for which the user has signed in or deposited a
@@ -176,6 +184,9 @@ const SESSION: Choice<SessionPolicy> = Choice(&[
 ]);
 
 const TRACE_CONTEXT: Choice<bool> = Choice(&[("forward", true), ("omit", false)]);
+
+/// Faster than the name servers of most networks change their answers.
+const RESOLVE: Range<Duration> = time(Duration::from_secs(1), Duration::from_secs(3600));
 
 const METHOD: Parsed<String> =
     Parsed { visible: Visible::All, parse: |_, text| Some(text.value), show: |method| json!(method) };

@@ -25,8 +25,9 @@ pub fn schema() -> String {
     root.insert("oneOf".to_owned(), json!([{ "required": ["mcpServers"] }, { "required": ["servers"] }]));
     let with_field = |name: &str| json!({ "required": [name], "properties": { name: { "type": "string" } } });
     if let Some(Value::Object(server)) = definitions.get_mut("server") {
-        let transports = ["command", "url", "serverUrl", "httpUrl"].into_iter().map(with_field).collect();
-        server.insert("oneOf".to_owned(), transports);
+        let transports = ["command", "url", "serverUrl", "httpUrl"].into_iter().map(with_field);
+        let several = json!({ "required": ["urls"], "properties": { "urls": { "type": "array" } } });
+        server.insert("oneOf".to_owned(), transports.chain([several]).collect());
     }
     definitions.extend(common());
     root.insert("$defs".to_owned(), Value::Object(definitions));

@@ -1,6 +1,6 @@
 //! A configuration as it may be shown: in the notation of the file, complete with defaults, without secrets.
 
-use fanlight_settings::{Secret, Transport};
+use fanlight_settings::{EndpointUrl, Secret, Transport};
 use serde_json::{Map, Value, json};
 
 use crate::model::Config;
@@ -34,6 +34,10 @@ fn server(server: &Server) -> Value {
         Transport::Http { url, headers } | Transport::Sse { url, headers } => {
             add("type", json!(if matches!(server.transport, Transport::Sse { .. }) { "sse" } else { "http" }));
             add("url", json!(url_without_secrets(url)));
+            if !server.endpoints.urls.is_empty() {
+                let shown = |endpoint: &EndpointUrl| json!({ "url": url_without_secrets(&endpoint.url), "zone": endpoint.zone });
+                add("urls", server.endpoints.urls.iter().map(shown).collect());
+            }
             add("headers", hidden(headers));
         }
         Transport::Incomplete { is_process, why } => {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fanlight_settings::Transport;
+use fanlight_settings::{Endpoints, Transport};
 
 use crate::model::server::{MAX_NAME, Server};
 use crate::model::tools::{PATTERNS, ToolFilter};
@@ -104,7 +104,11 @@ fn read(reader: &mut Reader<'_>, entry: &Entry, context: &Context<'_>) -> Option
     read_other_filters(reader, &fields, &mut server.tools);
     server.user_env = transport::user_env(&fields);
     server.env_file = read_env_file(reader, &fields, context.folder);
-    server.transport = transport?;
+    let (transport, urls) = transport?;
+    server.transport = transport;
+    if fields.get("urls").is_some() || server.resolve.is_some() {
+        server.endpoints = Endpoints { urls, resolve: server.resolve, zone: None };
+    }
     if let (Transport::Stdio { cwd, .. }, Some(folder)) = (&mut server.transport, &server.sandbox.working_directory) {
         *cwd = Some(folder.into());
     }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fanlight_settings::{Secret, Transport};
+use fanlight_settings::{EndpointUrl, Secret, Transport};
 use http::{HeaderName, HeaderValue};
 use url::Url;
 
@@ -29,10 +29,19 @@ const OWNED_HEADERS: &[&str] = &[
     "upgrade",
 ];
 
-/// Reads the fields of both transports, of which a server has exactly one.
-pub(crate) fn read(reader: &mut Reader<'_>, fields: &Fields<'_>, server: &Entry, folder: &Path) -> Option<Transport> {
+/// The most endpoints that a server may name.
+const MAX_ENDPOINTS: usize = 64;
+
+/// Reads the fields of both transports, of which a server has exactly one, and the URLs of one that is reached over HTTP.
+pub(crate) fn read(
+    reader: &mut Reader<'_>,
+    fields: &Fields<'_>,
+    server: &Entry,
+    folder: &Path,
+) -> Option<(Transport, Vec<EndpointUrl>)> {
     let command = fields.get("command");
-    let urls: Vec<&Entry> = ["url", "serverUrl", "httpUrl"].into_iter().filter_map(|name| fields.get(name)).collect();
+    let urls = ["url", "serverUrl", "httpUrl", "urls"].into_iter();
+    let urls: Vec<&Entry> = urls.filter_map(|name| fields.get(name)).collect();
     if let [first, others @ ..] = urls.as_slice() {
         for other in others {
             reader.both(first, other);
@@ -48,10 +57,10 @@ pub(crate) fn read(reader: &mut Reader<'_>, fields: &Fields<'_>, server: &Entry,
         (Some(_), None) => {
             // A process has no use for other credentials than keys of users, which `env` refers to.
             let has_keys = fields.get("auth").and_then(|auth| auth.value.field("type")).is_some_and(is_user_key);
-            let foreign = ["headers", "caFile", "auth"];
-            report_foreign(reader, fields, foreign.get(..if has_keys { 2 } else { 3 }).unwrap_or_default(), "url");
+            let foreign = ["headers", "caFile", "resolve", "auth"];
+            report_foreign(reader, fields, foreign.get(..if has_keys { 3 } else { 4 }).unwrap_or_default(), "url");
             check_type(reader, kind, kind.is_none_or(|(_, kind)| kind == "stdio"));
-            return stdio;
+            return Some((stdio?, Vec::new()));
         }
         (None, Some(_)) => {
             report_foreign(
@@ -61,10 +70,13 @@ pub(crate) fn read(reader: &mut Reader<'_>, fields: &Fields<'_>, server: &Entry,
                 "command",
             );
             check_type(reader, kind, kind.is_none_or(|(_, kind)| kind != "stdio"));
-            return http.map(|(url, headers)| match kind {
+            let (urls, headers) = http?;
+            let url = urls.first()?.url.clone();
+            let transport = match kind {
                 Some((_, "sse")) => Transport::Sse { url, headers },
                 _ => Transport::Http { url, headers },
-            });
+            };
+            return Some((transport, urls));
         }
     }
     None
@@ -171,18 +183,64 @@ fn read_env(reader: &mut Reader<'_>, entry: &Entry) -> Vec<(String, Secret)> {
     env
 }
 
-/// A URL and the headers for it.
-type Http = (String, Vec<(String, Secret)>);
+/// URLs and the headers for them.
+type Http = (Vec<EndpointUrl>, Vec<(String, Secret)>);
 
-fn read_http(reader: &mut Reader<'_>, fields: &Fields<'_>, url: Option<&Entry>) -> Option<Http> {
+fn read_http(reader: &mut Reader<'_>, fields: &Fields<'_>, urls: Option<&Entry>) -> Option<Http> {
     let headers = fields.get("headers").map(|entry| read_headers(reader, entry)).unwrap_or_default();
-    Some((read_url(reader, url?)?, headers))
+    let urls = urls?;
+    let read = match urls.key.as_str() {
+        "urls" => read_urls(reader, urls)?,
+        key => vec![EndpointUrl { url: read_url(reader, &quoted(key), &urls.value)?, zone: None }],
+    };
+    Some((read, headers))
 }
 
-fn read_url(reader: &mut Reader<'_>, entry: &Entry) -> Option<String> {
+/// A list of URLs, or of mappings with a URL and a zone.
+fn read_urls(reader: &mut Reader<'_>, entry: &Entry) -> Option<Vec<EndpointUrl>> {
+    let help = "write a list of URLs, or of `{url: …, zone: …}`";
+    let Value::List(items) = &entry.value.value else {
+        reader.wrong_type("`urls`", &entry.value, "a list", help);
+        return None;
+    };
+    if items.is_empty() || items.len() > MAX_ENDPOINTS {
+        let message = format!("`urls` has {} entries: at least 1, at most {MAX_ENDPOINTS}", items.len());
+        reader.error(entry.value.span, message, help);
+        return None;
+    }
+    let read: Vec<_> = items.iter().map(|item| read_endpoint(reader, item)).collect();
+    let read = read.into_iter().collect::<Option<Vec<EndpointUrl>>>()?;
+    for (at, item) in items.iter().enumerate() {
+        if read.iter().take(at).any(|earlier| read.get(at).is_some_and(|this| this.url == earlier.url)) {
+            reader.error(item.span, "this endpoint is given twice", "keep one of the two");
+        }
+    }
+    Some(read)
+}
+
+fn read_endpoint(reader: &mut Reader<'_>, item: &Node) -> Option<EndpointUrl> {
+    let Value::Map(fields) = &item.value else {
+        return Some(EndpointUrl { url: read_url(reader, "an entry of `urls`", item)?, zone: None });
+    };
+    let unknown = fields.iter().find(|field| !matches!(field.key.as_str(), "url" | "zone"));
+    if let Some(unknown) = unknown {
+        let message = format!("unknown field {}", quoted(&unknown.key));
+        reader.error(unknown.key_span, message, "the fields known in an entry of `urls`: url, zone");
+    }
+    let Some(url) = item.field("url") else {
+        reader.error(item.span, "an entry of `urls` has no `url`", "add the endpoint's URL as `url`");
+        return None;
+    };
+    let zone = match item.field("zone") {
+        Some(zone) => Some(reader.string("`zone`", zone)?.value),
+        None => None,
+    };
+    Some(EndpointUrl { url: read_url(reader, "`url`", url)?, zone })
+}
+
+fn read_url(reader: &mut Reader<'_>, what: &str, node: &Node) -> Option<String> {
     let help = "write an http or https URL with a host, such as `https://example.com/mcp`";
-    let text = reader.text(entry)?;
-    let what = quoted(&entry.key);
+    let text = reader.string(what, node)?;
     // The URL itself is not repeated: it may hold a token.
     match Url::parse(&text.value) {
         Ok(url) if matches!(url.scheme(), "http" | "https") => return Some(text.value),

@@ -57,6 +57,48 @@ mcpServers:
 }
 
 #[test]
+fn server_has_the_endpoints_that_are_named_or_looked_up() {
+    let config = good(
+        "
+zone: b
+mcpServers:
+  several:
+    urls: ['https://a.example.com/mcp', {url: 'https://${HOST}/mcp', zone: b}]
+  found: {url: 'http://svc.internal/mcp', resolve: 5s}
+  one: {url: 'http://one.internal/mcp'}
+",
+    );
+    assert_eq!(config.zone.as_deref(), Some("b"));
+    let [several, found, one] = &config.servers[..] else { panic!("{:?}", config.servers) };
+    let urls = |server: &fanlight_config::Server| -> Vec<(String, Option<String>)> {
+        server.endpoints.urls.iter().map(|endpoint| (endpoint.url.clone(), endpoint.zone.clone())).collect()
+    };
+    let first = "https://a.example.com/mcp";
+    let expected = [(first.into(), None), ("https://example.com/mcp".into(), Some("b".into()))];
+    assert_eq!((urls(several), several.endpoints.resolve), (expected.to_vec(), None));
+    assert!(matches!(&several.transport, Transport::Http { url, .. } if url == first));
+    assert_eq!(urls(found), [("http://svc.internal/mcp".into(), None)]);
+    assert_eq!(found.endpoints.resolve, Some(Duration::from_secs(5)));
+    assert!(urls(one).is_empty());
+}
+
+#[test]
+fn problems_of_endpoints_are_told() {
+    for (lines, message) in [
+        ("urls: []", "3:11 `urls` has 0 entries: at least 1, at most 64"),
+        ("urls: https://e.com/", "3:11 `urls` must be a list, not a string"),
+        ("urls: ['ftp://e.com/']", "3:12 an entry of `urls` is neither an http nor an https URL"),
+        ("urls: [{zone: a}]", "3:12 an entry of `urls` has no `url`"),
+        ("urls: [{url: 'http://e.com/', zones: a}]", "3:35 unknown field `zones`"),
+        ("urls: ['http://e.com/', 'http://e.com/']", "3:29 this endpoint is given twice"),
+    ] {
+        assert_eq!(errors(&server(lines)), [message], "{lines}");
+    }
+    let both = errors("mcpServers: {a: {url: 'http://e.com/', urls: ['http://e.com/']}}\n");
+    assert!(both[0].contains("both `url` and `urls` are given"), "{both:?}");
+}
+
+#[test]
 fn bad_expressions_are_reported_at_their_position() {
     for (lines, message) in [
         ("command: x${MISSING}", "3:15 the environment variable `MISSING` is not set"),

@@ -76,18 +76,22 @@ struct ExplainedItem {
     /// A skill
     #[arg(long, value_name = "SERVER/URI")]
     skill: Option<String>,
+    /// Signing in at a server
+    #[arg(long, value_name = "SERVER")]
+    server: Option<String>,
 }
 
 impl ExplainArgs {
     /// What the question is about.
     pub(crate) fn item(&self) -> Option<(PolicyKind, String)> {
-        let ExplainedItem { tool, prompt, resource, template, skill } = &self.about;
+        let ExplainedItem { tool, prompt, resource, template, skill, server } = &self.about;
         let all = [
             (PolicyKind::Tool, tool),
             (PolicyKind::Prompt, prompt),
             (PolicyKind::Resource, resource),
             (PolicyKind::Template, template),
             (PolicyKind::Skill, skill),
+            (PolicyKind::Server, server),
         ];
         all.into_iter().find_map(|(kind, name)| Some((kind, name.clone()?)))
     }

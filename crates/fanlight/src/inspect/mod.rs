@@ -37,8 +37,9 @@ use crate::assembly::Assembly;
 use crate::cli::{EndpointArgs, TraceArgs};
 use crate::failure::Failure;
 use crate::log::Log;
+use crate::replicas::Replicas;
 use crate::suggestions::did_you_mean;
-use crate::users::Users;
+use crate::users::{Users, auth_of_users};
 use crate::{listening, starts, telemetry};
 
 /// Runs `command` on an assembly that is started before and stopped after it. What is known of servers that do not start is
@@ -75,13 +76,15 @@ async fn observed<T>(
     command: impl AsyncFnOnce(&Assembly) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let end = CancellationToken::new();
-    let users = Users::of(config);
+    let has_users = config.servers.iter().any(|server| auth_of_users(server).is_some());
+    let replicas = if has_users { Replicas::connected(config).await? } else { None };
+    let users = Users::of(config, replicas.as_ref().map(|(replicas, _)| replicas));
     // Commands show what servers have now, and keep nothing of it.
     let mut config = Config { state_dir: None, ..config.clone() };
     // A server that only a request would start has a request's time to start.
     config.servers.iter_mut().for_each(|server| server.start = Some(StartChoice::Eager));
     let config = &config;
-    let assembly = Assembly::start(config, telemetry, &end, None, users)?;
+    let assembly = Assembly::start(config, telemetry, &end, None, users, None)?;
     let started = async {
         starts::show(&assembly.gateway).await;
         command(&assembly).await

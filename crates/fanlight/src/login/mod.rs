@@ -10,19 +10,21 @@ use fanlight_grants::{
 };
 use reqwest::Url;
 use serde_json::{Value, json};
+use tokio_util::sync::DropGuard;
 
 use self::callback::CallbackListener;
 use crate::cli::{LoginArgs, StateCommand};
 use crate::failure::Failure;
 use crate::inputs;
 use crate::out::{self, complain, counted, say};
+use crate::replicas::Replicas;
 use crate::show::{self, plain, table};
 use crate::suggestions::did_you_mean;
 use crate::users::{Users, auth_of_users};
 
 /// Signs the only user in.
 pub(crate) async fn login(config: &Config, args: &LoginArgs) -> Result<(), Failure> {
-    let grants = grants(config)?;
+    let (grants, _connection) = grants(config).await?;
     let chosen = match &args.server {
         Some(name) => vec![known(&grants, name).await?],
         None => not_connected(&grants).await?,
@@ -41,7 +43,7 @@ pub(crate) async fn login(config: &Config, args: &LoginArgs) -> Result<(), Failu
 
 /// Signs the only user out.
 pub(crate) async fn logout(config: &Config, server: Option<&str>) -> Result<(), Failure> {
-    let grants = grants(config)?;
+    let (grants, _connection) = grants(config).await?;
     let all = connections_of(&grants, &user()).await.map_err(other)?;
     let names: Vec<String> = match server {
         Some(name) => vec![known(&grants, name).await?.server],
@@ -59,7 +61,7 @@ pub(crate) async fn logout(config: &Config, server: Option<&str>) -> Result<(), 
 
 /// Shows where the only user is signed in.
 pub(crate) async fn connections(config: &Config, as_json: bool) -> Result<(), Failure> {
-    let grants = grants(config)?;
+    let (grants, _connection) = grants(config).await?;
     let all = connections_of(&grants, &user()).await.map_err(other)?;
     if as_json {
         out::json(&format!("{:#}", json!(all)));
@@ -78,7 +80,8 @@ pub(crate) async fn connections(config: &Config, as_json: bool) -> Result<(), Fa
 
 /// Shows or removes what is kept of all users.
 pub(crate) async fn state(config: &Config, command: &StateCommand) -> Result<(), Failure> {
-    let users = Users::of(config);
+    let replicas = Replicas::connected(config).await?;
+    let users = Users::of(config, replicas.as_ref().map(|(replicas, _)| replicas));
     let store = users.open().map_err(Failure::other)?.grants.store();
     match command {
         StateCommand::Purge => {
@@ -101,9 +104,10 @@ fn user() -> Vec<u8> {
     Principal::anonymous().to_bytes()
 }
 
-/// What users have granted at the servers of the configuration.
-fn grants(config: &Config) -> Result<Grants, Failure> {
-    let users = Users::of(config);
+/// What users have granted at the servers of the configuration, and what ends the connection to where it is kept.
+async fn grants(config: &Config) -> Result<(Grants, Option<DropGuard>), Failure> {
+    let replicas = Replicas::connected(config).await?;
+    let users = Users::of(config, replicas.as_ref().map(|(replicas, _)| replicas));
     let of_users = config.servers.iter().filter_map(|server| Some((server, auth_of_users(server)?)));
     for (server, auth) in of_users.filter(|(server, _)| server.enabled) {
         let unusable = |reason: String| Failure::other(format!("server {:?}: {reason}", server.name));
@@ -115,7 +119,7 @@ fn grants(config: &Config) -> Result<Grants, Failure> {
         let help = "their users have no credentials of their own: `auth: {type: user}` gives them some";
         return Err(Failure::usage(format!("{}: {help}", names.join(", "))));
     }
-    Ok(opened.grants.clone())
+    Ok((opened.grants.clone(), replicas.map(|(_, connection)| connection)))
 }
 
 /// What the only user has at the server of this name.

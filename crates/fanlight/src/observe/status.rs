@@ -47,6 +47,9 @@ fn show(overview: &Value, admin: &Admin, style: Style) {
         admin.shown()
     );
     say!("");
+    if let Some(replicas) = overview.get("replicas").filter(|replicas| replicas.is_object()) {
+        say!("{}\n", replicas_of(replicas, style));
+    }
     let backends: Vec<&Value> = overview.get("backends").and_then(Value::as_array).into_iter().flatten().collect();
     let (table, below) = backends_in(&backends, style.table_width());
     say!("{}", paint(&table, style));
@@ -55,10 +58,40 @@ fn show(overview: &Value, admin: &Admin, style: Style) {
     }
     let starts = backends.iter().filter_map(|backend| start_of(backend));
     let failures = backends.iter().flat_map(|backend| failure_of(backend));
-    let more: Vec<String> = starts.chain(failures).collect();
+    let endpoints = backends.iter().flat_map(|backend| endpoints_of(backend));
+    let more: Vec<String> = starts.chain(failures).chain(endpoints).collect();
     if !more.is_empty() {
         say!("\n{}", more.join("\n"));
     }
+}
+
+/// The processes that are one with this one to clients, and what they share.
+fn replicas_of(replicas: &Value, style: Style) -> String {
+    let (own, valkey) = (text(replicas, "own"), replicas.get("valkey").unwrap_or(&Value::Null));
+    let since = valkey.get("sinceMs").and_then(Value::as_f64).unwrap_or_default();
+    let state = match text(valkey, "trouble") {
+        "" => format!("connected for {}", rough(seconds_since(since))),
+        trouble => format!("away for {}: {}", rough(seconds_since(since)), plain(trouble, 200)),
+    };
+    let members: Vec<&Value> = replicas.get("members").and_then(Value::as_array).into_iter().flatten().collect();
+    let each = |of: &dyn Fn(&Value) -> String| members.iter().map(|member| of(member)).collect::<Vec<_>>();
+    let id = |member: &Value| match text(member, "id") {
+        id if id == own => format!("{} (this one)", plain(id, 40)),
+        id => plain(id, 40),
+    };
+    let up = |member: &Value| rough(seconds_since(member.get("sinceMs").and_then(Value::as_f64).unwrap_or_default()));
+    let columns = [
+        Column::whole("REPLICA", each(&id)),
+        Column::words("HOST", each(&|member| plain(text(member, "name"), 60))),
+        Column::whole("ADDRESS", each(&|member| plain(text(member, "address"), 60))),
+        Column::whole("VERSION", each(&|member| plain(text(member, "version"), 20))),
+        Column::whole("UP", each(&up)),
+    ];
+    format!(
+        "Valkey at {} {state}\n{}",
+        plain(text(valkey, "url"), 200),
+        paint(&columns::render(&columns, style.table_width()), style)
+    )
 }
 
 /// A table with a row for each backend, and lines below it for what does not fit.
@@ -114,6 +147,26 @@ fn start_of(backend: &Value) -> Option<String> {
     Some(format!("{} starting ({}){last_line}", plain(text(backend, "name"), 60), rough(seconds)))
 }
 
+/// A line for each endpoint of a backend that has several.
+fn endpoints_of(backend: &Value) -> Vec<String> {
+    let endpoints: Vec<&Value> = backend.get("endpoints").and_then(Value::as_array).into_iter().flatten().collect();
+    let name = plain(text(backend, "name"), 60);
+    let line = |endpoint: &&Value| {
+        let is_leaving = endpoint.get("leaving").and_then(Value::as_bool).unwrap_or_default();
+        let mut words = vec![plain(text(endpoint, "state"), 20)];
+        let zone = Some(plain(text(endpoint, "zone"), 60)).filter(|zone| !zone.is_empty());
+        words.extend(zone.map(|zone| format!("zone {zone}")));
+        words.extend(is_leaving.then(|| "leaving".to_owned()));
+        words.extend(endpoint.get("running").and_then(Value::as_u64).map(|running| format!("{running} running")));
+        let latency = endpoint.get("latencyMs").and_then(Value::as_f64).filter(|latency| *latency > 0.0);
+        words.extend(latency.map(|millis| duration((millis * 1e6) as u64)));
+        let error = Some(plain(text(endpoint, "error"), 200)).filter(|error| !error.is_empty());
+        let error = error.map(|error| format!(": {error}")).unwrap_or_default();
+        format!("{name} endpoint {}: {}{error}", plain(text(endpoint, "place"), 200), words.join(", "))
+    };
+    endpoints.iter().map(line).collect()
+}
+
 /// What is known of the last attempt to connect to a backend, if it failed: each line of it.
 fn failure_of(backend: &Value) -> Vec<String> {
     let Some(failure) = backend.get("failure").filter(|failure| failure.is_object()) else { return Vec::new() };
@@ -135,9 +188,13 @@ fn last_error(backend: &Value) -> String {
     }
     let Some(last) = backend.get("lastError").filter(|last| last.is_object()) else { return String::new() };
     let at = last.get("atMs").and_then(Value::as_f64).unwrap_or_default();
+    format!("{} {} ago", plain(text(last, "type"), 60), rough(seconds_since(at)))
+}
+
+/// Seconds since a time in milliseconds.
+fn seconds_since(at: f64) -> f64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let ago = now.saturating_sub(Duration::from_secs_f64((at / 1e3).max(0.0))).as_secs_f64();
-    format!("{} {} ago", plain(text(last, "type"), 60), rough(ago))
+    now.saturating_sub(Duration::from_secs_f64((at / 1e3).max(0.0))).as_secs_f64()
 }
 
 /// Colours the states in a finished table: colour codes within cells would count as width.
@@ -184,6 +241,20 @@ mod tests {
     fn rough_shows_two_units() {
         let shown: Vec<String> = [0.4, 61.0, 7_260.0, 180_000.0, -1.0].map(rough).into();
         assert_eq!(shown, ["0 s", "1 min 1 s", "2 h 1 min", "2 d 2 h", "0 s"]);
+    }
+
+    #[test]
+    fn several_endpoints_have_a_line_each() {
+        let backend = serde_json::json!({"name": "pay", "endpoints": [
+            {"place": "http://a", "zone": "a", "state": "ready", "leaving": false, "running": 3, "latencyMs": 1.5},
+            {"place": "http://b at 10.0.0.1:80", "zone": null, "state": "down", "error": "refused", "leaving": true},
+        ]});
+        let lines = [
+            "pay endpoint http://a: ready, zone a, 3 running, 1.5 ms",
+            "pay endpoint http://b at 10.0.0.1:80: down, leaving: refused",
+        ];
+        assert_eq!(endpoints_of(&backend), lines);
+        assert!(endpoints_of(&serde_json::json!({"name": "one"})).is_empty());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use fanlight_document::{Node, Source, Syntax, Value};
 use super::question::Question;
 
 /// What a case can say.
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 15] = [
     "name",
     "principal",
     "groups",
@@ -21,6 +21,7 @@ const KEYS: [&str; 14] = [
     "resource",
     "template",
     "skill",
+    "server",
     "arguments",
     "annotations",
     "expect",
@@ -68,13 +69,20 @@ fn case(node: &Node, source: &Source) -> Result<Case, String> {
         node.field(key).map(|value| list(value).ok_or(format!("`{key}` must be a list of texts"))).transpose()
     };
     let json = |key: &str| node.field(key).map(json);
-    let kinds = [PolicyKind::Tool, PolicyKind::Prompt, PolicyKind::Resource, PolicyKind::Template, PolicyKind::Skill];
+    let kinds = [
+        PolicyKind::Tool,
+        PolicyKind::Prompt,
+        PolicyKind::Resource,
+        PolicyKind::Template,
+        PolicyKind::Skill,
+        PolicyKind::Server,
+    ];
     let mut items = Vec::new();
     for kind in kinds {
         items.extend(text(&kind.as_str().to_ascii_lowercase())?.map(|name| (kind, name)));
     }
     let (Some(item), 1) = (items.first().cloned(), items.len()) else {
-        return Err("a case names one tool, prompt, resource, template or skill".to_owned());
+        return Err("a case names one tool, prompt, resource, template, skill or server".to_owned());
     };
     let mut claims = BTreeMap::new();
     if let Some(Node { value: Value::Map(entries), .. }) = node.field("claims") {

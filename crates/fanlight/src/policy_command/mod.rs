@@ -8,7 +8,7 @@ use std::path::Path;
 use fanlight_canonical::PolicyKind;
 use fanlight_config::{Config, MAX_FILE_SIZE};
 use fanlight_gateway::catalogue::ListKind;
-use fanlight_policy::Policies;
+use fanlight_policy::{Listed, Policies};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::MAX_NESTING;
 use fanlight_settings::read_bounded;
@@ -27,7 +27,7 @@ use question::{Answer, Question};
 pub(crate) async fn command(command: &PolicyCommand, common: &CommonArgs) -> Result<(), Failure> {
     if let PolicyCommand::Schema { admin } = command {
         let listed = match Admin::for_command(admin, common).await? {
-            Some(admin) => listed(&admin).await?.into_iter().map(|item| (item.kind, item.name)).collect(),
+            Some(admin) => listed(&admin).await?,
             None => Vec::new(),
         };
         say!("{}", fanlight_policy::schema(&listed).trim_end());
@@ -50,16 +50,8 @@ pub(crate) async fn command(command: &PolicyCommand, common: &CommonArgs) -> Res
     }
 }
 
-/// Something that the gateway lists.
-struct ListedItem {
-    kind: PolicyKind,
-    /// `server/name`.
-    name: String,
-    definition: Json,
-}
-
 /// What a running gateway lists.
-async fn listed(admin: &Admin) -> Result<Vec<ListedItem>, Failure> {
+async fn listed(admin: &Admin) -> Result<Vec<Listed>, Failure> {
     let broken = |error: &dyn std::fmt::Display| Failure::other(format!("the gateway's lists cannot be read: {error}"));
     let answer = admin.get("/api/catalogue", &[]).await?;
     let answer = Json::parse(answer.into(), MAX_NESTING).map_err(|error| broken(&error))?;
@@ -73,7 +65,7 @@ async fn listed(admin: &Admin) -> Result<Vec<ListedItem>, Failure> {
             else {
                 continue;
             };
-            found.push(ListedItem { kind, name: format!("{server}/{name}"), definition });
+            found.push(Listed { kind, name: format!("{server}/{name}"), definition });
         }
     }
     Ok(found)

@@ -53,9 +53,11 @@ impl Question {
     pub(super) fn ask(&self, config: &Config, policies: &Policies) -> Result<Answer, String> {
         let client = self.client(config);
         let Some((kind, name)) = &self.item else {
-            return Err("name what it is about: a tool, prompt, resource, template or skill".to_owned());
+            return Err("name what it is about: a tool, prompt, resource, template, skill or server".to_owned());
         };
-        let Some((server, name)) = name.split_once('/') else {
+        let named =
+            if *kind == PolicyKind::Server { Some((name.as_str(), name.as_str())) } else { name.split_once('/') };
+        let Some((server, name)) = named else {
             return Err(format!("{name:?} names no server: write `server/name`, with the server's own name for it"));
         };
         let json = |text: &String| {
@@ -70,7 +72,7 @@ impl Question {
         }
         let item = PolicyItem { kind: *kind, server, name: name.into(), definition: definition.as_ref() };
         let explained = policies.explain(&client, &item, arguments.as_ref());
-        Ok(answer(explained.ok_or("the policies are about clients, and this is none")?))
+        Ok(answer(*kind, explained.ok_or("the policies are about clients, and this is none")?))
     }
 
     fn client(&self, config: &Config) -> CallContext {
@@ -109,14 +111,15 @@ impl Question {
     }
 }
 
-fn answer(explained: Explanation) -> Answer {
+fn answer(kind: PolicyKind, explained: Explanation) -> Answer {
     let Explanation { verdict, notes, .. } = explained;
     match verdict {
         Err(ambiguous) => Answer { outcome: "deny", policies: Vec::new(), text: Some(ambiguous.to_string()), notes },
         Ok(verdict) => {
             let (outcome, text) = match &verdict.outcome {
                 PolicyOutcome::Asked { text, .. } => ("ask", Some(text.to_string())),
-                PolicyOutcome::Hidden => ("hidden", None),
+                // Nobody is told that a server does not exist because they may not sign in there.
+                PolicyOutcome::Hidden if kind != PolicyKind::Server => ("hidden", None),
                 other => (other.as_str(), None),
             };
             let policies = verdict.policies.iter().map(ToString::to_string).collect();

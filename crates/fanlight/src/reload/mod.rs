@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use fanlight_admin::OperationError;
 use fanlight_auth::{Authenticator, Shown, UnknownKeys};
 use fanlight_config::{Config, ConfigFile, Loaded};
 use fanlight_gateway::Gateway;
@@ -33,6 +34,7 @@ use crate::failure::{Failure, Unusable};
 use crate::instance;
 use crate::known_lists::KnownLists;
 use crate::pins::Pins;
+use crate::replicas::{CommonPins, Switches};
 use crate::shown_names::NameRules;
 use crate::{secrets, service_manager, unmatched};
 pub(crate) use listeners::{Listener, Listeners, warn_if_open};
@@ -53,6 +55,10 @@ enum Request {
     Restart(String, oneshot::Sender<Result<(), NoServer>>),
     /// Look whether unknown keys have just been made.
     LookForKeys(Shown),
+    /// Look what operators have switched and approved at other replicas.
+    LookAtOthers,
+    /// Approve a definition at all replicas.
+    Approve(String, oneshot::Sender<Result<String, OperationError>>),
 }
 
 /// No server of this name is configured, or, to be restarted, none is enabled.
@@ -69,6 +75,12 @@ pub(crate) struct Keeper {
     config: Config,
     /// What was changed at run time: whether servers are enabled.
     switched: BTreeMap<String, bool>,
+    /// The same at the other replicas; `None` if there are none.
+    switches: Option<Switches>,
+    /// What is approved on top of files of pins, at all replicas; `None` if there are no others.
+    common_pins: Option<CommonPins>,
+    /// The file of pins, and what stands in its place because more was approved.
+    approved: Option<(String, String)>,
     telemetry: Telemetry,
     state: Arc<ArcSwap<State>>,
     listeners: Listeners,
@@ -85,6 +97,8 @@ pub(crate) struct Control {
     state: Arc<ArcSwap<State>>,
     gateway: Arc<Gateway>,
     pins: Arc<ArcSwapOption<Pins>>,
+    /// Whether what is approved counts at other replicas, too.
+    has_common_pins: bool,
     /// What tells this gateway from others.
     instance: Option<Arc<str>>,
 }
@@ -105,6 +119,10 @@ pub(crate) struct Start {
     pub(crate) in_force: Config,
     /// The running servers.
     pub(crate) assembly: Assembly,
+    /// What operators switch at other replicas; `None` if there are none.
+    pub(crate) switches: Option<Switches>,
+    /// What they approve of servers there.
+    pub(crate) common_pins: Option<CommonPins>,
     /// Counts reloads.
     pub(crate) telemetry: Telemetry,
     /// The listeners for clients and operators.
@@ -127,7 +145,7 @@ pub(crate) fn hangups() -> Result<Signal, Failure> {
 impl Keeper {
     /// Starts to listen to signals, files and requests.
     pub(crate) fn start(start: Start) -> (Control, Keeping) {
-        let Start { source, loaded, in_force, assembly, telemetry, listeners, .. } = start;
+        let Start { source, loaded, in_force, assembly, switches, common_pins, telemetry, listeners, .. } = start;
         let Start { authenticator, unknown_keys, mut watch, hangups, .. } = start;
         if let Some(watch) = &mut watch {
             watch.follow(&loaded.files);
@@ -142,13 +160,17 @@ impl Keeper {
         let instance = instance::of(std::slice::from_ref(&loaded.path)).map(Arc::from);
         let gateway = Arc::clone(&assembly.gateway);
         let pins = Arc::clone(&assembly.pins);
-        let control = Control { requests, state: Arc::clone(&state), gateway, pins, instance };
+        let has_common_pins = common_pins.is_some();
+        let control = Control { requests, state: Arc::clone(&state), gateway, pins, has_common_pins, instance };
         let keeper = Self {
             source: Arc::new(source),
             assembly,
             started: (loaded.config.clone(), in_force),
             config: loaded.config,
             switched: BTreeMap::new(),
+            switches,
+            common_pins,
+            approved: None,
             telemetry,
             state,
             listeners,
@@ -174,6 +196,7 @@ impl Keeper {
                 Some(()) = hangups.recv() => Request::Reload(Trigger::Signal, None),
                 Some(request) = requests.recv() => request,
                 shown = self.unknown_keys.shown() => Request::LookForKeys(shown),
+                () = Switches::changed(&mut self.switches) => Request::LookAtOthers,
                 () = secrets::due() => Request::Reload(Trigger::Secrets, None),
                 () = Watch::changed(&mut self.watch, self.config.timeouts.config_settle) => Request::Reload(Trigger::Files, None),
                 else => break,
@@ -197,6 +220,11 @@ impl Keeper {
                 Box::pin(self.look_for_keys()).await;
                 drop(shown);
             }
+            Request::LookAtOthers => {
+                self.look_for_switches().await;
+                self.look_for_pins().await;
+            }
+            Request::Approve(id, answer) => drop(answer.send(self.approve(&id).await)),
         }
     }
 
@@ -222,7 +250,11 @@ impl Keeper {
             Ok((loaded, authentication, sockets))
         });
         let outcome = match prepared {
-            Ok((loaded, authentication, sockets)) => self.take_over(loaded, authentication, sockets, trigger).await,
+            Ok((loaded, authentication, sockets)) => {
+                let outcome = self.take_over(loaded, authentication, sockets, trigger).await;
+                self.look_for_pins().await;
+                outcome
+            }
             Err(unusable) => {
                 let outcome = Outcome::failed(trigger, &unusable);
                 error!(%trigger, "configuration not reloaded, the earlier one stays in force:\n{}", outcome.text());
@@ -309,10 +341,58 @@ impl Keeper {
             self.switched.insert(name.clone(), enabled);
         }
         info!(backend = name, enabled, "server switched at run time, until the next restart of Fanlight");
+        self.switch_as_said().await;
+        if let Some(switches) = &mut self.switches {
+            switches.tell(&name, self.switched.get(&name).copied()).await;
+        }
+        Ok(())
+    }
+
+    /// Switches servers as operators have at other replicas.
+    async fn look_for_switches(&mut self) {
+        let Some(switches) = &mut self.switches else { return };
+        let Some(mut said) = switches.read().await else { return };
+        said.retain(|name, enabled| {
+            self.config.servers.iter().any(|server| server.name == *name && server.enabled != *enabled)
+        });
+        if said != self.switched {
+            info!(switched = ?said, "servers switched at run time at another replica");
+            self.switched = said;
+            self.switch_as_said().await;
+        }
+    }
+
+    /// Takes over what was approved at other replicas on top of the file of pins.
+    async fn look_for_pins(&mut self) {
+        let (Some(pins), Some(file)) = (&self.common_pins, self.config.pins.text.clone()) else { return };
+        let Some(text) = pins.read(&file).await else { return };
+        let approved = text.map(|text| (file, text));
+        if approved != self.approved {
+            self.approved = approved;
+            self.switch_as_said().await;
+        }
+    }
+
+    /// Approves a definition at all replicas.
+    async fn approve(&mut self, id: &str) -> Result<String, OperationError> {
+        let approved = self.assembly.pins.load().as_ref().and_then(|pins| pins.approved(id));
+        let (about, lock) = approved.ok_or(OperationError::NoSuchDefinition)?;
+        let (before, text) = (self.effective().pins.text, lock.written());
+        let (Some(pins), Some(file), Some(before)) = (&self.common_pins, self.config.pins.text.clone(), before) else {
+            return Err(OperationError::NotWritten);
+        };
+        if !pins.approve(&file, &before, &text).await {
+            return Err(OperationError::NotWritten);
+        }
+        self.approved = Some((file, text));
+        self.switch_as_said().await;
+        Ok(about)
+    }
+
+    async fn switch_as_said(&mut self) {
         self.put_in_force(None).await;
         let (config, effective, switched) = (self.shown(), Arc::new(self.effective()), self.switched.clone());
         self.show(|state| (state.config, state.effective, state.switched) = (config, effective, switched));
-        Ok(())
     }
 
     async fn restart(&mut self, name: &str) -> Result<(), NoServer> {
@@ -334,11 +414,14 @@ impl Keeper {
         difference
     }
 
-    /// The configuration with what was changed at run time.
+    /// The configuration with what was changed and approved at run time.
     fn effective(&self) -> Config {
         let mut config = self.config.clone();
         for server in &mut config.servers {
             server.enabled = self.switched.get(&server.name).copied().unwrap_or(server.enabled);
+        }
+        if let Some((_, text)) = self.approved.as_ref().filter(|(file, _)| config.pins.text.as_ref() == Some(file)) {
+            config.pins.text = Some(text.clone());
         }
         config
     }
@@ -396,6 +479,13 @@ impl Control {
     pub(crate) async fn switch(&self, name: String, enabled: bool) -> Option<Result<(), NoServer>> {
         let (answer, done) = oneshot::channel();
         self.requests.send(Request::Switch(name, enabled, answer)).await.ok()?;
+        done.await.ok()
+    }
+
+    /// Approves a definition at all replicas. `None` if Fanlight is ending.
+    pub(crate) async fn approve(&self, id: String) -> Option<Result<String, OperationError>> {
+        let (answer, done) = oneshot::channel();
+        self.requests.send(Request::Approve(id, answer)).await.ok()?;
         done.await.ok()
     }
 

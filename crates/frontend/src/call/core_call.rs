@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::detached::Ends;
 use super::{DetachedCalls, ResponseItem, input_rounds};
-use crate::approval::CallBeforeApproval;
+use crate::approval::{ApprovedCall, CallBeforeApproval};
 use crate::hooked_call::HookedCall;
 use crate::protection::Turn;
 use crate::recording::{RequestRecording, not_recorded};
@@ -64,13 +64,13 @@ impl BeforeRun {
 
 impl BeforeRun {
     /// Waits for all of it.
-    async fn passed(self, messages: ServerMessages) -> Result<(), RpcError> {
+    async fn passed(self, messages: ServerMessages) -> Result<Option<ApprovedCall>, RpcError> {
         if let Some(turn) = self.turn {
             turn.come().await;
         }
         match self.approval {
-            Some(call) => call.agreed(messages).await,
-            None => Ok(()),
+            Some(call) => call.agreed(messages).await.map(Some),
+            None => Ok(None),
         }
     }
 }
@@ -123,9 +123,13 @@ impl CoreCall {
         };
         let CoreRequest { mut operation, input_rounds, before, hooked, recording, .. } = request;
         let context = Arc::clone(operation.context());
+        let own_context = Arc::clone(&context);
         let (core, trace) = (Arc::clone(core), &context.trace);
         let is_plain = before.is_nothing() && recording.is_none() && hooked.is_none();
-        let around = (!is_plain).then(|| (before, hooked, recording, sender.clone()));
+        // What waits is decided about again when it has: the policy may have changed.
+        let waits = !before.is_nothing() || hooked.is_some();
+        let decided = waits.then(|| (operation.decided(), Arc::clone(&core)));
+        let around = (!is_plain).then(|| (before, hooked, recording, sender.clone(), decided));
         let run: PendingAnswer = match (first, input_rounds) {
             (None, Some(limits)) => {
                 Box::pin(trace.scope(input_rounds::resolve_input_rounds(core, operation, sender, limits)))
@@ -138,20 +142,25 @@ impl CoreCall {
         };
         let answer = match around {
             None => run,
-            Some((before, mut hooked, recording, messages)) => Box::pin(async move {
+            Some((before, mut hooked, recording, messages, decided)) => Box::pin(async move {
                 // First of all: what is denied need not wait, and nobody need agree to it.
                 if let Some(hooked) = &mut hooked
                     && let Err(error) = hooked.before(messages.clone()).await
                 {
                     return Response::from_error(&error);
                 }
-                if !before.is_nothing()
-                    && let Err(error) = before.passed(messages).await
+                let approved = match before.passed(messages).await {
+                    Ok(approved) => approved,
+                    Err(error) => return Response::from_error(&error),
+                };
+                if let Some((decided, core)) = decided
+                    && let Err(error) = core.may_go_on(&decided, &own_context)
                 {
                     return Response::from_error(&error);
                 }
                 let run = async move {
                     let response = run.await;
+                    approved.iter().for_each(|call| call.answered(&response));
                     match &hooked {
                         Some(hooked) => hooked.after(response).await,
                         None => response,
@@ -282,10 +291,14 @@ impl CoreCall {
     }
 
     /// Cancels the request, and answers it with an error.
-    fn answer_with(&mut self, error: &RpcError) -> Item {
+    pub(crate) fn refuse(&mut self, error: &RpcError) -> Response {
         self.context.trace.cancel();
         (self.answer, self.messages) = (None, None);
-        ResponseItem::Response(Response::from_error(error))
+        Response::from_error(error)
+    }
+
+    fn answer_with(&mut self, error: &RpcError) -> Item {
+        ResponseItem::Response(self.refuse(error))
     }
 
     fn span(&self) -> &Parent {

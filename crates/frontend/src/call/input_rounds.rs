@@ -62,7 +62,11 @@ pub(crate) fn resolve_input_rounds<C: Core>(
             // Boxed, since few calls need input.
             let answers = answers(operation.context(), &messages, &required, &mut elicitations, limits.timeout);
             let answers = Box::pin(limits.give_up.run_until_cancelled(answers));
-            match answers.await.unwrap_or_else(|| Err(interrupted())) {
+            let answers = answers.await.unwrap_or_else(|| Err(interrupted()));
+            // The policy may have changed while the client was asked.
+            let answers =
+                answers.and_then(|answers| core.may_go_on(&operation.decided(), operation.context()).map(|()| answers));
+            match answers {
                 Ok(answers) => operation.answer(&answers, required.state.as_ref()),
                 Err(error) => return Response::from_error(&error),
             }

@@ -7,12 +7,15 @@
 //! Source: 2025-11-25 basic/transports, Sending Messages to the Server.
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use fanlight_canonical::{ServerMessage, ServerRequest};
-use fanlight_protocol::Response;
 use fanlight_protocol::json::Chunks;
+use fanlight_protocol::{Response, RpcError};
+use tokio::sync::oneshot;
 
 use super::{CoreCall, ResponseItem, ResponseStream};
 use crate::eras::notifications::NotificationFilter;
@@ -28,22 +31,74 @@ pub(crate) struct LegacyCall {
     session: Arc<Session>,
     /// The numbers of the open server requests.
     open: Vec<u64>,
+    /// Whether the call may go on when the client has answered; `None` if nothing has to be decided about that.
+    may_go_on: Option<MayGoOn>,
+    /// Answers that wait for that.
+    held: Vec<HeldAnswer>,
     /// Messages that the client gets before anything else of the call.
     outbox: VecDeque<Chunks>,
     /// The last item, if it is known.
     end: Option<Option<Item>>,
 }
 
+/// Decides whether a call may go on, by the policy as it is now.
+pub(crate) struct MayGoOn(pub(crate) Box<dyn Fn() -> Result<(), RpcError> + Send + Sync>);
+
+/// The client's answer to a server request, and where it goes.
+#[derive(Debug)]
+struct HeldAnswer {
+    answer: oneshot::Receiver<Response>,
+    to_server: oneshot::Sender<Response>,
+}
+
+impl fmt::Debug for MayGoOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MayGoOn")
+    }
+}
+
 impl LegacyCall {
     pub(crate) fn new(call: CoreCall, filter: NotificationFilter, session: Arc<Session>) -> Self {
-        Self { call, filter, session, open: Vec::new(), outbox: VecDeque::new(), end: None }
+        let (open, held, outbox) = (Vec::new(), Vec::new(), VecDeque::new());
+        Self { call, filter, session, open, may_go_on: None, held, outbox, end: None }
     }
 
-    fn open_server_request(&mut self, request: ServerRequest) {
+    /// Has it decided whether the call may go on before its server gets an answer of the client.
+    pub(crate) fn deciding_again(mut self, may_go_on: Option<MayGoOn>) -> Self {
+        self.may_go_on = may_go_on;
+        self
+    }
+
+    fn open_server_request(&mut self, mut request: ServerRequest) {
+        if self.may_go_on.is_some() {
+            let (sender, answer) = oneshot::channel();
+            let to_server = std::mem::replace(&mut request.answer, sender);
+            self.held.push(HeldAnswer { answer, to_server });
+        }
         if let Some((number, text)) = self.session.open_server_request(request) {
             self.open.push(number);
             self.outbox.push_back(text.into_bytes().into());
         }
+    }
+
+    /// Passes the client's answers on, unless the call may not go on any more.
+    fn pass_answers(&mut self, cx: &mut Context<'_>) -> Result<(), RpcError> {
+        let Some(MayGoOn(may_go_on)) = &self.may_go_on else { return Ok(()) };
+        let mut at = 0;
+        while let Some(held) = self.held.get_mut(at) {
+            if held.to_server.poll_closed(cx).is_ready() {
+                // The client is told by `withdraw_closed`.
+                drop(self.held.swap_remove(at));
+            } else if let Poll::Ready(answer) = Pin::new(&mut held.answer).poll(cx) {
+                let HeldAnswer { to_server, .. } = self.held.swap_remove(at);
+                may_go_on()?;
+                // An error means that the server no longer waits.
+                let _ = answer.map(|answer| to_server.send(answer));
+            } else {
+                at += 1;
+            }
+        }
+        Ok(())
     }
 
     /// Informs the client of requests that the server no longer waits for.
@@ -103,6 +158,12 @@ impl ResponseStream<Response> for LegacyCall {
                 }
                 Poll::Ready(None) => self.cancelled(),
                 Poll::Pending => {
+                    if let Err(error) = self.pass_answers(cx) {
+                        let refused = self.call.refuse(&error);
+                        self.cancelled();
+                        self.end = Some(Some(ResponseItem::Response(refused)));
+                        continue;
+                    }
                     self.withdraw_closed(cx);
                     if self.outbox.is_empty() {
                         return Poll::Pending;

@@ -1,6 +1,7 @@
 //! Whether a message may proceed: what its sender may do, and how many of its requests may run.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fanlight_canonical::{Core, Decidable, Detail};
 use fanlight_fair::TooMany;
@@ -32,35 +33,30 @@ impl<C: Core> Ingress<C> {
         }
     }
 
-    /// Admits one message: called once for each, after it has been found valid, and with exactly what runs. Answers, and
-    /// notifications that no server gets, of which nothing is `asked`, need an identity alone. If it is a request that
-    /// `reaches_core`, it takes from the limits, and the permit counts it among those of its client that run at once.
-    pub(super) fn admit<T: Transport>(
+    /// Admits one message: this or [`Self::admit_request`] is called once for each, after it has been found valid, and with
+    /// exactly what runs. Answers, and notifications that no server gets, of which nothing is `asked`, need an identity alone.
+    pub(super) fn admit(&self, origin: &Origin<'_>, asked: Option<&dyn Decidable>) -> Result<(), Box<Refusal>> {
+        let client = Client { endpoint: origin.holder.endpoint(), identity: &origin.identity };
+        asked.map_or(Ok(()), |subject| decision::decide(&self.settings, client, subject)).map_err(refusal)
+    }
+
+    /// Admits a request that reaches the core: it takes from the limits, and the permit counts it among those of its client
+    /// that run at once.
+    pub(super) async fn admit_request<T: Transport>(
         &self,
         transport: &T,
         origin: &Origin<'_>,
-        asked: Option<&dyn Decidable>,
-        reaches_core: bool,
+        subject: &dyn Decidable,
     ) -> Result<Admitted, Box<Refusal>> {
         let client = Client { endpoint: origin.holder.endpoint(), identity: &origin.identity };
-        let decided = match asked {
-            None => Ok(None),
-            Some(subject) if reaches_core => {
-                decision::decide_request(&self.settings, client, || origin.peer(), subject)
-            }
-            Some(subject) => decision::decide(&self.settings, client, subject).map(|()| None),
-        };
+        let decided = decision::decide_request(&self.settings, client, || origin.peer(), subject).await;
         let turn = decided.map_err(refusal)?;
-        Ok(Admitted { permit: self.permit(transport, reaches_core)?, turn })
+        Ok(Admitted { permit: self.permit(transport)?, turn })
     }
 
-    /// A permit for one more request that `reaches_core`.
-    pub(super) fn permit<T: Transport>(
-        &self,
-        transport: &T,
-        reaches_core: bool,
-    ) -> Result<Option<OwnedSemaphorePermit>, RpcError> {
-        let Some(permits) = transport.permits().filter(|_| reaches_core) else { return Ok(None) };
+    /// A permit for one more request that reaches the core.
+    pub(super) fn permit<T: Transport>(&self, transport: &T) -> Result<Option<OwnedSemaphorePermit>, RpcError> {
+        let Some(permits) = transport.permits() else { return Ok(None) };
         Arc::clone(permits).try_acquire_owned().map(Some).map_err(|_| {
             let limit = self.settings.max_concurrent;
             RpcError::new(code::INTERNAL, format!("busy: {limit} requests are running; wait for one to finish"))
@@ -78,10 +74,13 @@ fn refusal(refused: Refused) -> Box<Refusal> {
             refusal
         }
         Refused::NotRecorded => Refusal::new(Reason::Busy, error),
-        Refused::TooMany(TooMany { retry_after }) => {
-            let mut refusal = Refusal::new(Reason::TooMany, error);
-            refusal.retry_after = Some(retry_after);
-            refusal
-        }
+        Refused::TooMany(TooMany { retry_after }) => too_many(error, retry_after),
+        Refused::NotCounted => too_many(error, decision::COUNTED_AGAIN),
     }
+}
+
+fn too_many(error: RpcError, retry_after: Duration) -> Box<Refusal> {
+    let mut refusal = Refusal::new(Reason::TooMany, error);
+    refusal.retry_after = Some(retry_after);
+    refusal
 }

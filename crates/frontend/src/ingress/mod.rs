@@ -269,7 +269,7 @@ impl<C: Core> Ingress<C> {
             let message = "responses are not sent to a server of this protocol version";
             return Err(Refusal::malformed(RpcError::new(code::INVALID_REQUEST, message)));
         }
-        self.admit(transport, origin, None, false)?;
+        self.admit(origin, None)?;
         match transport.session(origin).await? {
             Some(session) => session.session.server_requests.answer(response),
             None => tracing::debug!("response of a client ignored: it has no session"),

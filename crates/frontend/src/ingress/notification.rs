@@ -39,7 +39,7 @@ impl<C: Core> Ingress<C> {
                     let caller = context.caller.clone().with_identity(Arc::clone(&origin.identity));
                     let context = Arc::new(CallContext { caller, ..context });
                     let notice = self.core.resolve_notice(notification.clone(), context);
-                    self.admit(transport, origin, Some(&notice), false)?;
+                    self.admit(origin, Some(&notice))?;
                     self.core.notify(notice);
                 }
             }

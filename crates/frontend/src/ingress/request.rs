@@ -18,7 +18,8 @@ use super::{Ingress, Origin, Reason, Refusal, RequestKind, StartedRequest, Trans
 use crate::approval::CallBeforeApproval;
 use crate::call::subscription::SubscriptionEnds;
 use crate::call::{
-    Answered, BeforeRun, CoreCall, CoreRequest, LegacyCall, RenderedCall, RequestEnds, ResponseStream, input_rounds,
+    Answered, BeforeRun, CoreCall, CoreRequest, LegacyCall, MayGoOn, RenderedCall, RequestEnds, ResponseStream,
+    input_rounds,
 };
 use crate::decision::{LastingDecision, OwnRequest};
 use crate::eras::notifications::NotificationFilter;
@@ -137,7 +138,7 @@ impl<C: Core> Ingress<C> {
         let takes_messages = transport.takes_messages();
         let operation = self.resolve_modern::<T>(origin, parsed, sender, takes_messages).await;
         transport.check_mirrored(&operation, &parsed.params)?;
-        let Admitted { permit, turn } = self.admit(transport, origin, Some(&operation), true)?;
+        let Admitted { permit, turn } = self.admit_request(transport, origin, &operation).await?;
         let ends = ends_of(transport, origin, parsed);
         let admitted = self.admitted(operation, turn);
         let stream = resumption.map(|it| self.suspendable_call(admitted, parsed, takes_messages, it, ends));
@@ -156,10 +157,13 @@ impl<C: Core> Ingress<C> {
     ) -> Result<(Responses, Option<OwnedSemaphorePermit>), Box<Refusal>> {
         transport.check_mirrored(&*waiting.decided, &parsed.params)?;
         // It has waited for the client, and waits for no turn.
-        let Admitted { permit, .. } = self.admit(transport, origin, Some(&*waiting.decided), true)?;
+        let Admitted { permit, .. } = self.admit_request(transport, origin, &*waiting.decided).await?;
         let ends = ends_of(transport, origin, parsed);
         let filter = parsed.modern_filter(sender.log_level, transport.takes_messages());
-        Ok(match self.suspended_calls.resume(waiting).await {
+        let client = CallContext { trace: parsed.span.parent(), ..client_of(origin, sender) };
+        let decided = self.core.may_go_on(&waiting.decided, &client);
+        let waiting = if decided.is_ok() { waiting } else { waiting.without_answers() };
+        Ok(match self.suspended_calls.resume(waiting).await.and_then(|call| decided.map(|()| call)) {
             Ok(call) => {
                 let (capabilities, calls) = (sender.capabilities.clone(), Arc::clone(&self.suspended_calls));
                 let span = parsed.span.parent();
@@ -212,7 +216,7 @@ impl<C: Core> Ingress<C> {
         let resolved = self.subscriptions.resolve(&**core, request, context);
         let own = OwnRequest(&request.method);
         let asked: &dyn Decidable = resolved.as_ref().map_or(&own, |operation| operation);
-        let Admitted { permit, .. } = self.admit(transport, origin, Some(asked), false)?;
+        self.admit(origin, Some(asked))?;
         let cancellation = transport.running().map(|running| running.begin(&request.id));
         let opened = resolved.and_then(|operation| {
             let decision = operation.interest().and_then(|it| LastingDecision::of(&self.settings, &caller, it));
@@ -225,7 +229,7 @@ impl<C: Core> Ingress<C> {
         };
         let call = parsed.answered_by::<T>(stream, revision, self.settings.max_mirrored_params);
         let call = call.ending_span_at_message();
-        Ok(StartedRequest { call, kind: RequestKind::Subscription, revision, session: None, permit })
+        Ok(StartedRequest { call, kind: RequestKind::Subscription, revision, session: None, permit: None })
     }
 
     /// The operation of a request without a session.
@@ -351,14 +355,16 @@ impl<C: Core> Ingress<C> {
             (None, Some(session)) => {
                 let named = Arc::new(SessionRequest::new(params.meta.progress_token()));
                 let operation = self.resolve_legacy(transport, origin, session, parsed, &named).await;
-                let Admitted { permit, turn } = self.admit(transport, origin, Some(&operation), true)?;
+                let Admitted { permit, turn } = self.admit_request(transport, origin, &operation).await?;
                 let admitted = self.admitted(operation, turn);
                 (Box::new(self.legacy_call(transport, origin, session, parsed, named, admitted)), permit)
             }
             (answer, _) => {
-                let reaches_core = answer.is_none();
                 let own = OwnRequest(&request.method);
-                let Admitted { permit, .. } = self.admit(transport, origin, Some(&own), reaches_core)?;
+                let permit = match &answer {
+                    Some(_) => self.admit(origin, Some(&own)).map(|()| None)?,
+                    None => self.admit_request(transport, origin, &own).await?.permit,
+                };
                 let answer = answer.unwrap_or_else(|| Err(RpcError::new(code::INTERNAL, "no session")));
                 (Box::new(Answered::new(answer.unwrap_or_else(|error| Response::from_error(&error)))), permit)
             }
@@ -413,6 +419,12 @@ impl<C: Core> Ingress<C> {
             _ => None,
         };
         let client = &session.session;
+        let operation = &admitted.operation;
+        let governed = (method.may_need_input() && operation.verdict().is_some()).then(|| operation.decided());
+        let may_go_on = governed.map(|decided| {
+            let (core, context) = (Arc::clone(&self.core), Arc::clone(operation.context()));
+            MayGoOn(Box::new(move || core.may_go_on(&decided, &context)))
+        });
         let (takes_messages, progress_token) = (transport.takes_messages(), params.meta.progress_token());
         let logs = legacy::log_gate(client.log_level());
         let filter = NotificationFilter { progress_token, logs, era: Era::Legacy };
@@ -436,7 +448,7 @@ impl<C: Core> Ingress<C> {
         if let Some(detached) = transport.detached() {
             call.outlive_in(detached);
         }
-        LegacyCall::new(call, filter, Arc::clone(client))
+        LegacyCall::new(call, filter, Arc::clone(client)).deciding_again(may_go_on)
     }
 
     /// Makes a session, which the transport opens, and has the core describe the server.
@@ -450,7 +462,7 @@ impl<C: Core> Ingress<C> {
         let initialize = legacy::initialize(params, self.settings.max_description)
             .map_err(|error| Refusal::new(Reason::Params, error))?;
         // It needs no scopes.
-        let permit = self.permit(transport, true)?;
+        let permit = self.permit(transport)?;
         let running = transport.running().cloned().unwrap_or_default();
         let limit = self.settings.max_server_requests;
         let bytes = initialize.len();
@@ -490,6 +502,18 @@ impl<C: Core> Ingress<C> {
 fn ends_of<T: Transport>(transport: &T, origin: &Origin<'_>, parsed: &ParsedRequest) -> RequestEnds {
     let cancellation = transport.running().map(|running| running.begin(&parsed.request.id));
     RequestEnds { cancellation, validity: RequestValidity::of(&origin.identity) }
+}
+
+/// The client of a request without a session.
+fn client_of(origin: &Origin<'_>, sender: &modern::RequestMeta) -> CallContext {
+    CallContext {
+        caller: caller_of(origin),
+        peer: origin.peer(),
+        address: origin.facts.client_address(),
+        era: ClientEra::Modern,
+        client_info: sender.client_info.clone(),
+        ..(*CallContext::internal()).clone()
+    }
 }
 
 /// Whom a request without a session is made for.

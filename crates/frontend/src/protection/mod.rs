@@ -1,6 +1,7 @@
 //! What protects the endpoints, as clients have to know it: the scopes of operations, and which authorization servers
 //! give tokens.
 
+mod common;
 mod rates;
 mod scopes;
 
@@ -12,6 +13,7 @@ use fanlight_credentials::resource_url;
 use fanlight_http_edge::PublicUrl;
 use tokio::sync::watch;
 
+pub use self::common::{CommonLimit, CommonLimits, NotTaken, WithoutOthers};
 pub(crate) use self::rates::{Asked, Rates, Turn};
 pub use self::rates::{RateDimensions, RateRule};
 pub(crate) use self::scopes::{Operation, ScopePolicy};
@@ -51,14 +53,27 @@ struct Live {
     current: ArcSwap<Protection>,
     /// Told of each replacement, for what lasts: it was decided about by earlier rules.
     replaced: watch::Sender<()>,
+    /// Counts limits together with other processes; `None` if there are none.
+    common: Option<Arc<dyn CommonLimits>>,
 }
 
 impl LiveProtection {
     /// That of `settings`.
     #[must_use]
     pub fn new(settings: ProtectionSettings) -> Self {
+        Self::sharing(settings, None)
+    }
+
+    /// That of `settings`, with limits that are counted together with other processes.
+    #[must_use]
+    pub fn sharing(settings: ProtectionSettings, common: Option<Arc<dyn CommonLimits>>) -> Self {
         let current = ArcSwap::from_pointee(Protection::new(settings, &Rates::default()));
-        Self(Arc::new(Live { current, replaced: watch::Sender::default() }))
+        Self(Arc::new(Live { current, replaced: watch::Sender::default(), common }))
+    }
+
+    /// What counts limits together with other processes.
+    pub(crate) fn common(&self) -> Option<&dyn CommonLimits> {
+        self.0.common.as_deref()
     }
 
     /// Has `settings` take effect: for messages from the next on, and for streams that are open.

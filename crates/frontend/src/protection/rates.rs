@@ -9,6 +9,7 @@ use fanlight_fair::{Charge, Quota, Rate, TooMany};
 use fanlight_protocol::Method;
 use tokio::time::sleep;
 
+use super::common::{CommonEntry, CommonLimit, Taking, WithoutOthers};
 use super::scopes::{Operation, ToolNames};
 
 /// What a limit counts apart at most: others are counted together. No option: no team has as many clients.
@@ -33,6 +34,8 @@ pub struct RateRule {
     pub per: Duration,
     /// How long a request waits for its turn.
     pub queue: Duration,
+    /// That several processes count together, and what happens while they cannot; `None` if each counts for itself.
+    pub common: Option<WithoutOthers>,
 }
 
 /// What a limit counts apart.
@@ -56,7 +59,7 @@ impl fmt::Debug for RateRule {
 
 /// What is counted: the members that the limit does not count apart are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Key {
+pub(super) struct Key {
     peer: Option<Peer>,
     endpoint: Option<Box<str>>,
     server: Option<Box<str>>,
@@ -120,34 +123,42 @@ impl Rates {
         self.0.iter().any(|(rule, _)| rule.is_about_calls())
     }
 
-    /// Takes a request from all limits that it falls under. It runs at once, or when its turn comes.
+    /// Takes a request from all limits of this process that it falls under. It runs at once, or when its turn comes.
     ///
     /// # Errors
     ///
     /// If one of them has none left: then it takes from none.
-    pub(crate) fn take(&self, asked: Asked<'_>) -> Result<Option<Turn>, TooMany> {
+    pub(crate) fn take(&self, asked: Asked<'_>) -> Result<Taking, TooMany> {
+        let mut taking = Taking { turn: Turn { wait: Duration::ZERO, charges: Vec::new() }, common: Vec::new() };
         if Operation::of(asked.subject.method()) == Operation::Free {
-            return Ok(None);
+            return Ok(taking);
         }
         let called = Called::of(asked.subject);
-        let mut turn = Turn { wait: Duration::ZERO, charges: Vec::new() };
         for (rule, rate) in self.0.iter().filter(|(rule, _)| rule.is_about(asked, &called)) {
-            // What was taken before is given back with the turn.
-            let (charge, wait) = rate.charge_within(&rule.key(asked, &called), rule.quota(), rule.queue)?;
-            turn.charges.push(charge);
-            turn.wait = turn.wait.max(wait);
+            let key = rule.key(asked, &called);
+            match rule.common {
+                Some(without) => {
+                    let limit = rule.common_limit(&key);
+                    taking.common.push(CommonEntry { limit, without, rate: rate.clone(), key });
+                }
+                None => {
+                    // What was taken before is given back with the turn.
+                    let (charge, wait) = rate.charge_within(&key, rule.quota(), rule.queue)?;
+                    taking.turn.charged(charge, wait);
+                }
+            }
         }
-        if turn.wait.is_zero() {
-            turn.charges.clear();
-            return Ok(None);
-        }
-        Ok(Some(turn))
+        Ok(taking)
     }
 }
 
 impl RateRule {
     fn quota(&self) -> Quota {
         Quota { most: self.most, per: self.per }
+    }
+
+    fn common_limit(&self, key: &Key) -> CommonLimit {
+        CommonLimit { key: key.to_bytes(&self.id), most: self.most, per: self.per, queue: self.queue }
     }
 
     /// Whether it counts calls of tools alone.
@@ -181,7 +192,44 @@ impl RateRule {
     }
 }
 
+impl Key {
+    /// The same in every process, and other bytes for every other key and rule.
+    fn to_bytes(&self, rule: &str) -> Vec<u8> {
+        let peer = self.peer.as_ref().map(Peer::to_bytes);
+        let text = |text: &Option<Box<str>>| text.as_ref().map(|text| text.as_bytes().to_vec());
+        let parts = [Some(rule.as_bytes().to_vec()), peer, text(&self.endpoint), text(&self.server), text(&self.tool)];
+        let mut bytes = Vec::new();
+        for part in parts {
+            // An absent part is as long as none can be.
+            let length = part.as_ref().map_or(u64::MAX, |part| u64::try_from(part.len()).unwrap_or(u64::MAX));
+            bytes.extend_from_slice(&length.to_be_bytes());
+            bytes.extend(part.into_iter().flatten());
+        }
+        bytes
+    }
+}
+
 impl Turn {
+    /// Adds what was charged.
+    pub(super) fn charged(&mut self, charge: Charge<Key>, wait: Duration) {
+        self.charges.push(charge);
+        self.wait(wait);
+    }
+
+    /// Has it come after `wait` at the earliest.
+    pub(super) fn wait(&mut self, wait: Duration) {
+        self.wait = self.wait.max(wait);
+    }
+
+    /// Itself, unless it has come: then what was charged stays used.
+    pub(super) fn unless_now(mut self) -> Option<Self> {
+        if self.wait.is_zero() {
+            self.charges.clear();
+            return None;
+        }
+        Some(self)
+    }
+
     /// Waits until it has come.
     pub(crate) async fn come(mut self) {
         sleep(self.wait).await;
@@ -192,5 +240,35 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         self.charges.drain(..).for_each(Charge::refund);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fanlight_identity::Principal;
+
+    use super::*;
+
+    #[test]
+    fn bytes_of_keys_are_those_of_one_key_alone() {
+        let named = |text: &str| Some(Box::from(text));
+        let ann = Some(Peer::Principal(Principal::named("keys", "ann")));
+        let keys = [
+            Key::default(),
+            Key { endpoint: named("ab"), ..Key::default() },
+            Key { server: named("ab"), ..Key::default() },
+            Key { server: named("a"), tool: named("b"), ..Key::default() },
+            Key { server: named(""), tool: named("ab"), ..Key::default() },
+            Key { peer: ann.clone(), ..Key::default() },
+            Key { peer: Some(Peer::User(7)), ..Key::default() },
+            Key { peer: Some(Peer::Local), ..Key::default() },
+        ];
+        let all: std::collections::HashSet<_> =
+            keys.iter().flat_map(|key| ["one rule", "another"].map(|rule| key.to_bytes(rule))).collect();
+        assert_eq!(all.len(), 2 * keys.len());
+        assert_eq!(
+            Key { peer: ann.clone(), ..Key::default() }.to_bytes("r"),
+            Key { peer: ann, ..Key::default() }.to_bytes("r")
+        );
     }
 }

@@ -111,6 +111,10 @@ impl Core for ListenCore {
         Response::from_result(&Json::empty_object())
     }
 
+    fn may_go_on(&self, _: &fanlight_canonical::Decided, _: &CallContext) -> Result<(), RpcError> {
+        Ok(())
+    }
+
     fn endpoint(&self, _: &str) -> Option<Endpoint> {
         None
     }

@@ -88,6 +88,13 @@ pub(crate) struct WaitingCall {
     answers: Vec<(String, Json)>,
 }
 
+impl WaitingCall {
+    /// The same without what the retry brings: it must not go on.
+    pub(crate) fn without_answers(self) -> Self {
+        Self { answers: Vec::new(), ..self }
+    }
+}
+
 /// How a call of its own goes on.
 #[derive(Debug)]
 pub(crate) enum Resumption {

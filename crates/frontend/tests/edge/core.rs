@@ -326,6 +326,10 @@ impl Core for TestCore {
         response
     }
 
+    fn may_go_on(&self, _: &fanlight_canonical::Decided, _: &CallContext) -> Result<(), RpcError> {
+        Ok(())
+    }
+
     fn endpoint(&self, path: &str) -> Option<Endpoint> {
         match path.trim_end_matches('/') {
             "/mcp" => Some(Endpoint::Default),

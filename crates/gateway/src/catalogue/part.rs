@@ -122,6 +122,11 @@ impl Part {
         !ok || self.reflects < self.announced
     }
 
+    /// Whether it is missing because its server wants the user to sign in.
+    pub(super) fn wants_sign_in(&self) -> bool {
+        self.loaded.as_ref().is_some_and(|loaded| loaded.contribution.outcome == Outcome::SignInNeeded)
+    }
+
     /// Whether the list is served because no change was announced, although its `ttlMs` is over.
     pub(super) fn is_overdue(&self, now: Instant) -> bool {
         let had_time = self.loaded.as_ref().and_then(|loaded| Some(loaded.expires? > loaded.received));

@@ -181,10 +181,14 @@ impl Catalogue {
             Some(_) if private.is_empty() => is_shared_due,
             _ => is_due(self),
         };
-        if !is_any_due {
+        // A user may have signed in meanwhile; until then, reading costs nothing.
+        let is_any_missing = self.with(|state| state.parts.values().any(Part::wants_sign_in));
+        if !is_any_due && !is_any_missing {
             return None;
         }
         let serves = |backend, part: &Part| match view.shows(backend) {
+            true if part.wants_sign_in() => false,
+            true if !is_any_due => part.loaded.is_some(),
             true => {
                 let is_current = (part.announces || rests(view.topology(), backend)) && !part.is_behind();
                 let is_own = private.iter().any(|(private, _)| *private == backend);

@@ -63,10 +63,12 @@ impl Shown {
         let entries = shown.positions.iter().filter_map(|position| whole.entries.get(usize::try_from(*position).ok()?));
         shown.rewritten = entries.fold(Rewritten::NONE, |all, entry| all.and(entry.rewritten));
         let is_shown = |name: &str| view.backends().any(|backend| backend.name() == name);
+        let position = |visible: &str| whole.index.get(visible).and_then(|position| u32::try_from(*position).ok());
+        let is_among = |position: u32| shown.positions.binary_search(&position).is_ok();
+        // It names both, so that both must be shown.
         let is_known = |collision: &Collision| {
             let visible = collision.alias.as_deref().unwrap_or(&collision.key);
-            let position = whole.index.get(visible).and_then(|position| u32::try_from(*position).ok());
-            position.is_some_and(|position| shown.positions.binary_search(&position).is_ok())
+            position(visible).is_some_and(is_among) && position(&collision.key).is_none_or(is_among)
         };
         let collisions =
             whole.collisions.iter().filter(|one| is_shown(&one.kept) && is_shown(&one.other) && is_known(one));

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{
-    Call, CallContext, Core, Detail, Endpoint, Interest, Listen, Listening, Pending, Policy, Rewritten, SentTo,
-    ServerMessages, SessionKey, Unresolved,
+    Call, CallContext, Core, Decided, Detail, Endpoint, Interest, Listen, Listening, Pending, Policy,
+    ResolvedOperation as _, Rewritten, SentTo, ServerMessages, SessionKey, Unresolved,
 };
 use fanlight_protocol::json::Json;
 use fanlight_protocol::result::ResultView as _;
@@ -26,7 +26,7 @@ use crate::listeners::{Listeners, SessionSubscriptions, SubscriptionRequest};
 use crate::notices::Notices;
 use crate::reads::{CacheLimits, Reads};
 use crate::routing::{Lookup, Routed, Target};
-use crate::tasks::{TaskLimits, Tasks, offered};
+use crate::tasks::{CommonTaskOwners, TaskLimits, Tasks, offered};
 use crate::topology::{
     BackendEntry, CurrentTopology, EndpointSettings, ListLimits, Member, NamingPolicy, Topology, View,
 };
@@ -51,6 +51,8 @@ pub struct GatewaySettings {
     pub cache: CacheLimits,
     /// Bounds on the memory of which backend has which task.
     pub tasks: TaskLimits,
+    /// Which backend has which task, as other processes know it; `None` if there are none.
+    pub common_tasks: Option<Arc<dyn CommonTaskOwners>>,
     /// URIs in results whose backend is remembered, and clients whose apps are.
     pub max_handed_out: usize,
     /// How long an app counts as open after its last use.
@@ -103,7 +105,7 @@ impl Gateway {
         let reads = Reads::new(settings.cache);
         let lists = ListWatcher::new(&topology, &reads);
         let _ends_tasks = lists.guard();
-        let tasks = Arc::new(Tasks::new(settings.tasks));
+        let tasks = Arc::new(Tasks::new(settings.tasks, settings.common_tasks));
         let handed_out = Arc::new(HandedOut::new(settings.max_handed_out, settings.open_apps));
         let notices = Notices::new(&lists, &handed_out, &tasks);
         let listeners = Listeners::new(&topology, &lists, &handed_out, &tasks);
@@ -148,7 +150,7 @@ impl Gateway {
         }
         sent(&call, only.name());
         let answer = self.ask(only, call).await;
-        let response = answer.map_err(|error| fault::no_answer(only.name(), &error))?;
+        let response = answer.map_err(|error| view.no_answer(only.id, &error))?;
         match lists_tools_to {
             None => Ok(response),
             Some(client) => {
@@ -234,8 +236,8 @@ impl Gateway {
             Some(member) => self.ask(member, call).await,
             None => view.request(backend, call).await,
         };
-        let response = answer.map_err(|error| fault::no_answer(view.name(backend), &error))?;
-        self.tasks.note(&context, backend, &response).await;
+        let response = answer.map_err(|error| view.no_answer(backend, &error))?;
+        self.tasks.note(view, &context, backend, &response).await;
         Ok(self.received(view, &context, backend, &method, response, Given { asked, opens }).await)
     }
 
@@ -274,6 +276,13 @@ impl Core for Gateway {
             // Boxed to keep the future of a call small where there is one backend.
             None => Box::pin(self.route(view, target, call)).await,
         };
+        let Operation { view, request, .. } = &*operation;
+        if let Ok(response) = &answer
+            && view.rights().is_some()
+            && request.method == Method::CallTool
+        {
+            self.tasks.attribute(&request.context, response, || operation.policy_subject()).await;
+        }
         match (answer, subscription) {
             (Ok(response), Some(request)) if !response.is_error() => {
                 self.subscribed.note(request);
@@ -283,6 +292,10 @@ impl Core for Gateway {
                 Response::from_error(&fault::as_client_is_told(error, &request.context.capabilities))
             }),
         }
+    }
+
+    fn may_go_on(&self, decided: &Decided, context: &CallContext) -> Result<(), RpcError> {
+        self.decided_again(decided, context)
     }
 
     /// The endpoint at this path of a request.
@@ -344,6 +357,6 @@ async fn describe(view: &View, only: &Member, client: &CallContext) -> Result<Re
             Ok(Response::from_result(&as_shown(view, description.json().clone())))
         }
         Ok(description) => Ok(Response::from_result(&as_shown(view, describe_only(&description)))),
-        Err(error) => Err(fault::no_answer(only.name(), &error)),
+        Err(error) => Err(view.no_answer(only.id, &error)),
     }
 }

@@ -5,11 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use fanlight_canonical::{
-    ApprovalRule, CallContext, Decidable, Detail, Interest, Item, NeededApproval, PolicyAction, PolicyItem, PolicyKind,
-    PolicyOutcome, ResolvedOperation, Unresolved, Verdict,
+    AmbiguousArguments, ApprovalRule, CallContext, Decidable, Decided, Detail, Interest, Item, NeededApproval,
+    PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, PolicySubject, ResolvedOperation, Unresolved, Verdict,
 };
 use fanlight_protocol::json::Json;
-use fanlight_protocol::{Method, Notification, input};
+use fanlight_protocol::{Method, Notification, RpcError, input};
 
 use super::{FoundTarget, Gateway};
 use crate::catalogue::ListKind;
@@ -102,23 +102,13 @@ impl Gateway {
             _ => return,
         };
         let Some((kind, name)) = named(&request.method, &routed.params) else { return };
-        let definition = listed.as_ref().filter(|tool| tool.backend == routed.backend && tool.original.is_str(&name));
-        let definition = definition.map(|tool| &*tool.definition);
+        let definition = definition_of(listed.as_ref(), routed.backend, &name).map(|definition| &**definition);
         let item = PolicyItem { kind, server: view.name(routed.backend), name: name.into(), definition };
         let arguments = routed.params.get("arguments");
         let Some(decided) = view.verdict(action, &item, arguments.as_ref()) else { return };
         let visible = request.params.as_ref().and_then(|params| named(&request.method, params));
         let (_, visible) = visible.unwrap_or((kind, String::new()));
-        let refused = match &decided {
-            Ok(Verdict { outcome: PolicyOutcome::Allowed | PolicyOutcome::Asked { .. }, .. }) => None,
-            Ok(Verdict { outcome: PolicyOutcome::Denied, .. }) => Some(fault::not_permitted(kind, &visible)),
-            Ok(Verdict { outcome: PolicyOutcome::Hidden, .. }) => Some(match kind {
-                PolicyKind::Tool => fault::unknown_name("tool", &visible, &[]),
-                PolicyKind::Prompt => fault::unknown_name("prompt", &visible, &[]),
-                _ => fault::unknown_resource(&visible),
-            }),
-            Err(ambiguous) => Some(fault::invalid_params(ambiguous.to_string())),
-        };
+        let refused = refusal(kind, &visible, &decided);
         *verdict = Some(decided.unwrap_or_else(|_| Verdict::of_nothing(PolicyOutcome::Denied)));
         told(&request.context, verdict.as_ref());
         if let Some(error) = refused {
@@ -134,6 +124,7 @@ impl Gateway {
             PolicyKind::Prompt => ListKind::Prompts,
             PolicyKind::Skill => ListKind::Skills,
             PolicyKind::Resource | PolicyKind::Template => ListKind::Resources,
+            PolicyKind::Server => return None,
         };
         let everything = view.without_policy();
         let list = self.lists.catalogues.seen_by(list, view.reader()).newest_in(&everything)?;
@@ -169,6 +160,53 @@ impl Gateway {
         };
         *target = found.map(Box::new);
     }
+}
+
+impl Gateway {
+    /// Whether a request that began earlier may go on by the policy as it is now.
+    pub(super) fn decided_again(&self, decided: &Decided, context: &CallContext) -> Result<(), RpcError> {
+        let view = self.view_of(context);
+        let Some(rights) = view.rights().filter(|_| action(decided.method()).is_some()) else { return Ok(()) };
+        // There was no policy when it began.
+        let Some(subject) = decided.policy_subject() else { return Err(fault::policy_has_changed()) };
+        let item = subject.item();
+        let listing = rights.listing(&item);
+        let verdict = match listing.outcome {
+            PolicyOutcome::Hidden => Ok(listing),
+            _ => rights.decide(subject.action, &item, subject.arguments.as_ref()),
+        };
+        told(context, verdict.as_ref().ok());
+        if let Some(error) = refusal(subject.kind, &subject.visible, &verdict) {
+            return Err(error);
+        }
+        let rule = |verdict: Option<&Verdict>| match verdict.map(|verdict| &verdict.outcome) {
+            Some(PolicyOutcome::Asked { number, .. }) => Some(*number),
+            _ => None,
+        };
+        // What somebody agreed to by another policy is not agreed to by this one.
+        let asked = rule(verdict.as_ref().ok());
+        if asked.is_some() && asked != rule(decided.verdict()) { Err(fault::policy_has_changed()) } else { Ok(()) }
+    }
+}
+
+/// The error for what a policy does not permit; `None` if it does.
+fn refusal(kind: PolicyKind, visible: &str, decided: &Result<Verdict, AmbiguousArguments>) -> Option<RpcError> {
+    match decided {
+        Ok(Verdict { outcome: PolicyOutcome::Allowed | PolicyOutcome::Asked { .. }, .. }) => None,
+        Ok(Verdict { outcome: PolicyOutcome::Denied, .. }) => Some(fault::not_permitted(kind, visible)),
+        Ok(Verdict { outcome: PolicyOutcome::Hidden, .. }) => Some(match kind {
+            PolicyKind::Tool => fault::unknown_name("tool", visible, &[]),
+            PolicyKind::Prompt => fault::unknown_name("prompt", visible, &[]),
+            _ => fault::unknown_resource(visible),
+        }),
+        Err(ambiguous) => Some(fault::invalid_params(ambiguous.to_string())),
+    }
+}
+
+/// The definition of the tool that a backend calls `original`, if it is the one that lists have.
+fn definition_of<'a>(listed: Option<&'a ListedTool>, backend: BackendId, original: &str) -> Option<&'a Arc<Json>> {
+    let listed = listed.filter(|tool| tool.backend == backend && tool.original.is_str(original));
+    listed.map(|tool| &tool.definition)
 }
 
 /// Puts on the span what the policy says.
@@ -277,9 +315,9 @@ impl Decidable for Operation {
         };
         // One that cannot be read needs approval, too: what it means, only the server knows.
         let name = params.and_then(|params| Some(params.peek("name")?.as_str()?.into_owned())).unwrap_or_default();
-        // The client's own: those that the configuration adds may be secrets, and nobody else chooses them.
-        let arguments = self.request.params.as_ref().and_then(|params| params.get("arguments"));
-        Some(NeededApproval { rule, text, tool: Item { server: member.name(), name: name.into() }, arguments })
+        let arguments = params.and_then(|params| params.get("arguments"));
+        let own = self.request.params.as_ref().and_then(|params| params.get("arguments"));
+        Some(NeededApproval { rule, text, tool: Item { server: member.name(), name: name.into() }, arguments, own })
     }
 }
 
@@ -290,6 +328,28 @@ impl ResolvedOperation for Operation {
 
     fn params(&self) -> Option<&Json> {
         self.request.params.as_ref()
+    }
+
+    fn sent_arguments(&self) -> Option<Json> {
+        let sent = self.sent().and_then(|(_, params)| params);
+        sent.or(self.request.params.as_ref())?.get("arguments")
+    }
+
+    fn policy_subject(&self) -> Option<PolicySubject> {
+        let Some(Ok(Target::One(routed))) = self.target.as_deref() else { return None };
+        let (method, params) = (&self.request.method, self.request.params.as_ref());
+        self.view.rights()?;
+        let (kind, name) = named(method, &routed.params)?;
+        let (_, visible) = params.and_then(|params| named(method, params)).unwrap_or((kind, String::new()));
+        Some(PolicySubject {
+            action: action(method)?,
+            kind,
+            server: self.view.name(routed.backend).into(),
+            definition: definition_of(self.listed.as_ref(), routed.backend, &name).cloned(),
+            name: name.into(),
+            visible: visible.into(),
+            arguments: routed.params.get("arguments"),
+        })
     }
 
     fn answer(&mut self, answers: &[(Json, Json)], state: Option<&Json>) {

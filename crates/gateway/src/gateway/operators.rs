@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::SystemTime;
 
-use fanlight_canonical::{BackendState, BackendStatus, Endpoint, ProcessOutput};
+use fanlight_canonical::{BackendState, BackendStatus, Endpoint, EndpointStatus, ProcessOutput};
 use fanlight_protocol::Json;
 use fanlight_protocol::result::ResultView as _;
 use futures_util::FutureExt as _;
@@ -31,6 +31,14 @@ impl Gateway {
     pub fn status(&self) -> Vec<(String, BackendStatus)> {
         let topology = self.topology.load();
         topology.backends().iter().map(|backend| (backend.name().to_owned(), backend.client.status())).collect()
+    }
+
+    /// The endpoints of the backends that have several, by backend.
+    #[must_use]
+    pub fn endpoints_of_backends(&self) -> HashMap<String, Vec<EndpointStatus>> {
+        let topology = self.topology.load();
+        let all = topology.backends().iter().map(|backend| (backend.name().to_owned(), backend.client.endpoints()));
+        all.filter(|(_, endpoints)| !endpoints.is_empty()).collect()
     }
 
     /// The backends whose list was read in an earlier run of Fanlight and not yet in this one, and when it was.

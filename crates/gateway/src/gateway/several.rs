@@ -73,7 +73,7 @@ impl Gateway {
             let response = view.send(backend, call.clone()).await?;
             // A method that the server does not know certainly did not run.
             if response.error_code() != Some(code::METHOD_NOT_FOUND) {
-                self.tasks.note(&call.context, backend, &response).await;
+                self.tasks.note(view, &call.context, backend, &response).await;
                 return Ok(response);
             }
         }
@@ -132,7 +132,7 @@ impl Gateway {
             return None;
         }
         let answer = self.ask(backend, call).await;
-        Some((backend.id, answer.map_err(|error| fault::no_answer(backend.name(), &error))))
+        Some((backend.id, answer.map_err(|error| view.no_answer(backend.id, &error))))
     }
 }
 
@@ -142,7 +142,7 @@ pub(super) async fn send_to_all_with(view: &View, capability: &str, call: &Call)
         match view.has_capability(backend, capability).await {
             true => {
                 let answer = view.briefly(view.request(backend, call.clone())).await;
-                Some(answer.map_err(|error| fault::no_answer(view.name(backend), &error)))
+                Some(answer.map_err(|error| view.no_answer(backend, &error)))
             }
             false => None,
         }

@@ -11,7 +11,6 @@ use fanlight_protocol::{Response, RpcError};
 use futures_util::future::join_all;
 
 use super::Tasks;
-use super::owners::Evidence;
 use crate::catalogue::{answered, cut_off};
 use crate::cursor::{CursorSeal, TasksPosition};
 use crate::fault;
@@ -138,7 +137,7 @@ impl Page<'_> {
                             continue;
                         }
                     } else {
-                        self.tasks.learn(&self.call.context, &task, backend.id, Evidence::Seen).await;
+                        self.tasks.learn_here(&self.call.context, &task, backend.id).await;
                     }
                     self.shown.push(task);
                 }

@@ -4,6 +4,7 @@
 //! not know, after a restart or on another replica, it asks the backends that have tasks: asking for the
 //! state of a task changes nothing. Of the two dialects of tasks it reads ids and lifetimes only.
 
+mod common;
 mod list;
 pub(crate) mod offered;
 mod owners;
@@ -11,7 +12,7 @@ mod owners;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-use fanlight_canonical::{BackendError, Call, CallContext, ServerMessages};
+use fanlight_canonical::{BackendError, Call, CallContext, PolicySubject, ServerMessages};
 use fanlight_protocol::capability::has_tasks_extension;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
@@ -20,8 +21,9 @@ use futures_util::stream::FuturesOrdered;
 use memchr::memmem;
 use tokio::time::timeout;
 
+pub use self::common::CommonTaskOwners;
 pub use self::owners::TaskLimits;
-use self::owners::{Evidence, Learnt, MemoryOwners, TaskKey, TaskOwners};
+use self::owners::{Evidence, Known, Learnt, MemoryOwners, TaskKey, TaskOwners};
 use crate::cursor::CursorSeal;
 use crate::fault;
 use crate::topology::{BackendId, Filtered, View};
@@ -33,12 +35,14 @@ const ASKED_AT_ONCE: usize = 16;
 /// The tasks of all backends.
 pub(crate) struct Tasks {
     owners: Box<dyn TaskOwners>,
+    /// What other processes know; `None` if there are none.
+    common: Option<Arc<dyn CommonTaskOwners>>,
     limits: TaskLimits,
 }
 
 impl Tasks {
-    pub(crate) fn new(limits: TaskLimits) -> Self {
-        Self { owners: Box::new(MemoryOwners::new(limits.owners)), limits }
+    pub(crate) fn new(limits: TaskLimits, common: Option<Arc<dyn CommonTaskOwners>>) -> Self {
+        Self { owners: Box::new(MemoryOwners::new(limits.owners)), common, limits }
     }
 
     /// Whether requests of this method are about tasks.
@@ -65,11 +69,11 @@ impl Tasks {
         let response = view.send(backend, call).await?;
         match (method, response.result()) {
             (Method::GetTask | Method::CancelTask, Some(state)) => {
-                self.learn(&context, &state, backend, Evidence::Seen).await;
+                self.learn(view, &context, &state, backend, Evidence::Seen).await;
             }
             // This backend does not know the task, or no longer does: the next request asks all backends.
             (Method::GetTask, None) if response.error_code() == Some(code::INVALID_PARAMS) => {
-                self.owners.forget(&TaskKey::new(&context.caller, &task)).await;
+                self.forget(&TaskKey::new(&context.caller, &task)).await;
             }
             _ => {}
         }
@@ -77,16 +81,50 @@ impl Tasks {
     }
 
     /// Remembers the owner of a task if the answer of a backend has created one.
-    pub(crate) async fn note(&self, context: &CallContext, backend: BackendId, response: &Response) {
+    pub(crate) async fn note(&self, view: &View, context: &CallContext, backend: BackendId, response: &Response) {
         if let Some(task) = response.result().as_ref().and_then(created) {
-            self.learn(context, &task, backend, Evidence::Created).await;
+            self.learn(view, context, &task, backend, Evidence::Created).await;
         }
     }
 
-    async fn learn(&self, context: &CallContext, state: &Json, backend: BackendId, evidence: Evidence) {
+    /// Remembers which call has made a task, if the answer of a backend has created one: a policy may say later that its
+    /// client must not make that call any more.
+    pub(crate) async fn attribute(
+        &self,
+        context: &CallContext,
+        response: &Response,
+        made_by: impl FnOnce() -> Option<PolicySubject>,
+    ) {
+        if let Some(task) = response.result().as_ref().and_then(created)
+            && let Some((id, _)) = owners::id_and_time(&task, &self.limits)
+            && let Some(made_by) = made_by()
+        {
+            self.owners.attribute(TaskKey::new(&context.caller, &id), owners::kept(made_by)).await;
+        }
+    }
+
+    async fn learn(&self, view: &View, context: &CallContext, state: &Json, backend: BackendId, evidence: Evidence) {
+        let Some((task, kept_for)) = owners::id_and_time(state, &self.limits) else { return };
+        let key = TaskKey::new(&context.caller, &task);
+        // Before the client knows of the task, which it may ask another process about.
+        if let Some((common, key)) = self.common.as_ref().zip(key.in_common()) {
+            common.learn(key, view.name(backend).to_owned(), kept_for, evidence == Evidence::Created).await;
+        }
+        self.owners.learn(key, Learnt { backend, peer: context.peer.clone(), kept_for, evidence }).await;
+    }
+
+    /// Remembers, in this process alone, the owner of a task that a list has.
+    async fn learn_here(&self, context: &CallContext, state: &Json, backend: BackendId) {
         if let Some((task, kept_for)) = owners::id_and_time(state, &self.limits) {
-            let learnt = Learnt { backend, peer: context.peer.clone(), kept_for, evidence };
+            let learnt = Learnt { backend, peer: context.peer.clone(), kept_for, evidence: Evidence::Seen };
             self.owners.learn(TaskKey::new(&context.caller, &task), learnt).await;
+        }
+    }
+
+    async fn forget(&self, task: &TaskKey) {
+        self.owners.forget(task).await;
+        if let Some((common, key)) = self.common.as_ref().zip(task.in_common()) {
+            common.forget(key).await;
         }
     }
 
@@ -100,10 +138,19 @@ impl Tasks {
         }
     }
 
-    /// The backend that has this task, if it is known.
+    /// The backend that has this task, if it is known, and the policy still permits the call that has made it.
     async fn remembered_owner(&self, view: &View, context: &CallContext, task: &str) -> Option<BackendId> {
-        let known = self.owners.find(&TaskKey::new(&context.caller, task)).await;
-        known.filter(|backend| view.shows(*backend))
+        let key = TaskKey::new(&context.caller, task);
+        let Some(Known { backend, made_by }) = self.owners.find(&key).await else {
+            return self.owner_in_common(view, &key).await;
+        };
+        (view.shows(backend) && view.permits_again(made_by.as_deref())).then_some(backend)
+    }
+
+    /// The backend that has this task, if another process knows it.
+    async fn owner_in_common(&self, view: &View, task: &TaskKey) -> Option<BackendId> {
+        let name = self.common.as_ref()?.find(task.in_common()?).await?;
+        view.backends().find(|backend| backend.name() == name).map(|backend| backend.id)
     }
 
     /// The backend of the task that `params` name, if it is known.
@@ -169,7 +216,7 @@ impl Tasks {
         while let Some((backend, answer)) = asked.next().await {
             match answer {
                 Ok(Some(state)) => {
-                    self.learn(context, &state, backend, Evidence::Seen).await;
+                    self.learn(view, context, &state, backend, Evidence::Seen).await;
                     return Ok(backend);
                 }
                 Ok(None) => {}

@@ -3,10 +3,10 @@
 //! Bounded, and shared among peers: the one that has most loses first. An entry also expires some time after its task
 //! may. Forgetting costs no more than asking the backends again.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fanlight_canonical::{Caller, Holder, Peer, SessionKey};
+use fanlight_canonical::{Caller, Holder, Peer, PolicySubject, SessionKey};
 use fanlight_protocol::Json;
 use futures_util::future::{BoxFuture, FutureExt as _, ready};
 use tokio::time::Instant;
@@ -51,17 +51,46 @@ impl TaskKey {
     pub(super) fn new(caller: &Caller, task: &str) -> Self {
         Self { holder: caller.holder().clone(), session: caller.session(), task: task.into() }
     }
+
+    /// Bytes that no other task has, equal in every process; `None` for one of a session, which one process has alone.
+    pub(super) fn in_common(&self) -> Option<Vec<u8>> {
+        let holder = self.holder.to_bytes();
+        let length = u64::try_from(holder.len()).unwrap_or(u64::MAX).to_be_bytes();
+        self.session.is_none().then(|| [&length[..], &holder, self.task.as_bytes()].concat())
+    }
 }
 
-/// A store of the owners of tasks. One that several processes share has to keep the names of backends
-/// in place of their ids, which belong to one process.
+/// A store of the owners of tasks.
 pub(super) trait TaskOwners: Send + Sync {
     /// The backend that has this task, if it is known.
-    fn find(&self, task: &TaskKey) -> BoxFuture<'_, Option<BackendId>>;
+    fn find(&self, task: &TaskKey) -> BoxFuture<'_, Option<Known>>;
     /// Remembers the backend for as long as it says.
     fn learn(&self, task: TaskKey, learnt: Learnt) -> BoxFuture<'_, ()>;
+    /// Remembers the call that has made a task whose backend is remembered.
+    fn attribute(&self, task: TaskKey, made_by: Arc<PolicySubject>) -> BoxFuture<'_, ()>;
     /// Forgets the backend of this task.
     fn forget(&self, task: &TaskKey) -> BoxFuture<'_, ()>;
+}
+
+/// What is remembered of a task.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    pub(super) backend: BackendId,
+    /// The call that has made it, as a policy decided about it; `None` if there was no policy, or that is not known.
+    pub(super) made_by: Option<Arc<PolicySubject>>,
+}
+
+/// Bytes of arguments that are kept with a task. No option: the table has many tasks, and few rules read long arguments.
+const KEPT_ARGUMENTS: usize = 1024;
+
+/// A call as it is kept with its task. In place of arguments that are too long there is a text: where a rule reads arguments,
+/// nothing is permitted by it.
+pub(super) fn kept(made_by: PolicySubject) -> Arc<PolicySubject> {
+    let arguments = made_by.arguments.map(|arguments| match arguments.bytes().len() <= KEPT_ARGUMENTS {
+        true => arguments.detached(),
+        false => Json::literal(r#""not kept""#),
+    });
+    Arc::new(PolicySubject { arguments, ..made_by })
 }
 
 /// What has become known of a task.
@@ -90,6 +119,7 @@ struct Table {
 #[derive(Clone, Debug)]
 struct Owner {
     backend: BackendId,
+    made_by: Option<Arc<PolicySubject>>,
     until: Instant,
     /// When it was used last, as a number of [`Table::uses`].
     used: u64,
@@ -125,13 +155,13 @@ impl Table {
 }
 
 impl TaskOwners for MemoryOwners {
-    fn find(&self, task: &TaskKey) -> BoxFuture<'_, Option<BackendId>> {
+    fn find(&self, task: &TaskKey) -> BoxFuture<'_, Option<Known>> {
         let mut table = self.lock();
         table.uses += 1;
         let used = table.uses;
         let found = table.owners.get_mut(task).filter(|owner| owner.until > Instant::now()).map(|owner| {
             owner.used = used;
-            owner.backend
+            Known { backend: owner.backend, made_by: owner.made_by.clone() }
         });
         if found.is_none() {
             table.owners.remove(task);
@@ -144,12 +174,20 @@ impl TaskOwners for MemoryOwners {
         let (mut table, now) = (self.lock(), Instant::now());
         let known = table.owners.get(&task).filter(|known| known.until > now);
         if evidence == Evidence::Created || known.is_none_or(|known| known.backend == backend) {
+            let made_by = known.filter(|_| evidence == Evidence::Seen).and_then(|known| known.made_by.clone());
             if table.owners.len() >= self.limit && table.owners.get(&task).is_none() {
                 table.make_space(self.limit, &peer);
             }
             table.uses += 1;
             let used = table.uses;
-            table.owners.insert(task, peer, Owner { backend, until: now + kept_for, used });
+            table.owners.insert(task, peer, Owner { backend, made_by, until: now + kept_for, used });
+        }
+        ready(()).boxed()
+    }
+
+    fn attribute(&self, task: TaskKey, made_by: Arc<PolicySubject>) -> BoxFuture<'_, ()> {
+        if let Some(owner) = self.lock().owners.get_mut(&task) {
+            owner.made_by = Some(made_by);
         }
         ready(()).boxed()
     }
@@ -195,6 +233,10 @@ mod tests {
         TaskKey::new(&session(), task)
     }
 
+    async fn found(owners: &MemoryOwners, task: &str) -> Option<BackendId> {
+        owners.find(&key(task)).await.map(|known| known.backend)
+    }
+
     #[test]
     fn owner_is_remembered_a_little_longer_than_its_task() {
         let minute = Duration::from_secs(60);
@@ -217,9 +259,9 @@ mod tests {
         let (owners, backend) = (MemoryOwners::new(10), BackendId::fresh());
         learn(&owners, key("t"), backend, GRACE, Evidence::Created).await;
         tokio::time::advance(GRACE - Duration::from_millis(1)).await;
-        assert_eq!(owners.find(&key("t")).await, Some(backend));
+        assert_eq!(found(&owners, "t").await, Some(backend));
         tokio::time::advance(Duration::from_millis(1)).await;
-        assert_eq!(owners.find(&key("t")).await, None);
+        assert_eq!(found(&owners, "t").await, None);
         assert!(owners.lock().owners.is_empty());
     }
 
@@ -229,12 +271,37 @@ mod tests {
         let [one, two] = [BackendId::fresh(), BackendId::fresh()];
         learn(&owners, key("t"), one, ENDLESS, Evidence::Seen).await;
         learn(&owners, key("t"), two, ENDLESS, Evidence::Seen).await;
-        assert_eq!(owners.find(&key("t")).await, Some(one), "the first that was seen stays");
+        assert_eq!(found(&owners, "t").await, Some(one), "the first that was seen stays");
         learn(&owners, key("t"), two, ENDLESS, Evidence::Created).await;
         learn(&owners, key("t"), one, ENDLESS, Evidence::Seen).await;
-        assert_eq!(owners.find(&key("t")).await, Some(two));
+        assert_eq!(found(&owners, "t").await, Some(two));
         owners.forget(&key("t")).await;
-        assert_eq!(owners.find(&key("t")).await, None);
+        assert_eq!(found(&owners, "t").await, None);
+    }
+
+    #[tokio::test]
+    async fn call_that_made_a_task_stays_known_and_its_long_arguments_do_not() {
+        use fanlight_canonical::{PolicyAction, PolicyKind};
+        let made_by = |arguments: String| PolicySubject {
+            action: PolicyAction::Call,
+            kind: PolicyKind::Tool,
+            server: "s".into(),
+            name: "t".into(),
+            visible: "t".into(),
+            definition: None,
+            arguments: Some(Json::parse(arguments.into(), 8).unwrap()),
+        };
+        let (owners, backend) = (MemoryOwners::new(10), BackendId::fresh());
+        learn(&owners, key("t"), backend, ENDLESS, Evidence::Created).await;
+        owners.attribute(key("t"), kept(made_by(r#"{"a":1}"#.to_owned()))).await;
+        learn(&owners, key("t"), backend, ENDLESS, Evidence::Seen).await;
+        let arguments = |known: Known| known.made_by.unwrap().arguments.clone().unwrap().as_text().to_owned();
+        assert_eq!(arguments(owners.find(&key("t")).await.unwrap()), r#"{"a":1}"#);
+        owners.attribute(key("t"), kept(made_by(format!(r#"{{"a":"{}"}}"#, "x".repeat(KEPT_ARGUMENTS))))).await;
+        assert!(!kept(made_by("{}".to_owned())).arguments.as_ref().unwrap().is_str("not kept"));
+        assert_eq!(arguments(owners.find(&key("t")).await.unwrap()), r#""not kept""#);
+        learn(&owners, key("t"), backend, ENDLESS, Evidence::Created).await;
+        assert!(owners.find(&key("t")).await.unwrap().made_by.is_none(), "another task of this id");
     }
 
     #[tokio::test]

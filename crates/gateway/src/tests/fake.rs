@@ -398,6 +398,7 @@ fn scene_from(
             endless: Duration::from_secs(86_400),
             longest: Duration::from_secs(30 * 86_400),
         },
+        common_tasks: None,
         max_handed_out: 100,
         open_apps: OPEN_APPS,
         max_subscriptions: 100,

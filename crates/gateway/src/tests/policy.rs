@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::{Call, CallContext, Caller, Principal};
+use fanlight_canonical::{Call, CallContext, Caller, Policy as _, PolicyItem, PolicyKind, Principal};
 use fanlight_identity::{Identity, Source};
 use fanlight_policy::{Policies, PolicySettings, PolicyText};
 use fanlight_protocol::Json;
@@ -71,15 +71,36 @@ async fn ask(scene: &Scene, context: &Arc<CallContext>, method: &str, params: Op
     scene.gateway.handle(call).await.body()
 }
 
+/// What is there of an item for a client.
+#[derive(Debug)]
+struct Found {
+    what: String,
+    is_listed: bool,
+    is_usable: bool,
+    /// What the policy itself says.
+    is_shown: bool,
+}
+
 /// What is listed to the client, and what it can use, of everything that there is.
-async fn listed_and_usable(scene: &Scene, context: &Arc<CallContext>) -> Vec<(String, bool, bool)> {
+async fn listed_and_usable(scene: &Scene, policies: &Policies, context: &Arc<CallContext>) -> Vec<Found> {
     let kinds = [
-        ("tools/list", "tools", "name", "tools/call", &["read", "write", "other"][..]),
-        ("prompts/list", "prompts", "name", "prompts/get", &["one", "two"][..]),
-        ("resources/list", "resources", "uri", "resources/read", &["file:///x/1", "file:///y/2"][..]),
+        (PolicyKind::Tool, "tools/list", "tools", "name", "tools/call", &["read", "write", "other"][..]),
+        (PolicyKind::Prompt, "prompts/list", "prompts", "name", "prompts/get", &["one", "two"][..]),
+        (
+            PolicyKind::Resource,
+            "resources/list",
+            "resources",
+            "uri",
+            "resources/read",
+            &["file:///x/1", "file:///y/2"][..],
+        ),
     ];
+    let rights = policies.rights_of(context).unwrap();
+    let tools = Json::literal(TOOLS.strip_prefix(r#""result":"#).unwrap());
+    let tools = tools.get("tools").unwrap();
+    let definitions: Vec<_> = tools.elements().map(|place| tools.slice(place)).collect();
     let mut found = Vec::new();
-    for (list, member, key, used, items) in kinds {
+    for (kind, list, member, key, used, items) in kinds {
         let listed = ask(scene, context, list, None).await;
         let entries = listed.get(member).unwrap_or_else(Json::null);
         let keys: Vec<String> = entries
@@ -96,23 +117,26 @@ async fn listed_and_usable(scene: &Scene, context: &Arc<CallContext>) -> Vec<(St
                 };
                 let params = format!(r#"{{"{key}":"{shown}","arguments":{{}}}}"#);
                 let answer = ask(scene, context, used, Some(&params)).await;
-                found.push((format!("{used} {shown}"), keys.contains(&shown), answer.get("code").is_none()));
+                let definition = definitions.iter().find(|tool| tool.get("name").unwrap().as_str().unwrap() == *item);
+                let is_shown = rights.shows(&PolicyItem { kind, server, name: (*item).into(), definition });
+                let (is_listed, is_usable) = (keys.contains(&shown), answer.get("code").is_none());
+                found.push(Found { what: format!("{used} {shown}"), is_listed, is_usable, is_shown });
             }
         }
     }
     found
 }
 
-async fn scene_under(policies: &[String]) -> Option<Scene> {
+async fn scene_under(policies: &[String]) -> Option<(Scene, Arc<Policies>)> {
     let texts = vec![PolicyText { name: "p".into(), text: policies.join("\n") }];
     let settings = PolicySettings { texts, default_path: "/mcp".to_owned(), ..PolicySettings::default() };
     // Some conditions fit no kind of resource that their scope allows.
-    let policies = Policies::new(settings).ok()?;
+    let policies = Arc::new(Policies::new(settings).ok()?);
     let scene = scene(vec![fake("a", &SCRIPTS), fake("b", &SCRIPTS)]);
     let entries = scene.ids.iter().zip(&scene.backends).map(|(id, fake)| entry(*id, fake, None));
-    let (naming, policy) = (NamingPolicy::default(), Some(Arc::new(policies) as Arc<_>));
+    let (naming, policy) = (NamingPolicy::default(), Some(Arc::clone(&policies) as Arc<_>));
     scene.gateway.replace(entries.collect(), &naming, limits(1000), no_endpoints(), policy).await;
-    Some(scene)
+    Some((scene, policies))
 }
 
 proptest! {
@@ -122,10 +146,13 @@ proptest! {
     fn what_is_listed_can_be_used_and_the_reverse(policies in prop::collection::vec(policy(), 1..6)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let Some(scene) = scene_under(&policies).await else { return Ok(()) };
+            let Some((scene, compiled)) = scene_under(&policies).await else { return Ok(()) };
             for context in [client("ann", &["dev"]), client("bob", &["ops"]), client("eve", &[])] {
-                for (what, is_listed, is_usable) in listed_and_usable(&scene, &context).await {
+                for Found { what, is_listed, is_usable, is_shown } in
+                    listed_and_usable(&scene, &compiled, &context).await
+                {
                     prop_assert_eq!(is_listed, is_usable, "{} under {:?}", what, policies);
+                    prop_assert_eq!(is_listed, is_shown, "{} under {:?}", what, policies);
                 }
             }
             Ok(())
@@ -136,11 +163,11 @@ proptest! {
 #[tokio::test]
 async fn rights_of_one_client_are_not_those_of_the_next() {
     let policies = [r#"permit(principal in Group::"dev", action, resource);"#.to_owned()];
-    let scene = scene_under(&policies).await.unwrap();
+    let (scene, policies) = scene_under(&policies).await.unwrap();
     for _ in 0..2 {
-        let of_ann = listed_and_usable(&scene, &client("ann", &["dev"])).await;
-        let of_eve = listed_and_usable(&scene, &client("eve", &[])).await;
-        assert!(of_ann.iter().all(|(_, is_listed, is_usable)| *is_listed && *is_usable), "{of_ann:?}");
-        assert!(of_eve.iter().all(|(_, is_listed, is_usable)| !is_listed && !is_usable), "{of_eve:?}");
+        let of_ann = listed_and_usable(&scene, &policies, &client("ann", &["dev"])).await;
+        let of_eve = listed_and_usable(&scene, &policies, &client("eve", &[])).await;
+        assert!(of_ann.iter().all(|found| found.is_listed && found.is_usable), "{of_ann:?}");
+        assert!(of_eve.iter().all(|found| !found.is_listed && !found.is_usable), "{of_eve:?}");
     }
 }

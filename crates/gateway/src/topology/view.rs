@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fanlight_canonical::{
     AmbiguousArguments, BackendError, Call, CallContext, Endpoint, Pending, PolicyAction, PolicyItem, PolicyKind,
-    PolicyOutcome, Principal, Rights, Verdict,
+    PolicyOutcome, PolicySubject, Principal, Rights, Verdict,
 };
 use fanlight_protocol::{Json, Response, RpcError};
 use tokio::time::timeout;
@@ -106,10 +106,14 @@ impl View {
 
     /// The backends that it shows, in configuration order.
     pub(crate) fn backends(&self) -> impl DoubleEndedIterator<Item = &Member> + Clone {
-        let rules = self.rules();
-        let shown =
-            move |(position, backend)| rules.is_none_or(|rules| rules.shows_backend(position)).then_some(backend);
+        let shown = |(position, backend)| self.shows_at(position, backend).then_some(backend);
         self.topology.backends().iter().enumerate().filter_map(shown)
+    }
+
+    /// Whether the endpoint shows the backend at a position, and the policy lets the client use anything of it.
+    fn shows_at(&self, position: usize, backend: &Member) -> bool {
+        self.rules().is_none_or(|rules| rules.shows_backend(position))
+            && self.rights.as_ref().is_none_or(|rights| rights.reaches(backend.name()))
     }
 
     /// The ids of the backends that it shows, in configuration order.
@@ -120,8 +124,7 @@ impl View {
     /// A backend that it shows.
     pub(crate) fn get(&self, backend: BackendId) -> Option<&Member> {
         let position = self.topology.position(backend)?;
-        let is_shown = self.rules().is_none_or(|rules| rules.shows_backend(position));
-        self.topology.backends().get(position).filter(|_| is_shown)
+        self.topology.backends().get(position).filter(|backend| self.shows_at(position, backend))
     }
 
     /// Whether it shows a backend.
@@ -215,6 +218,28 @@ impl View {
         verdict.is_none_or(|verdict| verdict.is_ok_and(|verdict| verdict.outcome == PolicyOutcome::Allowed))
     }
 
+    /// Whether the policy lets the client sign in at a backend.
+    pub(crate) fn permits_sign_in(&self, backend: BackendId) -> bool {
+        self.may_use(&PolicyItem::of_server(self.topology.name(backend)))
+    }
+
+    /// The error for a request that a backend did not answer. Nobody is asked to sign in who may not.
+    pub(crate) fn no_answer(&self, backend: BackendId, error: &BackendError) -> RpcError {
+        match error.sign_in() {
+            Some(_) if !self.permits_sign_in(backend) => fault::no_sign_in(self.name(backend)),
+            _ => fault::no_answer(self.name(backend), error),
+        }
+    }
+
+    /// Whether the policy still permits what a client did with something; `None` if it is not known what that was.
+    pub(crate) fn permits_again(&self, done: Option<&PolicySubject>) -> bool {
+        let Some(rights) = &self.rights else { return true };
+        done.is_some_and(|done| {
+            let verdict = rights.decide(done.action, &done.item(), done.arguments.as_ref());
+            rights.shows(&done.item()) && verdict.is_ok_and(|verdict| !verdict.outcome.is_denial())
+        })
+    }
+
     fn may_use(&self, item: &PolicyItem<'_>) -> bool {
         self.rights.as_ref().is_none_or(|rights| rights.shows(item))
     }
@@ -245,7 +270,7 @@ impl View {
     /// Sends a request to a backend that it shows, and waits for as long as a call may take.
     pub(crate) async fn send(&self, backend: BackendId, call: Call) -> Result<Response, RpcError> {
         let answer = self.request(backend, call).await;
-        answer.map_err(|error| fault::no_answer(self.name(backend), &error))
+        answer.map_err(|error| self.no_answer(backend, &error))
     }
 
     /// Sends a request to a backend that it shows; the error is the backend's own.

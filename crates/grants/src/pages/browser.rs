@@ -4,22 +4,26 @@
 //! from showing a key or a token with each form; it is sealed for the first, and worth nothing elsewhere.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use fanlight_credentials::{Authenticate, Credentials, Denial, PageRequest};
-use fanlight_identity::{Principal, Source};
+use fanlight_credentials::{Credentials, Denial, PageRequest};
+use fanlight_identity::{Identity, Principal, Source};
 use fanlight_protocol::seal::Seal;
 use http::HeaderValue;
 use http::header::{AUTHORIZATION, COOKIE, FORWARDED, HOST};
 use serde::{Deserialize, Serialize};
 use url::{Host, Url};
 
+use super::SignInPages;
 use crate::store::seconds;
 
 /// How long a user need not show a key or a token again.
 const USER_TIME: Duration = Duration::from_secs(600);
+/// The longest cookie that browsers keep (RFC 6265, 6.1), less what is written around its value.
+const LONGEST_COOKIE: usize = 4_000;
 
 /// A cookie of the pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +40,18 @@ pub(super) struct User {
     pub(super) principal: Vec<u8>,
     /// For people.
     pub(super) name: String,
+    /// The servers at which the user may not sign in.
+    barred: Vec<String>,
+    /// The number of the rules that say so: by others, the user has to be identified again.
+    rules: u64,
     expires: u64,
+}
+
+impl User {
+    /// Whether the user may sign in at a server.
+    pub(super) fn may_sign_in(&self, server: &str) -> bool {
+        !self.barred.iter().any(|barred| barred == server)
+    }
 }
 
 /// The browser behind a request.
@@ -68,15 +83,9 @@ impl<'a> Browser<'a> {
     }
 
     /// Who its user is: by a key or a token in a form, or as the user has shown it before, or as the request shows it.
-    pub(super) async fn user(
-        &self,
-        authenticate: &dyn Authenticate,
-        endpoint: &str,
-        seal: &Seal,
-        credential: Option<&str>,
-    ) -> Result<User, Denial> {
+    pub(super) async fn user(&self, pages: &SignInPages, credential: Option<&str>) -> Result<User, Denial> {
         if credential.is_none()
-            && let Some(user) = self.known_user(seal)
+            && let Some(user) = self.known_user(&pages.seal).filter(|user| user.rules == pages.rules.number())
             && (user.principal != Principal::anonymous().to_bytes() || self.is_local())
         {
             return Ok(user);
@@ -88,14 +97,27 @@ impl<'a> Browser<'a> {
         }
         let PageRequest { connection, client, .. } = self.request;
         let (method, path) = (&self.request.head.method, self.request.head.uri.path());
-        let credentials = Credentials { method, path, headers: &headers, connection, client, endpoint };
-        let identity = authenticate.authenticate(&credentials).outcome().await?;
+        let credentials =
+            Credentials { method, path, headers: &headers, connection, client, endpoint: &pages.endpoint };
+        let identity = pages.authenticate.authenticate(&credentials).outcome().await?;
         // Every client is alike then, so that nobody but the person at this machine may decide for it.
         if identity.source == Source::Anonymous && !self.is_local() {
             return Err(Denial::Forbidden("this page is for the person at the gateway's own machine".into()));
         }
-        let expires = seconds(SystemTime::now() + USER_TIME);
-        Ok(User { principal: identity.principal.to_bytes(), name: identity.name.to_string(), expires })
+        Ok(self.identified(pages, &identity))
+    }
+
+    fn identified(&self, pages: &SignInPages, identity: &Arc<Identity>) -> User {
+        // Before anything is decided by them.
+        let rules = pages.rules.number();
+        let is_barred = |server: &String| !pages.rules.permits(identity, self.request.client, server);
+        User {
+            principal: identity.principal.to_bytes(),
+            name: identity.name.to_string(),
+            barred: pages.grants.servers().into_iter().filter(is_barred).collect(),
+            rules,
+            expires: seconds(SystemTime::now() + USER_TIME),
+        }
     }
 
     fn known_user(&self, seal: &Seal) -> Option<User> {
@@ -124,6 +146,8 @@ impl<'a> Browser<'a> {
         let own = self.is_new.then(|| self.setting(Cookie::Browser, &self.id));
         let text = user.and_then(|user| serde_json::to_vec(user).ok());
         let sealed = text.and_then(|text| seal.seal_for(&text, &self.bound(b"user ")));
+        // One that no browser keeps is not missed: its user is identified again.
+        let sealed = sealed.filter(|sealed| sealed.len() <= LONGEST_COOKIE);
         let user = sealed.map(|sealed| self.setting(Cookie::User, &sealed));
         own.into_iter().chain(user).filter_map(|text| HeaderValue::try_from(text).ok()).collect()
     }

@@ -9,7 +9,7 @@ use http::{Response, StatusCode};
 
 use super::browser::User;
 use super::html::{Page, redirect, with_cookies};
-use super::{Visit, denied, not_signed_in, place_of};
+use super::{Visit, barred, denied, not_signed_in, place_of};
 use crate::access::UserAccess;
 use crate::links::Link;
 use crate::record::BegunSignIn;
@@ -50,6 +50,9 @@ impl Visit<'_> {
             Err(Denial::Missing | Denial::Invalid(_)) => None,
             Err(denial) => return denied(&denial).answer(),
         };
+        if user.as_ref().is_some_and(|user| !user.may_sign_in(link.owner.server())) {
+            return barred(link.owner.server()).answer();
+        }
         let token = self.browser.form_token(&self.pages.seal, handle, &asked.digest()).unwrap_or_default();
         let page = page_of(&asked, user.as_ref(), &token);
         with_cookies(page.answer(), self.browser.set(&self.pages.seal, None))
@@ -72,6 +75,9 @@ impl Visit<'_> {
             Ok(user) => user,
             Err(denial) => return denied(&denial).answer(),
         };
+        if !user.may_sign_in(link.owner.server()) {
+            return barred(link.owner.server()).answer();
+        }
         let done = match asked {
             Asked::SignIn(offer) => self.begin(&link, *offer).await,
             Asked::Key { server } => self.deposit(&link, &server, fields.get("key")).await,
@@ -86,8 +92,9 @@ impl Visit<'_> {
         let grants = &self.pages.grants;
         let callback =
             self.callback().ok_or_else(|| SignInError::Failed { reason: "publicUrl is not usable".to_owned() })?;
-        let Begun { location, record } =
+        let Begun { location, mut record } =
             offer.begin(grants, link.owner.principal(), &callback, &self.browser_digest()).await?;
+        record.rules = self.pages.rules.number();
         let place = place_of(record.request.state.expose());
         // Only now: what nobody has agreed to is not carried on.
         grants.store().put(&place, &record).await.map_err(|error| unkept(&error))?;
@@ -126,6 +133,10 @@ impl Visit<'_> {
             Err(unknown)
         } else if record.browser != self.browser_digest() {
             Err(SignInError::NotUsed("this sign-in was begun in another browser"))
+        } else if record.rules != self.pages.rules.number() {
+            Err(SignInError::NotUsed(
+                "the policy of this gateway has changed since this sign-in was begun; begin it again",
+            ))
         } else {
             Begun { location: record.request.url.clone(), record }.finish(grants, &parameters).await
         };
@@ -158,8 +169,7 @@ impl Visit<'_> {
 
     /// The user of this browser, if it is the one whose link this is.
     async fn user_of(&self, link: &Link, credential: Option<&str>) -> Result<User, Denial> {
-        let Self { pages, browser, .. } = self;
-        let user = browser.user(&*pages.authenticate, &pages.endpoint, &pages.seal, credential).await?;
+        let user = self.browser.user(self.pages, credential).await?;
         match user.principal == link.owner.principal() {
             true => Ok(user),
             false => Err(Denial::Invalid("this link was made for another user".into())),

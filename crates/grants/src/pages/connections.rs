@@ -30,6 +30,9 @@ impl Visit<'_> {
         let server = fields.get("server").filter(|name| self.pages.grants.server(name).is_some());
         let owner = server.map(|server| Owner::new(&user.principal, server));
         match (fields.get("action"), owner) {
+            (Some("connect"), Some(owner)) if !user.may_sign_in(owner.server()) => {
+                super::barred(owner.server()).answer()
+            }
             (Some("connect"), Some(owner)) => self.connect(&owner, &user),
             (Some("sign-out"), Some(owner)) => {
                 let answer = match self.pages.grants.sign_out(&owner).await {
@@ -52,8 +55,7 @@ impl Visit<'_> {
     }
 
     async fn user(&self, credential: Option<&str>) -> Result<User, fanlight_credentials::Denial> {
-        let Self { pages, browser, .. } = self;
-        browser.user(&*pages.authenticate, &pages.endpoint, &pages.seal, credential).await
+        self.browser.user(self.pages, credential).await
     }
 
     async fn page_of_connections(&self, shown: Option<&User>) -> Response<String> {
@@ -83,14 +85,18 @@ impl Visit<'_> {
 fn page_of(user: &User, all: &[UserConnection], token: &str) -> Page {
     let mut page = Page::new("Your connections");
     page.paragraph(&format!("You are known to this gateway as {}.", user.name));
-    for connection in all {
+    // Who may not connect to a server, and never has, is not told of it.
+    let shown = all.iter().map(|one| (one, user.may_sign_in(&one.server)));
+    for (connection, may_connect) in shown.filter(|(one, may_connect)| *may_connect || one.is_connected()) {
         page.heading(&connection.server).facts(connection.facts());
         let mut form = page.form(token);
         form.hidden("server", &connection.server);
-        match connection.is_connected() {
-            true => form.button("connect", "Connect anew").button("sign-out", "Disconnect"),
-            false => form.button("connect", "Connect"),
-        };
+        if may_connect {
+            form.button("connect", if connection.is_connected() { "Connect anew" } else { "Connect" });
+        }
+        if connection.is_connected() {
+            form.button("sign-out", "Disconnect");
+        }
         form.end();
     }
     page

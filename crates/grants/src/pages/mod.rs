@@ -25,6 +25,7 @@ use self::browser::Browser;
 use self::html::Page;
 use crate::grants::Grants;
 use crate::links::{CONNECT, Links, below};
+use crate::rules::SignInRules;
 use crate::sign_in::{CLIENT_NAME, Callback, SignInError};
 use crate::store::{Owner, StoreError};
 
@@ -40,6 +41,7 @@ pub struct SignInPages {
     grants: Grants,
     links: Arc<Links>,
     authenticate: Arc<dyn Authenticate>,
+    rules: Arc<dyn SignInRules>,
     /// The path of the endpoint that keys and tokens are checked for.
     endpoint: String,
     seal: Seal,
@@ -52,7 +54,8 @@ impl fmt::Debug for SignInPages {
 }
 
 impl SignInPages {
-    /// Pages to which `links` lead. `authenticate` tells who users are, by what they show for the endpoint at `endpoint`.
+    /// Pages to which `links` lead. `authenticate` tells who users are, by what they show for the endpoint at `endpoint`, and
+    /// `rules` where they may sign in.
     ///
     /// # Errors
     ///
@@ -61,10 +64,11 @@ impl SignInPages {
         grants: Grants,
         links: Arc<Links>,
         authenticate: Arc<dyn Authenticate>,
+        rules: Arc<dyn SignInRules>,
         endpoint: String,
     ) -> Result<Self, StoreError> {
         let seal = grants.store().seal(b"page for users: ")?;
-        Ok(Self { grants, links, authenticate, endpoint, seal })
+        Ok(Self { grants, links, authenticate, rules, endpoint, seal })
     }
 
     async fn page(&self, request: PageRequest<'_>) -> Response<String> {
@@ -169,6 +173,13 @@ fn not_signed_in(error: &SignInError) -> Page {
         SignInError::NoClient { .. } | SignInError::Failed { .. } => StatusCode::BAD_GATEWAY,
     };
     Page::refusal(status, "You are not signed in", &sentence(&error.to_string()))
+}
+
+/// The page for a user who may not sign in at a server.
+fn barred(server: &str) -> Page {
+    let text =
+        format!("The policy of this gateway does not permit you to sign in to {server}. Its operator can change that.");
+    Page::refusal(StatusCode::FORBIDDEN, "You may not sign in here", &text)
 }
 
 /// A text as a sentence.

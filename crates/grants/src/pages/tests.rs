@@ -1,8 +1,10 @@
 //! Tests of what needs no authorization server.
 
+use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use fanlight_credentials::{ConnectionFacts, Open};
+use fanlight_identity::Identity;
 use fanlight_oauth::{AuthorizationRequest, Provider, TokenTarget};
 use fanlight_protocol::seal::Keys;
 use fanlight_settings::Secret;
@@ -23,11 +25,27 @@ struct Setting {
     _folder: TempDir,
 }
 
+/// Anybody may sign in anywhere.
+#[derive(Debug)]
+struct Anybody;
+
+impl SignInRules for Anybody {
+    fn number(&self) -> u64 {
+        0
+    }
+
+    fn permits(&self, _: &Arc<Identity>, _: Option<IpAddr>, _: &str) -> bool {
+        true
+    }
+}
+
 fn setting() -> Setting {
     let folder = TempDir::new().unwrap();
     let store = Store::open(&Folder::open(&folder.path().join("state")).unwrap(), &Keys::default()).unwrap();
     let links = Arc::new(Links::new(&store).unwrap());
-    let pages = SignInPages::new(Grants::new(store), links, Arc::new(Open::default()), "/mcp".to_owned()).unwrap();
+    let pages =
+        SignInPages::new(Grants::new(store), links, Arc::new(Open::default()), Arc::new(Anybody), "/mcp".to_owned())
+            .unwrap();
     Setting { pages, _folder: folder }
 }
 
@@ -63,6 +81,7 @@ impl Setting {
                 target: TokenTarget::default(),
             },
             browser: digest(&SHA256, COOKIE_VALUE.as_bytes()).as_ref().to_vec(),
+            rules: 0,
             expires,
         };
         self.pages.grants.store().put(&place_of(state), &record).await.unwrap();

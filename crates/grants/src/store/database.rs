@@ -57,7 +57,8 @@ impl Kind {
     }
 
     /// Most entries of the kind.
-    fn most(self) -> u64 {
+    #[must_use]
+    pub fn most(self) -> u64 {
         match self {
             Self::Grant | Self::UserKey => 100_000,
             Self::Client | Self::SignIn => 1000,
@@ -102,7 +103,7 @@ pub(super) struct Database {
 }
 
 /// When the file was written last, as far as that can be told.
-pub(crate) type Stamp = Option<SystemTime>;
+pub type Stamp = Option<SystemTime>;
 
 impl Database {
     /// Opens the file, or makes it. One that is damaged is set aside.
@@ -195,10 +196,7 @@ impl Database {
 }
 
 fn put(kind: Kind, table: &mut Table<'_, &str, &[u8]>, name: &str, entry: &Entry) -> Result<(), StoreError> {
-    let bytes = serde_json::to_vec(entry).map_err(|_| StoreError::TooLarge)?;
-    if bytes.len() > LONGEST {
-        return Err(StoreError::TooLarge);
-    }
+    let bytes = encode(entry)?;
     if kind == Kind::SignIn {
         let now = seconds(SystemTime::now());
         table.retain(|_, value| decode(value).is_ok_and(|entry| entry.expires.is_none_or(|expires| expires > now)))?;
@@ -214,7 +212,13 @@ fn find(table: &impl ReadableTable<&'static str, &'static [u8]>, name: &str) -> 
     table.get(name)?.map(|value| decode(value.value())).transpose()
 }
 
-fn decode(bytes: &[u8]) -> Result<Entry, StoreError> {
+/// An entry as it is kept.
+pub(super) fn encode(entry: &Entry) -> Result<Vec<u8>, StoreError> {
+    let bytes = serde_json::to_vec(entry).map_err(|_| StoreError::TooLarge)?;
+    if bytes.len() > LONGEST { Err(StoreError::TooLarge) } else { Ok(bytes) }
+}
+
+pub(super) fn decode(bytes: &[u8]) -> Result<Entry, StoreError> {
     serde_json::from_slice(bytes).map_err(|_| StoreError::Damaged)
 }
 

@@ -1,6 +1,7 @@
-//! The store: records of users and of authorization servers in one file in `stateDir`, each sealed for whom and what it is
+//! The store: records of users and of authorization servers in one file in `stateDir`, or in common with other processes, each sealed for whom and what it is
 //! about, so that one that is moved within the file does not open.
 
+mod common;
 mod database;
 
 use std::fmt;
@@ -17,11 +18,14 @@ use tokio::time::timeout;
 use tracing::warn;
 use zeroize::Zeroizing;
 
+pub use self::common::{CommonEntries, CommonError, Exchange, Exchanged, Pending};
+pub(crate) use self::database::seconds;
 use self::database::{Change, Database, Entry};
-pub use self::database::{FILE, Kind, Lease};
-pub(crate) use self::database::{Stamp, seconds};
+pub use self::database::{FILE, Kind, Lease, Stamp};
 use crate::folder::Folder;
 
+/// What records are sealed for.
+const PURPOSE: &[u8] = b"record in stateDir: ";
 /// How long one operation may wait for others and for the disk.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// Most records of one kind and principal.
@@ -141,6 +145,9 @@ pub enum StoreError {
     /// An entry is not in the form that is written.
     #[error("the file of grants in stateDir is damaged")]
     Damaged,
+    /// What all processes have in common cannot be reached, or is damaged.
+    #[error("what users have granted cannot be used: {0}")]
+    Common(String),
     /// Others use it.
     #[error("the file of grants in stateDir did not answer within {} s", LONGEST_WAIT.as_secs())]
     Busy,
@@ -169,11 +176,19 @@ impl<E: Into<redb::Error>> From<E> for StoreError {
 pub struct Store(Arc<Shared>);
 
 struct Shared {
-    database: Database,
+    place: Place,
     keys: Keys,
     seal: Seal,
-    /// One operation blocks at a time, so that a slow disk takes one thread alone.
-    turn: Arc<Semaphore>,
+}
+
+/// Where the entries are.
+enum Place {
+    File {
+        database: Arc<Database>,
+        /// One operation blocks at a time, so that a slow disk takes one thread alone.
+        turn: Arc<Semaphore>,
+    },
+    Common(Arc<dyn CommonEntries>),
 }
 
 impl fmt::Debug for Store {
@@ -191,9 +206,20 @@ impl Store {
     pub fn open(folder: &Folder, keys: &Keys) -> Result<Self, StoreError> {
         // What was sealed before `keys` were configured still opens.
         let keys = keys.followed_by(folder.sealing_key());
-        let seal = Seal::new(&keys, b"record in stateDir: ").map_err(|_| StoreError::Seal)?;
-        let database = Database::open(folder)?;
-        Ok(Self(Arc::new(Shared { database, keys, seal, turn: Arc::new(Semaphore::new(1)) })))
+        let seal = Seal::new(&keys, PURPOSE).map_err(|_| StoreError::Seal)?;
+        let database = Arc::new(Database::open(folder)?);
+        let place = Place::File { database, turn: Arc::new(Semaphore::new(1)) };
+        Ok(Self(Arc::new(Shared { place, keys, seal })))
+    }
+
+    /// The store that several processes have in common. They have the same keys.
+    ///
+    /// # Errors
+    ///
+    /// If a key cannot be used.
+    pub fn in_common(entries: Arc<dyn CommonEntries>, keys: &Keys) -> Result<Self, StoreError> {
+        let seal = Seal::new(keys, PURPOSE).map_err(|_| StoreError::Seal)?;
+        Ok(Self(Arc::new(Shared { place: Place::Common(entries), keys: keys.clone(), seal })))
     }
 
     /// Seals other things for one purpose, with the same keys.
@@ -207,7 +233,15 @@ impl Store {
 
     /// Another than before if a process has changed something since.
     pub(crate) fn stamp(&self) -> Stamp {
-        self.0.database.stamp()
+        match &self.0.place {
+            Place::File { database, .. } => database.stamp(),
+            Place::Common(entries) => entries.stamp(),
+        }
+    }
+
+    /// Whether nothing can be read now: what was read stays in use.
+    pub(crate) fn is_away(&self) -> bool {
+        matches!(&self.0.place, Place::Common(entries) if entries.is_away())
     }
 
     /// The record of this owner, if there is one that one of the keys opens.
@@ -216,12 +250,12 @@ impl Store {
     ///
     /// If the file cannot be read.
     pub async fn get<T: Record>(&self, owner: &Owner) -> Result<Option<T>, StoreError> {
-        let owner = owner.clone();
-        self.run(move |shared| {
-            let entry = shared.database.get(T::KIND, &owner.name())?;
-            Ok(entry.and_then(|entry| shared.open::<T>(&entry, &owner)))
-        })
-        .await
+        let name = owner.name();
+        let entry = match &self.0.place {
+            Place::File { database, turn } => in_turn(database, turn, move |file| file.get(T::KIND, &name)).await?,
+            Place::Common(entries) => common::get(&**entries, T::KIND, &name).await?,
+        };
+        Ok(entry.and_then(|entry| self.0.open::<T>(&entry, owner)))
     }
 
     /// All records of a kind that belong to a principal, with their servers.
@@ -230,16 +264,13 @@ impl Store {
     ///
     /// If the file cannot be read.
     pub async fn list<T: Record>(&self, principal: &[u8]) -> Result<Vec<Exported<T>>, StoreError> {
-        let principal: Arc<[u8]> = principal.into();
-        self.run(move |shared| {
-            let prefix = prefix(&principal);
-            let open = |(name, entry): (String, Entry)| {
-                let owner = Owner::new(&principal, name.strip_prefix(&prefix)?);
-                Some(Exported { record: shared.open(&entry, &owner)?, owner })
-            };
-            Ok(shared.database.list(T::KIND, &prefix, MOST_OF_ONE)?.into_iter().filter_map(open).collect())
-        })
-        .await
+        let prefix = prefix(principal);
+        let open = |(name, entry): (String, Entry)| {
+            let owner = Owner::new(principal, name.strip_prefix(&prefix)?);
+            Some(Exported { record: self.0.open(&entry, &owner)?, owner })
+        };
+        let entries = self.entries(T::KIND, prefix.clone(), MOST_OF_ONE).await?;
+        Ok(entries.into_iter().filter_map(open).collect())
     }
 
     /// All records of a kind that can be opened.
@@ -248,15 +279,13 @@ impl Store {
     ///
     /// If the file cannot be read.
     pub async fn export<T: Record>(&self) -> Result<Vec<Exported<T>>, StoreError> {
-        self.run(move |shared| {
-            let open = |(name, entry): (String, Entry)| {
-                let principal = shared.seal.open_for(&entry.principal, name.as_bytes())?;
-                let owner = Owner::new(&principal, name.split_once('/')?.1);
-                Some(Exported { record: shared.open(&entry, &owner)?, owner })
-            };
-            Ok(shared.database.list(T::KIND, "", MOST_EXPORTED)?.into_iter().filter_map(open).collect())
-        })
-        .await
+        let open = |(name, entry): (String, Entry)| {
+            let principal = self.0.seal.open_for(&entry.principal, name.as_bytes())?;
+            let owner = Owner::new(&principal, name.split_once('/')?.1);
+            Some(Exported { record: self.0.open(&entry, &owner)?, owner })
+        };
+        let entries = self.entries(T::KIND, String::new(), MOST_EXPORTED).await?;
+        Ok(entries.into_iter().filter_map(open).collect())
     }
 
     /// Keeps a record instead of an earlier one. When this returns, it is on disk.
@@ -265,18 +294,14 @@ impl Store {
     ///
     /// If it cannot be kept; then the earlier one is.
     pub async fn put<T: Record>(&self, owner: &Owner, record: &T) -> Result<(), StoreError> {
-        let (owner, entry) = (owner.clone(), self.0.seal(owner, record)?);
-        self.run(move |shared| {
-            let name = owner.name();
-            if !owner.principal.is_empty() {
-                let own = shared.database.list(T::KIND, &prefix(&owner.principal), MOST_OF_ONE)?;
-                if own.len() == MOST_OF_ONE && own.iter().all(|(other, _)| *other != name) {
-                    return Err(StoreError::Full { kind: T::KIND.as_str() });
-                }
+        let (name, entry) = (owner.name(), self.0.seal(owner, record)?);
+        if !owner.principal.is_empty() {
+            let own = self.entries(T::KIND, prefix(&owner.principal), MOST_OF_ONE).await?;
+            if own.len() == MOST_OF_ONE && own.iter().all(|(other, _)| *other != name) {
+                return Err(StoreError::Full { kind: T::KIND.as_str() });
             }
-            shared.database.change(T::KIND, &name, |_| (Change::Put(entry), ()))
-        })
-        .await
+        }
+        self.change(T::KIND, name, move |_| (Change::Put(entry.clone()), ())).await
     }
 
     /// Removes a record; returns it if it can be opened. Of several that ask, one gets it.
@@ -285,12 +310,8 @@ impl Store {
     ///
     /// If the file cannot be changed.
     pub async fn take<T: Record>(&self, owner: &Owner) -> Result<Option<T>, StoreError> {
-        let owner = owner.clone();
-        self.run(move |shared| {
-            let entry = shared.database.change(T::KIND, &owner.name(), |entry| (Change::Remove, entry))?;
-            Ok(entry.and_then(|entry| shared.open::<T>(&entry, &owner)))
-        })
-        .await
+        let entry = self.change(T::KIND, owner.name(), |entry| (Change::Remove, entry)).await?;
+        Ok(entry.and_then(|entry| self.0.open::<T>(&entry, owner)))
     }
 
     /// The record of this owner for this process alone, for at most `time`: until then other processes do not get it so.
@@ -299,28 +320,24 @@ impl Store {
     ///
     /// If the file cannot be changed.
     pub async fn lease<T: Record>(&self, owner: &Owner, time: Duration) -> Result<Leased<T>, StoreError> {
-        let (owner, id) = (owner.clone(), fastrand::u64(..));
-        self.run(move |shared| {
-            let now = seconds(SystemTime::now());
-            let lease = Lease { until: now.saturating_add(time.as_secs()), id };
-            let decide = |entry: Option<Entry>| match entry {
-                Some(entry) if entry.lease.is_some_and(|lease| lease.until > now) => (Change::Leave, Leased::Others),
-                Some(entry) => {
-                    let leased = Entry { lease: Some(lease), ..entry.clone() };
-                    (Change::Put(leased), Leased::Ours(entry, lease))
-                }
-                None => (Change::Leave, Leased::Nothing),
-            };
-            Ok(match shared.database.change(T::KIND, &owner.name(), decide)? {
-                Leased::Ours(entry, lease) => match shared.open::<T>(&entry, &owner) {
-                    Some(record) => Leased::Ours(record, lease),
-                    None => Leased::Nothing,
-                },
-                Leased::Others => Leased::Others,
-                Leased::Nothing => Leased::Nothing,
-            })
+        let now = seconds(SystemTime::now());
+        let lease = Lease { until: now.saturating_add(time.as_secs()), id: fastrand::u64(..) };
+        let decide = move |entry: Option<Entry>| match entry {
+            Some(entry) if entry.lease.is_some_and(|lease| lease.until > now) => (Change::Leave, Leased::Others),
+            Some(entry) => {
+                let leased = Entry { lease: Some(lease), ..entry.clone() };
+                (Change::Put(leased), Leased::Ours(entry, lease))
+            }
+            None => (Change::Leave, Leased::Nothing),
+        };
+        Ok(match self.change(T::KIND, owner.name(), decide).await? {
+            Leased::Ours(entry, lease) => match self.0.open::<T>(&entry, owner) {
+                Some(record) => Leased::Ours(record, lease),
+                None => Leased::Nothing,
+            },
+            Leased::Others => Leased::Others,
+            Leased::Nothing => Leased::Nothing,
         })
-        .await
     }
 
     /// Ends a [`lease`](Self::lease): with another record, with none, or without a change. Returns whether it was still in
@@ -340,16 +357,15 @@ impl Store {
             LeaseOutcome::Remove => LeaseOutcome::Remove,
             LeaseOutcome::Keep => LeaseOutcome::Keep,
         };
-        let owner = owner.clone();
         let decide = move |entry: Option<Entry>| match entry.filter(|entry| entry.lease == Some(lease)) {
             None => (Change::Leave, false),
-            Some(entry) => match outcome {
-                LeaseOutcome::Replace(other) => (Change::Put(other), true),
+            Some(entry) => match &outcome {
+                LeaseOutcome::Replace(other) => (Change::Put(other.clone()), true),
                 LeaseOutcome::Remove => (Change::Remove, true),
                 LeaseOutcome::Keep => (Change::Put(Entry { lease: None, ..entry }), true),
             },
         };
-        self.run(move |shared| shared.database.change(T::KIND, &owner.name(), decide)).await
+        self.change(T::KIND, owner.name(), decide).await
     }
 
     /// Removes all records of a principal, or of all; returns how many there were.
@@ -359,29 +375,62 @@ impl Store {
     /// If the file cannot be changed.
     pub async fn purge(&self, principal: Option<&[u8]>) -> Result<usize, StoreError> {
         let prefix = principal.map(prefix).unwrap_or_default();
-        self.run(move |shared| {
-            let count = Kind::ALL.map(|kind| shared.database.remove_all(kind, &prefix));
-            count.into_iter().sum::<Result<usize, _>>()
-        })
-        .await
+        match &self.0.place {
+            Place::File { database, turn } => {
+                let all = move |file: &Database| Kind::ALL.map(|kind| file.remove_all(kind, &prefix)).into_iter().sum();
+                in_turn(database, turn, all).await
+            }
+            Place::Common(entries) => {
+                let mut count = 0;
+                for kind in Kind::ALL {
+                    count += common::remove_all(&**entries, kind, &prefix).await?;
+                }
+                Ok(count)
+            }
+        }
     }
 
-    async fn run<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Shared) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let shared = Arc::clone(&self.0);
-        let in_turn = async {
-            let permit = Arc::clone(&shared.turn).acquire_owned().await.map_err(|_| StoreError::Busy)?;
-            let working = spawn_blocking(move || {
-                let _permit = permit;
-                work(&shared)
-            });
-            // It panics only where the file is damaged in a way that was not noticed when it was opened.
-            working.await.unwrap_or(Err(StoreError::Damaged))
-        };
-        timeout(LONGEST_WAIT, in_turn).await.unwrap_or(Err(StoreError::Busy))
+    /// The entries whose names begin with `prefix`, at most `most`.
+    async fn entries(&self, kind: Kind, prefix: String, most: usize) -> Result<Vec<(String, Entry)>, StoreError> {
+        match &self.0.place {
+            Place::File { database, turn } => in_turn(database, turn, move |file| file.list(kind, &prefix, most)).await,
+            Place::Common(entries) => common::list(&**entries, kind, &prefix, most).await,
+        }
     }
+
+    /// Changes the entry of this name as `decide` says, which also gives the answer. When this returns, the change is kept.
+    async fn change<T: Send + 'static>(
+        &self,
+        kind: Kind,
+        name: String,
+        decide: impl Fn(Option<Entry>) -> (Change, T) + Send + Sync + 'static,
+    ) -> Result<T, StoreError> {
+        match &self.0.place {
+            Place::File { database, turn } => {
+                in_turn(database, turn, move |file| file.change(kind, &name, decide)).await
+            }
+            Place::Common(entries) => common::change(&**entries, kind, &name, decide).await,
+        }
+    }
+}
+
+/// Works on the file, which blocks.
+async fn in_turn<T: Send + 'static>(
+    database: &Arc<Database>,
+    turn: &Arc<Semaphore>,
+    work: impl FnOnce(&Database) -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    let database = Arc::clone(database);
+    let in_turn = async {
+        let permit = Arc::clone(turn).acquire_owned().await.map_err(|_| StoreError::Busy)?;
+        let working = spawn_blocking(move || {
+            let _permit = permit;
+            work(&database)
+        });
+        // It panics only where the file is damaged in a way that was not noticed when it was opened.
+        working.await.unwrap_or(Err(StoreError::Damaged))
+    };
+    timeout(LONGEST_WAIT, in_turn).await.unwrap_or(Err(StoreError::Busy))
 }
 
 impl Shared {

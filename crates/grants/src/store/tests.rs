@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Mutex;
 
 use serde::Deserialize;
 use tempfile::TempDir;
@@ -55,6 +56,13 @@ fn file(folder: &TempDir) -> std::path::PathBuf {
     folder.path().join("state/grants.redb")
 }
 
+fn database(store: &Store) -> &Database {
+    match &store.0.place {
+        Place::File { database, .. } => database,
+        Place::Common(_) => panic!("it is in a file"),
+    }
+}
+
 fn ann() -> Owner {
     Owner::new(b"ann", "notes")
 }
@@ -78,9 +86,9 @@ async fn record_that_is_moved_in_the_file_does_not_open() {
     let folder = TempDir::new().unwrap();
     let store = open(&folder, &[1]);
     store.put(&ann(), &note("secret")).await.unwrap();
-    let entry = || store.0.database.get(Kind::Grant, &ann().name()).unwrap().unwrap();
+    let entry = || database(&store).get(Kind::Grant, &ann().name()).unwrap().unwrap();
     let place = |kind, name: &str, entry: Entry| {
-        store.0.database.change(kind, name, |_| (Change::Put(entry), ())).unwrap();
+        database(&store).change(kind, name, |_| (Change::Put(entry), ())).unwrap();
     };
     for other in [Owner::new(b"bob", "notes"), Owner::new(b"ann", "other")] {
         place(Kind::Grant, &other.name(), entry());
@@ -239,4 +247,106 @@ async fn sizes_and_numbers_are_bounded() {
     assert_eq!(store.purge(Some(b"bob")).await.unwrap(), MOST_OF_ONE);
     assert_eq!(store.get::<Note>(&ann()).await.unwrap(), Some(note("x")));
     assert_eq!(store.purge(None).await.unwrap(), 1);
+}
+
+/// What a process in between may do to an entry.
+type Interference = Box<dyn FnMut(&mut Option<Vec<u8>>) + Send>;
+
+/// One entry that several processes have in common, and what happens between its reading and its exchange.
+struct OneEntry {
+    entry: Mutex<Option<Vec<u8>>>,
+    meanwhile: Mutex<Interference>,
+}
+
+impl fmt::Debug for OneEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OneEntry")
+    }
+}
+
+impl CommonEntries for OneEntry {
+    fn get<'a>(&'a self, _: Kind, _: &'a str) -> Pending<'a, Option<Vec<u8>>> {
+        Box::pin(async { Ok(self.entry.lock().unwrap().clone()) })
+    }
+
+    fn list<'a>(&'a self, _: Kind, _: Option<&'a str>, _: usize) -> Pending<'a, Vec<(String, Vec<u8>)>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn exchange<'a>(&'a self, _: Kind, _: &'a str, exchange: Exchange<'a>) -> Pending<'a, Exchanged> {
+        Box::pin(async move {
+            let mut entry = self.entry.lock().unwrap();
+            self.meanwhile.lock().unwrap()(&mut entry);
+            if entry.as_deref() != exchange.old {
+                return Ok(Exchanged::Changed);
+            }
+            *entry = exchange.new.map(<[u8]>::to_vec);
+            Ok(Exchanged::Done)
+        })
+    }
+
+    fn remove_all<'a>(&'a self, _: Kind, _: Option<&'a str>) -> Pending<'a, usize> {
+        Box::pin(async { Ok(0) })
+    }
+
+    fn stamp(&self) -> Stamp {
+        None
+    }
+
+    fn is_away(&self) -> bool {
+        false
+    }
+}
+
+/// Two processes with one entry in common.
+fn in_common(meanwhile: Interference) -> (Arc<OneEntry>, Store, Store) {
+    let entry = Arc::new(OneEntry { entry: Mutex::default(), meanwhile: Mutex::new(meanwhile) });
+    let store = || Store::in_common(Arc::<OneEntry>::clone(&entry), &keys(&[1])).unwrap();
+    let (one, other) = (store(), store());
+    (entry, one, other)
+}
+
+#[tokio::test]
+async fn grant_in_common_is_leased_to_one_process_and_replaced_by_it_alone() {
+    let (_, one, other) = in_common(Box::new(|_| {}));
+    one.put(&ann(), &note("first")).await.unwrap();
+    let (minute, renewed) = (Duration::from_secs(60), note("renewed"));
+    let Leased::Ours(_, lease) = one.lease::<Note>(&ann(), minute).await.unwrap() else { panic!("no lease") };
+    assert!(matches!(other.lease::<Note>(&ann(), minute).await.unwrap(), Leased::Others));
+    // The user signs in anew meanwhile: what was renewed is of no use any more.
+    other.put(&ann(), &note("signed in anew")).await.unwrap();
+    assert!(!one.end_lease(&ann(), lease, LeaseOutcome::Replace(&renewed)).await.unwrap());
+    assert_eq!(one.get::<Note>(&ann()).await.unwrap(), Some(note("signed in anew")));
+}
+
+#[tokio::test]
+async fn change_is_decided_anew_when_another_process_was_faster() {
+    let mut faster = 2;
+    let (entry, one, _) = in_common(Box::new(move |entry| {
+        if faster > 0 {
+            faster -= 1;
+            // Another process has removed it, or put something that is read as nothing.
+            *entry = None;
+        }
+    }));
+    *entry.entry.lock().unwrap() = Some(b"not what is read".to_vec());
+    assert!(matches!(one.get::<Note>(&ann()).await, Err(StoreError::Damaged)));
+    *entry.entry.lock().unwrap() = None;
+    one.put(&ann(), &note("first")).await.unwrap();
+    assert_eq!(one.take::<Note>(&ann()).await.unwrap(), None, "another process has taken it");
+}
+
+#[tokio::test]
+async fn entry_that_others_change_all_the_time_is_given_up() {
+    let mut number = 0_u64;
+    let (_, one, _) = in_common(Box::new(move |entry| {
+        number += 1;
+        *entry = Some(
+            serde_json::to_vec(
+                &serde_json::json!({ "issuer": "", "principal": "", "expires": number, "lease": null, "sealed": "" }),
+            )
+            .unwrap(),
+        );
+    }));
+    assert!(matches!(one.put(&ann(), &note("first")).await, Err(StoreError::Common(_))));
 }

@@ -39,6 +39,8 @@ pub struct BackendMetrics {
     address: RwLock<Option<(Arc<str>, u16)>>,
     is_configured: AtomicBool,
     up: AtomicBool,
+    /// Of one that has several endpoints: those that can be used, and the others.
+    endpoints: [AtomicU64; 2],
     restarts: AtomicU64,
     reconnects: AtomicU64,
     ejections: AtomicU64,
@@ -56,6 +58,7 @@ impl BackendMetrics {
             address: RwLock::default(),
             is_configured: AtomicBool::new(true),
             up: AtomicBool::new(false),
+            endpoints: Default::default(),
             restarts: AtomicU64::new(0),
             reconnects: AtomicU64::new(0),
             ejections: AtomicU64::new(0),
@@ -94,6 +97,25 @@ impl BackendMetrics {
     /// Sets whether it can be used.
     pub fn set_up(&self, up: bool) {
         self.up.store(up, Ordering::Relaxed);
+    }
+
+    /// Sets how many of its several endpoints are connected, and how many are not: it can be used while any is.
+    pub fn set_endpoints(&self, up: usize, down: usize) {
+        self.set_up(up > 0);
+        for (count, value) in self.endpoints.iter().zip([up, down]) {
+            count.store(value as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// The number of its endpoints by their state; none of one that has no several.
+    pub(super) fn endpoints(&self) -> Vec<Point> {
+        let [up, down] = self.endpoints.each_ref().map(|count| i64::try_from(count.load(Ordering::Relaxed)));
+        let states = [("up", up.unwrap_or(i64::MAX)), ("down", down.unwrap_or(i64::MAX))];
+        let any = states.iter().any(|(_, count)| *count > 0);
+        let point = |(state, count): (&str, i64)| {
+            (vec![(label::BACKEND, self.name.to_string()), (label::STATE, state.to_owned())], Values::Integer(count))
+        };
+        if any { states.into_iter().map(point).collect() } else { Vec::new() }
     }
 
     /// Its process was restarted.

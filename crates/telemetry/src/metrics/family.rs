@@ -32,6 +32,8 @@ pub mod label {
     pub const TRANSPORT: &str = names::NETWORK_TRANSPORT;
     /// `receive` or `transmit`.
     pub const DIRECTION: &str = "network.io.direction";
+    /// `up` or `down`.
+    pub const STATE: &str = "state";
     /// Why spans were dropped.
     pub const REASON: &str = "reason";
     /// On the series that counts all beyond the limit.
@@ -137,6 +139,8 @@ families! {
     "fanlight.calls.suspended", "{call}", UpDownCounter, &[], "Calls that wait for input of a client.";
     "fanlight.client.io", "By", Counter, &[label::DIRECTION], "Bytes of messages from and to clients.";
     "fanlight.backend.up", "", Gauge, &[label::BACKEND], "Whether a backend can be used: 1 or 0.";
+    "fanlight.backend.endpoints", "{endpoint}", Gauge, &[label::BACKEND, label::STATE],
+        "Endpoints of a backend that has several: connected (up) and not (down).";
     "fanlight.backend.restarts", "{restart}", Counter, &[label::BACKEND], "Starts of a process after its first.";
     "fanlight.backend.reconnects", "{reconnect}", Counter, &[label::BACKEND],
         "Connections to a backend after its first.";

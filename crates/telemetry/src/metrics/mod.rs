@@ -284,6 +284,7 @@ impl Metrics {
                     "fanlight.calls.suspended" => one(load(&self.suspended_calls)),
                     "fanlight.client.io" => directions(&self.received, &self.sent),
                     "fanlight.backend.up" => per_backend(BackendMetrics::is_up),
+                    "fanlight.backend.endpoints" => configured().flat_map(|backend| backend.endpoints()).collect(),
                     "fanlight.backend.restarts" => per_backend(BackendMetrics::restarts),
                     "fanlight.backend.reconnects" => per_backend(BackendMetrics::reconnects),
                     "fanlight.backend.ejections" => per_backend(BackendMetrics::ejections),

@@ -43,6 +43,7 @@ fn gateway() -> Telemetry {
         trace_context: TraceContextPolicy::Forward,
         content: ContentPolicy::default(),
     });
+    backend.metrics().set_endpoints(1, 1);
     for (kind, name) in [(NameKind::Tool, "read"), (NameKind::Prompt, "plan")] {
         registry.learn(None, kind, name.as_bytes(), || vec![name.to_owned()]);
         registry.learn(Some(backend.metrics()), kind, name.as_bytes(), || vec![name.to_owned()]);

@@ -42,7 +42,7 @@ fn settings(issuers: Vec<IssuerSettings>) -> OAuthSettings {
 }
 
 fn tokens(settings: &OAuthSettings) -> Arc<Tokens> {
-    Tokens::after(None, Some(settings)).unwrap()
+    Tokens::after(None, Some(settings), None).unwrap()
 }
 
 /// Shows a token to the endpoint `/mcp` over a connection.
@@ -267,7 +267,7 @@ async fn changed_settings_keep_issuers_that_stay_and_revoke_others() {
     let old = tokens(&settings(vec![trusted(&stays), trusted(&goes)]));
     let (kept, lost) = (stays.token("ann", AUDIENCE, ""), goes.token("ben", AUDIENCE, ""));
     let (ann, ben) = (show(&old, &kept).await.unwrap(), show(&old, &lost).await.unwrap());
-    let new = Tokens::after(Some(&old), Some(&settings(vec![trusted(&stays)]))).unwrap();
+    let new = Tokens::after(Some(&old), Some(&settings(vec![trusted(&stays)])), None).unwrap();
     old.revoke_except(Some(&new));
     assert!(!ann.validity.revoked.is_cancelled() && ben.validity.revoked.is_cancelled());
     assert!(Arc::ptr_eq(&ann, &show(&new, &kept).await.unwrap()), "what is known is kept");
@@ -277,7 +277,7 @@ async fn changed_settings_keep_issuers_that_stay_and_revoke_others() {
     assert!(show(&new, &another).await.is_ok());
     assert_eq!(stays.asked(Place::Keys), 1, "its keys are kept");
     let restricted = IssuerSettings { require: vec![("sub".to_owned(), vec!["ben".to_owned()])], ..trusted(&stays) };
-    let newer = Tokens::after(Some(&new), Some(&settings(vec![restricted]))).unwrap();
+    let newer = Tokens::after(Some(&new), Some(&settings(vec![restricted])), None).unwrap();
     new.revoke_except(Some(&newer));
     assert!(ann.validity.revoked.is_cancelled() && is_invalid(&show(&newer, &kept).await));
 }

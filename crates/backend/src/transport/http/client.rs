@@ -5,6 +5,7 @@
 
 use std::error::Error;
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,13 +41,20 @@ pub(super) enum HttpClient {
 /// A `reqwest` client that is replaced once its connections are suspected, since its pool cannot be emptied.
 pub(super) struct ReplaceableClient {
     current: ArcSwap<reqwest::Client>,
-    settings: PoolSettings,
-    is_loopback: bool,
-    authorities: Authorities,
+    making: Making,
     /// Whether the next request needs new connections.
     is_suspected: AtomicBool,
     /// When `current` was built. That takes milliseconds, since certificates are read.
     built: Mutex<Instant>,
+}
+
+/// How a `reqwest` client is made.
+struct Making {
+    settings: PoolSettings,
+    is_loopback: bool,
+    authorities: Authorities,
+    /// The host of the server and its address, if that is not to be looked up.
+    address: Option<(String, SocketAddr)>,
 }
 
 /// The least time between two replacements of a client. No option: it bounds processor time, and a call that meets it
@@ -108,13 +116,20 @@ impl From<NoCredentials> for HttpError {
 }
 
 impl HttpClient {
-    /// The client for the origin of `target`.
-    pub(super) fn new(target: &Target, settings: PoolSettings, authorities: Authorities) -> Result<Self, HttpError> {
+    /// The client for the origin of `target`, at this address if it is not to be looked up.
+    pub(super) fn new(
+        (target, address): (&Target, Option<SocketAddr>),
+        settings: PoolSettings,
+        authorities: Authorities,
+    ) -> Result<Self, HttpError> {
         let is_loopback = target.is_loopback();
         if target.url.scheme() == "http" && (is_loopback || Matcher::from_env().intercept(&target.uri).is_none()) {
-            return Ok(Self::Pooled(PooledClient::new(target.uri.clone(), settings)));
+            let at_address = address.and_then(|address| format!("http://{address}/").parse().ok());
+            return Ok(Self::Pooled(PooledClient::new(at_address.unwrap_or_else(|| target.uri.clone()), settings)));
         }
-        ReplaceableClient::new(settings, is_loopback, authorities).map(|client| Self::Reqwest(Box::new(client)))
+        let address = target.url.host_str().map(str::to_owned).zip(address);
+        let making = Making { settings, is_loopback, authorities, address };
+        ReplaceableClient::new(making).map(|client| Self::Reqwest(Box::new(client)))
     }
 
     /// Has the next requests go out on new connections.
@@ -170,16 +185,16 @@ async fn execute_with_files(client: reqwest::Client, request: reqwest::Request) 
 }
 
 impl ReplaceableClient {
-    fn new(settings: PoolSettings, is_loopback: bool, authorities: Authorities) -> Result<Self, HttpError> {
-        let current = ArcSwap::from_pointee(build(settings, is_loopback, &authorities)?);
+    fn new(making: Making) -> Result<Self, HttpError> {
+        let current = ArcSwap::from_pointee(build(&making)?);
         let (is_suspected, built) = (AtomicBool::new(false), Mutex::new(Instant::now()));
-        Ok(Self { current, settings, is_loopback, authorities, is_suspected, built })
+        Ok(Self { current, making, is_suspected, built })
     }
 
     fn current(&self) -> Arc<reqwest::Client> {
         if self.is_suspected.load(Ordering::Relaxed)
             && self.is_due()
-            && let Ok(fresh) = build(self.settings, self.is_loopback, &self.authorities)
+            && let Ok(fresh) = build(&self.making)
         {
             // Running requests keep their connections.
             self.current.store(Arc::new(fresh));
@@ -198,7 +213,8 @@ impl ReplaceableClient {
     }
 }
 
-fn build(settings: PoolSettings, is_loopback: bool, authorities: &Authorities) -> Result<reqwest::Client, HttpError> {
+fn build(making: &Making) -> Result<reqwest::Client, HttpError> {
+    let Making { settings, is_loopback, authorities, address } = making;
     let mut builder = reqwest::Client::builder()
         .redirect(redirect::Policy::none())
         .retry(reqwest::retry::never())
@@ -213,8 +229,11 @@ fn build(settings: PoolSettings, is_loopback: bool, authorities: &Authorities) -
     {
         builder = builder.tcp_user_timeout(settings.probes.unacknowledged);
     }
-    if is_loopback {
+    if *is_loopback {
         builder = builder.no_proxy();
+    }
+    if let Some((host, address)) = address {
+        builder = builder.resolve(host, *address);
     }
     authorities.add_to(builder).build().map_err(HttpError::Reqwest)
 }
@@ -344,7 +363,7 @@ mod tests {
         for (url, plain) in [("http://127.0.0.1:1", true), ("https://127.0.0.1:1", false)] {
             let target = Target::new(Url::parse(url).unwrap()).unwrap();
             assert_eq!(
-                HttpClient::new(&target, settings, Authorities::default()).unwrap().needs_host(),
+                HttpClient::new((&target, None), settings, Authorities::default()).unwrap().needs_host(),
                 plain,
                 "{url}"
             );

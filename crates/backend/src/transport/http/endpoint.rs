@@ -2,6 +2,7 @@
 //! that the configuration sets.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -54,8 +55,9 @@ pub(crate) struct HttpEndpoint {
 }
 
 impl HttpEndpoint {
+    /// The endpoint of a URL, at this address if that is not left to whoever connects.
     pub(crate) fn new(
-        url: &str,
+        (url, address): (&str, Option<SocketAddr>),
         configured: &[(String, Secret)],
         identity: &Identity,
         bounds: PoolSettings,
@@ -63,7 +65,10 @@ impl HttpEndpoint {
         source: Option<Arc<dyn CredentialSource>>,
     ) -> Result<Self, BackendError> {
         let unusable = |reason: String| BackendError::Unreachable { reason };
-        let origin = origin_of(url);
+        let origin = match address {
+            Some(address) => format!("{} at {address}", origin_of(url)),
+            None => origin_of(url),
+        };
         let url = Url::parse(url).map_err(|error| unusable(format!("its URL is not valid: {error}")))?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(unusable(format!("its URL begins with {}:, not http: or https:", url.scheme())));
@@ -71,7 +76,7 @@ impl HttpEndpoint {
         let (url, credentials) = without_credentials(url);
         let target = Target::new(url).ok_or_else(|| unusable("its URL is not one that HTTP can name".into()))?;
         let authorities = Authorities::read(ca_file).map_err(unusable)?;
-        let client = HttpClient::new(&target, bounds, authorities)
+        let client = HttpClient::new((&target, address), bounds, authorities)
             .map_err(|error| unusable(format!("no HTTP client: {}", error.reason())))?;
         let mut headers = HeaderMap::new();
         let host = target.host().filter(|_| client.needs_host()).and_then(|host| HeaderValue::try_from(host).ok());
@@ -262,7 +267,7 @@ mod tests {
         let time = std::time::Duration::from_secs(1);
         let probes = fanlight_http_pool::TcpProbes { interval: time, unacknowledged: time };
         let bounds = PoolSettings { connect_timeout: time, idle_timeout: time, max_idle: 8, probes };
-        HttpEndpoint::new(url, &headers, &identity, bounds, None, None)
+        HttpEndpoint::new((url, None), &headers, &identity, bounds, None, None)
     }
 
     #[tokio::test]

@@ -112,6 +112,8 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
         identity: Identity { name: "fanlight".into(), version: "0.0.1".into() },
         telemetry: TelemetrySettings::default(),
         handles: Arc::new(HandleSeal::new(&Keys::default()).unwrap()),
+        endpoints: Default::default(),
+        names: Arc::new(fanlight_backend::SystemNames),
     }
 }
 

@@ -206,6 +206,11 @@ impl Server {
         tokio::time::timeout(PATIENCE, self.seen.recv()).await.expect("no further request").unwrap()
     }
 
+    /// The next request that came in already.
+    pub(crate) fn try_next(&mut self) -> Option<Seen> {
+        self.seen.try_recv().ok()
+    }
+
     /// The next request with this method, or of this HTTP method.
     pub(crate) async fn next_of(&mut self, method: &str) -> Seen {
         self.next_where(|seen| seen.method() == method || seen.verb == method).await

@@ -46,6 +46,10 @@ impl Core for Probe {
         Response::from_result(&Json::empty_object())
     }
 
+    fn may_go_on(&self, _: &fanlight_canonical::Decided, _: &CallContext) -> Result<(), RpcError> {
+        Ok(())
+    }
+
     fn endpoint(&self, _: &str) -> Option<Endpoint> {
         None
     }

@@ -1,0 +1,66 @@
+//! Approved calls whose servers have asked for input: the next round is the same call, and needs no approval of its own.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fanlight_protocol::Json;
+use tokio::time::Instant;
+
+use crate::call::CallToApprove;
+
+/// Bytes of a server's state that is remembered. No option: with a longer one the next round is asked about.
+const LONGEST_STATE: usize = 4096;
+
+/// Approved calls between two of their rounds.
+#[derive(Debug, Default)]
+pub(crate) struct Rounds(Mutex<Vec<Round>>);
+
+#[derive(Debug)]
+struct Round {
+    /// The approval.
+    id: String,
+    call: CallToApprove,
+    /// What the server has given to the client, who brings it back (2026-07-28 basic/patterns/mrtr).
+    state: Json,
+    expires: Instant,
+}
+
+/// Bounds of [`Rounds`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RoundLimits {
+    pub(crate) calls: usize,
+    pub(crate) calls_of_one: usize,
+    pub(crate) lifetime: Duration,
+}
+
+impl Rounds {
+    /// Remembers a call that can go on with `state`. If there are too many it is not, and asked about again.
+    pub(crate) fn add(&self, limits: RoundLimits, id: &str, call: &CallToApprove, state: &Json) {
+        let mut rounds = self.lock();
+        let own = rounds.iter().filter(|round| round.call.principal == call.principal).count();
+        if rounds.len() < limits.calls && own < limits.calls_of_one && state.bytes().len() <= LONGEST_STATE {
+            let (id, state, expires) = (id.to_owned(), state.detached(), Instant::now() + limits.lifetime);
+            rounds.push(Round { id, call: call.detached(), state, expires });
+        }
+    }
+
+    /// Takes the approval by which `call` goes on with `state`.
+    pub(crate) fn take(&self, call: &CallToApprove, state: &Json) -> Option<String> {
+        let mut rounds = self.lock();
+        let is_same = |known: &Json| match (known.as_str(), state.as_str()) {
+            (Some(known), Some(state)) => known == state,
+            _ => known == state,
+        };
+        let at = rounds.iter().position(|round| round.call == *call && is_same(&round.state))?;
+        Some(rounds.swap_remove(at).id)
+    }
+
+    /// Those that have not expired.
+    fn lock(&self) -> MutexGuard<'_, Vec<Round>> {
+        // Nothing that can panic runs under this lock.
+        let mut rounds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        rounds.retain(|round| now < round.expires);
+        rounds
+    }
+}

@@ -1,0 +1,141 @@
+//! Listening to a server with several endpoints: to the primary one, or the one of the session, and for tasks to those that
+//! have them. When these are others, listening begins anew there before it ends where it was, and what may have been missed is
+//! announced, as after the loss of a connection.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fanlight_canonical::{
+    BackendClient as _, BackendError, Interest, Listen, Listening, ListeningGuard, ServerMessage,
+};
+use fanlight_protocol::Method;
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::Group;
+use super::member::Member;
+use crate::subscriptions::{list_changed, resource_updated};
+
+/// What is listened to at each endpoint, by their numbers.
+type Plan = BTreeMap<u64, (Arc<Member>, Interest)>;
+
+/// Listening as long as this is kept.
+struct Listened {
+    endpoints: Vec<u64>,
+    honoured: Interest,
+    _guards: Vec<ListeningGuard>,
+}
+
+/// Begins to listen.
+pub(super) async fn listen(group: &Arc<Group>, listen: Listen) -> Result<Listening, BackendError> {
+    group.settle().await;
+    let changes = group.changes.subscribe();
+    let listened = set_up(plan(group, &listen)?, &listen).await?;
+    let honoured = listened.honoured.clone();
+    let end = CancellationToken::new();
+    let (following, ended) = (follow(Arc::downgrade(group), changes, listen, listened), end.clone());
+    let shutdown = group.shutdown.clone();
+    group.life.spawn(async move {
+        tokio::select! {
+            () = ended.cancelled() => {}
+            () = shutdown.cancelled() => {}
+            () = following => {}
+        }
+    });
+    Ok(Listening::new(honoured, end.drop_guard()))
+}
+
+/// Listens elsewhere whenever the endpoints are others.
+async fn follow(
+    group: std::sync::Weak<Group>,
+    mut changes: watch::Receiver<()>,
+    listen: Listen,
+    mut listened: Listened,
+) {
+    let mut has_failed = false;
+    loop {
+        let pause = match group.upgrade() {
+            Some(group) => group.settings.timeouts.reconnect.longest,
+            None => return,
+        };
+        tokio::select! {
+            changed = changes.changed() => if changed.is_err() { return },
+            () = sleep(pause), if has_failed => {}
+        }
+        has_failed = false;
+        let Some(group) = group.upgrade() else { return };
+        let Ok(plan) = plan(&group, &listen) else { continue };
+        let is_usable = plan.values().all(|(member, _)| member.backend.is_connected());
+        if !is_usable || plan.keys().eq(listened.endpoints.iter()) {
+            continue;
+        }
+        match set_up(plan, &listen).await {
+            Ok(elsewhere) => {
+                listened = elsewhere;
+                announce_missed(&listened.honoured, &listen);
+            }
+            Err(error) => {
+                has_failed = true;
+                tracing::debug!(backend = &*group.name, %error, "not listening at another endpoint");
+            }
+        }
+    }
+}
+
+/// Where to listen to what.
+fn plan(group: &Group, listen: &Listen) -> Result<Plan, BackendError> {
+    let members = group.members.load();
+    let client = &listen.context;
+    let of_session = client.session().and_then(|session| group.of_session(&members, client, session, &[]));
+    let connected = || group.primary().filter(|primary| primary.backend.is_connected());
+    let main = of_session.or_else(connected).or_else(|| members.first().cloned()).ok_or_else(|| group.nowhere())?;
+    let number = main.number;
+    let interest = Interest { tasks: Vec::new(), ..listen.interest.clone() };
+    let mut plan = Plan::from([(number, (main, interest))]);
+    for task in &listen.interest.tasks {
+        let home = group.owners.endpoint_of(task, &client.caller);
+        let home = members.iter().find(|member| Some(member.number) == home);
+        let (_, interest) = match home {
+            Some(home) => plan.entry(home.number).or_insert_with(|| (Arc::clone(home), Interest::default())),
+            None => match plan.get_mut(&number) {
+                Some(main) => main,
+                None => continue,
+            },
+        };
+        interest.tasks.push(Arc::clone(task));
+    }
+    Ok(plan)
+}
+
+async fn set_up(plan: Plan, listen: &Listen) -> Result<Listened, BackendError> {
+    let mut listened =
+        Listened { endpoints: plan.keys().copied().collect(), honoured: Interest::default(), _guards: Vec::new() };
+    for (member, interest) in plan.into_values() {
+        let listening = member.backend.listen(Listen { interest, ..listen.clone() }).await?;
+        let (all, Interest { tools, prompts, resources, uris, tasks, session, unknown }) =
+            (&mut listened.honoured, listening.honoured.clone());
+        (all.tools, all.prompts, all.resources) = (all.tools | tools, all.prompts | prompts, all.resources | resources);
+        all.session |= session;
+        all.uris.extend(uris);
+        all.tasks.extend(tasks);
+        all.unknown = all.unknown.take().or(unknown);
+        listened._guards.push(listening.into_guard());
+    }
+    Ok(listened)
+}
+
+/// Announces what the endpoint before may have announced while nobody listened. What does not fit is lost, as with any
+/// notification.
+fn announce_missed(honoured: &Interest, listen: &Listen) {
+    let lists = [
+        (Method::ToolsChanged, honoured.tools),
+        (Method::PromptsChanged, honoured.prompts),
+        (Method::ResourcesChanged, honoured.resources),
+    ];
+    let lists = lists.into_iter().filter(|(_, wanted)| *wanted).filter_map(|(method, _)| list_changed(&method));
+    let uris = honoured.uris.iter().filter_map(|uri| resource_updated(uri));
+    for notification in lists.chain(uris) {
+        let _is_kept = listen.messages.try_send(ServerMessage::Notification(notification));
+    }
+}

@@ -1,0 +1,65 @@
+//! One endpoint of a server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fanlight_canonical::{BackendClient as _, BackendError, Call, EndpointStatus};
+use fanlight_protocol::Response;
+
+use super::load::Load;
+use super::places::Place;
+use crate::Backend;
+use crate::health::Item;
+use crate::sessions::is_no_answer;
+
+/// One endpoint of a server.
+pub(super) struct Member {
+    /// Tells it from all others of the server, also earlier ones.
+    pub(super) number: u64,
+    pub(super) place: Place,
+    pub(super) backend: Arc<Backend>,
+    pub(super) load: Load,
+    /// It is no longer among the server's endpoints: it gets nothing but what belongs to it.
+    is_leaving: AtomicBool,
+}
+
+impl Member {
+    pub(super) fn new(number: u64, place: Place, backend: Arc<Backend>) -> Self {
+        Self { number, place, backend, load: Load::new(), is_leaving: AtomicBool::new(false) }
+    }
+
+    pub(super) fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_leaving(&self, is_leaving: bool) {
+        self.is_leaving.store(is_leaving, Ordering::Relaxed);
+    }
+
+    /// Sends a request to it.
+    pub(super) async fn request(&self, call: Call) -> Result<Response, BackendError> {
+        let running = self.load.begin(Item::is_of(&call.method));
+        let outcome = self.backend.request(call).await;
+        // No call may come here for a while, so that none would find out.
+        if outcome.as_ref().is_err_and(|error| error.is_unreachable() || *error == BackendError::ClosedEarly) {
+            self.backend.doubt();
+        }
+        match &outcome {
+            Ok(_) => running.answered(),
+            Err(error) if is_no_answer(error) => running.failed(),
+            Err(_) => drop(running),
+        }
+        outcome
+    }
+
+    pub(super) fn status(&self) -> EndpointStatus {
+        EndpointStatus {
+            place: self.place.to_string(),
+            zone: self.place.zone.clone(),
+            state: self.backend.status().state,
+            running: self.load.running(),
+            latency: self.load.latency(),
+            is_leaving: self.is_leaving(),
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Where the endpoints of a server are: at the URLs that the configuration has, or at all addresses of their hosts, which are
+//! looked up again and again.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use reqwest::Url;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::names::LookUp;
+use crate::settings::{BackendSettings, EndpointUrl, Endpoints, origin_of};
+
+/// The most addresses of one host that are used. No option: a name with more is not one of replicas.
+const MOST: usize = 64;
+
+/// Where one endpoint is.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(super) url: Arc<str>,
+    /// Its address, if that is not left to whoever connects.
+    pub(super) address: Option<SocketAddr>,
+    pub(super) zone: Option<Arc<str>>,
+    /// It is in another zone than the gateway.
+    pub(super) is_far: bool,
+}
+
+/// As operators are shown it: without path and query, which may hold secrets.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.address {
+            Some(address) => write!(f, "{} at {address}", origin_of(&self.url)),
+            None => f.write_str(&origin_of(&self.url)),
+        }
+    }
+}
+
+/// Where the endpoints of a server are at the moment; none as long as that is not known.
+#[derive(Clone)]
+pub(crate) struct Places(pub(super) watch::Receiver<Arc<[Place]>>);
+
+/// Looks hosts up.
+struct Watching {
+    backend: Arc<str>,
+    urls: Vec<Place>,
+    names: Arc<dyn LookUp>,
+    interval: Duration,
+    places: watch::Sender<Arc<[Place]>>,
+}
+
+impl Places {
+    /// Those of a server with several endpoints; `None` for one with one. Hosts are looked up as long as anyone has this.
+    ///
+    /// Needs a tokio runtime around it.
+    pub(crate) fn of(settings: &BackendSettings) -> Option<Self> {
+        let Endpoints { urls, resolve, zone } = &settings.endpoints;
+        let place = |EndpointUrl { url, zone: of_url }: &EndpointUrl| Place {
+            url: url.as_str().into(),
+            address: None,
+            zone: of_url.as_deref().map(Arc::from),
+            is_far: zone.is_some() && of_url != zone,
+        };
+        if urls.is_empty() {
+            return None;
+        }
+        let urls: Vec<Place> = urls.iter().map(place).collect();
+        let Some(interval) = *resolve else { return Some(Self(watch::channel(urls.into()).1)) };
+        let (places, watched) = watch::channel(Arc::from([]));
+        let (backend, names) = (settings.name.as_str().into(), Arc::clone(&settings.names));
+        let watching = Watching { backend, urls, names, interval, places };
+        tokio::spawn(async move {
+            tokio::select! {
+                () = watching.places.closed() => {}
+                () = watching.run() => {}
+            }
+        });
+        Some(Self(watched))
+    }
+}
+
+impl Watching {
+    async fn run(&self) {
+        loop {
+            let found = self.look_up().await;
+            self.places.send_if_modified(|places| {
+                // Without any, the last ones are kept: a name server that is down takes no endpoint away. As long as there were
+                // none, each attempt to connect says why.
+                let next = match &found {
+                    Some(found) => found.clone(),
+                    None if places.is_empty() => self.urls.clone(),
+                    None => return false,
+                };
+                let is_changed = **places != *next;
+                if is_changed {
+                    let endpoints = next.len();
+                    tracing::info!(backend = &*self.backend, endpoints, "endpoints of backend have changed");
+                    *places = next.into();
+                }
+                is_changed
+            });
+            // Gateways that were started together do not ask together for ever.
+            sleep(self.interval.mul_f64(0.9 + fastrand::f64() / 5.0)).await;
+        }
+    }
+
+    /// The addresses of all URLs; `None` if those of one are not known.
+    async fn look_up(&self) -> Option<Vec<Place>> {
+        let found = join_all(self.urls.iter().map(|place| self.addresses(place))).await;
+        let found: Vec<Place> = found.into_iter().collect::<Option<Vec<_>>>()?.into_iter().flatten().collect();
+        (!found.is_empty()).then_some(found)
+    }
+
+    async fn addresses(&self, place: &Place) -> Option<Vec<Place>> {
+        let url = Url::parse(&place.url).ok()?;
+        let host = url.host_str()?.trim_matches(['[', ']']).to_owned();
+        // One look-up after the other: a name server that does not answer holds one thread at most.
+        let found = self.names.look_up(host, url.port_or_known_default()?).await;
+        let found = found.inspect_err(|error| {
+            tracing::debug!(backend = &*self.backend, %error, "addresses of endpoint not found");
+        });
+        // In order, so that the same addresses are the same endpoints.
+        let addresses: BTreeSet<SocketAddr> = found.ok()?.into_iter().collect();
+        if addresses.len() > MOST {
+            let (used, found) = (MOST, addresses.len());
+            tracing::warn!(backend = &*self.backend, found, used, "endpoint has too many addresses");
+        }
+        let at = |address| Place { address: Some(address), ..place.clone() };
+        Some(addresses.into_iter().take(MOST).map(at).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Mutex;
+
+    use futures_util::FutureExt as _;
+    use futures_util::future::BoxFuture;
+
+    use super::*;
+
+    /// Answers with the first of these each time, until one is left.
+    #[derive(Debug)]
+    struct Scripted(Mutex<Vec<Option<&'static [&'static str]>>>);
+
+    impl LookUp for Scripted {
+        fn look_up(&self, _host: String, port: u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
+            let mut answers = self.0.lock().unwrap();
+            let answer = if answers.len() > 1 { answers.remove(0) } else { answers[0] };
+            let found = answer.map(|found| found.iter().map(|ip| SocketAddr::new(ip.parse().unwrap(), port)).collect());
+            async move { found.ok_or_else(|| io::Error::other("no such host")) }.boxed()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn addresses_are_looked_up_again_and_outlast_failures() {
+        let (places, mut seen) = watch::channel(Arc::from([]));
+        let place = Place { url: "http://mcp.internal:81/s3cret".into(), address: None, zone: None, is_far: false };
+        let answers = [None, Some(&["10.0.0.2", "10.0.0.1", "10.0.0.2"][..]), None, Some(&[]), Some(&["10.0.0.3"])];
+        let names = Arc::new(Scripted(Mutex::new(answers.to_vec())));
+        let interval = Duration::from_secs(5);
+        let watching = Watching { backend: "b".into(), urls: vec![place], names, interval, places };
+        let running = tokio::spawn(async move { watching.run().await });
+        let mut next = async || {
+            seen.changed().await.unwrap();
+            seen.borrow_and_update().iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(next().await, ["http://mcp.internal:81"]);
+        let both = ["http://mcp.internal:81 at 10.0.0.1:81", "http://mcp.internal:81 at 10.0.0.2:81"];
+        assert_eq!(next().await, both);
+        assert_eq!(next().await, ["http://mcp.internal:81 at 10.0.0.3:81"]);
+        running.abort();
+    }
+}

@@ -1,0 +1,205 @@
+//! A server with several endpoints: tasks, and addresses that change.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fanlight_backend::{BackendSettings, EndpointUrl, Endpoints, LookUp, Server as Connected, TransportSettings};
+use fanlight_canonical::{BackendClient, BackendState, Caller, Principal, TaskDialect};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::server::{Reply, Seen, Server, legacy, modern};
+use crate::support::{PATIENCE, call, listening, of_session, send_to, settings};
+
+/// A server at these URLs.
+fn several(urls: &[&str]) -> BackendSettings {
+    let endpoint = |url: &&str| EndpointUrl { url: (*url).to_owned(), zone: None };
+    let endpoints = Endpoints { urls: urls.iter().map(endpoint).collect(), resolve: None, zone: None };
+    let transport = TransportSettings::Http { url: urls[0].to_owned(), headers: Vec::new() };
+    BackendSettings { endpoints, ..settings(transport) }
+}
+
+async fn connected(settings: BackendSettings, endpoints: usize) -> Arc<dyn BackendClient> {
+    let server = Connected::start(settings, None, CancellationToken::new()).client();
+    wait_for(&*server, |places| places.len() == endpoints).await;
+    server
+}
+
+/// Waits until the endpoints that are ready are as wanted.
+async fn wait_for(server: &dyn BackendClient, is_it: impl Fn(&[String]) -> bool) {
+    let waiting = async {
+        loop {
+            let ready =
+                server.endpoints().into_iter().filter(|it| matches!(it.state, BackendState::Ready) && !it.is_leaving);
+            let places: Vec<String> = ready.map(|it| it.place).collect();
+            if is_it(&places) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.expect("the endpoints are others");
+}
+
+/// A server of the extension for tasks, which makes one with this id and knows no other.
+fn task_server(id: &'static str) -> impl Fn(&Seen) -> Reply + Send + Sync + 'static {
+    move |seen| {
+        let discovered = r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
+        match seen.method().as_str() {
+            "server/discover" => seen.result(discovered),
+            "tools/list" => seen.result(r#"{"resultType":"complete","tools":[{"name":"t","inputSchema":{"type":"object"}}]}"#),
+            "tools/call" => seen.result(&format!(
+                r#"{{"resultType":"task","taskId":"{id}","status":"working","createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z","ttlMs":60000}}"#
+            )),
+            _ if seen.params().get("taskId").is_some_and(|task| task.as_str().as_deref() == Some(id)) => {
+                seen.result(&format!(
+                    r#"{{"resultType":"complete","taskId":"{id}","status":"completed","createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z","ttlMs":60000,"result":{{"content":[]}}}}"#
+                ))
+            }
+            _ => seen.error(400, r#"{"code":-32602,"message":"no such task"}"#),
+        }
+    }
+}
+
+/// Sends a request of a principal without a session that knows the extension for tasks.
+async fn ask_as(server: &dyn BackendClient, name: &str, method: &str, params: &str) -> String {
+    let (call, _) = listening(call(method, params), |context| {
+        context.caller = Caller::request_of(Principal::named("issuer", name));
+        context.tasks = Some(TaskDialect::Extension);
+    });
+    send_to(server, call).await.unwrap_or_else(|error| format!("{error:?}"))
+}
+
+#[tokio::test]
+async fn task_is_asked_for_at_the_endpoint_that_has_made_it() {
+    let (mut one, mut two) = (Server::start(task_server("one")).await, Server::start(task_server("two")).await);
+    let server = connected(several(&[&one.url, &two.url]), 2).await;
+    let mut made = Vec::new();
+    while !["one", "two"].iter().all(|id| made.contains(id)) {
+        let answer = ask_as(&*server, "ann", "tools/call", r#"{"name":"t"}"#).await;
+        made.extend(["one", "two"].into_iter().filter(|id| answer.contains(id)));
+    }
+    for id in ["one", "two", "one", "two"] {
+        let answer = ask_as(&*server, "ann", "tasks/get", &format!(r#"{{"taskId":"{id}"}}"#)).await;
+        assert!(answer.contains("completed"), "{answer}");
+    }
+    assert_eq!((one.count("tasks/get"), two.count("tasks/get")), (2, 2));
+    // Nobody else's: no endpoint is asked.
+    let refused = ask_as(&*server, "bob", "tasks/get", r#"{"taskId":"one"}"#).await;
+    assert!(refused.contains("not found"), "{refused}");
+    assert_eq!((one.count("tasks/get"), two.count("tasks/get")), (0, 0));
+    // One that Fanlight knows nothing of is asked for everywhere.
+    let answer = ask_as(&*server, "ann", "tasks/get", r#"{"taskId":"none"}"#).await;
+    assert!(answer.contains("-32602"), "{answer}");
+    assert_eq!((one.count("tasks/get"), two.count("tasks/get")), (1, 1));
+}
+
+#[tokio::test]
+async fn task_of_an_endpoint_that_has_gone_is_asked_for_at_the_others() {
+    let one = Server::start(task_server("shared")).await;
+    let server = connected(several(&[&one.url, "http://127.0.0.1:9/mcp"]), 1).await;
+    let made = ask_as(&*server, "ann", "tools/call", r#"{"name":"t"}"#).await;
+    assert!(made.contains("shared"), "{made}");
+    drop(one);
+    let answer = ask_as(&*server, "ann", "tasks/get", r#"{"taskId":"shared"}"#).await;
+    assert!(answer.contains("Unreachable") || answer.contains("ClosedEarly"), "{answer}");
+    let answer = ask_as(&*server, "ann", "tasks/get", r#"{"taskId":"shared"}"#).await;
+    assert!(answer.contains("cannot connect"), "{answer}");
+}
+
+/// Both endpoints open their sessions under the same id.
+#[tokio::test]
+async fn endpoint_that_gives_another_ones_session_id_gets_none_of_its_calls() {
+    let answer = |seen: &Seen| legacy(seen, "same").unwrap_or_else(|| seen.result(r#"{"content":[]}"#));
+    let (mut one, mut two) = (Server::start(answer).await, Server::start(answer).await);
+    let server = connected(several(&[&one.url, &two.url]), 2).await;
+    for session in 0..12 {
+        for _ in 0..3 {
+            let params = format!(r#"{{"name":"t","arguments":{{"session":{session}}}}}"#);
+            let (call, _) = listening(call("tools/call", &params), of_session(session, "{}"));
+            send_to(&*server, call).await.unwrap();
+        }
+    }
+    let of = |server: &mut Server| {
+        let calls = std::iter::from_fn(|| server.try_next()).filter(|seen| seen.method() == "tools/call");
+        let session = |seen: Seen| seen.params().get("arguments").unwrap().get("session").unwrap().as_text().to_owned();
+        calls.map(session).collect::<BTreeSet<_>>()
+    };
+    let (at_one, at_two) = (of(&mut one), of(&mut two));
+    assert!(at_one.is_disjoint(&at_two) && at_one.len() + at_two.len() == 12, "{at_one:?} {at_two:?}");
+    assert!(!at_one.is_empty() && !at_two.is_empty());
+}
+
+/// Addresses that a test changes.
+#[derive(Debug)]
+struct Names {
+    addresses: Mutex<Vec<SocketAddr>>,
+    asked: watch::Sender<usize>,
+}
+
+impl Names {
+    async fn answer(&self, addresses: &[SocketAddr]) {
+        *self.addresses.lock().unwrap() = addresses.to_vec();
+        // The answer to the second question from now on is an answer with these.
+        let mut asked = self.asked.subscribe();
+        let before = *asked.borrow_and_update();
+        asked.wait_for(|asked| *asked >= before + 2).await.unwrap();
+    }
+}
+
+impl LookUp for Names {
+    fn look_up(&self, _host: String, _port: u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
+        self.asked.send_modify(|asked| *asked += 1);
+        let found = self.addresses.lock().unwrap().clone();
+        async move { Ok(found) }.boxed()
+    }
+}
+
+#[tokio::test]
+async fn addresses_of_a_host_are_endpoints_that_come_and_go() {
+    let calls = Arc::new([const { AtomicUsize::new(0) }; 2]);
+    let start = |number: usize| {
+        let calls = Arc::clone(&calls);
+        Server::start(move |seen| {
+            assert_eq!(seen.header("host"), Some("pay.internal:81"));
+            modern(seen).unwrap_or_else(|| {
+                calls[number].fetch_add(1, Ordering::SeqCst);
+                seen.result(r#"{"resultType":"complete","content":[]}"#)
+            })
+        })
+    };
+    let (one, two) = (start(0).await, start(1).await);
+    let address = |server: &Server| -> SocketAddr {
+        server.url.trim_start_matches("http://").trim_end_matches("/mcp").parse().unwrap()
+    };
+    let names = Arc::new(Names { addresses: Mutex::new(vec![address(&one)]), asked: watch::Sender::default() });
+    let mut settings = several(&["http://pay.internal:81/mcp"]);
+    settings.endpoints.resolve = Some(Duration::from_millis(20));
+    settings.names = Arc::clone(&names) as _;
+    let server = connected(settings, 1).await;
+    let ask = async |times: usize| {
+        for _ in 0..times {
+            let answer = send_to(&*server, call("prompts/get", r#"{"name":"p"}"#)).await.unwrap();
+            assert!(answer.contains("complete"), "{answer}");
+        }
+        calls.each_ref().map(|calls| calls.swap(0, Ordering::SeqCst))
+    };
+    assert_eq!(ask(4).await, [4, 0]);
+    names.answer(&[address(&one), address(&two)]).await;
+    wait_for(&*server, |places| places.len() == 2).await;
+    let shares = ask(40).await;
+    assert!(shares.iter().all(|share| *share > 2), "{shares:?}");
+    names.answer(&[address(&two)]).await;
+    let of_two = address(&two).to_string();
+    wait_for(&*server, |places| places.len() == 1 && places[0].ends_with(&of_two)).await;
+    assert_eq!(ask(4).await, [0, 4]);
+    // A name server that is away takes nothing away.
+    names.answer(&[]).await;
+    assert_eq!(ask(4).await, [0, 4]);
+}

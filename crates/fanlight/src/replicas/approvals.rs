@@ -1,0 +1,395 @@
+//! Approvals that all replicas have in common: asked at one, answered at any, and used up by one run at any.
+//!
+//! Valkey has what is needed to find a question; what approvers are shown and what they have said is sealed, so that whoever can
+//! write there can approve nothing.
+
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fanlight_approvals::{
+    ApprovalLimits, Approver, ApproverRule, CallToApprove, CommonAnswer, CommonApprovals, CommonAsked, NotAsked,
+    NotDecided, OpenQuestion, Pending, Question, Status,
+};
+use fanlight_identity::Principal;
+use fanlight_protocol::Json;
+use fanlight_protocol::seal::Seal;
+use fanlight_shared::{Script, Shared, SharedError};
+use serde::{Deserialize, Serialize};
+
+use super::digest;
+
+const TAG: &str = "approvals";
+/// How long a call counts as waiting after it has looked for its answer.
+const WAITS: Duration = Duration::from_secs(2);
+/// Levels of arguments: they were checked when the call arrived.
+const NESTING: usize = 1024;
+/// What seals what approvers are shown.
+const PURPOSE: &[u8] = b"approval in common: ";
+
+/// What all scripts begin with: the entries that have not expired. `KEYS`: entries by id, what is shown of them by id.
+const ENTRIES: &str = r"
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local entries = {}
+local all = redis.call('HGETALL', KEYS[1])
+for i = 1, #all, 2 do
+  local entry = cjson.decode(all[i + 1])
+  if entry.expires > now then
+    entries[all[i]] = entry
+  else
+    redis.call('HDEL', KEYS[1], all[i])
+    redis.call('HDEL', KEYS[2], all[i])
+  end
+end
+local function keep(id, entry)
+  redis.call('HSET', KEYS[1], id, cjson.encode(entry))
+end
+local function remove(id)
+  redis.call('HDEL', KEYS[1], id)
+  redis.call('HDEL', KEYS[2], id)
+end
+local function waits(entry)
+  return entry.waiter ~= nil and entry.waits > now
+end
+";
+
+fn script(rest: &str) -> Script {
+    Script::new(&[ENTRIES, rest].concat())
+}
+
+/// `ARGV`: the call, its principal, a new id, the waiter, what is shown, limits of all and of one, and in milliseconds how long
+/// the question stands and the call counts as waiting.
+static ASK: LazyLock<Script> = LazyLock::new(|| {
+    script(
+        r"
+local count, own, again = 0, 0, nil
+for id, entry in pairs(entries) do
+  count = count + 1
+  if entry.owner == ARGV[2] then own = own + 1 end
+  if entry.call == ARGV[1] and not waits(entry) then
+    if entry.status == 'approved' then
+      remove(id)
+      return {'approved', id, entry.by}
+    end
+    again = id
+  end
+end
+if again then
+  local entry = entries[again]
+  if entry.status == 'refused' then return {'refused', again, '0'} end
+  entry.waiter, entry.waits = ARGV[4], now + ARGV[9]
+  keep(again, entry)
+  return {'waiting', again, string.format('%.0f', entry.expires - now)}
+end
+if count >= tonumber(ARGV[6]) or own >= tonumber(ARGV[7]) or entries[ARGV[3]] then return {'many', '', '0'} end
+keep(ARGV[3], {call = ARGV[1], owner = ARGV[2], status = 'open', expires = now + ARGV[8], waiter = ARGV[4], waits = now + ARGV[9]})
+redis.call('HSET', KEYS[2], ARGV[3], ARGV[5])
+-- None lasts for longer than until its answer and then once more.
+redis.call('PEXPIRE', KEYS[1], 2 * ARGV[8])
+redis.call('PEXPIRE', KEYS[2], 2 * ARGV[8])
+return {'waiting', ARGV[3], ARGV[8]}
+",
+    )
+});
+
+/// `ARGV`: id, waiter, how long it counts as waiting.
+static LOOK: LazyLock<Script> = LazyLock::new(|| {
+    script(
+        r"
+local entry = entries[ARGV[1]]
+if not entry or entry.waiter ~= ARGV[2] then return {'over', ''} end
+if entry.status == 'approved' then
+  remove(ARGV[1])
+elseif entry.status == 'open' then
+  entry.waits = now + ARGV[3]
+  keep(ARGV[1], entry)
+end
+return {entry.status, entry.by or ''}
+",
+    )
+});
+
+/// `ARGV`: id, waiter.
+static GIVE_UP: LazyLock<Script> = LazyLock::new(|| {
+    script(
+        r"
+local entry = entries[ARGV[1]]
+if entry and entry.waiter == ARGV[2] then
+  entry.waiter = nil
+  keep(ARGV[1], entry)
+end
+return 'done'
+",
+    )
+});
+
+/// `ARGV`: id, the call that it has to be about, the answer, the sealed approver, how long the answer is good.
+static DECIDE: LazyLock<Script> = LazyLock::new(|| {
+    script(
+        r"
+local entry = entries[ARGV[1]]
+if not entry or entry.call ~= ARGV[2] then return {'unknown', ''} end
+if entry.status ~= 'open' then return {'decided', entry.by} end
+entry.status, entry.by, entry.expires = ARGV[3], ARGV[4], now + ARGV[5]
+keep(ARGV[1], entry)
+redis.call('PEXPIRE', KEYS[1], 2 * ARGV[5])
+redis.call('PEXPIRE', KEYS[2], 2 * ARGV[5])
+return {'done', ''}
+",
+    )
+});
+
+/// `ARGV`: an id, or nothing for all. Returns for each: id, what is shown, status, approver, milliseconds left, whether it waits.
+static SHOW: LazyLock<Script> = LazyLock::new(|| {
+    script(
+        r"
+local shown = {}
+for id, entry in pairs(entries) do
+  if ARGV[1] == '' or ARGV[1] == id then
+    local text = redis.call('HGET', KEYS[2], id) or ''
+    local left = string.format('%.0f', entry.expires - now)
+    for _, part in ipairs({id, text, entry.status, entry.by or '', left, waits(entry) and '1' or '0'}) do
+      table.insert(shown, part)
+    end
+  end
+end
+return shown
+",
+    )
+});
+
+/// The approvals of all replicas.
+pub(super) struct ApprovalsInCommon {
+    shared: Shared,
+    seal: Arc<Seal>,
+}
+
+/// What approvers are shown of a call.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    principal: Vec<u8>,
+    endpoint: String,
+    server: String,
+    tool: String,
+    arguments: Option<String>,
+    rules: u64,
+    text: String,
+    client: String,
+    by_another: bool,
+    asked: u64,
+}
+
+impl ApprovalsInCommon {
+    /// Sealed by these keys.
+    pub(super) fn new(shared: Shared, keys: &fanlight_protocol::seal::Keys) -> Option<Self> {
+        Some(Self { shared, seal: Arc::new(Seal::new(keys, PURPOSE).ok()?) })
+    }
+
+    async fn run<T: fanlight_shared::FromRedisValue>(
+        &self,
+        script: &Script,
+        arguments: &[&str],
+    ) -> Result<T, SharedError> {
+        let mut invocation = script.key(self.shared.key(TAG, "entries"));
+        invocation.key(self.shared.key(TAG, "shown"));
+        for argument in arguments {
+            invocation.arg(*argument);
+        }
+        self.shared.run(&invocation).await
+    }
+
+    fn sealed(&self, call: &CallToApprove, question: &Question) -> Option<String> {
+        let written = Written {
+            principal: call.principal.to_bytes(),
+            endpoint: call.endpoint.to_string(),
+            server: call.server.to_string(),
+            tool: call.tool.to_string(),
+            arguments: call.arguments.as_ref().map(|arguments| arguments.as_text().to_owned()),
+            rules: call.rules,
+            text: question.text.to_string(),
+            client: question.client.to_string(),
+            by_another: question.approver == ApproverRule::Other,
+            asked: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+        };
+        self.seal.seal_for(&serde_json::to_vec(&written).ok()?, digest_of(call).as_bytes())
+    }
+
+    /// The questions of an answer of [`SHOW`] that one of the keys opens.
+    async fn show(&self, id: &str) -> Result<Vec<OpenQuestion>, NotDecided> {
+        let parts: Vec<String> = self.run(&SHOW, &[id]).await.map_err(|_| NotDecided::Away)?;
+        Ok(parts.as_chunks::<6>().0.iter().filter_map(|parts| self.question(parts)).collect())
+    }
+
+    fn question(&self, [id, shown, status, by, left, waits]: &[String; 6]) -> Option<OpenQuestion> {
+        // The seal is for the call, which is inside: the text names it in front.
+        let (call_digest, sealed) = shown.split_once(' ')?;
+        let written: Written = serde_json::from_slice(&self.seal.open_for(sealed, call_digest.as_bytes())?).ok()?;
+        let arguments = match written.arguments {
+            Some(text) => Some(Json::parse(text.into(), NESTING).ok()?),
+            None => None,
+        };
+        let call = CallToApprove {
+            principal: Principal::from_bytes(&written.principal)?,
+            endpoint: written.endpoint.into(),
+            server: written.server.into(),
+            tool: written.tool.into(),
+            arguments,
+            rules: written.rules,
+        };
+        let approver = if written.by_another { ApproverRule::Other } else { ApproverRule::Any };
+        Some(OpenQuestion {
+            id: id.clone(),
+            call,
+            question: Question { text: written.text.into(), client: written.client.into(), approver },
+            asked: UNIX_EPOCH.checked_add(Duration::from_secs(written.asked))?,
+            left: Duration::from_millis(left.parse().ok()?),
+            status: match status.as_str() {
+                "open" => Status::Open,
+                word => self.said(id, call_digest, word, by)?,
+            },
+            is_waiting: waits == "1",
+        })
+    }
+}
+
+impl ApprovalsInCommon {
+    /// What an approver says of a question, sealed for it.
+    fn statement(&self, id: &str, call_digest: &str, word: &str, name: &str) -> Option<String> {
+        self.seal.seal_for(name.as_bytes(), format!("{id} {call_digest} {word}").as_bytes())
+    }
+
+    /// What an approver has said, if it was said here.
+    fn said(&self, id: &str, call_digest: &str, word: &str, by: &str) -> Option<Status> {
+        let name = self.seal.open_for(by, format!("{id} {call_digest} {word}").as_bytes())?;
+        let name = Arc::from(std::str::from_utf8(&name).ok()?);
+        match word {
+            "approved" => Some(Status::Approved(name)),
+            "refused" => Some(Status::Refused(name)),
+            _ => None,
+        }
+    }
+}
+
+impl CommonApprovals for ApprovalsInCommon {
+    fn ask(
+        &self,
+        call: CallToApprove,
+        question: Question,
+        waiter: String,
+        limits: ApprovalLimits,
+    ) -> Pending<'_, Result<CommonAsked, NotAsked>> {
+        Box::pin(async move {
+            let (call_digest, owner) = (digest_of(&call), digest(&[&call.principal.to_bytes()]));
+            let sealed = self.sealed(&call, &question).ok_or(NotAsked::Away)?;
+            let (id, shown) = (format!("{:08x}", fastrand::u32(..)), format!("{call_digest} {sealed}"));
+            let (calls, of_one) = (limits.calls.to_string(), limits.calls_of_one.to_string());
+            let (lifetime, waits) = (millis(limits.lifetime), millis(WAITS));
+            let arguments = [&call_digest, &owner, &id, &waiter, &shown, &calls, &of_one, &lifetime, &waits];
+            let asked: Result<(String, String, String), _> = self.run(&ASK, &arguments.map(String::as_str)).await;
+            let (outcome, id, left) = asked.map_err(|error| {
+                tracing::warn!(%error, "nobody can be asked to approve a call");
+                NotAsked::Away
+            })?;
+            match (outcome.as_str(), left.parse()) {
+                // It is used up, whether or not it was genuine.
+                ("approved", _) => match self.said(&id, &call_digest, "approved", &left) {
+                    Some(_) => Ok(CommonAsked::Approved { id }),
+                    None => Err(NotAsked::Away),
+                },
+                ("waiting", Ok(left)) => Ok(CommonAsked::Waiting { id, left: Duration::from_millis(left) }),
+                ("refused", _) => Err(NotAsked::Refused { id }),
+                _ => Err(NotAsked::TooMany),
+            }
+        })
+    }
+
+    fn look<'a>(&'a self, call: &'a CallToApprove, id: &'a str, waiter: &'a str) -> Pending<'a, CommonAnswer> {
+        Box::pin(async move {
+            let looked = self.run::<(String, String)>(&LOOK, &[id, waiter, &millis(WAITS)]).await;
+            let Ok((word, by)) = looked else { return CommonAnswer::Nothing };
+            match (word.as_str(), self.said(id, &digest_of(call), &word, &by)) {
+                ("open", _) => CommonAnswer::Nothing,
+                (_, Some(Status::Approved(_))) => CommonAnswer::Approved,
+                (_, Some(_)) => CommonAnswer::Refused,
+                (_, None) => CommonAnswer::Over,
+            }
+        })
+    }
+
+    fn give_up(&self, id: &str, waiter: &str) {
+        let (common, id, waiter) =
+            (Self { shared: self.shared.clone(), seal: Arc::clone(&self.seal) }, id.to_owned(), waiter.to_owned());
+        // Ends by itself, soon; should it fail, the call does not count as waiting after a while.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { drop(common.run::<String>(&GIVE_UP, &[&id, &waiter]).await) });
+        }
+    }
+
+    fn decide<'a>(
+        &'a self,
+        id: &'a str,
+        approver: &'a Approver,
+        is_approved: bool,
+        limits: ApprovalLimits,
+    ) -> Pending<'a, Result<OpenQuestion, NotDecided>> {
+        Box::pin(async move {
+            let question = self.show(id).await?.pop().ok_or(NotDecided::Unknown)?;
+            question.check(approver, is_approved)?;
+            let word = if is_approved { "approved" } else { "refused" };
+            let call_digest = digest_of(&question.call);
+            let statement = self.statement(id, &call_digest, word, &approver.name).ok_or(NotDecided::Away)?;
+            let arguments = [id, &call_digest, word, &statement, &millis(limits.lifetime)];
+            let (outcome, by) =
+                self.run::<(String, String)>(&DECIDE, &arguments).await.map_err(|_| NotDecided::Away)?;
+            let name = Arc::clone(&approver.name);
+            match outcome.as_str() {
+                "done" => Ok(OpenQuestion {
+                    status: if is_approved { Status::Approved(name) } else { Status::Refused(name) },
+                    left: limits.lifetime,
+                    ..question
+                }),
+                "decided" => {
+                    let said = ["approved", "refused"].iter().find_map(|word| self.said(id, &call_digest, word, &by));
+                    Err(match said {
+                        Some(Status::Approved(by) | Status::Refused(by)) => NotDecided::Decided(by),
+                        _ => NotDecided::Unknown,
+                    })
+                }
+                _ => Err(NotDecided::Unknown),
+            }
+        })
+    }
+
+    fn list(&self) -> Pending<'_, Result<Vec<OpenQuestion>, NotDecided>> {
+        Box::pin(async {
+            let mut all = self.show("").await?;
+            all.sort_by_key(|question| question.asked);
+            Ok(all)
+        })
+    }
+}
+
+/// What two calls have in common only if one approval is for both.
+fn digest_of(call: &CallToApprove) -> String {
+    let arguments = call.arguments.as_ref().map(Json::as_text);
+    let arguments = arguments.map(|text| [b"+", text.as_bytes()].concat()).unwrap_or_default();
+    digest(&[
+        &call.principal.to_bytes(),
+        call.endpoint.as_bytes(),
+        call.server.as_bytes(),
+        call.tool.as_bytes(),
+        &arguments,
+        &call.rules.to_be_bytes(),
+    ])
+}
+
+fn millis(time: Duration) -> String {
+    time.as_millis().to_string()
+}
+
+impl fmt::Debug for ApprovalsInCommon {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ApprovalsInCommon")
+    }
+}

@@ -1,0 +1,169 @@
+//! What users have granted, registered clients and begun sign-ins, as all replicas have them. All of it is sealed before it gets
+//! here.
+
+use std::sync::LazyLock;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fanlight_grants::{CommonEntries, CommonError, Exchange, Exchanged, Kind, Pending, Stamp};
+use fanlight_shared::{Script, ScriptInvocation, Shared, SharedError};
+
+/// One server of a cluster has all: an entry and the index of owners change together.
+const TAG: &str = "grants";
+/// How long a renewed grant waits to be at a replica of Valkey, too.
+const REPLICATED: Duration = Duration::from_millis(200);
+
+static GET: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('HGET', KEYS[1], ARGV[1])"));
+static ALL: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('HGETALL', KEYS[1])"));
+static OWNERS: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('SMEMBERS', KEYS[1])"));
+
+/// `KEYS`: the entries of the owner, the owners, when entries end. `ARGV`: name, owner, what the entry has to be, what it becomes,
+/// each after `+`, or empty for nothing, when it ends, and most entries and owners. 1 if it was exchanged, 0 if it is another, -1
+/// if there are too many.
+static EXCHANGE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local now = tonumber(redis.call('TIME')[1])
+for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now)) do
+  redis.call('HDEL', KEYS[1], name)
+  redis.call('ZREM', KEYS[3], name)
+end
+local held = redis.call('HGET', KEYS[1], ARGV[1])
+if (held and '+' .. held or '') ~= ARGV[3] then return 0 end
+if ARGV[4] == '' then
+  redis.call('HDEL', KEYS[1], ARGV[1])
+  redis.call('ZREM', KEYS[3], ARGV[1])
+  if redis.call('EXISTS', KEYS[1]) == 0 then redis.call('SREM', KEYS[2], ARGV[2]) end
+  return 1
+end
+local most = tonumber(ARGV[6])
+if not held and (redis.call('HLEN', KEYS[1]) >= most or redis.call('SCARD', KEYS[2]) >= most) then return -1 end
+redis.call('HSET', KEYS[1], ARGV[1], string.sub(ARGV[4], 2))
+redis.call('SADD', KEYS[2], ARGV[2])
+if ARGV[5] ~= '' then redis.call('ZADD', KEYS[3], ARGV[5], ARGV[1]) end
+return 1
+",
+    )
+});
+
+/// `KEYS`: the entries of the owner, the owners, when entries end. `ARGV`: owner.
+static REMOVE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local count = redis.call('HLEN', KEYS[1])
+redis.call('DEL', KEYS[1], KEYS[3])
+redis.call('SREM', KEYS[2], ARGV[1])
+return count
+",
+    )
+});
+
+/// The entries of all replicas.
+#[derive(Debug)]
+pub(super) struct GrantsInCommon {
+    shared: Shared,
+}
+
+impl GrantsInCommon {
+    pub(super) fn new(shared: Shared) -> Self {
+        Self { shared }
+    }
+
+    fn keys(&self, kind: Kind, owner: &str) -> [String; 3] {
+        let of = |rest: &str| self.shared.key(TAG, &format!("{}:{rest}", kind.as_str().replace(' ', "-")));
+        [of(&format!("of:{owner}")), of("owners"), of(&format!("ends:{owner}"))]
+    }
+
+    async fn owners(&self, kind: Kind, owner: Option<&str>) -> Result<Vec<String>, CommonError> {
+        match owner {
+            Some(owner) => Ok(vec![owner.to_owned()]),
+            None => self.run(&OWNERS.key(&self.keys(kind, "")[1])).await,
+        }
+    }
+
+    async fn run<T: fanlight_shared::FromRedisValue>(&self, script: &ScriptInvocation<'_>) -> Result<T, CommonError> {
+        self.shared.run(script).await.map_err(|error: SharedError| CommonError(error.to_string()))
+    }
+}
+
+/// The owner and the rest of a name.
+fn parts(name: &str) -> (&str, &str) {
+    name.split_once('/').unwrap_or(("", name))
+}
+
+impl CommonEntries for GrantsInCommon {
+    fn get<'a>(&'a self, kind: Kind, name: &'a str) -> Pending<'a, Option<Vec<u8>>> {
+        Box::pin(async move {
+            let (owner, rest) = parts(name);
+            self.run(GET.key(&self.keys(kind, owner)[0]).arg(rest)).await
+        })
+    }
+
+    fn list<'a>(&'a self, kind: Kind, owner: Option<&'a str>, most: usize) -> Pending<'a, Vec<(String, Vec<u8>)>> {
+        Box::pin(async move {
+            let mut found = Vec::new();
+            for owner in self.owners(kind, owner).await? {
+                let all: Vec<(String, Vec<u8>)> = self.run(&ALL.key(&self.keys(kind, &owner)[0])).await?;
+                found.extend(all.into_iter().map(|(rest, bytes)| (format!("{owner}/{rest}"), bytes)));
+                if found.len() >= most {
+                    break;
+                }
+            }
+            found.sort_by(|(one, _), (other, _)| one.cmp(other));
+            found.truncate(most);
+            Ok(found)
+        })
+    }
+
+    fn exchange<'a>(&'a self, kind: Kind, name: &'a str, exchange: Exchange<'a>) -> Pending<'a, Exchanged> {
+        Box::pin(async move {
+            let (owner, rest) = parts(name);
+            let or_nothing = |bytes: Option<&[u8]>| bytes.map(|bytes| [b"+", bytes].concat()).unwrap_or_default();
+            let expires = exchange.expires.map(|expires| expires.to_string()).unwrap_or_default();
+            let mut script = EXCHANGE.prepare_invoke();
+            for key in self.keys(kind, owner) {
+                script.key(key);
+            }
+            script.arg(rest).arg(owner).arg(or_nothing(exchange.old)).arg(or_nothing(exchange.new));
+            script.arg(expires).arg(kind.most());
+            let done = match self.run::<i8>(&script).await? {
+                1 => Exchanged::Done,
+                0 => Exchanged::Changed,
+                _ => return Ok(Exchanged::Full),
+            };
+            // The earlier refresh token may be worth nothing any more. Should a failover lose the new one all the same, its user
+            // has to sign in anew.
+            if done == Exchanged::Done && kind == Kind::Grant {
+                match self.shared.replicated(REPLICATED).await {
+                    Ok(true) => {}
+                    Ok(false) => tracing::warn!("what a user has granted is at no replica of Valkey yet"),
+                    Err(error) => tracing::warn!(%error, "what a user has granted may be at no replica of Valkey"),
+                }
+            }
+            Ok(done)
+        })
+    }
+
+    fn remove_all<'a>(&'a self, kind: Kind, owner: Option<&'a str>) -> Pending<'a, usize> {
+        Box::pin(async move {
+            let mut count = 0;
+            for owner in self.owners(kind, owner).await? {
+                let mut script = REMOVE.prepare_invoke();
+                for key in self.keys(kind, &owner) {
+                    script.key(key);
+                }
+                count += self.run::<usize>(script.arg(&owner)).await?;
+            }
+            Ok(count)
+        })
+    }
+
+    /// A second, so that what another replica changes is noticed after one.
+    fn stamp(&self) -> Stamp {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        UNIX_EPOCH.checked_add(Duration::from_secs(now))
+    }
+
+    fn is_away(&self) -> bool {
+        self.shared.is_away()
+    }
+}

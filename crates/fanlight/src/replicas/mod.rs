@@ -1,0 +1,148 @@
+//! Several processes of Fanlight that are one to their clients: the connection to Valkey, and who they are.
+
+mod approvals;
+mod grants;
+mod limits;
+mod once;
+mod pins;
+mod switches;
+mod tasks;
+mod view;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use aws_lc_rs::digest::{Context, SHA256};
+use fanlight_approvals::Approvals;
+use fanlight_canonical::HandleSeal;
+use fanlight_config::{Config, MAX_FILE_SIZE, ReplicaOptions};
+use fanlight_grants::CommonEntries;
+use fanlight_settings::read_bounded;
+use fanlight_shared::{Me, Membership, Settings, Shared};
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use self::approvals::ApprovalsInCommon;
+use self::grants::GrantsInCommon;
+pub(crate) use self::pins::CommonPins;
+pub(crate) use self::switches::Switches;
+use crate::failure::Failure;
+use crate::wiring::keys;
+
+/// What this process shares with others.
+#[derive(Clone, Debug)]
+pub(crate) struct Replicas {
+    pub(crate) shared: Shared,
+    pub(crate) membership: Membership,
+}
+
+/// Keeps the connection and the lease.
+pub(crate) struct Keeping {
+    end: CancellationToken,
+    membership: JoinHandle<()>,
+    connection: (JoinHandle<()>, CancellationToken),
+}
+
+impl Replicas {
+    /// As the configuration has them; `None` if there is this process alone. Nothing is connected yet.
+    pub(crate) fn of(config: &Config) -> Result<Option<Self>, Failure> {
+        let Some(options) = &config.replicas else { return Ok(None) };
+        let settings = settings(options).map_err(Failure::usage)?;
+        let shared = Shared::new(settings).map_err(|error| Failure::usage(error.to_string()))?;
+        let seal = HandleSeal::new(&keys(config)).map_err(|error| Failure::other(error.to_string()))?;
+        let me = Me { id: seal.run(), name: host_name(), address: options.listen, version: env!("CARGO_PKG_VERSION") };
+        Ok(Some(Self { membership: Membership::new(shared.clone(), me), shared }))
+    }
+
+    /// What users have granted, as all replicas have it.
+    pub(crate) fn grants(&self) -> Arc<dyn CommonEntries> {
+        Arc::new(GrantsInCommon::new(self.shared.clone()))
+    }
+
+    /// Connects without joining the others, for a command that reads what they share: waits until it is connected, or cannot be.
+    pub(crate) async fn connected(config: &Config) -> Result<Option<(Self, DropGuard)>, Failure> {
+        let Some(replicas) = Self::of(config)? else { return Ok(None) };
+        let end = CancellationToken::new();
+        tokio::spawn(replicas.shared.clone().keep(end.clone()));
+        replicas.shared.connected().await.map_err(|error| Failure::other(error.to_string()))?;
+        Ok(Some((replicas, end.drop_guard())))
+    }
+
+    /// What operators switch at all replicas.
+    pub(crate) fn switches(&self) -> Switches {
+        Switches::new(self)
+    }
+
+    /// What operators have approved of servers, at all replicas.
+    pub(crate) fn pins(&self, config: &Config) -> Option<CommonPins> {
+        CommonPins::new(self.shared.clone(), &keys(config))
+    }
+
+    /// The approvals that all replicas have in common.
+    pub(crate) fn approvals(&self, config: &Config) -> Result<Approvals, Failure> {
+        let common = ApprovalsInCommon::new(self.shared.clone(), &keys(config));
+        let common =
+            common.ok_or_else(|| Failure::other("approvals cannot be sealed: a key of `keys` cannot be used"))?;
+        Ok(Approvals::in_common(Arc::new(common)))
+    }
+
+    /// Connects and joins the others. The process goes on without them until then.
+    pub(crate) fn start(&self) -> Keeping {
+        let (end, last) = (CancellationToken::new(), CancellationToken::new());
+        let connection = tokio::spawn(self.shared.clone().keep(last.clone()));
+        let membership = tokio::spawn(self.membership.clone().keep(end.clone()));
+        Keeping { end, membership, connection: (connection, last) }
+    }
+}
+
+impl Keeping {
+    /// Leaves the others.
+    pub(crate) async fn stop(self) {
+        self.end.cancel();
+        // Neither task can fail, and each ends soon.
+        let _ = self.membership.await;
+        self.connection.1.cancel();
+        let _ = self.connection.0.await;
+    }
+}
+
+fn settings(options: &ReplicaOptions) -> Result<Settings, String> {
+    let url = options.valkey.clone().ok_or("`valkey` is missing in `replicas`")?;
+    let certificate = options.tls.as_ref().map(|tls| Ok::<_, String>((read(&tls.cert)?, read(&tls.key)?)));
+    Ok(Settings {
+        url,
+        group: options.group.clone(),
+        ca: options.ca_file.as_deref().map(read).transpose()?,
+        certificate: certificate.transpose()?,
+    })
+}
+
+fn read(path: &str) -> Result<Vec<u8>, String> {
+    let bytes = read_bounded(Path::new(path), MAX_FILE_SIZE);
+    let bytes = bytes.map_err(|error| format!("cannot read {path}, which `replicas` names: {error}"))?;
+    if bytes.len() > MAX_FILE_SIZE {
+        return Err(format!("{path}, which `replicas` names, is larger than {MAX_FILE_SIZE} bytes"));
+    }
+    Ok(bytes)
+}
+
+/// A digest of these parts, as text: the name of something in Valkey tells nobody what it is.
+fn digest(parts: &[&[u8]]) -> String {
+    let mut context = Context::new(&SHA256);
+    for part in parts {
+        context.update(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+        context.update(part);
+    }
+    context.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The name of this machine, or of this container.
+#[cfg(unix)]
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(not(unix))]
+fn host_name() -> String {
+    std::env::var("COMPUTERNAME").unwrap_or_default()
+}

@@ -1,0 +1,33 @@
+//! What is good once, at all replicas together.
+
+use std::pin::Pin;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use fanlight_auth::{NotKnown, UsedOnce};
+use fanlight_shared::Script;
+
+use super::{Replicas, digest};
+
+/// Marks a key for a time in milliseconds; 1 if it was not marked.
+static MARK: LazyLock<Script> =
+    LazyLock::new(|| Script::new("if redis.call('SET', KEYS[1], '', 'NX', 'PX', ARGV[1]) then return 1 end return 0"));
+
+impl UsedOnce for Replicas {
+    fn use_once(
+        &self,
+        what: &[u8],
+        time: Duration,
+    ) -> Pin<Box<dyn Future<Output = Result<bool, NotKnown>> + Send + '_>> {
+        let name = digest(&[what]);
+        Box::pin(async move {
+            // Each name has a tag of its own: any server of a cluster may have it.
+            let mut script = MARK.key(self.shared.key(&name, "used"));
+            script.arg(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+            self.shared.run::<u8>(&script).await.map(|marked| marked == 1).map_err(|error| {
+                tracing::warn!(%error, "whether a proof of possession was used before is not known");
+                NotKnown
+            })
+        })
+    }
+}

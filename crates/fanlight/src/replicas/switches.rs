@@ -1,0 +1,79 @@
+//! Servers that operators have switched off or on, at all replicas.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use fanlight_shared::{Script, Shared};
+use tokio::sync::watch;
+use tracing::warn;
+
+use super::Replicas;
+
+const TAG: &str = "switches";
+
+static READ: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('HGETALL', KEYS[1])"));
+
+/// `ARGV`: server, `on`, `off` or nothing for as configured, and where to publish that.
+static TELL: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+if ARGV[2] == '' then
+  redis.call('HDEL', KEYS[1], ARGV[1])
+else
+  redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+end
+redis.call('PUBLISH', ARGV[3], '')
+return 1
+",
+    )
+});
+
+/// What operators have switched, at whichever replica.
+pub(crate) struct Switches {
+    shared: Shared,
+    changes: watch::Receiver<u64>,
+    /// What was switched here while Valkey was away: by server, whether it is enabled, or as configured.
+    untold: BTreeMap<String, Option<bool>>,
+}
+
+impl Switches {
+    pub(super) fn new(replicas: &Replicas) -> Self {
+        let shared = replicas.shared.clone();
+        let mut changes = shared.changes();
+        // What is there already was not heard of.
+        changes.mark_changed();
+        Self { changes, shared, untold: BTreeMap::new() }
+    }
+
+    /// Waits until something may have changed. Without other replicas it waits for ever.
+    pub(crate) async fn changed(switches: &mut Option<Self>) {
+        let Some(switches) = switches else { return std::future::pending().await };
+        if switches.changes.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Tells the others that a server was switched; now, or when Valkey is there again.
+    pub(crate) async fn tell(&mut self, server: &str, enabled: Option<bool>) {
+        let word = enabled.map_or("", |enabled| if enabled { "on" } else { "off" });
+        let mut script = TELL.key(self.shared.key(TAG, "servers"));
+        script.arg(server).arg(word).arg(self.shared.channel());
+        match self.shared.run::<u8>(&script).await {
+            Ok(_) => drop(self.untold.remove(server)),
+            Err(error) => {
+                warn!(server, %error, "the other replicas are told later that this server was switched");
+                self.untold.insert(server.to_owned(), enabled);
+            }
+        }
+    }
+
+    /// What is switched, by server, after the others were told what they did not know; `None` if that is not known.
+    pub(crate) async fn read(&mut self) -> Option<BTreeMap<String, bool>> {
+        for (server, enabled) in self.untold.clone() {
+            self.tell(&server, enabled).await;
+        }
+        let script = READ.key(self.shared.key(TAG, "servers"));
+        let all: BTreeMap<String, String> = self.shared.run(&script).await.ok().filter(|_| self.untold.is_empty())?;
+        Some(all.into_iter().map(|(server, word)| (server, word == "on")).collect())
+    }
+}

@@ -1,0 +1,92 @@
+//! What 200 policies cost with 500 tools and 1,000 principals. It prints figures and proves nothing, so it runs only when asked:
+//! `FANLIGHT_TEST_BINARY=target/release/fanlight cargo test -p fanlight-tests --test integration policy_cost -- --ignored --nocapture`
+
+use std::fmt::Write as _;
+use std::fs;
+use std::time::Duration;
+
+use fanlight_testkit::usage::processor_time;
+
+use crate::harness::{Gateway, TempFile};
+use crate::raw_client::{Connection, JSON_HEADERS, modern_headers, modern_request};
+use crate::scripted::{Backend, Era, Reply, Transport};
+
+const TOOLS: usize = 500;
+const PRINCIPALS: usize = 1000;
+const GROUPS: usize = 50;
+/// Each principal calls and lists this often, in turn with all others.
+const ROUNDS: usize = 3;
+
+/// 200 policies: one for all, and what each group has and what nobody else has.
+fn policies() -> String {
+    let mut text = String::from("permit(principal in Group::\"all\", action, resource);\n");
+    for group in 0..100 {
+        let _ = writeln!(
+            text,
+            r#"forbid(principal, action, resource == Tool::"a/t{group}") unless {{ principal in Group::"g{group}" }};"#
+        );
+    }
+    for group in 0..99 {
+        let _ = writeln!(
+            text,
+            r#"permit(principal in Group::"g{group}", action, resource in Server::"a") when {{ resource.name like "t{group}*" }};"#
+        );
+    }
+    text
+}
+
+/// Processor time of one request of `body` by each of all principals in turn.
+async fn cost(gateway: &Gateway, rounds: usize, body: impl Fn(usize) -> String) -> Duration {
+    let mut connection = Connection::open(gateway.mcp).await;
+    let before = processor_time(gateway.pid());
+    for at in 0..PRINCIPALS * rounds {
+        let (user, groups) = (format!("u{}", at % PRINCIPALS), format!("all,g{}", at % GROUPS));
+        let body = body(at);
+        let own = modern_headers(&body);
+        let mut headers = JSON_HEADERS.to_vec();
+        headers.extend(own.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        headers.extend([("X-User", user.as_str()), ("X-Groups", groups.as_str())]);
+        connection.request("POST", "/mcp", &headers, body.as_bytes()).await;
+        let (answer, kept) = connection.response().await.finish().await;
+        assert!(answer.contains("\"result\""), "{answer}");
+        connection = kept;
+    }
+    let requests = u32::try_from(PRINCIPALS * rounds).unwrap();
+    (processor_time(gateway.pid()) - before) / requests
+}
+
+/// What the first call of each principal, further calls, and lists cost.
+async fn costs(backend: &Backend, policy: &str) -> [Duration; 3] {
+    let folder = TempFile::folder();
+    fs::write(folder.path().join("p.cedar"), policies()).unwrap();
+    let config = format!(
+        r#"{{"auth":{{"proxy":{{"header":"X-User","groups":"X-Groups","from":["127.0.0.1"]}}}},{policy}"mcpServers":{{{}}}}}"#,
+        backend.entry("a")
+    );
+    fs::write(folder.path().join("fanlight.json"), config).unwrap();
+    let gateway = Gateway::start_at(folder.path().join("fanlight.json")).await;
+    // Those that only some groups have are left out.
+    let call = |at: usize| {
+        let tool = 100 + at * 7 % (TOOLS - 100);
+        modern_request("1", "tools/call", &format!(r#""name":"t{tool}","arguments":{{}}"#), "")
+    };
+    let first = cost(&gateway, 1, call).await;
+    let further = cost(&gateway, ROUNDS, call).await;
+    let lists = cost(&gateway, 1, |_| modern_request("1", "tools/list", "", "")).await;
+    [first, further, lists]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "it measures, which is only for who reads the figures"]
+async fn calls_and_lists_under_200_policies() {
+    let backend = Backend::start(Era::Modern, Transport::Http).await;
+    let names: Vec<_> = (0..TOOLS).map(|tool| format!("t{tool}")).collect();
+    backend.offers_tools(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+    let without = costs(&backend, "").await;
+    let with = costs(&backend, r#""policy":{"files":["p.cedar"]},"#).await;
+    for (at, what) in ["first call of a principal", "further call", "list of 500 tools"].into_iter().enumerate() {
+        let ratio = with[at].as_secs_f64() / without[at].as_secs_f64();
+        println!("{what}: {:?} without policies, {:?} with 200, {ratio:.2} x", without[at], with[at]);
+    }
+}

@@ -1,0 +1,125 @@
+//! What users have granted, at all replicas: signed in at one, used and renewed at another, and gone everywhere.
+
+use std::collections::HashSet;
+use std::fs;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use fanlight_testkit::harness::{Gateway, TempFile, fanlight};
+use fanlight_testkit::signing_in::{self, ANN, BOB, KEYS, SignInSetting, WITH_KEYS, is_result, link_in};
+
+use serde_json::json;
+
+use crate::group::until;
+use crate::valkey::Valkey;
+
+/// A gateway whose users sign in, with more replicas of it, which have nothing but Valkey in common with it.
+struct Setting {
+    first: SignInSetting,
+    valkey: Valkey,
+}
+
+impl Setting {
+    async fn start() -> Self {
+        let valkey = Valkey::start().await;
+        let keys = "keys: [\"1111111111111111111111111111111111111111111111111111111111111111\"]\n";
+        let more = format!("{WITH_KEYS}{keys}replicas: {{valkey: \"{}\"}}\n", valkey.url());
+        let first = SignInSetting::start(&more, r#"{"type":"user"}"#).await;
+        first.gateway.log.line_with("joined the other replicas").await;
+        Self { first, valkey }
+    }
+
+    /// Another replica, in a folder of its own.
+    async fn another(&self) -> (Gateway, TempFile) {
+        let folder = TempFile::folder();
+        fs::write(folder.path().join("keys.yaml"), KEYS).unwrap();
+        let path = folder.path().join("fanlight.yaml");
+        fs::copy(self.first.config(), &path).unwrap();
+        let gateway = Gateway::start_at(path).await;
+        gateway.log.line_with("joined the other replicas").await;
+        (gateway, folder)
+    }
+}
+
+#[tokio::test]
+async fn grant_is_known_at_all_replicas_and_outlasts_each_of_them() {
+    let mut setting = Setting::start().await;
+    setting.first.sign_in(Some(ANN)).await;
+    let (other, _folder) = setting.another().await;
+    assert!(is_result(&signing_in::call(&other, Some(ANN)).await), "{}", other.log.text());
+    // Nobody else's, and nothing that could be read.
+    assert!(link_in(&signing_in::call(&other, Some(BOB)).await).is_some());
+    assert!(!setting.first.folder.path().join("state/grants.redb").exists());
+    let kept = setting.valkey.ask("KEYS *grant*").await;
+    assert!(kept.contains("fanlight:{grants}:grant:of:") && !kept.contains("ann"), "{kept}");
+    // Without the replica that the user has signed in at, and after a restart of Valkey.
+    setting.first.gateway.kill().await;
+    setting.valkey.kill().await;
+    other.log.line_with("Valkey is away").await;
+    // Also after others could have changed something.
+    let killed = Instant::now();
+    while killed.elapsed() < Duration::from_millis(2500) {
+        assert!(is_result(&signing_in::call(&other, Some(ANN)).await), "what is held stays in use");
+    }
+    setting.valkey.start_again(true).await;
+    let (third, _folder) = setting.another().await;
+    assert!(is_result(&signing_in::call(&third, Some(ANN)).await), "{}", third.log.text());
+}
+
+#[tokio::test]
+async fn user_who_signs_out_at_one_replica_is_signed_out_at_all() {
+    let setting = Setting::start().await;
+    setting.first.sign_in(Some(ANN)).await;
+    let (other, _folder) = setting.another().await;
+    assert!(is_result(&signing_in::call(&other, Some(ANN)).await));
+    let config = setting.first.config();
+    let purged = fanlight().args(["state", "purge", "--config"]).arg(&config).output().await.unwrap();
+    assert!(purged.status.success(), "{}", String::from_utf8_lossy(&purged.stderr));
+    let is_out = async || link_in(&signing_in::call(&other, Some(ANN)).await).is_some();
+    until("the user to be signed out", is_out).await;
+}
+
+#[tokio::test]
+async fn grant_that_ends_is_renewed_by_one_replica_alone() {
+    let setting = Setting::start().await;
+    setting.first.sign_in(Some(ANN)).await;
+    let (other, _folder) = setting.another().await;
+    assert!(is_result(&signing_in::call(&other, Some(ANN)).await));
+    let before = setting.first.asked_for_tokens("refresh_token");
+    setting.first.authorization.revoke_all();
+    let calls = (0..4).map(|n| {
+        let gateway = if n % 2 == 0 { &setting.first.gateway } else { &other };
+        signing_in::call(gateway, Some(ANN))
+    });
+    let answers = futures_util::future::join_all(calls).await;
+    assert!(answers.iter().all(|answer| is_result(answer)), "{answers:?}\n{}", other.log.text());
+    assert_eq!(setting.first.asked_for_tokens("refresh_token") - before, 1);
+}
+
+#[tokio::test]
+async fn grant_whose_renewal_valkey_has_lost_asks_for_a_sign_in() {
+    let mut setting = Setting::start().await;
+    setting.first.sign_in(Some(ANN)).await;
+    // Each refresh token is good once.
+    let (used, number) = (Mutex::new(HashSet::new()), AtomicUsize::new(1));
+    setting.first.authorization.on_token(move |asked| {
+        let refresh = asked.parameter("refresh_token").unwrap_or_default().to_owned();
+        if !used.lock().unwrap().insert(refresh) {
+            return (400, json!({ "error": "invalid_grant" }));
+        }
+        let number = number.fetch_add(1, Ordering::SeqCst);
+        (200, json!({ "access_token": format!("t-{number}"), "refresh_token": format!("r-{number}"), "token_type": "Bearer" }))
+    });
+    let keys = setting.valkey.ask("KEYS *grant:of:*").await;
+    let key = keys.lines().find(|line| line.contains("grant:of")).unwrap().trim().to_owned();
+    let kept = setting.valkey.ask(&format!("HGET {key} notes")).await;
+    let earlier = kept.lines().find(|line| line.starts_with('{')).unwrap().to_owned();
+    setting.first.authorization.revoke_all();
+    assert!(is_result(&setting.first.call(Some(ANN)).await), "{}", setting.first.gateway.log.text());
+    // What a failover to a replica of Valkey may lose: it has the grant of before.
+    setting.valkey.ask(&format!("HSET {key} notes '{earlier}'")).await;
+    setting.first.authorization.revoke_all();
+    setting.first.restart().await;
+    assert!(link_in(&setting.first.call(Some(ANN)).await).is_some(), "{}", setting.first.gateway.log.text());
+}

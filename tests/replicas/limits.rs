@@ -1,0 +1,86 @@
+//! Limits that all replicas count together, also while Valkey is slow or away.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+
+use crate::group::{Group, backend, call, members, until};
+use crate::harness::Gateway;
+use crate::proxy::{Network, Proxy};
+use crate::signing_in::{ANN, BOB};
+use crate::valkey::Valkey;
+
+/// One limit of each principal: six at once, and hardly any more.
+fn limited(shared: &str) -> String {
+    format!(r#","limits":{{"rates":[{{"rate":"1000/h","burst":6,"shared":"{shared}"}}]}}"#)
+}
+
+/// How many of 20 calls at each gateway are let through.
+async fn let_through(gateways: &[&Gateway], key: &str) -> Vec<usize> {
+    let at = async |gateway: &Gateway| {
+        let answers = join_all((0..20).map(|_| call(gateway, "search", key))).await;
+        assert!(answers.iter().all(|answer| [200, 429].contains(&answer.status)));
+        answers.iter().filter(|answer| answer.status == 200).count()
+    };
+    join_all(gateways.iter().map(|gateway| at(gateway))).await
+}
+
+#[tokio::test]
+async fn limit_is_one_for_all_replicas_and_each_principal_has_its_own() {
+    let (valkey, backend) = (Valkey::start().await, backend().await);
+    let group = Group::new(backend.entry("only"), &limited("refuse"));
+    let (one, other) = tokio::join!(group.start(valkey.url()), group.start(valkey.url()));
+    for key in [ANN, BOB] {
+        let all: usize = let_through(&[&one, &other], key).await.iter().sum();
+        // Calls that take long enough earn one or two more.
+        assert!((6..=8).contains(&all), "{all}");
+    }
+    let mut refused = call(&other, "search", ANN).await;
+    assert_eq!(refused.status, 429);
+    let seconds: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=4).contains(&seconds), "{seconds}");
+    assert!(refused.text().await.contains(r#""code":-32023"#));
+    // No key names a client.
+    let keys = valkey.ask("KEYS *rates*").await;
+    assert!(keys.contains("fanlight:{rates}:") && !keys.contains("ann"), "{keys}");
+}
+
+#[tokio::test]
+async fn limit_is_split_or_refuses_while_valkey_is_away() {
+    for (shared, each) in [("part", 3..=4), ("refuse", 0..=0)] {
+        let (mut valkey, backend) = (Valkey::start().await, backend().await);
+        let group = Group::new(backend.entry("only"), &limited(shared));
+        let (one, other) = tokio::join!(group.start(valkey.url()), group.start(valkey.url()));
+        for gateway in [&one, &other] {
+            until("two replicas", async || members(gateway).await == 2).await;
+        }
+        valkey.kill().await;
+        for gateway in [&one, &other] {
+            gateway.log.line_with("Valkey is away").await;
+        }
+        let through = let_through(&[&one, &other], ANN).await;
+        assert!(through.iter().all(|through| each.contains(through)), "{shared}: {through:?}");
+        // With Valkey the limit is common again: nothing that was used there is known, and no more than once allowed.
+        valkey.start_again(true).await;
+        until("a call", async || call(&one, "search", BOB).await.status == 200).await;
+    }
+}
+
+#[tokio::test]
+async fn slow_valkey_delays_no_request_for_longer_than_the_bound() {
+    let (valkey, backend) = (Valkey::start().await, backend().await);
+    let proxy = Proxy::to(valkey.address).await;
+    let group = Group::new(backend.entry("only"), &limited("part"));
+    let one = group.start(proxy.url()).await;
+    for delay in [200, 2000] {
+        // Each way takes half of it.
+        proxy.set(Network::Takes(Duration::from_millis(delay / 2)));
+        let began = Instant::now();
+        assert_eq!(call(&one, "search", ANN).await.status, 200, "{delay} ms");
+        // The call itself takes some time on a busy machine.
+        assert!(began.elapsed() < Duration::from_secs(2), "{delay} ms: {:?}", began.elapsed());
+    }
+    one.log.line_with("Valkey is away").await;
+    proxy.set(Network::Takes(Duration::ZERO));
+    one.log.line_with("joined").await;
+}

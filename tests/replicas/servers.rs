@@ -1,0 +1,53 @@
+//! Valkey as a cluster, and with sentinels that have a replica take over.
+
+use crate::group::{Group, admin, backend, call, members, until};
+use crate::signing_in::ANN;
+use crate::valkey::{Sentinel, Valkey};
+
+const LIMITED: &str = r#","limits":{"rates":[{"rate":"1000/h","burst":3,"shared":"refuse"}]}"#;
+
+/// How many of ten calls in turn at two gateways are let through.
+async fn let_through(gateways: [&fanlight_testkit::harness::Gateway; 2]) -> usize {
+    let mut through = 0;
+    for n in 0..10 {
+        through += usize::from(call(gateways[n % 2], "search", ANN).await.status == 200);
+    }
+    through
+}
+
+#[tokio::test]
+async fn cluster_of_valkey_keeps_what_replicas_share() {
+    let (valkey, backend) = (Valkey::cluster().await, backend().await);
+    let group = Group::new(backend.entry("only"), LIMITED);
+    let url = format!("valkey+cluster://{}", valkey.address);
+    let (one, other) = tokio::join!(group.start(url.clone()), group.start(url.clone()));
+    for gateway in [&one, &other] {
+        until("two replicas", async || members(gateway).await == 2).await;
+    }
+    let through = let_through([&one, &other]).await;
+    assert!((3..=4).contains(&through), "{through}");
+    assert_eq!(admin(&one, "POST", "/api/servers/only/disable").await.0, 200);
+    until("the switch", async || admin(&other, "GET", "/api/backends").await.1.contains(r#""backends":[]"#)).await;
+}
+
+#[tokio::test]
+async fn replica_of_valkey_takes_over_with_what_was_shared() {
+    let (mut primary, backend) = (Valkey::start().await, backend().await);
+    let replica = Valkey::replica_of(&primary).await;
+    let sentinel = Sentinel::of(&primary).await;
+    let group = Group::new(backend.entry("only"), LIMITED);
+    let (one, other) = tokio::join!(group.start(sentinel.url()), group.start(sentinel.url()));
+    let through = let_through([&one, &other]).await;
+    assert!((3..=4).contains(&through), "{through}");
+    primary.kill().await;
+    one.log.line_with("Valkey is away").await;
+    assert_eq!(call(&one, "search", ANN).await.status, 429);
+    until("the replica to be the primary", async || replica.ask("ROLE").await.contains("master")).await;
+    for gateway in [&one, &other] {
+        let is_back = async || admin(gateway, "GET", "/metrics").await.1.contains("fanlight_valkey_connected 1");
+        until("the connection", is_back).await;
+    }
+    // What was used is known where it was replicated to.
+    assert!(let_through([&one, &other]).await <= 1);
+    until("two replicas", async || members(&one).await == 2).await;
+}

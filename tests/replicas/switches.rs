@@ -1,0 +1,32 @@
+//! Servers that an operator switches off, at all replicas.
+
+use crate::group::{Group, admin, backend, request, until};
+use crate::harness::Gateway;
+use crate::signing_in::ANN;
+use crate::valkey::Valkey;
+
+/// Whether clients are shown the tools of the second server.
+async fn shows_second(gateway: &Gateway) -> bool {
+    request(gateway, "tools/list", "", ANN).await.text().await.contains("second__erase")
+}
+
+#[tokio::test]
+async fn server_is_switched_at_all_replicas_and_at_those_that_come_later() {
+    let (mut valkey, first, second) = (Valkey::start().await, backend().await, backend().await);
+    let group = Group::new([first.entry("first"), second.entry("second")].join(","), "");
+    let (one, other) = tokio::join!(group.start(valkey.url()), group.start(valkey.url()));
+    assert!(shows_second(&one).await && shows_second(&other).await);
+    assert_eq!(admin(&one, "POST", "/api/servers/second/disable").await.0, 200);
+    until("the other replica", async || !shows_second(&other).await).await;
+    let later = group.start(valkey.url()).await;
+    until("the replica that came later", async || !shows_second(&later).await).await;
+    // While Valkey is away, it is switched where that is asked, and elsewhere as soon as that is possible.
+    valkey.kill().await;
+    one.log.line_with("Valkey is away").await;
+    assert_eq!(admin(&one, "POST", "/api/servers/second/enable").await.0, 200);
+    assert!(shows_second(&one).await && !shows_second(&other).await);
+    valkey.start_again(true).await;
+    for gateway in [&one, &other, &later] {
+        until("the server", async || shows_second(gateway).await).await;
+    }
+}

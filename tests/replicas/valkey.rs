@@ -1,0 +1,152 @@
+//! A `valkey-server` of a test.
+
+use std::net::SocketAddr;
+use std::process::Stdio;
+
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+
+use crate::group::until;
+use crate::harness::{TempFile, within};
+use crate::ports;
+
+/// A running server; it is killed when this is dropped.
+pub(crate) struct Valkey {
+    pub(crate) address: SocketAddr,
+    folder: TempFile,
+    more: Vec<String>,
+    child: Child,
+}
+
+impl Valkey {
+    /// One that writes everything to its disk at once.
+    pub(crate) async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    /// The same with more arguments.
+    pub(crate) async fn start_with(more: &[&str]) -> Self {
+        let (address, folder) = (ports::free(), TempFile::folder());
+        let more: Vec<_> = more.iter().map(|&argument| argument.to_owned()).collect();
+        let child = started(address, &folder, &more).await;
+        Self { address, folder, more, child }
+    }
+
+    /// A cluster of one server.
+    pub(crate) async fn cluster() -> Self {
+        let server = Self::start_with(&["--cluster-enabled", "yes"]).await;
+        server.ask("CLUSTER ADDSLOTSRANGE 0 16383").await;
+        until("the cluster", async || server.ask("CLUSTER INFO").await.contains("cluster_state:ok")).await;
+        server
+    }
+
+    /// One that has all that another has.
+    pub(crate) async fn replica_of(primary: &Self) -> Self {
+        let port = primary.address.port().to_string();
+        let server = Self::start_with(&["--replicaof", "127.0.0.1", &port]).await;
+        until("the replica", async || server.ask("INFO replication").await.contains("master_link_status:up")).await;
+        server
+    }
+
+    /// Its URL.
+    pub(crate) fn url(&self) -> String {
+        format!("valkey://{}", self.address)
+    }
+
+    /// Kills it, so that it can finish nothing.
+    pub(crate) async fn kill(&mut self) {
+        within("the end of valkey-server", self.child.kill()).await.unwrap();
+    }
+
+    /// Starts it again after [`Self::kill`], with the data that it has written, or with none.
+    pub(crate) async fn start_again(&mut self, keeps_data: bool) {
+        if !keeps_data {
+            self.folder = TempFile::folder();
+        }
+        self.child = started(self.address, &self.folder, &self.more).await;
+    }
+
+    /// What it answers to a command that is one line.
+    pub(crate) async fn ask(&self, command: &str) -> String {
+        within("an answer of valkey-server", async {
+            let mut stream = TcpStream::connect(self.address).await.unwrap();
+            stream.write_all(format!("{command}\r\nQUIT\r\n").as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            answer
+        })
+        .await
+    }
+}
+
+/// A sentinel, which has a replica take over from a primary that does not answer.
+pub(crate) struct Sentinel {
+    pub(crate) address: SocketAddr,
+    _folder: TempFile,
+    _child: Child,
+}
+
+impl Sentinel {
+    /// One that calls this primary `main`.
+    pub(crate) async fn of(primary: &Valkey) -> Self {
+        let (address, folder) = (ports::free(), TempFile::folder());
+        let file = folder.path().join("sentinel.conf");
+        let config = format!(
+            "bind 127.0.0.1\nport {}\ndir {}\nsentinel monitor main 127.0.0.1 {} 1\nsentinel down-after-milliseconds main 500\n\
+             sentinel failover-timeout main 2000\n",
+            address.port(),
+            folder.path().display(),
+            primary.address.port()
+        );
+        std::fs::write(&file, config).unwrap();
+        let mut command = program();
+        command.arg(file).arg("--sentinel").stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().unwrap();
+        until("the sentinel", async || TcpStream::connect(address).await.is_ok()).await;
+        let sentinel = Self { address, _folder: folder, _child: child };
+        until("the sentinel to know the replica", async || sentinel.knows_replica().await).await;
+        sentinel
+    }
+
+    async fn knows_replica(&self) -> bool {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        stream.write_all(b"SENTINEL REPLICAS main\r\n").await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer.contains("master-link-status") && answer.contains("ok")
+    }
+
+    /// The URL of what it calls `main`.
+    pub(crate) fn url(&self) -> String {
+        format!("valkey+sentinel://{}/main", self.address)
+    }
+}
+
+fn program() -> Command {
+    let program = std::env::var_os("VALKEY_SERVER").expect("VALKEY_SERVER names the program: use tests/replicas/run");
+    let mut command = Command::new(program);
+    command.kill_on_drop(true);
+    command
+}
+
+async fn started(address: SocketAddr, folder: &TempFile, more: &[String]) -> Child {
+    let mut command = program();
+    command.args(["--bind", "127.0.0.1", "--port", &address.port().to_string(), "--save", "", "--dir"]);
+    command.arg(folder.path()).args(["--appendonly", "yes", "--appendfsync", "always"]);
+    command.args(["--repl-diskless-sync-delay", "0"]).args(more);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    within("valkey-server to be ready", async {
+        while let Ok(Some(line)) = lines.next_line().await {
+            if line.contains("Ready to accept connections") {
+                return;
+            }
+        }
+        panic!("valkey-server has ended");
+    })
+    .await;
+    tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+    child
+}
