@@ -92,5 +92,6 @@ mod tracing;
 mod trusted_proxies;
 mod type_names;
 mod unix_sockets;
+mod user_processes;
 
 use fanlight_testkit::{generator, harness, raw_client, schema, scripted};

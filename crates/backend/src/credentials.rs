@@ -5,11 +5,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use fanlight_canonical::{BackendError, Principal, SignInWish};
+use fanlight_settings::Secret;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use reqwest::Url;
 
 /// Credentials, once they are there.
 pub type PendingCredentials = Pin<Box<dyn Future<Output = Result<HeaderMap, NoCredentials>> + Send>>;
+
+/// Environment variables of a process, once they are there.
+pub type PendingEnvironment = Pin<Box<dyn Future<Output = Result<Vec<(String, Secret)>, NoCredentials>> + Send>>;
 
 /// The credentials that a server is shown. Asked for each message, so that what was renewed is used at once.
 pub trait CredentialSource: Send + Sync + 'static {
@@ -23,6 +27,12 @@ pub trait CredentialSource: Send + Sync + 'static {
     /// The server has refused what [`Self::replace`] gave as well. Says what is missing, if that is known.
     fn give_up(&self, refusal: &Refusal) -> Option<NoCredentials> {
         let _ = refusal;
+        None
+    }
+
+    /// The variables by which the user's own process gets them; `None` for a server over HTTP. What is waited for must have a
+    /// limit of its own.
+    fn environment(&self) -> Option<PendingEnvironment> {
         None
     }
 

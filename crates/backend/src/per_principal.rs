@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Caller, Interest, Listen, Listening,
-    Pending, Principal, ServerMessage, ServerMessages, SessionKey,
+    Pending, Principal, ProcessOutput, ServerMessage, ServerMessages, SessionKey,
 };
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::result::ServerDescription;
@@ -20,11 +20,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backend::BackendLife;
 use crate::connect_tool;
-use crate::credentials::{CredentialSource, PrincipalCredentials};
+use crate::credentials::{CredentialSource, NoCredentials, PrincipalCredentials};
 use crate::open_wishes::OpenWishes;
 use crate::replicas::Places;
 use crate::server::Server;
-use crate::settings::{BackendSettings, TransportSettings};
+use crate::settings::{BackendSettings, Secret, TransportSettings};
 
 /// What a server that nobody has signed in to may have: a client asks only for the lists that it is promised.
 const UNKNOWN_CAPABILITIES: &str =
@@ -32,6 +32,9 @@ const UNKNOWN_CAPABILITIES: &str =
 
 /// How long a call waits for its user, who is signing in: people take some seconds, and clients give calls up after a minute.
 const LONGEST_SIGN_IN: Duration = Duration::from_secs(50);
+
+/// Most processes of one principal for sessions that cannot share one. No option: `limits.processes` bounds the principals.
+const SESSION_PROCESSES: usize = 8;
 
 const LIST_CHANGES: [Method; 3] = [Method::ToolsChanged, Method::PromptsChanged, Method::ResourcesChanged];
 
@@ -61,6 +64,8 @@ struct Watchers(Mutex<Vec<ServerMessages>>);
 struct Member {
     server: Server,
     source: Arc<dyn CredentialSource>,
+    /// The variables that its process was given.
+    environment: Vec<(String, Secret)>,
     used: Instant,
     /// Held by whatever uses it.
     uses: Arc<()>,
@@ -135,7 +140,7 @@ impl BackendPerPrincipal {
     }
 
     /// The backend of a caller.
-    fn of(&self, caller: &Caller) -> Result<Lease, BackendError> {
+    async fn of(&self, caller: &Caller) -> Result<Lease, BackendError> {
         if self.shutdown.is_cancelled() {
             return Err(BackendError::ShuttingDown);
         }
@@ -143,23 +148,42 @@ impl BackendPerPrincipal {
         let known = self.members().get(principal).map(|member| Arc::clone(&member.source));
         // Not under the lock: whoever has the credentials may look them up.
         let source = known.unwrap_or_else(|| self.credentials.of(principal));
-        if let Some(wish) = source.sign_in() {
-            let gone = self.members().remove(principal);
-            drop(gone);
-            return Err(BackendError::SignInWanted(wish));
+        let environment = match (source.sign_in(), source.environment()) {
+            (Some(wish), _) => Err(NoCredentials::SignIn(wish)),
+            (None, Some(environment)) => environment.await,
+            (None, None) => Ok(Vec::new()),
+        };
+        match environment {
+            Ok(environment) => self.member(principal, source, environment),
+            Err(missing) => {
+                self.forget(caller);
+                Err(missing.into())
+            }
         }
+    }
+
+    /// The backend of a principal, which is started if there is none. One whose process has other variables by now is replaced
+    /// once nothing uses it.
+    fn member(
+        &self,
+        principal: &Principal,
+        source: Arc<dyn CredentialSource>,
+        environment: Vec<(String, Secret)>,
+    ) -> Result<Lease, BackendError> {
         let mut members = self.members();
-        if let Some(member) = members.get_mut(principal) {
+        if let Some(member) = members.get_mut(principal)
+            && (member.environment == environment || !member.is_unused())
+        {
             return Ok(member.lease());
         }
+        // Dropped once the lock is free.
+        let _outdated = members.remove(principal);
         if members.len() >= self.settings.limits.sessions.max(1) && !remove_unused(&mut members) {
             return Err(BackendError::TooManySessions { limit: self.settings.limits.sessions });
         }
-        let transport = self.transport.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let settings = BackendSettings { transport, credentials: Some(Arc::clone(&source)), ..self.settings.clone() };
-        let server = Server::at(settings, self.places.clone(), self.shutdown.clone());
+        let server = Server::at(self.settings_of(&source, &environment), self.places.clone(), self.shutdown.clone());
         let life = server.life();
-        let mut member = Member { server, source, used: Instant::now(), uses: Arc::default() };
+        let mut member = Member { server, source, environment, used: Instant::now(), uses: Arc::default() };
         let lease = member.lease();
         members.insert(principal.clone(), member);
         drop(members);
@@ -167,16 +191,28 @@ impl BackendPerPrincipal {
         Ok(lease)
     }
 
+    /// The settings of the backend of one principal.
+    fn settings_of(&self, source: &Arc<dyn CredentialSource>, environment: &[(String, Secret)]) -> BackendSettings {
+        let mut settings = self.settings.clone();
+        settings.transport = self.transport.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        settings.credentials = Some(Arc::clone(source));
+        if let TransportSettings::Stdio { env, .. } = &mut settings.transport {
+            env.extend_from_slice(environment);
+            settings.limits.sessions = settings.limits.sessions.min(SESSION_PROCESSES);
+        }
+        settings
+    }
+
     /// The backend of a caller. Where its user is signing in at this moment, the end of that is waited for: a user who has
     /// followed a link need not ask again.
     async fn once_signed_in(&self, caller: &Caller) -> Result<Lease, BackendError> {
-        let found = self.of(caller);
+        let found = self.of(caller).await;
         if !found.as_ref().is_err_and(|error| error.sign_in().is_some()) {
             return found;
         }
         let Some(signing_in) = self.credentials.of(&owner(caller)).signing_in() else { return found };
         let _ = self.shutdown.run_until_cancelled(timeout(LONGEST_SIGN_IN, signing_in)).await;
-        self.of(caller)
+        self.of(caller).await
     }
 
     /// Sends a request to the backend of its caller.
@@ -184,7 +220,7 @@ impl BackendPerPrincipal {
         let caller = call.context.caller.clone();
         let lease = match call.method {
             Method::CallTool => self.once_signed_in(&caller).await?,
-            _ => self.of(&caller)?,
+            _ => self.of(&caller).await?,
         };
         let answer = lease.backend.request(call).await;
         // One that could not connect for want of credentials begins anew once there are some.
@@ -255,7 +291,7 @@ impl BackendPerPrincipal {
             loop {
                 let changed = credentials.changed();
                 let Some(server) = itself.upgrade() else { return };
-                let lease = server.of(&listen.context.caller);
+                let lease = server.of(&listen.context.caller).await;
                 drop(server);
                 if let Ok(lease) = lease
                     && let Ok(_until_the_end) = lease.backend.listen(listen.clone()).await
@@ -353,7 +389,7 @@ impl BackendClient for BackendPerPrincipal {
 
     fn describe(&self) -> Pending<'_, ServerDescription> {
         Box::pin(async move {
-            self.or_placeholder(match self.of(&Caller::gateway()) {
+            self.or_placeholder(match self.of(&Caller::gateway()).await {
                 Ok(lease) => lease.backend.describe().await,
                 Err(error) => Err(error),
             })
@@ -362,7 +398,7 @@ impl BackendClient for BackendPerPrincipal {
 
     fn describe_to<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription> {
         Box::pin(async move {
-            self.or_placeholder(match self.of(&client.caller) {
+            self.or_placeholder(match self.of(&client.caller).await {
                 Ok(lease) => lease.backend.describe_to(client).await,
                 Err(error) => Err(error),
             })
@@ -396,7 +432,7 @@ impl BackendClient for BackendPerPrincipal {
                 return Ok(Listening::new(honoured, ()));
             }
             let told = self.wishes.listen(&listen);
-            let (listening, lease) = match self.of(&listen.context.caller) {
+            let (listening, lease) = match self.of(&listen.context.caller).await {
                 Ok(lease) => (lease.backend.listen(listen).await?, Some(lease)),
                 Err(error) if error.sign_in().is_some() => (self.listen_once_signed_in(listen), None),
                 Err(error) => return Err(error),
@@ -425,6 +461,12 @@ impl BackendClient for BackendPerPrincipal {
         true
     }
 
+    /// That of any principal's processes, if one has written something.
+    fn process_output(&self) -> ProcessOutput {
+        let mut outputs = self.servers().into_iter().map(|server| server.client().process_output());
+        outputs.find(|output| *output != ProcessOutput::default()).unwrap_or_default()
+    }
+
     fn stand_in(&self) -> Option<&'static str> {
         self.credentials.has_connect_tool().then_some(connect_tool::NAME)
     }
@@ -444,7 +486,10 @@ impl BackendClient for BackendPerPrincipal {
             state: BackendState::Idle,
             era: None,
             revision: None,
-            transport: "http",
+            transport: match self.settings.transport {
+                TransportSettings::Stdio { .. } => "stdio",
+                _ => "http",
+            },
             starting: None,
             failure: None,
         })

@@ -52,6 +52,7 @@ impl SecretReference {
             "exec" => exec(rest).ok_or("write `${exec:COMMAND}`, or `${exec:10m COMMAND}` for an output that is good for 10 minutes; put words with spaces in quotes"),
             "keyring" => keyring(rest).ok_or("write `${keyring:SERVICE/ACCOUNT}`"),
             "vault" => vault(rest).ok_or("write `${vault:MOUNT/PATH#KEY}`, such as `${vault:secret/wiki#token}`"),
+            "user" => Err("`${user:SERVER}` can only be the whole value of a variable in `env` of a server with `command`"),
             _ => return None,
         })
     }

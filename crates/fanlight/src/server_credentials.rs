@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fanlight_backend::credentials::{CredentialSource, PrincipalCredentials};
-use fanlight_config::{Server, ServerAuth};
+use fanlight_config::{Config, Server, ServerAuth, Transport};
 
 use crate::own_credentials::OwnCredentials;
 use crate::users::{Users, auth_of_users};
@@ -22,8 +22,12 @@ pub(crate) enum ServerCredentials {
 
 impl ServerCredentials {
     /// Those that the entry of a server says: of its users, or of Fanlight.
-    pub(crate) fn of(server: &Server, users: &Users) -> Self {
-        if let Some(auth) = auth_of_users(server) {
+    pub(crate) fn of(config: &Config, server: &Server, users: &Users) -> Self {
+        if !server.user_env.is_empty() {
+            return Self::PerPrincipal(users.variables(config, server));
+        }
+        let auth = auth_of_users(server).filter(|_| !matches!(server.transport, Transport::Stdio { .. }));
+        if let Some(auth) = auth {
             return Self::PerPrincipal(users.credentials(server, auth));
         }
         let own = server.auth.as_ref().and_then(|auth| OwnCredentials::new(server, auth));

@@ -48,6 +48,8 @@ struct Running {
     credentials: ServerCredentials,
     /// What the configuration says of them.
     auth: Option<ServerAuth>,
+    /// Variables of its process that are each user's own.
+    user_env: Vec<(String, String)>,
     prefix: Option<String>,
     tools: Option<ItemFilter>,
     methods: Vec<String>,
@@ -110,10 +112,12 @@ impl Reached {
 impl Running {
     /// Whether it may go on with these settings. If a secret was rotated, a server that is connected gets the new one with
     /// the next message; one that is not may have failed for the old one, and is replaced.
-    fn may_stay(&self, settings: &BackendSettings, auth: Option<&ServerAuth>) -> bool {
+    fn may_stay(&self, settings: &BackendSettings, server: &Server) -> bool {
+        let auth = server.auth.as_ref();
         let is_rotated = self.settings.transport != settings.transport || self.auth.as_ref() != auth;
         self.settings.is_same_server(settings)
             && are_same(self.auth.as_ref(), auth)
+            && self.user_env == server.user_env
             && (!is_rotated
                 || matches!(self.backend.client().status().state, BackendState::Ready | BackendState::Ejected { .. }))
     }
@@ -181,7 +185,7 @@ impl Servers {
 
     fn next(&self, config: &Config, server: &Server, restarted: Option<&str>, difference: &mut Difference) -> Running {
         let mut settings = backend_settings(config, server, &self.telemetry, &self.handles, &self.memory);
-        settings.processes.keeps_lists &= self.lists.is_some();
+        settings.processes.keeps_lists &= self.lists.is_some() && server.user_env.is_empty();
         settings.processes.rests_while_known =
             settings.processes.keeps_lists && self.lists.as_ref().is_some_and(ListState::spares_processes);
         let known = self.running.iter().find(|running| running.settings.name == server.name);
@@ -189,7 +193,7 @@ impl Servers {
         let (prefix, name) = (server.prefix.clone(), server.name.clone());
         let (rewriting, methods, auth) = (rewriting(server), server.methods.clone(), server.auth.clone());
         match known {
-            Some(known) if known.may_stay(&settings, auth.as_ref()) && restarted != Some(&name) => {
+            Some(known) if known.may_stay(&settings, server) && restarted != Some(&name) => {
                 difference.kept.push(name);
                 if known.auth != auth {
                     self.users.change(server);
@@ -203,11 +207,25 @@ impl Servers {
                 let is_new = restarted == Some(&server.name);
                 let keeping = self.lists.as_ref().filter(|_| settings.processes.keeps_lists);
                 let lists = keeping.map(|lists| lists.of(&settings, is_new));
-                let credentials = ServerCredentials::of(server, &self.users);
+                let credentials = ServerCredentials::of(config, server, &self.users);
                 let backend = Reached::start(settings.clone(), &credentials, lists.as_ref(), &self.shutdown);
                 let settings = Arc::new(settings);
                 let id = BackendId::fresh();
-                Running { settings, id, backend, credentials, auth, prefix, tools, methods, rewriting, approval, lists }
+                let user_env = server.user_env.clone();
+                Running {
+                    settings,
+                    id,
+                    backend,
+                    credentials,
+                    auth,
+                    user_env,
+                    prefix,
+                    tools,
+                    methods,
+                    rewriting,
+                    approval,
+                    lists,
+                }
             }
         }
     }

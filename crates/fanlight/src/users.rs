@@ -8,10 +8,11 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use fanlight_auth::Authenticator;
 use fanlight_backend::credentials::{
-    CredentialSource, Credentials, MessageTarget, NoCredentials, PendingCredentials, PrincipalCredentials, Refusal,
+    CredentialSource, Credentials, MessageTarget, NoCredentials, PendingCredentials, PendingEnvironment,
+    PrincipalCredentials, Refusal,
 };
 use fanlight_canonical::{Principal, SignInWish};
-use fanlight_config::{Config, Issuer, ResourceParameter, Server, ServerAuth, ServerAuthKind, UserSignIn};
+use fanlight_config::{Config, Issuer, ResourceParameter, Secret, Server, ServerAuth, ServerAuthKind, UserSignIn};
 use fanlight_credentials::{PageRequest, Pages, PendingPage};
 use fanlight_frontend::LiveGuard;
 use fanlight_grants::{
@@ -116,6 +117,29 @@ impl Users {
                     reason,
                     "the users of this server cannot have credentials for it"
                 );
+                Arc::new(Unusable(reason))
+            }
+        }
+    }
+
+    /// The users of a server whose process gets what they have for other servers, or for it, by variables.
+    pub(crate) fn variables(&self, config: &Config, server: &Server) -> Arc<dyn PrincipalCredentials> {
+        let mut opened = Err("it names no server".to_owned());
+        for (_, named) in &server.user_env {
+            let found = config.servers.iter().find(|one| one.name == *named);
+            let found = found.and_then(|one| Some((one, auth_of_users(one)?)));
+            opened = match found {
+                Some((one, auth)) => self.add(one, auth).cloned(),
+                None => Err(format!("there is no server {named:?} whose users sign in")),
+            };
+            if opened.is_err() {
+                break;
+            }
+        }
+        match opened {
+            Ok(Opened { grants, links }) => Arc::new(OfProcess { grants, links, variables: server.user_env.clone() }),
+            Err(reason) => {
+                tracing::error!(server = server.name, reason, "its process cannot get what its users have");
                 Arc::new(Unusable(reason))
             }
         }
@@ -242,7 +266,9 @@ pub(crate) fn auth_of_users(server: &Server) -> Option<&ServerAuth> {
 
 /// The settings of a server whose users have credentials of their own.
 fn settings(server: &Server, auth: &ServerAuth) -> Result<ServerSettings, String> {
-    let place = Place::of(server).ok_or("it is no server over HTTP")?;
+    // A process is nowhere, and keys for it are sent nowhere.
+    let process = || Place { name: server.name.clone(), url: "process:".to_owned(), ca_file: None };
+    let place = Place::of(server).unwrap_or_else(process);
     let trust = trust(&place, Some(auth))?;
     Ok(ServerSettings { name: server.name.clone(), url: trust.server.clone(), method: method(&place, auth)?, trust })
 }
@@ -394,7 +420,79 @@ impl PrincipalCredentials for OfServer {
     }
 }
 
+/// The users of a server whose process gets what they have by variables.
+struct OfProcess {
+    grants: Grants,
+    links: Arc<Links>,
+    /// Each with the server that it is for.
+    variables: Vec<(String, String)>,
+}
+
+impl PrincipalCredentials for OfProcess {
+    fn of(&self, principal: &Principal) -> Arc<dyn CredentialSource> {
+        if *principal == Principal::operator() {
+            return Arc::new(Unusable("its users sign in, and operators are none of them".to_owned()));
+        }
+        let principal = principal.to_bytes();
+        let variable = |(name, server): &(String, String)| {
+            let access = self.grants.of(&principal, server)?;
+            let (links, server, principal) = (Arc::clone(&self.links), server.clone(), principal.clone());
+            Some((name.clone(), OfUser { access, wish: Wish { links, server, principal } }))
+        };
+        match self.variables.iter().map(variable).collect() {
+            Some(variables) => Arc::new(Variables(variables)),
+            None => Arc::new(Unusable("a server that it names is not configured any more".to_owned())),
+        }
+    }
+
+    fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(self.grants.changed())
+    }
+}
+
+/// The variables of one user's process.
+struct Variables(Vec<(String, OfUser)>);
+
+impl CredentialSource for Variables {
+    fn credentials(&self, _: &MessageTarget<'_>) -> Credentials {
+        Credentials::Ready(http::HeaderMap::new())
+    }
+
+    fn replace(&self, _: Refusal) -> Option<PendingCredentials> {
+        None
+    }
+
+    fn environment(&self) -> Option<PendingEnvironment> {
+        let users = self.0.clone();
+        Some(Box::pin(async move {
+            let mut variables = Vec::new();
+            for (name, OfUser { access, wish }) in users {
+                let token = access.token().await.map_err(|missing| wish.missing(missing))?;
+                variables.push((name, Secret::new(token.as_str())));
+            }
+            Ok(variables)
+        }))
+    }
+
+    fn are_there(&self) -> Pin<Box<dyn Future<Output = bool> + Send>> {
+        let users = self.0.clone();
+        Box::pin(async move {
+            for (_, user) in &users {
+                if !user.access.is_there().await {
+                    return false;
+                }
+            }
+            true
+        })
+    }
+
+    fn signing_in(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+        self.0.iter().find_map(|(_, user)| user.signing_in())
+    }
+}
+
 /// One user of one server.
+#[derive(Clone)]
 struct OfUser {
     access: UserAccess,
     wish: Wish,

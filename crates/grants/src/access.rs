@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use url::Url;
+use zeroize::Zeroizing;
 
 use self::held::Held;
 use crate::record::{Grant, SIGN_IN_TIME};
@@ -172,8 +173,36 @@ impl UserAccess {
     ///
     /// If the credentials cannot be sent.
     pub fn ready(&self, message: Message<'_>) -> Option<Result<HeaderMap, NoAccess>> {
+        let held = self.held()?;
+        let nonce = self.0.lock().nonce.clone();
+        Some(held.headers(message, nonce.as_deref()))
+    }
+
+    /// The user's token or key itself, for what takes it otherwise than in a header.
+    ///
+    /// # Errors
+    ///
+    /// If the user has none, or it cannot be used now or alone.
+    pub async fn token(&self) -> Result<Zeroizing<String>, NoAccess> {
+        let stamp = self.0.store.stamp();
+        let held = match self.held() {
+            Some(held) => Some(held),
+            None => finished(self.0.work(None)).await?,
+        };
+        let Some(held) = held else { return Err(self.0.lock().miss(Wanted::default(), stamp)) };
+        let prefix = match &self.0.server.settings.method {
+            Method::SignIn(_) | Method::Exchange(_) | Method::Identity(_) => "Bearer ",
+            Method::Key { prefix, .. } => prefix,
+        };
+        let bound =
+            || NoAccess::Unavailable("the user's token is worth nothing without a proof of Fanlight's".to_owned());
+        held.bare(prefix).ok_or_else(bound)
+    }
+
+    /// What is held and good; others are asked for in the background if that is due.
+    fn held(&self) -> Option<Arc<Held>> {
         let mut state = self.0.lock();
-        let (held, nonce) = (state.held.clone()?, state.nonce.clone());
+        let held = state.held.clone()?;
         let is_changed = state.is_changed_by_others(&self.0.store);
         drop(state);
         let now = SystemTime::now();
@@ -183,7 +212,7 @@ impl UserAccess {
         if held.is_due(now) {
             drop(self.0.work(None));
         }
-        Some(held.headers(message, nonce.as_deref()))
+        Some(held)
     }
 
     /// The header fields of the next message: none for a user who has nothing to show, whom the server may serve without.

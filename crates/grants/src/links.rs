@@ -72,7 +72,9 @@ impl Links {
     #[must_use]
     pub fn link(&self, principal: &[u8], server: &str, wanted: &Wanted) -> Option<Url> {
         let public_url = self.public_url.get()?()?;
-        let handle = self.handle(&Owner::new(principal, server), Some(wanted))?;
+        // A server that has said nothing is asked when the page is opened.
+        let wanted = Some(wanted).filter(|wanted| **wanted != Wanted::default());
+        let handle = self.handle(&Owner::new(principal, server), wanted)?;
         below(&public_url, &format!("{CONNECT}{handle}"))
     }
 

@@ -15,6 +15,8 @@ use fanlight_settings::Transport;
 use crate::model::Config;
 use crate::model::auth::AuthChoice;
 use crate::model::listener::Tls;
+use crate::model::server::Server;
+use crate::model::server_auth::ServerAuth;
 use crate::option::Options as _;
 use crate::option::fields::{Fields, is_for_anchors};
 use crate::option::reader::Reader;
@@ -120,6 +122,7 @@ fn load(paths: &[PathBuf], environment: Environment<'_>, is_lenient: bool) -> Re
     }
     errors.or_add(read_keys(&mut loaded));
     errors.or_add(read_env_files(&mut loaded, is_lenient));
+    check_user_env(&mut loaded);
     errors.or_add(read_policies(&mut loaded, first));
     errors.or_add(read_pins(&mut loaded, first));
     // With all servers in one file, the position is shown.
@@ -246,6 +249,27 @@ fn read_env_files(loaded: &mut Loaded, is_lenient: bool) -> Result<(), ConfigErr
     Ok(())
 }
 
+/// Leaves out servers with variables of users of a server that has none.
+fn check_user_env(loaded: &mut Loaded) {
+    let servers = &loaded.config.servers;
+    let has_users = |name: &str| {
+        let of_users = servers.iter().filter(|one| one.auth.as_ref().is_some_and(ServerAuth::is_of_users));
+        of_users.map(|one| &one.name).any(|known| known == name)
+    };
+    let wrong = |server: &Server| server.user_env.iter().find(|(_, named)| !has_users(named)).cloned();
+    let found: Vec<_> = servers.iter().map(wrong).collect();
+    for (server, wrong) in loaded.config.servers.iter_mut().zip(found) {
+        let Some((variable, named)) = wrong.filter(|_| server.enabled) else { continue };
+        let why = format!(
+            "its variable `{variable}` is `${{user:{named}}}`, and there is no server {} with `auth` of type `user` or \
+             `userKey`",
+            quoted(&named)
+        );
+        server.user_env.clear();
+        server.transport = Transport::Incomplete { is_process: true, why };
+    }
+}
+
 /// How the first file is read.
 #[derive(Clone, Copy)]
 pub(crate) struct First {
@@ -333,7 +357,7 @@ impl KnownServers for () {
 
 /// What a further file has.
 struct Further {
-    servers: Vec<crate::Server>,
+    servers: Vec<Server>,
     warnings: Vec<crate::Problem>,
     /// Those that it names and that were read.
     files: Vec<ConfigFile>,

@@ -116,7 +116,8 @@ options! {
         "command" => Form::Text(Visible::FirstWord), example "npx";
         /// Its arguments.
         "args" => Form::Scalars, example "[-y, \"@modelcontextprotocol/server-everything\"]";
-        /// Environment variables set for it.
+        /// Environment variables set for it. `${user:SERVER}` as a whole value is what each user has granted or deposited at
+        /// that server, and gives each user a process.
         "env" => Form::Pairs, example "{NODE_ENV: production}";
         /// A file with environment variables for it, one `NAME=value` per line; relative to the folder of this file.
         /// `env` overrides it.
@@ -140,6 +141,9 @@ options! {
         endpoints: Endpoints = Endpoints::default();
         /// The file with environment variables for it.
         env_file: Option<PathBuf> = None;
+        /// Environment variables that are each user's own, each with the server for which the user has signed in or deposited a
+        /// key: `${user:SERVER}`.
+        user_env: Vec<(String, String)> = Vec::new();
     }
     aliases {
         /// The transport. Default: by `command` or `url`. `sse` is the deprecated HTTP+SSE transport, which is detected

@@ -102,6 +102,7 @@ fn read(reader: &mut Reader<'_>, entry: &Entry, context: &Context<'_>) -> Option
     }
     read_disabled(reader, &fields, &mut server);
     read_other_filters(reader, &fields, &mut server.tools);
+    server.user_env = transport::user_env(&fields);
     server.env_file = read_env_file(reader, &fields, context.folder);
     let (transport, urls) = transport?;
     server.transport = transport;

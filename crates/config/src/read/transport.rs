@@ -55,7 +55,10 @@ pub(crate) fn read(
         (Some(command), Some(url)) => reader.both(command, url),
         (None, None) => report_neither(reader, server, kind.map(|(_, kind)| kind)),
         (Some(_), None) => {
-            report_foreign(reader, fields, &["headers", "caFile", "auth", "resolve"], "url");
+            // A process has no use for other credentials than keys of users, which `env` refers to.
+            let has_keys = fields.get("auth").and_then(|auth| auth.value.field("type")).is_some_and(is_user_key);
+            let foreign = ["headers", "caFile", "resolve", "auth"];
+            report_foreign(reader, fields, foreign.get(..if has_keys { 3 } else { 4 }).unwrap_or_default(), "url");
             check_type(reader, kind, kind.is_none_or(|(_, kind)| kind == "stdio"));
             return Some((stdio?, Vec::new()));
         }
@@ -142,9 +145,31 @@ fn warn_of_tilde(reader: &mut Reader<'_>, path: &str, span: Span) {
     }
 }
 
+fn is_user_key(kind: &Node) -> bool {
+    matches!(&kind.value, Value::String(word) if word == "userKey")
+}
+
+/// The variables of `env` that are each user's own, each with the server that the user has something for.
+pub(crate) fn user_env(fields: &Fields<'_>) -> Vec<(String, String)> {
+    let pairs = fields.get("env").map(|entry| &entry.value.value);
+    let Some(Value::Map(pairs)) = pairs else { return Vec::new() };
+    pairs.iter().filter_map(|pair| Some((pair.key.clone(), of_user(pair)?.to_owned()))).collect()
+}
+
+/// The server that a variable names as `${user:SERVER}`, which has to be its whole value.
+fn of_user(pair: &Entry) -> Option<&str> {
+    let Value::String(text) = &pair.value.value else { return None };
+    let server = text.strip_prefix("${user:")?.strip_suffix('}')?;
+    Some(server).filter(|server| !server.is_empty() && !server.contains(['$', '{', '}']))
+}
+
 fn read_env(reader: &mut Reader<'_>, entry: &Entry) -> Vec<(String, Secret)> {
+    let mut own = entry.clone();
+    if let Value::Map(pairs) = &mut own.value.value {
+        pairs.retain(|pair| of_user(pair).is_none());
+    }
     let mut env = Vec::new();
-    for (pair, text) in reader.pairs(entry) {
+    for (pair, text) in reader.pairs(&own) {
         if pair.key.is_empty() || pair.key.contains(['=', '\0']) {
             let message = format!("{} is not the name of a variable", quoted(&pair.key));
             let help = "write a name without `=`";

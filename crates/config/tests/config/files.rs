@@ -34,6 +34,20 @@ impl Drop for Folder {
     }
 }
 
+#[test]
+fn server_whose_variables_are_of_users_of_a_server_without_is_left_out() {
+    let text = "mcpServers:\n  notes: {url: 'https://h/', auth: {type: user}}\n  open: {url: 'https://h/'}\n  good: {command: x, env: \
+                {T: '${user:notes}'}}\n  bad: {command: x, env: {T: '${user:open}'}}\n  none: {command: x, env: {T: '${user:no}'}}\n";
+    let folder = Folder::new("users", &[("main.yaml", text)]);
+    let loaded = folder.load(&["main.yaml"]).unwrap();
+    let [_, _, good, wrong @ ..] = &loaded.config.servers[..] else { panic!() };
+    assert_eq!(good.user_env, [("T".to_owned(), "notes".to_owned())]);
+    for server in wrong {
+        let fanlight_config::Transport::Incomplete { why, .. } = &server.transport else { panic!("{}", server.name) };
+        assert!(why.contains("there is no server") && server.user_env.is_empty(), "{why}");
+    }
+}
+
 const MAIN: &str = "timeouts: {call: 7s}\ninclude: [conf.d/*.yaml]\n";
 
 #[test]

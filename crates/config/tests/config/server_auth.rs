@@ -95,3 +95,18 @@ fn settings_of_clients_that_are_called_so_are_passed_over() {
     let loaded = fanlight_config::parse(text, path, &|_| None).unwrap();
     assert_eq!(loaded.config.servers[0].auth, None);
 }
+
+#[test]
+fn variables_of_users_are_whole_values() {
+    let with = |env: &str| crate::parse_yaml(&server(&format!("command: run\nenv: {env}")));
+    let own = |env: &str| with(env).unwrap().config.servers[0].clone();
+    let good = own("{ TOKEN: '${user:notes}', PLAIN: text }");
+    assert_eq!(good.user_env, [("TOKEN".to_owned(), "notes".to_owned())]);
+    let fanlight_config::Transport::Stdio { env, .. } = &good.transport else { panic!("{:?}", good.transport) };
+    assert_eq!(env.len(), 1);
+    let part = with("{ TOKEN: 'Bearer ${user:notes}' }").unwrap_err().to_string();
+    assert!(part.contains("this names no place where a secret is kept"), "{part}");
+    let key = crate::parse_yaml("mcpServers: {own: {command: run, auth: {type: userKey}, env: {K: '${user:own}'}}}");
+    let key = key.unwrap();
+    assert!(key.warnings.is_empty() && key.config.servers[0].user_env.len() == 1);
+}

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use fanlight_oauth::{ProofKey, TokenKind, TokenSet};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use zeroize::Zeroizing;
 
 use super::{Message, NoAccess};
 use crate::record::Grant;
@@ -58,6 +59,13 @@ impl Held {
     /// The value of the header field that shows who the user is.
     pub(super) fn value(&self) -> &HeaderValue {
         &self.value
+    }
+
+    /// What stands behind `prefix`; `None` for a token that is worth nothing without a proof.
+    pub(super) fn bare(&self, prefix: &str) -> Option<Zeroizing<String>> {
+        let is_alike = matches!(self.shown, Shown::Alike(_));
+        let text = self.value.to_str().ok()?.strip_prefix(prefix).filter(|_| is_alike)?;
+        Some(Zeroizing::new(text.to_owned()))
     }
 
     /// Whether they are worth nothing any more.
