@@ -83,8 +83,12 @@ async fn serve_http(mut plan: Plan<'_>, args: &RunArgs, log: &Log, shutdown: Can
     plan.welcome(&clients.address, &operators);
 
     let limits = LiveLimits::new(&settings);
-    let live =
-        LiveListener { sockets: clients.sockets, tls: clients.listener.tls.clone(), limits: Arc::clone(&limits) };
+    let live = LiveListener {
+        sockets: clients.sockets,
+        tls: clients.listener.tls.clone(),
+        limits: Arc::clone(&limits),
+        replicas: None,
+    };
     let side = ClientSide { settings: &settings, listener: Some(clients.listener), limits: Some(limits), open_files };
     let life = Life::begin(plan, services, operators, side, record, shutdown.clone());
     let shown = Arc::clone(&life.core);

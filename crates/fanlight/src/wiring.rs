@@ -296,6 +296,7 @@ pub(crate) fn frontend_settings(
         approvals: Approvals::default(),
         approval_wait: config.timeouts.approval,
         record: Arc::new(AuditLog::default()),
+        replicas: None,
         telemetry: telemetry.clone(),
         trust_inbound: match config.telemetry.trust_inbound {
             TrustChoice::True => TrustInbound::Trust,

@@ -35,7 +35,7 @@ pub use fanlight_http_edge::{
     SocketReceiver, SocketSender, TlsError, TlsFiles, TlsServer, TrustedProxies, sockets,
 };
 pub use guardrail::{CallHook, HookAnswer, HookMoment};
-pub use http::{LiveLimits, LiveListener, serve_http, serve_http_observed};
+pub use http::{LiveLimits, LiveListener, ReplicaListener, serve_http, serve_http_observed};
 pub use insight::Insight;
 pub use memory::ByteBudget;
 pub use protection::{

@@ -31,7 +31,7 @@ use crate::protection::Turn;
 use crate::recording::RequestRecording;
 use crate::session::{Session, SessionRecord};
 use crate::streams::{ActiveSession, SessionStreams};
-use crate::suspended::{Found, Resumption, Retry, SuspendableCall, SuspendedCall, WaitingCall};
+use crate::suspended::{Found, Resumption, Retry, SuspendableCall, SuspendedCall, WaitingCall, kept_elsewhere};
 use crate::trace::client_name;
 use crate::validity::RequestValidity;
 
@@ -117,6 +117,7 @@ impl<C: Core> Ingress<C> {
             Ok(Found::Suspended(waiting)) => {
                 Box::pin(self.resume(transport, origin, parsed, &sender, *waiting)).await?
             }
+            Ok(Found::Elsewhere(run)) => return Err(Refusal::new(Reason::Params, kept_elsewhere()).kept_by(run)),
             Ok(Found::Call(resumption)) => self.begin(transport, origin, parsed, sender, Ok(resumption)).await?,
             // Boxed: it is rare, and the future of every call would hold it twice.
             Err(error) => Box::pin(self.begin(transport, origin, parsed, sender, Err(error))).await?,
