@@ -13,6 +13,7 @@ mod openapi;
 mod operations;
 mod operator;
 mod ready;
+mod replicas;
 mod reply;
 mod route;
 mod router;
@@ -41,6 +42,7 @@ use tokio_util::sync::CancellationToken;
 pub use connections::{GrantedConnection, GrantedConnections};
 pub use operations::{OperationError, Operations, Reloaded};
 pub use operator::{Role, RoleRule, Roles};
+pub use replicas::{ReplicaView, Replicas, ReplicasView, ValkeyView};
 pub use settings::{AdminSettings, LiveSettings, SignInClient};
 
 use access::OperatorConnection;
@@ -80,6 +82,8 @@ pub struct Subject {
     pub approvals: Approvals,
     /// What users have granted at servers.
     pub connections: Arc<dyn GrantedConnections>,
+    /// The other processes that are one with this one to clients; `None` if it is alone.
+    pub replicas: Option<Arc<dyn Replicas>>,
     /// The version of the program.
     pub version: &'static str,
     /// Cancelled when draining begins; from then on the process is not ready.

@@ -6,6 +6,7 @@ use fanlight_protocol::Json;
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use tokio_util::sync::CancellationToken;
 
+use crate::Subject;
 use crate::values::to_json;
 
 /// Ready once the first attempt to connect of every backend has ended, while at least one backend is usable.
@@ -33,13 +34,13 @@ pub(crate) fn reason(state: &BackendState) -> Option<&BackendError> {
     }
 }
 
-/// The readiness as JSON; `details` adds the backends.
-pub(crate) fn report(gateway: &Gateway, is_ready: bool, details: bool) -> Json {
+/// The readiness as JSON; `details` adds the backends, and the other processes if there are any.
+pub(crate) fn report(subject: &Subject, is_ready: bool, details: bool) -> Json {
     let mut report = ObjectBuilder::new();
     report.member("ready", &to_json(&is_ready));
     if details {
         let mut backends = ArrayBuilder::default();
-        for (name, status) in gateway.status() {
+        for (name, status) in subject.gateway.status() {
             let mut backend = ObjectBuilder::new();
             backend.string("name", &name).string("transport", status.transport);
             backend.string("state", state(&status.state));
@@ -52,6 +53,9 @@ pub(crate) fn report(gateway: &Gateway, is_ready: bool, details: bool) -> Json {
             backends.push(&backend.finish());
         }
         report.member("backends", &backends.finish());
+        if let Some(replicas) = &subject.replicas {
+            report.member("replicas", &to_json(&replicas.view()));
+        }
     }
     report.finish()
 }

@@ -91,7 +91,7 @@ async fn readiness(State(admin): State<Arc<Admin>>, connection: OperatorConnecti
     let is_ready = ready::is_ready(&subject.gateway, &subject.draining);
     let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let is_known = admin.identify(&admin.now(), &headers, &connection.0).await.is_ok();
-    (status, json(ready::report(&subject.gateway, is_ready, is_known))).into_response()
+    (status, json(ready::report(subject, is_ready, is_known))).into_response()
 }
 
 async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
@@ -100,6 +100,9 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
     let now = admin.now();
     admin.sessions.retain(|proof| now.judge(proof, SystemTime::now()).is_ok());
     text.push_str(&prometheus(&admin.subject.audit_log.metrics()));
+    if let Some(replicas) = &admin.subject.replicas {
+        text.push_str(&prometheus(&replicas.metrics()));
+    }
     text.push_str(&prometheus(&[operator_sessions(admin.sessions.len(&now.session_limits()))]));
     ([(CONTENT_TYPE, kind)], text).into_response()
 }

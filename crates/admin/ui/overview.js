@@ -16,10 +16,10 @@ const RUNNING = { wide: 5, narrow: 3 };
 export async function overview(main, { signal }) {
   const ofTools = () => get("/api/tools/statistics", {}, signal);
   const [first, called] = await Promise.all([get("/api/overview", {}, signal), ofTools()]);
-  const [wrong, tiles, backends, tools] = Array.from({ length: 4 }, () => h("div", null));
+  const [wrong, tiles, replicas, backends, tools] = Array.from({ length: 5 }, () => h("div", null));
   tiles.className = "tiles";
   fill(main, h("h1", { class: "hidden" }, "Overview"), wrong, tiles, running(signal, isNarrow() ? RUNNING.narrow : RUNNING.wide),
-    h("h2", null, "Servers"), backends, h("h2", null, "Tools in the last hour"), tools);
+    replicas, h("h2", null, "Servers"), backends, h("h2", null, "Tools in the last hour"), tools);
   let [last, statisticsNow, isAll] = [first, called, false];
   // Without a change nothing is rendered, so that focus and selection stay.
   const shown = new Map();
@@ -32,6 +32,7 @@ export async function overview(main, { signal }) {
   const show = () => {
     update(wrong, [last.backends, statisticsNow], () => trouble(last, statisticsNow));
     update(tiles, { ...last, backends: last.backends.map(({ state }) => state) }, () => [...figures(last), tile("Endpoint", last.endpoint, null, "wide")]);
+    update(replicas, last.replicas, () => (last.replicas ? replicasOf(last.replicas) : []));
     update(backends, last.backends, () => (last.backends.length ? list(last.backends) : empty("No backend is configured")));
     update(tools, [statisticsNow, isAll], () => statistics(statisticsNow, isAll, () => {
       isAll = true;
@@ -79,6 +80,21 @@ function tile(label, value, note, kind, href) {
   return href
     ? h("a", { class: `tile ${kind ?? ""}`, href }, inside)
     : h("div", { class: `tile ${kind ?? ""}` }, inside);
+}
+
+/** The processes that are one with this one to clients. */
+function replicasOf({ own, valkey, members }) {
+  const state = valkey.trouble
+    ? [badge("bad", "away", "away"), ` since ${clock(valkey.sinceMs)}: ${valkey.trouble}`]
+    : [badge("good", "connected", "connected"), ` since ${clock(valkey.sinceMs)}`];
+  const row = (one) => h("tr", null,
+    h("th", { scope: "row", class: "mono whole" }, one.id, one.id === own ? h("span", { class: "note" }, " this one") : null),
+    h("td", null, one.name),
+    h("td", { class: "whole" }, one.address ?? "–"),
+    h("td", { class: "whole" }, one.version),
+    h("td", { class: "whole", "data-sort": String(one.sinceMs) }, clock(one.sinceMs)));
+  return [h("h2", null, "Replicas"), h("p", null, `Valkey at ${valkey.url}: `, state),
+    table("Replicas", ["Replica", "Host", "Address", "Version", "Started"], members.map(row), { compact: true })];
 }
 
 /** The worst first; then in the order of the configuration. */

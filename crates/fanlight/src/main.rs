@@ -39,6 +39,7 @@ mod protection;
 mod record;
 mod reload;
 mod replace;
+mod replicas;
 mod rewriting;
 mod secrets;
 mod serve;

@@ -40,6 +40,7 @@ use crate::list_state::ListState;
 use crate::log::Log;
 use crate::record;
 use crate::reload::{Keeper, Keeping, Listener, Listeners, Source, Start, Watch, warn_if_open};
+use crate::replicas::{self, Replicas};
 use crate::service_manager::{self, Sockets};
 use crate::users::Users;
 use crate::welcome::{self, Addresses};
@@ -225,6 +226,8 @@ struct Services {
     exports: Guard,
     assembly: Assembly,
     users: Users,
+    /// The other processes, if there are any.
+    replicas: Option<(Replicas, replicas::Keeping)>,
     /// Ends the servers. They outlive the listeners, so that running calls can finish.
     servers_end: CancellationToken,
 }
@@ -232,11 +235,16 @@ struct Services {
 impl Services {
     fn start(plan: &Plan<'_>, trace: &TraceArgs, log: &Log) -> Result<Self, Failure> {
         let (config, servers_end) = (&plan.loaded.config, CancellationToken::new());
+        let replicas = Replicas::of(config)?;
         let (telemetry, exports) = telemetry::start(config, trace, log)?;
         let lists = ListState::open(config, files_of(&plan.as_read, plan.common).as_deref())?;
         let users = Users::of(config);
         let assembly = Assembly::start(config, &telemetry, &servers_end, lists, users.clone())?;
-        Ok(Self { telemetry, exports, assembly, users, servers_end })
+        let replicas = replicas.map(|replicas| {
+            let keeping = replicas.start();
+            (replicas, keeping)
+        });
+        Ok(Self { telemetry, exports, assembly, users, replicas, servers_end })
     }
 
     fn frontend_settings(&self, config: &Config, record: &Arc<AuditLog>) -> Result<FrontendSettings, Failure> {
@@ -268,6 +276,7 @@ struct Life {
     insight: Insight,
     /// Owns the servers.
     keeping: Keeping,
+    replicas: Option<replicas::Keeping>,
     operators: AdminListener,
     exports: Guard,
     servers_end: CancellationToken,
@@ -286,7 +295,8 @@ impl Life {
         audit_log: Arc<AuditLog>,
         draining: CancellationToken,
     ) -> Self {
-        let Services { telemetry, exports, assembly, servers_end, users, .. } = services;
+        let Services { telemetry, exports, assembly, servers_end, users, replicas } = services;
+        let (replicas, replicas_keeping) = replicas.unzip();
         let (core, insight, flush) =
             (Arc::clone(&assembly.gateway), Insight::default(), plan.loaded.config.timeouts.flush);
         let listeners = Listeners {
@@ -322,11 +332,12 @@ impl Life {
             audit_log: Arc::clone(&audit_log),
             approvals: clients.settings.approvals.clone(),
             connections: Arc::new(users),
+            replicas: replicas.map(|replicas| Arc::new(replicas) as Arc<dyn fanlight_admin::Replicas>),
             version: env!("CARGO_PKG_VERSION"),
             draining,
         };
         let operators = AdminListener::start(operators.sockets, subject, operators.live);
-        Self { core, insight, keeping, operators, exports, servers_end, audit_log, flush }
+        Self { core, insight, keeping, replicas: replicas_keeping, operators, exports, servers_end, audit_log, flush }
     }
 
     /// Ends everything after the last client: the servers, the workers of clients, the listener for operators, telemetry.
@@ -334,6 +345,9 @@ impl Life {
         self.keeping.stop().await;
         self.servers_end.cancel();
         drop(workers);
+        if let Some(replicas) = self.replicas {
+            replicas.stop().await;
+        }
         self.operators.stop().await;
         record::end(&self.audit_log).await;
         telemetry::end(self.exports, self.flush).await;

@@ -1,5 +1,5 @@
 //! Settings that the configuration file and the edges have in common: secrets, where a listener listens, how a server is reached
-//! and spoken to, what its process gets, algorithms of signatures, and reading files that the configuration names.
+//! and spoken to, what its process gets, where Valkey is, algorithms of signatures, and reading files that the configuration names.
 
 mod algorithm;
 mod listen;
@@ -10,6 +10,7 @@ mod sandbox;
 mod secret;
 mod server;
 mod transport;
+mod valkey;
 
 pub use algorithm::Algorithm;
 pub use listen::{ListenAddress, NotAnAddress};
@@ -20,3 +21,4 @@ pub use sandbox::{Landlock, SYSTEM_FOLDERS, Sandbox};
 pub use secret::Secret;
 pub use server::{EraChoice, SessionPolicy};
 pub use transport::{Transport, origin_of};
+pub use valkey::{NotAValkeyUrl, ValkeyKind, ValkeyUrl};

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::server_state::{Backend, Seconds};
 use crate::ready::is_ready;
 use crate::values::{millis, moment, to_json};
-use crate::{LiveSettings, Subject};
+use crate::{LiveSettings, ReplicasView, Subject};
 
 /// How many failed traces are searched for the last error of each backend. No option: what is older than so many
 /// failures is not the last.
@@ -46,6 +46,10 @@ pub(crate) struct Overview {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     trace_bytes: Option<usize>,
+    /// Absent if this process is alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    replicas: Option<ReplicasView>,
     page: Page,
     backends: Vec<Backend>,
 }
@@ -126,6 +130,7 @@ impl Latest {
             streams: clients.streams,
             traces,
             trace_bytes,
+            replicas: subject.replicas.as_ref().map(|replicas| replicas.view()),
             page: Page { refresh_ms: millis(live.settings.page_refresh), lists_ms: millis(live.settings.page_lists) },
             backends: self.all_backends(seconds),
         }

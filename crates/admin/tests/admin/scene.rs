@@ -294,6 +294,7 @@ impl Scene {
             audit_log,
             approvals: approvals.clone(),
             connections: Arc::new(NoConnections),
+            replicas: None,
             version: "1.2.3",
             draining: draining.clone(),
         };

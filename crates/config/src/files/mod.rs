@@ -126,8 +126,9 @@ fn load(paths: &[PathBuf], environment: Environment<'_>, is_lenient: bool) -> Re
     if paths.len() > 1 || !loaded.config.include.is_empty() {
         check_endpoints(&loaded.config, first, &mut errors);
     }
-    let of_listeners = [&loaded.config.tls, &loaded.config.admin.tls].into_iter().flatten().flat_map(Tls::files);
-    for path in of_listeners.map(PathBuf::from) {
+    let of_replicas = loaded.config.replicas.as_ref().and_then(|replicas| replicas.tls.as_ref());
+    let all_tls = [loaded.config.tls.as_ref(), loaded.config.admin.tls.as_ref(), of_replicas];
+    for path in all_tls.into_iter().flatten().flat_map(Tls::files).map(PathBuf::from) {
         loaded.files.push(ConfigFile { fingerprint: fingerprint(&path), path });
     }
     let folders = folders.into_iter().map(|path| ConfigFile { fingerprint: fingerprint(&path), path });

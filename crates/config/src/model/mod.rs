@@ -12,6 +12,7 @@ pub(crate) mod operators;
 pub(crate) mod pins;
 pub(crate) mod policy;
 pub(crate) mod rates;
+pub(crate) mod replicas;
 pub(crate) mod rewriting;
 pub(crate) mod secret;
 pub(crate) mod server;
@@ -39,6 +40,7 @@ use listener::{ADDRESS, Mode, Tls};
 use operators::{Admin, Telemetry};
 use pins::PinOptions;
 use policy::PolicyOptions;
+use replicas::ReplicaOptions;
 use rewriting::Naming;
 use secret::SealKey;
 use server::Server;
@@ -102,6 +104,8 @@ options! {
         /// remove the old one a day later. Set them to keep cursors valid across restarts and replicas. Default: a new
         /// key at each start. `openssl rand -base64 32` makes one.
         "keys" => keys: Vec<SealKey> = Vec::new(), Each(KEY), example "# [\"${FANLIGHT_KEY}\"]";
+        /// Several processes of Fanlight that are one to their clients. They need the same `keys`. Default: this one alone.
+        "replicas" => replicas: Option<ReplicaOptions> = None, Maybe(Nested::<ReplicaOptions>::KIND);
         /// Further files with servers, relative to the folder of this one; `*` stands for any text in a name. They
         /// contain `mcpServers` and no other options. A server may be in one file only.
         "include" [live] => include: Vec<String> = Vec::new(), Each(PATTERN), example "# [conf.d/*.yaml]";

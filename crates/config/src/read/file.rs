@@ -7,6 +7,7 @@ use fanlight_settings::ListenAddress;
 use crate::model::Config;
 use crate::model::auth::AuthChoice;
 use crate::model::listener::check_tls;
+use crate::model::replicas::check_replicas;
 use crate::option::Options as _;
 use crate::option::fields::Fields;
 use crate::option::reader::{Reader, suggest};
@@ -31,6 +32,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, root: &Node, folder: &Path, has_furt
         auth.keys.iter_mut().for_each(|keys| keys.file = folder.join(&keys.file).display().to_string());
     }
     resolve_listeners(reader, &mut config, &fields, folder);
+    resolve_replicas(reader, &mut config, &fields, folder);
     check_addresses(reader, &config, &fields, admin);
     check_operators(reader, &config, admin);
     check_paths(reader, &mut config, &fields);
@@ -57,6 +59,16 @@ fn resolve_listeners(reader: &mut Reader<'_>, config: &mut Config, fields: &Fiel
             tls.resolve(folder);
         }
     }
+}
+
+/// Has the files of `replicas` be those of `folder`, and checks its options.
+fn resolve_replicas(reader: &mut Reader<'_>, config: &mut Config, fields: &Fields<'_>, folder: &Path) {
+    let (Some(replicas), Some(entry)) = (&mut config.replicas, fields.get("replicas")) else { return };
+    check_replicas(reader, &entry.value, fields.get("keys").is_some());
+    if let (Some(tls), Some(node)) = (&replicas.tls, entry.value.field("tls")) {
+        check_tls(reader, node, tls);
+    }
+    replicas.resolve(folder);
 }
 
 /// Reports names of servers that do not exist: an endpoint would show less than its author thinks.

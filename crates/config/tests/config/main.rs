@@ -12,6 +12,7 @@ mod files;
 mod keys;
 mod operators;
 mod properties;
+mod replicas;
 mod rewriting;
 mod schema;
 mod secrets;

@@ -47,6 +47,9 @@ fn show(overview: &Value, admin: &Admin, style: Style) {
         admin.shown()
     );
     say!("");
+    if let Some(replicas) = overview.get("replicas").filter(|replicas| replicas.is_object()) {
+        say!("{}\n", replicas_of(replicas, style));
+    }
     let backends: Vec<&Value> = overview.get("backends").and_then(Value::as_array).into_iter().flatten().collect();
     let (table, below) = backends_in(&backends, style.table_width());
     say!("{}", paint(&table, style));
@@ -59,6 +62,35 @@ fn show(overview: &Value, admin: &Admin, style: Style) {
     if !more.is_empty() {
         say!("\n{}", more.join("\n"));
     }
+}
+
+/// The processes that are one with this one to clients, and what they share.
+fn replicas_of(replicas: &Value, style: Style) -> String {
+    let (own, valkey) = (text(replicas, "own"), replicas.get("valkey").unwrap_or(&Value::Null));
+    let since = valkey.get("sinceMs").and_then(Value::as_f64).unwrap_or_default();
+    let state = match text(valkey, "trouble") {
+        "" => format!("connected for {}", rough(seconds_since(since))),
+        trouble => format!("away for {}: {}", rough(seconds_since(since)), plain(trouble, 200)),
+    };
+    let members: Vec<&Value> = replicas.get("members").and_then(Value::as_array).into_iter().flatten().collect();
+    let each = |of: &dyn Fn(&Value) -> String| members.iter().map(|member| of(member)).collect::<Vec<_>>();
+    let id = |member: &Value| match text(member, "id") {
+        id if id == own => format!("{} (this one)", plain(id, 40)),
+        id => plain(id, 40),
+    };
+    let up = |member: &Value| rough(seconds_since(member.get("sinceMs").and_then(Value::as_f64).unwrap_or_default()));
+    let columns = [
+        Column::whole("REPLICA", each(&id)),
+        Column::words("HOST", each(&|member| plain(text(member, "name"), 60))),
+        Column::whole("ADDRESS", each(&|member| plain(text(member, "address"), 60))),
+        Column::whole("VERSION", each(&|member| plain(text(member, "version"), 20))),
+        Column::whole("UP", each(&up)),
+    ];
+    format!(
+        "Valkey at {} {state}\n{}",
+        plain(text(valkey, "url"), 200),
+        paint(&columns::render(&columns, style.table_width()), style)
+    )
 }
 
 /// A table with a row for each backend, and lines below it for what does not fit.
@@ -135,9 +167,13 @@ fn last_error(backend: &Value) -> String {
     }
     let Some(last) = backend.get("lastError").filter(|last| last.is_object()) else { return String::new() };
     let at = last.get("atMs").and_then(Value::as_f64).unwrap_or_default();
+    format!("{} {} ago", plain(text(last, "type"), 60), rough(seconds_since(at)))
+}
+
+/// Seconds since a time in milliseconds.
+fn seconds_since(at: f64) -> f64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let ago = now.saturating_sub(Duration::from_secs_f64((at / 1e3).max(0.0))).as_secs_f64();
-    format!("{} {} ago", plain(text(last, "type"), 60), rough(ago))
+    now.saturating_sub(Duration::from_secs_f64((at / 1e3).max(0.0))).as_secs_f64()
 }
 
 /// Colours the states in a finished table: colour codes within cells would count as width.

@@ -1,0 +1,102 @@
+//! Several processes of Fanlight that are one to their clients.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use fanlight_settings::ValkeyUrl;
+use serde_json::json;
+
+use super::life::FOLDER;
+use super::listener::Tls;
+use crate::definition::Visible;
+use crate::option::kind::{Maybe, Nested, Parsed};
+use crate::option::options;
+use crate::option::reader::Reader;
+use crate::syntax::Node;
+
+options! {
+    /// Several processes of Fanlight that are one to their clients. They have the same configuration, and share through Valkey
+    /// what none of them can know alone (docs/replicas.md).
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct ReplicaOptions: "replicas", "in `replicas`";
+    options {
+        /// The URL of Valkey: `valkey://user:password@host:6379/0`, `valkeys` for TLS, `valkeys+cluster://host1,host2` for a
+        /// cluster, `valkeys+sentinel://host1,host2/name` for the primary that sentinels call so; `redis` and `rediss` mean the
+        /// same. Required.
+        "valkey" => valkey: Option<ValkeyUrl> = None, Maybe(VALKEY), example "${VALKEY_URL}";
+        /// A file with certificates (PEM) of authorities that have signed the certificate of Valkey, instead of those of the
+        /// system.
+        "caFile" => ca_file: Option<String> = None, Maybe(FOLDER), example "# valkey-ca.pem";
+        /// The name of these replicas, with which their keys in Valkey begin: for several groups that share one Valkey.
+        "group" => group: String = "fanlight".to_owned(), GROUP;
+        /// The address and port at which the other replicas reach this one, each its own.
+        "listen" => listen: Option<SocketAddr> = None, Maybe(REACHED_AT), example "# \"${POD_IP}:8443\"";
+        /// The certificate that this replica shows to others and to Valkey, and in `clientCa` the authority that has signed those
+        /// of all replicas.
+        "tls" => tls: Option<Tls> = None, Maybe(Nested::<Tls>::KIND), example "# {cert: replica.pem, key: replica.key, clientCa: replicas-ca.pem}";
+    }
+}
+
+impl ReplicaOptions {
+    /// Has paths be those of `folder`.
+    pub(crate) fn resolve(&mut self, folder: &Path) {
+        self.ca_file.iter_mut().for_each(|file| *file = folder.join(&*file).display().to_string());
+        self.tls.iter_mut().for_each(|tls| tls.resolve(folder));
+    }
+}
+
+/// Reports what is missing for several processes to be one.
+pub(crate) fn check_replicas(reader: &mut Reader<'_>, node: &Node, has_keys: bool) {
+    if node.field("valkey").is_none_or(Node::is_null) {
+        let help = "write the URL of Valkey, such as `replicas: {valkey: \"valkeys://valkey.example.com\"}`, or remove `replicas`";
+        reader.error(node.span, "`valkey` is missing in `replicas`", help);
+    }
+    if !has_keys {
+        let help = "give all replicas the same keys, such as `keys: [\"${FANLIGHT_KEY}\"]`; `openssl rand -base64 32` makes one";
+        reader.error(node.span, "`replicas` need `keys`: no replica could read what another has sealed", help);
+    }
+}
+
+const VALKEY: Parsed<ValkeyUrl> = Parsed {
+    visible: Visible::Nothing,
+    parse: |reader, text| {
+        let parsed = ValkeyUrl::parse(&text.value).ok();
+        if parsed.is_none() {
+            let help = "write `valkey://host:6379`, `valkeys://user:password@host`, `valkeys+cluster://host1,host2` or \
+                        `valkeys+sentinel://host1,host2/name`";
+            // It may hold a password.
+            reader.error(text.span, "this is not the URL of a Valkey", help);
+        }
+        parsed
+    },
+    show: |url| json!(url.to_string()),
+};
+
+const GROUP: Parsed<String> = Parsed {
+    visible: Visible::All,
+    parse: |reader, text| {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
+        let is_name = (1..=64).contains(&text.value.len()) && text.value.bytes().all(fits);
+        if !is_name {
+            let help = "write 1 to 64 ASCII letters, digits and `-_.:`, such as `fanlight-production`";
+            reader.error(text.span, format!("{} cannot be the name of a group", text.shown()), help);
+        }
+        is_name.then_some(text.value)
+    },
+    show: |name| json!(name),
+};
+
+/// An address that other machines may use.
+const REACHED_AT: Parsed<SocketAddr> = Parsed {
+    visible: Visible::All,
+    parse: |reader, text| {
+        let parsed: Option<SocketAddr> = text.value.parse().ok().filter(|at: &SocketAddr| !at.ip().is_unspecified());
+        if parsed.is_none() {
+            let help =
+                "write the address of this replica itself and a port, such as `10.0.0.7:8443` or `${POD_IP}:8443`";
+            reader.error(text.span, format!("{} is not an address that others could reach", text.shown()), help);
+        }
+        parsed
+    },
+    show: |address| json!(address.to_string()),
+};

@@ -1,0 +1,261 @@
+//! The connection to Valkey: kept by one task, used by all.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use arc_swap::ArcSwapOption;
+use redis::{ErrorKind, FromRedisValue, PushInfo, PushKind, RedisError, ScriptInvocation, ServerErrorKind};
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::link::{CONNECT, Link};
+
+pub use crate::link::Settings;
+
+/// How long a request waits for Valkey at most. What takes longer counts as not done, and Valkey as away. No option: what asks
+/// Valkey on the way of a call has something else to do then.
+pub const WITHIN: Duration = Duration::from_millis(500);
+/// Pauses between attempts to connect.
+const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+
+/// What several processes share, in Valkey.
+#[derive(Clone)]
+pub struct Shared(Arc<Inner>);
+
+struct Inner {
+    settings: Settings,
+    /// `None` while it cannot be reached.
+    link: ArcSwapOption<Link>,
+    broken: Notify,
+    state: Mutex<State>,
+    answered: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// Since when it is as it is; with the reason if it cannot be reached.
+struct State {
+    since: SystemTime,
+    trouble: Option<Arc<str>>,
+}
+
+/// The connection as operators see it.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Where Valkey is, without user and password.
+    pub url: String,
+    /// Since when it is connected, or away.
+    pub since: SystemTime,
+    /// Why it is away; `None` while it is connected.
+    pub trouble: Option<Arc<str>>,
+    /// Requests that it has answered.
+    pub answered: u64,
+    /// Requests that it has not answered as it should, or that were not sent because it was away.
+    pub failed: u64,
+}
+
+/// Why something was not done in Valkey.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SharedError {
+    /// It cannot be reached: certainly not done.
+    #[error("Valkey cannot be reached: {0}")]
+    Away(Arc<str>),
+    /// It has not answered: it may have been done.
+    #[error("Valkey did not answer within {} ms", WITHIN.as_millis())]
+    Unanswered,
+    /// It has refused.
+    #[error("Valkey has refused: {0}")]
+    Refused(String),
+}
+
+/// Why these settings cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("Valkey at {url} cannot be used: {reason}")]
+pub struct Unusable {
+    url: String,
+    reason: String,
+}
+
+impl Shared {
+    /// With these settings; not connected until [`Self::keep`] runs.
+    ///
+    /// # Errors
+    ///
+    /// If they can't be used: the certificates, most likely.
+    pub fn new(settings: Settings) -> Result<Self, Unusable> {
+        settings.check().map_err(|error| Unusable { url: settings.url.to_string(), reason: text_of(&error) })?;
+        let state = State { since: SystemTime::now(), trouble: Some("not connected yet".into()) };
+        Ok(Self(Arc::new(Inner {
+            settings,
+            link: ArcSwapOption::empty(),
+            broken: Notify::new(),
+            state: Mutex::new(state),
+            answered: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        })))
+    }
+
+    /// Connects, and connects again whenever the connection breaks, until `end`.
+    pub async fn keep(self, end: CancellationToken) {
+        end.run_until_cancelled(async {
+            let mut pause = RETRY.0;
+            loop {
+                if self.connect().await {
+                    pause = RETRY.0;
+                    self.0.broken.notified().await;
+                }
+                // Spread, so that not all replicas come at once.
+                sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
+                pause = (pause * 2).min(RETRY.1);
+            }
+        })
+        .await;
+    }
+
+    /// A key. Those with the same `tag` are kept by the same server of a cluster, so that one script can use them together.
+    #[must_use]
+    pub fn key(&self, tag: &str, rest: &str) -> String {
+        format!("{}:{{{tag}}}:{rest}", self.0.settings.group)
+    }
+
+    /// Runs a script, all of it or nothing.
+    ///
+    /// # Errors
+    ///
+    /// If Valkey has not run it, or has not said so in time.
+    pub async fn run<T: FromRedisValue>(&self, script: &ScriptInvocation<'_>) -> Result<T, SharedError> {
+        let Some(link) = self.0.link.load_full() else {
+            self.0.failed.fetch_add(1, Ordering::Relaxed);
+            return Err(SharedError::Away(self.trouble()));
+        };
+        let mut connection = Link::clone(&link);
+        let answer = timeout(WITHIN, script.invoke_async(&mut connection)).await;
+        let counter = if matches!(answer, Ok(Ok(_))) { &self.0.answered } else { &self.0.failed };
+        counter.fetch_add(1, Ordering::Relaxed);
+        match answer {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) if is_of_connection(&error) => {
+                self.lost(Some(&link), &text_of(&error));
+                Err(SharedError::Unanswered)
+            }
+            Ok(Err(error)) => Err(SharedError::Refused(text_of(&error))),
+            Err(_) => {
+                self.lost(Some(&link), &SharedError::Unanswered.to_string());
+                Err(SharedError::Unanswered)
+            }
+        }
+    }
+
+    /// Whether it is certain that it cannot be reached now.
+    #[must_use]
+    pub fn is_away(&self) -> bool {
+        self.0.link.load().is_none()
+    }
+
+    /// What operators are shown.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let state = self.state();
+        Report {
+            url: self.0.settings.url.to_string(),
+            since: state.since,
+            trouble: state.trouble.clone(),
+            answered: self.0.answered.load(Ordering::Relaxed),
+            failed: self.0.failed.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Whether it is connected now.
+    async fn connect(&self) -> bool {
+        let pushed = {
+            let inner = Arc::downgrade(&self.0);
+            move |info: PushInfo| {
+                // In a cluster, others may still be reached.
+                if let Some(inner) = inner.upgrade().filter(|_| info.kind == PushKind::Disconnection) {
+                    let shared = Self(inner);
+                    if !matches!(shared.0.link.load().as_deref(), Some(Link::Cluster(_))) {
+                        shared.lost(None, "the connection broke");
+                    }
+                }
+                Ok::<(), redis::aio::SendError>(())
+            }
+        };
+        let connected = timeout(CONNECT, self.0.settings.connect(WITHIN, pushed)).await;
+        match connected {
+            Ok(Ok(link)) => {
+                self.0.link.store(Some(Arc::new(link)));
+                self.now(None);
+                info!(valkey = %self.0.settings.url, "connected to Valkey");
+                true
+            }
+            Ok(Err(error)) => self.not_connected(&text_of(&error)),
+            Err(_) => self.not_connected("connecting takes too long"),
+        }
+    }
+
+    fn not_connected(&self, why: &str) -> bool {
+        if self.state().trouble.as_deref() != Some(why) {
+            warn!(valkey = %self.0.settings.url, "cannot connect to Valkey: {why}");
+        }
+        self.now(Some(why));
+        false
+    }
+
+    /// Has it be away, unless another connection has been made since; `None` stands for the present one.
+    fn lost(&self, link: Option<&Arc<Link>>, why: &str) {
+        let present = self.0.link.load_full();
+        let is_present = match (&present, link) {
+            (Some(present), Some(link)) => Arc::ptr_eq(present, link),
+            (present, _) => present.is_some(),
+        };
+        if !is_present {
+            return;
+        }
+        self.0.link.store(None);
+        self.now(Some(why));
+        warn!(valkey = %self.0.settings.url, "Valkey is away: {why}");
+        self.0.broken.notify_one();
+    }
+
+    fn now(&self, trouble: Option<&str>) {
+        let mut state = self.state();
+        if state.trouble.is_none() != trouble.is_none() {
+            state.since = SystemTime::now();
+        }
+        state.trouble = trouble.map(Arc::from);
+    }
+
+    fn trouble(&self) -> Arc<str> {
+        self.state().trouble.clone().unwrap_or_else(|| "the connection broke".into())
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        // Nothing that can panic runs under this lock.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether an error means that this connection is of no more use: it broke, or leads to a server that became a replica of
+/// another, or that is loading its data.
+fn is_of_connection(error: &RedisError) -> bool {
+    let of_server = [ServerErrorKind::ReadOnly, ServerErrorKind::BusyLoading, ServerErrorKind::MasterDown];
+    match error.kind() {
+        ErrorKind::Io | ErrorKind::Parse | ErrorKind::ClusterConnectionNotFound => true,
+        ErrorKind::Server(kind) => of_server.contains(&kind),
+        _ => false,
+    }
+}
+
+/// What an error says, on one line.
+fn text_of(error: &RedisError) -> String {
+    error.to_string().replace(['\n', '\r'], " ")
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Shared").field(&self.0.settings.url).finish()
+    }
+}

@@ -1,0 +1,286 @@
+//! Which processes there are. Each holds a lease, a place in one list in Valkey, which it renews; who does not is gone, for all
+//! others and for itself.
+//!
+//! A process has an *epoch*, a number that Valkey gives it when it joins, larger than all before. One that was away for longer
+//! than its lease was declared gone by others, and gets another epoch: what it owned under the old one may be others' by then.
+//! The server's clock decides about leases; a process measures its own from before it asked, so that it never holds a lease for
+//! longer than others think.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use arc_swap::ArcSwap;
+use redis::Script;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::connection::{Shared, SharedError};
+
+/// How long a process counts as living after it has said so. No option: within three seconds, others must know that it is gone.
+pub const LEASE: Duration = Duration::from_secs(2);
+/// How often it says so.
+const RENEWAL: Duration = Duration::from_millis(500);
+/// The tag of the keys.
+const TAG: &str = "members";
+
+/// Renews the lease of a process, and removes those whose lease has ended. Returns its epoch, the version of the list, and the
+/// list if it is another than the one that is known.
+///
+/// `KEYS`: leases by end, processes by id. `ARGV`: id, epoch or 0, the process as JSON, the lease in milliseconds, the version
+/// that is known.
+static RENEW: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local is_changed = false
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now))) do
+  redis.call('ZREM', KEYS[1], id)
+  redis.call('HDEL', KEYS[2], id)
+  is_changed = true
+end
+local epoch, last = tonumber(ARGV[2]), tonumber(redis.call('HGET', KEYS[2], '#epoch') or '0')
+local held = redis.call('HGET', KEYS[2], ARGV[1])
+local is_held = held and tonumber(string.match(held, '^%d+')) == epoch
+-- An epoch that is larger than all that are known was given before Valkey has lost its data: it is still the process's own.
+if not is_held and epoch <= last then
+  epoch = math.max(last + 1, now)
+end
+local member = string.format('%.0f ', epoch) .. ARGV[3]
+if held ~= member then
+  redis.call('HSET', KEYS[2], ARGV[1], member, '#epoch', string.format('%.0f', math.max(last, epoch)))
+  is_changed = true
+end
+redis.call('ZADD', KEYS[1], string.format('%.0f', now + ARGV[4]), ARGV[1])
+if is_changed then
+  redis.call('HINCRBY', KEYS[2], '#version', 1)
+end
+local version = redis.call('HGET', KEYS[2], '#version')
+local answer = {string.format('%.0f', epoch), version}
+if version ~= ARGV[5] then
+  for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
+    table.insert(answer, id)
+    table.insert(answer, redis.call('HGET', KEYS[2], id) or '')
+  end
+end
+return answer
+",
+    )
+});
+
+/// Ends the lease of a process that holds it under this epoch.
+static LEAVE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local held = redis.call('HGET', KEYS[2], ARGV[1])
+if held and string.match(held, '^%d+') == ARGV[2] then
+  redis.call('ZREM', KEYS[1], ARGV[1])
+  redis.call('HDEL', KEYS[2], ARGV[1])
+  redis.call('HINCRBY', KEYS[2], '#version', 1)
+end
+return 1
+",
+    )
+});
+
+/// This process, as it joins.
+#[derive(Clone, Debug)]
+pub struct Me {
+    /// What tells it from all others, also from earlier ones at the same place.
+    pub id: String,
+    /// The name for people: that of its host.
+    pub name: String,
+    /// Where others reach it.
+    pub address: Option<SocketAddr>,
+    /// The version of the program.
+    pub version: &'static str,
+}
+
+/// A process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// What tells it from all others.
+    pub id: String,
+    /// The number under which it holds its lease.
+    pub epoch: u64,
+    /// The name for people.
+    pub name: String,
+    /// Where others reach it.
+    pub address: Option<SocketAddr>,
+    /// The version of its program.
+    pub version: String,
+    /// When it was started, by its own clock.
+    pub since: SystemTime,
+}
+
+/// What a process writes about itself.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    name: String,
+    address: Option<SocketAddr>,
+    version: String,
+    since: u64,
+}
+
+/// The processes, and this one among them.
+#[derive(Clone)]
+pub struct Membership(Arc<Inner>);
+
+struct Inner {
+    shared: Shared,
+    id: String,
+    written: String,
+    members: ArcSwap<Vec<Member>>,
+    lease: watch::Sender<Option<Lease>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lease {
+    epoch: u64,
+    until: Instant,
+}
+
+impl Membership {
+    /// Of this process, which joins when [`Self::keep`] runs.
+    #[must_use]
+    pub fn new(shared: Shared, me: Me) -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let written = Written { name: me.name, address: me.address, version: me.version.to_owned(), since };
+        // Its members are texts and numbers, which cannot fail to be written.
+        let written = serde_json::to_string(&written).unwrap_or_default();
+        let (members, lease) = (ArcSwap::default(), watch::Sender::new(None));
+        Self(Arc::new(Inner { shared, id: me.id, written, members, lease }))
+    }
+
+    /// Joins, and renews the lease until `end`; then leaves.
+    pub async fn keep(self, end: CancellationToken) {
+        end.run_until_cancelled(async {
+            let mut version = String::new();
+            loop {
+                if let Err(error) = self.renew(&mut version).await {
+                    tracing::debug!(%error, "the lease of this replica was not renewed");
+                }
+                sleep(RENEWAL.mul_f64(0.8 + 0.4 * fastrand::f64())).await;
+            }
+        })
+        .await;
+        self.leave().await;
+    }
+
+    /// What tells this process from all others.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.0.id
+    }
+
+    /// The epoch of this process; `None` while it holds no lease, so that others may think that it is gone.
+    #[must_use]
+    pub fn epoch(&self) -> Option<u64> {
+        self.0.lease.borrow().filter(|lease| Instant::now() < lease.until).map(|lease| lease.epoch)
+    }
+
+    /// The processes that live, this one included, as last heard of.
+    #[must_use]
+    pub fn members(&self) -> Arc<Vec<Member>> {
+        self.0.members.load_full()
+    }
+
+    /// The process of this id, if it lives.
+    #[must_use]
+    pub fn find(&self, id: &str) -> Option<Member> {
+        self.0.members.load().iter().find(|member| member.id == id).cloned()
+    }
+
+    /// Waits until the epoch of this process is another than `known`: it has joined, or was declared gone and has joined anew.
+    pub async fn epoch_after(&self, known: Option<u64>) -> u64 {
+        let mut leases = self.0.lease.subscribe();
+        let is_other = |lease: &Option<Lease>| lease.is_some_and(|lease| Some(lease.epoch) != known);
+        match leases.wait_for(is_other).await.map(|lease| *lease) {
+            Ok(Some(lease)) => lease.epoch,
+            // It has a sender as long as this exists.
+            _ => std::future::pending().await,
+        }
+    }
+
+    async fn renew(&self, version: &mut String) -> Result<(), SharedError> {
+        let Inner { shared, id, written, .. } = &*self.0;
+        let asked = Instant::now();
+        let earlier = self.0.lease.borrow().map_or(0, |lease| lease.epoch);
+        let mut script = RENEW.key(shared.key(TAG, "leases"));
+        script.key(shared.key(TAG, "members")).arg(id).arg(earlier).arg(written);
+        script.arg(u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX)).arg(&*version);
+        let mut answer = shared.run::<Vec<String>>(&script).await?.into_iter();
+        let (epoch, known) = (answer.next(), answer.next());
+        let Some(epoch) = epoch.and_then(|epoch| epoch.parse().ok()) else {
+            return Err(SharedError::Refused("the answer to a renewal has no epoch".to_owned()));
+        };
+        let known = known.unwrap_or_default();
+        if known != *version {
+            self.0.members.store(Arc::new(members(answer)));
+            *version = known;
+        }
+        match earlier {
+            0 => info!(replica = %id, epoch, "joined the other replicas"),
+            _ if earlier != epoch => {
+                warn!(replica = %id, epoch, "this replica was away for too long, and has joined the others anew");
+            }
+            _ => {}
+        }
+        self.0.lease.send_replace(Some(Lease { epoch, until: asked + LEASE }));
+        Ok(())
+    }
+
+    async fn leave(&self) {
+        let lease = self.0.lease.send_replace(None);
+        let Some(Lease { epoch, .. }) = lease else { return };
+        let Inner { shared, id, .. } = &*self.0;
+        let mut script = LEAVE.key(shared.key(TAG, "leases"));
+        script.key(shared.key(TAG, "members")).arg(id).arg(epoch);
+        if let Err(error) = shared.run::<i64>(&script).await {
+            tracing::debug!(%error, "this replica has not left; its lease ends by itself");
+        }
+    }
+}
+
+/// The processes of a list of ids and texts. One that a later version writes in another way is not shown.
+fn members(answer: impl Iterator<Item = String>) -> Vec<Member> {
+    let texts: Vec<String> = answer.collect();
+    let pairs = texts.as_chunks::<2>().0.iter();
+    let mut members: Vec<_> = pairs.filter_map(|[id, text]| member(id, text)).collect();
+    members.sort_by(|one, other| (&one.name, &one.id).cmp(&(&other.name, &other.id)));
+    members
+}
+
+fn member(id: &str, text: &str) -> Option<Member> {
+    let (epoch, written) = text.split_once(' ')?;
+    let Written { name, address, version, since } = serde_json::from_str(written).ok()?;
+    let since = UNIX_EPOCH.checked_add(Duration::from_secs(since))?;
+    Some(Member { id: id.to_owned(), epoch: epoch.parse().ok()?, name, address, version, since })
+}
+
+impl fmt::Debug for Membership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Membership").field(&self.0.id).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_read_and_sorted_by_name() {
+        let text =
+            |epoch, name| format!(r#"{epoch} {{"name":"{name}","address":"10.0.0.1:8443","version":"1","since":60}}"#);
+        let texts = ["x", &text(7, "b"), "y", &text(8, "a"), "z", "9 {}"].map(str::to_owned);
+        let members = members(texts.into_iter());
+        let shown: Vec<_> = members.iter().map(|one| (one.id.as_str(), one.epoch, one.name.as_str())).collect();
+        assert_eq!(shown, [("y", 8, "a"), ("x", 7, "b")]);
+        assert_eq!(members[0].address, "10.0.0.1:8443".parse().ok());
+    }
+}

@@ -1,0 +1,105 @@
+//! Gateways with one configuration.
+
+use std::fs;
+use std::time::Duration;
+
+use fanlight_tests::slicer;
+use tokio::time::sleep;
+
+use crate::harness::{Gateway, TempFile, within};
+use crate::raw_client::{Connection, JSON_HEADERS, Response, modern_headers, modern_request};
+use crate::scripted::{Backend, Era, Reply, Transport, config};
+use crate::signing_in::KEYS;
+
+const SEAL: &str = r#""keys":["1111111111111111111111111111111111111111111111111111111111111111"]"#;
+
+/// A modern server with the tools `search` and `erase`, which answer.
+pub(crate) async fn backend() -> Backend {
+    let backend = Backend::start(Era::Modern, Transport::Http).await;
+    backend.offers_tools(&["search", "erase"]);
+    backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+    backend
+}
+
+/// Gateways, whose clients have the keys of [`KEYS`].
+pub(crate) struct Group {
+    keys: TempFile,
+    config: String,
+}
+
+impl Group {
+    /// With this entry of a server, and more raw members of the configuration.
+    pub(crate) fn new(entry: String, more: &str) -> Self {
+        let keys = TempFile::new("yaml", KEYS);
+        let servers = config(&[entry]);
+        let servers = servers.trim_end().strip_suffix('}').unwrap();
+        let auth = format!(r#""auth":{{"keys":{{"file":{:?}}}}}"#, keys.path());
+        Self { config: format!(r#"{servers},{SEAL},{auth}{more}"#), keys }
+    }
+
+    /// The text of its configuration, at this Valkey.
+    fn text(&self, valkey: &str) -> String {
+        debug_assert!(fs::exists(self.keys.path()).unwrap());
+        format!(r#"{},"replicas":{{"valkey":"{valkey}"}}}}"#, self.config)
+    }
+
+    /// A gateway that has joined the others.
+    pub(crate) async fn start(&self, valkey: &str) -> Gateway {
+        let gateway = self.start_alone(valkey).await;
+        gateway.log.line_with("joined the other replicas").await;
+        gateway
+    }
+
+    /// A gateway, whether or not it reaches Valkey.
+    pub(crate) async fn start_alone(&self, valkey: &str) -> Gateway {
+        Gateway::start(&self.text(valkey)).await
+    }
+}
+
+/// Calls a tool with the key of a client.
+pub(crate) async fn call(gateway: &Gateway, tool: &str, key: &str) -> Response {
+    request(gateway, "tools/call", &format!(r#""name":"{tool}","arguments":{{}}"#), key).await
+}
+
+/// Sends a modern request with the key of a client.
+pub(crate) async fn request(gateway: &Gateway, method: &str, params: &str, key: &str) -> Response {
+    let body = modern_request("1", method, params, "");
+    let mut headers = modern_headers(&body);
+    headers.push(("Authorization".to_owned(), format!("Bearer {key}")));
+    let own = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let headers: Vec<_> = JSON_HEADERS.into_iter().chain(own).collect();
+    let mut connection = Connection::open(gateway.mcp).await;
+    connection.request("POST", "/mcp", &headers, body.as_bytes()).await;
+    connection.response().await
+}
+
+/// Sends a request to the operators' listener.
+pub(crate) async fn admin(gateway: &Gateway, method: &str, path: &str) -> (u16, String) {
+    let mut connection = Connection::open(gateway.admin).await;
+    let origin = format!("http://{}", gateway.admin);
+    connection.request(method, path, &[("Origin", &origin)], b"").await;
+    let mut response = connection.response().await;
+    (response.status, response.text().await)
+}
+
+/// A member of what the overview says of the replicas, as raw text.
+pub(crate) async fn of_replicas(gateway: &Gateway, path: &[&str]) -> String {
+    let (_, overview) = admin(gateway, "GET", "/api/overview").await;
+    let path: Vec<_> = ["replicas"].iter().chain(path).copied().collect();
+    slicer::member_at(&overview, &path).unwrap_or("null").to_owned()
+}
+
+/// How many replicas a gateway knows of.
+pub(crate) async fn members(gateway: &Gateway) -> usize {
+    of_replicas(gateway, &["members"]).await.matches(r#""id":"#).count()
+}
+
+/// Asks until something holds.
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+    within(what, async {
+        while !holds().await {
+            sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}

@@ -1,0 +1,18 @@
+//! Several gateways that share one Valkey: real processes, a real `valkey-server`, and faults between them.
+//!
+//! `tests/replicas/run` installs the server and runs these tests; the program is named by `VALKEY_SERVER`. A condition that is
+//! told by no event, such as the end of a lease, is asked for until it holds, within [`harness::PATIENCE`].
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a panic is how a test fails; clippy.toml allows it only inside test functions, not in their tools"
+)]
+
+mod group;
+mod membership;
+mod proxy;
+mod valkey;
+
+use fanlight_testkit::{harness, ports, raw_client, scripted, signing_in};
