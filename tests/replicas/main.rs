@@ -10,9 +10,12 @@
     reason = "a panic is how a test fails; clippy.toml allows it only inside test functions, not in their tools"
 )]
 
+mod forwarding;
 mod group;
+mod linked;
 mod membership;
 mod proxy;
+mod taking_over;
 mod valkey;
 
-use fanlight_testkit::{harness, ports, raw_client, scripted, signing_in};
+use fanlight_testkit::{harness, ports, raw_client, scripted, signing_in, tls};

@@ -13,8 +13,8 @@ use crate::valkey::Valkey;
 async fn replicas_know_each_other_and_notice_within_three_seconds_that_one_is_gone() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
     let group = Group::new(backend.entry("only"), "");
-    let (one, mut two, three) =
-        tokio::join!(group.start(&valkey.url()), group.start(&valkey.url()), group.start(&valkey.url()));
+    let url = valkey.url();
+    let (one, mut two, three) = tokio::join!(group.start(&url), group.start(&url), group.start(&url));
     for gateway in [&one, &two, &three] {
         until("three replicas", async || members(gateway).await == 3).await;
     }
@@ -40,7 +40,8 @@ async fn replicas_know_each_other_and_notice_within_three_seconds_that_one_is_go
 async fn replica_that_was_cut_off_gets_another_epoch() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
     let (group, proxy) = (Group::new(backend.entry("only"), ""), Proxy::to(valkey.address).await);
-    let (one, cut) = tokio::join!(group.start(&valkey.url()), group.start(&proxy.url()));
+    let (valkey, proxied) = (valkey.url(), proxy.url());
+    let (one, cut) = tokio::join!(group.start(&valkey), group.start(&proxied));
     until("two replicas", async || members(&one).await == 2).await;
     let epoch = of_replicas(&cut, &["epoch"]).await;
     assert_ne!(epoch, "null");

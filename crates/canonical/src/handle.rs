@@ -97,6 +97,13 @@ impl ProcessRun {
         Self(bytes)
     }
 
+    /// The run that is shown as `text`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let number = u64::from_str_radix(text, 16).ok()?;
+        Some(Self(number.to_be_bytes())).filter(|run| run.to_string() == text)
+    }
+
     /// Its bytes.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 8] {
@@ -158,7 +165,7 @@ impl HandleSeal {
     /// The run of the process that it seals for, as text: what tells this process from all others.
     #[must_use]
     pub fn run(&self) -> String {
-        self.run.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        self.run.to_string()
     }
 
     /// A handle that only `holder` can use, as URL-safe text; `None` if the cipher fails, which it has no reason to.

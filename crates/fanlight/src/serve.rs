@@ -20,10 +20,11 @@ use fanlight_auth::{Authenticator, UnknownKeys};
 use fanlight_config::{Config, Loaded};
 use fanlight_credentials::Authenticate;
 use fanlight_frontend::{
-    FrontendSettings, Insight, ListenAddress, ListeningSocket, LiveLimits, LiveListener, SocketReceiver,
-    serve_http_observed, serve_stdio_observed,
+    FrontendSettings, Insight, ListenAddress, ListeningSocket, LiveLimits, LiveListener, ReplicaListener,
+    SessionRecords, SocketReceiver, serve_http_observed, serve_stdio_observed,
 };
 use fanlight_gateway::Gateway;
+use fanlight_link::Link;
 use fanlight_otlp::Guard;
 use fanlight_telemetry::Telemetry;
 use tokio::signal::unix::Signal;
@@ -80,7 +81,16 @@ async fn serve_http(mut plan: Plan<'_>, args: &RunArgs, log: &Log, shutdown: Can
     let settings = services.frontend_settings(&plan.loaded.config, &record)?;
     let known = Arc::clone(&plan.authenticator);
     let pages = Some(services.users.pages(&settings.guard, known, &plan.loaded.config.path));
-    let settings = Arc::new(FrontendSettings { workers: workers.runtimes(), authenticate, pages, ..settings });
+    let (link, replica_listener) = services.link(&plan.loaded.config)?.unzip();
+    let session_records = services.session_records(&plan.loaded.config, link.is_some());
+    let settings = Arc::new(FrontendSettings {
+        workers: workers.runtimes(),
+        authenticate,
+        pages,
+        replicas: link.map(|link| link as Arc<dyn fanlight_forwarding::Replicas>),
+        session_records,
+        ..settings
+    });
     plan.welcome(&clients.address, &operators);
 
     let limits = LiveLimits::new(&settings);
@@ -88,7 +98,7 @@ async fn serve_http(mut plan: Plan<'_>, args: &RunArgs, log: &Log, shutdown: Can
         sockets: clients.sockets,
         tls: clients.listener.tls.clone(),
         limits: Arc::clone(&limits),
-        replicas: None,
+        replicas: replica_listener,
     };
     let side = ClientSide { settings: &settings, listener: Some(clients.listener), limits: Some(limits), open_files };
     let life = Life::begin(plan, services, operators, side, record, shutdown.clone());
@@ -250,6 +260,17 @@ impl Services {
     fn frontend_settings(&self, config: &Config, record: &Arc<AuditLog>) -> Result<FrontendSettings, Failure> {
         let settings = frontend_settings(config, &self.telemetry, &self.servers_end);
         Ok(FrontendSettings { record: Arc::<AuditLog>::clone(record), hooks: hooks::of(config)?, ..settings })
+    }
+
+    /// The link to the other replicas.
+    fn link(&self, config: &Config) -> Result<Option<(Arc<Link>, ReplicaListener)>, Failure> {
+        self.replicas.as_ref().map_or(Ok(None), |(replicas, _)| replicas.link(config))
+    }
+
+    /// Where sessions are on record, if other replicas can be reached.
+    fn session_records(&self, config: &Config, is_linked: bool) -> Option<Arc<dyn SessionRecords>> {
+        let (replicas, _) = self.replicas.as_ref().filter(|_| is_linked)?;
+        Some(replicas.session_records(config.timeouts.session_idle))
     }
 
     /// Stops before anybody was served.

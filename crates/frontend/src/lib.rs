@@ -20,6 +20,7 @@ mod memory;
 mod protection;
 mod recording;
 mod session;
+mod session_records;
 mod settings;
 mod streams;
 mod suspended;
@@ -41,4 +42,5 @@ pub use memory::ByteBudget;
 pub use protection::{
     LiveProtection, ProtectionSettings, RateDimensions, RateRule, ScopeSettings, ToolNames, ToolScopes,
 };
+pub use session_records::{Claimed, Recorded, SessionRecords};
 pub use settings::{FrontendSettings, RefusedBody};

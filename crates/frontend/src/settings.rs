@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::guardrail::CallHook;
 use crate::memory::ByteBudget;
 use crate::protection::LiveProtection;
+use crate::session_records::SessionRecords;
 
 /// How clients are served. Sizes are in bytes.
 #[derive(Clone, Debug)]
@@ -149,6 +150,8 @@ pub struct FrontendSettings {
     pub record: Arc<dyn Record>,
     /// The other replicas of this process, which may keep what a request is about; `None` if it is alone.
     pub replicas: Option<Arc<dyn Replicas>>,
+    /// Where sessions are on record for other replicas; `None` if none can take them over.
+    pub session_records: Option<Arc<dyn SessionRecords>>,
     /// What records requests.
     pub telemetry: Telemetry,
     /// What the trace context of clients is worth.
@@ -236,6 +239,7 @@ impl Default for FrontendSettings {
             approval_wait: Duration::from_secs(50),
             record: Arc::new(fanlight_audit::AuditLog::default()),
             replicas: None,
+            session_records: None,
             telemetry: Telemetry::off(),
             trust_inbound: TrustInbound::Trust,
         }

@@ -1,8 +1,12 @@
 //! Several processes of Fanlight that are one to their clients: the connection to Valkey, and who they are.
 
+mod linking;
+mod sessions;
 mod view;
 
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use fanlight_canonical::HandleSeal;
 use fanlight_config::{Config, MAX_FILE_SIZE, ReplicaOptions};
@@ -11,6 +15,7 @@ use fanlight_shared::{Me, Membership, Settings, Shared};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use self::sessions::SessionsInValkey;
 use crate::failure::Failure;
 use crate::wiring::keys;
 
@@ -45,6 +50,18 @@ impl Replicas {
         let connection = tokio::spawn(self.shared.clone().keep(last.clone()));
         let membership = tokio::spawn(self.membership.clone().keep(end.clone()));
         Keeping { end, membership, connection: (connection, last) }
+    }
+}
+
+impl Replicas {
+    /// Where sessions are on record for the others.
+    pub(crate) fn session_records(&self, idle: Duration) -> Arc<SessionsInValkey> {
+        // A session that is not used for longer has ended.
+        let lifetime = 2 * idle + Duration::from_secs(60);
+        let (records, writing) = SessionsInValkey::new(self.shared.clone(), self.membership.clone(), lifetime);
+        // Ends with the records.
+        tokio::spawn(writing);
+        Arc::new(records)
     }
 }
 

@@ -263,6 +263,12 @@ impl SuspendedCalls {
         self.store.views()
     }
 
+    /// Waits until none is suspended.
+    pub(crate) async fn all_resumed(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
     /// Cancels the suspended calls, and waits until they are gone.
     pub(crate) async fn end(&self) {
         self.cut.cancel();

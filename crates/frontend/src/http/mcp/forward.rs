@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_canonical::{Core, ProcessRun};
+use fanlight_canonical::{Core, Keeper, ProcessRun};
 use fanlight_forwarding::{ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest, Opened, Replicas};
 use fanlight_identity::Identity;
 use fanlight_protocol::json::ObjectBuilder;
@@ -26,7 +26,7 @@ use super::super::arrived::{Arrived, stream_permit};
 use super::super::fields::Fields;
 use super::super::passed_on::{CutShort, PassedOn};
 use super::super::reply::{self, Refusal, Reply, ReplyBody};
-use super::Endpoint;
+use super::{Endpoint, Source};
 use crate::ingress::{self, Origin};
 use crate::validity::{REQUEST_GRACE, ValidityEnd, request_ended};
 
@@ -51,8 +51,27 @@ impl<C: Core> Endpoint<C> {
         let permit = listens.then(|| stream_permit(self.limits.streams(), &origin.peer())).transpose()?;
         let trace = refusal.ending.as_ref().map(|ending| ending.propagation()).unwrap_or_default();
         let request = request_of(arrived, origin, &trace);
-        let answer = match while_valid(replicas.forward(run, request, body), &origin.identity).await {
+        let first = async {
+            // Another may have taken it over from this one.
+            if ProcessRun::current() == Ok(run) {
+                return Err(ForwardError::Gone);
+            }
+            replicas.forward(run, request.clone(), body.clone()).await
+        };
+        let answer = match while_valid(first, &origin.identity).await {
             Ok(answer) => answer,
+            Err(Failure::Replica(ForwardError::Gone)) => match self.keeper_after(run, arrived, origin).await {
+                Keeper::ThisRun => return self.take_here(arrived, origin, body, refusal).await,
+                Keeper::Another(next) if next != run => {
+                    match while_valid(replicas.forward(next, request, body), &origin.identity).await {
+                        Ok(answer) => answer,
+                        Err(failure) => return Err(failed(failure, next, refusal)),
+                    }
+                }
+                Keeper::Another(_) | Keeper::Nobody => {
+                    return Err(failed(Failure::Replica(ForwardError::Gone), run, refusal));
+                }
+            },
             Err(failure) => return Err(failed(failure, run, refusal)),
         };
         let mut ending = refusal.ending;
@@ -67,6 +86,33 @@ impl<C: Core> Endpoint<C> {
         Ok(response)
     }
 
+    /// Who keeps what a message is about after `run`, which has ended. Only sessions of Streamable HTTP are taken over.
+    async fn keeper_after(&self, run: ProcessRun, arrived: &Arrived<'_>, origin: &Origin<'_>) -> Keeper {
+        match super::session_id(&arrived.fields) {
+            Some(id) => Box::pin(self.take_over(id, origin, run)).await,
+            None => Keeper::Nobody,
+        }
+    }
+
+    /// Takes a message whose session has been taken over.
+    async fn take_here(
+        &self,
+        arrived: &Arrived<'_>,
+        origin: &Origin<'_>,
+        text: Bytes,
+        refusal: Box<ingress::Refusal>,
+    ) -> Reply {
+        // The message gets a span of its own.
+        if let Some(mut ending) = refusal.ending {
+            ending.pass_on();
+            ending.delivered();
+        }
+        match arrived.head.method {
+            Method::POST => Box::pin(self.post(arrived, origin, Source::Text(text))).await,
+            _ => Box::pin(self.other_method(arrived, origin)).await,
+        }
+    }
+
     /// Answers a request that another replica has passed on, as if it had arrived here with the client already identified.
     pub(in crate::http) async fn answer_forwarded(
         &self,
@@ -78,15 +124,24 @@ impl<C: Core> Endpoint<C> {
         let (fields, client) = (Fields::of(&head.headers), opened.request.client.address);
         let arrived =
             Arrived { head: &head, fields, connection: &connection, client, received, active, forwarded: Some(opened) };
+        if let Some(id) = super::session_id(&arrived.fields) {
+            self.take_overs.settled(id).await;
+        }
         let path = head.uri.path();
         let at = self.ingress.core.endpoint(path);
         let destination = self.destination(at.as_ref(), path);
         let identity = Arc::clone(&opened.request.client.identity);
         let mut response = match self.ingress.identified(identity, arrived.facts(), &destination) {
+            // The replica that passes it on may find out who keeps the session now.
+            Ok(origin)
+                if self.named_session(&arrived.fields, &origin.holder).await.is_some_and(|named| named.is_err()) =>
+            {
+                reply::empty(StatusCode::MISDIRECTED_REQUEST)
+            }
             Ok(origin) => {
                 let reply = match at {
                     None => self.elsewhere(&arrived, &origin, body).await,
-                    Some(_) if head.method == Method::POST => self.post(&arrived, &origin, body).await,
+                    Some(_) if head.method == Method::POST => self.post(&arrived, &origin, Source::Body(body)).await,
                     Some(_) => self.other_method(&arrived, &origin).await,
                 };
                 self.response_of(reply, &origin, &destination)

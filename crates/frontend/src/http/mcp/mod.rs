@@ -9,12 +9,13 @@ mod get;
 mod headers;
 mod mirrored_params;
 mod pages;
+mod take_over;
 mod well_known;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fanlight_canonical::{Core, Endpoint as McpEndpoint, HandleSeal, Holder, Keeper, Peer};
+use fanlight_canonical::{Core, Endpoint as McpEndpoint, HandleSeal, Holder, Keeper, Peer, ProcessRun};
 use fanlight_credentials::ConnectionFacts;
 use fanlight_protocol::{RpcError, code};
 use fanlight_telemetry::Moment;
@@ -25,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::exchange::Exchange;
 use self::mirrored_params::MirroredParams;
+use self::take_over::TakeOvers;
 use super::activity::ActiveRequest;
 use super::arrived::Arrived;
 use super::connection;
@@ -38,6 +40,7 @@ use super::{body, cors, negotiate};
 use crate::call::DetachedCalls;
 use crate::error::FrontendError;
 use crate::ingress::{self, Destination, Ingress, Origin, Received};
+use crate::session::archive::SessionArchive;
 use crate::settings::FrontendSettings;
 use crate::streams::{ActiveSession, InMemorySessions, SessionStore as _, StreamPolicy};
 
@@ -54,6 +57,9 @@ pub(crate) struct Endpoint<C> {
     limits: Arc<LiveLimits>,
     sse_transport: SseTransport<C>,
     mirrored_params: MirroredParams,
+    /// `None` if no replica can take sessions over.
+    archive: Option<Arc<SessionArchive>>,
+    take_overs: TakeOvers,
 }
 
 impl<C: Core> Serve for Endpoint<C> {
@@ -116,7 +122,7 @@ impl<C: Core> Serve for Endpoint<C> {
                             let reply = if at.is_none() {
                                 Box::pin(self.elsewhere(&arrived, &origin, &mut body)).await
                             } else if head.method == http::Method::POST {
-                                self.post(&arrived, &origin, &mut body).await
+                                self.post(&arrived, &origin, Source::Body(&mut body)).await
                             } else {
                                 Box::pin(self.other_method(&arrived, &origin)).await
                             };
@@ -146,10 +152,15 @@ impl<C: Core> Serve for Endpoint<C> {
     }
 
     async fn finished(&self) {
+        if self.settings.replicas.is_some() {
+            // Clients bring their input to other replicas, which pass it on.
+            self.ingress.suspended_calls.all_resumed().await;
+        }
         // No request can resume a suspended call any more.
         self.ingress.suspended_calls.end().await;
         self.detached.finished().await;
         self.sse_transport.finished().await;
+        self.hand_over().await;
         self.sessions.end_all();
     }
 }
@@ -193,6 +204,12 @@ impl<C: Core> Endpoint<C> {
             detached,
             sse_transport: SseTransport::new(core, Arc::clone(settings), Arc::clone(&limits), cut, handles),
             mirrored_params: MirroredParams::new(settings.max_mirrored_params),
+            archive: settings
+                .session_records
+                .as_ref()
+                .map(|records| SessionArchive::new(&settings.keys, Arc::clone(records)))
+                .transpose()?,
+            take_overs: TakeOvers::default(),
             limits,
             settings: Arc::clone(settings),
         })
@@ -282,9 +299,12 @@ impl<C: Core> Endpoint<C> {
         }
     }
 
-    async fn post(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, body: &mut Incoming) -> Reply {
+    async fn post(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, source: Source<'_>) -> Reply {
         let accepts = negotiate::check(&arrived.fields)?;
-        let text = arrived.read(body, &self.settings, &origin.peer()).await?;
+        let text = match source {
+            Source::Body(body) => arrived.read(body, &self.settings, &origin.peer()).await?,
+            Source::Text(text) => text,
+        };
         let kept = self.other_replicas(arrived).map(|_| text.clone());
         // Before the message is taken, so that a message for a session that this process does not keep reaches nothing.
         let session = self.named_session(&arrived.fields, &origin.holder).await;
@@ -310,8 +330,34 @@ impl<C: Core> Endpoint<C> {
 
     /// The session of `holder` that a request names.
     async fn named_session(&self, fields: &Fields<'_>, holder: &Holder) -> NamedSession {
-        Some(self.sessions.enter(session_id(fields)?, holder).await)
+        let id = session_id(fields)?;
+        let entered = self.sessions.enter(id, holder).await;
+        if let (Some(_), Ok(session)) = (&self.archive, &entered)
+            && !Box::pin(session.session.is_kept()).await
+        {
+            tracing::warn!("session ended here: another replica has taken it over while this one was away");
+            self.sessions.lose(id);
+            return Some(Err(self.after_this_run()));
+        }
+        match entered {
+            Err(Keeper::ThisRun) => Some(Err(self.after_this_run())),
+            entered => Some(entered),
+        }
     }
+
+    /// Who keeps a session that this run has kept: where others can take sessions over, that is to be found out.
+    fn after_this_run(&self) -> Keeper {
+        let own = self.archive.as_ref().and_then(|_| ProcessRun::current().ok());
+        own.map_or(Keeper::ThisRun, Keeper::Another)
+    }
+}
+
+/// Where the message of a POST comes from.
+enum Source<'a> {
+    /// Its body, which has not been read.
+    Body(&'a mut Incoming),
+    /// It has been read, and is taken once more.
+    Text(Bytes),
 }
 
 /// Refuses to hold an answer. The memory of a client's requests does not bound that of their answers.
