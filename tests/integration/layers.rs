@@ -140,6 +140,12 @@ fn policy_reaches_the_core_alone() {
 }
 
 #[test]
+fn forwarding_reaches_the_core_alone_and_does_no_io() {
+    assert_layer("fanlight-forwarding", CORE, &["hyper", "reqwest"]);
+    assert_layer("fanlight-link", &[CORE, &["fanlight-forwarding"]].concat(), &["axum"]);
+}
+
+#[test]
 fn audit_reaches_no_edge() {
     let ours = [CORE, &["fanlight-credentials", "fanlight-fair", "fanlight-ledger", "fanlight-rights"]].concat();
     assert_layer("fanlight-audit", &ours, &["hyper", "reqwest", "axum"]);
@@ -154,7 +160,9 @@ fn authentication_reaches_credentials_and_no_edge() {
 #[test]
 fn frontend_reaches_neither_gateway_nor_backend() {
     let below = ["fanlight-credentials", "fanlight-fair", "fanlight-http-edge", "fanlight-settings"];
-    let ours = [CORE, &["fanlight-approvals", "fanlight-audit", "fanlight-ledger", "fanlight-rights"], &below].concat();
+    let records =
+        &["fanlight-approvals", "fanlight-audit", "fanlight-forwarding", "fanlight-ledger", "fanlight-rights"];
+    let ours = [CORE, records, &below].concat();
     assert_layer("fanlight-frontend", &ours, &["reqwest", "process-wrap"]);
 }
 

@@ -1,6 +1,7 @@
 //! Gateways with one configuration.
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use fanlight_tests::slicer;
@@ -42,22 +43,32 @@ impl Group {
         Self { config: format!(r#"{servers},{SEAL},{auth}{more}"#), keys }
     }
 
-    /// The text of its configuration, at this Valkey.
-    fn text(&self, valkey: &str) -> String {
+    /// The text of its configuration, at this Valkey, with more raw members of `replicas`.
+    fn text(&self, valkey: &str, more: &str) -> String {
         debug_assert!(fs::exists(self.keys.path()).unwrap());
-        format!(r#"{},"replicas":{{"valkey":"{valkey}"}}}}"#, self.config)
+        format!(r#"{},"replicas":{{"valkey":"{valkey}"{more}}}}}"#, self.config)
+    }
+
+    /// The file with the keys of clients.
+    pub(crate) fn keys(&self) -> &Path {
+        self.keys.path()
     }
 
     /// A gateway that has joined the others.
     pub(crate) async fn start(&self, valkey: String) -> Gateway {
-        let gateway = self.start_alone(valkey).await;
+        self.start_with(&valkey, "").await
+    }
+
+    /// [`Self::start`] with more raw members of `replicas`.
+    pub(crate) async fn start_with(&self, valkey: &str, more: &str) -> Gateway {
+        let gateway = Gateway::start(&self.text(valkey, more)).await;
         gateway.log.line_with("joined the other replicas").await;
         gateway
     }
 
     /// A gateway, whether or not it reaches Valkey.
     pub(crate) async fn start_alone(&self, valkey: String) -> Gateway {
-        Gateway::start(&self.text(&valkey)).await
+        Gateway::start(&self.text(&valkey, "")).await
     }
 }
 

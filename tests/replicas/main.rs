@@ -10,9 +10,11 @@
     reason = "a panic is how a test fails; clippy.toml allows it only inside test functions, not in their tools"
 )]
 
+mod forwarding;
 mod grants;
 mod group;
 mod limits;
+mod linked;
 mod membership;
 mod once;
 mod pins;
@@ -20,7 +22,8 @@ mod proxy;
 mod servers;
 mod stateless;
 mod switches;
+mod taking_over;
 mod tasks;
 mod valkey;
 
-use fanlight_testkit::{harness, ports, raw_client, scripted, signing_in};
+use fanlight_testkit::{harness, ports, raw_client, scripted, signing_in, tls};

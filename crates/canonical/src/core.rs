@@ -60,6 +60,13 @@ pub trait Core: Send + Sync + 'static {
     /// Passes a notification on. Must not block.
     fn notify(&self, notice: Self::ResolvedNotice);
 
+    /// Whether sessions at this endpoint can be continued by another process: none of its servers is a process of this one,
+    /// which would have the session's state.
+    fn sessions_may_move(&self, endpoint: &Endpoint) -> bool {
+        let _ = endpoint;
+        false
+    }
+
     /// The session has ended, and no more calls of it arrive. Must not block.
     fn end_session(&self, session: SessionKey);
 }

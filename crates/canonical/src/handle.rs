@@ -4,6 +4,7 @@
 //! Every id that Fanlight gives out is one, except ids that servers have made, which clients get unchanged, and the ids of
 //! subscriptions, which clients choose. A handle that names what a process keeps says which process that is.
 
+use std::fmt;
 use std::sync::OnceLock;
 
 use fanlight_protocol::seal::{KeyError, Keys, Seal, Tag};
@@ -69,14 +70,18 @@ impl HandleKind {
     }
 }
 
-/// One run of one process: tells handles of this process from those of earlier runs and of other processes with the same
-/// keys. What a handle stands for may live in the process alone that has made it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct ProcessRun([u8; 8]);
+/// One run of one process, among all replicas with the same keys: what a handle stands for may live in the run alone that
+/// has made it. A replica that is started again is another run, so that this names the replica and its epoch in one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProcessRun([u8; 8]);
 
 impl ProcessRun {
     /// This one, a random number that is chosen at the first use.
-    fn current() -> Result<Self, KeyError> {
+    ///
+    /// # Errors
+    ///
+    /// If the system has no random numbers.
+    pub fn current() -> Result<Self, KeyError> {
         static CURRENT: OnceLock<ProcessRun> = OnceLock::new();
         if let Some(current) = CURRENT.get() {
             return Ok(*current);
@@ -85,6 +90,37 @@ impl ProcessRun {
         getrandom::fill(&mut random).map_err(|_| KeyError)?;
         Ok(*CURRENT.get_or_init(|| Self(random)))
     }
+
+    /// The run with these bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 8]) -> Self {
+        Self(bytes)
+    }
+
+    /// The run that is shown as `text`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let number = u64::from_str_radix(text, 16).ok()?;
+        Some(Self(number.to_be_bytes())).filter(|run| run.to_string() == text)
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; 8] {
+        self.0
+    }
+}
+
+impl fmt::Display for ProcessRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", u64::from_be_bytes(self.0))
+    }
+}
+
+impl fmt::Debug for ProcessRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// Who keeps what a handle names.
@@ -92,8 +128,8 @@ impl ProcessRun {
 pub enum Keeper {
     /// This run of this process, if it still exists.
     ThisRun,
-    /// An earlier run of this process, or another process with the same keys.
-    AnotherRun,
+    /// Another run: an earlier one of this process, or one of another process with the same keys.
+    Another(ProcessRun),
     /// Nobody: it is no handle of that kind and that holder.
     Nobody,
 }
@@ -103,8 +139,8 @@ pub enum Keeper {
 pub struct Handle {
     /// What it stands for.
     pub kind: HandleKind,
-    /// Whether this run of this process has made it.
-    pub is_of_this_run: bool,
+    /// The run that has made it; `None` for this one.
+    pub other_run: Option<ProcessRun>,
     /// What was sealed.
     pub content: Vec<u8>,
 }
@@ -129,7 +165,7 @@ impl HandleSeal {
     /// The run of the process that it seals for, as text: what tells this process from all others.
     #[must_use]
     pub fn run(&self) -> String {
-        self.run.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        self.run.to_string()
     }
 
     /// A handle that only `holder` can use, as URL-safe text; `None` if the cipher fails, which it has no reason to.
@@ -145,7 +181,8 @@ impl HandleSeal {
         let (number, rest) = plain.split_first()?;
         let (run, content) = rest.split_first_chunk()?;
         let kind = HandleKind::ALL.into_iter().find(|kind| kind.number() == *number)?;
-        Some(Handle { kind, is_of_this_run: *run == self.run.0, content: content.to_vec() })
+        let other_run = Some(ProcessRun(*run)).filter(|run| *run != self.run);
+        Some(Handle { kind, other_run, content: content.to_vec() })
     }
 
     /// A handle of a random number: for what this process keeps, under the handle itself. All are of one size.
@@ -162,8 +199,7 @@ impl HandleSeal {
     pub fn keeper(&self, kind: HandleKind, text: &str, holder: &Holder) -> Keeper {
         let handle = (text.len() == FRESH).then(|| self.open(text, holder)).flatten();
         match handle.filter(|handle| handle.kind == kind) {
-            Some(handle) if handle.is_of_this_run => Keeper::ThisRun,
-            Some(_) => Keeper::AnotherRun,
+            Some(handle) => handle.other_run.map_or(Keeper::ThisRun, Keeper::Another),
             None => Keeper::Nobody,
         }
     }
@@ -207,7 +243,7 @@ mod tests {
         for kind in HandleKind::ALL {
             let text = seal.seal(kind, b"content", &ANYONE).unwrap();
             let content = b"content".to_vec();
-            assert_eq!(seal.open(&text, &ANYONE), Some(Handle { kind, is_of_this_run: true, content }));
+            assert_eq!(seal.open(&text, &ANYONE), Some(Handle { kind, other_run: None, content }));
         }
     }
 
@@ -228,7 +264,7 @@ mod tests {
     fn handle_of_another_run_is_told_apart() {
         let other = HandleSeal { run: ProcessRun([7; 8]), ..with(&[1]) };
         let text = other.seal(HandleKind::SuspendedCall, b"x", &ANYONE).unwrap();
-        assert!(!with(&[1]).open(&text, &ANYONE).unwrap().is_of_this_run);
+        assert_eq!(with(&[1]).open(&text, &ANYONE).unwrap().other_run, Some(ProcessRun([7; 8])));
     }
 
     #[test]
@@ -238,7 +274,7 @@ mod tests {
         let of = |text: &str, kind, holder| seal.keeper(kind, text, holder);
         assert_eq!((id.len(), of(&id, HandleKind::Session, &ann)), (FRESH, Keeper::ThisRun));
         let earlier = HandleSeal { run: ProcessRun([7; 8]), ..with(&[1]) }.fresh(HandleKind::Session, &ann).unwrap();
-        assert_eq!(of(&earlier, HandleKind::Session, &ann), Keeper::AnotherRun);
+        assert_eq!(of(&earlier, HandleKind::Session, &ann), Keeper::Another(ProcessRun([7; 8])));
         let with_other_key = with(&[2]).fresh(HandleKind::Session, &ann).unwrap();
         for (text, kind, holder) in [
             (&id, HandleKind::SseSession, &ann),

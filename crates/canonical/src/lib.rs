@@ -37,7 +37,7 @@ pub use failure::{FailureDetails, Remedy, RemedyKind};
 pub use fanlight_identity::{Identity, Principal};
 pub use fanlight_telemetry::{Parent, Rewritten};
 pub use guard::DefinitionGuard;
-pub use handle::{Handle, HandleKind, HandleSeal, Keeper};
+pub use handle::{Handle, HandleKind, HandleSeal, Keeper, ProcessRun};
 pub use listen::{Interest, Listen, Listening, ListeningGuard};
 pub use messages::{ClientNotices, MessageReceiver, ServerMessage, ServerMessages, ServerRequest, StreamSignal};
 pub use operation::{Decidable, Decided, Detail, ResolvedOperation, Unresolved};

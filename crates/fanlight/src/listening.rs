@@ -103,6 +103,11 @@ pub(crate) fn tls_of_operators(config: &Config) -> Result<Option<LoadedTls>, Str
     config.admin.tls.as_ref().map(|tls| load(tls, "admin.tls", HttpVersions::One)).transpose()
 }
 
+/// TLS of the listener for other replicas, all of which have to show a certificate.
+pub(crate) fn tls_of_replicas(tls: &Tls) -> Result<LoadedTls, String> {
+    load(tls, "replicas.tls", HttpVersions::OneAndTwo)
+}
+
 fn load(tls: &Tls, option: &str, versions: HttpVersions) -> Result<LoadedTls, String> {
     let (certificate, key) = (read(&tls.cert, option)?, read(&tls.key, option)?);
     let ca = match tls.client_ca() {

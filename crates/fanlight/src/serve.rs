@@ -22,9 +22,10 @@ use fanlight_config::{Config, Loaded};
 use fanlight_credentials::Authenticate;
 use fanlight_frontend::{
     CommonLimits, FrontendSettings, Insight, ListenAddress, ListeningSocket, LiveLimits, LiveListener, LiveProtection,
-    SocketReceiver, serve_http_observed, serve_stdio_observed,
+    ReplicaListener, SessionRecords, SocketReceiver, serve_http_observed, serve_stdio_observed,
 };
 use fanlight_gateway::Gateway;
+use fanlight_link::Link;
 use fanlight_otlp::Guard;
 use fanlight_telemetry::Telemetry;
 use tokio::signal::unix::Signal;
@@ -82,12 +83,25 @@ async fn serve_http(mut plan: Plan<'_>, args: &RunArgs, log: &Log, shutdown: Can
     let settings = services.frontend_settings(&plan.loaded.config)?;
     let known = Arc::clone(&plan.authenticator);
     let pages = Some(services.users.pages(&settings.guard, known, &plan.loaded.config.path));
-    let settings = Arc::new(FrontendSettings { workers: workers.runtimes(), authenticate, pages, ..settings });
+    let (link, replica_listener) = services.link(&plan.loaded.config)?.unzip();
+    let session_records = services.session_records(&plan.loaded.config, link.is_some());
+    let settings = Arc::new(FrontendSettings {
+        workers: workers.runtimes(),
+        authenticate,
+        pages,
+        replicas: link.map(|link| link as Arc<dyn fanlight_forwarding::Replicas>),
+        session_records,
+        ..settings
+    });
     plan.welcome(&clients.address, &operators);
 
     let limits = LiveLimits::new(&settings);
-    let live =
-        LiveListener { sockets: clients.sockets, tls: clients.listener.tls.clone(), limits: Arc::clone(&limits) };
+    let live = LiveListener {
+        sockets: clients.sockets,
+        tls: clients.listener.tls.clone(),
+        limits: Arc::clone(&limits),
+        replicas: replica_listener,
+    };
     let side = ClientSide { settings: &settings, listener: Some(clients.listener), limits: Some(limits), open_files };
     let life = Life::begin(plan, services, operators, side, shutdown.clone());
     let shown = Arc::clone(&life.core);
@@ -269,6 +283,17 @@ impl Services {
         let protection = LiveProtection::sharing(protection::settings(config), common);
         let record = Arc::<AuditLog>::clone(&self.record.log);
         Ok(FrontendSettings { record, protection, approvals, ..settings })
+    }
+
+    /// The link to the other replicas.
+    fn link(&self, config: &Config) -> Result<Option<(Arc<Link>, ReplicaListener)>, Failure> {
+        self.replicas.as_ref().map_or(Ok(None), |(replicas, _)| replicas.link(config))
+    }
+
+    /// Where sessions are on record, if other replicas can be reached.
+    fn session_records(&self, config: &Config, is_linked: bool) -> Option<Arc<dyn SessionRecords>> {
+        let (replicas, _) = self.replicas.as_ref().filter(|_| is_linked)?;
+        Some(replicas.session_records(config.timeouts.session_idle))
     }
 
     /// Stops before anybody was served.

@@ -299,6 +299,8 @@ pub(crate) fn frontend_settings(
         approvals: Approvals::default(),
         approval_wait: config.timeouts.approval,
         record: Arc::new(AuditLog::default()),
+        replicas: None,
+        session_records: None,
         telemetry: telemetry.clone(),
         trust_inbound: match config.telemetry.trust_inbound {
             TrustChoice::True => TrustInbound::Trust,

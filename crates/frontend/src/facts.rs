@@ -12,6 +12,8 @@ pub(crate) struct TransportFacts<'a> {
     pub(crate) network: Network,
     /// The user of the client's process, on a Unix socket.
     pub(crate) user: Option<u32>,
+    /// Whether another replica has passed it on.
+    pub(crate) is_forwarded: bool,
     pub(crate) trace_context: Headers<'a>,
 }
 

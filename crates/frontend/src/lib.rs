@@ -20,6 +20,7 @@ mod memory;
 mod protection;
 mod recording;
 mod session;
+mod session_records;
 mod settings;
 mod streams;
 mod suspended;
@@ -35,11 +36,12 @@ pub use fanlight_http_edge::{
     SocketReceiver, SocketSender, TlsError, TlsFiles, TlsServer, TrustedProxies, sockets,
 };
 pub use guardrail::{CallHook, HookAnswer, HookMoment, LiveHooks};
-pub use http::{LiveLimits, LiveListener, serve_http, serve_http_observed};
+pub use http::{LiveLimits, LiveListener, ReplicaListener, serve_http, serve_http_observed};
 pub use insight::Insight;
 pub use memory::ByteBudget;
 pub use protection::{
     CommonLimit, CommonLimits, LiveProtection, NotTaken, ProtectionSettings, RateDimensions, RateRule, RateState,
     RateUse, ScopeSettings, ToolNames, ToolScopes, WithoutOthers,
 };
+pub use session_records::{Claimed, Recorded, SessionRecords};
 pub use settings::{FrontendSettings, RefusedBody};

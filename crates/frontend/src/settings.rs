@@ -7,6 +7,7 @@ use fanlight_approvals::Approvals;
 use fanlight_audit::Record;
 use fanlight_canonical::{Endpoint, RetryDelays};
 use fanlight_credentials::{Authenticate, Pages};
+use fanlight_forwarding::Replicas;
 use fanlight_http_edge::LiveGuard;
 #[cfg(any(test, feature = "test-support"))]
 use fanlight_http_edge::{Guard, Origins};
@@ -18,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::guardrail::LiveHooks;
 use crate::memory::ByteBudget;
 use crate::protection::LiveProtection;
+use crate::session_records::SessionRecords;
 
 /// How clients are served. Sizes are in bytes.
 #[derive(Clone, Debug)]
@@ -146,6 +148,10 @@ pub struct FrontendSettings {
     pub approval_wait: Duration,
     /// Where it is put on record what clients are allowed and refused: what cannot be is not carried out.
     pub record: Arc<dyn Record>,
+    /// The other replicas of this process, which may keep what a request is about; `None` if it is alone.
+    pub replicas: Option<Arc<dyn Replicas>>,
+    /// Where sessions are on record for other replicas; `None` if none can take them over.
+    pub session_records: Option<Arc<dyn SessionRecords>>,
     /// What records requests.
     pub telemetry: Telemetry,
     /// What the trace context of clients is worth.
@@ -232,6 +238,8 @@ impl Default for FrontendSettings {
             approvals: Approvals::default(),
             approval_wait: Duration::from_secs(50),
             record: Arc::new(fanlight_audit::AuditLog::default()),
+            replicas: None,
+            session_records: None,
             telemetry: Telemetry::off(),
             trust_inbound: TrustInbound::Trust,
         }

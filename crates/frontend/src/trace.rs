@@ -7,7 +7,9 @@ use fanlight_canonical::Endpoint;
 use fanlight_identity::{Identity, Source};
 use fanlight_protocol::{Json, Method, Request, Response, Revision, RpcError};
 use fanlight_telemetry::metrics::{Direction, SessionSide};
-use fanlight_telemetry::{Arrival, Carriers, ClientName, Metrics, Network, ServerSpan, Subject, Telemetry, Verdict};
+use fanlight_telemetry::{
+    Arrival, Carriers, ClientName, Metrics, Network, Propagation, ServerSpan, Subject, Telemetry, TrustInbound, Verdict,
+};
 use tokio::time::Instant;
 
 use crate::eras::params::Params;
@@ -50,7 +52,11 @@ fn begin_of(
     endpoint: &Endpoint,
     facts: &TransportFacts<'_>,
 ) -> ServerSpan {
-    let carriers = Carriers { meta, headers: facts.trace_context, trust: settings.trust_inbound };
+    let mut carriers = Carriers { meta, headers: facts.trace_context, trust: settings.trust_inbound };
+    // The replica that passes it on has read the message's own context, and put its span into the headers.
+    if facts.is_forwarded && facts.trace_context.traceparent.is_some() {
+        (carriers.meta, carriers.trust) = (None, TrustInbound::Trust);
+    }
     let mut span = settings.telemetry.server(&Arrival {
         method: &request.method,
         target: subject.target(),
@@ -128,6 +134,16 @@ impl Ending {
     /// The request is refused after all.
     pub(crate) fn refuse(&mut self, error: &RpcError) {
         self.verdict = Verdict::of_error(error);
+    }
+
+    /// Another replica answers the request after all.
+    pub(crate) fn pass_on(&mut self) {
+        self.verdict = Verdict::default();
+    }
+
+    /// The trace context with which another replica carries on.
+    pub(crate) fn propagation(&self) -> Propagation {
+        self.span.propagation()
     }
 
     /// The last frame has been sent.

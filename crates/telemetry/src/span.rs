@@ -109,6 +109,16 @@ impl ServerSpan {
         &self.parent
     }
 
+    /// The trace context with which another process carries on with the message.
+    #[must_use]
+    pub fn propagation(&self) -> Propagation {
+        match (self.parent.active_span(), self.parent.forwarded()) {
+            (Some(span), _) => span.propagation(),
+            (None, Some(headers)) => Propagation::of_headers(headers),
+            (None, None) => Propagation::default(),
+        }
+    }
+
     /// The transport of the message, to be set once; a message from a backend has it already.
     pub fn set_network(&mut self, network: Network) {
         if self.from_backend {

@@ -32,6 +32,7 @@ const NO_HANDLES: &[(&str, &str)] = &[
     ("frontend::approval", "has somebody agree to a call of its own caller; no request takes the id of the question"),
     ("frontend::call::url_elicitations", "ids that name elicitations to a client; no request takes them"),
     ("frontend::decision", "decides what a caller may do; keeps nothing"),
+    ("frontend::http::sse_transport", "looks for the sessions of the holder that asks"),
     ("frontend::ingress", "makes the holder that handles are compared with"),
     ("frontend::ingress::request", "makes the caller of a request"),
     ("gateway::catalogue", "has lists of single principals, which no request names"),

@@ -51,6 +51,12 @@ pub(crate) fn check_replicas(reader: &mut Reader<'_>, node: &Node, has_keys: boo
         let help = "write the URL of Valkey, such as `replicas: {valkey: \"valkeys://valkey.example.com\"}`, or remove `replicas`";
         reader.error(node.span, "`valkey` is missing in `replicas`", help);
     }
+    let has_authority = node.field("tls").is_some_and(|tls| tls.field("clientCa").is_some_and(|ca| !ca.is_null()));
+    if let Some(listen) = node.field("listen").filter(|listen| !listen.is_null() && !has_authority) {
+        let help = "write `tls: {cert: replica.pem, key: replica.key, clientCa: replicas-ca.pem}`, or remove `listen`: requests are \
+                    passed on between replicas alone, which show each other certificates of one authority";
+        reader.error(listen.span, "`listen` needs `tls` with `clientCa`", help);
+    }
     if !has_keys {
         let help = "give all replicas the same keys, such as `keys: [\"${FANLIGHT_KEY}\"]`; `openssl rand -base64 32` makes one";
         reader.error(node.span, "`replicas` need `keys`: no replica could read what another has sealed", help);

@@ -8,7 +8,7 @@ const KEYS: &str =
 #[test]
 fn replicas_name_valkey_and_are_shown_without_its_password() {
     let config = good(&format!(
-        "replicas: {{valkey: 'valkeys://me:s3cret@db:7000/1', caFile: ca.pem, listen: '10.0.0.7:8443', tls: {{cert: c, key: k}}}}\n{KEYS}"
+        "replicas: {{valkey: 'valkeys://me:s3cret@db:7000/1', caFile: ca.pem, listen: '10.0.0.7:8443', tls: {{cert: c, key: k, clientCa: a}}}}\n{KEYS}"
     ));
     let replicas = config.replicas.as_ref().unwrap();
     assert_eq!(replicas.valkey.as_ref().unwrap().to_string(), "valkeys://db:7000/1");
@@ -34,7 +34,8 @@ fn wrong_values_of_replicas_are_refused_and_passwords_not_shown() {
         [
             "1:20 this is not the URL of a Valkey",
             "1:50 `a b` cannot be the name of a group",
-            "1:65 `0.0.0.0:1` is not an address that others could reach"
+            "1:65 `0.0.0.0:1` is not an address that others could reach",
+            "1:65 `listen` needs `tls` with `clientCa`"
         ]
     );
     assert!(!parse_yaml(&wrong).unwrap_err().to_string().contains("s3cret"));

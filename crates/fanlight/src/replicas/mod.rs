@@ -3,14 +3,17 @@
 mod approvals;
 mod grants;
 mod limits;
+mod linking;
 mod once;
 mod pins;
+mod sessions;
 mod switches;
 mod tasks;
 mod view;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256};
 use fanlight_approvals::Approvals;
@@ -25,6 +28,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use self::approvals::ApprovalsInCommon;
 use self::grants::GrantsInCommon;
 pub(crate) use self::pins::CommonPins;
+use self::sessions::SessionsInValkey;
 pub(crate) use self::switches::Switches;
 use crate::failure::Failure;
 use crate::wiring::keys;
@@ -92,6 +96,18 @@ impl Replicas {
         let connection = tokio::spawn(self.shared.clone().keep(last.clone()));
         let membership = tokio::spawn(self.membership.clone().keep(end.clone()));
         Keeping { end, membership, connection: (connection, last) }
+    }
+}
+
+impl Replicas {
+    /// Where sessions are on record for the others.
+    pub(crate) fn session_records(&self, idle: Duration) -> Arc<SessionsInValkey> {
+        // A session that is not used for longer has ended.
+        let lifetime = 2 * idle + Duration::from_secs(60);
+        let (records, writing) = SessionsInValkey::new(self.shared.clone(), self.membership.clone(), lifetime);
+        // Ends with the records.
+        tokio::spawn(writing);
+        Arc::new(records)
     }
 }
 

@@ -146,7 +146,8 @@ async fn take_line<C: Core>(connection: &Arc<ChannelConnection<C>>, line: Result
     let taken = match line {
         Ok(Line::Whole(text)) => {
             let (received, trace_context) = (Moment::now(), Headers::default());
-            let facts = TransportFacts { received, network: Network::Stdio, user: None, trace_context };
+            let facts =
+                TransportFacts { received, network: Network::Stdio, user: None, is_forwarded: false, trace_context };
             connection.take(&connection.ingress.local(facts), text).await
         }
         Ok(Line::TooLong { head, tail, len }) => {

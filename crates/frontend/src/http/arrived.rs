@@ -2,16 +2,24 @@
 
 use std::net::SocketAddr;
 
+use bytes::Bytes;
 use fanlight_canonical::Peer;
 use fanlight_credentials::ConnectionFacts;
+use fanlight_forwarding::Opened;
+use fanlight_telemetry::metrics::Direction;
 use fanlight_telemetry::{Headers, Moment, Network};
+use http::StatusCode;
 use http::request::Parts;
+use hyper::body::Incoming;
 
 use super::activity::ActiveRequest;
+use super::body::{self, BodyLimits};
 use super::events::listeners::{ListenOnlyStreams, StreamPermit};
 use super::fields::{Field, Fields};
 use super::reply::Refusal;
 use crate::facts::TransportFacts;
+use crate::settings::FrontendSettings;
+use crate::trace;
 
 /// A request, but for its body.
 pub(super) struct Arrived<'a> {
@@ -23,6 +31,8 @@ pub(super) struct Arrived<'a> {
     pub(super) received: Moment,
     /// It, as a request of its connection.
     pub(super) active: &'a ActiveRequest,
+    /// What another replica has passed on, of which the rest has been made.
+    pub(super) forwarded: Option<&'a Opened>,
 }
 
 impl<'a> Arrived<'a> {
@@ -31,8 +41,28 @@ impl<'a> Arrived<'a> {
         let version = if self.head.version == http::Version::HTTP_2 { "2" } else { "1.1" };
         let network = Network::Http { version, client: self.client };
         let trace_context = trace_context(&self.fields);
-        let user = self.connection.socket.map(|socket| socket.user);
-        TransportFacts { received: self.received, network, user, trace_context }
+        let own = self.connection.socket.map(|socket| socket.user);
+        let user = self.forwarded.map_or(own, |opened| opened.request.client.user);
+        let is_forwarded = self.forwarded.is_some();
+        TransportFacts { received: self.received, network, user, is_forwarded, trace_context }
+    }
+
+    /// Reads its body, which a message of `peer` is in. One that another replica has passed on is the body that it has sealed.
+    pub(super) async fn read(
+        &self,
+        body: &mut Incoming,
+        settings: &FrontendSettings,
+        peer: &Peer,
+    ) -> Result<Bytes, Box<Refusal>> {
+        let text = body::read(body, BodyLimits::new(settings, peer, self.active)).await?;
+        if let Some(opened) = self.forwarded {
+            let refused = |error: fanlight_forwarding::Refused| {
+                Refusal::invalid(StatusCode::MISDIRECTED_REQUEST, error.to_string())
+            };
+            opened.check_body(&text).map_err(refused)?;
+        }
+        trace::bytes(&settings.telemetry, Direction::Receive, text.len());
+        Ok(text)
     }
 }
 

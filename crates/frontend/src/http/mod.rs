@@ -8,12 +8,14 @@ mod connection;
 mod cors;
 mod events;
 mod fields;
+mod forwarded;
 mod http2;
 mod limits;
 mod listener;
 mod mcp;
 mod negotiate;
 mod page;
+mod passed_on;
 mod reply;
 mod serve;
 mod sse_transport;
@@ -25,6 +27,7 @@ use fanlight_http_edge::{Ends, LiveTls, SocketReceiver};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use self::forwarded::ForwardedRequests;
 use crate::error::FrontendError;
 use crate::insight::Insight;
 use crate::settings::FrontendSettings;
@@ -45,7 +48,7 @@ pub async fn serve_http<C: Core>(
     shutdown: CancellationToken,
 ) -> Result<(), FrontendError> {
     let (sockets, limits) = (SocketReceiver::only(listener), LiveLimits::new(&settings));
-    let live = LiveListener { sockets, tls: LiveTls::default(), limits };
+    let live = LiveListener { sockets, tls: LiveTls::default(), limits, replicas: None };
     serve_http_observed(live, core, settings, shutdown, &Insight::default()).await
 }
 
@@ -59,6 +62,17 @@ pub struct LiveListener {
     pub tls: LiveTls,
     /// Its limits.
     pub limits: Arc<LiveLimits>,
+    /// Where other replicas pass requests on to this one.
+    pub replicas: Option<ReplicaListener>,
+}
+
+/// The listener for the other replicas. It serves until the one for clients has drained.
+#[derive(Debug)]
+pub struct ReplicaListener {
+    /// Its sockets.
+    pub sockets: SocketReceiver,
+    /// Its TLS, which demands a certificate of a replica.
+    pub tls: LiveTls,
 }
 
 /// Like [`serve_http`]; meanwhile `insight` shows the clients.
@@ -67,7 +81,7 @@ pub struct LiveListener {
 ///
 /// As for [`serve_http`].
 pub async fn serve_http_observed<C: Core>(
-    LiveListener { sockets, tls, limits }: LiveListener,
+    LiveListener { sockets, tls, limits, replicas: listener }: LiveListener,
     core: Arc<C>,
     settings: Arc<FrontendSettings>,
     shutdown: CancellationToken,
@@ -76,6 +90,32 @@ pub async fn serve_http_observed<C: Core>(
     let cut = CancellationToken::new();
     let endpoint = Arc::new(mcp::Endpoint::new(core, &settings, Arc::clone(&limits), cut.clone())?);
     insight.begin(&endpoint);
-    listener::serve(sockets, tls, &limits, endpoint, &settings, Ends { shutdown: &shutdown, cut: &cut }).await;
+    let drained = CancellationToken::new();
+    let clients = async {
+        let ends = Ends { shutdown: &shutdown, cut: &cut };
+        listener::serve(sockets, tls, &limits, Arc::clone(&endpoint), &settings, ends).await;
+        drained.cancel();
+    };
+    let replicas = async {
+        if let Some((listener, replicas)) = listener.zip(settings.replicas.clone()) {
+            let forwarded = ForwardedRequests { endpoint: Arc::clone(&endpoint), replicas };
+            serve_replicas(listener, forwarded, &settings, &drained).await;
+        }
+    };
+    tokio::join!(clients, replicas);
     Ok(())
+}
+
+async fn serve_replicas<C: Core>(
+    ReplicaListener { sockets, tls }: ReplicaListener,
+    forwarded: ForwardedRequests<C>,
+    settings: &Arc<FrontendSettings>,
+    drained: &CancellationToken,
+) {
+    // Each replica passes on the requests of many clients over one connection.
+    let http2_streams = u32::try_from(settings.max_connections).unwrap_or(u32::MAX);
+    let limits = LiveLimits::new(&FrontendSettings { http2_streams, max_peer_connections: 0, ..(**settings).clone() });
+    let cut = CancellationToken::new();
+    let ends = Ends { shutdown: drained, cut: &cut };
+    listener::serve(sockets, tls, &limits, Arc::new(forwarded), settings, ends).await;
 }

@@ -24,6 +24,7 @@ use super::events::listeners::StreamPermit;
 use super::events::stream::EventStream;
 use super::events::{Endings, EventBatch, ONE_PIECE, Pieces};
 use super::http2::{PIECE, StreamWrites};
+use super::passed_on::PassedOn;
 use crate::call::RenderedCall;
 use crate::eras::fault;
 use crate::ingress::{self, Origin, Reason};
@@ -45,7 +46,7 @@ pub(super) type Reply = Result<Response<ReplyBody>, Box<Refusal>>;
 pub(crate) struct ReplyBody {
     form: Form,
     ready: Ready,
-    stream: Option<Box<EventStream>>,
+    stream: Option<Stream>,
     /// Keeps the connection from being idle until this body is dropped.
     active: Option<ActiveRequest>,
     /// Counts it against the limit of streams, if it is a listen-only stream.
@@ -64,6 +65,38 @@ pub(crate) struct ReplyBody {
     writes: Option<StreamWrites>,
     /// Counts what a stream holds for a client that reads slowly.
     memory: Option<Box<AnswerMemory>>,
+}
+
+/// What follows the pieces that are ready.
+#[derive(Debug)]
+enum Stream {
+    Events(Box<EventStream>),
+    /// The answer of another replica.
+    PassedOn(Box<PassedOn>),
+}
+
+impl Stream {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<EventBatch>> {
+        match self {
+            Self::Events(events) => events.poll_next(cx),
+            Self::PassedOn(answer) => answer.poll_next(cx),
+        }
+    }
+
+    /// Whether it is known that nothing more follows.
+    fn is_over(&self) -> bool {
+        match self {
+            Self::Events(_) => false,
+            Self::PassedOn(answer) => answer.is_over(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Events(_) => SizeHint::default(),
+            Self::PassedOn(answer) => answer.size_hint(),
+        }
+    }
 }
 
 /// The memory for answers, and the client whose share is used.
@@ -103,6 +136,8 @@ enum Form {
     Page,
     /// An event stream.
     Events,
+    /// What another replica has answered, with its own header fields.
+    PassedOn,
 }
 
 /// A response without a body.
@@ -123,7 +158,18 @@ pub(crate) fn page(status: StatusCode, html: Bytes) -> Response<ReplyBody> {
 
 /// A response that is an event stream: first `events`, then those of `stream`, if there is one.
 pub(crate) fn events(events: Pieces, stream: Option<EventStream>) -> Response<ReplyBody> {
-    with_status(StatusCode::OK, ReplyBody::of(Form::Events, events, stream.map(Box::new)))
+    with_status(
+        StatusCode::OK,
+        ReplyBody::of(Form::Events, events, stream.map(|stream| Stream::Events(Box::new(stream)))),
+    )
+}
+
+/// The answer of another replica, whose body follows.
+pub(super) fn passed_on(head: http::response::Parts, body: PassedOn) -> Response<ReplyBody> {
+    let body = ReplyBody::of(Form::PassedOn, Pieces::new(), Some(Stream::PassedOn(Box::new(body))));
+    let mut response = with_status(head.status, body);
+    *response.headers_mut() = head.headers;
+    response
 }
 
 /// Writes the headers that belong to the body. `spare` is the header map of the request, which is reused for the
@@ -132,7 +178,7 @@ pub(crate) fn events(events: Pieces, stream: Option<EventStream>) -> Response<Re
 pub(crate) fn describe(response: &mut Response<ReplyBody>, mut spare: HeaderMap) {
     let form = response.body().form;
     // A stream lasts, and would hold the memory of the map.
-    if form != Form::Events && spare.capacity() <= MAX_REUSED_HEADERS {
+    if !matches!(form, Form::Events | Form::PassedOn) && spare.capacity() <= MAX_REUSED_HEADERS {
         spare.clear();
         let own = std::mem::replace(response.headers_mut(), spare);
         if !own.is_empty() {
@@ -141,7 +187,7 @@ pub(crate) fn describe(response: &mut Response<ReplyBody>, mut spare: HeaderMap)
     }
     let headers = response.headers_mut();
     match form {
-        Form::Empty => {}
+        Form::Empty | Form::PassedOn => {}
         Form::Json => drop(headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"))),
         Form::Page => drop(headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"))),
         Form::Events => {
@@ -160,7 +206,7 @@ fn with_status(status: StatusCode, body: ReplyBody) -> Response<ReplyBody> {
 }
 
 impl ReplyBody {
-    fn of(form: Form, ready: Pieces, stream: Option<Box<EventStream>>) -> Self {
+    fn of(form: Form, ready: Pieces, stream: Option<Stream>) -> Self {
         Self {
             form,
             ready: ready.into_iter(),
@@ -311,15 +357,15 @@ impl Body for ReplyBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.ready.as_slice().is_empty() && self.stream.is_none()
+        self.rest.is_empty() && self.ready.as_slice().is_empty() && self.stream.as_ref().is_none_or(Stream::is_over)
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self.stream {
+        match &self.stream {
             None => SizeHint::with_exact(
                 self.ready.as_slice().iter().chain([&self.rest]).map(|piece| piece.len() as u64).sum(),
             ),
-            Some(_) => SizeHint::default(),
+            Some(stream) => stream.size_hint(),
         }
     }
 }
@@ -377,6 +423,12 @@ impl Refusal {
         self
     }
 
+    /// This refusal of a request with this span.
+    pub(crate) fn ending(mut self: Box<Self>, ending: Option<Box<Ending>>) -> Box<Self> {
+        self.ending = ending;
+        self
+    }
+
     /// This refusal of a request whose call has been started.
     pub(crate) fn giving_up(mut self: Box<Self>, call: RenderedCall) -> Box<Self> {
         let (id, ending) = call.refuse(&self.error);
@@ -420,7 +472,7 @@ pub(crate) fn whole_seconds(time: Duration) -> u64 {
 
 impl From<Box<ingress::Refusal>> for Box<Refusal> {
     fn from(refusal: Box<ingress::Refusal>) -> Self {
-        let ingress::Refusal { reason, error, id, ending, required_scopes, retry_after } = *refusal;
+        let ingress::Refusal { reason, error, id, ending, required_scopes, retry_after, kept_by: _ } = *refusal;
         let status = match reason {
             Reason::Malformed if error.code == code::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
             Reason::Malformed => StatusCode::BAD_REQUEST,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_canonical::{Core, Endpoint, Holder, Peer};
+use fanlight_canonical::{Core, Endpoint, Holder, Keeper, Peer, ProcessRun};
 use fanlight_credentials::{ConnectionFacts, Credentials, Denial};
 use fanlight_identity::Identity;
 use fanlight_protocol::message::Sender;
@@ -119,6 +119,8 @@ pub(crate) struct Refusal {
     pub(crate) required_scopes: Option<Box<[Arc<str>]>>,
     /// When its client may ask again, if it has asked too often.
     pub(crate) retry_after: Option<Duration>,
+    /// The run that keeps what the message is about, if that is not this one: it may answer.
+    pub(crate) kept_by: Option<ProcessRun>,
 }
 
 /// Why a message is refused, as far as transports report that differently.
@@ -140,7 +142,30 @@ pub(crate) enum Reason {
 
 impl Refusal {
     pub(crate) fn new(reason: Reason, error: RpcError) -> Box<Self> {
-        Box::new(Self { reason, error, id: None, ending: None, required_scopes: None, retry_after: None })
+        Box::new(Self {
+            reason,
+            error,
+            id: None,
+            ending: None,
+            required_scopes: None,
+            retry_after: None,
+            kept_by: None,
+        })
+    }
+
+    /// This refusal of a message about what `run` keeps.
+    pub(crate) fn kept_by(mut self: Box<Self>, run: ProcessRun) -> Box<Self> {
+        self.kept_by = Some(run);
+        self
+    }
+
+    /// The refusal of a message for a session that `keeper` has, which is not this run.
+    pub(crate) fn unknown_session(keeper: Keeper, message: &'static str) -> Box<Self> {
+        let refusal = Self::new(Reason::UnknownSession, RpcError::new(code::INVALID_REQUEST, message));
+        match keeper {
+            Keeper::Another(run) => refusal.kept_by(run),
+            Keeper::ThisRun | Keeper::Nobody => refusal,
+        }
     }
 
     pub(crate) fn malformed(error: RpcError) -> Box<Self> {
@@ -176,8 +201,8 @@ impl<C: Core> Ingress<C> {
         })
     }
 
-    /// Identifies the sender of the messages of an HTTP request. Every [`Origin`] is made here or by [`Self::local`], once for
-    /// each request.
+    /// Identifies the sender of the messages of an HTTP request. Every [`Origin`] is made here, by [`Self::identified`] or by
+    /// [`Self::local`], once for each request.
     pub(crate) async fn identify<'a>(
         &self,
         facts: TransportFacts<'a>,
@@ -189,6 +214,16 @@ impl<C: Core> Ingress<C> {
         let Parts { method, uri, headers, .. } = head;
         let credentials = Credentials { method, path: uri.path(), headers, connection, client, endpoint };
         let identity = self.settings.authenticate.authenticate(&credentials).outcome().await?;
+        self.identified(identity, facts, destination)
+    }
+
+    /// The sender of the messages of an HTTP request who has been identified, here or by the replica that passes it on.
+    pub(crate) fn identified<'a>(
+        &self,
+        identity: Arc<Identity>,
+        facts: TransportFacts<'a>,
+        destination: &Destination<'_>,
+    ) -> Result<Origin<'a>, Denial> {
         if !identity.may_use(destination.path) {
             return Err(Denial::Forbidden("this client may not use this endpoint".into()));
         }
@@ -231,7 +266,10 @@ impl<C: Core> Ingress<C> {
         origin: &Origin<'_>,
         text: Bytes,
     ) -> Result<Received, Box<Refusal>> {
-        let session = transport.session(origin).await.ok().flatten();
+        let session = match transport.session(origin).await {
+            Err(refusal) if refusal.kept_by.is_some() => return Err(refusal),
+            session => session.ok().flatten(),
+        };
         let Some(session) = session.filter(|session| session.session.revision() == Revision::V2025_03_26) else {
             return Err(self.not_a_message(MessageError::Batch(text)));
         };

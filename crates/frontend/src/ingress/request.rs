@@ -3,10 +3,12 @@
 use std::sync::{Arc, OnceLock};
 
 use fanlight_canonical::{
-    CallContext, Caller, ClientEra, Core, Decidable, Detail, ResolvedOperation as _, SessionRequest, Unresolved,
+    CallContext, Caller, ClientEra, Core, Decidable, Detail, ResolvedOperation as _, ServerMessages, SessionRequest,
+    Unresolved,
 };
 use fanlight_protocol::capability::can_be_asked;
 use fanlight_protocol::input;
+use fanlight_protocol::json::{ObjectBuilder, Value};
 use fanlight_protocol::member_name::is_confusable_method;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Era, Json, Method, Request, Response, Revision, RpcError, code};
@@ -21,7 +23,7 @@ use crate::call::{
     Answered, BeforeRun, CoreCall, CoreRequest, LegacyCall, MayGoOn, RenderedCall, RequestEnds, ResponseStream,
     input_rounds,
 };
-use crate::decision::{LastingDecision, OwnRequest};
+use crate::decision::{self, Client, LastingDecision, OwnRequest};
 use crate::eras::notifications::NotificationFilter;
 use crate::eras::params::{Meta, Params};
 use crate::eras::render::Rendering;
@@ -30,9 +32,10 @@ use crate::hooked_call::HookedCall;
 use crate::memory::UNCOUNTED;
 use crate::protection::Turn;
 use crate::recording::RequestRecording;
-use crate::session::{Session, SessionRecord};
+use crate::session::archive::{ArchivedSession, OnRecord};
+use crate::session::{RunningRequests, Session, SessionRecord};
 use crate::streams::{ActiveSession, SessionStreams};
-use crate::suspended::{Found, Resumption, Retry, SuspendableCall, SuspendedCall, WaitingCall};
+use crate::suspended::{Found, Resumption, Retry, SuspendableCall, SuspendedCall, WaitingCall, kept_elsewhere};
 use crate::trace::client_name;
 use crate::validity::RequestValidity;
 
@@ -118,6 +121,7 @@ impl<C: Core> Ingress<C> {
             Ok(Found::Suspended(waiting)) => {
                 Box::pin(self.resume(transport, origin, parsed, &sender, *waiting)).await?
             }
+            Ok(Found::Elsewhere(run)) => return Err(Refusal::new(Reason::Params, kept_elsewhere()).kept_by(run)),
             Ok(Found::Call(resumption)) => self.begin(transport, origin, parsed, sender, Ok(resumption)).await?,
             // Boxed: it is rare, and the future of every call would hold it twice.
             Err(error) => Box::pin(self.begin(transport, origin, parsed, sender, Err(error))).await?,
@@ -357,7 +361,11 @@ impl<C: Core> Ingress<C> {
                 let operation = self.resolve_legacy(transport, origin, session, parsed, &named).await;
                 let Admitted { permit, turn } = self.admit_request(transport, origin, &operation).await?;
                 let admitted = self.admitted(operation, turn);
-                (Box::new(self.legacy_call(transport, origin, session, parsed, named, admitted)), permit)
+                let call = self.legacy_call(transport, origin, session, parsed, named, admitted);
+                if matches!(parsed.request.method, Method::SetLogLevel | Method::Subscribe | Method::Unsubscribe) {
+                    Box::pin(session.session.write_record()).await;
+                }
+                (Box::new(call), permit)
             }
             (answer, _) => {
                 let own = OwnRequest(&request.method);
@@ -415,7 +423,14 @@ impl<C: Core> Ingress<C> {
                 None
             }
             // Before the server is asked, which may send messages at once.
-            Method::Subscribe => transport.listen(&self.core, session),
+            Method::Subscribe => {
+                note_subscription(&session.session, params, true);
+                transport.listen(&self.core, session)
+            }
+            Method::Unsubscribe => {
+                note_subscription(&session.session, params, false);
+                None
+            }
             _ => None,
         };
         let client = &session.session;
@@ -451,6 +466,56 @@ impl<C: Core> Ingress<C> {
         LegacyCall::new(call, filter, Arc::clone(client)).deciding_again(may_go_on)
     }
 
+    /// A session of the client, which has sent `initialize`.
+    fn new_session(
+        &self,
+        origin: &Origin<'_>,
+        initialize: legacy::InitializeParams,
+        running: Arc<RunningRequests>,
+    ) -> Result<Session, Box<Refusal>> {
+        let (bytes, peer) = (initialize.len(), origin.peer());
+        let memory = self.settings.description_memory.reserve(&peer, bytes).map_err(|spent| {
+            tracing::warn!(bytes, ?peer, "session refused: too many bytes of descriptions of clients");
+            Refusal::new(Reason::Busy, RpcError::new(code::INTERNAL, spent.to_string()))
+        })?;
+        let record =
+            SessionRecord { holder: origin.holder.clone(), identity: Arc::clone(&origin.identity), peer, initialize };
+        Ok(Session::new(record, memory, running, self.settings.max_server_requests, &self.core))
+    }
+
+    /// A session that another replica has kept, with the identity that its client shows now.
+    pub(crate) fn continued_session(
+        &self,
+        origin: &Origin<'_>,
+        archived: ArchivedSession,
+        on_record: OnRecord,
+    ) -> Result<Arc<SessionStreams>, Box<Refusal>> {
+        let ArchivedSession { initialize, log_level, subscriptions } = archived;
+        let session = self.new_session(origin, initialize, Arc::default())?.continuing(log_level, subscriptions);
+        session.count(&self.settings.telemetry, origin.facts.network);
+        session.put_on_record(on_record);
+        Ok(SessionStreams::new(session, &self.settings))
+    }
+
+    /// Subscribes to what the session of the client had subscribed to, as far as it still may.
+    pub(crate) async fn subscribe_again(&self, session: &ActiveSession, origin: &Origin<'_>) {
+        for uri in session.session.subscriptions() {
+            let context = session.session.context(false);
+            let caller = context.caller.with_identity(Arc::clone(&origin.identity));
+            let context = CallContext { caller, address: origin.facts.client_address(), ..context };
+            let mut params = ObjectBuilder::new();
+            params.string("uri", &uri);
+            let params = Some(params.finish());
+            let request = Unresolved { method: Method::Subscribe, params, context: Arc::new(context) };
+            let mut operation = self.core.resolve(request, Detail::Known).await;
+            let client = Client { endpoint: origin.holder.endpoint(), identity: &origin.identity };
+            match decision::decide(&self.settings, client, &operation) {
+                Ok(()) => drop(self.core.run(&mut operation, ServerMessages::discard()).await),
+                Err(_) => drop(session.session.note_subscription(&uri, false)),
+            }
+        }
+    }
+
     /// Makes a session, which the transport opens, and has the core describe the server.
     async fn start_initialize<T: Transport>(
         &self,
@@ -464,17 +529,7 @@ impl<C: Core> Ingress<C> {
         // It needs no scopes.
         let permit = self.permit(transport)?;
         let running = transport.running().cloned().unwrap_or_default();
-        let limit = self.settings.max_server_requests;
-        let bytes = initialize.len();
-        let peer = origin.peer();
-        let memory = self.settings.description_memory.reserve(&peer, bytes);
-        let memory = memory.map_err(|spent| {
-            tracing::warn!(bytes, ?peer, "session refused: too many bytes of descriptions of clients");
-            Refusal::new(Reason::Busy, RpcError::new(code::INTERNAL, spent.to_string()))
-        })?;
-        let record =
-            SessionRecord { holder: origin.holder.clone(), identity: Arc::clone(&origin.identity), peer, initialize };
-        let session = Session::new(record, memory, running, limit, &self.core);
+        let session = self.new_session(origin, initialize, running)?;
         session.count(&self.settings.telemetry, span.network().unwrap_or(Network::Stdio));
         let streams = SessionStreams::new(session, &self.settings);
         let revision = streams.session.revision();
@@ -496,6 +551,13 @@ impl<C: Core> Ingress<C> {
         let call = LegacyCall::new(CoreCall::start(&self.core, core_request), filter, Arc::clone(&streams.session));
         let call = parsed.answered_by::<T>(Box::new(call), revision, self.settings.max_mirrored_params);
         Ok(StartedRequest { call, kind: RequestKind::Initialize(streams), revision, session: None, permit })
+    }
+}
+
+/// Notes for the session's record that its client subscribes to a resource, or does no more.
+fn note_subscription(session: &Session, params: &Params, lasts: bool) {
+    if let Some(uri) = params.uri().and_then(Value::as_str) {
+        session.note_subscription(&uri, lasts);
     }
 }
 

@@ -1,10 +1,12 @@
 //! One legacy client: its principal, the result of `initialize`, and its running requests.
 
+pub(crate) mod archive;
 mod running_requests;
 mod server_requests;
 #[cfg(test)]
 pub(crate) mod testing;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fanlight_canonical::{CallContext, Caller, ClientEra, Core, Endpoint, Holder, Peer, ServerRequest, SessionKey};
@@ -15,6 +17,7 @@ use fanlight_protocol::{Json, Response, Revision};
 use fanlight_telemetry::{Network, Parent, Telemetry};
 use tokio::time::Instant;
 
+use self::archive::{ArchivedSession, OnRecord};
 pub(crate) use self::running_requests::{Cancellation, RunningRequests};
 pub(crate) use self::server_requests::ServerRequests;
 use crate::decision::Client;
@@ -33,6 +36,12 @@ pub(crate) struct Session {
     pub(crate) running: Arc<RunningRequests>,
     pub(crate) server_requests: ServerRequests,
     usage: Mutex<Usage>,
+    /// What another replica needs to take it over; `None` if none can.
+    on_record: Mutex<Option<OnRecord>>,
+    /// The resources that its client has subscribed to, where it is on record.
+    subscriptions: Mutex<BTreeSet<String>>,
+    /// Whether it was taken over, so that its client may have missed something.
+    was_moved: bool,
     counted: Mutex<Option<SessionCount>>,
     /// Reports the end of the session to the core: when the session is dropped, so that no call of it
     /// can follow.
@@ -78,9 +87,86 @@ impl Session {
             running,
             server_requests: ServerRequests::new(max_server_requests),
             usage: Mutex::new(Usage { guards: 0, last: Instant::now() }),
+            on_record: Mutex::default(),
+            subscriptions: Mutex::default(),
+            was_moved: false,
             counted: Mutex::default(),
             report_end: Box::new(move |session| core.end_session(session)),
         }
+    }
+
+    /// It, as it was at the replica that it is taken over from.
+    pub(crate) fn continuing(mut self, log_level: Option<LogLevel>, subscriptions: Vec<String>) -> Self {
+        self.set_log_level(log_level);
+        lock(&self.subscriptions).extend(subscriptions);
+        self.was_moved = true;
+        self
+    }
+
+    /// Has it be on record until it ends.
+    pub(crate) fn put_on_record(&self, on_record: OnRecord) {
+        *lock(&self.on_record) = Some(on_record);
+    }
+
+    /// Writes its record, if it is on record.
+    pub(crate) async fn write_record(&self) {
+        let written = lock(&self.on_record).as_ref().and_then(|on_record| on_record.written(self));
+        if let Some((archive, name, record)) = written {
+            archive.records.write(&name, &record).await;
+        }
+    }
+
+    /// Whether this run still keeps it: another may have taken it over while this one was away.
+    pub(crate) async fn is_kept(&self) -> bool {
+        let doubtful = lock(&self.on_record).as_ref().and_then(OnRecord::doubtful);
+        let Some((archive, name, epoch)) = doubtful else { return true };
+        let is_kept = archive.records.is_kept(&name).await;
+        match &mut *lock(&self.on_record) {
+            Some(on_record) if is_kept => on_record.confirm(epoch),
+            // Its record is another run's.
+            on_record => *on_record = None,
+        }
+        // Valkey may have been away when it was to be written, or have lost it.
+        self.write_record().await;
+        is_kept
+    }
+
+    /// Has its record last as long as it does.
+    pub(crate) fn prolong_record(&self) {
+        lock(&self.on_record).iter_mut().for_each(OnRecord::prolong);
+    }
+
+    /// The name under which it is on record, once: from then on other replicas may claim it.
+    pub(crate) fn leave_record(&self) -> Option<Box<str>> {
+        lock(&self.on_record).take().map(|on_record| on_record.name().into())
+    }
+
+    /// What a record of it has.
+    fn archived(&self) -> ArchivedSession {
+        ArchivedSession {
+            initialize: self.record.initialize.clone(),
+            log_level: self.log_level(),
+            subscriptions: self.subscriptions(),
+        }
+    }
+
+    /// Notes that its client subscribes to a resource, or does no more; whether that is to be written.
+    pub(crate) fn note_subscription(&self, uri: &str, lasts: bool) -> bool {
+        if lock(&self.on_record).is_none() {
+            return false;
+        }
+        let mut subscriptions = lock(&self.subscriptions);
+        if lasts { subscriptions.insert(uri.to_owned()) } else { subscriptions.remove(uri) }
+    }
+
+    /// The resources that its client has subscribed to, where it is on record.
+    pub(crate) fn subscriptions(&self) -> Vec<String> {
+        lock(&self.subscriptions).iter().cloned().collect()
+    }
+
+    /// Whether it was taken over, so that its client may have missed something.
+    pub(crate) fn was_moved(&self) -> bool {
+        self.was_moved
     }
 
     /// Counts the session in the metrics until it ends.
@@ -156,6 +242,8 @@ impl Session {
     /// Cancels what runs. Requests may still finish after this.
     pub(crate) fn end(&self) {
         drop(lock(&self.counted).take());
+        let on_record = lock(&self.on_record).take();
+        on_record.into_iter().for_each(OnRecord::forget);
         self.running.cancel_all();
     }
 

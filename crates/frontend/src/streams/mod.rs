@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use fanlight_canonical::{Core, Keeper};
+use fanlight_canonical::Core;
 use fanlight_protocol::seal::Tag;
 use fanlight_protocol::{Json, Revision};
 use fanlight_telemetry::clients::SessionView;
@@ -50,13 +50,6 @@ pub(crate) fn is_resumable(revision: Revision) -> bool {
 /// event without data (2025-11-25 basic/transports, Sending Messages to the Server).
 pub(crate) fn is_pausable(revision: Revision) -> bool {
     revision >= Revision::V2025_11_25
-}
-
-/// Notes that a session is kept by another process. To its client it is unknown, like any that does not exist.
-pub(crate) fn log_other_keeper(keeper: Keeper) {
-    if keeper == Keeper::AnotherRun {
-        tracing::debug!("session unknown: it is of an earlier run, or of another process with the same `keys`");
-    }
 }
 
 /// State that the streams of all sessions of a listener share.

@@ -12,6 +12,7 @@ use std::task::{Context, Poll, ready};
 use fanlight_canonical::{
     CallContext, Core, Interest, Listening, ListeningGuard, MessageReceiver, RetryDelays, ServerMessage, ServerMessages,
 };
+use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Era, Json, Method, Notification, RpcError};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -74,10 +75,13 @@ impl NotificationStream {
         let opened = CancellationToken::new();
         self.settings = Some(Arc::clone(&settings));
         let answered = opened.clone();
+        let moved = session.was_moved().then(|| session.subscriptions());
         self.state = State::Opening {
-            opening: Box::pin(
-                async move { listen_until_accepted(&*core, context, sender, &settings, &answered).await },
-            ),
+            opening: Box::pin(async move {
+                let listening = listen_until_accepted(&*core, context, sender.clone(), &settings, &answered).await;
+                moved.iter().for_each(|subscriptions| announce(&listening.honoured, subscriptions, &sender));
+                listening
+            }),
             messages,
             opened: opened.clone(),
         };
@@ -216,6 +220,27 @@ async fn listen_until_accepted<C: Core>(
         }
         sleep(pause.mul_f64(1.0 + fastrand::f64() / 2.0)).await;
         pause = (pause * 2).min(longest);
+    }
+}
+
+/// Tells the client of a session that was taken over what may have changed unnoticed: another replica has kept its events, and
+/// nobody has them any more.
+fn announce(honoured: &Interest, subscriptions: &[String], messages: &ServerMessages) {
+    let lists = [
+        (honoured.tools, Method::ToolsChanged),
+        (honoured.prompts, Method::PromptsChanged),
+        (honoured.resources, Method::ResourcesChanged),
+    ];
+    let lists =
+        lists.into_iter().filter_map(|(is_honoured, method)| is_honoured.then(|| Notification::new(method, None)));
+    let updated = |uri: &String| {
+        let mut params = ObjectBuilder::new();
+        params.string("uri", uri);
+        Notification::new(Method::ResourceUpdated, Some(&params.finish()))
+    };
+    for notification in lists.chain(subscriptions.iter().map(updated)) {
+        // What does not fit is dropped, as it is where a server sends it.
+        let _ = messages.try_send(ServerMessage::Notification(notification));
     }
 }
 

@@ -99,7 +99,14 @@ impl InMemorySessions {
     pub(super) fn open_now(&self, session: Arc<SessionStreams>) -> Result<Box<str>, OpenError> {
         let holder = session.session.holder();
         let id: Box<str> = self.handles.fresh(HandleKind::Session, holder).ok_or(OpenError::NoRandomness)?.into();
-        session.set_event_tag(self.handles.tag(HandleKind::Event, &id, holder));
+        self.keep(id.clone(), session)?;
+        Ok(id)
+    }
+
+    /// [`Self::open_now`] of a session that has its id: it continues one of another run. Ids of events of that are unknown here.
+    pub(crate) fn keep(&self, id: Box<str>, session: Arc<SessionStreams>) -> Result<ActiveSession, OpenError> {
+        let active = ActiveSession::new(&session);
+        session.set_event_tag(self.handles.tag(HandleKind::Event, &id, session.session.holder()));
         let mut table = self.lock();
         let mut ended = Vec::new();
         if table.len() >= self.limit {
@@ -109,11 +116,22 @@ impl InMemorySessions {
             ended.extend(make_space_within(&mut table, self.per_peer, session.session.peer())?);
         }
         let peer = session.session.peer().clone();
-        table.insert(id.clone(), peer, Entry(session));
+        let before = table.insert(id, peer, Entry(session));
         // Sessions end, and report that to the core, without the lock; so everywhere here.
         drop(table);
-        drop(ended);
-        Ok(id)
+        drop((ended, before));
+        Ok(active)
+    }
+
+    /// Forgets a session that another run has taken over.
+    pub(crate) fn lose(&self, id: &str) {
+        let lost = self.lock().remove(id);
+        drop(lost);
+    }
+
+    /// The names of the sessions that are on record, which are so no more: other replicas may claim them now.
+    pub(crate) fn leave_records(&self) -> Vec<Box<str>> {
+        self.all().iter().filter_map(|session| session.session.leave_record()).collect()
     }
 
     pub(super) fn enter_now(&self, id: &str, holder: &Holder) -> Result<ActiveSession, Keeper> {
@@ -157,6 +175,7 @@ impl InMemorySessions {
         let ended = self.lock().remove_if(|_, entry| entry.is_expired(self.idle));
         drop(ended);
         for session in self.all() {
+            session.session.prolong_record();
             session.sweep(resume);
         }
     }

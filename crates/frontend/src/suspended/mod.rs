@@ -22,6 +22,7 @@ use fanlight_protocol::{Json, Response};
 use fanlight_telemetry::Parent;
 use tokio::time::{Sleep, sleep};
 
+pub(crate) use self::store::kept_elsewhere;
 pub(crate) use self::suspended_call::SuspendedCall;
 pub(crate) use self::table::{Found, Resumption, Retry, SuspendedCalls, WaitingCall};
 use crate::call::{RequestEnds, ResponseItem, ResponseStream};

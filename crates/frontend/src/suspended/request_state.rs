@@ -6,7 +6,7 @@
 
 use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 use bytes::Bytes;
-use fanlight_canonical::{HandleKind, HandleSeal, Holder};
+use fanlight_canonical::{HandleKind, HandleSeal, Holder, ProcessRun};
 use fanlight_protocol::input::{INPUT_RESPONSES, REQUEST_STATE};
 use fanlight_protocol::json::{Kind, MAX_NESTING};
 use fanlight_protocol::seal::{KeyError, Keys};
@@ -51,8 +51,8 @@ pub(super) enum Opened {
     Foreign,
     /// It names one of our keys, but was not sealed by it for this principal.
     Forged,
-    /// It names a call that another process keeps, or an earlier run of this one kept.
-    Elsewhere,
+    /// It names a call that this run keeps: another process, or an earlier run of this one.
+    Elsewhere(ProcessRun),
     Suspended(State),
     UrlElicitation(UrlElicitation),
     /// The state of a server, as that has written it.
@@ -106,9 +106,10 @@ impl StateSeal {
         let sealed = Some(sealed).filter(|sealed| sealed.len() <= LONGEST || !owner.principal().is_anonymous());
         let Some(handle) = sealed.and_then(|sealed| self.0.open(sealed, owner)) else { return Opened::Forged };
         let opened = match handle.kind {
-            // Another run has none of its calls.
-            HandleKind::SuspendedCall if !handle.is_of_this_run => Some(Opened::Elsewhere),
-            HandleKind::SuspendedCall => State::read(&handle.content).map(Opened::Suspended),
+            HandleKind::SuspendedCall => match handle.other_run {
+                Some(run) => Some(Opened::Elsewhere(run)),
+                None => State::read(&handle.content).map(Opened::Suspended),
+            },
             HandleKind::UrlElicitation => UrlElicitation::read(&handle.content).map(Opened::UrlElicitation),
             HandleKind::ServerState => Json::parse(Bytes::from(handle.content), MAX_NESTING).ok().map(Opened::Server),
             _ => None,

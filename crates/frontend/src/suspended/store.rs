@@ -162,7 +162,8 @@ pub(super) fn expired() -> RpcError {
     refuse("has expired: its call has ended; make the call anew, without it")
 }
 
-pub(super) fn kept_elsewhere() -> RpcError {
+/// The error for a state whose call no living replica has.
+pub(crate) fn kept_elsewhere() -> RpcError {
     refuse(
         "belongs to a call that ended when the gateway was restarted, or that another of its processes has: make the call \
          anew, without it",

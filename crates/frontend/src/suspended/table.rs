@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fanlight_canonical::{Decided, Holder, Peer};
+use fanlight_canonical::{Decided, Holder, Peer, ProcessRun};
 use fanlight_protocol::input::{self, InputRequired, REQUEST_STATE};
 use fanlight_protocol::seal::KeyError;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
@@ -23,7 +23,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tokio_util::task::TaskTracker;
 
 use super::request_state::{Opened, RequestDigest, State, StateSeal, SuspendedId, request_digest};
-use super::store::{InMemorySuspendedCalls, SuspendedCallStore, Waiting, expired, kept_elsewhere, refuse, replayed};
+use super::store::{InMemorySuspendedCalls, SuspendedCallStore, Waiting, expired, refuse, replayed};
 use super::suspended_call::SuspendedCall;
 use crate::eras::fault;
 use crate::settings::FrontendSettings;
@@ -75,6 +75,8 @@ pub(crate) struct Retry<'a> {
 pub(crate) enum Found {
     /// A suspended call, which waits for what the request brings.
     Suspended(Box<WaitingCall>),
+    /// A suspended call that this run keeps, which is not this one.
+    Elsewhere(ProcessRun),
     /// None: it is a call of its own.
     Call(Resumption),
 }
@@ -181,7 +183,7 @@ impl SuspendedCalls {
             // `open_server_state` has replaced it where it may not be another client's.
             Opened::Foreign | Opened::Server(_) => return Ok(Found::Call(Resumption::New)),
             Opened::Forged => return Err(refuse("is not the one that was given to this client: it has been changed")),
-            Opened::Elsewhere => return Err(kept_elsewhere()),
+            Opened::Elsewhere(run) => return Ok(Found::Elsewhere(run)),
             Opened::UrlElicitation(state) => {
                 self.check(retry, &state.digest, state.expires)?;
                 return state.resumed(&answers(retry.responses)?, self, retry.holder).map(Found::Call);
@@ -220,7 +222,7 @@ impl SuspendedCalls {
         match self.seal.open(&text, holder) {
             Opened::Server(state) => Ok(Some(state)),
             Opened::Foreign | Opened::Forged => Err(fault::unknown_state()),
-            Opened::Elsewhere | Opened::Suspended(_) | Opened::UrlElicitation(_) => Ok(None),
+            Opened::Elsewhere(_) | Opened::Suspended(_) | Opened::UrlElicitation(_) => Ok(None),
         }
     }
 
@@ -266,6 +268,12 @@ impl SuspendedCalls {
     /// The calls that are suspended now, for an operator.
     pub(crate) fn views(&self) -> Vec<SuspendedCallView> {
         self.store.views()
+    }
+
+    /// Waits until none is suspended.
+    pub(crate) async fn all_resumed(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
     }
 
     /// Cancels the suspended calls, and waits until they are gone.

@@ -303,6 +303,11 @@ impl Core for Gateway {
         self.topology.load().endpoints.at(path)
     }
 
+    fn sessions_may_move(&self, endpoint: &Endpoint) -> bool {
+        let view = View::at(self.topology.load(), endpoint);
+        view.backends().all(|member| member.client.status().transport != "stdio")
+    }
+
     fn resolve_listen(&self, interest: Interest, context: Arc<CallContext>) -> ListenOperation {
         self.listen_operation(interest, context)
     }

@@ -1,6 +1,8 @@
 //! The form of the answer to a POST: one JSON text, or an event stream if something precedes the answer
 //! or it takes long.
 
+use std::sync::Arc;
+
 use fanlight_canonical::{Core, StreamSignal};
 use fanlight_protocol::accept::Accepts;
 use fanlight_protocol::json::{ArrayBuilder, Chunks, MAX_NESTING};
@@ -17,7 +19,7 @@ use super::{Endpoint, headers};
 use crate::call::{Answer, RenderedCall, ResponseItem, Responses};
 use crate::eras::fault;
 use crate::ingress::{self, Origin, RequestKind, StartedRequest};
-use crate::streams::{ActiveSession, SessionStore as _, StreamReader, is_pausable, is_resumable};
+use crate::streams::{ActiveSession, SessionStore as _, SessionStreams, StreamReader, is_pausable, is_resumable};
 
 type Item = ResponseItem<Chunks, Answer>;
 
@@ -63,7 +65,7 @@ impl<C: Core> Endpoint<C> {
     /// Answers `initialize`, and opens the session if the core could describe the server.
     async fn open_session(
         &self,
-        streams: std::sync::Arc<crate::streams::SessionStreams>,
+        streams: Arc<SessionStreams>,
         mut answer: Answer,
         call: RenderedCall,
         accepts: Accepts,
@@ -71,7 +73,14 @@ impl<C: Core> Endpoint<C> {
         if answer.error.is_some() {
             return Ok(only(answer, StatusCode::OK, accepts));
         }
+        let session = Arc::clone(&streams.session);
         let id = self.sessions.open(streams).await.map_err(|error| error.to_string());
+        if let (Some(archive), Ok(id)) = (&self.archive, &id)
+            && self.ingress.core.sessions_may_move(session.endpoint())
+        {
+            session.put_on_record(archive.of(id));
+            session.write_record().await;
+        }
         let id = id.and_then(|id| HeaderValue::from_str(&id).map_err(|error| error.to_string()));
         let mut id = match id {
             Ok(id) => id,

@@ -4,32 +4,34 @@
 mod answer;
 mod denial;
 mod exchange;
+mod forward;
 mod get;
 mod headers;
 mod mirrored_params;
 mod pages;
+mod take_over;
 mod well_known;
 
 use std::sync::Arc;
 
-use fanlight_canonical::{Core, Endpoint as McpEndpoint, HandleSeal, Holder, Keeper, Peer};
+use bytes::Bytes;
+use fanlight_canonical::{Core, Endpoint as McpEndpoint, HandleSeal, Holder, Keeper, Peer, ProcessRun};
 use fanlight_credentials::ConnectionFacts;
 use fanlight_protocol::{RpcError, code};
 use fanlight_telemetry::Moment;
 use fanlight_telemetry::clients::{Clients, ClientsView, Counts};
-use fanlight_telemetry::metrics::Direction;
 use http::{Response, StatusCode};
 use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 
 use self::exchange::Exchange;
 use self::mirrored_params::MirroredParams;
+use self::take_over::TakeOvers;
 use super::activity::ActiveRequest;
 use super::arrived::Arrived;
 use super::connection;
 use super::fields::Fields;
 
-use super::body::BodyLimits;
 use super::limits::LiveLimits;
 use super::reply::{self, Refusal, Reply, ReplyBody};
 use super::serve::Serve;
@@ -37,10 +39,10 @@ use super::sse_transport::SseTransport;
 use super::{body, cors, negotiate};
 use crate::call::DetachedCalls;
 use crate::error::FrontendError;
-use crate::ingress::{self, Destination, Ingress, Origin, Reason, Received};
+use crate::ingress::{self, Destination, Ingress, Origin, Received};
+use crate::session::archive::SessionArchive;
 use crate::settings::FrontendSettings;
-use crate::streams::{ActiveSession, InMemorySessions, SessionStore as _, StreamPolicy, log_other_keeper};
-use crate::trace;
+use crate::streams::{ActiveSession, InMemorySessions, SessionStore as _, StreamPolicy};
 
 /// The HTTP methods of the endpoint. GET and DELETE are for the sessions of legacy clients.
 const METHODS: &str = "GET, POST, DELETE, OPTIONS";
@@ -55,6 +57,9 @@ pub(crate) struct Endpoint<C> {
     limits: Arc<LiveLimits>,
     sse_transport: SseTransport<C>,
     mirrored_params: MirroredParams,
+    /// `None` if no replica can take sessions over.
+    archive: Option<Arc<SessionArchive>>,
+    take_overs: TakeOvers,
 }
 
 impl<C: Core> Serve for Endpoint<C> {
@@ -87,7 +92,15 @@ impl<C: Core> Serve for Endpoint<C> {
                 (Ok(_), None) => {
                     let fields = Fields::of(&head.headers);
                     let client = connection.peer.map(|peer| guard.trusted_proxies().client(peer, &head.headers));
-                    let arrived = Arrived { head: &head, fields, connection: &connection, client, received, active };
+                    let arrived = Arrived {
+                        head: &head,
+                        fields,
+                        connection: &connection,
+                        client,
+                        received,
+                        active,
+                        forwarded: None,
+                    };
                     let at = self.ingress.core.endpoint(path);
                     let destination = self.destination(at.as_ref(), path);
                     let identified = match arrived.fields.ambiguous() {
@@ -109,16 +122,11 @@ impl<C: Core> Serve for Endpoint<C> {
                             let reply = if at.is_none() {
                                 Box::pin(self.elsewhere(&arrived, &origin, &mut body)).await
                             } else if head.method == http::Method::POST {
-                                self.post(&arrived, &origin, &mut body).await
+                                self.post(&arrived, &origin, Source::Body(&mut body)).await
                             } else {
                                 Box::pin(self.other_method(&arrived, &origin)).await
                             };
-                            let mut response = reply.unwrap_or_else(|refusal| self.refused(*refusal, &destination));
-                            if response.body_mut().count_memory(&self.settings.answer_memory, &origin).is_err() {
-                                response = answer_without_memory(response.body(), &origin.peer()).into_response();
-                            }
-                            response.body_mut().count(self.settings.telemetry.metrics());
-                            response
+                            self.response_of(reply, &origin, &destination)
                         }
                     }
                 }
@@ -144,10 +152,15 @@ impl<C: Core> Serve for Endpoint<C> {
     }
 
     async fn finished(&self) {
+        if self.settings.replicas.is_some() {
+            // Clients bring their input to other replicas, which pass it on.
+            self.ingress.suspended_calls.all_resumed().await;
+        }
         // No request can resume a suspended call any more.
         self.ingress.suspended_calls.end().await;
         self.detached.finished().await;
         self.sse_transport.finished().await;
+        self.hand_over().await;
         self.sessions.end_all();
     }
 }
@@ -191,6 +204,12 @@ impl<C: Core> Endpoint<C> {
             detached,
             sse_transport: SseTransport::new(core, Arc::clone(settings), Arc::clone(&limits), cut, handles),
             mirrored_params: MirroredParams::new(settings.max_mirrored_params),
+            archive: settings
+                .session_records
+                .as_ref()
+                .map(|records| SessionArchive::new(&settings.keys, Arc::clone(records)))
+                .transpose()?,
+            take_overs: TakeOvers::default(),
             limits,
             settings: Arc::clone(settings),
         })
@@ -235,6 +254,12 @@ impl<C: Core> Endpoint<C> {
 
     /// Answers a request at another path.
     async fn elsewhere(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, body: &mut Incoming) -> Reply {
+        if self.other_replicas(arrived).is_some()
+            && let Some(refusal) = self.sse_transport.kept_elsewhere(arrived.head, &origin.holder)
+        {
+            let text = arrived.read(body, &self.settings, &origin.peer()).await?;
+            return self.forward_refused(arrived, origin, text, refusal).await;
+        }
         if let Some(reply) = self.sse_transport.route(arrived, origin, body).await {
             return reply;
         }
@@ -250,8 +275,23 @@ impl<C: Core> Endpoint<C> {
         Refusal::invalid(StatusCode::NOT_FOUND, message)
     }
 
+    /// The response that a reply becomes, whose memory and bytes are counted.
+    fn response_of(&self, reply: Reply, origin: &Origin<'_>, destination: &Destination<'_>) -> Response<ReplyBody> {
+        let mut response = reply.unwrap_or_else(|refusal| self.refused(*refusal, destination));
+        if response.body_mut().count_memory(&self.settings.answer_memory, origin).is_err() {
+            response = answer_without_memory(response.body(), &origin.peer()).into_response();
+        }
+        response.body_mut().count(self.settings.telemetry.metrics());
+        response
+    }
+
     /// Answers a request that is not a POST.
     async fn other_method(&self, arrived: &Arrived<'_>, origin: &Origin<'_>) -> Reply {
+        if self.other_replicas(arrived).is_some()
+            && let Some(Err(keeper @ Keeper::Another(_))) = self.named_session(&arrived.fields, &origin.holder).await
+        {
+            return self.forward_refused(arrived, origin, Bytes::new(), unknown_session(keeper)).await;
+        }
         match arrived.head.method {
             http::Method::GET => self.get(arrived, origin).await,
             http::Method::DELETE => self.delete(arrived, &origin.holder).await,
@@ -259,19 +299,26 @@ impl<C: Core> Endpoint<C> {
         }
     }
 
-    async fn post(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, body: &mut Incoming) -> Reply {
+    async fn post(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, source: Source<'_>) -> Reply {
         let accepts = negotiate::check(&arrived.fields)?;
-        let text = body::read(body, BodyLimits::new(&self.settings, &origin.peer(), arrived.active)).await?;
-        trace::bytes(&self.settings.telemetry, Direction::Receive, text.len());
+        let text = match source {
+            Source::Body(body) => arrived.read(body, &self.settings, &origin.peer()).await?,
+            Source::Text(text) => text,
+        };
+        let kept = self.other_replicas(arrived).map(|_| text.clone());
         // Before the message is taken, so that a message for a session that this process does not keep reaches nothing.
         let session = self.named_session(&arrived.fields, &origin.holder).await;
         let shutdown = arrived.active.shutdown();
         let exchange = Exchange { endpoint: self, fields: &arrived.fields, session, accepts, shutdown };
-        match self.ingress.receive(&exchange, origin, text).await? {
-            Received::Request(request) => self.answer_request(request, origin, accepts).await,
-            Received::Accepted => Ok(reply::empty(StatusCode::ACCEPTED)),
-            Received::Ignored(refusal) => Err(refusal.into()),
-            Received::Batch(session, requests) => Box::pin(self.answer_batch(session, requests, accepts)).await,
+        let received = self.ingress.receive(&exchange, origin, text).await;
+        match received {
+            Err(refusal) | Ok(Received::Ignored(refusal)) if refusal.kept_by.is_some() => {
+                Box::pin(self.forward_refused(arrived, origin, kept.unwrap_or_default(), refusal)).await
+            }
+            Err(refusal) | Ok(Received::Ignored(refusal)) => Err(refusal.into()),
+            Ok(Received::Request(request)) => self.answer_request(request, origin, accepts).await,
+            Ok(Received::Accepted) => Ok(reply::empty(StatusCode::ACCEPTED)),
+            Ok(Received::Batch(session, requests)) => Box::pin(self.answer_batch(session, requests, accepts)).await,
         }
     }
 
@@ -283,8 +330,34 @@ impl<C: Core> Endpoint<C> {
 
     /// The session of `holder` that a request names.
     async fn named_session(&self, fields: &Fields<'_>, holder: &Holder) -> NamedSession {
-        Some(self.sessions.enter(session_id(fields)?, holder).await)
+        let id = session_id(fields)?;
+        let entered = self.sessions.enter(id, holder).await;
+        if let (Some(_), Ok(session)) = (&self.archive, &entered)
+            && !Box::pin(session.session.is_kept()).await
+        {
+            tracing::warn!("session ended here: another replica has taken it over while this one was away");
+            self.sessions.lose(id);
+            return Some(Err(self.after_this_run()));
+        }
+        match entered {
+            Err(Keeper::ThisRun) => Some(Err(self.after_this_run())),
+            entered => Some(entered),
+        }
     }
+
+    /// Who keeps a session that this run has kept: where others can take sessions over, that is to be found out.
+    fn after_this_run(&self) -> Keeper {
+        let own = self.archive.as_ref().and_then(|_| ProcessRun::current().ok());
+        own.map_or(Keeper::ThisRun, Keeper::Another)
+    }
+}
+
+/// Where the message of a POST comes from.
+enum Source<'a> {
+    /// Its body, which has not been read.
+    Body(&'a mut Incoming),
+    /// It has been read, and is taken once more.
+    Text(Bytes),
 }
 
 /// Refuses to hold an answer. The memory of a client's requests does not bound that of their answers.
@@ -314,7 +387,6 @@ fn no_session_named() -> Box<ingress::Refusal> {
 
 /// The answer is the same whoever keeps the session.
 fn unknown_session(keeper: Keeper) -> Box<ingress::Refusal> {
-    log_other_keeper(keeper);
     let message = "no such session: it has ended or expired; open a new one with \"initialize\"";
-    ingress::Refusal::new(Reason::UnknownSession, RpcError::new(code::INVALID_REQUEST, message))
+    ingress::Refusal::unknown_session(keeper, message)
 }

@@ -9,9 +9,8 @@ mod stream;
 
 use std::sync::Arc;
 
-use fanlight_canonical::{Core, HandleSeal};
+use fanlight_canonical::{Core, HandleSeal, Holder, Keeper};
 use fanlight_telemetry::clients::SessionView;
-use fanlight_telemetry::metrics::Direction;
 use http::request::Parts;
 use http::{Response, StatusCode};
 use hyper::body::Incoming;
@@ -22,16 +21,13 @@ use tokio_util::sync::CancellationToken;
 use self::sessions::SseSessions;
 use self::stream::SseSessionStream;
 use super::arrived::{Arrived, stream_permit};
-use super::body::BodyLimits;
 use super::events::stream::EventStream;
 use super::limits::LiveLimits;
 use super::reply::{self, Refusal, Reply, ReplyBody};
-use super::{body, cors, negotiate};
+use super::{cors, negotiate};
 use crate::channel::{ChannelConnection, ChannelOptions, QUEUE};
-use crate::ingress::Origin;
+use crate::ingress::{self, Origin};
 use crate::settings::FrontendSettings;
-use crate::streams::log_other_keeper;
-use crate::trace;
 
 /// The HTTP methods where a stream is opened. A client that tries Streamable HTTP here gets 405 for its
 /// POST (Backwards Compatibility).
@@ -150,6 +146,15 @@ impl<C: Core> SseTransport<C> {
         Ok(response)
     }
 
+    /// The refusal of a message for a session of `holder` that another replica keeps; `None` if it is none.
+    pub(super) fn kept_elsewhere(&self, head: &Parts, holder: &Holder) -> Option<Box<ingress::Refusal>> {
+        let path = head.uri.path().trim_end_matches('/');
+        let is_message = head.method == http::Method::POST && self.resource_of(path)? != path;
+        let id = session_id(head.uri.query()?).filter(|_| is_message)?;
+        let keeper = self.sessions.enter(id, holder).err()?;
+        Some(unknown_session(keeper)).filter(|refusal| refusal.kept_by.is_some())
+    }
+
     /// Takes one message. The session's stream carries what comes of it.
     async fn take(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, body: &mut Incoming) -> Reply {
         negotiate::content_type(&arrived.fields)?;
@@ -157,13 +162,8 @@ impl<C: Core> SseTransport<C> {
             let message = "\"sessionId\" is missing: POST to the URI that the \"endpoint\" event names";
             Refusal::invalid(StatusCode::BAD_REQUEST, message)
         })?;
-        let connection = self.sessions.enter(id, &origin.holder).map_err(|keeper| {
-            log_other_keeper(keeper);
-            let message = "no such session: its event stream has ended; open a new one with GET";
-            Refusal::invalid(StatusCode::NOT_FOUND, message)
-        })?;
-        let text = body::read(body, BodyLimits::new(&self.settings, &origin.peer(), arrived.active)).await?;
-        trace::bytes(&self.settings.telemetry, Direction::Receive, text.len());
+        let connection = self.sessions.enter(id, &origin.holder).map_err(unknown_session)?;
+        let text = arrived.read(body, &self.settings, &origin.peer()).await?;
         connection.take(origin, text).await?;
         Ok(reply::empty(StatusCode::ACCEPTED))
     }
@@ -172,6 +172,12 @@ impl<C: Core> SseTransport<C> {
 fn session_id(query: &str) -> Option<&str> {
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     pairs.find(|(name, _)| *name == SESSION_ID).map(|(_, id)| id)
+}
+
+/// The answer is the same whoever keeps the session.
+fn unknown_session(keeper: Keeper) -> Box<ingress::Refusal> {
+    let message = "no such session: its event stream has ended; open a new one with GET";
+    ingress::Refusal::unknown_session(keeper, message)
 }
 
 fn unavailable(message: &str) -> Box<Refusal> {

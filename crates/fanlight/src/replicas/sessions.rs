@@ -1,0 +1,212 @@
+//! Sessions on record in Valkey: a hash for each, with the run that keeps it and what another needs to take it over.
+//!
+//! A record can be claimed once its run has released it, or holds no lease any more. Valkey decides who was first.
+
+use std::fmt;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use fanlight_canonical::ProcessRun;
+use fanlight_frontend::{Claimed, Recorded, SessionRecords};
+use fanlight_shared::{LEASE, Membership, Script, Shared, SharedError};
+use futures_util::StreamExt as _;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+
+/// Notes that wait to be written. No option: what does not fit expires.
+const WAITING: usize = 4096;
+/// Sessions that are released at the same time.
+const AT_ONCE: usize = 64;
+/// How often it is looked whether a run that does not answer has lost its lease.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Writes, prolongs, removes or releases the record of a session that this run keeps.
+static CHANGE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local owner = redis.call('HGET', KEYS[1], 'owner')
+local is_own = owner == ARGV[1]
+if ARGV[2] == 'write' and (is_own or not owner) then
+  redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'record', ARGV[4])
+  redis.call('PEXPIRE', KEYS[1], ARGV[3])
+elseif is_own and ARGV[2] == 'prolong' then
+  redis.call('PEXPIRE', KEYS[1], ARGV[3])
+elseif is_own and ARGV[2] == 'forget' then
+  redis.call('DEL', KEYS[1])
+elseif is_own and ARGV[2] == 'release' then
+  redis.call('HSET', KEYS[1], 'owner', '')
+end
+return owner or ''
+",
+    )
+});
+
+/// Has this run keep a session that was released, or whose run is the one that has ended.
+static CLAIM: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local owner = redis.call('HGET', KEYS[1], 'owner')
+if not owner then
+  return {'nobody', ''}
+end
+if owner ~= '' and owner ~= ARGV[2] then
+  return {owner, ''}
+end
+redis.call('HSET', KEYS[1], 'owner', ARGV[1])
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return {'', redis.call('HGET', KEYS[1], 'record')}
+",
+    )
+});
+
+/// What is noted about a session, without waiting for it.
+#[derive(Clone, Copy)]
+enum Note {
+    Prolong,
+    Forget,
+}
+
+/// [`SessionRecords`] in Valkey.
+pub(crate) struct SessionsInValkey {
+    table: Table,
+    notes: mpsc::Sender<(Note, Box<str>)>,
+}
+
+/// The records.
+#[derive(Clone)]
+struct Table {
+    shared: Shared,
+    membership: Membership,
+    /// How long a record is kept.
+    lifetime: Duration,
+}
+
+impl SessionsInValkey {
+    /// Keeps records for so long after they were written or prolonged; the future writes what is noted, until this is dropped.
+    pub(crate) fn new(
+        shared: Shared,
+        membership: Membership,
+        lifetime: Duration,
+    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let (notes, mut noted) = mpsc::channel(WAITING);
+        let table = Table { shared, membership, lifetime };
+        let records = Self { table: table.clone(), notes };
+        let writing = async move {
+            while let Some((note, name)) = noted.recv().await {
+                let operation = match note {
+                    Note::Prolong => "prolong",
+                    Note::Forget => "forget",
+                };
+                let _ = table.change(operation, &name, "").await;
+            }
+        };
+        (records, writing)
+    }
+}
+
+impl Table {
+    /// Changes a record, if this run keeps the session; returns the run that has kept it before, or nothing.
+    async fn change(&self, operation: &str, name: &str, record: &str) -> Result<String, SharedError> {
+        let mut script = CHANGE.key(self.key(name));
+        script.arg(self.membership.id()).arg(operation).arg(self.millis()).arg(record);
+        self.shared.run(&script).await
+    }
+
+    async fn try_claim(&self, name: &str, gone: &str) -> Result<(String, String), SharedError> {
+        let mut script = CLAIM.key(self.key(name));
+        script.arg(self.membership.id()).arg(gone).arg(self.millis());
+        self.shared.run(&script).await
+    }
+
+    fn key(&self, name: &str) -> String {
+        self.shared.key(name, "session")
+    }
+
+    fn millis(&self) -> u64 {
+        u64::try_from(self.lifetime.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn is_living(&self, run: &str) -> bool {
+        self.membership.find(run).is_some()
+    }
+}
+
+impl SessionRecords for SessionsInValkey {
+    fn write<'a>(&'a self, name: &'a str, record: &'a str) -> Recorded<'a, ()> {
+        Box::pin(async move {
+            if let Err(error) = self.table.change("write", name, record).await {
+                tracing::debug!(%error, "a session is not on record: no other replica could take it over");
+            }
+        })
+    }
+
+    fn claim<'a>(&'a self, name: &'a str, run: ProcessRun) -> Recorded<'a, Claimed> {
+        Box::pin(async move {
+            let deadline = Instant::now() + LEASE + LEASE / 2;
+            let mut run = run.to_string();
+            loop {
+                let gone = if self.table.is_living(&run) { "" } else { &run };
+                let keeper = match self.table.try_claim(name, gone).await {
+                    Ok((keeper, record)) if keeper.is_empty() => return Claimed::Ours(record),
+                    Ok((keeper, _)) => keeper,
+                    Err(error) => {
+                        tracing::debug!(%error, "a session cannot be taken over");
+                        return Claimed::Nobody;
+                    }
+                };
+                // Where this run keeps it by its record alone, it has ended.
+                let other = ProcessRun::parse(&keeper).filter(|_| keeper != self.table.membership.id());
+                let Some(other) = other else { return Claimed::Nobody };
+                // It may have ended just now.
+                let is_asked_about = keeper == run;
+                if self.table.is_living(&keeper) && (!is_asked_about || Instant::now() >= deadline) {
+                    return Claimed::By(other);
+                }
+                if is_asked_about {
+                    sleep(LOOK).await;
+                }
+                run = keeper;
+            }
+        })
+    }
+
+    fn is_kept<'a>(&'a self, name: &'a str) -> Recorded<'a, bool> {
+        Box::pin(async move {
+            match self.table.change("prolong", name, "").await {
+                Ok(keeper) => keeper.is_empty() || keeper == self.table.membership.id(),
+                // Nobody can have taken it over while Valkey is away.
+                Err(_) => true,
+            }
+        })
+    }
+
+    fn release(&self, names: Vec<Box<str>>) -> Recorded<'_, ()> {
+        Box::pin(futures_util::stream::iter(names).for_each_concurrent(AT_ONCE, async |name| {
+            if let Err(error) = self.table.change("release", &name, "").await {
+                tracing::debug!(%error, "a session is not handed over");
+            }
+        }))
+    }
+
+    fn prolong(&self, name: &str) {
+        let _ = self.notes.try_send((Note::Prolong, name.into()));
+    }
+
+    fn forget(&self, name: &str) {
+        let _ = self.notes.try_send((Note::Forget, name.into()));
+    }
+
+    fn lifetime(&self) -> Duration {
+        self.table.lifetime
+    }
+
+    fn epoch(&self) -> Option<u64> {
+        self.table.membership.epoch()
+    }
+}
+
+impl fmt::Debug for SessionsInValkey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionsInValkey").field("lifetime", &self.table.lifetime).finish_non_exhaustive()
+    }
+}

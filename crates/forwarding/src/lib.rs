@@ -1,0 +1,71 @@
+//! Requests that one replica passes on to the replica that keeps what they are about: a session, or a suspended call.
+//!
+//! A request goes through an [`Envelope`], which holds all that the receiver acts on: what the client asked, and who the
+//! client is as the sender has authenticated it. It is sealed with the keys that replicas share, for one run of one
+//! replica, with the digest of the body, a time and a number that is good once. What stands outside of it decides nothing,
+//! so a client that writes such a request itself, or changes one, is refused.
+//!
+//! A request that came in an envelope is never passed on again: the types of the receiver have no way to do so.
+
+mod client;
+mod envelope;
+mod window;
+
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+
+use bytes::Bytes;
+use fanlight_canonical::ProcessRun;
+use http::{HeaderMap, Method, Response, Uri};
+use http_body_util::combinators::UnsyncBoxBody;
+
+pub use client::ForwardedClient;
+pub use envelope::{Envelopes, Opened, Refused};
+
+/// The header field that holds the envelope.
+pub const ENVELOPE: &str = "fanlight-envelope";
+
+/// A request of a client, but for its body.
+#[derive(Clone, Debug)]
+pub struct ForwardedRequest {
+    /// Its method.
+    pub method: Method,
+    /// Its path and query.
+    pub target: Uri,
+    /// The header fields that its meaning depends on. None with credentials: those have been checked.
+    pub headers: HeaderMap,
+    /// Who has sent it.
+    pub client: ForwardedClient,
+}
+
+/// The body of an answer, as it arrives.
+pub type ForwardedBody = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
+
+/// The future of an answer. Dropping it cancels the request at the other replica.
+pub type Forwarding<'a> = Pin<Box<dyn Future<Output = Result<Response<ForwardedBody>, ForwardError>> + Send + 'a>>;
+
+/// Why another replica has not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ForwardError {
+    /// It has ended, or cannot be reached: it has not seen the request.
+    #[error("the replica has ended, or cannot be reached")]
+    Gone,
+    /// The connection broke after the request was sent, which may have been carried out.
+    #[error("the connection to the replica broke; it may have carried the request out")]
+    Lost,
+}
+
+/// The other replicas of this process.
+pub trait Replicas: Send + Sync + fmt::Debug {
+    /// Has `run` answer a request. Nothing is sent twice.
+    fn forward(&self, run: ProcessRun, request: ForwardedRequest, body: Bytes) -> Forwarding<'_>;
+
+    /// Opens an envelope that was sent to this replica. It is good once.
+    ///
+    /// # Errors
+    ///
+    /// If no replica has sent it to this one just now.
+    fn open(&self, envelope: &str) -> Result<Opened, Refused>;
+}

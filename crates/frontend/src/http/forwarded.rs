@@ -1,0 +1,58 @@
+//! Requests that other replicas pass on. They arrive at a listener of their own, over TLS with a certificate of a replica, and
+//! in envelopes; anything else is refused.
+
+use std::sync::Arc;
+
+use fanlight_canonical::Core;
+use fanlight_credentials::ConnectionFacts;
+use fanlight_fair::LogLimit;
+use fanlight_forwarding::{ENVELOPE, Replicas};
+use http::request::Parts;
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+
+use super::activity::ActiveRequest;
+use super::mcp::Endpoint;
+use super::reply::{self, ReplyBody};
+use super::serve::Serve;
+
+/// Answers what other replicas pass on as if it had arrived at `endpoint`.
+pub(super) struct ForwardedRequests<C> {
+    pub(super) endpoint: Arc<Endpoint<C>>,
+    pub(super) replicas: Arc<dyn Replicas>,
+}
+
+impl<C: Core> Serve for ForwardedRequests<C> {
+    fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        connection: Arc<ConnectionFacts>,
+        active: &ActiveRequest,
+    ) -> impl Future<Output = Response<ReplyBody>> + Send {
+        async move {
+            let (head, mut body) = request.into_parts();
+            // The listener demands one; this does not depend on that.
+            let envelope = connection.certificate.as_ref().and_then(|_| envelope(&head));
+            match envelope.map(|text| self.replicas.open(text)) {
+                Some(Ok(opened)) => Box::pin(self.endpoint.answer_forwarded(&opened, &mut body, active)).await,
+                Some(Err(refused)) => refuse(&refused.to_string()),
+                None => refuse("it has no envelope, or its sender no certificate"),
+            }
+        }
+    }
+}
+
+fn envelope(head: &Parts) -> Option<&str> {
+    let mut all = head.headers.get_all(ENVELOPE).iter();
+    let first = all.next().filter(|_| all.next().is_none())?;
+    first.to_str().ok()
+}
+
+/// Answers that it has not been looked at: its sender may take this replica for an earlier run of it.
+fn refuse(reason: &str) -> Response<ReplyBody> {
+    static LOGGED: LogLimit = LogLimit::new(10);
+    if let Some(omitted) = LOGGED.admit() {
+        tracing::warn!(reason, omitted, "request at the listener for replicas refused");
+    }
+    reply::empty(StatusCode::MISDIRECTED_REQUEST)
+}

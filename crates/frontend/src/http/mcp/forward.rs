@@ -1,0 +1,252 @@
+//! Messages about what another replica keeps, which that answers: a session, or a suspended call.
+//!
+//! They are passed on when they have been found to be about it, and before anything else is decided. What the client has shown
+//! has been checked here; what it may do is decided there.
+
+use std::future::{pending, poll_fn};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fanlight_canonical::{Core, Keeper, ProcessRun};
+use fanlight_forwarding::{ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest, Opened, Replicas};
+use fanlight_identity::Identity;
+use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::{Json, RpcError, code};
+use fanlight_telemetry::{Moment, Propagation};
+use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE};
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri};
+use hyper::body::Incoming;
+use tokio_util::sync::CancellationToken;
+
+use super::super::activity::ActiveRequest;
+use super::super::arrived::{Arrived, stream_permit};
+use super::super::fields::Fields;
+use super::super::passed_on::{CutShort, PassedOn};
+use super::super::reply::{self, Refusal, Reply, ReplyBody};
+use super::{Endpoint, Source};
+use crate::ingress::{self, Origin};
+use crate::validity::{REQUEST_GRACE, ValidityEnd, request_ended};
+
+impl<C: Core> Endpoint<C> {
+    /// The other replicas, if a request may be passed on to them: not one that has been.
+    pub(super) fn other_replicas(&self, arrived: &Arrived<'_>) -> Option<&Arc<dyn Replicas>> {
+        self.settings.replicas.as_ref().filter(|_| arrived.forwarded.is_none())
+    }
+
+    /// Has the replica that keeps what a refused message is about answer it; if there is none, it stays refused.
+    pub(super) async fn forward_refused(
+        &self,
+        arrived: &Arrived<'_>,
+        origin: &Origin<'_>,
+        body: Bytes,
+        refusal: Box<ingress::Refusal>,
+    ) -> Reply {
+        let Some((replicas, run)) = self.other_replicas(arrived).zip(refusal.kept_by) else {
+            return Err(refusal.into());
+        };
+        let listens = arrived.head.method == Method::GET;
+        let permit = listens.then(|| stream_permit(self.limits.streams(), &origin.peer())).transpose()?;
+        let trace = refusal.ending.as_ref().map(|ending| ending.propagation()).unwrap_or_default();
+        let request = request_of(arrived, origin, &trace);
+        let first = async {
+            // Another may have taken it over from this one.
+            if ProcessRun::current() == Ok(run) {
+                return Err(ForwardError::Gone);
+            }
+            replicas.forward(run, request.clone(), body.clone()).await
+        };
+        let answer = match while_valid(first, &origin.identity).await {
+            Ok(answer) => answer,
+            Err(Failure::Replica(ForwardError::Gone)) => match self.keeper_after(run, arrived, origin).await {
+                Keeper::ThisRun => return self.take_here(arrived, origin, body, refusal).await,
+                Keeper::Another(next) if next != run => {
+                    match while_valid(replicas.forward(next, request, body), &origin.identity).await {
+                        Ok(answer) => answer,
+                        Err(failure) => return Err(failed(failure, next, refusal)),
+                    }
+                }
+                Keeper::Another(_) | Keeper::Nobody => {
+                    return Err(failed(Failure::Replica(ForwardError::Gone), run, refusal));
+                }
+            },
+            Err(failure) => return Err(failed(failure, run, refusal)),
+        };
+        let mut ending = refusal.ending;
+        ending.iter_mut().for_each(|ending| ending.pass_on());
+        let (head, body) = answer.into_parts();
+        let closing = listens.then(|| arrived.active.shutdown().clone());
+        let passed_on = PassedOn::new(body, ending, cut_short(&origin.identity, closing));
+        let mut response = reply::passed_on(head, passed_on);
+        if let Some(permit) = permit.filter(|_| response.status() == StatusCode::OK) {
+            response.body_mut().listen(permit, &origin.identity);
+        }
+        Ok(response)
+    }
+
+    /// Who keeps what a message is about after `run`, which has ended. Only sessions of Streamable HTTP are taken over.
+    async fn keeper_after(&self, run: ProcessRun, arrived: &Arrived<'_>, origin: &Origin<'_>) -> Keeper {
+        match super::session_id(&arrived.fields) {
+            Some(id) => Box::pin(self.take_over(id, origin, run)).await,
+            None => Keeper::Nobody,
+        }
+    }
+
+    /// Takes a message whose session has been taken over.
+    async fn take_here(
+        &self,
+        arrived: &Arrived<'_>,
+        origin: &Origin<'_>,
+        text: Bytes,
+        refusal: Box<ingress::Refusal>,
+    ) -> Reply {
+        // The message gets a span of its own.
+        if let Some(mut ending) = refusal.ending {
+            ending.pass_on();
+            ending.delivered();
+        }
+        match arrived.head.method {
+            Method::POST => Box::pin(self.post(arrived, origin, Source::Text(text))).await,
+            _ => Box::pin(self.other_method(arrived, origin)).await,
+        }
+    }
+
+    /// Answers a request that another replica has passed on, as if it had arrived here with the client already identified.
+    pub(in crate::http) async fn answer_forwarded(
+        &self,
+        opened: &Opened,
+        body: &mut Incoming,
+        active: &ActiveRequest,
+    ) -> Response<ReplyBody> {
+        let (head, received, connection) = (head_of(&opened.request), Moment::now(), Default::default());
+        let (fields, client) = (Fields::of(&head.headers), opened.request.client.address);
+        let arrived =
+            Arrived { head: &head, fields, connection: &connection, client, received, active, forwarded: Some(opened) };
+        if let Some(id) = super::session_id(&arrived.fields) {
+            self.take_overs.settled(id).await;
+        }
+        let path = head.uri.path();
+        let at = self.ingress.core.endpoint(path);
+        let destination = self.destination(at.as_ref(), path);
+        let identity = Arc::clone(&opened.request.client.identity);
+        let mut response = match self.ingress.identified(identity, arrived.facts(), &destination) {
+            // The replica that passes it on may find out who keeps the session now.
+            Ok(origin)
+                if self.named_session(&arrived.fields, &origin.holder).await.is_some_and(|named| named.is_err()) =>
+            {
+                reply::empty(StatusCode::MISDIRECTED_REQUEST)
+            }
+            Ok(origin) => {
+                let reply = match at {
+                    None => self.elsewhere(&arrived, &origin, body).await,
+                    Some(_) if head.method == Method::POST => self.post(&arrived, &origin, Source::Body(body)).await,
+                    Some(_) => self.other_method(&arrived, &origin).await,
+                };
+                self.response_of(reply, &origin, &destination)
+            }
+            Err(denial) => self.deny(&denial, &arrived, &destination, body).await,
+        };
+        reply::describe(&mut response, HeaderMap::new());
+        response
+    }
+}
+
+/// What is passed on of a request: never what has shown who its client is.
+fn request_of(arrived: &Arrived<'_>, origin: &Origin<'_>, trace: &Propagation) -> ForwardedRequest {
+    let Parts { method, uri, headers, .. } = arrived.head;
+    let meant = headers.iter().filter(|(name, _)| has_meaning(name));
+    let mut headers: HeaderMap = meant.map(|(name, value)| (name.clone(), value.clone())).collect();
+    for (name, value) in trace.headers() {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            headers.insert(HeaderName::from_static(name), value);
+        }
+    }
+    let target = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/")).into();
+    let client =
+        ForwardedClient { identity: Arc::clone(&origin.identity), address: arrived.client, user: origin.facts.user };
+    ForwardedRequest { method: method.clone(), target, headers, client }
+}
+
+/// Whether the meaning of a request can depend on a header field. What a browser sends has been checked, and what proxies send
+/// has been used.
+fn has_meaning(name: &HeaderName) -> bool {
+    [ACCEPT, CONTENT_TYPE, CONTENT_ENCODING].contains(name)
+        || name.as_str() == "last-event-id"
+        || name.as_str().starts_with("mcp-")
+}
+
+fn head_of(request: &ForwardedRequest) -> Parts {
+    let mut whole = http::Request::new(());
+    *whole.method_mut() = request.method.clone();
+    *whole.uri_mut() = Uri::clone(&request.target);
+    *whole.headers_mut() = request.headers.clone();
+    *whole.version_mut() = http::Version::HTTP_2;
+    whole.into_parts().0
+}
+
+/// Why there is no answer of another replica.
+enum Failure {
+    Replica(ForwardError),
+    /// The client's credentials have come to their end meanwhile.
+    Credentials(RpcError),
+}
+
+/// The answer, unless the credentials of the client come to their end before.
+async fn while_valid(
+    answer: impl Future<Output = Result<Response<ForwardedBody>, ForwardError>>,
+    identity: &Identity,
+) -> Result<Response<ForwardedBody>, Failure> {
+    let mut validity = ValidityEnd::of(identity, REQUEST_GRACE);
+    tokio::select! {
+        biased;
+        answer = answer => answer.map_err(Failure::Replica),
+        ended = async { match &mut validity {
+            Some(end) => poll_fn(|cx| end.poll(cx)).await,
+            None => pending().await,
+        } } => Err(Failure::Credentials(request_ended(ended))),
+    }
+}
+
+/// The refusal of a message that `run` has not answered.
+fn failed(failure: Failure, run: ProcessRun, refusal: Box<ingress::Refusal>) -> Box<Refusal> {
+    let error = match failure {
+        Failure::Replica(ForwardError::Gone) => {
+            tracing::debug!(%run, "not passed on: the replica that kept the session or call has ended");
+            return refusal.into();
+        }
+        Failure::Replica(ForwardError::Lost) => {
+            tracing::warn!(%run, "the connection to a replica broke while it carried out a request");
+            let mut data = ObjectBuilder::new();
+            data.member("mayHaveRun", &Json::literal("true"));
+            let message = "the connection to the gateway's replica that was to answer broke; the request may have been carried out";
+            RpcError::new(code::INTERNAL, message).with_data(data.finish())
+        }
+        Failure::Credentials(error) => error,
+    };
+    let ingress::Refusal { id, mut ending, .. } = *refusal;
+    ending.iter_mut().for_each(|ending| ending.refuse(&error));
+    Refusal::new(StatusCode::BAD_GATEWAY, error).of_request(id).ending(ending)
+}
+
+/// When an answer is cut short: with its client's credentials, and one that is listened to when this replica stops.
+fn cut_short(identity: &Identity, closing: Option<CancellationToken>) -> CutShort {
+    let grace = if closing.is_some() { Duration::ZERO } else { REQUEST_GRACE };
+    let mut validity = ValidityEnd::of(identity, grace);
+    Box::pin(async move {
+        let closed = async {
+            match &closing {
+                Some(closing) => closing.cancelled().await,
+                None => pending().await,
+            }
+        };
+        let invalid = async {
+            match &mut validity {
+                Some(end) => drop(poll_fn(|cx| end.poll(cx)).await),
+                None => pending().await,
+            }
+        };
+        tokio::select! { () = closed => {}, () = invalid => {} }
+    })
+}

@@ -1,0 +1,132 @@
+//! Sessions whose replica has ended, which this one continues.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fanlight_canonical::{Core, Keeper, ProcessRun};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::Endpoint;
+use crate::ingress::Origin;
+use crate::session::archive::{ArchivedSession, OnRecord, TakenOver};
+use crate::streams::ActiveSession;
+
+/// How long the first request of a session that is taken over waits for its subscriptions to be made again. No option: they go
+/// on being made when the next notification of theirs is due.
+const SUBSCRIBING: Duration = Duration::from_secs(5);
+
+/// The sessions that are being taken over, each for one request. Others wait for what becomes of that.
+#[derive(Debug, Default)]
+pub(super) struct TakeOvers(Mutex<Running>);
+
+/// Who keeps each session then, once that is known.
+type Running = HashMap<Box<str>, watch::Receiver<Option<Keeper>>>;
+
+/// The request that a session is taken over for.
+struct TakingOver<'a> {
+    all: &'a TakeOvers,
+    id: &'a str,
+    outcome: watch::Sender<Option<Keeper>>,
+}
+
+impl TakeOvers {
+    /// Begins, unless that has been done: then what becomes of that.
+    fn begin<'a>(&'a self, id: &'a str) -> Result<TakingOver<'a>, watch::Receiver<Option<Keeper>>> {
+        let mut all = self.lock();
+        if let Some(running) = all.get(id) {
+            return Err(running.clone());
+        }
+        let (outcome, waiting) = watch::channel(None);
+        all.insert(id.into(), waiting);
+        Ok(TakingOver { all: self, id, outcome })
+    }
+
+    /// Waits until a session is not being taken over.
+    pub(super) async fn settled(&self, id: &str) {
+        let running = self.lock().get(id).cloned();
+        if let Some(running) = running {
+            outcome_of(running).await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Running> {
+        // Nothing that can panic runs under this lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Who keeps the session then; nobody if the request was dropped.
+async fn outcome_of(mut running: watch::Receiver<Option<Keeper>>) -> Keeper {
+    running.wait_for(Option::is_some).await.map_or(None, |outcome| *outcome).unwrap_or(Keeper::Nobody)
+}
+
+impl Drop for TakingOver<'_> {
+    fn drop(&mut self) {
+        self.all.lock().remove(self.id);
+    }
+}
+
+impl<C: Core> Endpoint<C> {
+    /// Takes over a session that `run` kept, which has ended; returns who keeps it then.
+    pub(super) async fn take_over(&self, id: &str, origin: &Origin<'_>, run: ProcessRun) -> Keeper {
+        let Some(archive) = &self.archive else { return Keeper::Nobody };
+        let turn = match self.take_overs.begin(id) {
+            Ok(turn) => turn,
+            Err(running) => return outcome_of(running).await,
+        };
+        let keeper = match archive.take_over(id, &origin.holder, run).await {
+            TakenOver::Session(archived, on_record) => match self.continue_session(id, origin, *archived, on_record) {
+                Some(session) => {
+                    tracing::info!(%run, "session taken over from a replica that has ended");
+                    self.restore(&session, origin).await;
+                    Keeper::ThisRun
+                }
+                None => Keeper::Nobody,
+            },
+            TakenOver::By(run) => Keeper::Another(run),
+            TakenOver::Nobody => Keeper::Nobody,
+        };
+        turn.outcome.send_replace(Some(keeper));
+        keeper
+    }
+
+    fn continue_session(
+        &self,
+        id: &str,
+        origin: &Origin<'_>,
+        archived: ArchivedSession,
+        on_record: OnRecord,
+    ) -> Option<ActiveSession> {
+        // The endpoint may have got a server since that is a process.
+        if !self.ingress.core.sessions_may_move(origin.holder.endpoint()) {
+            return None;
+        }
+        let session = self.ingress.continued_session(origin, archived, on_record).ok()?;
+        self.sessions
+            .keep(id.into(), session)
+            .inspect_err(|error| tracing::warn!(%error, "session not taken over"))
+            .ok()
+    }
+
+    /// Makes the subscriptions of a session again.
+    async fn restore(&self, session: &ActiveSession, origin: &Origin<'_>) {
+        if session.session.subscriptions().is_empty() {
+            return;
+        }
+        let _ = session.listen_in_background(&self.ingress.core, &self.policy);
+        if timeout(SUBSCRIBING, self.ingress.subscribe_again(session, origin)).await.is_err() {
+            tracing::warn!("not all subscriptions of a session that was taken over could be made again in time");
+        }
+    }
+
+    /// Lets other replicas take over the sessions that are on record.
+    pub(super) async fn hand_over(&self) {
+        let names = self.sessions.leave_records();
+        if let Some(archive) = self.archive.as_ref().filter(|_| !names.is_empty()) {
+            tracing::info!(sessions = names.len(), "sessions handed over to other replicas");
+            archive.records.release(names).await;
+        }
+    }
+}

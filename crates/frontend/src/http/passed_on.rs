@@ -1,0 +1,75 @@
+//! The answer of another replica, which is sent on as it arrives: a piece is asked for when the one before has been sent.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use fanlight_forwarding::ForwardedBody;
+use http_body::{Body as _, SizeHint};
+use smallvec::smallvec;
+
+use super::events::{Endings, EventBatch, Pieces};
+use crate::trace::Ending;
+
+/// Resolves when an answer is to end before its time.
+pub(super) type CutShort = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The body of an answer that another replica gives.
+pub(crate) struct PassedOn {
+    body: ForwardedBody,
+    /// The bytes to come, if that is known.
+    left: Option<u64>,
+    /// The end of the span of its request.
+    ending: Option<Box<Ending>>,
+    cut_short: CutShort,
+}
+
+impl PassedOn {
+    /// `body`, until `cut_short` resolves.
+    pub(super) fn new(body: ForwardedBody, ending: Option<Box<Ending>>, cut_short: CutShort) -> Self {
+        Self { left: body.size_hint().exact(), body, ending, cut_short }
+    }
+
+    /// Whether all of it has arrived.
+    pub(super) fn is_over(&self) -> bool {
+        self.left == Some(0) || self.body.is_end_stream()
+    }
+
+    pub(super) fn size_hint(&self) -> SizeHint {
+        self.left.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+
+    /// What has arrived; `None` once nothing more follows. A client sees from the length, or from the missing answer in a
+    /// stream, that an answer broke off.
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<EventBatch>> {
+        if self.cut_short.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(None);
+        }
+        loop {
+            let data = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Ok(frame)) => frame.into_data().ok(),
+                Some(Err(error)) => {
+                    tracing::debug!(%error, "answer broke off: the connection to the replica that gave it is lost");
+                    return Poll::Ready(None);
+                }
+                None => return Poll::Ready(self.batch(Pieces::new(), true)),
+            };
+            if let Some(data) = data {
+                self.left = self.left.map(|left| left.saturating_sub(data.len() as u64));
+                return Poll::Ready(self.batch(smallvec![data], self.is_over()));
+            }
+        }
+    }
+
+    fn batch(&mut self, pieces: Pieces, is_last: bool) -> Option<EventBatch> {
+        let endings: Endings = self.ending.take_if(|_| is_last).into_iter().collect();
+        let is_empty = pieces.is_empty() && endings.is_empty();
+        (!is_empty).then_some(EventBatch { pieces, endings })
+    }
+}
+
+impl fmt::Debug for PassedOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PassedOn").field("left", &self.left).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,232 @@
+//! Sessions on record, where other replicas find what they need to take one over when its own has ended.
+//!
+//! A record is sealed for its holder, and has nothing of the credentials with which the session was opened: a session is taken
+//! over for a request, by the identity that this request has shown. What ran at the replica that has ended is not on record.
+
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use fanlight_canonical::{Holder, ProcessRun};
+use fanlight_protocol::json::{ArrayBuilder, MAX_NESTING, ObjectBuilder};
+use fanlight_protocol::meta::LogLevel;
+use fanlight_protocol::seal::{KeyError, Keys, Seal};
+use fanlight_protocol::{Json, Revision};
+use tokio::time::Instant;
+
+use super::Session;
+use crate::eras::legacy::InitializeParams;
+use crate::session_records::{Claimed, SessionRecords};
+
+/// Sealed into every record, so that a change of their form makes old ones unknown.
+const PURPOSE: &[u8] = b"session record 1";
+
+/// What a session is, but for its client's identity.
+#[derive(Clone, Debug)]
+pub(crate) struct ArchivedSession {
+    pub(crate) initialize: InitializeParams,
+    pub(crate) log_level: Option<LogLevel>,
+    /// The resources that it has subscribed to.
+    pub(crate) subscriptions: Vec<String>,
+}
+
+/// Writes and reads records.
+pub(crate) struct SessionArchive {
+    pub(crate) records: Arc<dyn SessionRecords>,
+    seal: Seal,
+}
+
+/// A session's record.
+#[derive(Debug)]
+pub(crate) struct OnRecord {
+    archive: Arc<SessionArchive>,
+    name: Box<str>,
+    /// When it was last certain that this run keeps the session.
+    epoch: Option<u64>,
+    /// When it was made or prolonged.
+    since: Instant,
+}
+
+/// Who keeps a session after an attempt to take it over.
+pub(crate) enum TakenOver {
+    Session(Box<ArchivedSession>, OnRecord),
+    By(ProcessRun),
+    Nobody,
+}
+
+impl SessionArchive {
+    pub(crate) fn new(keys: &Keys, records: Arc<dyn SessionRecords>) -> Result<Arc<Self>, KeyError> {
+        Ok(Arc::new(Self { records, seal: Seal::new(keys, PURPOSE)? }))
+    }
+
+    /// A record for the session with this id.
+    pub(crate) fn of(self: &Arc<Self>, id: &str) -> OnRecord {
+        OnRecord { archive: Arc::clone(self), name: name_of(id), epoch: self.records.epoch(), since: Instant::now() }
+    }
+
+    /// Takes over the session of `holder` with this id, which `run` kept.
+    pub(crate) async fn take_over(self: &Arc<Self>, id: &str, holder: &Holder, run: ProcessRun) -> TakenOver {
+        let on_record = self.of(id);
+        match self.records.claim(&on_record.name, run).await {
+            Claimed::Ours(record) => match self.read(&record, &on_record.name, holder) {
+                Some(session) => TakenOver::Session(Box::new(session), on_record),
+                None => TakenOver::Nobody,
+            },
+            Claimed::By(run) => TakenOver::By(run),
+            Claimed::Nobody => TakenOver::Nobody,
+        }
+    }
+
+    fn sealed(&self, session: &ArchivedSession, name: &str, holder: &Holder) -> Option<String> {
+        let InitializeParams { revision, client_info, capabilities } = &session.initialize;
+        let mut object = ObjectBuilder::new();
+        object.string("revision", revision.as_str()).member("capabilities", capabilities);
+        if let Some(info) = client_info {
+            object.member("clientInfo", info);
+        }
+        if let Some(level) = session.log_level {
+            object.string("logLevel", level.as_str());
+        }
+        let mut subscriptions = ArrayBuilder::default();
+        for uri in &session.subscriptions {
+            subscriptions.push(&Json::string(uri));
+        }
+        object.member("subscriptions", &subscriptions.finish());
+        self.seal.seal_for(object.finish().bytes(), &owner(name, holder))
+    }
+
+    fn read(&self, record: &str, name: &str, holder: &Holder) -> Option<ArchivedSession> {
+        let plain = self.seal.open_for(record, &owner(name, holder))?;
+        let object = Json::parse(plain.into(), MAX_NESTING).ok()?;
+        let subscriptions = object.get("subscriptions")?;
+        let uris = subscriptions.elements().map(|uri| Some(subscriptions.slice(uri).as_str()?.into_owned()));
+        Some(ArchivedSession {
+            initialize: InitializeParams {
+                revision: Revision::from_name(&object.get("revision")?.as_str()?)?,
+                client_info: object.get("clientInfo").map(|info| info.detached()),
+                capabilities: object.get("capabilities")?.detached(),
+            },
+            log_level: object.get("logLevel").and_then(|level| LogLevel::from_name(&level.as_str()?)),
+            subscriptions: uris.collect::<Option<_>>()?,
+        })
+    }
+}
+
+impl OnRecord {
+    /// Its name, which does not reveal the id.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What is to be written of a session.
+    pub(crate) fn written(&self, session: &Session) -> Option<(Arc<SessionArchive>, Box<str>, String)> {
+        let record = self.archive.sealed(&session.archived(), &self.name, session.holder())?;
+        Some((Arc::clone(&self.archive), self.name.clone(), record))
+    }
+
+    /// The name to ask the store about, if other replicas may have taken this run for one that has ended.
+    pub(crate) fn doubtful(&self) -> Option<(Arc<SessionArchive>, Box<str>, Option<u64>)> {
+        let epoch = self.archive.records.epoch();
+        (epoch.is_some() && epoch != self.epoch).then(|| (Arc::clone(&self.archive), self.name.clone(), epoch))
+    }
+
+    /// This run keeps it since `epoch` at least.
+    pub(crate) fn confirm(&mut self, epoch: Option<u64>) {
+        self.epoch = epoch;
+    }
+
+    /// Prolongs it in good time.
+    pub(crate) fn prolong(&mut self) {
+        if self.since.elapsed() >= self.archive.records.lifetime() / 4 {
+            self.since = Instant::now();
+            self.archive.records.prolong(&self.name);
+        }
+    }
+
+    /// The session has ended.
+    pub(crate) fn forget(self) {
+        self.archive.records.forget(&self.name);
+    }
+}
+
+/// The name of the session with this id in the store.
+fn name_of(id: &str) -> Box<str> {
+    let mut name = String::with_capacity(64);
+    for byte in digest(&SHA256, id.as_bytes()).as_ref() {
+        // Writing to memory does not fail.
+        let _ = write!(name, "{byte:02x}");
+    }
+    name.into()
+}
+
+fn owner(name: &str, holder: &Holder) -> Vec<u8> {
+    [name.as_bytes(), &holder.to_bytes()].concat()
+}
+
+impl fmt::Debug for SessionArchive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionArchive").field("records", &self.records).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use fanlight_canonical::Principal;
+
+    use super::*;
+    use crate::session_records::Recorded;
+
+    #[derive(Debug)]
+    struct NoRecords;
+
+    impl SessionRecords for NoRecords {
+        fn write<'a>(&'a self, _: &'a str, _: &'a str) -> Recorded<'a, ()> {
+            Box::pin(std::future::ready(()))
+        }
+        fn claim<'a>(&'a self, _: &'a str, _: ProcessRun) -> Recorded<'a, Claimed> {
+            Box::pin(std::future::ready(Claimed::Nobody))
+        }
+        fn is_kept<'a>(&'a self, _: &'a str) -> Recorded<'a, bool> {
+            Box::pin(std::future::ready(true))
+        }
+        fn release(&self, _: Vec<Box<str>>) -> Recorded<'_, ()> {
+            Box::pin(std::future::ready(()))
+        }
+        fn prolong(&self, _: &str) {}
+        fn lifetime(&self) -> Duration {
+            Duration::ZERO
+        }
+        fn forget(&self, _: &str) {}
+        fn epoch(&self) -> Option<u64> {
+            None
+        }
+    }
+
+    #[test]
+    fn record_is_read_for_its_holder_and_session_alone() {
+        let archive = SessionArchive::new(&Keys::new([[1; 32]]), Arc::new(NoRecords)).unwrap();
+        let session = ArchivedSession {
+            initialize: InitializeParams {
+                revision: Revision::V2025_06_18,
+                client_info: Some(Json::literal(r#"{"name":"c"}"#)),
+                capabilities: Json::literal(r#"{"roots":{}}"#),
+            },
+            log_level: Some(LogLevel::Error),
+            subscriptions: vec!["a:1".to_owned(), "a:\"2\"".to_owned()],
+        };
+        let (ann, bob) = (Holder::from(Principal::named("i", "ann")), Holder::from(Principal::named("i", "bob")));
+        let record = archive.sealed(&session, "name", &ann).unwrap();
+        assert!(!record.contains("roots"));
+        let read = archive.read(&record, "name", &ann).unwrap();
+        assert_eq!(format!("{read:?}"), format!("{session:?}"));
+        assert!(archive.read(&record, "name", &bob).is_none() && archive.read(&record, "another", &ann).is_none());
+    }
+
+    #[test]
+    fn name_of_a_session_does_not_reveal_its_id() {
+        assert_eq!(name_of("id").len(), 64);
+        assert!(name_of("id") != name_of("ie") && !name_of("id").contains("id"));
+    }
+}

@@ -1,0 +1,288 @@
+//! The connections over which a replica passes requests on to others: one to each that it has something for, HTTP/2 over TLS,
+//! with the certificates of replicas on both sides.
+//!
+//! A replica that does not answer pings is given up within three seconds, with all that runs there.
+
+mod certificate;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use fanlight_canonical::ProcessRun;
+use fanlight_forwarding::{ENVELOPE, Envelopes, ForwardError, ForwardedRequest, Forwarding, Opened, Refused, Replicas};
+use fanlight_protocol::seal::{KeyError, Keys};
+use http::{HeaderValue, StatusCode};
+use http_body_util::BodyExt as _;
+use reqwest::{Certificate, Client, Identity, redirect};
+
+use self::certificate::dns_name;
+
+/// Time for a connection to be made. No option: replicas are near each other, and clients wait.
+const CONNECT: Duration = Duration::from_secs(2);
+/// How often a connection is checked that carries requests.
+const PING: Duration = Duration::from_secs(1);
+/// How long a replica may take to answer such a check. No option: with [`PING`] it makes the three seconds that are promised.
+const PONG: Duration = Duration::from_secs(2);
+/// How long a connection without requests is kept; the other end keeps it for longer.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// The certificates of this replica and of the authority of all, as PEM.
+#[derive(Clone, Copy)]
+pub struct LinkFiles<'a> {
+    /// The certificate that it shows, and those between that and the authority.
+    pub certificate: &'a [u8],
+    /// The key of the certificate.
+    pub key: &'a [u8],
+    /// The authority that has signed the certificates of all replicas.
+    pub authority: &'a [u8],
+}
+
+/// Why no link can be made.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// The keys that replicas share cannot be used.
+    #[error(transparent)]
+    Keys(#[from] KeyError),
+    /// Certificate, key or authority cannot be used.
+    #[error("the certificate, the key or the authority of replicas cannot be used: {0}")]
+    Files(reqwest::Error),
+    /// The authority has no certificate.
+    #[error("the authority of replicas has no certificate in PEM form")]
+    NoAuthority,
+}
+
+/// Where a run of a replica is reached, if it lives.
+pub type AddressOf = Arc<dyn Fn(ProcessRun) -> Option<SocketAddr> + Send + Sync>;
+
+/// Passes requests on to other replicas.
+pub struct Link {
+    envelopes: Envelopes,
+    tls: ArcSwap<LinkTls>,
+    address_of: AddressOf,
+    /// A client for each replica that something was passed on to.
+    clients: Mutex<HashMap<ProcessRun, OtherReplica>>,
+}
+
+/// What this replica shows and accepts.
+struct LinkTls {
+    identity: Identity,
+    authorities: Vec<Certificate>,
+    /// The name that all replicas have in their certificates; `None` if each has its own address there.
+    name: Option<String>,
+}
+
+/// How one replica is reached.
+#[derive(Clone)]
+struct OtherReplica {
+    client: Client,
+    url: String,
+}
+
+impl Link {
+    /// One to the replicas that `address_of` knows.
+    ///
+    /// # Errors
+    ///
+    /// If the keys or files cannot be used.
+    pub fn new(keys: &Keys, files: LinkFiles<'_>, address_of: AddressOf) -> Result<Self, LinkError> {
+        let tls = ArcSwap::from_pointee(LinkTls::new(files)?);
+        Ok(Self { envelopes: Envelopes::new(keys)?, tls, address_of, clients: Mutex::default() })
+    }
+
+    /// Uses other files for connections that are made from now on.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be used; then the current ones stay.
+    pub fn replace(&self, files: LinkFiles<'_>) -> Result<(), LinkError> {
+        self.tls.store(Arc::new(LinkTls::new(files)?));
+        // What runs over connections of the earlier ones keeps these until it has ended.
+        self.clients().clear();
+        Ok(())
+    }
+
+    fn replica(&self, run: ProcessRun) -> Result<OtherReplica, ForwardError> {
+        let address = (self.address_of)(run).ok_or(ForwardError::Gone)?;
+        let mut clients = self.clients();
+        if let Some(known) = clients.get(&run) {
+            return Ok(known.clone());
+        }
+        let made = self.tls.load().client(address).inspect_err(|error| tracing::error!(%error, "no link to a replica"));
+        let made = made.map_err(|_| ForwardError::Gone)?;
+        // Those that have ended.
+        clients.retain(|run, _| (self.address_of)(*run).is_some());
+        clients.insert(run, made.clone());
+        Ok(made)
+    }
+
+    fn clients(&self) -> std::sync::MutexGuard<'_, HashMap<ProcessRun, OtherReplica>> {
+        // Nothing that can panic runs under this lock.
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LinkTls {
+    fn new(files: LinkFiles<'_>) -> Result<Self, LinkError> {
+        let pair = [files.certificate, b"\n", files.key].concat();
+        let identity = Identity::from_pem(&pair).map_err(LinkError::Files)?;
+        let authorities = Certificate::from_pem_bundle(files.authority).map_err(LinkError::Files)?;
+        if authorities.is_empty() {
+            return Err(LinkError::NoAuthority);
+        }
+        let made = Self { identity, authorities, name: dns_name(files.certificate) };
+        // Says what is wrong with the files before anything is passed on.
+        made.client(SocketAddr::from(([127, 0, 0, 1], 1))).map_err(LinkError::Files)?;
+        Ok(made)
+    }
+
+    fn client(&self, address: SocketAddr) -> Result<OtherReplica, reqwest::Error> {
+        let host = self.name.clone().unwrap_or_else(|| match address {
+            SocketAddr::V4(address) => address.ip().to_string(),
+            SocketAddr::V6(address) => format!("[{}]", address.ip()),
+        });
+        let client = Client::builder()
+            .tls_certs_only(self.authorities.iter().cloned())
+            .identity(self.identity.clone())
+            .https_only(true)
+            .http2_prior_knowledge()
+            .no_proxy()
+            .redirect(redirect::Policy::none())
+            .resolve(&host, address)
+            .connect_timeout(CONNECT)
+            .http2_keep_alive_interval(PING)
+            .http2_keep_alive_timeout(PONG)
+            .pool_idle_timeout(IDLE)
+            .build()?;
+        Ok(OtherReplica { client, url: format!("https://{host}:{}/", address.port()) })
+    }
+}
+
+impl Replicas for Link {
+    fn forward(&self, run: ProcessRun, request: ForwardedRequest, body: Bytes) -> Forwarding<'_> {
+        Box::pin(async move {
+            let envelope = self.envelopes.seal(run, &request, &body).ok_or(ForwardError::Gone)?;
+            self.replica(run)?.answer(envelope, body).await
+        })
+    }
+
+    fn open(&self, envelope: &str) -> Result<Opened, Refused> {
+        self.envelopes.open(envelope)
+    }
+}
+
+impl OtherReplica {
+    async fn answer(
+        &self,
+        envelope: HeaderValue,
+        body: Bytes,
+    ) -> Result<http::Response<fanlight_forwarding::ForwardedBody>, ForwardError> {
+        match self.client.post(&self.url).header(ENVELOPE, envelope).body(body).send().await {
+            // It is another run by now, or has not looked at the request for another reason that is in its log.
+            Ok(answer) if answer.status() == StatusCode::MISDIRECTED_REQUEST => Err(ForwardError::Gone),
+            Ok(answer) => {
+                let answer = http::Response::<reqwest::Body>::from(answer);
+                Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
+            }
+            Err(error) => {
+                let failure = if error.is_connect() { ForwardError::Gone } else { ForwardError::Lost };
+                tracing::debug!(error = %error.without_url(), ?failure, "replica does not answer");
+                Err(failure)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("envelopes", &self.envelopes).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use fanlight_forwarding::ForwardedClient;
+    use fanlight_testkit::tls::Authority;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    const RUN: ProcessRun = ProcessRun::from_bytes([1; 8]);
+
+    fn link(authority: &Authority, address: Option<SocketAddr>) -> Link {
+        let pair = authority.server();
+        let (certificate, key, authority) = (pair.pem(), pair.key(), authority.pem());
+        let files =
+            LinkFiles { certificate: certificate.as_bytes(), key: key.as_bytes(), authority: authority.as_bytes() };
+        Link::new(&Keys::new([[1; 32]]), files, Arc::new(move |run| address.filter(|_| run == RUN))).unwrap()
+    }
+
+    async fn forward(link: &Link, run: ProcessRun) -> Result<StatusCode, ForwardError> {
+        let client =
+            ForwardedClient { identity: Arc::new(fanlight_identity::Identity::anonymous()), address: None, user: None };
+        let (method, headers) = (http::Method::POST, http::HeaderMap::new());
+        let request = ForwardedRequest { method, target: http::Uri::from_static("/mcp"), headers, client };
+        link.forward(run, request, Bytes::from_static(b"{}")).await.map(|answer| answer.status())
+    }
+
+    #[tokio::test]
+    async fn replica_that_is_unknown_or_refuses_connections_is_gone() {
+        let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = free.local_addr().unwrap();
+        drop(free);
+        let link = link(&Authority::new(), Some(address));
+        assert_eq!(forward(&link, ProcessRun::from_bytes([2; 8])).await, Err(ForwardError::Gone));
+        assert_eq!(forward(&link, RUN).await, Err(ForwardError::Gone));
+    }
+
+    #[tokio::test]
+    async fn replica_that_accepts_connections_and_is_silent_is_gone_in_time() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let link = link(&Authority::new(), Some(silent.local_addr().unwrap()));
+        let began = Instant::now();
+        assert_eq!(forward(&link, RUN).await, Err(ForwardError::Gone));
+        assert!(began.elapsed() >= CONNECT);
+    }
+
+    /// Nothing is sent to one that shows another certificate.
+    #[tokio::test]
+    async fn replica_of_another_authority_is_gone() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let link = link(&Authority::new(), Some(listener.local_addr().unwrap()));
+        let acceptor = Authority::new().server().acceptor(&["h2"]);
+        let serving = async {
+            let (stream, _) = listener.accept().await.unwrap();
+            acceptor.accept(stream).await.map(drop)
+        };
+        let (forwarded, handshake) = tokio::join!(forward(&link, RUN), serving);
+        assert_eq!(forwarded, Err(ForwardError::Gone));
+        assert!(handshake.is_err());
+    }
+
+    #[test]
+    fn files_that_cannot_be_used_are_refused() {
+        let (pair, other) = (Authority::new().server(), Authority::new());
+        let with = |certificate: &str, key: &str, authority: &str| {
+            let files =
+                LinkFiles { certificate: certificate.as_bytes(), key: key.as_bytes(), authority: authority.as_bytes() };
+            Link::new(&Keys::new([[1; 32]]), files, Arc::new(|_| None)).is_ok()
+        };
+        assert!(with(&pair.pem(), &pair.key(), &other.pem()));
+        assert!(!with("", &pair.key(), &other.pem()) && !with(&pair.pem(), "", &other.pem()));
+        assert!(!with(&pair.pem(), &pair.key(), "") && !with(&pair.pem(), &pair.key(), "nonsense"));
+    }
+
+    #[test]
+    fn name_of_all_replicas_is_the_first_one_in_the_certificate() {
+        // Of testkit's pair: its address, and the name.
+        assert_eq!(dns_name(Authority::new().server().pem().as_bytes()).as_deref(), Some("localhost"));
+        assert_eq!(dns_name(Authority::new().client("spiffe://example/a").pem().as_bytes()), None);
+        assert_eq!(dns_name(b"nonsense"), None);
+    }
+}

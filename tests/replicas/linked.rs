@@ -1,0 +1,128 @@
+//! Gateways that pass requests on to each other, and legacy clients of them.
+
+use std::fs;
+use std::net::SocketAddr;
+
+use fanlight_tests::slicer;
+
+use crate::group::{Group, members, until};
+use crate::harness::{Gateway, TempFile};
+use crate::ports;
+use crate::raw_client::{Connection, INITIALIZED, JSON_HEADERS, NEWEST_LEGACY, Response, initialize};
+use crate::tls::{Authority, Pair};
+
+/// Gateways with certificates of one authority.
+pub(crate) struct LinkedGroup {
+    pub(crate) group: Group,
+    pub(crate) authority: Authority,
+    files: TempFile,
+}
+
+/// A gateway of a [`LinkedGroup`].
+pub(crate) struct Linked {
+    pub(crate) gateway: Gateway,
+    /// Where the others reach it.
+    pub(crate) link: SocketAddr,
+}
+
+impl LinkedGroup {
+    /// With this entry of a server, and more raw members of the configuration.
+    pub(crate) fn new(entry: String, more: &str) -> Self {
+        let (authority, files) = (Authority::new(), TempFile::folder());
+        let pair = authority.server();
+        let texts = [("cert.pem", pair.pem()), ("key.pem", pair.key()), ("ca.pem", authority.pem())];
+        texts.iter().for_each(|(name, text)| fs::write(files.path().join(name), text).unwrap());
+        Self { group: Group::new(entry, more), authority, files }
+    }
+
+    /// A gateway that has joined the others, and can be reached by them.
+    pub(crate) async fn start(&self, valkey: &str) -> Linked {
+        let link = ports::free();
+        let file = |name| self.files.path().join(name);
+        let (cert, key, ca) = (file("cert.pem"), file("key.pem"), file("ca.pem"));
+        let link_options = format!(r#","listen":"{link}","tls":{{"cert":{cert:?},"key":{key:?},"clientCa":{ca:?}}}"#);
+        let gateway = self.group.start_with(valkey, &link_options).await;
+        Linked { gateway, link }
+    }
+
+    /// Two that know each other.
+    pub(crate) async fn start_two(&self, valkey: &str) -> (Linked, Linked) {
+        let both = tokio::join!(self.start(valkey), self.start(valkey));
+        for one in [&both.0, &both.1] {
+            until("two replicas", async || members(&one.gateway).await == 2).await;
+        }
+        both
+    }
+
+    /// A certificate of a client, by the authority of the replicas.
+    pub(crate) fn pair(&self) -> Pair {
+        self.authority.client("spiffe://example.com/replica")
+    }
+}
+
+/// A legacy client whose requests go to any of the gateways.
+pub(crate) struct Client {
+    key: &'static str,
+    pub(crate) session: String,
+}
+
+impl Client {
+    /// Opens a session at a gateway.
+    pub(crate) async fn open(at: &Linked, key: &'static str) -> Self {
+        Self::open_with(at, key, "{}").await
+    }
+
+    /// Opens a session with these raw capabilities.
+    pub(crate) async fn open_with(at: &Linked, key: &'static str, capabilities: &str) -> Self {
+        let client = Self { key, session: String::new() };
+        let response = client.post(at, &initialize(NEWEST_LEGACY, capabilities)).await;
+        assert_eq!(response.status, 200);
+        let session = response.header("mcp-session-id").unwrap().to_owned();
+        let client = Self { session, ..client };
+        assert_eq!(client.post(at, INITIALIZED).await.status, 202);
+        client
+    }
+
+    /// The same session, as another client names it.
+    pub(crate) fn stolen_by(&self, key: &'static str) -> Self {
+        Self { key, session: self.session.clone() }
+    }
+
+    pub(crate) async fn post(&self, at: &Linked, body: &str) -> Response {
+        self.send(at, "POST", &JSON_HEADERS, body).await
+    }
+
+    pub(crate) async fn stream(&self, at: &Linked, last_event_id: Option<&str>) -> Response {
+        let mut headers = vec![("Accept", "text/event-stream")];
+        headers.extend(last_event_id.map(|id| ("Last-Event-ID", id)));
+        self.send(at, "GET", &headers, "").await
+    }
+
+    pub(crate) async fn send(&self, at: &Linked, method: &str, more: &[(&str, &str)], body: &str) -> Response {
+        let authorization = format!("Bearer {}", self.key);
+        let mut headers = vec![("Authorization", authorization.as_str())];
+        headers.extend_from_slice(more);
+        if !self.session.is_empty() {
+            headers.extend([("Mcp-Session-Id", self.session.as_str()), ("MCP-Protocol-Version", NEWEST_LEGACY)]);
+        }
+        let mut connection = Connection::open(at.gateway.mcp).await;
+        connection.request(method, "/mcp", &headers, body.as_bytes()).await;
+        connection.response().await
+    }
+}
+
+/// Sends a modern request of a client that can be asked, and returns its answer.
+pub(crate) async fn modern(at: &Linked, key: &str, body: &str) -> String {
+    let mut headers = crate::raw_client::modern_headers(body);
+    headers.push(("Authorization".to_owned(), format!("Bearer {key}")));
+    let own = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let headers: Vec<_> = JSON_HEADERS.into_iter().chain(own).collect();
+    let mut connection = Connection::open(at.gateway.mcp).await;
+    connection.request("POST", "/mcp", &headers, body.as_bytes()).await;
+    connection.response().await.messages().await.1
+}
+
+/// The code of an error.
+pub(crate) fn error_code(answer: &str) -> Option<&str> {
+    slicer::member(answer, "error.code")
+}

@@ -1,0 +1,146 @@
+//! Sessions whose replica has ended, which others continue.
+
+use std::time::{Duration, Instant};
+
+use fanlight_testkit::signing_in::{ANN, BOB};
+use fanlight_tests::slicer::member;
+use rustix::process::Signal;
+
+use crate::forwarding::{backend, say, signal};
+use crate::group::{members, until};
+use crate::linked::{Client, LinkedGroup};
+use crate::raw_client::legacy_request;
+use crate::scripted::{Backend, Era, Reply, Transport};
+use crate::valkey::Valkey;
+
+/// A server with a resource that clients subscribe to.
+async fn with_resource() -> Backend {
+    let backend = backend().await;
+    backend.declares(r#"{"tools":{"listChanged":true},"resources":{"subscribe":true},"logging":{}}"#);
+    backend.serves_get();
+    backend.on("resources/subscribe", Reply::result("{}"));
+    backend.on("logging/setLevel", Reply::result("{}"));
+    backend
+}
+
+#[tokio::test]
+async fn session_over_http_goes_on_at_another_replica_when_its_own_is_killed() {
+    let (valkey, backend) = (Valkey::start().await, with_resource().await);
+    let group = LinkedGroup::new(backend.entry("only"), "");
+    let (mut owner, other) = group.start_two(&valkey.url()).await;
+    let third = group.start(&valkey.url()).await;
+    let client = Client::open(&owner, ANN).await;
+    let subscribe = legacy_request("1", "resources/subscribe", r#""uri":"a:1""#);
+    assert_eq!(client.post(&other, &subscribe).await.status, 200);
+    let set_level = legacy_request("2", "logging/setLevel", r#""level":"error""#);
+    assert_eq!(client.post(&owner, &set_level).await.status, 200);
+    owner.gateway.kill().await;
+    let began = Instant::now();
+    // What is sent before that is noticed may have run, and is not sent again.
+    until("two replicas", async || members(&other.gateway).await == 2).await;
+    assert_eq!(client.post(&other, &say("3")).await.status, 200);
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    backend.wait_for("resources/subscribe", 2).await;
+    // The third replica finds the session where it is now.
+    assert_eq!(client.post(&third, &say("4")).await.status, 200);
+    assert!(third.gateway.log.text().lines().all(|line| !line.contains("taken over")));
+    // The client is told that it may have missed something.
+    let mut stream = client.stream(&third, None).await;
+    let told = [stream.event().await.unwrap().unwrap(), stream.event().await.unwrap().unwrap()].concat();
+    assert!(told.contains("notifications/tools/list_changed"), "{told}");
+    assert!(told.contains("notifications/resources/updated") && told.contains("a:1"), "{told}");
+}
+
+#[tokio::test]
+async fn session_that_was_taken_over_is_that_of_its_client_alone() {
+    let (valkey, backend) = (Valkey::start().await, backend().await);
+    let group = LinkedGroup::new(backend.entry("only"), "");
+    let (mut owner, other) = group.start_two(&valkey.url()).await;
+    let client = Client::open(&owner, ANN).await;
+    owner.gateway.kill().await;
+    until("one replica", async || members(&other.gateway).await == 1).await;
+    assert_eq!(client.stolen_by(BOB).post(&other, &say("1")).await.status, 404);
+    assert_eq!(client.post(&other, &say("2")).await.status, 200);
+    assert_eq!(client.stolen_by(BOB).post(&other, &say("3")).await.status, 404);
+    let calls = backend.received("tools/call");
+    assert_eq!(calls.len(), 1);
+    // What is in Valkey says nothing of the session without the keys of the replicas.
+    let keys = valkey.ask("KEYS *session*").await;
+    assert!(!keys.contains(&client.session), "{keys}");
+}
+
+/// Those who ask at the same time share the session that comes of it.
+#[tokio::test]
+async fn session_is_taken_over_once() {
+    let (valkey, backend) = (Valkey::start().await, backend().await);
+    let group = LinkedGroup::new(backend.entry("only"), "");
+    let (mut owner, other) = group.start_two(&valkey.url()).await;
+    let third = group.start(&valkey.url()).await;
+    let client = Client::open(&owner, ANN).await;
+    owner.gateway.kill().await;
+    let requests = ["1", "2", "3", "4", "5", "6"].map(say);
+    let requests = requests.iter().zip([&other, &third].into_iter().cycle());
+    let answers = futures_util::future::join_all(requests.map(|(body, at)| client.post(at, body))).await;
+    assert!(answers.iter().all(|answer| answer.status == 200));
+    let taken = [&other, &third].map(|at| at.gateway.log.text().matches("session taken over").count());
+    assert_eq!(taken.iter().sum::<usize>(), 1, "{taken:?}");
+}
+
+/// A process of the replica has the session's state, which has ended with both.
+#[tokio::test]
+async fn session_with_a_process_ends_with_its_replica() {
+    let valkey = Valkey::start().await;
+    let backend = Backend::start(Era::Legacy, Transport::Stdio).await;
+    backend.offers_tools(&["say"]);
+    backend.on("tools/call", Reply::result(r#"{"content":[]}"#));
+    let group = LinkedGroup::new(backend.entry("only"), "");
+    let (mut owner, other) = group.start_two(&valkey.url()).await;
+    let client = Client::open(&owner, ANN).await;
+    assert_eq!(client.post(&other, &say("1")).await.status, 200);
+    owner.gateway.kill().await;
+    let began = Instant::now();
+    until("one replica", async || members(&other.gateway).await == 1).await;
+    assert_eq!(client.post(&other, &say("2")).await.status, 404);
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    let again = Client::open(&other, ANN).await;
+    assert_eq!(again.post(&other, &say("3")).await.status, 200);
+}
+
+/// A replica that was away finds that another has taken its session over, and does not serve it a second time.
+#[tokio::test]
+async fn replica_that_was_stopped_does_not_serve_what_others_have_taken_over() {
+    let (valkey, backend) = (Valkey::start().await, backend().await);
+    let group = LinkedGroup::new(backend.entry("only"), "");
+    let (owner, other) = group.start_two(&valkey.url()).await;
+    let client = Client::open(&owner, ANN).await;
+    signal(&owner.gateway, Signal::STOP);
+    until("one replica", async || members(&other.gateway).await == 1).await;
+    assert_eq!(client.post(&other, &say("1")).await.status, 200);
+    signal(&owner.gateway, Signal::CONT);
+    owner.gateway.log.line_with("has joined the others anew").await;
+    assert_eq!(client.post(&owner, &say("2")).await.status, 200);
+    owner.gateway.log.line_with("another replica has taken it over").await;
+    let sessions = backend.received("tools/call");
+    assert_eq!(sessions[0].header("mcp-session-id"), sessions[1].header("mcp-session-id"), "both at the same replica");
+}
+
+#[tokio::test]
+async fn session_is_handed_over_when_its_replica_is_told_to_end() {
+    let (valkey, backend) = (Valkey::start().await, backend().await);
+    let group = LinkedGroup::new(backend.entry("only"), "");
+    let (owner, other) = group.start_two(&valkey.url()).await;
+    let client = Client::open(&owner, ANN).await;
+    let mut stream = client.stream(&owner, None).await;
+    let opening = stream.whole_event().await.unwrap().unwrap();
+    assert!(opening.id.is_some());
+    let ending = tokio::spawn(owner.gateway.terminate());
+    while stream.event().await.unwrap().is_some() {}
+    assert!(ending.await.unwrap().success());
+    let began = Instant::now();
+    let mut answer = client.post(&other, &say("1")).await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(member(&answer.text().await, "id"), Some("1"));
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    let resumed = client.stream(&other, opening.id.as_deref()).await;
+    assert_eq!((resumed.status, resumed.is_event_stream()), (200, true), "it begins anew");
+}
