@@ -219,6 +219,6 @@ mod tests {
     }
 
     fn schema_text(listed: &Listed) -> String {
-        super::schema(std::slice::from_ref(listed))
+        schema(std::slice::from_ref(listed))
     }
 }
