@@ -230,7 +230,7 @@ async fn updates_end_with_the_permission_to_subscribe() {
                 .message(&format!(
                     r#"{{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{{"uri":"{uri}"}}}}"#
                 ))
-                .await
+                .await;
         };
         update("file:///public/a").await;
         let event = within("an update", heard.event()).await.unwrap().unwrap();

@@ -57,7 +57,7 @@ async fn safe_requests_that_break_off_are_sent_once_more() {
             match is_safe {
                 true => assert!(answer.contains("\"result\"") && sent == 2, "{era:?} {params}: {sent} {answer}"),
                 false => {
-                    assert!(answer.contains("\"mayHaveRun\":true") && sent == 1, "{era:?} {params}: {sent} {answer}")
+                    assert!(answer.contains("\"mayHaveRun\":true") && sent == 1, "{era:?} {params}: {sent} {answer}");
                 }
             }
         }

@@ -68,7 +68,7 @@ fn attributes(namespace: &str, line: &Json) -> Vec<KeyValue> {
 }
 
 fn attribute_value(value: &Json) -> Option<Value> {
-    let text = |value: &Json| value.as_str().map(|text| string(text));
+    let text = |value: &Json| value.as_str().map(string);
     if value.kind() == Kind::Array {
         let values = value.elements().map(|place| text(&value.slice(place)).map(|text| AnyValue { value: Some(text) }));
         return Some(Value::ArrayValue(ArrayValue { values: values.collect::<Option<_>>()? }));

@@ -342,7 +342,7 @@ fn log_records_in(received: Received) -> Vec<LogRecord> {
 fn body(record: &LogRecord) -> &str {
     match record.body.as_ref().and_then(|body| body.value.as_ref()) {
         Some(Value::StringValue(text)) => text,
-        other => panic!("{other:?}"),
+        other => unreachable!("{other:?}"),
     }
 }
 

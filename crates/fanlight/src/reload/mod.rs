@@ -275,7 +275,7 @@ impl Keeper {
         });
         let outcome = match prepared {
             Ok(prepared) => {
-                let outcome = self.take_over(prepared, trigger).await;
+                let outcome = Box::pin(self.take_over(prepared, trigger)).await;
                 self.look_for_pins().await;
                 outcome
             }
