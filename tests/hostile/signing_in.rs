@@ -320,7 +320,8 @@ async fn call_that_needs_a_sign_in_that_is_not_permitted_says_so() {
     );
     let by_token = protection.accepts;
     protection.accepts = std::sync::Arc::new(move |received| match received.method() {
-        "tools/call" => by_token(received),
+        // The probe for the challenge is a ping, which this era does not have: it gets no further than this.
+        "tools/call" | "ping" => by_token(received),
         _ => fanlight_testkit::scripted::Verdict::Accepted,
     });
     setting.backend.protect(protection);
