@@ -26,7 +26,7 @@ const REQUESTS: FamilyInfo = FamilyInfo {
 
 /// How often clients may ask.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Limits {
+pub(crate) struct LimitStates {
     /// In the order of the configuration.
     limits: Vec<RateLimit>,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Limits {
 /// All limits.
 pub(super) async fn list(State(admin): State<Arc<Admin>>, query: Query) -> Answer {
     let nearest = query.number("nearest", DEFAULT, MOST)?;
-    Ok(answer(&Limits { limits: admin.subject.operations.limits(nearest) }))
+    Ok(answer(&LimitStates { limits: admin.subject.operations.limits(nearest) }))
 }
 
 /// The counts of all limits.

@@ -141,7 +141,7 @@ fn usage_table() {}
 #[utoipa::path(get, path = "/api/limits",
     params(("nearest" = Option<usize>, Query, description = "Of each limit at most so many of those who have used most: 10, or up to 100")),
     responses(
-        (status = 200, description = "The limits", body = limits::Limits),
+        (status = 200, description = "The limits", body = limits::LimitStates),
         (status = 400, description = "A parameter cannot be read", body = Error),
     ))]
 fn rate_limits() {}
