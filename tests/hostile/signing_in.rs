@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
 use fanlight_testkit::browser::{Browser, Page, origin};
-use fanlight_testkit::signing_in::{ANN, BOB, SignInSetting, is_result, link_in};
+use fanlight_testkit::signing_in::{ANN, BOB, SignInSetting, WITH_KEYS, is_result, link_in};
 use serde_json::json;
 
 use crate::harness::{TempFile, fanlight, within};
@@ -306,6 +306,19 @@ async fn link_from_before_is_worth_nothing_once_the_policy_denies_it() {
     change_policies(&setting, EVERYTHING, 3).await;
     setting.sign_in(Some(BOB)).await;
     assert!(is_result(&setting.call(Some(BOB)).await), "{}", setting.gateway.log.text());
+}
+
+/// The tool that stands for a server is for those who may sign in there.
+#[tokio::test]
+async fn tool_that_signs_in_is_not_there_for_who_may_not() {
+    let more = format!("{WITH_KEYS}policy: {{files: [p.cedar]}}\n");
+    let setting = SignInSetting::start_with(&more, r#"{"type":"user","connectTool":true}"#, NOT_BOB).await;
+    let list = setting.ask("tools/list", "", Some(ANN)).await;
+    assert!(list.contains(r#""name":"connect""#), "{list}");
+    let list = setting.ask("tools/list", "", Some(BOB)).await;
+    assert!(!list.contains("connect"), "{list}");
+    let answer = setting.ask("tools/call", r#""name":"connect","arguments":{}"#, Some(BOB)).await;
+    assert!(answer.contains("\"error\"") && link_in(&answer).is_none() && !answer.contains("notes"), "{answer}");
 }
 
 #[tokio::test]

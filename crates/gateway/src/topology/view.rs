@@ -185,9 +185,13 @@ impl View {
     ) -> bool {
         let filter = self.rules().and_then(|rules| rules.filter(kind));
         let server = self.topology.name(backend);
+        let signs_in = self.rights.is_some()
+            && kind == Filtered::Tools
+            && self.get(backend).is_some_and(|member| member.is_stand_in(original));
         let kind = if kind == Filtered::Tools { PolicyKind::Tool } else { PolicyKind::Prompt };
         filter.is_none_or(|filter| filter.permits(server, original))
             && self.may_use(&PolicyItem { kind, server, name: original.into(), definition })
+            && (!signs_in || self.permits_sign_in(backend))
     }
 
     /// Whether it shows the resource that `backend` calls `uri`, or the template with this text, and that a list has.
