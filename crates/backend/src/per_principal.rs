@@ -127,7 +127,7 @@ impl BackendPerPrincipal {
         itself
     }
 
-    /// Sends the headers of `settings` from the next message on, as [`Backend::use_credentials`] does.
+    /// Sends the headers of `settings` from the next message on, as `Backend::use_credentials` does.
     pub fn use_credentials(&self, settings: &BackendSettings) {
         *self.transport.lock().unwrap_or_else(PoisonError::into_inner) = settings.transport.clone();
         self.servers().iter().for_each(|server| server.use_credentials(settings));

@@ -1,6 +1,6 @@
 //! Requests that one replica passes on to the replica that keeps what they are about: a session, or a suspended call.
 //!
-//! A request goes through an [`Envelope`], which holds all that the receiver acts on: what the client asked, and who the
+//! A request goes through an envelope ([`Envelopes`]), which holds all that the receiver acts on: what the client asked, and who the
 //! client is as the sender has authenticated it. It is sealed with the keys that replicas share, for one run of one
 //! replica, with the digest of the body, a time and a number that is good once. What stands outside of it decides nothing,
 //! so a client that writes such a request itself, or changes one, is refused.
