@@ -6,26 +6,16 @@ use serde_json::Value;
 
 use crate::faults::backend;
 use crate::harness::{Gateway, within};
-use crate::raw_client::{Connection, modern_request, post_modern};
 use crate::scripted::{Backend, Era, Fault, Reply, Transport};
+use crate::server_lives::{ask, text_at};
 
 const OK: &str = r#"{"content":[]}"#;
-
-async fn ask(gateway: &Gateway, method: &str, params: &str) -> String {
-    post_modern(gateway.mcp, &modern_request("1", method, params, "")).await.messages().await.1
-}
-
-async fn get(gateway: &Gateway, path: &str) -> String {
-    let mut connection = Connection::open(gateway.admin).await;
-    connection.request("GET", path, &[], b"").await;
-    connection.response().await.text().await
-}
 
 /// The first server in the overview, once it has this state.
 async fn server_when(gateway: &Gateway, state: &str) -> Value {
     within("the state of the server", async {
         loop {
-            let overview: Value = serde_json::from_str(&get(gateway, "/api/overview").await).unwrap();
+            let overview: Value = serde_json::from_str(&text_at(gateway, "/api/overview").await).unwrap();
             if overview["backends"][0]["state"] == state {
                 return overview["backends"][0].clone();
             }
@@ -85,7 +75,7 @@ async fn server_that_answers_nothing_is_left_out_and_costs_others_nothing() {
         let server = server_when(&gateway, "down").await;
         assert!(server["error"].as_str().unwrap().contains("no check"), "{server}");
         let ejected = "fanlight_backend_ejections_total{fanlight_backend_name=\"bad\"} 1";
-        assert!(get(&gateway, "/metrics").await.contains(ejected));
+        assert!(text_at(&gateway, "/metrics").await.contains(ejected));
         // All of these took two seconds or more if they waited for it.
         let list = median(async || {
             let listed = ask(&gateway, "tools/list", "").await;
@@ -147,7 +137,7 @@ async fn server_that_answers_checks_but_no_calls_is_left_alone() {
         let server = server_when(&gateway, "ejected").await;
         assert!(server["error"].as_str().unwrap().contains("last 3 calls got no answer"), "{server}");
         let ejected = "fanlight_backend_ejections_total{fanlight_backend_name=\"bad\"} 1";
-        assert!(get(&gateway, "/metrics").await.contains(ejected));
+        assert!(text_at(&gateway, "/metrics").await.contains(ejected));
         for _ in 0..5 {
             let answer = ask(&gateway, "tools/call", r#""name":"bad__a""#).await;
             assert!(answer.contains("\"mayHaveRun\":false") && answer.contains("got no answer"), "{answer}");
@@ -157,7 +147,7 @@ async fn server_that_answers_checks_but_no_calls_is_left_alone() {
         let listed = ask(&gateway, "tools/list", "").await;
         assert!(listed.contains("bad__a") && listed.contains("one__t"), "{listed}");
         assert!(ask(&gateway, "tools/call", r#""name":"one__t""#).await.contains("\"result\""));
-        assert!(get(&gateway, "/readyz").await.contains("\"ready\":true"));
+        assert!(text_at(&gateway, "/readyz").await.contains("\"ready\":true"));
         assert!(gateway.terminate().await.success());
     }
 }
@@ -194,7 +184,9 @@ async fn server_with_a_slow_tool_is_not_left_out() {
         server.wait_for("server/discover", checks + number).await;
     }
     assert!(
-        get(&gateway, "/metrics").await.contains("fanlight_backend_ejections_total{fanlight_backend_name=\"only\"} 0")
+        text_at(&gateway, "/metrics")
+            .await
+            .contains("fanlight_backend_ejections_total{fanlight_backend_name=\"only\"} 0")
     );
     assert!(gateway.terminate().await.success());
 }

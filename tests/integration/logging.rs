@@ -7,18 +7,13 @@ use fanlight_tests::slicer::{member, member_at};
 use crate::clients::{Client, Exchange};
 use crate::faults::backend;
 use crate::harness::{Gateway, within};
-use crate::raw_client::{Connection, MODERN, legacy_request, modern_request, post, post_modern};
+use crate::raw_client::{MODERN, legacy_request, modern_request, post, post_modern};
 use crate::scripted::{Backend, Era, Reply, Transport, config};
+use crate::server_lives::text_at;
 
 const ERAS: [Era; 2] = [Era::Legacy, Era::Modern];
 const TRANSPORTS: [Transport; 2] = [Transport::Http, Transport::Stdio];
 const LEVEL_KEY: &str = "io.modelcontextprotocol/logLevel";
-
-async fn get(gateway: &Gateway, path: &str) -> String {
-    let mut connection = Connection::open(gateway.admin).await;
-    connection.request("GET", path, &[], b"").await;
-    connection.response().await.text().await
-}
 
 /// A log message with unknown members, and lexemes that decoding would change.
 fn message(level: &str) -> String {
@@ -193,7 +188,7 @@ async fn servers_that_are_down_are_logged_once_and_not_with_each_attempt() {
     );
     let gateway = Gateway::start(&config).await;
     let failed = async |name: &str| {
-        let metrics = get(&gateway, "/metrics").await;
+        let metrics = text_at(&gateway, "/metrics").await;
         let head = format!("fanlight_backend_failed_connections_total{{fanlight_backend_name=\"{name}\"}} ");
         let count = metrics.lines().find_map(|line| line.strip_prefix(&head)?.parse::<u32>().ok());
         count.unwrap_or_default()

@@ -9,8 +9,9 @@ use tokio::task::JoinSet;
 
 use crate::faults::backend;
 use crate::harness::{Gateway, within};
-use crate::raw_client::{Connection, LegacySession, legacy_request, modern_request, post_modern};
+use crate::raw_client::{LegacySession, legacy_request, modern_request, post_modern};
 use crate::scripted::{Backend, Era, Fault, Gate, Reply, Transport};
+use crate::server_lives::text_at;
 
 /// The configuration of a gateway whose only server has these URLs.
 fn config(urls: &[String], more: &str) -> String {
@@ -33,17 +34,11 @@ fn is_result(answer: &str) -> bool {
     answer.contains("\"result\"")
 }
 
-async fn get(gateway: &Gateway, path: &str) -> String {
-    let mut connection = Connection::open(gateway.admin).await;
-    connection.request("GET", path, &[], b"").await;
-    connection.response().await.text().await
-}
-
 /// The server in the overview, once its endpoints have these states.
 async fn endpoints_when(gateway: &Gateway, states: &[&str]) -> Value {
     within("the states of the endpoints", async {
         loop {
-            let server: Value = serde_json::from_str(&get(gateway, "/api/overview").await).unwrap();
+            let server: Value = serde_json::from_str(&text_at(gateway, "/api/overview").await).unwrap();
             let server = server["backends"][0].clone();
             let found = server["endpoints"].as_array().into_iter().flatten();
             if found.map(|endpoint| endpoint["state"].as_str().unwrap()).eq(states.iter().copied()) {
@@ -80,20 +75,20 @@ async fn calls_without_a_session_go_to_the_endpoint_with_fewer_running_ones() {
         gate.reached(number + 1).await;
     }
     assert_eq!([one.received("tools/call").len(), two.received("tools/call").len()], [5, 5]);
-    let server: Value = serde_json::from_str(&get(&gateway, "/api/overview").await).unwrap();
+    let server: Value = serde_json::from_str(&text_at(&gateway, "/api/overview").await).unwrap();
     assert_eq!(server["backends"][0]["endpoints"][1]["running"], 5);
     gate.open();
     while let Some(answer) = calls.join_next().await {
         assert!(is_result(&answer.unwrap()));
     }
-    let metrics = get(&gateway, "/metrics").await;
+    let metrics = text_at(&gateway, "/metrics").await;
     let counted = r#"fanlight_backend_endpoints{fanlight_backend_name="pay",state="up"} 2"#;
     assert!(metrics.contains(counted), "{metrics}");
     // Spans name the endpoint.
-    let traces: Value = serde_json::from_str(&get(&gateway, "/api/traces?limit=10").await).unwrap();
+    let traces: Value = serde_json::from_str(&text_at(&gateway, "/api/traces?limit=10").await).unwrap();
     let mut spans = String::new();
     for trace in traces["traces"].as_array().unwrap() {
-        spans += &get(&gateway, &format!("/api/traces/{}", trace["traceId"].as_str().unwrap())).await;
+        spans += &text_at(&gateway, &format!("/api/traces/{}", trace["traceId"].as_str().unwrap())).await;
     }
     for server in [&one, &two] {
         let port = server.url().trim_end_matches("/mcp").rsplit(':').next().unwrap().to_owned();
@@ -260,7 +255,7 @@ async fn endpoint_whose_calls_fail_is_left_alone_and_used_again_once_one_is_answ
     assert_eq!(failed, bad.received("tools/call").len() - failures);
     bad.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
     within("the return", async {
-        while get(&gateway, "/api/overview").await.contains("\"ejected\"") {
+        while text_at(&gateway, "/api/overview").await.contains("\"ejected\"") {
             call(&gateway, "t", 0).await;
         }
     })

@@ -1,8 +1,8 @@
 //! What is sent once more although it may have run, with `retry: safe` alone.
 
 use crate::harness::Gateway;
-use crate::raw_client::{Connection, modern_request, post_modern};
 use crate::scripted::{Backend, Era, Fault, Reply, Transport};
+use crate::server_lives::{ask, text_at};
 
 const TOOLS: [(&str, &str); 3] =
     [("reads", r#"{"readOnlyHint":true}"#), ("sets", r#"{"idempotentHint":true}"#), ("adds", "{}")];
@@ -23,16 +23,6 @@ async fn server(era: Era) -> Backend {
 
 async fn gateway(server: &Backend, retry: &str) -> Gateway {
     Gateway::start(&format!(r#"{{"mcpServers":{{{}}}}}"#, server.entry_with("only", retry))).await
-}
-
-async fn ask(gateway: &Gateway, method: &str, params: &str) -> String {
-    post_modern(gateway.mcp, &modern_request("1", method, params, "")).await.messages().await.1
-}
-
-async fn get(gateway: &Gateway, path: &str) -> String {
-    let mut connection = Connection::open(gateway.admin).await;
-    connection.request("GET", path, &[], b"").await;
-    connection.response().await.text().await
 }
 
 #[tokio::test]
@@ -81,9 +71,10 @@ async fn spans_show_which_attempt_they_are() {
     let gateway = gateway(&server, r#""retry":"safe""#).await;
     server.once("tools/call", Reply::fault(Fault::BreakOff));
     assert!(ask(&gateway, "tools/call", r#""name":"reads""#).await.contains("\"result\""));
-    let traces: serde_json::Value = serde_json::from_str(&get(&gateway, "/api/traces?tool=reads").await).unwrap();
+    let traces: serde_json::Value = serde_json::from_str(&text_at(&gateway, "/api/traces?tool=reads").await).unwrap();
     let id = traces["traces"][0]["traceId"].as_str().unwrap();
-    let trace: serde_json::Value = serde_json::from_str(&get(&gateway, &format!("/api/traces/{id}")).await).unwrap();
+    let trace: serde_json::Value =
+        serde_json::from_str(&text_at(&gateway, &format!("/api/traces/{id}")).await).unwrap();
     let text = trace.to_string();
     assert!(text.contains(r#"{"key":"fanlight.attempt","value":{"intValue":"2"}}"#), "{text}");
     assert!(gateway.terminate().await.success());

@@ -25,6 +25,10 @@ pub(crate) async fn get(gateway: &Gateway, path: &str, headers: &[(&str, &str)])
     (response.status, response.text().await)
 }
 
+pub(crate) async fn text_at(gateway: &Gateway, path: &str) -> String {
+    get(gateway, path, &[]).await.1
+}
+
 pub(crate) async fn api(gateway: &Gateway, path: &str) -> Value {
     let (status, text) = get(gateway, path, &[]).await;
     assert_eq!(status, 200, "{path}: {text}");

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256};
+use data_encoding::HEXLOWER;
 use fanlight_approvals::Approvals;
 use fanlight_canonical::HandleSeal;
 use fanlight_config::{Config, MAX_FILE_SIZE, ReplicaOptions};
@@ -149,7 +150,7 @@ fn digest(parts: &[&[u8]]) -> String {
         context.update(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
         context.update(part);
     }
-    context.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    HEXLOWER.encode(context.finish().as_ref())
 }
 
 /// The name of this machine, or of this container.

@@ -3,10 +3,11 @@
 //! A record is sealed for its holder, and has nothing of the credentials with which the session was opened: a session is taken
 //! over for a request, by the identity that this request has shown. What ran at the replica that has ended is not on record.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use data_encoding::HEXLOWER;
 use fanlight_canonical::{Holder, ProcessRun};
 use fanlight_protocol::json::{ArrayBuilder, MAX_NESTING, ObjectBuilder};
 use fanlight_protocol::meta::LogLevel;
@@ -151,12 +152,7 @@ impl OnRecord {
 
 /// The name of the session with this id in the store.
 fn name_of(id: &str) -> Box<str> {
-    let mut name = String::with_capacity(64);
-    for byte in digest(&SHA256, id.as_bytes()).as_ref() {
-        // Writing to memory does not fail.
-        let _ = write!(name, "{byte:02x}");
-    }
-    name.into()
+    HEXLOWER.encode(digest(&SHA256, id.as_bytes()).as_ref()).into()
 }
 
 fn owner(name: &str, holder: &Holder) -> Vec<u8> {

@@ -141,12 +141,14 @@ impl Tasks {
     /// The backend that has this task, if it is known, and the policy still permits the call that has made it.
     async fn remembered_owner(&self, view: &View, context: &CallContext, task: &str) -> Option<BackendId> {
         let key = TaskKey::new(&context.caller, task);
-        let Known { backend, made_by } = match self.owners.find(&key).await {
-            Some(known) => known,
+        match self.owners.find(&key).await {
+            Some(Known { backend, made_by }) => {
+                (view.shows(backend) && view.permits_again(made_by.as_deref())).then_some(backend)
+            }
             // Which call has made it, another process does not say.
-            None => Known { backend: self.owner_in_common(view, &key).await?, made_by: None },
-        };
-        (view.shows(backend) && view.permits_again(made_by.as_deref())).then_some(backend)
+            None if view.permits_again(None) => self.owner_in_common(view, &key).await,
+            None => None,
+        }
     }
 
     /// The backend that has this task, if another process knows it.
