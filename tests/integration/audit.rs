@@ -11,7 +11,7 @@ use crate::harness::{Gateway, TempFile, fanlight};
 use crate::http_recorder::{HttpRecorder, says};
 use crate::raw_client::{Connection, JSON_HEADERS, modern_headers, modern_request_with};
 use crate::scripted::{Backend, Era, Reply, Transport};
-use crate::server_lives::get;
+use crate::server_lives::text_at;
 
 /// The key of Ann, who belongs to `dev`.
 const KEYS: &str = "keys:\n  \
@@ -285,10 +285,10 @@ async fn entries_that_the_collector_refuses_are_counted_and_calls_go_on() {
     let telemetry = format!(r#","telemetry":{{"endpoint":"http://{}"}}"#, collector.address);
     let scene = Scene::start(r#""otlp":true"#, &telemetry).await;
     scene.gateway.log.line_with_all(&["log records are lost", "HTTP status 400"]).await;
-    let metrics = get(&scene.gateway, "/metrics", &[]).await.1;
+    let metrics = text_at(&scene.gateway, "/metrics").await;
     let lost = metrics.lines().find_map(|line| line.strip_prefix(r#"fanlight_audit_exported_total{outcome="lost"} "#));
     assert!(lost.is_some_and(|lost| lost != "0"), "{metrics}");
-    let shown = get(&scene.gateway, "/api/audit", &[]).await.1;
+    let shown = text_at(&scene.gateway, "/api/audit").await;
     assert_ne!(member(&shown, "notExported"), Some("0"), "{shown}");
     assert!(member(&scene.call(ANN, &call("look")).await, "result").is_some());
 }
@@ -327,7 +327,7 @@ async fn options_of_the_record_take_effect_at_a_reload_or_not_at_all() {
     assert!(scene.reload(r#""keepFor":"off""#, "").await);
     assert!(member(&scene.call(ANN, &call("look")).await, "result").is_some());
     assert_eq!(decided(&scene.lines("other.jsonl")), 2);
-    let shown = get(&scene.gateway, "/api/audit", &[]).await.1;
+    let shown = text_at(&scene.gateway, "/api/audit").await;
     assert_eq!(member(&shown, "recording"), Some("false"));
 }
 
@@ -393,6 +393,6 @@ async fn page_reads_the_records_of_all_processes_with_the_same_configuration() {
     };
     second.call(ANN, &call("break")).await;
     assert!(scene.folder.path().join("state/audit/audit-2.jsonl").is_file());
-    let shown = get(&scene.gateway, "/api/audit?tool=files/break&outcome=decided", &[]).await.1;
+    let shown = text_at(&scene.gateway, "/api/audit?tool=files/break&outcome=decided").await;
     assert!(shown.contains(r#""item":"break""#), "{shown}");
 }

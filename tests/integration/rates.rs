@@ -10,7 +10,7 @@ use crate::clients::Client;
 use crate::harness::{Gateway, TempFile};
 use crate::raw_client::{Connection, JSON_HEADERS, Response, modern_headers, modern_request};
 use crate::scripted::{Backend, Era, Reply, Transport, config};
-use crate::server_lives::get;
+use crate::server_lives::text_at;
 
 async fn backend() -> Backend {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
@@ -153,7 +153,7 @@ async fn use_of_each_limit_is_shown_and_counted() {
     for (key, tool) in [(ANN, "search"), (ANN, "search"), (ANN, "search"), (BOB, "search"), (BOB, "look")] {
         call(&gateway, tool, Some(key)).await;
     }
-    let limits = get(&gateway, "/api/limits", &[]).await.1;
+    let limits = text_at(&gateway, "/api/limits").await;
     let limits = elements(member(&limits, "limits").unwrap()).unwrap();
     let rule = |limit: &str| plain_string(member(limit, "rule").unwrap()).unwrap().to_owned();
     assert_eq!(
@@ -168,13 +168,13 @@ async fn use_of_each_limit_is_shown_and_counted() {
     let nearest = elements(member(limits[0], "nearest").unwrap()).unwrap();
     let ann = r#"{"client":"key#ann","endpoint":null,"server":"only","tool":"search","used":2}"#;
     assert_eq!((nearest.len(), nearest[0]), (2, ann));
-    let metrics = get(&gateway, "/metrics", &[]).await.1;
+    let metrics = text_at(&gateway, "/metrics").await;
     for (rule, outcome, count) in
         [(rule(limits[0]), "refused", 1), (rule(limits[0]), "passed", 3), (rule(limits[1]), "passed", 4)]
     {
         let line = format!("fanlight_limits_requests_total{{rule=\"{rule}\",outcome=\"{outcome}\"}} {count}\n");
         assert!(metrics.contains(&line), "{line} in {metrics}");
     }
-    let one = get(&gateway, "/api/limits?nearest=1", &[]).await.1;
+    let one = text_at(&gateway, "/api/limits?nearest=1").await;
     assert!(one.contains("key#ann") && !one.contains("key#bob"), "{one}");
 }

@@ -1,11 +1,11 @@
 //! Approved calls whose servers have asked for input: the next round is the same call, and needs no approval of its own.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use fanlight_protocol::Json;
 use tokio::time::Instant;
 
+use crate::answer::ApprovalLimits;
 use crate::call::CallToApprove;
 
 /// Bytes of a server's state that is remembered. No option: with a longer one the next round is asked about.
@@ -25,17 +25,9 @@ struct Round {
     expires: Instant,
 }
 
-/// Bounds of [`Rounds`].
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RoundLimits {
-    pub(crate) calls: usize,
-    pub(crate) calls_of_one: usize,
-    pub(crate) lifetime: Duration,
-}
-
 impl Rounds {
     /// Remembers a call that can go on with `state`. If there are too many it is not, and asked about again.
-    pub(crate) fn add(&self, limits: RoundLimits, id: &str, call: &CallToApprove, state: &Json) {
+    pub(crate) fn add(&self, limits: ApprovalLimits, id: &str, call: &CallToApprove, state: &Json) {
         let mut rounds = self.lock();
         let own = rounds.iter().filter(|round| round.call.principal == call.principal).count();
         if rounds.len() < limits.calls && own < limits.calls_of_one && state.bytes().len() <= LONGEST_STATE {

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::answer::{ApprovalLimits, Approver, NotApproved, NotAsked, NotDecided, OpenQuestion, Status};
 use crate::call::{CallToApprove, Question};
 use crate::common::{CommonApprovals, CommonAsked, CommonWaiting};
-use crate::rounds::{RoundLimits, Rounds};
+use crate::rounds::Rounds;
 
 /// The calls that wait for approval, or have been approved and not run yet.
 #[derive(Clone, Debug)]
@@ -91,8 +91,7 @@ impl Approvals {
     /// The server of a call that runs by the approval `id` has asked for input, and given this state. Whoever brings that back
     /// with the same call goes on with it, once.
     pub fn continues(&self, id: &str, call: &CallToApprove, state: &Json) {
-        let ApprovalLimits { calls, calls_of_one, lifetime, .. } = self.0.limits;
-        self.0.rounds.add(RoundLimits { calls, calls_of_one, lifetime }, id, call, state);
+        self.0.rounds.add(self.0.limits, id, call, state);
     }
 
     /// The approval by which `call` goes on, if it is the next round of an approved call; that is used up.

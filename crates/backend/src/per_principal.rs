@@ -181,7 +181,8 @@ impl BackendPerPrincipal {
         if members.len() >= self.settings.limits.sessions.max(1) && !remove_unused(&mut members) {
             return Err(BackendError::TooManySessions { limit: self.settings.limits.sessions });
         }
-        let server = Server::at(self.settings_of(&source, &environment), self.places.clone(), self.shutdown.clone());
+        let server =
+            Server::at(self.settings_of(&source, &environment), self.places.clone(), None, self.shutdown.clone());
         let life = server.life();
         let mut member = Member { server, source, environment, used: Instant::now(), uses: Arc::default() };
         let lease = member.lease();

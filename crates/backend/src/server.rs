@@ -24,17 +24,20 @@ impl Server {
     /// Needs a tokio runtime around it.
     #[must_use]
     pub fn start(settings: BackendSettings, known: Option<KnownServer>, shutdown: CancellationToken) -> Self {
-        match Places::of(&settings) {
-            Some(places) => Self::Several(Replicas::start(settings, places, &shutdown)),
-            None => Self::One(Backend::resume(settings, known, shutdown)),
-        }
+        let places = Places::of(&settings);
+        Self::at(settings, places, known, shutdown)
     }
 
     /// Begins to reach one whose endpoints, if it has several, are at `places`.
-    pub(crate) fn at(settings: BackendSettings, places: Option<Places>, shutdown: CancellationToken) -> Self {
+    pub(crate) fn at(
+        settings: BackendSettings,
+        places: Option<Places>,
+        known: Option<KnownServer>,
+        shutdown: CancellationToken,
+    ) -> Self {
         match places {
             Some(places) => Self::Several(Replicas::start(settings, places, &shutdown)),
-            None => Self::One(Backend::start(settings, shutdown)),
+            None => Self::One(Backend::resume(settings, known, shutdown)),
         }
     }
 

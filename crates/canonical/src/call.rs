@@ -144,6 +144,12 @@ impl CallContext {
         Arc::new(Self::own(trace))
     }
 
+    /// The same for a request that Fanlight makes for the client, who wants no progress of that.
+    #[must_use]
+    pub fn without_progress(&self) -> Arc<Self> {
+        Arc::new(Self { wants_progress: false, request: None, ..self.clone() })
+    }
+
     /// The client's session, if it has one.
     #[must_use]
     pub fn session(&self) -> Option<SessionKey> {

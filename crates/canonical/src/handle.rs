@@ -162,12 +162,6 @@ impl HandleSeal {
         Ok(Self { seal: Seal::new(keys, PURPOSE)?, run: ProcessRun::current()? })
     }
 
-    /// The run of the process that it seals for, as text: what tells this process from all others.
-    #[must_use]
-    pub fn run(&self) -> String {
-        self.run.to_string()
-    }
-
     /// A handle that only `holder` can use, as URL-safe text; `None` if the cipher fails, which it has no reason to.
     #[must_use]
     pub fn seal(&self, kind: HandleKind, content: &[u8], holder: &Holder) -> Option<String> {

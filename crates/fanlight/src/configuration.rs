@@ -100,12 +100,12 @@ fn leave_out_fanlight(config: &mut Config, paths: &[PathBuf]) {
     for server in config.servers.iter_mut().filter(|server| server.enabled) {
         let is_fanlight = match &server.transport {
             Transport::Stdio { command, args, .. } => starts_fanlight(command, args, paths),
-            Transport::Http { url, .. } | Transport::Sse { url, .. } => {
+            Transport::Http { .. } | Transport::Sse { .. } => {
                 let is_it = |url: &str| {
                     let of_public = public.as_ref().is_some_and(|public| url.starts_with(public.as_str()));
                     of_public || of_listener.as_ref().is_some_and(|(port, path)| is_at(url, *port, path))
                 };
-                is_it(url) || server.endpoints.urls.iter().any(|endpoint| is_it(&endpoint.url))
+                server.urls().any(is_it)
             }
             Transport::Incomplete { .. } => false,
         };

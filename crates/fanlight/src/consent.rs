@@ -67,23 +67,14 @@ fn may_send_variables(loaded: &Loaded) -> bool {
     as_written(loaded).is_none_or(|written| written.config.servers.iter().filter(is_elsewhere).any(is_sent_variables))
 }
 
-/// All URLs that a server is reached at.
-fn urls(server: &Server) -> impl Iterator<Item = &str> {
-    let url = match &server.transport {
-        Transport::Http { url, .. } | Transport::Sse { url, .. } => Some(url.as_str()),
-        Transport::Stdio { .. } | Transport::Incomplete { .. } => None,
-    };
-    url.into_iter().chain(server.endpoints.urls.iter().map(|endpoint| endpoint.url.as_str()))
-}
-
 fn is_local(server: &Server) -> bool {
     let is_of_this_machine = |url| Url::parse(url).is_ok_and(|url| is_loopback(url.host_str().unwrap_or_default()));
-    urls(server).all(is_of_this_machine)
+    server.urls().all(is_of_this_machine)
 }
 
 fn is_sent_variables(server: &Server) -> bool {
     let headers = server.transport.headers().unwrap_or_default();
-    urls(server).any(is_written_with_variables)
+    server.urls().any(is_written_with_variables)
         || headers.iter().any(|(_, value)| is_written_with_variables(value.expose()))
 }
 
@@ -102,7 +93,7 @@ fn actions(loaded: &Loaded) -> Option<String> {
                 format!("start {}", words.join(" "))
             }
             Transport::Http { .. } | Transport::Sse { .. } if is_sent_variables(server) && !is_local(server) => {
-                let mut origins: Vec<_> = urls(server).map(fanlight_config::origin_of).collect();
+                let mut origins: Vec<_> = server.urls().map(fanlight_config::origin_of).collect();
                 origins.dedup();
                 format!("send values of variables to {}", origins.join(", "))
             }

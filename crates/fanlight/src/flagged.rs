@@ -1,14 +1,13 @@
 //! Definitions of servers that deserve a look, whether or not they have changed: hidden characters, and names that look like
 //! another server's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use fanlight_gateway::catalogue::ListKind;
-use fanlight_pins::{Flag, ItemKey, LockedKind, flags};
+use fanlight_pins::{Flag, ItemKey, LockedKind, flags, skeleton};
 use serde_json::{Value, json};
 
 use crate::known_lists::KnownLists;
-use crate::pins::locked_kind;
+use crate::pins::locked_lists;
 use crate::show::plain;
 
 /// What is told of. No option: nobody reads more.
@@ -25,21 +24,25 @@ pub(crate) struct Flagged {
 
 /// What is known of servers without asking them.
 pub(crate) fn known(lists: &KnownLists) -> Definitions {
-    let kinds = ListKind::ALL.into_iter().filter_map(|kind| Some((kind, locked_kind(kind.policy_kind())?)));
     let of_kind = |(kind, locked)| {
         lists.definitions(kind).map(move |(server, name, definition)| {
             let key = ItemKey { server: server.to_owned(), kind: locked, name: name.to_owned() };
             (key, serde_json::from_str(definition.as_text()).unwrap_or_default())
         })
     };
-    kinds.flat_map(of_kind).collect()
+    locked_lists().flat_map(of_kind).collect()
 }
 
 /// What of these deserves a look.
 pub(crate) fn flagged(definitions: &Definitions) -> Vec<Flagged> {
-    let tools: Vec<&ItemKey> = definitions.keys().filter(|key| key.kind == LockedKind::Tools).collect();
+    let mut alike: HashMap<String, Vec<&ItemKey>> = HashMap::new();
+    for key in definitions.keys().filter(|key| key.kind == LockedKind::Tools) {
+        alike.entry(skeleton(&key.name)).or_default().push(key);
+    }
     let of_one = |(key, definition): (&ItemKey, &Value)| {
-        let others = tools.iter().filter(|other| other.server != key.server && key.kind == LockedKind::Tools);
+        let is_tool = key.kind == LockedKind::Tools;
+        let others = is_tool.then(|| alike.get(&skeleton(&key.name))).flatten().into_iter().flatten();
+        let others = others.filter(|other| other.server != key.server);
         let others = others.map(|other| (other.server.as_str(), other.name.as_str()));
         let flagged = |flag| Flagged { key: key.clone(), flag };
         flags(&key.name, definition, others).into_iter().map(flagged).collect::<Vec<_>>()

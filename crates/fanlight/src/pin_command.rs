@@ -5,7 +5,6 @@ use std::path::Path;
 use fanlight_canonical::Endpoint;
 use fanlight_config::{Config, PinOptions};
 use fanlight_gateway::Gateway;
-use fanlight_gateway::catalogue::ListKind;
 use fanlight_pins::{Difference, ItemKey, Lock};
 use serde_json::json;
 
@@ -75,8 +74,7 @@ fn server_of(item: &str) -> Result<String, Failure> {
 /// What all servers list; fails if a list is missing.
 async fn definitions(gateway: &Gateway) -> Result<Definitions, Failure> {
     let mut found = Definitions::new();
-    let kinds = ListKind::ALL.into_iter().filter_map(|kind| Some((kind, pins::locked_kind(kind.policy_kind())?)));
-    for (kind, locked) in kinds {
+    for (kind, locked) in pins::locked_lists() {
         let list = gateway.catalogue(kind, &Endpoint::Everything).await;
         let mut missing = list.contributions().filter(|one| one.outcome != fanlight_canonical::Outcome::Ok);
         if let Some(contribution) = missing.next() {

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fanlight_audit::{AuditEvent, PinnedDefinition, Record};
 use fanlight_canonical::{DefinitionGuard, PolicyKind};
 use fanlight_config::{Config, PinMode};
+use fanlight_gateway::catalogue::ListKind;
 use fanlight_pins::{Difference, ItemKey, Lock, LockedKind, canonical};
 use fanlight_protocol::Json;
 use serde_json::{Value, json};
@@ -67,8 +68,13 @@ pub(crate) fn write(path: &Path, lock: &Lock) -> io::Result<()> {
     replace::replace(path, &lock.written(), NewFile::OfAll)
 }
 
+/// The lists with what is pinned, and what that is.
+pub(crate) fn locked_lists() -> impl Iterator<Item = (ListKind, LockedKind)> {
+    ListKind::ALL.into_iter().filter_map(|kind| Some((kind, locked_kind(kind.policy_kind())?)))
+}
+
 /// What pins a definition of this kind; `None` if nothing does.
-pub(crate) fn locked_kind(kind: PolicyKind) -> Option<LockedKind> {
+fn locked_kind(kind: PolicyKind) -> Option<LockedKind> {
     match kind {
         PolicyKind::Tool => Some(LockedKind::Tools),
         PolicyKind::Prompt => Some(LockedKind::Prompts),

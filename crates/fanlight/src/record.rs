@@ -72,6 +72,7 @@ impl Recorder {
     pub(crate) fn open(config: &Config, telemetry: &Telemetry, replica: Option<&str>) -> Result<Self, Failure> {
         let export = export(config, telemetry)?;
         let ledger = opened(config, export.as_ref(), replica)?;
+        demanded(&config.audit, ledger.is_some())?;
         let log = AuditLog::default();
         log.keep(ledger.map(|ledger| kept(config, begun(ledger))));
         Ok(Self {
@@ -193,7 +194,6 @@ fn opened(config: &Config, export: Option<&Arc<LogExport>>, replica: Option<&str
             None
         }
     };
-    demanded(options, ledger.is_some())?;
     Ok(ledger)
 }
 

@@ -60,7 +60,7 @@ pub enum ForwardError {
 /// The other replicas of this process.
 pub trait Replicas: Send + Sync + fmt::Debug {
     /// Has `run` answer a request. Nothing is sent twice.
-    fn forward(&self, run: ProcessRun, request: ForwardedRequest, body: Bytes) -> Forwarding<'_>;
+    fn forward<'a>(&'a self, run: ProcessRun, request: &'a ForwardedRequest, body: Bytes) -> Forwarding<'a>;
 
     /// Opens an envelope that was sent to this replica. It is good once.
     ///

@@ -247,8 +247,7 @@ fn is_shown(view: &View, backend: BackendId, notification: &Notification) -> boo
     match &notification.method {
         Method::Other(method) => !view.has_filters() || **method == *ELICITATION_COMPLETE,
         Method::ResourceUpdated if view.filters(Filtered::Resources) => {
-            let is_permitted = |uri: &str| view.permits_uri(backend, uri) && view.permits_subscription(backend, uri);
-            updated_uri(notification).is_some_and(|uri| is_permitted(&uri))
+            updated_uri(notification).is_some_and(|uri| view.permits_update(backend, &uri))
         }
         _ => true,
     }

@@ -342,7 +342,7 @@ impl<'a> Router<'a> {
         let call = Call {
             method: Method::ListTools,
             params: None,
-            context: Arc::new(CallContext { wants_progress: false, request: None, ..context.clone() }),
+            context: context.without_progress(),
             messages: ServerMessages::discard(),
         };
         let error = view.briefly(view.request(backend.id, call)).await.err();

@@ -335,6 +335,11 @@ pub(crate) fn failed(server: &str, error: &OAuthError) -> SignInError {
     }
 }
 
+/// The failure where nobody can be sent back to this gateway.
+pub(crate) fn unusable() -> SignInError {
+    SignInError::Failed { reason: "publicUrl is not usable".to_owned() }
+}
+
 pub(crate) fn unkept(error: &StoreError) -> SignInError {
     warn!(%error, "a user's sign-in cannot be carried out");
     SignInError::Failed { reason: error.to_string() }

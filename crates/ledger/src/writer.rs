@@ -152,13 +152,10 @@ impl Ledger {
     ///
     /// If the folder or a file cannot be used, or another process writes there ([`io::ErrorKind::WouldBlock`]).
     pub fn open(settings: LedgerSettings) -> io::Result<Self> {
-        let files = settings.files.clone();
-        let shared = Arc::new(Shared {
-            retention: Mutex::new(settings.retention),
-            mirror: Mutex::new(settings.mirror.clone()),
-            ..Shared::default()
-        });
-        let writer = Writer::open(settings, Arc::clone(&shared))?;
+        let LedgerSettings { files, retention, mirror, replica } = settings;
+        let shared =
+            Arc::new(Shared { retention: Mutex::new(retention), mirror: Mutex::new(mirror), ..Shared::default() });
+        let writer = Writer::open(files.clone(), replica, Arc::clone(&shared))?;
         let thread = std::thread::Builder::new().name("audit".to_owned()).spawn(move || writer.run())?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)), files })
     }
@@ -282,7 +279,8 @@ impl Shared {
 
 /// The thread that writes.
 struct Writer {
-    settings: LedgerSettings,
+    files: LedgerFiles,
+    replica: Option<String>,
     shared: Arc<Shared>,
     key: CheckpointKey,
     file: File,
@@ -305,8 +303,7 @@ struct Writer {
 }
 
 impl Writer {
-    fn open(settings: LedgerSettings, shared: Arc<Shared>) -> io::Result<Self> {
-        let files = &settings.files;
+    fn open(files: LedgerFiles, replica: Option<String>, shared: Arc<Shared>) -> io::Result<Self> {
         files.make_folder()?;
         let mut file = files::open(&files.current())?;
         lock(&file)?;
@@ -328,7 +325,8 @@ impl Writer {
         let Continued { length, first_line, day, chain, .. } = continued;
         let checkpointed = chain.edge.size();
         let mut writer = Self {
-            settings,
+            files,
+            replica,
             shared,
             key,
             file,
@@ -392,7 +390,7 @@ impl Writer {
         let untold = self.shared.untold.swap(0, Ordering::Relaxed);
         let lost = Entry { event: "lost", outcome: "lost", lost: untold, ..Entry::default() };
         let (mut chain, mut text) = (self.chain.clone(), String::new());
-        let replica = self.settings.replica.as_deref();
+        let replica = self.replica.as_deref();
         let mut add = |entry: &Entry| {
             let line = entry.line(chain.next(), replica, &chain.previous);
             chain.push(line.as_bytes());
@@ -452,7 +450,7 @@ impl Writer {
     fn rotate(&mut self) -> io::Result<()> {
         self.sync()?;
         self.checkpoint();
-        let files = &self.settings.files;
+        let files = &self.files;
         // Only where it can be begun is the next one taken.
         let rotated = files.rotated(self.first_line);
         fs::rename(files.current(), &rotated)?;
@@ -473,7 +471,7 @@ impl Writer {
     fn remove_old(&self) {
         let now = SystemTime::now();
         let Retention { file_bytes: mut kept, kept_bytes, kept_for } = self.shared.retention();
-        for path in self.settings.files.earlier().into_iter().rev() {
+        for path in self.files.earlier().into_iter().rev() {
             let Ok(about) = fs::metadata(&path) else { continue };
             kept = kept.saturating_add(about.len());
             let age = about.modified().ok().and_then(|changed| now.duration_since(changed).ok()).unwrap_or_default();
@@ -521,7 +519,7 @@ impl Writer {
     }
 
     fn append_checkpoint(&mut self, text: &str) -> io::Result<()> {
-        let path = self.settings.files.checkpoints();
+        let path = self.files.checkpoints();
         let mut file = files::open(&path)?;
         file.write_all(format!("{text}\n").as_bytes())?;
         file.sync_data()?;
@@ -547,7 +545,7 @@ impl Writer {
         if self.last_logged.is_none_or(|last| last.elapsed() >= LOG_PAUSE) {
             self.last_logged = Some(Instant::now());
             let lost = self.shared.lost.load(Ordering::Relaxed);
-            error!(file = %self.settings.files.current().display(), %error, lost, "the audit record cannot be written");
+            error!(file = %self.files.current().display(), %error, lost, "the audit record cannot be written");
         }
     }
 }

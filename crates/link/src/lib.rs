@@ -11,7 +11,6 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use bytes::Bytes;
 use fanlight_canonical::ProcessRun;
 use fanlight_forwarding::{ENVELOPE, Envelopes, ForwardError, ForwardedRequest, Forwarding, Opened, Refused, Replicas};
@@ -62,7 +61,7 @@ pub type AddressOf = Arc<dyn Fn(ProcessRun) -> Option<SocketAddr> + Send + Sync>
 /// Passes requests on to other replicas.
 pub struct Link {
     envelopes: Envelopes,
-    tls: ArcSwap<LinkTls>,
+    tls: LinkTls,
     address_of: AddressOf,
     /// A client for each replica that something was passed on to.
     clients: Mutex<HashMap<ProcessRun, OtherReplica>>,
@@ -90,20 +89,7 @@ impl Link {
     ///
     /// If the keys or files cannot be used.
     pub fn new(keys: &Keys, files: LinkFiles<'_>, address_of: AddressOf) -> Result<Self, LinkError> {
-        let tls = ArcSwap::from_pointee(LinkTls::new(files)?);
-        Ok(Self { envelopes: Envelopes::new(keys)?, tls, address_of, clients: Mutex::default() })
-    }
-
-    /// Uses other files for connections that are made from now on.
-    ///
-    /// # Errors
-    ///
-    /// If they cannot be used; then the current ones stay.
-    pub fn replace(&self, files: LinkFiles<'_>) -> Result<(), LinkError> {
-        self.tls.store(Arc::new(LinkTls::new(files)?));
-        // What runs over connections of the earlier ones keeps these until it has ended.
-        self.clients().clear();
-        Ok(())
+        Ok(Self { envelopes: Envelopes::new(keys)?, tls: LinkTls::new(files)?, address_of, clients: Mutex::default() })
     }
 
     fn replica(&self, run: ProcessRun) -> Result<OtherReplica, ForwardError> {
@@ -112,7 +98,7 @@ impl Link {
         if let Some(known) = clients.get(&run) {
             return Ok(known.clone());
         }
-        let made = self.tls.load().client(address).inspect_err(|error| tracing::error!(%error, "no link to a replica"));
+        let made = self.tls.client(address).inspect_err(|error| tracing::error!(%error, "no link to a replica"));
         let made = made.map_err(|_| ForwardError::Gone)?;
         // Those that have ended.
         clients.retain(|run, _| (self.address_of)(*run).is_some());
@@ -163,9 +149,9 @@ impl LinkTls {
 }
 
 impl Replicas for Link {
-    fn forward(&self, run: ProcessRun, request: ForwardedRequest, body: Bytes) -> Forwarding<'_> {
+    fn forward<'a>(&'a self, run: ProcessRun, request: &'a ForwardedRequest, body: Bytes) -> Forwarding<'a> {
         Box::pin(async move {
-            let envelope = self.envelopes.seal(run, &request, &body).ok_or(ForwardError::Gone)?;
+            let envelope = self.envelopes.seal(run, request, &body).ok_or(ForwardError::Gone)?;
             self.replica(run)?.answer(envelope, body).await
         })
     }
@@ -228,7 +214,7 @@ mod tests {
             ForwardedClient { identity: Arc::new(fanlight_identity::Identity::anonymous()), address: None, user: None };
         let (method, headers) = (http::Method::POST, http::HeaderMap::new());
         let request = ForwardedRequest { method, target: http::Uri::from_static("/mcp"), headers, client };
-        link.forward(run, request, Bytes::from_static(b"{}")).await.map(|answer| answer.status())
+        link.forward(run, &request, Bytes::from_static(b"{}")).await.map(|answer| answer.status())
     }
 
     #[tokio::test]

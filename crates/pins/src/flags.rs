@@ -85,7 +85,8 @@ fn is_invisible(character: char) -> bool {
 }
 
 /// What a name looks like: in small letters, without what separates words, with letters and digits that look alike as one.
-fn skeleton(name: &str) -> String {
+#[must_use]
+pub fn skeleton(name: &str) -> String {
     let shown = name.chars().filter(|character| character.is_alphanumeric() && !is_invisible(*character));
     let like = |character: char| match character {
         '0' | 'о' | 'ο' | 'Ο' | 'О' => 'o',

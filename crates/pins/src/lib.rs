@@ -9,5 +9,5 @@ mod lock;
 mod tests;
 
 pub use compare::{Change, Difference, compare};
-pub use flags::{Flag, flags};
+pub use flags::{Flag, flags, skeleton};
 pub use lock::{InvalidLock, ItemKey, Lock, LockedKind, Pinned, canonical, digest};

@@ -218,27 +218,22 @@ fn rule(id: Arc<str>, policy: &Policy) -> Result<(Rule, Policy), String> {
     let body = typed.body();
     let reads = Reads::of(body);
     let ask = ask(&policy)?;
-    let with = |resource, clauses| changed(body, resource, clauses);
-    let scope = || body.resource.clone();
-    let listed = match (reads.arguments.is_some(), policy.effect()) {
-        (false, _) => Some(policy.clone()),
-        (true, Effect::Forbid) => None,
-        (true, Effect::Permit) => Some(with(scope(), clauses_that(body, Reads::no_arguments))?),
-    };
     let item = item(&body.resource);
-    let of_server = match (item.is_none() && reads.server_alone(), policy.effect()) {
-        (true, _) => Some(policy.clone()),
-        (false, Effect::Forbid) => None,
-        (false, Effect::Permit) => {
-            let scope = if item.is_some() { ResourceConstraint::Any } else { scope() };
-            Some(with(scope, clauses_that(body, Reads::server_alone))?)
-        }
+    let stand_in = |is_whole: bool, resource, accept: fn(&Reads) -> bool| match (is_whole, policy.effect()) {
+        (true, _) => Ok(Some(policy.clone())),
+        (false, Effect::Forbid) => Ok(None),
+        (false, Effect::Permit) => changed(body, resource, clauses_that(body, accept)).map(Some),
+    };
+    let listed = stand_in(reads.no_arguments(), body.resource.clone(), Reads::no_arguments)?;
+    let of_server = match &item {
+        None => stand_in(reads.server_alone(), body.resource.clone(), Reads::server_alone)?,
+        Some(_) => stand_in(false, ResourceConstraint::Any, Reads::server_alone)?,
     };
     let clause = |clause: &Clause| match clause {
         Clause::When(expression) => Clause::When(without_arguments(expression)),
         Clause::Unless(expression) => Clause::Unless(without_arguments(expression)),
     };
-    let to_check = with(scope(), body.clauses().iter().map(clause).collect())?;
+    let to_check = changed(body, body.resource.clone(), body.clauses().iter().map(clause).collect())?;
     Ok((Rule { id, policy, listed, of_server, item, reads, ask }, to_check))
 }
 

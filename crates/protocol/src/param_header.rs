@@ -97,13 +97,13 @@ impl Found {
 }
 
 /// A `tools/list` result without the tools whose annotations are invalid, which must not be offered
-/// over modern Streamable HTTP; `None` if there are none. Calls `on_tool` for each tool with its name
+/// over modern Streamable HTTP; `None` if there are none. Calls `on_tool` for each tool with its definition, its name
 /// (empty if it has none) and its mirrored parameters, or why its annotations are invalid: because there are more than
 /// `limit`, for example.
 pub fn without_invalid_tools(
     result: &Json,
     limit: usize,
-    mut on_tool: impl FnMut(&str, Result<Vec<ParamHeader>, AnnotationError>),
+    mut on_tool: impl FnMut(&Json, &str, Result<Vec<ParamHeader>, AnnotationError>),
 ) -> Option<Json> {
     let at = result.members().find(|member| member.is(result, "tools"))?.value;
     let tools = result.slice(at.clone());
@@ -113,7 +113,7 @@ pub fn without_invalid_tools(
         let name = tool.get("name");
         let found = tool.get("inputSchema").map_or_else(|| Ok(Vec::new()), |schema| annotations(&schema, limit));
         valid.push(found.is_ok());
-        on_tool(&name.as_ref().and_then(Json::as_str).unwrap_or_default(), found);
+        on_tool(&tool, &name.as_ref().and_then(Json::as_str).unwrap_or_default(), found);
     }
     if valid.iter().all(|valid| *valid) {
         return None;

@@ -9,13 +9,12 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use redis::Script;
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -146,13 +145,20 @@ struct Inner {
     id: String,
     written: String,
     members: ArcSwap<Vec<Member>>,
-    lease: watch::Sender<Option<Lease>>,
+    lease: Mutex<Option<Lease>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Lease {
     epoch: u64,
     until: Instant,
+}
+
+impl Inner {
+    fn lease(&self) -> MutexGuard<'_, Option<Lease>> {
+        // Nothing that can panic runs under this lock.
+        self.lease.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Membership {
@@ -163,7 +169,7 @@ impl Membership {
         let written = Written { name: me.name, address: me.address, version: me.version.to_owned(), since };
         // Its members are texts and numbers, which cannot fail to be written.
         let written = serde_json::to_string(&written).unwrap_or_default();
-        let (members, lease) = (ArcSwap::default(), watch::Sender::new(None));
+        let (members, lease) = (ArcSwap::default(), Mutex::default());
         Self(Arc::new(Inner { shared, id: me.id, written, members, lease }))
     }
 
@@ -196,7 +202,7 @@ impl Membership {
     /// The epoch of this process; `None` while it holds no lease, so that others may think that it is gone.
     #[must_use]
     pub fn epoch(&self) -> Option<u64> {
-        self.0.lease.borrow().filter(|lease| Instant::now() < lease.until).map(|lease| lease.epoch)
+        self.0.lease().filter(|lease| Instant::now() < lease.until).map(|lease| lease.epoch)
     }
 
     /// The processes that live, this one included, as last heard of.
@@ -211,21 +217,10 @@ impl Membership {
         self.0.members.load().iter().find(|member| member.id == id).cloned()
     }
 
-    /// Waits until the epoch of this process is another than `known`: it has joined, or was declared gone and has joined anew.
-    pub async fn epoch_after(&self, known: Option<u64>) -> u64 {
-        let mut leases = self.0.lease.subscribe();
-        let is_other = |lease: &Option<Lease>| lease.is_some_and(|lease| Some(lease.epoch) != known);
-        match leases.wait_for(is_other).await.map(|lease| *lease) {
-            Ok(Some(lease)) => lease.epoch,
-            // It has a sender as long as this exists.
-            _ => std::future::pending().await,
-        }
-    }
-
     async fn renew(&self, version: &mut String) -> Result<(), SharedError> {
         let Inner { shared, id, written, .. } = &*self.0;
         let asked = Instant::now();
-        let earlier = self.0.lease.borrow().map_or(0, |lease| lease.epoch);
+        let earlier = self.0.lease().map_or(0, |lease| lease.epoch);
         let mut script = RENEW.key(shared.key(TAG, "leases"));
         script.key(shared.key(TAG, "members")).arg(id).arg(earlier).arg(written);
         script.arg(u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX)).arg(&*version);
@@ -246,12 +241,12 @@ impl Membership {
             }
             _ => {}
         }
-        self.0.lease.send_replace(Some(Lease { epoch, until: asked + LEASE }));
+        *self.0.lease() = Some(Lease { epoch, until: asked + LEASE });
         Ok(())
     }
 
     async fn leave(&self) {
-        let lease = self.0.lease.send_replace(None);
+        let lease = self.0.lease().take();
         let Some(Lease { epoch, .. }) = lease else { return };
         let Inner { shared, id, .. } = &*self.0;
         let mut script = LEAVE.key(shared.key(TAG, "leases"));

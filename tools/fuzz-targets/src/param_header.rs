@@ -22,11 +22,11 @@ pub(crate) fn check(data: &[u8]) {
             assert!(ParamHeader::values_match(&received, &text));
         }
     }
-    bounded(data.len(), Cost::ELEMENTS, || param_header::without_invalid_tools(&value, MIRRORED, |_, _| {}));
+    bounded(data.len(), Cost::ELEMENTS, || param_header::without_invalid_tools(&value, MIRRORED, |_, _, _| {}));
     let mut tools = 0;
-    if let Some(valid) = param_header::without_invalid_tools(&value, MIRRORED, |_, _| tools += 1) {
+    if let Some(valid) = param_header::without_invalid_tools(&value, MIRRORED, |_, _, _| tools += 1) {
         let left = valid.get("tools").expect("the list is still there").elements().count();
         assert!(left < tools);
-        assert_eq!(param_header::without_invalid_tools(&valid, MIRRORED, |_, found| assert!(found.is_ok())), None);
+        assert_eq!(param_header::without_invalid_tools(&valid, MIRRORED, |_, _, found| assert!(found.is_ok())), None);
     }
 }

@@ -136,8 +136,7 @@ impl Tokens {
             return Authentication::Pending(Box::pin(self.verify_by_asking(shown, issuers, charge)));
         };
         let issuer = json::text(&named.claims, "iss");
-        let issuer = issuer.and_then(|name| self.issuers.iter().find(|issuer| issuer.settings.issuer == name));
-        let Some(issuer) = issuer.cloned() else {
+        let Some(issuer) = issuer.and_then(|name| self.issuer_named(&name)) else {
             return denied(Denial::Invalid("the token's issuer is not accepted".into()));
         };
         if issuer.introspection.is_some() {
@@ -151,8 +150,11 @@ impl Tokens {
 
     /// The issuer of this name, and by how much its clock may differ.
     pub(crate) fn issuer(&self, name: &str) -> Option<(Arc<Issuer>, Duration)> {
-        let issuer = self.issuers.iter().find(|issuer| issuer.settings.issuer == name)?;
-        Some((Arc::clone(issuer), self.settings.limits.leeway))
+        Some((self.issuer_named(name)?, self.settings.limits.leeway))
+    }
+
+    fn issuer_named(&self, name: &str) -> Option<Arc<Issuer>> {
+        self.issuers.iter().find(|issuer| issuer.settings.issuer == name).cloned()
     }
 
     /// Verifies a token of `issuer` by its signature: at once, or when the issuer's keys have been read.

@@ -78,9 +78,8 @@ impl ToolTable {
             self.remember(self.with_task_support(&result));
             return response;
         }
-        let repeatable = repeatable_tools(&result);
         let mut learnt = Vec::new();
-        let without_invalid = without_invalid_tools(&result, self.max_mirrored, |name, found| {
+        let without_invalid = without_invalid_tools(&result, self.max_mirrored, |tool, name, found| {
             let headers = match found {
                 Ok(headers) if headers.is_empty() => Arc::clone(&self.none),
                 Ok(headers) => headers.into_iter().filter_map(MirroredParam::new).collect(),
@@ -89,7 +88,7 @@ impl ToolTable {
                     Arc::clone(&self.none)
                 }
             };
-            let is_repeatable = repeatable.contains(name);
+            let is_repeatable = is_repeatable(tool);
             learnt.push((name.to_owned(), KnownTool { headers, needs_task: false, is_repeatable }));
         });
         self.remember(learnt);
@@ -135,13 +134,6 @@ impl ToolTable {
             }
         }
     }
-}
-
-/// The names of the tools of a list that say that calling them twice does no harm.
-fn repeatable_tools(result: &Json) -> HashSet<String> {
-    let Some(tools) = result.get("tools") else { return HashSet::new() };
-    let all = tools.elements().map(|element| tools.slice(element)).filter(is_repeatable);
-    all.filter_map(|tool| Some(tool.get("name")?.as_str()?.into_owned())).collect()
 }
 
 /// Whether a definition says that the tool changes nothing, or nothing more the second time (2026-07-28 server/tools,

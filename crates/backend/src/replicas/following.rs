@@ -5,17 +5,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fanlight_canonical::{
-    BackendClient as _, BackendError, Interest, Listen, Listening, ListeningGuard, ServerMessage,
-};
-use fanlight_protocol::Method;
+use fanlight_canonical::{BackendClient as _, BackendError, Interest, Listen, Listening, ListeningGuard};
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::Group;
 use super::member::Member;
-use crate::subscriptions::{list_changed, resource_updated};
+use crate::subscriptions::announce_to;
 
 /// What is listened to at each endpoint, by their numbers.
 type Plan = BTreeMap<u64, (Arc<Member>, Interest)>;
@@ -73,7 +70,9 @@ async fn follow(
         match set_up(plan, &listen).await {
             Ok(elsewhere) => {
                 listened = elsewhere;
-                announce_missed(&listened.honoured, &listen);
+                // What the endpoint before may have announced while nobody listened. What does not fit is lost, as with any
+                // notification.
+                let _lost = announce_to(&listen.messages, &listened.honoured);
             }
             Err(error) => {
                 has_failed = true;
@@ -123,19 +122,4 @@ async fn set_up(plan: Plan, listen: &Listen) -> Result<Listened, BackendError> {
         listened._guards.push(listening.into_guard());
     }
     Ok(listened)
-}
-
-/// Announces what the endpoint before may have announced while nobody listened. What does not fit is lost, as with any
-/// notification.
-fn announce_missed(honoured: &Interest, listen: &Listen) {
-    let lists = [
-        (Method::ToolsChanged, honoured.tools),
-        (Method::PromptsChanged, honoured.prompts),
-        (Method::ResourcesChanged, honoured.resources),
-    ];
-    let lists = lists.into_iter().filter(|(_, wanted)| *wanted).filter_map(|(method, _)| list_changed(&method));
-    let uris = honoured.uris.iter().filter_map(|uri| resource_updated(uri));
-    for notification in lists.chain(uris) {
-        let _is_kept = listen.messages.try_send(ServerMessage::Notification(notification));
-    }
 }

@@ -87,7 +87,7 @@ pub(super) fn announce(state: &State, origin: &Origin, lists: Lists, recorded: &
 }
 
 /// Announces to one listener that lists and resources may have changed.
-pub(super) fn announce_to(messages: &ServerMessages, honoured: &Interest) -> usize {
+pub(crate) fn announce_to(messages: &ServerMessages, honoured: &Interest) -> usize {
     let all = changes(Lists::of(honoured), honoured.uris.iter());
     all.filter(|notification| !messages.try_send(ServerMessage::Notification(notification.clone()))).count()
 }

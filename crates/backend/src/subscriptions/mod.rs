@@ -29,9 +29,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub(crate) use agreement::PendingChanges;
+pub(crate) use deliver::announce_to;
 pub(crate) use filter::{Filter, Lists};
 pub(crate) use joint_updates::ProcessNumber;
-pub(crate) use notifications::{list_changed, resource_updated, subscription_id, without_subscription_id};
+pub(crate) use notifications::{subscription_id, without_subscription_id};
 pub(crate) use recorded::SessionSubscriptions;
 pub(crate) use state::Verdict;
 pub(crate) use task_progress::{ExpectedTask, TaskProgress, WaitGuard};
@@ -445,7 +446,7 @@ impl SubscriptionRegistry {
 
     /// Announces the same to one listener.
     pub(crate) fn announce_to(&self, messages: &ServerMessages, honoured: &Interest) {
-        self.warn_of_slow(deliver::announce_to(messages, honoured));
+        self.warn_of_slow(announce_to(messages, honoured));
     }
 
     /// Logs that listeners had no capacity for a message.

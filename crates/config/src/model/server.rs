@@ -173,6 +173,15 @@ impl Server {
     pub fn new(name: impl Into<String>, transport: Transport) -> Self {
         Self { name: name.into(), transport, ..Self::defaults() }
     }
+
+    /// All URLs that it is reached at.
+    pub fn urls(&self) -> impl Iterator<Item = &str> {
+        let url = match &self.transport {
+            Transport::Http { url, .. } | Transport::Sse { url, .. } => Some(url.as_str()),
+            Transport::Stdio { .. } | Transport::Incomplete { .. } => None,
+        };
+        url.into_iter().chain(self.endpoints.urls.iter().map(|endpoint| endpoint.url.as_str()))
+    }
 }
 
 /// Values of `type`. The first is for `command`, the others are for `url`.

@@ -68,10 +68,10 @@ fn show(overview: &Value, admin: &Admin, style: Style) {
 /// The processes that are one with this one to clients, and what they share.
 fn replicas_of(replicas: &Value, style: Style) -> String {
     let (own, valkey) = (text(replicas, "own"), replicas.get("valkey").unwrap_or(&Value::Null));
-    let since = valkey.get("sinceMs").and_then(Value::as_f64).unwrap_or_default();
+    let since = for_long(valkey, "sinceMs");
     let state = match text(valkey, "trouble") {
-        "" => format!("connected for {}", rough(seconds_since(since))),
-        trouble => format!("away for {}: {}", rough(seconds_since(since)), plain(trouble, 200)),
+        "" => format!("connected for {since}"),
+        trouble => format!("away for {since}: {}", plain(trouble, 200)),
     };
     let members: Vec<&Value> = replicas.get("members").and_then(Value::as_array).into_iter().flatten().collect();
     let each = |of: &dyn Fn(&Value) -> String| members.iter().map(|member| of(member)).collect::<Vec<_>>();
@@ -79,7 +79,7 @@ fn replicas_of(replicas: &Value, style: Style) -> String {
         id if id == own => format!("{} (this one)", plain(id, 40)),
         id => plain(id, 40),
     };
-    let up = |member: &Value| rough(seconds_since(member.get("sinceMs").and_then(Value::as_f64).unwrap_or_default()));
+    let up = |member: &Value| for_long(member, "sinceMs");
     let columns = [
         Column::whole("REPLICA", each(&id)),
         Column::words("HOST", each(&|member| plain(text(member, "name"), 60))),
@@ -187,14 +187,14 @@ fn last_error(backend: &Value) -> String {
         return plain(error, 200);
     }
     let Some(last) = backend.get("lastError").filter(|last| last.is_object()) else { return String::new() };
-    let at = last.get("atMs").and_then(Value::as_f64).unwrap_or_default();
-    format!("{} {} ago", plain(text(last, "type"), 60), rough(seconds_since(at)))
+    format!("{} {} ago", plain(text(last, "type"), 60), for_long(last, "atMs"))
 }
 
-/// Seconds since a time in milliseconds.
-fn seconds_since(at: f64) -> f64 {
+/// How long a time ago is that a member has in milliseconds.
+fn for_long(value: &Value, member: &str) -> String {
+    let at = value.get(member).and_then(Value::as_f64).unwrap_or_default();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    now.saturating_sub(Duration::from_secs_f64((at / 1e3).max(0.0))).as_secs_f64()
+    rough(now.saturating_sub(Duration::from_secs_f64((at / 1e3).max(0.0))).as_secs_f64())
 }
 
 /// Colours the states in a finished table: colour codes within cells would count as width.

@@ -130,7 +130,7 @@ static DECIDE: LazyLock<Script> = LazyLock::new(|| {
         r"
 local entry = entries[ARGV[1]]
 if not entry or entry.call ~= ARGV[2] then return {'unknown', ''} end
-if entry.status ~= 'open' then return {'decided', entry.by} end
+if entry.status ~= 'open' then return {entry.status, entry.by} end
 entry.status, entry.by, entry.expires = ARGV[3], ARGV[4], now + ARGV[5]
 keep(ARGV[1], entry)
 redis.call('PEXPIRE', KEYS[1], 2 * ARGV[5])
@@ -200,7 +200,7 @@ impl ApprovalsInCommon {
         self.shared.run(&invocation).await
     }
 
-    fn sealed(&self, call: &CallToApprove, question: &Question) -> Option<String> {
+    fn sealed(&self, call: &CallToApprove, question: &Question, call_digest: &str) -> Option<String> {
         let written = Written {
             principal: call.principal.to_bytes(),
             endpoint: call.endpoint.to_string(),
@@ -214,7 +214,7 @@ impl ApprovalsInCommon {
             by_another: question.approver == ApproverRule::Other,
             asked: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
         };
-        self.seal.seal_for(&serde_json::to_vec(&written).ok()?, digest_of(call).as_bytes())
+        self.seal.seal_for(&serde_json::to_vec(&written).ok()?, call_digest.as_bytes())
     }
 
     /// The questions of an answer of [`SHOW`] that one of the keys opens.
@@ -281,7 +281,7 @@ impl CommonApprovals for ApprovalsInCommon {
     ) -> Pending<'_, Result<CommonAsked, NotAsked>> {
         Box::pin(async move {
             let (call_digest, owner) = (digest_of(&call), digest(&[&call.principal.to_bytes()]));
-            let sealed = self.sealed(&call, &question).ok_or(NotAsked::Away)?;
+            let sealed = self.sealed(&call, &question, &call_digest).ok_or(NotAsked::Away)?;
             let (id, shown) = (format!("{:08x}", fastrand::u32(..)), format!("{call_digest} {sealed}"));
             let (calls, of_one) = (limits.calls.to_string(), limits.calls_of_one.to_string());
             let (lifetime, waits) = (millis(limits.lifetime), millis(WAITS));
@@ -308,11 +308,13 @@ impl CommonApprovals for ApprovalsInCommon {
         Box::pin(async move {
             let looked = self.run::<(String, String)>(&LOOK, &[id, waiter, &millis(WAITS)]).await;
             let Ok((word, by)) = looked else { return CommonAnswer::Nothing };
-            match (word.as_str(), self.said(id, &digest_of(call), &word, &by)) {
-                ("open", _) => CommonAnswer::Nothing,
-                (_, Some(Status::Approved(_))) => CommonAnswer::Approved,
-                (_, Some(_)) => CommonAnswer::Refused,
-                (_, None) => CommonAnswer::Over,
+            if word == "open" {
+                return CommonAnswer::Nothing;
+            }
+            match self.said(id, &digest_of(call), &word, &by) {
+                Some(Status::Approved(_)) => CommonAnswer::Approved,
+                Some(_) => CommonAnswer::Refused,
+                None => CommonAnswer::Over,
             }
         })
     }
@@ -349,14 +351,10 @@ impl CommonApprovals for ApprovalsInCommon {
                     left: limits.lifetime,
                     ..question
                 }),
-                "decided" => {
-                    let said = ["approved", "refused"].iter().find_map(|word| self.said(id, &call_digest, word, &by));
-                    Err(match said {
-                        Some(Status::Approved(by) | Status::Refused(by)) => NotDecided::Decided(by),
-                        _ => NotDecided::Unknown,
-                    })
-                }
-                _ => Err(NotDecided::Unknown),
+                word => Err(match self.said(id, &call_digest, word, &by) {
+                    Some(Status::Approved(by) | Status::Refused(by)) => NotDecided::Decided(by),
+                    _ => NotDecided::Unknown,
+                }),
             }
         })
     }

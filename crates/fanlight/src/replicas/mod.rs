@@ -18,7 +18,7 @@ use std::time::Duration;
 use aws_lc_rs::digest::{Context, SHA256};
 use data_encoding::HEXLOWER;
 use fanlight_approvals::Approvals;
-use fanlight_canonical::HandleSeal;
+use fanlight_canonical::ProcessRun;
 use fanlight_config::{Config, MAX_FILE_SIZE, ReplicaOptions};
 use fanlight_grants::CommonEntries;
 use fanlight_settings::read_bounded;
@@ -54,8 +54,9 @@ impl Replicas {
         let Some(options) = &config.replicas else { return Ok(None) };
         let settings = settings(options).map_err(Failure::usage)?;
         let shared = Shared::new(settings).map_err(|error| Failure::usage(error.to_string()))?;
-        let seal = HandleSeal::new(&keys(config)).map_err(|error| Failure::other(error.to_string()))?;
-        let me = Me { id: seal.run(), name: host_name(), address: options.listen, version: env!("CARGO_PKG_VERSION") };
+        let run = ProcessRun::current().map_err(|error| Failure::other(error.to_string()))?;
+        let me =
+            Me { id: run.to_string(), name: host_name(), address: options.listen, version: env!("CARGO_PKG_VERSION") };
         Ok(Some(Self { membership: Membership::new(shared.clone(), me), shared }))
     }
 

@@ -123,12 +123,11 @@ impl CoreCall {
         };
         let CoreRequest { mut operation, input_rounds, before, hooked, recording, .. } = request;
         let context = Arc::clone(operation.context());
-        let own_context = Arc::clone(&context);
         let (core, trace) = (Arc::clone(core), &context.trace);
-        let is_plain = before.is_nothing() && recording.is_none() && hooked.is_none();
         // What waits is decided about again when it has: the policy may have changed.
         let waits = !before.is_nothing() || hooked.is_some();
-        let decided = waits.then(|| (operation.decided(), Arc::clone(&core)));
+        let is_plain = !waits && recording.is_none();
+        let decided = waits.then(|| (operation.decided(), Arc::clone(&core), Arc::clone(&context)));
         let around = (!is_plain).then(|| (before, hooked, recording, sender.clone(), decided));
         let run: PendingAnswer = match (first, input_rounds) {
             (None, Some(limits)) => {
@@ -153,8 +152,8 @@ impl CoreCall {
                     Ok(approved) => approved,
                     Err(error) => return Response::from_error(&error),
                 };
-                if let Some((decided, core)) = decided
-                    && let Err(error) = core.may_go_on(&decided, &own_context)
+                if let Some((decided, core, context)) = decided
+                    && let Err(error) = core.may_go_on(&decided, &context)
                 {
                     return Response::from_error(&error);
                 }

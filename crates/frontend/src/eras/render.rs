@@ -113,7 +113,7 @@ fn without_invalid_tools(result: &Json, limit: usize) -> Option<Json> {
     if !has("x-mcp-header") && !has("\\u") {
         return None;
     }
-    param_header::without_invalid_tools(result, limit, |name, found| {
+    param_header::without_invalid_tools(result, limit, |_, name, found| {
         if let Err(reason) = found {
             let name: String = name.chars().filter(|c| !c.is_control()).take(80).collect();
             if is_news(&name) {

@@ -511,7 +511,7 @@ impl<C: Core> Ingress<C> {
             let client = Client { endpoint: origin.holder.endpoint(), identity: &origin.identity };
             match decision::decide(&self.settings, client, &operation) {
                 Ok(()) => drop(self.core.run(&mut operation, ServerMessages::discard()).await),
-                Err(_) => drop(session.session.note_subscription(&uri, false)),
+                Err(_) => session.session.note_subscription(&uri, false),
             }
         }
     }

@@ -150,13 +150,17 @@ impl Session {
         }
     }
 
-    /// Notes that its client subscribes to a resource, or does no more; whether that is to be written.
-    pub(crate) fn note_subscription(&self, uri: &str, lasts: bool) -> bool {
+    /// Notes that its client subscribes to a resource, or does no more.
+    pub(crate) fn note_subscription(&self, uri: &str, lasts: bool) {
         if lock(&self.on_record).is_none() {
-            return false;
+            return;
         }
         let mut subscriptions = lock(&self.subscriptions);
-        if lasts { subscriptions.insert(uri.to_owned()) } else { subscriptions.remove(uri) }
+        if lasts {
+            subscriptions.insert(uri.to_owned());
+        } else {
+            subscriptions.remove(uri);
+        }
     }
 
     /// The resources that its client has subscribed to, where it is on record.

@@ -182,8 +182,7 @@ impl Catalogue {
             _ => is_due(self),
         };
         // A user may have signed in meanwhile; until then, reading costs nothing.
-        let is_any_missing = self.with(|state| state.parts.values().any(Part::wants_sign_in));
-        if !is_any_due && !is_any_missing {
+        if !is_any_due && !self.with(|state| state.parts.values().any(Part::wants_sign_in)) {
             return None;
         }
         let serves = |backend, part: &Part| match view.shows(backend) {

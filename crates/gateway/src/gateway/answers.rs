@@ -85,9 +85,8 @@ pub(super) fn shown_messages(view: &View, messages: &ServerMessages) -> ServerMe
             method if Change::of(method).is_some() => false,
             // The sending server is not known here, so every server must show it.
             Method::ResourceUpdated => {
-                let is_permitted =
-                    |uri: &str, backend| view.permits_uri(backend, uri) && view.permits_subscription(backend, uri);
-                updated_uri(notification).is_some_and(|uri| view.ids().all(|backend| is_permitted(&uri, backend)))
+                let is_permitted = |uri: &str| view.ids().all(|backend| view.permits_update(backend, uri));
+                updated_uri(notification).is_some_and(|uri| is_permitted(&uri))
             }
             _ => true,
         };

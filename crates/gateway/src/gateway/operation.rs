@@ -166,15 +166,12 @@ impl Gateway {
     /// Whether a request that began earlier may go on by the policy as it is now.
     pub(super) fn decided_again(&self, decided: &Decided, context: &CallContext) -> Result<(), RpcError> {
         let view = self.view_of(context);
-        let Some(rights) = view.rights().filter(|_| action(decided.method()).is_some()) else { return Ok(()) };
+        if view.rights().is_none() || action(decided.method()).is_none() {
+            return Ok(());
+        }
         // There was no policy when it began.
         let Some(subject) = decided.policy_subject() else { return Err(fault::policy_has_changed()) };
-        let item = subject.item();
-        let listing = rights.listing(&item);
-        let verdict = match listing.outcome {
-            PolicyOutcome::Hidden => Ok(listing),
-            _ => rights.decide(subject.action, &item, subject.arguments.as_ref()),
-        };
+        let Some(verdict) = view.verdict_again(subject) else { return Ok(()) };
         told(context, verdict.as_ref().ok());
         if let Some(error) = refusal(subject.kind, &subject.visible, &verdict) {
             return Err(error);

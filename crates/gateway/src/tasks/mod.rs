@@ -11,6 +11,7 @@ mod owners;
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use fanlight_canonical::{BackendError, Call, CallContext, PolicySubject, ServerMessages};
 use fanlight_protocol::capability::has_tasks_extension;
@@ -110,15 +111,25 @@ impl Tasks {
         if let Some((common, key)) = self.common.as_ref().zip(key.in_common()) {
             common.learn(key, view.name(backend).to_owned(), kept_for, evidence == Evidence::Created).await;
         }
-        self.owners.learn(key, Learnt { backend, peer: context.peer.clone(), kept_for, evidence }).await;
+        self.remember(context, key, backend, kept_for, evidence).await;
     }
 
     /// Remembers, in this process alone, the owner of a task that a list has.
     async fn learn_here(&self, context: &CallContext, state: &Json, backend: BackendId) {
         if let Some((task, kept_for)) = owners::id_and_time(state, &self.limits) {
-            let learnt = Learnt { backend, peer: context.peer.clone(), kept_for, evidence: Evidence::Seen };
-            self.owners.learn(TaskKey::new(&context.caller, &task), learnt).await;
+            self.remember(context, TaskKey::new(&context.caller, &task), backend, kept_for, Evidence::Seen).await;
         }
+    }
+
+    async fn remember(
+        &self,
+        context: &CallContext,
+        task: TaskKey,
+        backend: BackendId,
+        kept_for: Duration,
+        evidence: Evidence,
+    ) {
+        self.owners.learn(task, Learnt { backend, peer: context.peer.clone(), kept_for, evidence }).await;
     }
 
     async fn forget(&self, task: &TaskKey) {
@@ -209,7 +220,7 @@ impl Tasks {
             method: Method::GetTask,
             params: Some(params.finish()),
             // Sent as the client's own request: the task may belong to its session.
-            context: Arc::new(CallContext { wants_progress: false, request: None, ..(**context).clone() }),
+            context: context.without_progress(),
             messages: ServerMessages::discard(),
         };
         let mut asked: FuturesOrdered<_> = view

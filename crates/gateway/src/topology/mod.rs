@@ -260,8 +260,7 @@ impl Member {
 
     /// Whether this is the tool that may stand for all others in its list, and no rule withholds it.
     pub(crate) fn is_stand_in(&self, original: &str) -> bool {
-        let is_guarded = self.guard.as_ref().is_some_and(|guard| guard.can_withhold());
-        !is_guarded
+        !self.can_withhold()
             && self.client.stand_in() == Some(original)
             && self.permits_tool(original)
             && !self.withholds(original)

@@ -237,11 +237,26 @@ impl View {
 
     /// Whether the policy still permits what a client did with something; `None` if it is not known what that was.
     pub(crate) fn permits_again(&self, done: Option<&PolicySubject>) -> bool {
-        let Some(rights) = &self.rights else { return true };
-        done.is_some_and(|done| {
-            let verdict = rights.decide(done.action, &done.item(), done.arguments.as_ref());
-            rights.shows(&done.item()) && verdict.is_ok_and(|verdict| !verdict.outcome.is_denial())
+        if self.rights.is_none() {
+            return true;
+        }
+        let verdict = done.and_then(|done| self.verdict_again(done));
+        verdict.is_some_and(|verdict| verdict.is_ok_and(|verdict| !verdict.outcome.is_denial()))
+    }
+
+    /// What the policy says now of what a client did with something; `None` without a policy.
+    pub(crate) fn verdict_again(&self, done: &PolicySubject) -> Option<Result<Verdict, AmbiguousArguments>> {
+        let (rights, item) = (self.rights.as_ref()?, done.item());
+        let listing = rights.listing(&item);
+        Some(match listing.outcome {
+            PolicyOutcome::Hidden => Ok(listing),
+            _ => rights.decide(done.action, &item, done.arguments.as_ref()),
         })
+    }
+
+    /// Whether the client may be told that a resource has changed which `backend` calls `uri`.
+    pub(crate) fn permits_update(&self, backend: BackendId, uri: &str) -> bool {
+        self.permits_uri(backend, uri) && self.permits_subscription(backend, uri)
     }
 
     fn may_use(&self, item: &PolicyItem<'_>) -> bool {

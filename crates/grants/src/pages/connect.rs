@@ -15,7 +15,7 @@ use crate::access::UserAccess;
 use crate::links::Link;
 use crate::record::BegunSignIn;
 use crate::server::Method;
-use crate::sign_in::{Begun, Offer, SignInError, unkept};
+use crate::sign_in::{Begun, Offer, SignInError, unkept, unusable};
 use crate::store::Owner;
 
 /// The button by which a user shows who they are.
@@ -110,8 +110,7 @@ impl Visit<'_> {
 
     async fn begin(&self, link: &Link, offer: Offer) -> Result<Response<String>, SignInError> {
         let grants = &self.pages.grants;
-        let callback =
-            self.callback().ok_or_else(|| SignInError::Failed { reason: "publicUrl is not usable".to_owned() })?;
+        let callback = self.callback().ok_or_else(unusable)?;
         let Begun { location, mut record } =
             offer.begin(grants, link.owner.principal(), &callback, &self.browser_digest()).await?;
         record.rules = self.pages.rules.number();

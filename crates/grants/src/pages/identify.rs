@@ -21,7 +21,7 @@ use super::{CONNECTIONS, Visit, barred};
 use crate::access::UserAccess;
 use crate::links::below;
 use crate::record::SIGN_IN_TIME;
-use crate::sign_in::{Callback, LASTING, Offer, SignInError, failed};
+use crate::sign_in::{Callback, LASTING, Offer, SignInError, failed, unusable};
 use crate::store::{Owner, seconds};
 
 /// Where browsers are sent back to by identity providers. Another place than that for the authorization servers of servers, so
@@ -195,8 +195,4 @@ const ATTEMPT: &[u8] = b"sign-in at an identity provider ";
 
 fn unsealed() -> SignInError {
     SignInError::Failed { reason: "the keys of the store cannot seal".to_owned() }
-}
-
-fn unusable() -> SignInError {
-    SignInError::Failed { reason: "publicUrl is not usable".to_owned() }
 }

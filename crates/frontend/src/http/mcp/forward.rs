@@ -56,14 +56,14 @@ impl<C: Core> Endpoint<C> {
             if ProcessRun::current() == Ok(run) {
                 return Err(ForwardError::Gone);
             }
-            replicas.forward(run, request.clone(), body.clone()).await
+            replicas.forward(run, &request, body.clone()).await
         };
         let answer = match while_valid(first, &origin.identity).await {
             Ok(answer) => answer,
             Err(Failure::Replica(ForwardError::Gone)) => match self.keeper_after(run, arrived, origin).await {
                 Keeper::ThisRun => return self.take_here(arrived, origin, body, refusal).await,
                 Keeper::Another(next) if next != run => {
-                    match while_valid(replicas.forward(next, request, body), &origin.identity).await {
+                    match while_valid(replicas.forward(next, &request, body), &origin.identity).await {
                         Ok(answer) => answer,
                         Err(failure) => return Err(failed(failure, next, refusal)),
                     }
