@@ -28,8 +28,10 @@ pub(crate) struct OpenWishes(Mutex<Table>);
 #[derive(Default)]
 struct Table {
     given: VecDeque<Given>,
-    /// What takes messages to sessions outside of their calls.
-    listeners: HashMap<Caller, ServerMessages>,
+    /// What takes messages to sessions outside of their calls, with the number of its listener.
+    listeners: HashMap<Caller, (u64, ServerMessages)>,
+    /// The last number given to a listener.
+    last: u64,
 }
 
 /// A link that a client has been given.
@@ -44,6 +46,7 @@ struct Given {
 pub(crate) struct Listener {
     of: Arc<OpenWishes>,
     caller: Caller,
+    number: u64,
 }
 
 impl OpenWishes {
@@ -65,8 +68,12 @@ impl OpenWishes {
     pub(crate) fn listen(self: &Arc<Self>, listen: &Listen) -> Option<Listener> {
         let caller = listen.context.caller.clone();
         caller.session().filter(|_| listen.interest.session)?;
-        self.lock().listeners.insert(caller.clone(), listen.messages.clone());
-        Some(Listener { of: Arc::clone(self), caller })
+        let mut table = self.lock();
+        table.last += 1;
+        let number = table.last;
+        table.listeners.insert(caller.clone(), (number, listen.messages.clone()));
+        drop(table);
+        Some(Listener { of: Arc::clone(self), caller, number })
     }
 
     /// The principals that have been given links.
@@ -77,11 +84,11 @@ impl OpenWishes {
     /// A principal has signed in: tells its sessions. What does not fit is lost, as with any listener.
     pub(crate) fn fulfilled(&self, principal: &Principal) {
         let mut table = self.lock();
-        let Table { given, listeners } = &mut *table;
+        let Table { given, listeners, .. } = &mut *table;
         let is_over = |given: &Given| given.caller.principal() == principal;
         let over: Vec<_> = given.iter().filter(|given| is_over(given)).collect();
         for Given { caller, id, .. } in over {
-            let Some(messages) = listeners.get(caller) else { continue };
+            let Some((_, messages)) = listeners.get(caller) else { continue };
             let mut params = ObjectBuilder::new();
             params.string("elicitationId", id);
             let complete = Notification::new(Method::from_name(ELICITATION_COMPLETE), Some(&params.finish()));
@@ -104,8 +111,43 @@ impl Drop for Listener {
     fn drop(&mut self) {
         let mut table = self.of.lock();
         // A later one of the same session may have taken its place.
-        let gone = table.listeners.remove(&self.caller);
+        let is_own = table.listeners.get(&self.caller).is_some_and(|(number, _)| *number == self.number);
+        let gone = is_own.then(|| table.listeners.remove(&self.caller));
         drop(table);
         drop(gone);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fanlight_canonical::Interest;
+    use fanlight_protocol::Json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn session_that_listens_anew_is_told_when_its_earlier_stream_has_ended() {
+        let wishes = Arc::new(OpenWishes::default());
+        let principal = Principal::named("fanlight:key", "ann");
+        let caller = Caller::session_of(principal.clone(), SessionKey::fresh());
+        let context = CallContext {
+            caller,
+            capabilities: Json::literal(r#"{"elicitation":{"url":{}}}"#),
+            ..(*CallContext::internal()).clone()
+        };
+        let wish = SignInWish { id: "1".into(), url: Some("https://x".into()), message: String::new() };
+        wishes.given(&context, &wish);
+        let listen = |messages| Listen {
+            interest: Interest { session: true, ..Interest::default() },
+            context: Arc::new(context.clone()),
+            messages,
+        };
+        let (first, _) = ServerMessages::channel(1);
+        let (second, mut received) = ServerMessages::channel(1);
+        let earlier = wishes.listen(&listen(first));
+        let _later = wishes.listen(&listen(second));
+        drop(earlier);
+        wishes.fulfilled(&principal);
+        assert!(received.try_recv().is_some(), "the later one is told");
     }
 }
