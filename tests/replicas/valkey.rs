@@ -35,7 +35,9 @@ impl Valkey {
 
     /// A cluster of one server.
     pub(crate) async fn cluster() -> Self {
-        let server = Self::start_with(&["--cluster-enabled", "yes"]).await;
+        // By itself it takes the port that is larger by 10,000, which another may have.
+        let bus = ports::free().port().to_string();
+        let server = Self::start_with(&["--cluster-enabled", "yes", "--cluster-port", &bus]).await;
         server.ask("CLUSTER ADDSLOTSRANGE 0 16383").await;
         until("the cluster", async || server.ask("CLUSTER INFO").await.contains("cluster_state:ok")).await;
         server
