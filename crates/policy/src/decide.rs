@@ -19,6 +19,7 @@ use fanlight_canonical::{
 use fanlight_protocol::Json;
 use fanlight_protocol::json::Kind;
 use foldhash::fast::RandomState;
+use quick_cache::Equivalent;
 use quick_cache::sync::Cache;
 
 use crate::arguments::LookedAt;
@@ -30,8 +31,8 @@ use crate::source::{InvalidPolicy, PolicyText};
 
 /// Clients whose rights are kept, counted as one where no policy makes a difference.
 const CLIENTS: usize = 1_024;
-/// Decisions that are remembered for each.
-const DECISIONS: usize = 256;
+/// Decisions that are remembered for all of them: 64 clients with 1,000 items each. One takes about 250 bytes.
+const DECISIONS: usize = 65_536;
 /// Bytes of a name that is remembered.
 const LONGEST: usize = 256;
 
@@ -85,6 +86,8 @@ struct Shared {
     default_path: String,
     tags: HashMap<String, Vec<String>, RandomState>,
     authorizer: Authorizer,
+    /// What was decided, as far as it does not depend on arguments.
+    decided: Cache<DecisionKey, Verdict>,
 }
 
 impl Policies {
@@ -105,8 +108,8 @@ impl Policies {
         let by_id = rules.iter().enumerate().map(|(at, rule)| (rule.policy.id().clone(), at)).collect();
         let differences = Differences::of(&rules);
         let tags = servers.into_iter().map(|ServerFacts { name, tags }| (name, tags)).collect();
-        let authorizer = Authorizer::new();
-        let shared = Shared { number, rules, by_id, differences, default_path, tags, authorizer };
+        let (authorizer, decided) = (Authorizer::new(), Cache::new(DECISIONS));
+        let shared = Shared { number, rules, by_id, differences, default_path, tags, authorizer, decided };
         Ok(Self { shared: Arc::new(shared), clients: Cache::new(CLIENTS) })
     }
 
@@ -183,8 +186,6 @@ struct ClientRights {
     endpoint: Option<Entity>,
     /// By the action.
     actions: [OnceLock<ActionRules>; PolicyAction::ALL.len()],
-    /// What was decided, as far as it does not depend on arguments.
-    decided: Mutex<HashMap<DecisionKey, Verdict, RandomState>>,
     /// Whether there may be anything of a server that the client may use, by the server's name.
     reached: Mutex<HashMap<Box<str>, bool, RandomState>>,
 }
@@ -199,12 +200,23 @@ struct ActionRules {
     forbids_any: bool,
 }
 
+/// What a decision is about. Decisions are looked up with borrowed names, and kept with their own.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct DecisionKey {
+struct DecisionKey<Name = Box<str>> {
+    /// The [number](Rights::number) of the client's rights.
+    rights: u64,
     action: PolicyAction,
     kind: PolicyKind,
-    name: Box<str>,
+    server: Name,
+    name: Name,
     hints: Hints,
+}
+
+impl Equivalent<DecisionKey> for DecisionKey<&str> {
+    fn equivalent(&self, kept: &DecisionKey) -> bool {
+        let DecisionKey { rights, action, kind, server, name, hints } = kept;
+        *self == DecisionKey { rights: *rights, action: *action, kind: *kind, server, name, hints: *hints }
+    }
 }
 
 /// What a server says of its tool.
@@ -250,7 +262,6 @@ impl ClientRights {
             client: None,
             endpoint: None,
             actions: Default::default(),
-            decided: Mutex::default(),
             reached: Mutex::default(),
         }
     }
@@ -450,19 +461,15 @@ impl ClientRights {
         if item.name.len() > LONGEST {
             return decide();
         }
-        let name = format!("{}/{}", item.server, item.name).into();
-        let key = DecisionKey { action, kind: item.kind, name, hints: Hints::of(item) };
-        // Nothing that can panic runs under this lock.
-        let known = || self.decided.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(verdict) = known().get(&key) {
-            return verdict.clone();
+        let hints = if self.shared.differences.reads_hints() { Hints::of(item) } else { Hints::default() };
+        let (rights, kind, server, name) = (self.number, item.kind, item.server, &*item.name);
+        let asked = DecisionKey { rights, action, kind, server, name, hints };
+        if let Some(verdict) = self.shared.decided.get(&asked) {
+            return verdict;
         }
         let verdict = decide();
-        let mut known = known();
-        if known.len() >= DECISIONS {
-            known.clear();
-        }
-        known.insert(key, verdict.clone());
+        let key = DecisionKey { rights, action, kind, server: server.into(), name: name.into(), hints };
+        self.shared.decided.insert(key, verdict.clone());
         verdict
     }
 }
