@@ -6,7 +6,7 @@ use fanlight_testkit::slicer::{member, plain_string};
 
 use crate::harness::within;
 use crate::policy::{Scene, session};
-use crate::raw_client::{Connection, legacy_request};
+use crate::raw_client::{Connection, Response, legacy_request};
 use crate::scripted::{Era, Reply};
 
 const CLIENT: &str = r#"{"roots":{},"elicitation":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
@@ -203,6 +203,71 @@ async fn task_is_unknown_to_a_client_who_may_no_longer_make_its_call() {
     }
 }
 
+/// The stream of a session of Bob.
+async fn listening(scene: &Scene, id: &str) -> Response {
+    let bearer = format!("Bearer {BOB}");
+    let mut headers = session(id).to_vec();
+    headers.extend([("Accept", "text/event-stream"), ("Authorization", bearer.as_str())]);
+    let mut connection = Connection::open(scene.gateway.mcp).await;
+    connection.request("GET", "/mcp", &headers, b"").await;
+    connection.response().await
+}
+
+/// The next message of a stream that does not say that a list has changed.
+async fn message(heard: &mut Response) -> String {
+    within("a message", async {
+        loop {
+            let event = heard.event().await.unwrap().unwrap();
+            if !event.contains("list_changed") {
+                return event;
+            }
+        }
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn client_is_not_told_of_a_task_whose_call_it_may_no_longer_make() {
+    let state = |task: &str| {
+        format!(
+            r#""taskId":"{task}","status":"working","createdAt":"2025-11-25T10:30:00Z","lastUpdatedAt":"2025-11-25T10:30:00Z","ttl":600000"#
+        )
+    };
+    let other = r#""name":"write_file","arguments":{}"#;
+    for policies in [HIDDEN, DENIED] {
+        let mut scene = Scene::start(Era::Legacy, 1, EVERYTHING, "").await;
+        let backend = &scene.servers[0];
+        backend.serves_get();
+        backend.declares(r#"{"tools":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}}"#);
+        for (tool, task) in [("look", "t-1"), ("write_file", "t-2")] {
+            backend.on_target("tools/call", tool, Reply::result(format!(r#"{{"task":{{{}}}}}"#, state(task))));
+        }
+        let id = scene.open_with("{}", BOB).await;
+        let mut heard = listening(&scene, &id).await;
+        for call in [LOOK, other] {
+            let made = scene.legacy(BOB, &id, "tools/call", &format!(r#"{call},"task":{{}}"#)).await;
+            assert!(member(&made, "result.task.taskId").is_some(), "{made}");
+        }
+        let made = scene.servers[0].received("tools/call");
+        let own = made[0].header("mcp-session-id").expect("a session of its own").to_owned();
+        let stream = within("the stream of the session", scene.servers[0].stream_of(&own)).await;
+        let told = async |task: &str| {
+            let params = state(task);
+            stream
+                .message(&format!(r#"{{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{{{params}}}}}"#))
+                .await;
+        };
+        told("t-1").await;
+        let event = message(&mut heard).await;
+        assert_eq!(member(&event, "params.taskId").and_then(plain_string), Some("t-1"), "{event}");
+        scene.change(policies).await;
+        told("t-1").await;
+        told("t-2").await;
+        let event = message(&mut heard).await;
+        assert_eq!(member(&event, "params.taskId").and_then(plain_string), Some("t-2"), "{event}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn updates_end_with_the_permission_to_subscribe() {
     let subscribing =
@@ -212,12 +277,7 @@ async fn updates_end_with_the_permission_to_subscribe() {
         let mut scene = Scene::start(Era::Legacy, 1, EVERYTHING, "").await;
         scene.servers[0].serves_get();
         let id = scene.open_with("{}", BOB).await;
-        let bearer = format!("Bearer {BOB}");
-        let mut headers = session(&id).to_vec();
-        headers.extend([("Accept", "text/event-stream"), ("Authorization", bearer.as_str())]);
-        let mut connection = Connection::open(scene.gateway.mcp).await;
-        connection.request("GET", "/mcp", &headers, b"").await;
-        let mut heard = connection.response().await;
+        let mut heard = listening(&scene, &id).await;
         for uri in ["file:///public/a", "file:///private/key"] {
             let answer = scene.legacy(BOB, &id, "resources/subscribe", &format!(r#""uri":"{uri}""#)).await;
             assert!(member(&answer, "result").is_some(), "{answer}");
@@ -233,21 +293,12 @@ async fn updates_end_with_the_permission_to_subscribe() {
                 .await;
         };
         update("file:///public/a").await;
-        let event = within("an update", heard.event()).await.unwrap().unwrap();
+        let event = message(&mut heard).await;
         assert!(event.contains("file:///public/a"), "{event}");
         scene.change(&format!("{EVERYTHING}\n{forbidden}")).await;
         update("file:///public/a").await;
         update("file:///private/key").await;
-        let event = within("an update", async {
-            loop {
-                let event = heard.event().await.unwrap().unwrap();
-                // Lists may have changed.
-                if !event.contains("list_changed") {
-                    return event;
-                }
-            }
-        })
-        .await;
+        let event = message(&mut heard).await;
         let uri = member(&event, "params.uri").and_then(plain_string);
         assert_eq!(uri, Some("file:///private/key"), "{forbidden}: {event}");
     }

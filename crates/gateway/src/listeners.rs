@@ -18,7 +18,7 @@ use tokio::time::sleep;
 use tracing::debug;
 
 use crate::catalogue::{ListWatcher, Registration};
-use crate::listening;
+use crate::listening::{self, Concerned};
 use crate::tasks::Tasks;
 use crate::topology::{CurrentTopology, Topology, View};
 use crate::uris::HandedOut;
@@ -165,7 +165,8 @@ impl Listeners {
                 // Before a backend is asked, so that nothing is missed meanwhile.
                 registration.announce_only(&listen.interest);
                 let owners = self.tasks.owners_of(view, &listen.context, &listen.interest.tasks).await;
-                let all = listening::to_all(view, &self.lists, &self.handed_out, listen, &owners).await;
+                let gateway = Concerned { lists: &self.lists, handed_out: &self.handed_out, tasks: &self.tasks };
+                let all = listening::to_all(view, gateway, listen, &owners).await;
                 registration.announce_only(&all.honoured);
                 registration.hears(Some(all.heard));
                 Ok((Listening::new(all.honoured, all.guards.into_boxed_slice()), all.is_whole))

@@ -19,14 +19,22 @@ use tracing::debug;
 
 use crate::catalogue::{Change, ListWatcher, updated_uri};
 use crate::routing::{self, Lookup, Place};
+use crate::tasks::Tasks;
 use crate::topology::{BackendId, Filtered, View};
 use crate::uris::HandedOut;
+
+/// What of the gateway is concerned by messages to a client that listens.
+#[derive(Clone, Copy)]
+pub(crate) struct Concerned<'a> {
+    pub(crate) lists: &'a Arc<ListWatcher>,
+    pub(crate) handed_out: &'a Arc<HandedOut>,
+    pub(crate) tasks: &'a Arc<Tasks>,
+}
 
 /// A client's request to listen, to be answered before `deadline`.
 struct ListenRequest<'a> {
     view: &'a View,
-    lists: &'a Arc<ListWatcher>,
-    handed_out: &'a Arc<HandedOut>,
+    gateway: Concerned<'a>,
     listen: &'a Listen,
     /// The backends that have the tasks in the interest, where that is known.
     owners: &'a HashMap<Arc<str>, BackendId>,
@@ -55,16 +63,16 @@ pub(crate) struct ListeningToAll {
 /// `owners` are the backends that have the tasks in the interest, where that is known.
 pub(crate) async fn to_all(
     view: &View,
-    lists: &Arc<ListWatcher>,
-    handed_out: &Arc<HandedOut>,
+    gateway: Concerned<'_>,
     listen: &Listen,
     owners: &HashMap<Arc<str>, BackendId>,
 ) -> ListeningToAll {
     let deadline = Instant::now() + view.limits().timeout;
+    let lists = gateway.lists;
     for change in Change::ALL.into_iter().filter(|change| change.is_in(&listen.interest)) {
         lists.catalogues.changed_by(change).for_each(|catalogue| catalogue.begin(view.topology()));
     }
-    let request = ListenRequest { view, lists, handed_out, listen, owners, deadline };
+    let request = ListenRequest { view, gateway, listen, owners, deadline };
     let (lists, mut all) = tokio::join!(request.lists(), request.others());
     Change::ALL.into_iter().filter(|change| change.is_in(&lists)).for_each(|change| change.set(&mut all.honoured));
     all
@@ -159,7 +167,8 @@ impl ListenRequest<'_> {
     /// What to subscribe to, and where. Several subscriptions at one backend only if a client has several
     /// names for one resource.
     async fn subscriptions(&self) -> Vec<(BackendId, BackendSubscription)> {
-        let Self { view, lists, handed_out, owners, deadline, listen: Listen { interest, context, .. } } = self;
+        let Self { view, gateway, owners, deadline, listen: Listen { interest, context, .. } } = self;
+        let Concerned { lists, handed_out, .. } = gateway;
         let lookup = Lookup { view, lists, handed_out, context };
         let readers = join_all(view.ids().map(async |backend| {
             let is_reader = !interest.uris.is_empty()
@@ -205,14 +214,22 @@ impl ListenRequest<'_> {
     fn renaming(&self, backend: BackendId, subscription: &BackendSubscription) -> ServerMessages {
         // Most listeners name nothing, and there is one of these for each of them at each backend.
         let names = (!subscription.names.is_empty()).then(|| Box::new(subscription.names.clone()));
-        let (lists, is_session) = (Arc::downgrade(self.lists), subscription.interest.session);
-        let (handed_out, context) = (Arc::clone(self.handed_out), Arc::clone(&self.listen.context));
+        let Concerned { lists, handed_out, tasks } = self.gateway;
+        let (lists, is_session) = (Arc::downgrade(lists), subscription.interest.session);
+        let (handed_out, tasks) = (Arc::clone(handed_out), Arc::clone(tasks));
+        let context = Arc::clone(&self.listen.context);
         self.listen.messages.mapped(move |message| {
             let ServerMessage::Notification(notification) = message else { return Some(message) };
             lists.upgrade().iter().for_each(|lists| lists.notified(backend, &notification));
             // By the rules of now: they may have changed since the client began to listen.
             let view = lists.upgrade().map(|lists| View::of(lists.topology(), &context));
-            if view.as_ref().is_none_or(|view| !view.shows(backend) || !is_shown(view, backend, &notification)) {
+            let is_shown = |view: &View| {
+                let is_about_task = matches!(notification.method, Method::TaskStatus | Method::TaskChanged);
+                view.shows(backend)
+                    && is_shown(view, backend, &notification)
+                    && (!is_about_task || tasks.permits_status(view, &context, notification.params().as_ref()))
+            };
+            if !view.as_ref().is_some_and(is_shown) {
                 return None;
             }
             // The gateway announces changes of lists itself.

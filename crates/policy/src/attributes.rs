@@ -64,7 +64,7 @@ impl Differences {
 
     /// Whether anything depends on what servers say of their tools.
     pub(crate) fn reads_hints(&self) -> bool {
-        self.reads.attributes.iter().any(|name| name.ends_with("Hint"))
+        self.reads.hints
     }
 
     /// The key of the client of a request: equal for clients between whom no policy makes a difference.
@@ -84,7 +84,6 @@ impl Differences {
         differ(!self.groups.is_empty(), &|| format!("{:?}", self.groups_of(identity).collect::<Vec<_>>()));
         differ(self.reads("issuer"), &|| format!("{issuer:?}"));
         differ(self.reads("subject"), &|| format!("{subject:?}"));
-        // Items have names, too.
         differ(self.reads("name"), &|| format!("{:?}", identity.name));
         differ(self.reads("authentication"), &|| identity.source.as_str().to_owned());
         differ(self.reads("scopes") || self.reads("allScopes"), &|| format!("{:?}", identity.scopes));

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cedar_policy::{
-    AuthorizationError, Authorizer, Context, Decision, Entities, Entity, EntityUid, EvaluationError, PolicyId,
-    PolicySet, PrincipalConstraint, Request, RestrictedExpression,
+    AuthorizationError, Authorizer, Context, Decision, Entities, Entity, EntityUid, EvaluationError,
+    Policy as CedarPolicy, PolicyId, PolicySet, PrincipalConstraint, Request, RestrictedExpression,
 };
 use fanlight_canonical::{
     AmbiguousArguments, CallContext, Policy, PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, Rights, Verdict,
@@ -194,10 +194,51 @@ struct ClientRights {
 #[derive(Debug)]
 struct ActionRules {
     /// As they are where the arguments are not known.
-    without_arguments: PolicySet,
+    without_arguments: ByItem,
     /// As they are, if any reads arguments.
-    whole: Option<(PolicySet, LookedAt)>,
-    forbids_any: bool,
+    whole: Option<(ByItem, LookedAt)>,
+    /// Whether any [hides](Rule::hides) something.
+    hides: bool,
+}
+
+/// Policies by what they are about: most that name an item are about another one, and need not be evaluated.
+#[derive(Debug, Default)]
+struct ByItem {
+    /// Those that name no item.
+    others: PolicySet,
+    /// By the item that they name.
+    named: HashMap<Box<str>, Vec<CedarPolicy>, RandomState>,
+}
+
+impl ByItem {
+    fn of<'a>(policies: impl Iterator<Item = (&'a Rule, CedarPolicy)>) -> Self {
+        let mut named: HashMap<_, Vec<_>, _> = HashMap::default();
+        let mut others = Vec::new();
+        for (rule, policy) in policies {
+            match &rule.item {
+                Some(item) => named.entry(item.clone()).or_default().push(policy),
+                None => others.push(policy),
+            }
+        }
+        // Without any policy nothing is permitted.
+        PolicySet::from_policies(others).map(|others| Self { others, named }).unwrap_or_default()
+    }
+
+    /// Those that can be about an item.
+    fn about(&self, item: &PolicyItem<'_>) -> Cow<'_, PolicySet> {
+        if self.named.is_empty() {
+            return Cow::Borrowed(&self.others);
+        }
+        let Some(named) = self.named.get(&*id(item)) else { return Cow::Borrowed(&self.others) };
+        let mut all = self.others.clone();
+        let added = named.iter().try_for_each(|policy| all.add(policy.clone()));
+        Cow::Owned(if added.is_ok() { all } else { PolicySet::default() })
+    }
+}
+
+/// The id of an item in policies.
+fn id(item: &PolicyItem<'_>) -> String {
+    format!("{}/{}", item.server, item.name)
 }
 
 /// What a decision is about. Decisions are looked up with borrowed names, and kept with their own.
@@ -285,28 +326,24 @@ impl ClientRights {
         let about: Vec<_> = self.about(action).collect();
         // What takes no arguments is no matter of a rule about them.
         let listed = about.iter().filter(|rule| takes_arguments || !rule.reads_arguments());
-        let listed = listed.filter_map(|rule| rule.listed.clone());
+        let listed = listed.filter_map(|rule| Some((*rule, rule.listed.clone()?)));
         let mut reads = Reads::default();
         about.iter().filter(|rule| rule.reads_arguments()).for_each(|rule| reads.and(&rule.reads));
         let whole = (takes_arguments && reads.arguments.is_some()).then(|| {
-            let all = about.iter().map(|rule| rule.policy.clone());
-            (PolicySet::from_policies(all).unwrap_or_default(), LookedAt::of(&reads))
+            let all = about.iter().map(|rule| (*rule, rule.policy.clone()));
+            (ByItem::of(all), LookedAt::of(&reads))
         });
-        ActionRules {
-            without_arguments: PolicySet::from_policies(listed).unwrap_or_default(),
-            whole,
-            forbids_any: about.iter().any(|rule| rule.forbids()),
-        }
+        ActionRules { without_arguments: ByItem::of(listed), whole, hides: about.iter().any(|rule| rule.hides()) }
     }
 
     /// Whether the client is shown an item, and by which rules.
     fn listed(&self, item: &PolicyItem<'_>) -> (Verdict, Vec<String>) {
-        let rules = |action| Cow::Borrowed(&self.rules(action).without_arguments);
-        self.shown(item, self.rules(PolicyAction::List).forbids_any, rules)
+        let rules = |action| self.rules(action).without_arguments.about(item);
+        self.shown(item, self.rules(PolicyAction::List).hides, rules)
     }
 
     /// Whether the client is shown an item by the policies that `rules` has for an action, and by which. `hides`: whether
-    /// those about lists forbid anything.
+    /// any about lists [hides](Rule::hides) something.
     fn shown<'a>(
         &self,
         item: &PolicyItem<'_>,
@@ -347,11 +384,11 @@ impl ClientRights {
     ) -> Result<(Verdict, Vec<String>), AmbiguousArguments> {
         let rules = self.rules(action);
         let Some((whole, looked_at)) = &rules.whole else {
-            let said = self.say(action, item, &rules.without_arguments, None);
+            let said = self.say(action, item, &rules.without_arguments.about(item), None);
             return Ok((self.verdict(&said, PolicyOutcome::Hidden), said.notes));
         };
         let call = CallArguments { record: looked_at.record(arguments)?, sent: arguments };
-        let said = self.say(action, item, whole, Some(call));
+        let said = self.say(action, item, &whole.about(item), Some(call));
         Ok((self.verdict(&said, PolicyOutcome::Denied), said.notes))
     }
 
@@ -423,7 +460,7 @@ impl ClientRights {
             let entities = Entities::from_entities([client.entity.clone(), endpoint, server], None).ok()?;
             return Self::request_about(action, client, server_uid, arguments).map(|request| (request, entities));
         }
-        let item_uid = uid(item.kind.as_str(), &format!("{}/{}", item.server, item.name))?;
+        let item_uid = uid(item.kind.as_str(), &id(item))?;
         let mut of_item: HashMap<_, _> = [("name", text(&item.name)), ("server", text(item.server)), ("tags", tags)]
             .map(|(name, value)| (name.to_owned(), value))
             .into();
@@ -540,7 +577,7 @@ impl Rights for ClientRights {
             return self.decided(action, item, arguments).map(|(verdict, _)| verdict);
         }
         let decide = || {
-            let said = self.say(action, item, &self.rules(action).without_arguments, None);
+            let said = self.say(action, item, &self.rules(action).without_arguments.about(item), None);
             self.verdict(&said, PolicyOutcome::Hidden)
         };
         Ok(self.remembered(action, item, decide))

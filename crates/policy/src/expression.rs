@@ -11,8 +11,12 @@ pub(crate) const ARGUMENTS: &str = "arguments";
 /// What policies read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reads {
-    /// The names of all attributes, of whatever.
+    /// The names of all attributes, of whatever but the resource.
     pub(crate) attributes: BTreeSet<Box<str>>,
+    /// Whether anything is read that servers say of their tools.
+    pub(crate) hints: bool,
+    /// Whether the action is read.
+    pub(crate) action: bool,
     /// Whether claims are read.
     pub(crate) claims: bool,
     /// Which arguments are read; `None` for none.
@@ -61,6 +65,8 @@ impl Reads {
     pub(crate) fn and(&mut self, other: &Self) {
         self.attributes.extend(other.attributes.iter().cloned());
         self.claims |= other.claims;
+        self.hints |= other.hints;
+        self.action |= other.action;
         self.resource |= other.resource;
         match (&mut self.arguments, &other.arguments) {
             (_, None) => {}
@@ -76,12 +82,19 @@ impl Reads {
         self.and(&Self { arguments: Some(more), ..Self::default() });
     }
 
+    fn attribute(&mut self, of: &Expr, name: &str) {
+        self.hints |= name.ends_with("Hint");
+        if !is_resource(of) {
+            self.attributes.insert(name.into());
+        }
+    }
+
     fn add(&mut self, expression: &Expr) {
         match expression {
             // The context as a whole has the arguments in it.
             Expr::Var(Var::Context) => self.argument(None),
             Expr::GetAttr { expr, attr } => {
-                self.attributes.insert(attr.as_str().into());
+                self.attribute(expr, attr);
                 match (&**expr, attr.as_str()) {
                     (Expr::Var(Var::Context), ARGUMENTS) => self.argument(None),
                     (Expr::Var(Var::Context), _) => {}
@@ -91,7 +104,7 @@ impl Reads {
                 }
             }
             Expr::HasAttr { expr, attrs } => {
-                self.attributes.extend(attrs.iter().map(|attr| attr.as_str().into()));
+                attrs.iter().for_each(|attr| self.attribute(expr, attr));
                 let mut attrs = attrs.iter();
                 match &**expr {
                     Expr::Var(Var::Context) if attrs.next().is_some_and(|first| first == ARGUMENTS) => {
@@ -120,11 +133,12 @@ impl Reads {
             Expr::Set(all) => all.iter().for_each(|inner| self.add(inner)),
             Expr::Record(all) => all.values().for_each(|inner| self.add(inner)),
             Expr::Var(Var::Resource) => self.resource = true,
+            Expr::Var(Var::Action) => self.action = true,
             Expr::Literal(_) | Expr::Var(_) | Expr::Slot(_) => {}
             // What a later version of the language has may read anything.
             _ => {
                 self.argument(None);
-                self.resource = true;
+                (self.resource, self.hints, self.action) = (true, true, true);
             }
         }
     }

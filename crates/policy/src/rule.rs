@@ -30,7 +30,7 @@ pub(crate) struct Rule {
     /// and as not met if it forbids.
     pub(crate) of_server: Option<Policy>,
     /// The only item that it is about, if there is one: its id in policies.
-    item: Option<Box<str>>,
+    pub(crate) item: Option<Box<str>>,
     pub(crate) reads: Reads,
     /// Who is asked before what it permits is done, and what.
     pub(crate) ask: Option<(ApprovedBy, Arc<str>)>,
@@ -43,6 +43,11 @@ impl Rule {
 
     pub(crate) fn forbids(&self) -> bool {
         self.policy.effect() == Effect::Forbid
+    }
+
+    /// Whether it forbids something in lists, and not also whatever else is done with it.
+    pub(crate) fn hides(&self) -> bool {
+        self.forbids() && (self.reads.action || self.policy.action_constraint() != ActionConstraint::Any)
     }
 
     /// Whether it can be about an item of a server.

@@ -281,7 +281,7 @@ impl Core for Gateway {
             && view.rights().is_some()
             && request.method == Method::CallTool
         {
-            self.tasks.attribute(&request.context, response, || operation.policy_subject()).await;
+            self.tasks.attribute(&request.context, response, || operation.policy_subject());
         }
         match (answer, subscription) {
             (Ok(response), Some(request)) if !response.is_error() => {

@@ -137,7 +137,7 @@ impl Page<'_> {
                             continue;
                         }
                     } else {
-                        self.tasks.learn_here(&self.call.context, &task, backend.id).await;
+                        self.tasks.learn_here(&self.call.context, &task, backend.id);
                     }
                     self.shown.push(task);
                 }

@@ -24,7 +24,7 @@ use tokio::time::timeout;
 
 pub use self::common::CommonTaskOwners;
 pub use self::owners::TaskLimits;
-use self::owners::{Evidence, Known, Learnt, MemoryOwners, TaskKey, TaskOwners};
+use self::owners::{Evidence, Known, Learnt, MemoryOwners, TaskKey};
 use crate::cursor::CursorSeal;
 use crate::fault;
 use crate::topology::{BackendId, Filtered, View};
@@ -35,7 +35,7 @@ const ASKED_AT_ONCE: usize = 16;
 
 /// The tasks of all backends.
 pub(crate) struct Tasks {
-    owners: Box<dyn TaskOwners>,
+    owners: MemoryOwners,
     /// What other processes know; `None` if there are none.
     common: Option<Arc<dyn CommonTaskOwners>>,
     limits: TaskLimits,
@@ -43,7 +43,7 @@ pub(crate) struct Tasks {
 
 impl Tasks {
     pub(crate) fn new(limits: TaskLimits, common: Option<Arc<dyn CommonTaskOwners>>) -> Self {
-        Self { owners: Box::new(MemoryOwners::new(limits.owners)), common, limits }
+        Self { owners: MemoryOwners::new(limits.owners), common, limits }
     }
 
     /// Whether requests of this method are about tasks.
@@ -90,7 +90,7 @@ impl Tasks {
 
     /// Remembers which call has made a task, if the answer of a backend has created one: a policy may say later that its
     /// client must not make that call any more.
-    pub(crate) async fn attribute(
+    pub(crate) fn attribute(
         &self,
         context: &CallContext,
         response: &Response,
@@ -100,7 +100,7 @@ impl Tasks {
             && let Some((id, _)) = owners::id_and_time(&task, &self.limits)
             && let Some(made_by) = made_by()
         {
-            self.owners.attribute(TaskKey::new(&context.caller, &id), owners::kept(made_by)).await;
+            self.owners.attribute(&TaskKey::new(&context.caller, &id), owners::kept(made_by));
         }
     }
 
@@ -111,17 +111,17 @@ impl Tasks {
         if let Some((common, key)) = self.common.as_ref().zip(key.in_common()) {
             common.learn(key, view.name(backend).to_owned(), kept_for, evidence == Evidence::Created).await;
         }
-        self.remember(context, key, backend, kept_for, evidence).await;
+        self.remember(context, key, backend, kept_for, evidence);
     }
 
     /// Remembers, in this process alone, the owner of a task that a list has.
-    async fn learn_here(&self, context: &CallContext, state: &Json, backend: BackendId) {
+    fn learn_here(&self, context: &CallContext, state: &Json, backend: BackendId) {
         if let Some((task, kept_for)) = owners::id_and_time(state, &self.limits) {
-            self.remember(context, TaskKey::new(&context.caller, &task), backend, kept_for, Evidence::Seen).await;
+            self.remember(context, TaskKey::new(&context.caller, &task), backend, kept_for, Evidence::Seen);
         }
     }
 
-    async fn remember(
+    fn remember(
         &self,
         context: &CallContext,
         task: TaskKey,
@@ -129,11 +129,11 @@ impl Tasks {
         kept_for: Duration,
         evidence: Evidence,
     ) {
-        self.owners.learn(task, Learnt { backend, peer: context.peer.clone(), kept_for, evidence }).await;
+        self.owners.learn(task, Learnt { backend, peer: context.peer.clone(), kept_for, evidence });
     }
 
     async fn forget(&self, task: &TaskKey) {
-        self.owners.forget(task).await;
+        self.owners.forget(task);
         if let Some((common, key)) = self.common.as_ref().zip(task.in_common()) {
             common.forget(key).await;
         }
@@ -152,7 +152,7 @@ impl Tasks {
     /// The backend that has this task, if it is known, and the policy still permits the call that has made it.
     async fn remembered_owner(&self, view: &View, context: &CallContext, task: &str) -> Option<BackendId> {
         let key = TaskKey::new(&context.caller, task);
-        match self.owners.find(&key).await {
+        match self.owners.find(&key) {
             Some(Known { backend, made_by }) => {
                 (view.shows(backend) && view.permits_again(made_by.as_deref())).then_some(backend)
             }
@@ -160,6 +160,12 @@ impl Tasks {
             None if view.permits_again(None) => self.owner_in_common(view, &key).await,
             None => None,
         }
+    }
+
+    /// Whether the policy permits that the client is told of the task that `params` name.
+    pub(crate) fn permits_status(&self, view: &View, context: &CallContext, params: Option<&Json>) -> bool {
+        let made_by = |task: String| self.owners.find(&TaskKey::new(&context.caller, &task))?.made_by;
+        view.rights().is_none() || view.permits_again(task_id(params).ok().and_then(made_by).as_deref())
     }
 
     /// The backend that has this task, if another process knows it.

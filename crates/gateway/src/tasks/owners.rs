@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use fanlight_canonical::{Caller, Holder, Peer, PolicySubject, SessionKey};
 use fanlight_protocol::Json;
-use futures_util::future::{BoxFuture, FutureExt as _, ready};
 use tokio::time::Instant;
 
 use crate::topology::BackendId;
@@ -58,18 +57,6 @@ impl TaskKey {
         let length = u64::try_from(holder.len()).unwrap_or(u64::MAX).to_be_bytes();
         self.session.is_none().then(|| [&length[..], &holder, self.task.as_bytes()].concat())
     }
-}
-
-/// A store of the owners of tasks.
-pub(super) trait TaskOwners: Send + Sync {
-    /// The backend that has this task, if it is known.
-    fn find(&self, task: &TaskKey) -> BoxFuture<'_, Option<Known>>;
-    /// Remembers the backend for as long as it says.
-    fn learn(&self, task: TaskKey, learnt: Learnt) -> BoxFuture<'_, ()>;
-    /// Remembers the call that has made a task whose backend is remembered.
-    fn attribute(&self, task: TaskKey, made_by: Arc<PolicySubject>) -> BoxFuture<'_, ()>;
-    /// Forgets the backend of this task.
-    fn forget(&self, task: &TaskKey) -> BoxFuture<'_, ()>;
 }
 
 /// What is remembered of a task.
@@ -135,6 +122,49 @@ impl MemoryOwners {
         // Nothing that can panic runs under this lock.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// What is known of this task.
+    pub(super) fn find(&self, task: &TaskKey) -> Option<Known> {
+        let mut table = self.lock();
+        table.uses += 1;
+        let used = table.uses;
+        let found = table.owners.get_mut(task).filter(|owner| owner.until > Instant::now()).map(|owner| {
+            owner.used = used;
+            Known { backend: owner.backend, made_by: owner.made_by.clone() }
+        });
+        if found.is_none() {
+            table.owners.remove(task);
+        }
+        found
+    }
+
+    /// Remembers the backend for as long as it says.
+    pub(super) fn learn(&self, task: TaskKey, learnt: Learnt) {
+        let Learnt { backend, peer, kept_for, evidence } = learnt;
+        let (mut table, now) = (self.lock(), Instant::now());
+        let known = table.owners.get(&task).filter(|known| known.until > now);
+        if evidence == Evidence::Created || known.is_none_or(|known| known.backend == backend) {
+            let made_by = known.filter(|_| evidence == Evidence::Seen).and_then(|known| known.made_by.clone());
+            if table.owners.len() >= self.limit && table.owners.get(&task).is_none() {
+                table.make_space(self.limit, &peer);
+            }
+            table.uses += 1;
+            let used = table.uses;
+            table.owners.insert(task, peer, Owner { backend, made_by, until: now + kept_for, used });
+        }
+    }
+
+    /// Remembers the call that has made a task whose backend is remembered.
+    pub(super) fn attribute(&self, task: &TaskKey, made_by: Arc<PolicySubject>) {
+        if let Some(owner) = self.lock().owners.get_mut(task) {
+            owner.made_by = Some(made_by);
+        }
+    }
+
+    /// Forgets the backend of this task.
+    pub(super) fn forget(&self, task: &TaskKey) {
+        self.lock().owners.remove(task);
+    }
 }
 
 impl Table {
@@ -151,50 +181,6 @@ impl Table {
         for task in lost {
             self.owners.remove(&task);
         }
-    }
-}
-
-impl TaskOwners for MemoryOwners {
-    fn find(&self, task: &TaskKey) -> BoxFuture<'_, Option<Known>> {
-        let mut table = self.lock();
-        table.uses += 1;
-        let used = table.uses;
-        let found = table.owners.get_mut(task).filter(|owner| owner.until > Instant::now()).map(|owner| {
-            owner.used = used;
-            Known { backend: owner.backend, made_by: owner.made_by.clone() }
-        });
-        if found.is_none() {
-            table.owners.remove(task);
-        }
-        ready(found).boxed()
-    }
-
-    fn learn(&self, task: TaskKey, learnt: Learnt) -> BoxFuture<'_, ()> {
-        let Learnt { backend, peer, kept_for, evidence } = learnt;
-        let (mut table, now) = (self.lock(), Instant::now());
-        let known = table.owners.get(&task).filter(|known| known.until > now);
-        if evidence == Evidence::Created || known.is_none_or(|known| known.backend == backend) {
-            let made_by = known.filter(|_| evidence == Evidence::Seen).and_then(|known| known.made_by.clone());
-            if table.owners.len() >= self.limit && table.owners.get(&task).is_none() {
-                table.make_space(self.limit, &peer);
-            }
-            table.uses += 1;
-            let used = table.uses;
-            table.owners.insert(task, peer, Owner { backend, made_by, until: now + kept_for, used });
-        }
-        ready(()).boxed()
-    }
-
-    fn attribute(&self, task: TaskKey, made_by: Arc<PolicySubject>) -> BoxFuture<'_, ()> {
-        if let Some(owner) = self.lock().owners.get_mut(&task) {
-            owner.made_by = Some(made_by);
-        }
-        ready(()).boxed()
-    }
-
-    fn forget(&self, task: &TaskKey) -> BoxFuture<'_, ()> {
-        self.lock().owners.remove(task);
-        ready(()).boxed()
     }
 }
 
@@ -225,16 +211,16 @@ mod tests {
         Caller::session_of(Principal::anonymous(), SessionKey(1))
     }
 
-    async fn learn(owners: &MemoryOwners, task: TaskKey, backend: BackendId, kept_for: Duration, evidence: Evidence) {
-        owners.learn(task, Learnt { backend, peer: Peer::Local, kept_for, evidence }).await;
+    fn learn(owners: &MemoryOwners, task: TaskKey, backend: BackendId, kept_for: Duration, evidence: Evidence) {
+        owners.learn(task, Learnt { backend, peer: Peer::Local, kept_for, evidence });
     }
 
     fn key(task: &str) -> TaskKey {
         TaskKey::new(&session(), task)
     }
 
-    async fn found(owners: &MemoryOwners, task: &str) -> Option<BackendId> {
-        owners.find(&key(task)).await.map(|known| known.backend)
+    fn found(owners: &MemoryOwners, task: &str) -> Option<BackendId> {
+        owners.find(&key(task)).map(|known| known.backend)
     }
 
     #[test]
@@ -257,30 +243,30 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn owner_is_forgotten_after_its_time() {
         let (owners, backend) = (MemoryOwners::new(10), BackendId::fresh());
-        learn(&owners, key("t"), backend, GRACE, Evidence::Created).await;
+        learn(&owners, key("t"), backend, GRACE, Evidence::Created);
         tokio::time::advance(GRACE - Duration::from_millis(1)).await;
-        assert_eq!(found(&owners, "t").await, Some(backend));
+        assert_eq!(found(&owners, "t"), Some(backend));
         tokio::time::advance(Duration::from_millis(1)).await;
-        assert_eq!(found(&owners, "t").await, None);
+        assert_eq!(found(&owners, "t"), None);
         assert!(owners.lock().owners.is_empty());
     }
 
-    #[tokio::test]
-    async fn owner_that_made_the_task_replaces_one_that_was_seen() {
+    #[test]
+    fn owner_that_made_the_task_replaces_one_that_was_seen() {
         let owners = MemoryOwners::new(10);
         let [one, two] = [BackendId::fresh(), BackendId::fresh()];
-        learn(&owners, key("t"), one, ENDLESS, Evidence::Seen).await;
-        learn(&owners, key("t"), two, ENDLESS, Evidence::Seen).await;
-        assert_eq!(found(&owners, "t").await, Some(one), "the first that was seen stays");
-        learn(&owners, key("t"), two, ENDLESS, Evidence::Created).await;
-        learn(&owners, key("t"), one, ENDLESS, Evidence::Seen).await;
-        assert_eq!(found(&owners, "t").await, Some(two));
-        owners.forget(&key("t")).await;
-        assert_eq!(found(&owners, "t").await, None);
+        learn(&owners, key("t"), one, ENDLESS, Evidence::Seen);
+        learn(&owners, key("t"), two, ENDLESS, Evidence::Seen);
+        assert_eq!(found(&owners, "t"), Some(one), "the first that was seen stays");
+        learn(&owners, key("t"), two, ENDLESS, Evidence::Created);
+        learn(&owners, key("t"), one, ENDLESS, Evidence::Seen);
+        assert_eq!(found(&owners, "t"), Some(two));
+        owners.forget(&key("t"));
+        assert_eq!(found(&owners, "t"), None);
     }
 
-    #[tokio::test]
-    async fn call_that_made_a_task_stays_known_and_its_long_arguments_do_not() {
+    #[test]
+    fn call_that_made_a_task_stays_known_and_its_long_arguments_do_not() {
         use fanlight_canonical::{PolicyAction, PolicyKind};
         let made_by = |arguments: String| PolicySubject {
             action: PolicyAction::Call,
@@ -292,26 +278,26 @@ mod tests {
             arguments: Some(Json::parse(arguments.into(), 8).unwrap()),
         };
         let (owners, backend) = (MemoryOwners::new(10), BackendId::fresh());
-        learn(&owners, key("t"), backend, ENDLESS, Evidence::Created).await;
-        owners.attribute(key("t"), kept(made_by(r#"{"a":1}"#.to_owned()))).await;
-        learn(&owners, key("t"), backend, ENDLESS, Evidence::Seen).await;
+        learn(&owners, key("t"), backend, ENDLESS, Evidence::Created);
+        owners.attribute(&key("t"), kept(made_by(r#"{"a":1}"#.to_owned())));
+        learn(&owners, key("t"), backend, ENDLESS, Evidence::Seen);
         let arguments = |known: Known| known.made_by.unwrap().arguments.clone().unwrap().as_text().to_owned();
-        assert_eq!(arguments(owners.find(&key("t")).await.unwrap()), r#"{"a":1}"#);
-        owners.attribute(key("t"), kept(made_by(format!(r#"{{"a":"{}"}}"#, "x".repeat(KEPT_ARGUMENTS))))).await;
+        assert_eq!(arguments(owners.find(&key("t")).unwrap()), r#"{"a":1}"#);
+        owners.attribute(&key("t"), kept(made_by(format!(r#"{{"a":"{}"}}"#, "x".repeat(KEPT_ARGUMENTS)))));
         assert!(!kept(made_by("{}".to_owned())).arguments.as_ref().unwrap().is_str("not kept"));
-        assert_eq!(arguments(owners.find(&key("t")).await.unwrap()), r#""not kept""#);
-        learn(&owners, key("t"), backend, ENDLESS, Evidence::Created).await;
-        assert!(owners.find(&key("t")).await.unwrap().made_by.is_none(), "another task of this id");
+        assert_eq!(arguments(owners.find(&key("t")).unwrap()), r#""not kept""#);
+        learn(&owners, key("t"), backend, ENDLESS, Evidence::Created);
+        assert!(owners.find(&key("t")).unwrap().made_by.is_none(), "another task of this id");
     }
 
-    #[tokio::test]
-    async fn owner_is_known_to_one_principal_and_session_alone() {
+    #[test]
+    fn owner_is_known_to_one_principal_and_session_alone() {
         let (owners, backend) = (MemoryOwners::new(10), BackendId::fresh());
         let [ann, bob] = ["ann", "bob"].map(|name| Principal::named("issuer", name));
         let in_session = |principal: &Principal, session| Caller::session_of(principal.clone(), SessionKey(session));
         let without = |principal: &Principal| Caller::request_of(principal.clone());
-        learn(&owners, TaskKey::new(&in_session(&ann, 1), "t"), backend, ENDLESS, Evidence::Created).await;
-        learn(&owners, TaskKey::new(&without(&ann), "u"), backend, ENDLESS, Evidence::Created).await;
+        learn(&owners, TaskKey::new(&in_session(&ann, 1), "t"), backend, ENDLESS, Evidence::Created);
+        learn(&owners, TaskKey::new(&without(&ann), "u"), backend, ENDLESS, Evidence::Created);
         for (caller, task, known) in [
             (in_session(&ann, 1), "t", true),
             (in_session(&ann, 2), "t", false),
@@ -321,36 +307,36 @@ mod tests {
             (without(&bob), "u", false),
             (in_session(&ann, 1), "u", false),
         ] {
-            assert_eq!(owners.find(&TaskKey::new(&caller, task)).await.is_some(), known, "{task} of {caller:?}");
+            assert_eq!(owners.find(&TaskKey::new(&caller, task)).is_some(), known, "{task} of {caller:?}");
         }
     }
 
-    #[tokio::test]
-    async fn unused_owners_are_forgotten_first() {
+    #[test]
+    fn unused_owners_are_forgotten_first() {
         let (owners, backend) = (MemoryOwners::new(20), BackendId::fresh());
-        learn(&owners, key("used"), backend, ENDLESS, Evidence::Created).await;
+        learn(&owners, key("used"), backend, ENDLESS, Evidence::Created);
         for n in 0..100 {
-            assert!(owners.find(&key("used")).await.is_some(), "after {n} others");
-            learn(&owners, key(&n.to_string()), backend, ENDLESS, Evidence::Created).await;
+            assert!(owners.find(&key("used")).is_some(), "after {n} others");
+            learn(&owners, key(&n.to_string()), backend, ENDLESS, Evidence::Created);
         }
         assert!(owners.lock().owners.len() <= 20);
     }
 
-    #[tokio::test]
-    async fn peer_with_most_tasks_loses_first() {
+    #[test]
+    fn peer_with_most_tasks_loses_first() {
         let (owners, backend) = (MemoryOwners::new(8), BackendId::fresh());
-        let learn = async |task: &str, last: u8| {
+        let learn = |task: &str, last: u8| {
             let peer = Peer::Address([10, 0, 0, last].into());
             let learnt = Learnt { backend, peer, kept_for: ENDLESS, evidence: Evidence::Created };
-            owners.learn(key(task), learnt).await;
+            owners.learn(key(task), learnt);
         };
-        learn("quiet", 1).await;
+        learn("quiet", 1);
         for n in 0..100 {
-            learn(&n.to_string(), 2).await;
+            learn(&n.to_string(), 2);
         }
-        learn("new", 3).await;
+        learn("new", 3);
         for (task, known) in [("quiet", true), ("new", true), ("99", true), ("0", false)] {
-            assert_eq!(owners.find(&key(task)).await.is_some(), known, "{task}");
+            assert_eq!(owners.find(&key(task)).is_some(), known, "{task}");
         }
         assert_eq!(owners.lock().owners.len(), 8);
     }
