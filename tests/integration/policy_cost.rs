@@ -92,8 +92,10 @@ async fn costs(backend: &Backend, policy: &str) -> [Duration; COSTS.len()] {
 #[ignore = "it measures, which is only for who reads the figures"]
 async fn calls_and_lists_under_200_policies() {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
-    let names: Vec<_> = (0..TOOLS).map(|tool| format!("t{tool}")).collect();
-    backend.offers_tools(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let tools: Vec<_> =
+        (0..TOOLS).map(|tool| format!(r#"{{"name":"t{tool}","inputSchema":{{"type":"object"}}}}"#)).collect();
+    let list = format!(r#""tools":[{}],"ttlMs":3600000,"cacheScope":"public""#, tools.join(","));
+    backend.on("tools/list", Reply::result(Era::Modern.complete(&list)));
     backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
     let without = costs(&backend, "").await;
     let with = costs(&backend, r#""policy":{"files":["p.cedar"]},"#).await;
