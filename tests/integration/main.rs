@@ -78,6 +78,7 @@ mod server_requests;
 mod sessions;
 mod shutdown;
 mod signing_in;
+mod signing_in_by_url;
 mod silent_connections;
 mod single_starts;
 mod sse_transport;

@@ -28,8 +28,9 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use call::{call, call_running};
 pub(crate) use check::check;
+pub(crate) use check::sign_in::SignIn;
 pub(crate) use diff::diff;
-pub(crate) use endpoint::{call_at, list_at};
+pub(crate) use endpoint::{call_at, list_at, sign_in_at};
 pub(crate) use list::{Wanted, list, list_of_running};
 pub(crate) use trace_test::trace_test;
 pub(crate) use validate::validate;
