@@ -34,6 +34,7 @@ mod extension_entries;
 mod failed_starts;
 mod faults;
 mod fidelity;
+mod grants_on_record;
 mod health;
 mod hooks;
 mod http_recorder;

@@ -10,7 +10,7 @@ mod masked;
 
 pub use authentication::AuditedAuthentication;
 pub use event::{
-    Acknowledged, Actor, AuditEvent, DeniedOperator, KeptRequests, NotRecorded, PinnedDefinition, Record,
+    Acknowledged, Actor, AuditEvent, ConnectionChange, DeniedOperator, KeptRequests, NotRecorded, PinnedDefinition, Record,
     RecordedRequest, RequestEnd,
 };
 pub use fanlight_ledger::cut;

@@ -14,6 +14,7 @@ mod endpoints;
 mod failure;
 mod files;
 mod flagged;
+mod grant_record;
 mod guard;
 mod hooks;
 mod import;

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
+use fanlight_audit::AuditLog;
 use fanlight_auth::Authenticator;
 use fanlight_backend::credentials::{
     CredentialSource, Credentials, MessageTarget, NoCredentials, PendingCredentials, PendingEnvironment,
@@ -25,6 +26,7 @@ use fanlight_protocol::seal::Keys;
 use http::HeaderName;
 use reqwest::Url;
 
+use crate::grant_record::RecordOfGrants;
 use crate::own_credentials as own;
 use crate::replicas::Replicas;
 use crate::server_auth::{Place, client, trust};
@@ -41,6 +43,8 @@ struct Shared {
     /// Has it in place of a folder where several processes have it in common.
     common: Option<Arc<dyn CommonEntries>>,
     keys: Keys,
+    /// Where it is put down what becomes of what they grant.
+    record: Arc<AuditLog>,
     opened: OnceLock<Result<Opened, String>>,
     /// What the links to sign in are below.
     guard: OnceLock<LiveGuard>,
@@ -66,13 +70,15 @@ pub(crate) struct Opened {
 }
 
 impl Users {
-    /// Those of which something is kept in the folder of a configuration, or in common with other replicas.
-    pub(crate) fn of(config: &Config, replicas: Option<&Replicas>) -> Self {
+    /// Those of which something is kept in the folder of a configuration, or in common with other replicas. What becomes of
+    /// that is put on `record`.
+    pub(crate) fn of(config: &Config, replicas: Option<&Replicas>, record: Arc<AuditLog>) -> Self {
         let folder = config.state_dir.as_ref().map(PathBuf::from).or_else(|| config.user_state.clone());
         Self(Arc::new(Shared {
             folder,
             common: replicas.map(Replicas::grants),
             keys: keys(config),
+            record,
             opened: OnceLock::new(),
             guard: OnceLock::new(),
             identities: ArcSwap::from_pointee(Identities::of(config)),
@@ -205,7 +211,8 @@ impl Shared {
     fn open(&self) -> Result<Opened, String> {
         let store = self.store()?;
         let links = Links::new(&store).map_err(|error| error.to_string())?;
-        Ok(Opened { grants: Grants::new(store), links: Arc::new(links) })
+        let record = Arc::new(RecordOfGrants(Arc::clone(&self.record)));
+        Ok(Opened { grants: Grants::new(store, record), links: Arc::new(links) })
     }
 }
 
@@ -382,6 +389,14 @@ impl CredentialSource for Unknown {
     }
 }
 
+/// The bytes of a user; an operator is none.
+fn user(principal: &Principal) -> Result<Vec<u8>, Arc<dyn CredentialSource>> {
+    match *principal == Principal::operator() {
+        true => Err(Arc::new(Unusable("its users sign in, and operators are none of them".to_owned()))),
+        false => Ok(principal.to_bytes()),
+    }
+}
+
 /// The users of one server.
 struct OfServer {
     grants: Grants,
@@ -394,10 +409,10 @@ struct OfServer {
 
 impl PrincipalCredentials for OfServer {
     fn of(&self, principal: &Principal) -> Arc<dyn CredentialSource> {
-        if *principal == Principal::operator() {
-            return Arc::new(Unusable("its users sign in, and operators are none of them".to_owned()));
-        }
-        let principal = principal.to_bytes();
+        let principal = match user(principal) {
+            Ok(principal) => principal,
+            Err(unusable) => return unusable,
+        };
         let wish = Wish { links: Arc::clone(&self.links), server: self.server.clone(), principal: principal.clone() };
         if self.is_exchanged {
             return match self.grants.exchanged(&principal, &self.server) {
@@ -430,10 +445,10 @@ struct OfProcess {
 
 impl PrincipalCredentials for OfProcess {
     fn of(&self, principal: &Principal) -> Arc<dyn CredentialSource> {
-        if *principal == Principal::operator() {
-            return Arc::new(Unusable("its users sign in, and operators are none of them".to_owned()));
-        }
-        let principal = principal.to_bytes();
+        let principal = match user(principal) {
+            Ok(principal) => principal,
+            Err(unusable) => return unusable,
+        };
         let variable = |(name, server): &(String, String)| {
             let access = self.grants.of(&principal, server)?;
             let (links, server, principal) = (Arc::clone(&self.links), server.clone(), principal.clone());

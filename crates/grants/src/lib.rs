@@ -14,6 +14,7 @@ mod sign_in;
 mod store;
 
 pub use access::{Message, NoAccess, Refused, UserAccess, Wanted};
+pub use audit::{GrantChange, GrantChangeEnd, GrantChangeKind, GrantRecord, NotOnRecord};
 pub use connection::{UserConnection, all_connections, connections};
 pub use folder::Folder;
 pub use grants::{ExchangedAccess, Grants};

@@ -13,7 +13,7 @@ use tracing::{info, warn};
 use url::Url;
 
 use crate::access::Wanted;
-use crate::audit::{Change, changed};
+use crate::audit::GrantChangeKind;
 use crate::grants::Grants;
 use crate::record::{BegunSignIn, GivenFor, Grant, RegisteredClient, SIGN_IN_TIME};
 use crate::server::{Server, SignInMethod};
@@ -51,6 +51,12 @@ pub enum SignInError {
     /// The identity provider has not shown who the user is.
     #[error("{0}")]
     NotIdentified(Cow<'static, str>),
+    /// The policy of this gateway does not permit it.
+    #[error("the policy of this gateway does not permit it")]
+    NotPermitted,
+    /// It cannot be put on record, as it has to be.
+    #[error("this could not be put on record, and was not carried out; the operator's log says why")]
+    NotRecorded,
     /// Somebody did not answer as they should; the log says more.
     #[error("the sign-in cannot be carried out now; the operator's log says why")]
     Failed {
@@ -170,7 +176,7 @@ impl Offer {
     ) -> Result<Begun, SignInError> {
         let (request, client) = self.request(grants, callback).await?;
         let Self { server, provider, is_dpop, .. } = self;
-        let is_configured = server.sign_in().is_some_and(|method| method.client.is_some());
+        let is_configured = server.has_configured_client();
         let proof_key = is_dpop.then(ProofKey::generate).transpose().map_err(|error| failed(server.name(), &error))?;
         let record = BegunSignIn {
             proof_key,
@@ -230,15 +236,12 @@ impl Offer {
         registration: ClientRegistration,
     ) -> Result<(), SignInError> {
         let Self { server, provider, target, .. } = self;
-        let is_configured = server.sign_in().is_some_and(|method| method.client.is_some());
-        let given_for = GivenFor { origin: server.origin(), client_id: registration.client_id.clone() };
-        let (client, now) = ((!is_configured).then_some(registration), SystemTime::now());
-        let tokens = tokens.ending_with_id_token();
-        let grant = Grant { provider, client, target, issued: now, tokens, proof_key: None, since: now, given_for };
         let owner = Owner::new(principal, server.name());
-        grants.keep_grant(&owner, &grant).await.map_err(|error| unkept(&error))?;
-        changed(Change::SignedIn, principal, server.name());
-        Ok(())
+        let given_for = GivenFor { origin: server.origin(), client_id: registration.client_id.clone() };
+        let client = (!server.has_configured_client()).then_some(registration);
+        let granted = Granted { provider, client, target, proof_key: None, given_for };
+        let kept = granted.keep(grants, &owner, tokens.ending_with_id_token());
+        grants.on_record(GrantChangeKind::SignIn, &owner, kept).await
     }
 }
 
@@ -255,20 +258,41 @@ impl Begun {
     ///
     /// If what it brought is no answer of the authorization server to this sign-in, or is not accepted there.
     pub async fn finish(self, grants: &Grants, callback: &CallbackParameters) -> Result<String, SignInError> {
-        let BegunSignIn { principal, server: name, provider, client, proof_key, request, .. } = self.record;
-        let server = grants.server(&name).ok_or(SignInError::NoServer)?;
+        let owner = Owner::new(&self.record.principal, &self.record.server);
+        grants.on_record(GrantChangeKind::SignIn, &owner, self.redeem(grants, &owner, callback)).await?;
+        Ok(owner.server().to_owned())
+    }
+
+    async fn redeem(self, grants: &Grants, owner: &Owner, callback: &CallbackParameters) -> Result<(), SignInError> {
+        let BegunSignIn { provider, client, proof_key, request, .. } = self.record;
+        let server = grants.server(owner.server()).ok_or(SignInError::NoServer)?;
         let configured = || server.sign_in().and_then(|method| method.configured(&provider));
         let registration = client.clone().or_else(configured).ok_or(SignInError::NoServer)?;
         let (requests, proof_key_of) = (&server.requests, proof_key.as_ref());
         let asking = Client { requests, provider: &provider, registration: &registration, proof_key: proof_key_of };
-        let tokens = asking.redeem(&request, callback).await.map_err(|error| failed(&name, &error))?;
+        let tokens = asking.redeem(&request, callback).await.map_err(|error| failed(server.name(), &error))?;
         let AuthorizationRequest { target, .. } = request;
+        let given_for = GivenFor { origin: server.origin(), client_id: registration.client_id };
+        Granted { provider, client, target, proof_key, given_for }.keep(grants, owner, tokens).await
+    }
+}
+
+/// What a user has granted, as far as it does not change with its tokens.
+struct Granted {
+    provider: Provider,
+    /// `None` for the client that is configured.
+    client: Option<ClientRegistration>,
+    target: TokenTarget,
+    proof_key: Option<ProofKey>,
+    given_for: GivenFor,
+}
+
+impl Granted {
+    async fn keep(self, grants: &Grants, owner: &Owner, tokens: TokenSet) -> Result<(), SignInError> {
+        let Self { provider, client, target, proof_key, given_for } = self;
         let now = SystemTime::now();
-        let given_for = GivenFor { origin: server.origin(), client_id: registration.client_id.clone() };
         let grant = Grant { provider, client, target, issued: now, tokens, proof_key, since: now, given_for };
-        grants.keep_grant(&Owner::new(&principal, &name), &grant).await.map_err(|error| unkept(&error))?;
-        changed(Change::SignedIn, &principal, &name);
-        Ok(name)
+        grants.keep_grant(owner, &grant).await
     }
 }
 

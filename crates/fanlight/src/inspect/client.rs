@@ -75,10 +75,10 @@ impl Client {
 
     /// What the server wants for signing in to it; `None` if it serves this client, wants something else, or cannot be reached.
     pub(super) async fn challenge(&self) -> Result<Option<Challenge>, Failure> {
-        let ping: Bytes = request_text(&Json::literal("0"), "ping", None).into_bytes();
-        let (headers, shown) = (Vec::new(), self.shown().await?);
-        let Ok(response) = self.send(ping.clone(), &headers, &shown).await else { return Ok(None) };
-        let response = self.unless_refused(response, ping, &headers, shown).await?;
+        let (body, headers) = modern_request("server/discover", ObjectBuilder::new(), Vec::new(), None);
+        let shown = self.shown().await?;
+        let Ok(response) = self.send(body.clone(), &headers, &shown).await else { return Ok(None) };
+        let response = self.unless_refused(response, body, &headers, shown).await?;
         let challenge = Challenge::from_headers(response.headers().get_all(WWW_AUTHENTICATE));
         Ok(challenge.filter(|_| response.status() == StatusCode::UNAUTHORIZED))
     }
@@ -133,22 +133,12 @@ impl Client {
     pub(super) async fn modern(
         &self,
         method: &str,
-        mut params: ObjectBuilder,
-        mut headers: Headers,
+        params: ObjectBuilder,
+        headers: Headers,
         trace: Option<TraceParents<'_>>,
     ) -> Result<Response, Failure> {
-        let revision = Revision::NEWEST_MODERN.as_str();
-        let mut own = ObjectBuilder::new();
-        own.string(meta::PROTOCOL_VERSION, revision).member(meta::CLIENT_CAPABILITIES, &Json::empty_object());
-        if let Some(trace) = trace {
-            own.string("traceparent", trace.meta);
-            headers.push(("traceparent".to_owned(), trace.header.to_owned()));
-        }
-        params.member("_meta", &own.finish());
-        headers.push((header::PROTOCOL_VERSION.to_owned(), revision.to_owned()));
-        headers.push((header::METHOD.to_owned(), method.to_owned()));
-        let text = request_text(&Json::literal("1"), method, Some(&params.finish()));
-        self.answer(self.post(text.into_bytes(), headers).await?).await
+        let (body, headers) = modern_request(method, params, headers, trace);
+        self.answer(self.post(body, headers).await?).await
     }
 
     /// Sends a message. One that is refused for its credentials did not run, and is sent with others if there are any.
@@ -244,6 +234,26 @@ impl Client {
         };
         Failure::other(format!("the server {what} (status {})", status.as_u16()))
     }
+}
+
+/// The body and the header fields of a stateless request.
+fn modern_request(
+    method: &str,
+    mut params: ObjectBuilder,
+    mut headers: Headers,
+    trace: Option<TraceParents<'_>>,
+) -> (Bytes, Headers) {
+    let revision = Revision::NEWEST_MODERN.as_str();
+    let mut own = ObjectBuilder::new();
+    own.string(meta::PROTOCOL_VERSION, revision).member(meta::CLIENT_CAPABILITIES, &Json::empty_object());
+    if let Some(trace) = trace {
+        own.string("traceparent", trace.meta);
+        headers.push(("traceparent".to_owned(), trace.header.to_owned()));
+    }
+    params.member("_meta", &own.finish());
+    headers.push((header::PROTOCOL_VERSION.to_owned(), revision.to_owned()));
+    headers.push((header::METHOD.to_owned(), method.to_owned()));
+    (request_text(&Json::literal("1"), method, Some(&params.finish())).into_bytes(), headers)
 }
 
 fn last_event(stream: &[u8]) -> Result<Bytes, Failure> {

@@ -80,13 +80,13 @@ async fn observed<T>(
     let end = CancellationToken::new();
     let has_users = config.servers.iter().any(|server| auth_of_users(server).is_some());
     let replicas = if has_users { Replicas::connected(config).await? } else { None };
-    let users = Users::of(config, replicas.as_ref().map(|(replicas, _)| replicas));
+    let record = Arc::new(AuditLog::default());
+    let users = Users::of(config, replicas.as_ref().map(|(replicas, _)| replicas), Arc::clone(&record));
     // Commands show what servers have now, and keep nothing of it.
     let mut config = Config { state_dir: None, ..config.clone() };
     // A server that only a request would start has a request's time to start.
     config.servers.iter_mut().for_each(|server| server.start = Some(StartChoice::Eager));
     let config = &config;
-    let record = Arc::new(AuditLog::default());
     let assembly = Assembly::start(config, telemetry, &end, None, users, None, record)?;
     let started = async {
         starts::show(&assembly.gateway).await;

@@ -2,6 +2,7 @@
 //! what the only user has granted there is kept beside what belongs to the files of configurations.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fanlight_config::{Config, Server, ServerAuth, ServerAuthKind, Transport};
@@ -40,7 +41,7 @@ impl ServerByUrl {
         url.set_fragment(None);
         let server = server(url.as_str());
         let config = Config { servers: vec![server.clone()], user_state: folder(), ..Config::default() };
-        Ok(Self { url, server, users: Users::of(&config, None), browser, has_signed_in: AtomicBool::new(false) })
+        Ok(Self { url, server, users: users(&config), browser, has_signed_in: AtomicBool::new(false) })
     }
 
     /// Its name: the URL without its fragment.
@@ -152,7 +153,7 @@ pub(super) async fn grants() -> Result<Option<Grants>, Failure> {
     if !is_kept() {
         return Ok(None);
     }
-    let users = Users::of(&Config { user_state: folder(), ..Config::default() }, None);
+    let users = users(&Config { user_state: folder(), ..Config::default() });
     let grants = users.open().map_err(Failure::other)?.grants.clone();
     for granted in grants.granted(&user()).await.map_err(other)? {
         add(&users, &server(granted.owner.server()))?;
@@ -168,6 +169,11 @@ pub(crate) fn is_url(text: &str) -> bool {
 fn server(url: &str) -> Server {
     let auth = Some(ServerAuth::new(ServerAuthKind::User));
     Server { auth, ..Server::new(url, Transport::Http { url: url.to_owned(), headers: Vec::new() }) }
+}
+
+/// Users of which no record is kept but the log: there is no configuration that says where.
+fn users(config: &Config) -> Users {
+    Users::of(config, None, Arc::default())
 }
 
 fn add<'a>(users: &'a Users, server: &Server) -> Result<&'a Grants, Failure> {

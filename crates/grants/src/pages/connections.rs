@@ -37,9 +37,7 @@ impl Visit<'_> {
         let server = fields.get("server").filter(|name| self.pages.grants.server(name).is_some());
         let owner = server.map(|server| Owner::new(&user.principal.to_bytes(), server));
         match (fields.get("action"), owner) {
-            (Some("connect"), Some(owner)) if !self.may_sign_in(&user, owner.server()) => {
-                super::barred(owner.server()).answer()
-            }
+            (Some("connect"), Some(owner)) if !self.may_sign_in(&user, owner.server()) => self.barred(&owner),
             (Some("connect"), Some(owner)) => self.connect(&owner),
             (Some("sign-out"), Some(owner)) => {
                 match self.pages.grants.sign_out(&self.pages.grants.kept_as(&owner)).await {
