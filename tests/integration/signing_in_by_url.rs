@@ -178,7 +178,10 @@ async fn server_that_moves_to_another_issuer_has_its_user_sign_in_there() {
     assert_eq!(setting.calls(), ["Bearer token-1", "Bearer elsewhere"]);
     // What one has given is not shown to the other.
     let asked = other.asked("/token");
-    assert!(asked.iter().all(|asked| !asked.body.contains("refresh-1") && !asked.body.contains("token-1")), "{asked:?}");
+    assert!(
+        asked.iter().all(|asked| !asked.body.contains("refresh-1") && !asked.body.contains("token-1")),
+        "{asked:?}"
+    );
     has_succeeded(&setting.call().await);
 }
 

@@ -16,8 +16,8 @@ use tracing::field::display;
 use tracing::{info, warn};
 
 use crate::event::{
-    Acknowledged, Actor, AuditEvent, ConnectionChange, DeniedOperator, KeptRequests, NotRecorded, PinnedDefinition, Record,
-    RecordedRequest, RequestEnd,
+    Acknowledged, Actor, AuditEvent, ConnectionChange, DeniedOperator, KeptRequests, NotRecorded, PinnedDefinition,
+    Record, RecordedRequest, RequestEnd,
 };
 use crate::kept::{ArgumentsKept, KeptRecord};
 

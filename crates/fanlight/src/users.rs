@@ -17,8 +17,8 @@ use fanlight_config::{Config, Issuer, ResourceParameter, Secret, Server, ServerA
 use fanlight_credentials::{PageRequest, Pages, PendingPage};
 use fanlight_frontend::LiveGuard;
 use fanlight_grants::{
-    CommonEntries, ExchangedAccess, Folder, Grants, Links, Message, Method, NoAccess, Refused, ServerSettings,
-    SignInMethod, SignInPages, Store, UserAccess, Wanted,
+    CommonEntries, ExchangedAccess, Folder, Grants, KeyPlace, Links, Message, Method, NoAccess, Refused,
+    ServerSettings, SignInMethod, SignInPages, Store, UserAccess, Wanted,
 };
 use fanlight_oauth::{OAuthError, Scopes, Trust};
 use fanlight_policy::Policies;
@@ -29,6 +29,7 @@ use reqwest::Url;
 use crate::grant_record::RecordOfGrants;
 use crate::own_credentials as own;
 use crate::replicas::Replicas;
+use crate::secrets::SystemKeyring;
 use crate::server_auth::{Place, client, trust};
 use crate::sign_in_policy::PolicyOfSigningIn;
 use crate::wiring::keys;
@@ -191,12 +192,14 @@ impl Users {
             return opened
                 .map(|_| "what users have granted is kept in Valkey, encrypted with the first of `keys`".to_owned());
         }
-        let folder = opened.and(self.0.folder.as_ref())?;
+        let (opened, folder) = opened.zip(self.0.folder.as_ref())?;
         let folder = folder.display();
-        Some(match self.0.keys.is_empty() {
-            false => format!("what users have granted is kept in {folder}, encrypted with the first of `keys`"),
-            true => format!("what users have granted is kept in {folder}, encrypted with the key in {folder}/key"),
-        })
+        let key = match opened.grants.store().key() {
+            KeyPlace::Configuration => "the first of `keys`".to_owned(),
+            KeyPlace::Keyring => "a key in the system's keyring".to_owned(),
+            KeyPlace::File => format!("the key in {folder}/key"),
+        };
+        Some(format!("what users have granted is kept in {folder}, encrypted with {key}"))
     }
 
     /// Waits until what was asked for has been kept.
@@ -255,7 +258,7 @@ impl Shared {
         }
         let none = "there is no folder for what is kept of users: configure stateDir";
         let folder = Folder::open(self.folder.as_deref().ok_or(none)?)?;
-        Store::open(&folder, &self.keys).map_err(|error| error.to_string())
+        Store::open(&folder, &self.keys, &SystemKeyring).map_err(|error| error.to_string())
     }
 }
 

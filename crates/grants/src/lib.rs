@@ -9,6 +9,7 @@ mod links;
 mod pages;
 mod record;
 mod rules;
+mod sealing_key;
 mod server;
 mod sign_in;
 mod store;
@@ -22,6 +23,7 @@ pub use links::Links;
 pub use pages::SignInPages;
 pub use record::{Grant, UserKey};
 pub use rules::SignInRules;
+pub use sealing_key::{KeyPlace, Keyring, NoKeyring};
 pub use server::{Method, ServerSettings, SignInMethod};
 pub use sign_in::{Begun, Callback, Offer, SignInError};
 pub use store::{

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use fanlight_grants::{Message as Asked, Refused};
+use fanlight_oauth::{Challenge, PROOF_NONCE};
 use fanlight_protocol::json::{MAX_NESTING, ObjectBuilder};
 use fanlight_protocol::message::request_text;
 use fanlight_protocol::param_header::ParamHeader;
-use fanlight_grants::{Message as Asked, Refused};
-use fanlight_oauth::{Challenge, PROOF_NONCE};
 use fanlight_protocol::{Json, Message, Response, Revision, header, meta};
 use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
@@ -155,7 +155,8 @@ impl Client {
             Credentials::Granted(server) => server.headers().await,
             Credentials::Token(token) => {
                 let value = HeaderValue::try_from(format!("Bearer {token}"));
-                let mut value = value.map_err(|_| Failure::usage(format!("{TOKEN} has characters that no token has")))?;
+                let mut value =
+                    value.map_err(|_| Failure::usage(format!("{TOKEN} has characters that no token has")))?;
                 value.set_sensitive(true);
                 Ok(HeaderMap::from_iter([(AUTHORIZATION, value)]))
             }
@@ -227,7 +228,9 @@ impl Client {
     fn not_let_in(&self, status: StatusCode) -> Failure {
         let what = match &self.credentials {
             Credentials::Token(_) => format!("does not accept the key or access token in {TOKEN}"),
-            Credentials::Granted(server) if server.has_signed_in() => "does not accept the token of your sign-in".into(),
+            Credentials::Granted(server) if server.has_signed_in() => {
+                "does not accept the token of your sign-in".into()
+            }
             Credentials::Nothing | Credentials::Granted(_) => {
                 format!("wants credentials: a key or an access token can be given in {TOKEN}")
             }

@@ -10,8 +10,7 @@ use std::time::Duration;
 use fanlight_canonical::Principal;
 use fanlight_config::{Config, Server, ServerAuth};
 use fanlight_grants::{
-    Callback, Grants, Offer, Owner, SignInError, UserConnection, Wanted, all_connections,
-    connections as connections_of,
+    Callback, Grants, Offer, Owner, SignInError, UserConnection, Wanted, all_connections, connections as connections_of,
 };
 use fanlight_telemetry::Telemetry;
 use reqwest::Url;
@@ -282,7 +281,10 @@ async fn sign_in(grants: &Grants, server: &str, wanted: Option<&Wanted>, browser
     let (shown, issuer) = (plain(server, 60), plain(offer.issuer(), 200));
     let known = connection(grants, server).await?;
     if let Some(before) = known.and_then(|known| known.issuer).filter(|before| before != offer.issuer()) {
-        complain(&format!("{shown} sends you to another authorization server than before: that was {}\n", plain(&before, 200)));
+        complain(&format!(
+            "{shown} sends you to another authorization server than before: that was {}\n",
+            plain(&before, 200)
+        ));
     }
     let place = if server == offer.url().as_str() { String::new() } else { format!(" ({})", offer.url()) };
     complain(&format!("signing in to {shown}{place} at {issuer}, for: {}\n", plain(&scopes, 500)));

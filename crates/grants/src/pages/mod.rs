@@ -216,7 +216,6 @@ fn answered(outcome: Result<Response<String>, SignInError>) -> Response<String> 
     outcome.unwrap_or_else(|error| not_signed_in(&error).answer())
 }
 
-
 /// A text as a sentence.
 fn sentence(text: &str) -> String {
     let mut rest = text.chars();

@@ -17,6 +17,7 @@ use super::*;
 use crate::audit::{GrantChange, GrantChangeEnd, GrantRecord, NotOnRecord};
 use crate::folder::Folder;
 use crate::record::BegunSignIn;
+use crate::sealing_key::NoKeyring;
 use crate::store::Store;
 
 const PUBLIC: &str = "http://127.0.0.1:8080";
@@ -55,11 +56,17 @@ impl GrantRecord for NoRecord {
 
 fn setting() -> Setting {
     let folder = TempDir::new().unwrap();
-    let store = Store::open(&Folder::open(&folder.path().join("state")).unwrap(), &Keys::default()).unwrap();
+    let store =
+        Store::open(&Folder::open(&folder.path().join("state")).unwrap(), &Keys::default(), &NoKeyring).unwrap();
     let links = Arc::new(Links::new(&store).unwrap());
-    let pages =
-        SignInPages::new(Grants::new(store, Arc::new(NoRecord)), links, Arc::new(Open::default()), Arc::new(Anybody), "/mcp".to_owned())
-            .unwrap();
+    let pages = SignInPages::new(
+        Grants::new(store, Arc::new(NoRecord)),
+        links,
+        Arc::new(Open::default()),
+        Arc::new(Anybody),
+        "/mcp".to_owned(),
+    )
+    .unwrap();
     Setting { pages, _folder: folder }
 }
 

@@ -135,7 +135,9 @@ impl Wants {
                 "register a client there, and write the server into a configuration, with `auth: {type: user, clientId: …, \
                  clientSecret: …}`; or give a token with `--header`"
             }
-            (Entry::Missing, Registration::Document | Registration::Dynamic) => "`fanlight login` with its URL signs you in",
+            (Entry::Missing, Registration::Document | Registration::Dynamic) => {
+                "`fanlight login` with its URL signs you in"
+            }
             (Entry::Nothing, Registration::ByHand) => {
                 "register a client there, and write `auth: {type: user, clientId: …, clientSecret: …}`"
             }
