@@ -328,11 +328,8 @@ async fn call_that_needs_a_sign_in_that_is_not_permitted_says_so() {
     // The list of this server is for everybody; only calls want a token.
     let setting = SignInSetting::under(NOT_BOB).await;
     let valid = std::sync::Arc::clone(&setting.authorization);
-    let mut protection = fanlight_testkit::scripted::Protection::by_token(
-        &setting.backend.url(),
-        setting.authorization.url(),
-        move |token| valid.is_valid(token),
-    );
+    let mut protection =
+        Protection::by_token(&setting.backend.url(), setting.authorization.url(), move |token| valid.is_valid(token));
     let by_token = protection.accepts;
     protection.accepts = std::sync::Arc::new(move |received| match received.method() {
         // The probe for the challenge is a ping, which this era does not have: it gets no further than this.

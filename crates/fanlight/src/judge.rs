@@ -98,7 +98,7 @@ pub(crate) async fn judge_one(target: &Target, args: &CheckArgs) -> Result<(), F
         Step::Reading(era) => complain(&format!("reading its lists in the {era} era …\n")),
     };
     let (report, sign_in) = interruptible(async {
-        let (target, sign_in) = signed_in(target, args).await;
+        let (target, sign_in) = Box::pin(signed_in(target, args)).await;
         Ok((judge(&target, patience, at, steps).await, sign_in))
     })
     .await?;

@@ -259,7 +259,9 @@ impl Begun {
     /// If what it brought is no answer of the authorization server to this sign-in, or is not accepted there.
     pub async fn finish(self, grants: &Grants, callback: &CallbackParameters) -> Result<String, SignInError> {
         let owner = Owner::new(&self.record.principal, &self.record.server);
-        grants.on_record(GrantChangeKind::SignIn, &owner, self.redeem(grants, &owner, callback)).await?;
+        // Boxed: it would be several times in the future of the page.
+        let redeemed = Box::pin(self.redeem(grants, &owner, callback));
+        grants.on_record(GrantChangeKind::SignIn, &owner, redeemed).await?;
         Ok(owner.server().to_owned())
     }
 

@@ -189,7 +189,8 @@ impl Client {
                 shown: &shown,
                 message: Asked { method: &Method::POST, url: server.url() },
             };
-            let Some(other) = server.replaced(refused, sent > 1).await? else { break };
+            // Boxed to keep the futures of all messages small: few are refused.
+            let Some(other) = Box::pin(server.replaced(refused, sent > 1)).await? else { break };
             shown = other;
             response = self.send(body.clone(), headers, &shown).await?;
         }
