@@ -256,6 +256,6 @@ async fn check_of_a_url_signs_in_on_a_terminal() {
     let back = browser.open(url.trim()).await.location();
     browser.open(&back).await;
     let (_, text) = terminal.ended().await;
-    assert!(text.contains("modern 2026-07-28") && !text.contains("asks for a token"), "{text}");
+    assert!(text.contains("capabilities: tools") && !text.contains("asks for a token"), "{text}");
     assert!(!text.contains("token-1"), "{text}");
 }

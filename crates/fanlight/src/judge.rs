@@ -12,7 +12,8 @@ use serde_json::Value;
 
 use crate::cli::CheckArgs;
 use crate::failure::Failure;
-use crate::inspect::{SignIn, interruptible, sign_in_at};
+use crate::inspect::{SignIn, sign_in_at};
+use crate::interruption::interruptible;
 use crate::login::Browser;
 use crate::observe::style::Style;
 use crate::out::{self, complain, counted, say};
@@ -75,7 +76,7 @@ async fn signed_in(target: &Target, args: &CheckArgs) -> (Target, Option<SignIn>
         return (target.clone(), None);
     }
     let is_asked = !args.no_browser && std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-    match sign_in_at(url, ANSWER, is_asked.then_some(Browser::Opens)).await {
+    match sign_in_at(url, ANSWER, is_asked.then_some(Browser::Opened)).await {
         Ok((Some(token), _)) => {
             let shown = (AUTHORIZATION.to_string(), format!("Bearer {token}"));
             let headers = headers.iter().cloned().chain([shown]).collect();

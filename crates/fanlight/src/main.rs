@@ -21,6 +21,7 @@ mod import;
 mod inputs;
 mod inspect;
 mod instance;
+mod interruption;
 mod invocation;
 mod judge;
 mod keys;

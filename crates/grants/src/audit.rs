@@ -5,7 +5,7 @@ use std::fmt;
 
 use futures_util::future::BoxFuture;
 
-use crate::sign_in::SignInError;
+use crate::error::SignInError;
 use crate::store::Owner;
 
 /// Puts on record what becomes of what users grant. Must not block.

@@ -11,9 +11,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::access::{UserAccess, Wanted};
 use crate::audit::{GrantChange, GrantChangeEnd, GrantChangeKind, GrantRecord};
+use crate::error::{SignInError, unkept};
 use crate::record::{Grant, UserKey};
 use crate::server::{Method, Server, ServerSettings};
-use crate::sign_in::{SignInError, unkept};
 use crate::store::{Exported, Owner, Store, StoreError};
 
 /// Most users of servers whose credentials are held in memory, besides those that are in use.

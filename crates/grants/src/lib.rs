@@ -3,6 +3,7 @@
 mod access;
 mod audit;
 mod connection;
+mod error;
 mod folder;
 mod grants;
 mod links;
@@ -17,15 +18,16 @@ mod store;
 pub use access::{Message, NoAccess, Refused, UserAccess, Wanted};
 pub use audit::{GrantChange, GrantChangeEnd, GrantChangeKind, GrantRecord, NotOnRecord};
 pub use connection::{UserConnection, all_connections, connections};
+pub use error::SignInError;
 pub use folder::Folder;
 pub use grants::{ExchangedAccess, Grants};
 pub use links::Links;
 pub use pages::SignInPages;
 pub use record::{Grant, UserKey};
 pub use rules::SignInRules;
-pub use sealing_key::{KeyPlace, Keyring, NoKeyring};
+pub use sealing_key::{KeyPlace, Keyring, NoKeyring, SealingKeyError};
 pub use server::{Method, ServerSettings, SignInMethod};
-pub use sign_in::{Begun, Callback, Offer, SignInError};
+pub use sign_in::{Begun, Callback, Offer};
 pub use store::{
     CommonEntries, CommonError, Exchange, Exchanged, Exported, FILE, Kind, Lease, LeaseOutcome, Leased, Owner, Pending,
     Record, Stamp, Store, StoreError,

@@ -3,6 +3,7 @@
 //! folder: a key that is away for a while is never replaced by another.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::rand;
@@ -12,7 +13,6 @@ use fanlight_settings::Secret;
 use tracing::{info, warn};
 
 use crate::folder::Folder;
-use crate::store::{FILE, StoreError};
 
 /// The file that notes where the key is.
 const NOTE: &str = "sealing-key";
@@ -60,6 +60,29 @@ impl Keyring for NoKeyring {
     fn remove(&self, _: &str) {}
 }
 
+/// Why there is no key. The texts are for operators.
+#[derive(Debug, thiserror::Error)]
+pub enum SealingKeyError {
+    /// It is in the keyring, and cannot be had.
+    #[error(
+        "the key for what users have granted is in the system's keyring as {name:?}, and cannot be had: {reason}; unlock the \
+         keyring and start Fanlight again, or, if the key is lost for good, remove sealing-key and grants.redb in {}, and users \
+         sign in again",
+        folder.display()
+    )]
+    Away {
+        /// Its name there.
+        name: String,
+        /// Why not.
+        reason: String,
+        /// The folder of the store.
+        folder: PathBuf,
+    },
+    /// Where it is cannot be read or noted.
+    #[error("the file sealing-key in stateDir cannot be used: {0}")]
+    Note(String),
+}
+
 /// Where the key is that seals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyPlace {
@@ -79,19 +102,21 @@ struct Note {
     check: String,
 }
 
-/// The keys with which the records in a folder are sealed, the one that seals first, and where that is.
+/// The keys with which the records in a folder are sealed, the one that seals first, and where that is. Records that are there
+/// without a note are sealed with the key of the folder.
 pub(crate) fn keys_of(
     folder: &Folder,
+    has_records: bool,
     configured: &Keys,
     keyring: &dyn Keyring,
-) -> Result<(Keys, KeyPlace), StoreError> {
+) -> Result<(Keys, KeyPlace), SealingKeyError> {
     let in_file = || (configured.followed_by(folder.sealing_key()), KeyPlace::File);
     let (keys, place) = match noted(folder)? {
         Some(None) => in_file(),
         Some(Some(note)) => match note.key(keyring) {
             Ok(key) => (configured.followed_by(key), KeyPlace::Keyring),
             Err(reason) if configured.is_empty() => {
-                return Err(StoreError::Key { name: note.name, reason, folder: folder.path().to_owned() });
+                return Err(SealingKeyError::Away { name: note.name, reason, folder: folder.path().to_owned() });
             }
             Err(reason) => {
                 warn!(name = note.name, reason, "what was sealed with the key in the keyring cannot be opened now");
@@ -99,7 +124,7 @@ pub(crate) fn keys_of(
             }
         },
         // What was sealed before `keys` were configured still opens.
-        None if !configured.is_empty() || folder.path().join(FILE).exists() => in_file(),
+        None if !configured.is_empty() || has_records => in_file(),
         None => match made(folder, keyring)? {
             Some(key) => (configured.followed_by(key), KeyPlace::Keyring),
             None => in_file(),
@@ -109,7 +134,7 @@ pub(crate) fn keys_of(
 }
 
 /// Makes a key for records that will be kept; `None` if it is that of the folder.
-fn made(folder: &Folder, keyring: &dyn Keyring) -> Result<Option<Key>, StoreError> {
+fn made(folder: &Folder, keyring: &dyn Keyring) -> Result<Option<Key>, SealingKeyError> {
     let kept = kept(folder, keyring);
     let note = match &kept {
         Ok((note, _)) => note.text(),
@@ -121,17 +146,16 @@ fn made(folder: &Folder, keyring: &dyn Keyring) -> Result<Option<Key>, StoreErro
             IN_FILE.to_owned()
         }
     };
-    if folder.write_new(NOTE, note.as_bytes()).map_err(|error| StoreError::File(error.to_string()))? {
+    if folder.write_new(NOTE, note.as_bytes()).map_err(|error| SealingKeyError::Note(error.to_string()))? {
         return Ok(kept.ok().map(|(_, key)| key));
     }
     // Another process has decided meanwhile.
     if let Ok((note, _)) = kept {
         keyring.remove(&note.name);
     }
-    let note =
-        noted(folder)?.ok_or_else(|| StoreError::File("the note of its key has just been removed".to_owned()))?;
+    let note = noted(folder)?.ok_or_else(|| SealingKeyError::Note("it has just been removed".to_owned()))?;
     let key = |note: Note| {
-        note.key(keyring).map_err(|reason| StoreError::Key {
+        note.key(keyring).map_err(|reason| SealingKeyError::Away {
             name: note.name,
             reason,
             folder: folder.path().to_owned(),
@@ -151,15 +175,15 @@ fn kept(folder: &Folder, keyring: &dyn Keyring) -> Result<(Note, Key), String> {
 }
 
 /// What is noted of the key; `None` in place of a note for that of the folder.
-fn noted(folder: &Folder) -> Result<Option<Option<Note>>, StoreError> {
-    let text = folder.read(NOTE, LONGEST).map_err(|problem| StoreError::File(format!("{NOTE}: {problem}")))?;
+fn noted(folder: &Folder) -> Result<Option<Option<Note>>, SealingKeyError> {
+    let text = folder.read(NOTE, LONGEST).map_err(SealingKeyError::Note)?;
     let Some(text) = text else { return Ok(None) };
     let read = std::str::from_utf8(&text).ok().and_then(|text| match text.split('\n').collect::<Vec<_>>()[..] {
         [IN_FILE] => Some(None),
         [IN_KEYRING, name, check] => Some(Some(Note { name: name.to_owned(), check: check.to_owned() })),
         _ => None,
     });
-    read.map(Some).ok_or_else(|| StoreError::File(format!("{NOTE} is not as it was written")))
+    read.map(Some).ok_or_else(|| SealingKeyError::Note("it is not as it was written".to_owned()))
 }
 
 impl Note {
@@ -229,7 +253,7 @@ mod tests {
     }
 
     fn place(of: &TempDir, configured: &Keys, ring: &Ring) -> Result<KeyPlace, String> {
-        keys_of(&folder(of), configured, ring).map(|(_, place)| place).map_err(|error| error.to_string())
+        keys_of(&folder(of), false, configured, ring).map(|(_, place)| place).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -264,9 +288,8 @@ mod tests {
         ring.leave(false);
         assert_eq!(place(&of, &none, &ring), Ok(KeyPlace::File));
         // So does one of a folder that has no note.
-        let of = TempDir::new().unwrap();
-        std::fs::write(folder(&of).path().join(FILE), "").unwrap();
-        assert_eq!(place(&of, &none, &ring), Ok(KeyPlace::File));
+        let (_, of_records) = keys_of(&folder(&TempDir::new().unwrap()), true, &none, &ring).unwrap();
+        assert_eq!(of_records, KeyPlace::File);
         assert!(ring.secrets.lock().unwrap().is_empty());
         // And keys of the configuration need none.
         assert_eq!(place(&TempDir::new().unwrap(), &Keys::new([[1; 32]]), &ring), Ok(KeyPlace::Configuration));

@@ -13,7 +13,6 @@ mod list;
 mod trace_test;
 mod validate;
 
-use std::future::Future;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -38,6 +37,7 @@ pub(crate) use validate::validate;
 use crate::assembly::Assembly;
 use crate::cli::{EndpointArgs, TraceArgs};
 use crate::failure::Failure;
+use crate::interruption::interruptible;
 use crate::log::Log;
 use crate::replicas::Replicas;
 use crate::suggestions::did_you_mean;
@@ -96,21 +96,6 @@ async fn observed<T>(
     assembly.stop().await;
     end.cancel();
     result
-}
-
-/// Runs `command` until it ends or SIGINT arrives.
-pub(crate) async fn interruptible<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    let interrupted = async {
-        // Without a signal handler the default action ends the process anyway.
-        match tokio::signal::ctrl_c().await {
-            Ok(()) => (),
-            Err(_) => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        result = command => result,
-        () = interrupted => Err(Failure::ended_by_signal()),
-    }
 }
 
 /// Why `fanlight run` refuses the listeners of this configuration, if it does.

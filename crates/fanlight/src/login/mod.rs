@@ -33,15 +33,15 @@ use crate::users::{Users, auth_of_users};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Browser {
     /// A browser is asked to open it.
-    Opens,
+    Opened,
     /// Its address is printed.
-    IsTold,
+    Printed,
 }
 
 impl Browser {
     /// As the option `--no-browser` says.
     pub(crate) fn unless(no_browser: bool) -> Self {
-        if no_browser { Self::IsTold } else { Self::Opens }
+        if no_browser { Self::Printed } else { Self::Opened }
     }
 }
 
@@ -299,7 +299,7 @@ async fn sign_in(grants: &Grants, server: &str, wanted: Option<&Wanted>, browser
 /// Opens a page in a browser: no program that an address of another kind would start, and no shell.
 fn open(location: &Url, browser: Browser) {
     let is_web = matches!(location.scheme(), "http" | "https");
-    let is_opened = browser == Browser::Opens && is_web && webbrowser::open(location.as_str()).is_ok();
+    let is_opened = browser == Browser::Opened && is_web && webbrowser::open(location.as_str()).is_ok();
     let how = if is_opened { "a browser has been asked to open" } else { "open this in a browser on this machine:" };
     complain(&format!("{how} {}\n", plain(location.as_str(), 4000)));
 }

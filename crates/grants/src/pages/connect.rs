@@ -12,10 +12,11 @@ use http::{Response, StatusCode};
 use super::html::{Page, redirect};
 use super::{Visit, answered, denied, not_signed_in, place_of};
 use crate::access::UserAccess;
+use crate::error::{SignInError, unkept, unusable};
 use crate::links::Link;
 use crate::record::BegunSignIn;
 use crate::server::Method;
-use crate::sign_in::{Begun, Offer, SignInError, unkept, unusable};
+use crate::sign_in::{Begun, Offer};
 use crate::store::Owner;
 
 /// The button by which a user shows who they are.

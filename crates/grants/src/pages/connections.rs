@@ -42,7 +42,7 @@ impl Visit<'_> {
             (Some("sign-out"), Some(owner)) => {
                 match self.pages.grants.sign_out(&self.pages.grants.kept_as(&owner)).await {
                     Ok(()) => self.page_of_connections(Ok(user)).await,
-                    Err(error) => super::not_signed_in(&crate::sign_in::unkept(&error)).answer(),
+                    Err(error) => super::not_signed_in(&crate::error::unkept(&error)).answer(),
                 }
             }
             _ => self.page_of_connections(Ok(user)).await,
@@ -62,7 +62,7 @@ impl Visit<'_> {
         let page = match &user {
             Ok(user) => match connections(&self.pages.grants, &user.principal.to_bytes()).await {
                 Ok(all) => self.page_of(user, &all, &token),
-                Err(error) => super::not_signed_in(&crate::sign_in::unkept(&error)),
+                Err(error) => super::not_signed_in(&crate::error::unkept(&error)),
             },
             Err(denial) => self.page_for_anybody(denial, &token),
         };

@@ -19,9 +19,10 @@ use super::connect::done;
 use super::html::redirect;
 use super::{CONNECTIONS, Visit};
 use crate::access::UserAccess;
+use crate::error::{SignInError, failed, unusable};
 use crate::links::below;
 use crate::record::SIGN_IN_TIME;
-use crate::sign_in::{Callback, LASTING, Offer, SignInError, failed, unusable};
+use crate::sign_in::{Callback, LASTING, Offer};
 use crate::store::{Owner, seconds};
 
 /// Where browsers are sent back to by identity providers. Another place than that for the authorization servers of servers, so

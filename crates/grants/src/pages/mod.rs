@@ -29,10 +29,11 @@ use self::browser::Browser;
 use self::html::{Page, with_cookies};
 use self::identify::CALLBACK as IDENTITY_CALLBACK;
 use self::known::KnownUsers;
+use crate::error::SignInError;
 use crate::grants::Grants;
 use crate::links::{CONNECT, Links, below};
 use crate::rules::SignInRules;
-use crate::sign_in::{CLIENT_NAME, Callback, SignInError};
+use crate::sign_in::{CLIENT_NAME, Callback};
 use crate::store::{Owner, StoreError};
 
 /// Where browsers are sent back to.

@@ -5,7 +5,6 @@ mod common;
 mod database;
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -25,7 +24,7 @@ pub(crate) use self::database::seconds;
 use self::database::{Change, Database, Entry};
 pub use self::database::{FILE, Kind, Lease, Stamp};
 use crate::folder::Folder;
-use crate::sealing_key::{KeyPlace, Keyring, keys_of};
+use crate::sealing_key::{KeyPlace, Keyring, SealingKeyError, keys_of};
 
 /// What records are sealed for.
 const PURPOSE: &[u8] = b"record in stateDir: ";
@@ -165,21 +164,9 @@ pub enum StoreError {
     /// It cannot be sealed.
     #[error("cannot seal a record")]
     Seal,
-    /// The key that seals is in a keyring, and cannot be had.
-    #[error(
-        "the key for what users have granted is in the system's keyring as {name:?}, and cannot be had: {reason}; unlock the \
-         keyring and start Fanlight again, or, if the key is lost for good, remove sealing-key and grants.redb in {}, and users \
-         sign in again",
-        folder.display()
-    )]
-    Key {
-        /// Its name there.
-        name: String,
-        /// Why not.
-        reason: String,
-        /// The folder of the store.
-        folder: PathBuf,
-    },
+    /// There is no key to seal with.
+    #[error(transparent)]
+    Key(SealingKeyError),
 }
 
 impl<E: Into<redb::Error>> From<E> for StoreError {
@@ -223,7 +210,8 @@ impl Store {
     ///
     /// If the file or its key cannot be used. A file that is damaged is set aside, and logged as an error.
     pub fn open(folder: &Folder, keys: &Keys, keyring: &dyn Keyring) -> Result<Self, StoreError> {
-        let (keys, key) = keys_of(folder, keys, keyring)?;
+        let has_records = folder.path().join(FILE).exists();
+        let (keys, key) = keys_of(folder, has_records, keys, keyring).map_err(StoreError::Key)?;
         let seal = Seal::new(&keys, PURPOSE).map_err(|_| StoreError::Seal)?;
         let database = Arc::new(Database::open(folder)?);
         let place = Place::File { database, turn: Arc::new(Semaphore::new(1)) };

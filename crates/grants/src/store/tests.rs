@@ -53,7 +53,7 @@ fn open(folder: &TempDir, with: &[u8]) -> Store {
     Store::open(&Folder::open(&folder.path().join("state")).unwrap(), &keys(with), &NoKeyring).unwrap()
 }
 
-fn file(folder: &TempDir) -> PathBuf {
+fn file(folder: &TempDir) -> std::path::PathBuf {
     folder.path().join("state/grants.redb")
 }
 
