@@ -5,7 +5,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
+use fanlight_testkit::authorization_server::AuthorizationServer;
 use fanlight_testkit::browser::{Browser, Page, origin};
+use fanlight_testkit::scripted::Protection;
 use fanlight_testkit::signing_in::{ANN, BOB, SignInSetting, WITH_KEYS, is_result, link_in};
 use serde_json::json;
 
@@ -326,11 +328,8 @@ async fn call_that_needs_a_sign_in_that_is_not_permitted_says_so() {
     // The list of this server is for everybody; only calls want a token.
     let setting = SignInSetting::under(NOT_BOB).await;
     let valid = std::sync::Arc::clone(&setting.authorization);
-    let mut protection = fanlight_testkit::scripted::Protection::by_token(
-        &setting.backend.url(),
-        setting.authorization.url(),
-        move |token| valid.is_valid(token),
-    );
+    let mut protection =
+        Protection::by_token(&setting.backend.url(), setting.authorization.url(), move |token| valid.is_valid(token));
     let by_token = protection.accepts;
     protection.accepts = std::sync::Arc::new(move |received| match received.method() {
         // The probe for the challenge is a ping, which this era does not have: it gets no further than this.
@@ -343,4 +342,27 @@ async fn call_that_needs_a_sign_in_that_is_not_permitted_says_so() {
     let answer = setting.call(Some(BOB)).await;
     assert!(link_in(&answer).is_none(), "{answer}");
     assert!(!list.contains("\"t\"") || answer.contains("-31005"), "{list} {answer}");
+}
+
+/// A server that is reached by http says where its metadata are by https: the token would be sent to it in the clear.
+#[tokio::test]
+async fn nobody_signs_in_to_a_server_by_its_url_that_is_reached_in_the_clear() {
+    let backend = Backend::start(Era::Modern, Transport::Http).await;
+    let authorization = AuthorizationServer::start().await;
+    // An address of this machine that is none of its loopback interface, as far as anybody can tell.
+    let url = backend.url().replace("127.0.0.1", "0.0.0.0");
+    let mut protection = Protection::by_token(&url, authorization.url(), |_| true);
+    protection.challenge = format!(r#"Bearer resource_metadata="{}/metadata""#, authorization.url());
+    let metadata = json!({"resource": url, "authorization_servers": [authorization.url()]});
+    authorization.publish("/metadata", metadata);
+    backend.protect(protection);
+    let home = TempFile::folder();
+    for arguments in [&["call", "t", "--no-browser", "--url", &url][..], &["login", &url, "--no-browser"]] {
+        let mut command = fanlight();
+        command.args(arguments).env("XDG_STATE_HOME", home.path()).env_remove("FANLIGHT_TOKEN").stdin(Stdio::null());
+        let output = within("the command", command.output()).await.unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("it has to be https"), "{arguments:?}: {said}");
+    }
+    assert!(authorization.paths().is_empty(), "{:?}", authorization.paths());
 }

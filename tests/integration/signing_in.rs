@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use fanlight_testkit::authorization_server::AuthorizationServer;
 use fanlight_testkit::browser::Browser;
 use fanlight_testkit::issuer::Conduct;
-use fanlight_testkit::scripted::{Protection, Verdict};
+use fanlight_testkit::scripted::{Protection, REFUSED, Verdict};
 use fanlight_testkit::signing_in::{ANN, BOB, SignInSetting, WITH_KEYS, call, is_result, link_in};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -371,8 +371,10 @@ async fn check_finds_out_what_signing_in_wants() {
     let (closed, open) =
         (Backend::start(Era::Modern, Transport::Http).await, Backend::start(Era::Modern, Transport::Http).await);
     closed.protect(Protection::by_token(&closed.url(), authorization.url(), |token| token == "secret-token"));
+    let asked_without = Backend::start(Era::Modern, Transport::Http).await;
+    asked_without.protect(Protection::by_token(&asked_without.url(), authorization.url(), |_| false));
     let entries = [
-        closed.entry("notes"),
+        asked_without.entry("notes"),
         closed.entry_with("keyed", r#""headers":{"Authorization":"Bearer secret-token"}"#),
         closed.entry_with("users", r#""auth":{"type":"user"}"#),
         open.entry("open"),
@@ -381,6 +383,9 @@ async fn check_finds_out_what_signing_in_wants() {
     let of = |text: &str, name: &str| {
         text.lines().find(|line| line.starts_with(&format!("{name}: asks "))).map(str::to_owned)
     };
+    // What it has said to the gateway that could not connect suffices. The others are served by it.
+    let asked = asked_without.received(REFUSED).iter().filter(|one| one.text.contains(r#""ping""#)).count();
+    assert_eq!(asked, 0, "a server was asked once more for its challenge");
     let notes = of(&text, "notes").unwrap_or_else(|| panic!("{text}"));
     assert!(notes.contains(authorization.url()) && notes.contains("write `auth: {type: user}`"), "{notes}");
     assert!(of(&text, "keyed").unwrap().ends_with("its `headers` bring one"), "{text}");

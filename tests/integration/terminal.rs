@@ -1,15 +1,21 @@
 //! Commands on a terminal: what is typed, what is drawn, and what follows. `script` of util-linux makes the terminal.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 
+use fanlight_testkit::authorization_server::AuthorizationServer;
+use fanlight_testkit::browser::Browser;
+use fanlight_testkit::scripted::Protection;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::watch;
 
 use crate::harness::{Gateway, TempFile, within};
+use crate::scripted::{Backend, Era, Transport};
 use crate::starting::server_when;
 
 /// A terminal on which a line of a shell runs.
@@ -222,4 +228,34 @@ async fn inputs_come_from_variables_and_are_said_to_be_missing_without_a_termina
     assert!(!status.success() && shown.contains("INPUT_TOKEN") && !shown.contains("INPUT_REGION"), "{shown:?}");
     // Colours, and no traces of them.
     assert!(shown.contains("\x1b[1m\x1b[31merror\x1b[0m") && !shown.contains("u001b[3"), "{shown:?}");
+}
+
+#[tokio::test]
+async fn check_of_a_url_signs_in_on_a_terminal() {
+    let authorization = Arc::new(AuthorizationServer::start().await);
+    let backend = Backend::start(Era::Modern, Transport::Http).await;
+    let valid = Arc::clone(&authorization);
+    backend.protect(Protection::by_token(&backend.url(), authorization.url(), move |token| valid.is_valid(token)));
+    let folder = TempFile::folder();
+    let opened = folder.path().join("opened");
+    fs::write(folder.path().join("browser"), "#!/bin/sh\necho \"$1\" > opened.new && mv opened.new opened\n").unwrap();
+    fs::set_permissions(folder.path().join("browser"), fs::Permissions::from_mode(0o755)).unwrap();
+    let environment = "BROWSER=$PWD/browser XDG_STATE_HOME=$PWD/state DBUS_SESSION_BUS_ADDRESS=unix:path=/dev/null";
+    let terminal = Terminal::start(folder.path(), &format!("{environment} \"$fanlight\" check {}", backend.url()));
+    terminal.shows("a browser has been asked to open").await;
+    let url = within("the browser", async {
+        loop {
+            if let Ok(url) = fs::read_to_string(&opened) {
+                return url;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let mut browser = Browser::default();
+    let back = browser.open(url.trim()).await.location();
+    browser.open(&back).await;
+    let (_, text) = terminal.ended().await;
+    assert!(text.contains("capabilities: tools") && !text.contains("asks for a token"), "{text}");
+    assert!(!text.contains("token-1"), "{text}");
 }

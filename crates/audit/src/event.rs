@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fanlight_canonical::{CallContext, Decidable, Endpoint, SentTo, Verdict};
 use fanlight_credentials::{Credentials, Denial};
-use fanlight_identity::Identity;
+use fanlight_identity::{Identity, Principal};
 use fanlight_ledger::{Acknowledgement, NotWritten};
 use fanlight_protocol::{Json, Method, Response};
 
@@ -135,6 +135,8 @@ pub enum AuditEvent<'a> {
     },
     /// A definition of a server is not as it was approved, or has been approved since.
     Definition(PinnedDefinition<'a>),
+    /// A user has connected to a server that wants its users to sign in, could not, or is not connected to it any more.
+    Connection(ConnectionChange<'a>),
     /// A request to the listener for clients was not authenticated.
     ClientDenied {
         /// Why.
@@ -205,6 +207,21 @@ pub struct PinnedDefinition<'a> {
     pub change: Option<&'static str>,
     /// In words.
     pub reasons: &'a [String],
+}
+
+/// What becomes of what a user has granted at a server.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionChange<'a> {
+    /// The user; `None` where users are not told apart.
+    pub principal: Option<&'a Principal>,
+    /// The server, or the issuer at which the user has signed in.
+    pub server: &'a str,
+    /// `signIn`, `keyDeposit`, `signOut`, or `grantEnd` where the authorization server does not renew it any more.
+    pub action: &'static str,
+    /// `ok`, `refused` or `error`.
+    pub outcome: &'static str,
+    /// Why.
+    pub reason: Option<&'a str>,
 }
 
 /// An operator.

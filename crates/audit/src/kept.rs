@@ -8,7 +8,9 @@ use fanlight_identity::Identity;
 use fanlight_ledger::{Arguments, Entry, Ledger, LedgerFiles, cut};
 use fanlight_protocol::{Json, Method, Response};
 
-use crate::event::{Acknowledged, Actor, AuditEvent, NotRecorded, PinnedDefinition, RecordedRequest, RequestEnd};
+use crate::event::{
+    Acknowledged, Actor, AuditEvent, ConnectionChange, NotRecorded, PinnedDefinition, RecordedRequest, RequestEnd,
+};
 use crate::masked::masked;
 
 /// Bytes of arguments that are kept whole; of longer ones the digest is.
@@ -96,6 +98,7 @@ impl KeptRecord {
                 outcome,
                 ..Entry::default()
             },
+            AuditEvent::Connection(change) => of_connection(change),
             AuditEvent::ClientDenied { denial, credentials } => Entry {
                 event: "authentication",
                 endpoint: Some(cut(credentials.endpoint).into()),
@@ -126,12 +129,21 @@ impl KeptRecord {
         })
     }
 
+    /// Adds that a user is going to be connected, if that has to be on the disk before.
+    pub(crate) fn connects(&self, change: &ConnectionChange<'_>) -> Result<Option<Acknowledged>, NotRecorded> {
+        self.begun(|| of_connection(change))
+    }
+
     /// Adds that a request is going to run, if that has to be on the disk before.
     pub(crate) fn begins(&self, request: &RecordedRequest<'_>) -> Result<Option<Acknowledged>, NotRecorded> {
+        self.begun(|| self.of_request(request))
+    }
+
+    fn begun(&self, entry: impl FnOnce() -> Entry) -> Result<Option<Acknowledged>, NotRecorded> {
         if !self.is_required {
             return Ok(None);
         }
-        let entry = Entry { outcome: "decided", ..self.of_request(request) };
+        let entry = Entry { outcome: "decided", ..entry() };
         self.ledger.add_durably(entry).map(|wait| Some(Acknowledged(wait))).map_err(|_| NotRecorded)
     }
 
@@ -207,6 +219,18 @@ fn of_identity(event: &'static str, identity: &Identity) -> Entry {
         who: Some(cut(&identity.name).into()),
         authentication: Some(identity.source.as_str()),
         act,
+        ..Entry::default()
+    }
+}
+
+fn of_connection(change: &ConnectionChange<'_>) -> Entry {
+    Entry {
+        event: "connection",
+        principal: change.principal.and_then(principal),
+        server: Some(cut(change.server).into()),
+        action: Some(change.action.into()),
+        outcome: change.outcome,
+        reason: change.reason.map(|reason| cut(reason).into()),
         ..Entry::default()
     }
 }

@@ -16,8 +16,8 @@ use tracing::field::display;
 use tracing::{info, warn};
 
 use crate::event::{
-    Acknowledged, Actor, AuditEvent, DeniedOperator, KeptRequests, NotRecorded, PinnedDefinition, Record,
-    RecordedRequest, RequestEnd,
+    Acknowledged, Actor, AuditEvent, ConnectionChange, DeniedOperator, KeptRequests, NotRecorded, PinnedDefinition,
+    Record, RecordedRequest, RequestEnd,
 };
 use crate::kept::{ArgumentsKept, KeptRecord};
 
@@ -100,6 +100,7 @@ impl Record for AuditLog {
             }
             AuditEvent::Approval { client, call, id, outcome } => approval(*client, call, id, outcome),
             AuditEvent::Definition(pinned) => definition(pinned),
+            AuditEvent::Connection(change) => self.connection(change),
             AuditEvent::ClientDenied { denial, credentials } => self.client_denied(denial, credentials),
             AuditEvent::SignedIn { operator, method } => {
                 self.count(method, "accepted");
@@ -148,6 +149,33 @@ impl AuditLog {
     #[must_use]
     pub fn kept(&self) -> Option<Arc<KeptRecord>> {
         self.kept.load_full()
+    }
+
+    /// Puts on record that a user is going to be connected to a server, if that has to be there before. Must not block.
+    ///
+    /// # Errors
+    ///
+    /// If that cannot be done. Then the user is not connected.
+    pub fn connects(&self, change: &ConnectionChange<'_>) -> Result<Option<Acknowledged>, NotRecorded> {
+        self.kept.load().as_ref().map_or(Ok(None), |kept| kept.connects(change))
+    }
+
+    /// Something has become of what a user has granted.
+    fn connection(&self, change: &ConnectionChange<'_>) {
+        let ConnectionChange { principal, server, action, outcome, reason } = *change;
+        let what = match action {
+            "signIn" => "sign-in at a server",
+            "keyDeposit" => "key for a server",
+            "signOut" => "sign-out at a server",
+            _ => "end of a grant",
+        };
+        let who = principal.map(|principal| shown(&principal.describe()));
+        let (about, reason) = (shown(server), reason.map(shown));
+        if outcome == "ok" {
+            info!(target: "audit", what, about, who, outcome = "done", reason, "user: {what}");
+        } else if let Some(omitted) = self.lines.admit() {
+            warn!(target: "audit", what, about, who, outcome, reason, omitted, "user: {what}: {outcome}");
+        }
     }
 
     /// A client lacks a right.

@@ -111,7 +111,7 @@ impl ProcessLog {
             last
         };
         let (stderr, stdout) = (last(ProcessStream::Stderr), last(ProcessStream::Stdout));
-        FailureDetails { stderr, stdout, remedy: None }
+        FailureDetails { stderr, stdout, ..FailureDetails::default() }
     }
 
     fn lines(&self) -> MutexGuard<'_, Lines> {

@@ -13,6 +13,8 @@ pub struct FailureDetails {
     pub stdout: Vec<Arc<str>>,
     /// What to do.
     pub remedy: Option<Remedy>,
+    /// What the server said of the credentials that it wants, if it has refused others, or none.
+    pub challenge: Option<Arc<str>>,
 }
 
 /// What to do about a failure.
@@ -53,7 +55,7 @@ impl FailureDetails {
     /// Whether nothing is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.stderr.is_empty() && self.stdout.is_empty() && self.remedy.is_none()
+        self.stderr.is_empty() && self.stdout.is_empty() && self.remedy.is_none() && self.challenge.is_none()
     }
 
     /// These details, completed by those that were known `before`, whose remedy comes from closer to the cause.
@@ -66,6 +68,7 @@ impl FailureDetails {
             self.stdout.clone_from(&before.stdout);
         }
         self.remedy = before.remedy.clone().or(self.remedy);
+        self.challenge = before.challenge.clone().or(self.challenge);
         self
     }
 }

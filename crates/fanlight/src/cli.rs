@@ -58,9 +58,13 @@ pub(crate) enum Command {
         json: bool,
         #[command(flatten)]
         endpoint: EndpointArgs,
-        /// The endpoint of a gateway, which is asked as its clients are, with the key or access token in FANLIGHT_TOKEN
+        /// The endpoint of a gateway, which is asked as its clients are, with the key or access token in FANLIGHT_TOKEN; without
+        /// one, you sign in to it if it asks for that
         #[arg(long, value_name = "URL", conflicts_with_all = ["admin", "endpoint"])]
         url: Option<String>,
+        /// Open no browser for signing in: print the address that has to be opened in one on this machine
+        #[arg(long, requires = "url")]
+        no_browser: bool,
         #[command(flatten)]
         admin: AdminArgs,
     },
@@ -147,6 +151,9 @@ pub(crate) struct CheckArgs {
     /// A header for the server at that URL, such as 'Authorization: Bearer …'
     #[arg(long, value_name = "HEADER", requires = "url")]
     pub(crate) header: Vec<String>,
+    /// Do not sign in to the server at that URL, which a terminal and a browser are needed for: only say what it wants for that
+    #[arg(long, requires = "url")]
+    pub(crate) no_browser: bool,
     /// Write the report about this one server as an HTML page that can be shared
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
@@ -238,8 +245,9 @@ pub(crate) enum Secrets {
 
 #[derive(Debug, Args)]
 pub(crate) struct LoginArgs {
-    /// The name of the server [default: all where the user is not signed in]
-    #[arg(value_name = "SERVER")]
+    /// The name of the server, or the URL of one that is in no configuration [default: all of the configuration where the user
+    /// is not signed in]
+    #[arg(value_name = "SERVER|URL")]
     pub(crate) server: Option<String>,
     /// Open no browser: print the address that has to be opened in one on this machine
     #[arg(long)]
@@ -248,8 +256,8 @@ pub(crate) struct LoginArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct LogoutArgs {
-    /// The name of the server [default: all of them]
-    #[arg(value_name = "SERVER")]
+    /// The name of the server, or the URL of one that is in no configuration [default: all of them]
+    #[arg(value_name = "SERVER|URL")]
     pub(crate) server: Option<String>,
 }
 
@@ -425,9 +433,13 @@ impl CommonArgs {
 pub(crate) struct CallCommand {
     #[command(flatten)]
     pub(crate) call: CallArgs,
-    /// The endpoint of a gateway, which is called as its clients do, with the key or access token in FANLIGHT_TOKEN
+    /// The endpoint of a gateway, which is called as its clients do, with the key or access token in FANLIGHT_TOKEN; without
+    /// one, you sign in to it if it asks for that
     #[arg(long, value_name = "URL", conflicts_with_all = ["admin", "endpoint"])]
     pub(crate) url: Option<String>,
+    /// Open no browser for signing in: print the address that has to be opened in one on this machine
+    #[arg(long, requires = "url")]
+    pub(crate) no_browser: bool,
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
 }

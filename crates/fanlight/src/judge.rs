@@ -1,14 +1,20 @@
 //! `fanlight check URL` and `fanlight check -- COMMAND`: judges one server, without a configuration and without a gateway.
 
+use std::io::IsTerminal as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use fanlight_config::written_moment;
 use fanlight_judge::{EraReport, Finding, Patience, Report, Severity, Step, Target, judge, page};
+use http::header::AUTHORIZATION;
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::cli::CheckArgs;
 use crate::failure::Failure;
-use crate::inspect::interruptible;
+use crate::inspect::{SignIn, sign_in_at};
+use crate::interruption::interruptible;
+use crate::login::Browser;
 use crate::observe::style::Style;
 use crate::out::{self, complain, counted, say};
 use crate::show::plain;
@@ -52,6 +58,38 @@ fn parsed_header(text: &str) -> Result<(String, String), Failure> {
     Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
+/// A report, and what signing in to the server wants, where that is needed.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Shown<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sign_in: Option<Value>,
+}
+
+/// The target with the token that the user has for it, who signs in on a terminal, and what signing in wants of one who has
+/// not.
+async fn signed_in(target: &Target, args: &CheckArgs) -> (Target, Option<SignIn>) {
+    let Target::Url { url, headers } = target else { return (target.clone(), None) };
+    if headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(AUTHORIZATION.as_str())) {
+        return (target.clone(), None);
+    }
+    let is_asked = !args.no_browser && std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    match sign_in_at(url, ANSWER, is_asked.then_some(Browser::Opened)).await {
+        Ok((Some(token), _)) => {
+            let shown = (AUTHORIZATION.to_string(), format!("Bearer {token}"));
+            let headers = headers.iter().cloned().chain([shown]).collect();
+            (Target::Url { url: url.clone(), headers }, None)
+        }
+        Ok((None, sign_in)) => (target.clone(), sign_in),
+        Err(failure) => {
+            complain(&format!("{failure}; going on without signing in\n"));
+            (target.clone(), None)
+        }
+    }
+}
+
 /// Prints what is found out about a server; fails if it cannot be used, or breaks the specification.
 pub(crate) async fn judge_one(target: &Target, args: &CheckArgs) -> Result<(), Failure> {
     let at = written_moment(SystemTime::now());
@@ -60,15 +98,21 @@ pub(crate) async fn judge_one(target: &Target, args: &CheckArgs) -> Result<(), F
         Step::Opening(era) => complain(&format!("opening the server as a client of the {era} era …\n")),
         Step::Reading(era) => complain(&format!("reading its lists in the {era} era …\n")),
     };
-    let report = interruptible(async { Ok(judge(target, patience, at, steps).await) }).await?;
+    let (report, sign_in) = interruptible(async {
+        let (target, sign_in) = Box::pin(signed_in(target, args)).await;
+        Ok((judge(&target, patience, at, steps).await, sign_in))
+    })
+    .await?;
     if let Some(file) = &args.report {
         write(file, &page(&report))?;
     }
     if args.json {
-        let text = serde_json::to_string_pretty(&report).map_err(|error| Failure::other(error.to_string()))?;
+        let shown = Shown { report: &report, sign_in: sign_in.as_ref().map(SignIn::to_json) };
+        let text = serde_json::to_string_pretty(&shown).map_err(|error| Failure::other(error.to_string()))?;
         out::json(&text);
     } else {
         print(&report);
+        sign_in.iter().for_each(|sign_in| say!("\n{}", sign_in.line()));
     }
     if let Some(file) = &args.report {
         complain(&format!("report written to {}\n", file.display()));

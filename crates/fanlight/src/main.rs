@@ -14,12 +14,14 @@ mod endpoints;
 mod failure;
 mod files;
 mod flagged;
+mod grant_record;
 mod guard;
 mod hooks;
 mod import;
 mod inputs;
 mod inspect;
 mod instance;
+mod interruption;
 mod invocation;
 mod judge;
 mod keys;
@@ -67,9 +69,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser as _;
-use cli::{CallCommand, Cli, Command, EndpointArgs, ListTarget, RunCommand};
+use cli::{CallCommand, Cli, Command, EndpointArgs, ListTarget, LoginArgs, LogoutArgs, RunCommand};
 use failure::Failure;
 use log::Log;
+use login::Browser;
 use observe::Admin;
 use out::{complain, say};
 
@@ -126,11 +129,18 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
             }
         }
         // What a running gateway can tell starts nothing.
-        Some(Command::List { what, json, endpoint, url: Some(url), .. }) => {
-            return in_runtime(inspect::list_at(url, &wanted(what, *json, endpoint)));
+        Some(Command::List { what, json, endpoint, url: Some(url), no_browser, .. }) => {
+            let wanted = wanted(what, *json, endpoint);
+            return in_runtime(inspect::list_at(url, &wanted, Browser::unless(*no_browser)));
         }
-        Some(Command::Call(CallCommand { call, url: Some(url), .. })) => {
-            return in_runtime(inspect::call_at(url, call));
+        Some(Command::Call(CallCommand { call, url: Some(url), no_browser, .. })) => {
+            return in_runtime(inspect::call_at(url, call, Browser::unless(*no_browser)));
+        }
+        Some(Command::Login(LoginArgs { server: Some(url), no_browser })) if login::is_url(url) => {
+            return in_runtime(login::login_at(url, Browser::unless(*no_browser)));
+        }
+        Some(Command::Logout(LogoutArgs { server: Some(url) })) if login::is_url(url) => {
+            return in_runtime(login::logout_at(url));
         }
         Some(Command::List { what, json, endpoint, admin, .. }) => {
             let ran = in_runtime(async {

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
+use fanlight_audit::AuditLog;
 use fanlight_auth::Authenticator;
 use fanlight_backend::credentials::{
     CredentialSource, Credentials, MessageTarget, NoCredentials, PendingCredentials, PendingEnvironment,
@@ -16,8 +17,8 @@ use fanlight_config::{Config, Issuer, ResourceParameter, Secret, Server, ServerA
 use fanlight_credentials::{PageRequest, Pages, PendingPage};
 use fanlight_frontend::LiveGuard;
 use fanlight_grants::{
-    CommonEntries, ExchangedAccess, Folder, Grants, Links, Message, Method, NoAccess, Refused, ServerSettings,
-    SignInMethod, SignInPages, Store, UserAccess, Wanted,
+    CommonEntries, ExchangedAccess, Folder, Grants, KeyPlace, Links, Message, Method, NoAccess, Refused,
+    ServerSettings, SignInMethod, SignInPages, Store, UserAccess, Wanted,
 };
 use fanlight_oauth::{OAuthError, Scopes, Trust};
 use fanlight_policy::Policies;
@@ -25,8 +26,10 @@ use fanlight_protocol::seal::Keys;
 use http::HeaderName;
 use reqwest::Url;
 
+use crate::grant_record::RecordOfGrants;
 use crate::own_credentials as own;
 use crate::replicas::Replicas;
+use crate::secrets::SystemKeyring;
 use crate::server_auth::{Place, client, trust};
 use crate::sign_in_policy::PolicyOfSigningIn;
 use crate::wiring::keys;
@@ -41,6 +44,8 @@ struct Shared {
     /// Has it in place of a folder where several processes have it in common.
     common: Option<Arc<dyn CommonEntries>>,
     keys: Keys,
+    /// Where it is put down what becomes of what they grant.
+    record: Arc<AuditLog>,
     opened: OnceLock<Result<Opened, String>>,
     /// What the links to sign in are below.
     guard: OnceLock<LiveGuard>,
@@ -66,13 +71,15 @@ pub(crate) struct Opened {
 }
 
 impl Users {
-    /// Those of which something is kept in the folder of a configuration, or in common with other replicas.
-    pub(crate) fn of(config: &Config, replicas: Option<&Replicas>) -> Self {
+    /// Those of which something is kept in the folder of a configuration, or in common with other replicas. What becomes of
+    /// that is put on `record`.
+    pub(crate) fn of(config: &Config, replicas: Option<&Replicas>, record: Arc<AuditLog>) -> Self {
         let folder = config.state_dir.as_ref().map(PathBuf::from).or_else(|| config.user_state.clone());
         Self(Arc::new(Shared {
             folder,
             common: replicas.map(Replicas::grants),
             keys: keys(config),
+            record,
             opened: OnceLock::new(),
             guard: OnceLock::new(),
             identities: ArcSwap::from_pointee(Identities::of(config)),
@@ -185,12 +192,14 @@ impl Users {
             return opened
                 .map(|_| "what users have granted is kept in Valkey, encrypted with the first of `keys`".to_owned());
         }
-        let folder = opened.and(self.0.folder.as_ref())?;
+        let (opened, folder) = opened.zip(self.0.folder.as_ref())?;
         let folder = folder.display();
-        Some(match self.0.keys.is_empty() {
-            false => format!("what users have granted is kept in {folder}, encrypted with the first of `keys`"),
-            true => format!("what users have granted is kept in {folder}, encrypted with the key in {folder}/key"),
-        })
+        let key = match opened.grants.store().key() {
+            KeyPlace::Configuration => "the first of `keys`".to_owned(),
+            KeyPlace::Keyring => "a key in the system's keyring".to_owned(),
+            KeyPlace::File => format!("the key in {folder}/key"),
+        };
+        Some(format!("what users have granted is kept in {folder}, encrypted with {key}"))
     }
 
     /// Waits until what was asked for has been kept.
@@ -205,7 +214,8 @@ impl Shared {
     fn open(&self) -> Result<Opened, String> {
         let store = self.store()?;
         let links = Links::new(&store).map_err(|error| error.to_string())?;
-        Ok(Opened { grants: Grants::new(store), links: Arc::new(links) })
+        let record = Arc::new(RecordOfGrants(Arc::clone(&self.record)));
+        Ok(Opened { grants: Grants::new(store, record), links: Arc::new(links) })
     }
 }
 
@@ -248,7 +258,7 @@ impl Shared {
         }
         let none = "there is no folder for what is kept of users: configure stateDir";
         let folder = Folder::open(self.folder.as_deref().ok_or(none)?)?;
-        Store::open(&folder, &self.keys).map_err(|error| error.to_string())
+        Store::open(&folder, &self.keys, &SystemKeyring).map_err(|error| error.to_string())
     }
 }
 
@@ -382,6 +392,14 @@ impl CredentialSource for Unknown {
     }
 }
 
+/// The bytes of a user; an operator is none.
+fn user(principal: &Principal) -> Result<Vec<u8>, Arc<dyn CredentialSource>> {
+    match *principal == Principal::operator() {
+        true => Err(Arc::new(Unusable("its users sign in, and operators are none of them".to_owned()))),
+        false => Ok(principal.to_bytes()),
+    }
+}
+
 /// The users of one server.
 struct OfServer {
     grants: Grants,
@@ -394,10 +412,10 @@ struct OfServer {
 
 impl PrincipalCredentials for OfServer {
     fn of(&self, principal: &Principal) -> Arc<dyn CredentialSource> {
-        if *principal == Principal::operator() {
-            return Arc::new(Unusable("its users sign in, and operators are none of them".to_owned()));
-        }
-        let principal = principal.to_bytes();
+        let principal = match user(principal) {
+            Ok(principal) => principal,
+            Err(unusable) => return unusable,
+        };
         let wish = Wish { links: Arc::clone(&self.links), server: self.server.clone(), principal: principal.clone() };
         if self.is_exchanged {
             return match self.grants.exchanged(&principal, &self.server) {
@@ -430,10 +448,10 @@ struct OfProcess {
 
 impl PrincipalCredentials for OfProcess {
     fn of(&self, principal: &Principal) -> Arc<dyn CredentialSource> {
-        if *principal == Principal::operator() {
-            return Arc::new(Unusable("its users sign in, and operators are none of them".to_owned()));
-        }
-        let principal = principal.to_bytes();
+        let principal = match user(principal) {
+            Ok(principal) => principal,
+            Err(unusable) => return unusable,
+        };
         let variable = |(name, server): &(String, String)| {
             let access = self.grants.of(&principal, server)?;
             let (links, server, principal) = (Arc::clone(&self.links), server.clone(), principal.clone());

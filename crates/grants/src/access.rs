@@ -19,6 +19,7 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use self::held::Held;
+use crate::audit::GrantRecord;
 use crate::record::{Grant, SIGN_IN_TIME};
 use crate::server::{Method, Server};
 use crate::store::{Owner, Stamp, Store, StoreError};
@@ -32,6 +33,7 @@ pub struct UserAccess(Arc<Shared>);
 
 struct Shared {
     store: Store,
+    record: Arc<dyn GrantRecord>,
     server: Arc<Server>,
     owner: Owner,
     state: Mutex<State>,
@@ -116,8 +118,14 @@ impl fmt::Debug for UserAccess {
 }
 
 impl UserAccess {
-    pub(crate) fn new(store: Store, server: Arc<Server>, owner: Owner, tasks: TaskTracker) -> Self {
-        Self(Arc::new(Shared { store, server, owner, state: Mutex::default(), tasks }))
+    pub(crate) fn new(
+        store: Store,
+        record: Arc<dyn GrantRecord>,
+        server: Arc<Server>,
+        owner: Owner,
+        tasks: TaskTracker,
+    ) -> Self {
+        Self(Arc::new(Shared { store, record, server, owner, state: Mutex::default(), tasks }))
     }
 
     pub(crate) fn is_of(&self, server: &Arc<Server>) -> bool {

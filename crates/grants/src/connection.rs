@@ -120,12 +120,15 @@ pub async fn connections(grants: &Grants, principal: &[u8]) -> Result<Vec<UserCo
         let server = grants.server(&name)?;
         let wants_key = matches!(server.settings.method, Method::Key { .. });
         if wants_key {
-            let key = deposited.iter().find(|one| one.owner.server() == name).map(|one| &one.record);
-            return Some(UserConnection::of_key(&name, key));
+            return Some(UserConnection::of_key(&name, found(&deposited, &Owner::new(principal, &name))));
         }
-        let kept = grants.kept_as(&Owner::new(principal, &name));
-        let grant = granted.iter().find(|one| one.owner == kept).map(|one| &one.record);
+        let grant = found(&granted, &grants.kept_as(&Owner::new(principal, &name)));
         Some(grant.map_or_else(|| UserConnection::none(&name), |grant| UserConnection::of_grant(&name, grant)))
     };
     Ok(grants.servers().into_iter().filter_map(of).collect())
+}
+
+/// The record of this owner.
+fn found<'a, T>(all: &'a [Exported<T>], owner: &Owner) -> Option<&'a T> {
+    all.iter().find(|one| one.owner == *owner).map(|one| &one.record)
 }

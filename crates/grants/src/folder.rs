@@ -58,9 +58,9 @@ impl Folder {
         &self.path
     }
 
-    /// A key to seal with where the configuration has none: as secret as that of authentication codes, and never used as one.
+    /// A key to seal with where there is no other: as secret as that of authentication codes, and never used as one.
     #[must_use]
-    pub fn sealing_key(&self) -> [u8; KEY_BYTES] {
+    pub(crate) fn sealing_key(&self) -> [u8; KEY_BYTES] {
         let derived = hmac::sign(&self.key, b"key that seals what users have granted");
         let mut key = [0; KEY_BYTES];
         // Both have the length of a SHA-256.
@@ -116,6 +116,19 @@ impl Folder {
         let file = file.map_err(|error| format!("it cannot be opened: {error}"))?;
         check_file(&file)?;
         Ok(file)
+    }
+
+    /// Writes a file that is not there yet; whether it was not.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written.
+    pub(crate) fn write_new(&self, name: &str, bytes: &[u8]) -> io::Result<bool> {
+        match unfinished(&self.path, bytes)?.persist_noclobber(self.path.join(name)) {
+            Ok(_) => Ok(true),
+            Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(error.error),
+        }
     }
 
     /// Replaces a file as a whole.

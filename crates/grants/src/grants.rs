@@ -10,7 +10,8 @@ use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
 use crate::access::{UserAccess, Wanted};
-use crate::audit::{Change, changed};
+use crate::audit::{GrantChange, GrantChangeEnd, GrantChangeKind, GrantRecord};
+use crate::error::{SignInError, unkept};
 use crate::record::{Grant, UserKey};
 use crate::server::{Method, Server, ServerSettings};
 use crate::store::{Exported, Owner, Store, StoreError};
@@ -38,6 +39,7 @@ pub struct Grants(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     store: Store,
+    record: Arc<dyn GrantRecord>,
     tables: Mutex<Tables>,
     tasks: TaskTracker,
     /// Counts how often some user has signed in or out.
@@ -70,11 +72,12 @@ impl Recent {
 }
 
 impl Grants {
-    /// Those in a store, for no server yet.
+    /// Those in a store, for no server yet. What becomes of them is put on `record`.
     #[must_use]
-    pub fn new(store: Store) -> Self {
+    pub fn new(store: Store, record: Arc<dyn GrantRecord>) -> Self {
         Self(Arc::new(Shared {
             store,
+            record,
             tables: Mutex::new(Tables { takes_credentials: true, ..Tables::default() }),
             tasks: TaskTracker::new(),
             changes: watch::Sender::new(0),
@@ -171,7 +174,8 @@ impl Grants {
         if tables.held.len() >= MOST_HELD {
             tables.held.retain(|_, access| access.is_used());
         }
-        let access = UserAccess::new(self.0.store.clone(), server, owner.clone(), self.0.tasks.clone());
+        let (store, record) = (self.0.store.clone(), Arc::clone(&self.0.record));
+        let access = UserAccess::new(store, record, server, owner.clone(), self.0.tasks.clone());
         tables.held.insert(owner, access.clone());
         Some(access)
     }
@@ -207,13 +211,30 @@ impl Grants {
         provider.map_or_else(|| owner.clone(), |provider| Owner::new(owner.principal(), provider.name()))
     }
 
+    /// Does what a user wants, which is put on record: before, if it has to be there, and what has come of it.
+    pub(crate) async fn on_record<T>(
+        &self,
+        kind: GrantChangeKind,
+        owner: &Owner,
+        work: impl Future<Output = Result<T, SignInError>>,
+    ) -> Result<T, SignInError> {
+        let change = GrantChange { kind, owner };
+        self.0.record.begins(change).await.map_err(|_| SignInError::NotRecorded)?;
+        let outcome = work.await;
+        let end = outcome.as_ref().map_or_else(GrantChangeEnd::failed, |_| GrantChangeEnd::DONE);
+        self.0.record.ended(change, &end);
+        outcome
+    }
+
+    /// Puts on record that a user could not sign in.
+    pub(crate) fn not_signed_in(&self, owner: &Owner, error: &SignInError) {
+        let change = GrantChange { kind: GrantChangeKind::SignIn, owner };
+        self.0.record.ended(change, &GrantChangeEnd::failed(error));
+    }
+
     /// Keeps what a user has granted, from now on in use.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be kept.
-    pub async fn keep_grant(&self, owner: &Owner, grant: &Grant) -> Result<(), StoreError> {
-        self.0.store.put(owner, grant).await?;
+    pub(crate) async fn keep_grant(&self, owner: &Owner, grant: &Grant) -> Result<(), SignInError> {
+        self.0.store.put(owner, grant).await.map_err(|error| unkept(&error))?;
         // The next sign-in asks the server again: it may have moved to another authorization server.
         self.lock().discovered.retain(|recent| recent.server != owner.server());
         self.forget(owner);
@@ -224,12 +245,13 @@ impl Grants {
     ///
     /// # Errors
     ///
-    /// If it cannot be kept.
-    pub async fn keep_key(&self, owner: &Owner, key: impl Into<String>) -> Result<(), StoreError> {
+    /// If it cannot be kept, or put on record.
+    pub async fn keep_key(&self, owner: &Owner, key: impl Into<String>) -> Result<(), SignInError> {
         // For a server that is gone it is kept for nowhere.
         let origin = self.server(owner.server()).map(|server| server.origin()).unwrap_or_default();
-        self.0.store.put(owner, &UserKey::new(key, origin)).await?;
-        changed(Change::KeyDeposited, owner.principal(), owner.server());
+        let key = UserKey::new(key, origin);
+        let kept = async { self.0.store.put(owner, &key).await.map_err(|error| unkept(&error)) };
+        self.on_record(GrantChangeKind::KeyDeposit, owner, kept).await?;
         self.forget(owner);
         Ok(())
     }
@@ -261,7 +283,8 @@ impl Grants {
         let grant = self.0.store.take::<Grant>(owner).await?;
         self.0.store.take::<UserKey>(owner).await?;
         self.forget(owner);
-        changed(Change::SignedOut, owner.principal(), owner.server());
+        // Afterwards, since nobody is to keep an access that is not wanted because there is no record of its end.
+        self.0.record.ended(GrantChange { kind: GrantChangeKind::SignOut, owner }, &GrantChangeEnd::DONE);
         if let Some((grant, server)) = grant.zip(self.server(owner.server())) {
             server.revoke(&grant).await;
         }

@@ -3,26 +3,31 @@
 mod access;
 mod audit;
 mod connection;
+mod error;
 mod folder;
 mod grants;
 mod links;
 mod pages;
 mod record;
 mod rules;
+mod sealing_key;
 mod server;
 mod sign_in;
 mod store;
 
 pub use access::{Message, NoAccess, Refused, UserAccess, Wanted};
+pub use audit::{GrantChange, GrantChangeEnd, GrantChangeKind, GrantRecord, NotOnRecord};
 pub use connection::{UserConnection, all_connections, connections};
+pub use error::SignInError;
 pub use folder::Folder;
 pub use grants::{ExchangedAccess, Grants};
 pub use links::Links;
 pub use pages::SignInPages;
 pub use record::{Grant, UserKey};
 pub use rules::SignInRules;
+pub use sealing_key::{KeyPlace, Keyring, NoKeyring, SealingKeyError};
 pub use server::{Method, ServerSettings, SignInMethod};
-pub use sign_in::{Begun, Callback, Offer, SignInError};
+pub use sign_in::{Begun, Callback, Offer};
 pub use store::{
     CommonEntries, CommonError, Exchange, Exchanged, Exported, FILE, Kind, Lease, LeaseOutcome, Leased, Owner, Pending,
     Record, Stamp, Store, StoreError,

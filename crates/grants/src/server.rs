@@ -94,6 +94,11 @@ impl Server {
         discover(requests, url, Some(challenge), issuer).await
     }
 
+    /// Whether the operator has registered the client as which its users sign in.
+    pub(crate) fn has_configured_client(&self) -> bool {
+        self.sign_in().is_some_and(|method| method.client.is_some())
+    }
+
     /// Where it is.
     pub(crate) fn origin(&self) -> String {
         self.settings.url.origin().ascii_serialization()

@@ -1,63 +1,28 @@
 //! Signing a user in at the authorization server of a server: what is asked for, with which client, and what comes of it. Where
 //! the user is asked and the browser comes back to is another's matter: [`SignInPages`](crate::SignInPages) or a command.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use fanlight_oauth::{
-    AuthorizationRequest, CallbackParameters, Client, ClientMetadata, ClientRegistration, Discovered, OAuthError,
-    ProofKey, Provider, Scopes, TokenSet, TokenTarget, authorization_request, register,
+    AuthorizationRequest, CallbackParameters, Client, ClientMetadata, ClientRegistration, Discovered, ProofKey,
+    Provider, Scopes, TokenSet, TokenTarget, authorization_request, register,
 };
-use tracing::{info, warn};
 use url::Url;
 
 use crate::access::Wanted;
-use crate::audit::{Change, changed};
+use crate::audit::GrantChangeKind;
+use crate::error::{SignInError, failed, unkept};
 use crate::grants::Grants;
 use crate::record::{BegunSignIn, GivenFor, Grant, RegisteredClient, SIGN_IN_TIME};
 use crate::server::{Server, SignInMethod};
-use crate::store::{Owner, StoreError};
+use crate::store::Owner;
 
 /// The name that authorization servers show users.
 pub(crate) const CLIENT_NAME: &str = "Fanlight";
 
 /// The scope with which a sign-in lasts (OpenID Connect Core 1.0, 11).
 pub(crate) const LASTING: &str = "offline_access";
-
-/// Why nobody was signed in. The texts are for the user.
-#[derive(Debug, thiserror::Error)]
-pub enum SignInError {
-    /// There is no such server, or its users do not sign in.
-    #[error("this server has no users that sign in")]
-    NoServer,
-    /// The authorization server knows no client, and registers none.
-    #[error(
-        "the authorization server {issuer} registers no programs by itself: the operator has to register one there, with the \
-         redirect URI {redirect_uri}, and to write its id into the configuration (auth.clientId)"
-    )]
-    NoClient {
-        /// The authorization server.
-        issuer: String,
-        /// Where browsers are sent back to.
-        redirect_uri: Url,
-    },
-    /// What the browser brought is not an answer to a sign-in of this browser that is under way.
-    #[error("{0}")]
-    NotUsed(&'static str),
-    /// The authorization server refuses.
-    #[error("the authorization server refuses the sign-in: {0}")]
-    Refused(String),
-    /// The identity provider has not shown who the user is.
-    #[error("{0}")]
-    NotIdentified(Cow<'static, str>),
-    /// Somebody did not answer as they should; the log says more.
-    #[error("the sign-in cannot be carried out now; the operator's log says why")]
-    Failed {
-        /// What the log says.
-        reason: String,
-    },
-}
 
 /// What a user is asked to agree to.
 pub struct Offer {
@@ -170,7 +135,7 @@ impl Offer {
     ) -> Result<Begun, SignInError> {
         let (request, client) = self.request(grants, callback).await?;
         let Self { server, provider, is_dpop, .. } = self;
-        let is_configured = server.sign_in().is_some_and(|method| method.client.is_some());
+        let is_configured = server.has_configured_client();
         let proof_key = is_dpop.then(ProofKey::generate).transpose().map_err(|error| failed(server.name(), &error))?;
         let record = BegunSignIn {
             proof_key,
@@ -230,15 +195,12 @@ impl Offer {
         registration: ClientRegistration,
     ) -> Result<(), SignInError> {
         let Self { server, provider, target, .. } = self;
-        let is_configured = server.sign_in().is_some_and(|method| method.client.is_some());
-        let given_for = GivenFor { origin: server.origin(), client_id: registration.client_id.clone() };
-        let (client, now) = ((!is_configured).then_some(registration), SystemTime::now());
-        let tokens = tokens.ending_with_id_token();
-        let grant = Grant { provider, client, target, issued: now, tokens, proof_key: None, since: now, given_for };
         let owner = Owner::new(principal, server.name());
-        grants.keep_grant(&owner, &grant).await.map_err(|error| unkept(&error))?;
-        changed(Change::SignedIn, principal, server.name());
-        Ok(())
+        let given_for = GivenFor { origin: server.origin(), client_id: registration.client_id.clone() };
+        let client = (!server.has_configured_client()).then_some(registration);
+        let granted = Granted { provider, client, target, proof_key: None, given_for };
+        let kept = granted.keep(grants, &owner, tokens.ending_with_id_token());
+        grants.on_record(GrantChangeKind::SignIn, &owner, kept).await
     }
 }
 
@@ -255,20 +217,43 @@ impl Begun {
     ///
     /// If what it brought is no answer of the authorization server to this sign-in, or is not accepted there.
     pub async fn finish(self, grants: &Grants, callback: &CallbackParameters) -> Result<String, SignInError> {
-        let BegunSignIn { principal, server: name, provider, client, proof_key, request, .. } = self.record;
-        let server = grants.server(&name).ok_or(SignInError::NoServer)?;
+        let owner = Owner::new(&self.record.principal, &self.record.server);
+        // Boxed: it would be several times in the future of the page.
+        let redeemed = Box::pin(self.redeem(grants, &owner, callback));
+        grants.on_record(GrantChangeKind::SignIn, &owner, redeemed).await?;
+        Ok(owner.server().to_owned())
+    }
+
+    async fn redeem(self, grants: &Grants, owner: &Owner, callback: &CallbackParameters) -> Result<(), SignInError> {
+        let BegunSignIn { provider, client, proof_key, request, .. } = self.record;
+        let server = grants.server(owner.server()).ok_or(SignInError::NoServer)?;
         let configured = || server.sign_in().and_then(|method| method.configured(&provider));
         let registration = client.clone().or_else(configured).ok_or(SignInError::NoServer)?;
         let (requests, proof_key_of) = (&server.requests, proof_key.as_ref());
         let asking = Client { requests, provider: &provider, registration: &registration, proof_key: proof_key_of };
-        let tokens = asking.redeem(&request, callback).await.map_err(|error| failed(&name, &error))?;
+        let tokens = asking.redeem(&request, callback).await.map_err(|error| failed(server.name(), &error))?;
         let AuthorizationRequest { target, .. } = request;
+        let given_for = GivenFor { origin: server.origin(), client_id: registration.client_id };
+        Granted { provider, client, target, proof_key, given_for }.keep(grants, owner, tokens).await
+    }
+}
+
+/// What a user has granted, as far as it does not change with its tokens.
+struct Granted {
+    provider: Provider,
+    /// `None` for the client that is configured.
+    client: Option<ClientRegistration>,
+    target: TokenTarget,
+    proof_key: Option<ProofKey>,
+    given_for: GivenFor,
+}
+
+impl Granted {
+    async fn keep(self, grants: &Grants, owner: &Owner, tokens: TokenSet) -> Result<(), SignInError> {
+        let Self { provider, client, target, proof_key, given_for } = self;
         let now = SystemTime::now();
-        let given_for = GivenFor { origin: server.origin(), client_id: registration.client_id.clone() };
         let grant = Grant { provider, client, target, issued: now, tokens, proof_key, since: now, given_for };
-        grants.keep_grant(&Owner::new(&principal, &name), &grant).await.map_err(|error| unkept(&error))?;
-        changed(Change::SignedIn, &principal, &name);
-        Ok(name)
+        grants.keep_grant(owner, &grant).await
     }
 }
 
@@ -317,30 +302,4 @@ async fn client_at(
     let kept = grants.store().put(&place, &RegisteredClient(client.clone())).await;
     kept.map_err(|error| unkept(&error))?;
     Ok(client)
-}
-
-/// What the user is told; the log has the rest.
-pub(crate) fn failed(server: &str, error: &OAuthError) -> SignInError {
-    match error {
-        OAuthError::ForeignCallback(reason) => SignInError::NotUsed(reason),
-        OAuthError::Refused { code, explanation, .. } => {
-            info!(server, %error, "a user's sign-in was refused");
-            let explanation = explanation.as_ref().map(|text| format!(" ({text})")).unwrap_or_default();
-            SignInError::Refused(format!("{code}{explanation}"))
-        }
-        error => {
-            warn!(server, %error, "a user's sign-in cannot be carried out");
-            SignInError::Failed { reason: error.to_string() }
-        }
-    }
-}
-
-/// The failure where nobody can be sent back to this gateway.
-pub(crate) fn unusable() -> SignInError {
-    SignInError::Failed { reason: "publicUrl is not usable".to_owned() }
-}
-
-pub(crate) fn unkept(error: &StoreError) -> SignInError {
-    warn!(%error, "a user's sign-in cannot be carried out");
-    SignInError::Failed { reason: error.to_string() }
 }

@@ -142,7 +142,7 @@ async fn commands_act_on_the_gateway_of_their_configuration_alone() {
     }
     assert_eq!(backend.started().len(), started);
     let url = one.out.line_with("listening on").await;
-    let url = url.trim_start_matches("listening on ").trim();
+    let (_, url) = url.trim().split_once("listening on ").unwrap();
     for command in [&["list", "tools", "--url", url][..], &["call", "t", "--url", url]] {
         let ran = run_in(third.path(), command).await;
         assert!(ran.status <= 1 && !ran.err.contains("starting") && !ran.err.contains("cannot"), "{}", ran.text());

@@ -216,9 +216,37 @@ def main():
         check("the keyring of the test takes a secret", stored.returncode == 0)
         ring = gateway("keyring", "keyring:wiki/token", {})
         check("a secret is read from the keyring", "key=key-of-the-ring" in ring.key(), ring.key() + ring.process.log.read_text())
+        check_sealing_key(folder)
     finally:
         for process in reversed(processes):
             process.end()
+
+
+def check_sealing_key(folder):
+    """The key that encrypts what users grant, which is in the keyring if there was one at the first start."""
+    away = {"DBUS_SESSION_BUS_ADDRESS": "unix:path=/dev/null"}
+
+    def said(name, environment):
+        config = folder / f"{name}.yaml"
+        config.write_text(
+            f"stateDir: {folder / name}\nmcpServers:\n  notes: {{url: 'http://127.0.0.1:9/mcp', auth: {{type: user}}}}\n"
+        )
+        ran = subprocess.run(
+            [fanlight_binary(), "check", "--config", str(config)],
+            env={**os.environ, **environment}, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+        )
+        return ran.stdout + ran.stderr
+
+    first = said("in-keyring", {})
+    check("what users grant is encrypted with a key in the keyring", "with a key in the system's keyring" in first, first)
+    without = said("in-keyring", away)
+    check("without the keyring, there is no other key", "is in the system's keyring" in without and "unlock" in without, without)
+    again = said("in-keyring", {})
+    check("with the keyring, it is there again", "with a key in the system's keyring" in again, again)
+    first = said("in-file", away)
+    check("where there is no keyring, the key is in a file", "in-file/key" in first, first)
+    again = said("in-file", {})
+    check("and stays there", "in-file/key" in again, again)
 
 
 if __name__ == "__main__":

@@ -121,7 +121,7 @@ pub(crate) struct CheckArgs {
     /// Count only the cost of spans (none, in the ring, exported), and do not compare with the budget
     #[arg(long, conflicts_with = "update")]
     pub(crate) only_tracing: bool,
-    /// Count only the cost of a token and of TLS, and do not compare with the budget
+    /// Count only the cost of a token, of TLS and of grants of users, and do not compare with the budget
     #[arg(long, conflicts_with_all = ["update", "only_tracing"])]
     pub(crate) only_access: bool,
 }

@@ -116,9 +116,10 @@ impl Goals<'_> {
 
     fn of_access(&mut self) {
         let cpu = |kind: Kind| self.results.median(access::SCENARIO, kind.as_str(), "cpu_us_per_call");
-        let [plain, token, tls] = access::KINDS.map(cpu);
+        let [plain, token, tls, header, grant] = access::KINDS.map(cpu);
         self.most("CPU per call, with a token", access::TOKEN_COST, "x without", ratio(token, plain));
         self.most("CPU per call, over TLS", access::TLS_COST, "x without", ratio(tls, plain));
+        self.most("CPU per call, with a user's grant", access::GRANT_COST, "x a header", ratio(grant, header));
     }
 
     fn of_process(&mut self) {

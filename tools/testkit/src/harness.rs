@@ -272,6 +272,8 @@ pub fn fanlight() -> Command {
     let mut command = Command::new(programs::fanlight());
     // Nothing of another run is known, unless a test wants it.
     command.kill_on_drop(true).env("XDG_STATE_HOME", "/dev/null");
+    // Nothing is left in the keyring of whoever runs the tests.
+    command.env("DBUS_SESSION_BUS_ADDRESS", "unix:path=/dev/null");
     command
 }
 

@@ -172,7 +172,7 @@ impl Failure {
     fn of(error: &BackendError) -> Self {
         let texts = |lines: &[Arc<str>]| lines.iter().map(ToString::to_string).collect();
         let none = FailureDetails::default();
-        let FailureDetails { stderr, stdout, remedy } = error.details().unwrap_or(&none);
+        let FailureDetails { stderr, stdout, remedy, challenge: _ } = error.details().unwrap_or(&none);
         Self {
             what: error.what(),
             kind: error.outcome().as_str(),

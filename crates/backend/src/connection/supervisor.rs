@@ -352,12 +352,12 @@ impl Supervisor {
             Some(number) => self.context.process_log.last_of(number).await,
             None => FailureDetails::default(),
         };
-        let remedy = match &self.settings.target {
-            Target::Stdio(settings) => remedy::of_process(settings, &error, &output),
-            Target::Http(endpoint) => remedy::of_url(endpoint, &error).await,
-            Target::Unusable(_) => None,
+        let (remedy, challenge) = match &self.settings.target {
+            Target::Stdio(settings) => (remedy::of_process(settings, &error, &output), None),
+            Target::Http(endpoint) => (remedy::of_url(endpoint, &error).await, endpoint.challenge().map(Into::into)),
+            Target::Unusable(_) => (None, None),
         };
-        error.with_details(FailureDetails { remedy, ..output })
+        error.with_details(FailureDetails { remedy, challenge, ..output })
     }
 
     /// Opens a transport for an attempt.

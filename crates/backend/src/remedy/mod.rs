@@ -93,7 +93,7 @@ mod tests {
 
     fn wrote(stderr: &str, stdout: &str) -> FailureDetails {
         let lines = |text: &str| text.lines().map(Arc::from).collect();
-        FailureDetails { stderr: lines(stderr), stdout: lines(stdout), remedy: None }
+        FailureDetails { stderr: lines(stderr), stdout: lines(stdout), ..FailureDetails::default() }
     }
 
     fn exited() -> BackendError {

@@ -166,6 +166,12 @@ impl ServerAuthKind {
 }
 
 impl ServerAuth {
+    /// This kind, with every option at its default.
+    #[must_use]
+    pub fn new(kind: ServerAuthKind) -> Self {
+        Self { kind, ..Self::defaults() }
+    }
+
     /// What it says besides secrets, which may be rotated.
     #[must_use]
     pub fn without_secrets(&self) -> Self {

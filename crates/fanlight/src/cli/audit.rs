@@ -52,7 +52,7 @@ pub(crate) struct AuditFilterArgs {
 pub(crate) struct AuditQueryArgs {
     #[command(flatten)]
     pub(crate) filter: AuditFilterArgs,
-    /// The method, such as tools/call
+    /// The method, such as tools/call; of what users grant signIn, keyDeposit, signOut or grantEnd
     #[arg(long, value_name = "METHOD")]
     pub(crate) action: Option<String>,
     /// How it ended: ok, tool_error, error, refused, cancelled, not_run, decided; of approvals asked, approved, refused

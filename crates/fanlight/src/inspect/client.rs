@@ -1,14 +1,24 @@
-//! A minimal MCP client over HTTP, of either era, for commands that inspect a gateway from outside.
+//! A minimal MCP client over HTTP, of either era, for commands that inspect a gateway or a server from outside.
 
 use std::time::Duration;
 
 use bytes::Bytes;
+use fanlight_grants::{Message as Asked, Refused};
+use fanlight_oauth::{Challenge, PROOF_NONCE};
 use fanlight_protocol::json::{MAX_NESTING, ObjectBuilder};
 use fanlight_protocol::message::request_text;
 use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::{Json, Message, Response, Revision, header, meta};
+use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use crate::failure::Failure;
+use crate::login::ServerByUrl;
+
+/// The environment variable with the key or access token that a client shows.
+const TOKEN: &str = "FANLIGHT_TOKEN";
+/// Most sends of one message: a server may refuse an old token, what it was renewed to, and a proof without its nonce.
+const MOST_SENT: usize = 4;
 
 /// The `traceparent` values of a request. They name different spans, which shows which one the gateway used.
 #[derive(Clone, Copy)]
@@ -24,19 +34,68 @@ pub(super) struct Client {
     http: reqwest::Client,
     url: String,
     timeout: Duration,
-    /// Its authentication, if any.
-    token: Option<String>,
+    credentials: Credentials,
+}
+
+/// What shows who a client is.
+enum Credentials {
+    Nothing,
+    /// A key or an access token.
+    Token(String),
+    /// What the user of this machine has granted, or grants when the server asks for it.
+    Granted(Box<ServerByUrl>),
 }
 
 impl Client {
     pub(super) fn new(url: String, timeout: Duration) -> Result<Self, Failure> {
         let http = reqwest::Client::builder().no_proxy().build().map_err(other)?;
-        Ok(Self { http, url, timeout, token: None })
+        Ok(Self { http, url, timeout, credentials: Credentials::Nothing })
+    }
+
+    /// It with the key or access token in the environment.
+    pub(super) fn with_token_of_environment(self) -> Self {
+        match std::env::var(TOKEN).ok().filter(|token| !token.is_empty()) {
+            Some(token) => self.with_token(token),
+            None => self,
+        }
     }
 
     /// It with this key or access token.
-    pub(super) fn with_token(self, token: Option<String>) -> Self {
-        Self { token, ..self }
+    pub(super) fn with_token(self, token: String) -> Self {
+        Self { credentials: Credentials::Token(token), ..self }
+    }
+
+    /// It with the token that the user has from signing in, unless it has one already.
+    pub(super) fn or_signed_in(self, server: ServerByUrl) -> Self {
+        match self.credentials {
+            Credentials::Nothing => Self { credentials: Credentials::Granted(Box::new(server)), ..self },
+            Credentials::Token(_) | Credentials::Granted(_) => self,
+        }
+    }
+
+    /// What the server wants for signing in to it; `None` if it serves this client, wants something else, or cannot be reached.
+    pub(super) async fn challenge(&self) -> Result<Option<Challenge>, Failure> {
+        let (body, headers) = modern_request("server/discover", ObjectBuilder::new(), Vec::new(), None);
+        let shown = self.shown().await?;
+        let Ok(response) = self.send(body.clone(), &headers, &shown).await else { return Ok(None) };
+        let response = self.unless_refused(response, body, &headers, shown).await?;
+        let challenge = Challenge::from_headers(response.headers().get_all(WWW_AUTHENTICATE));
+        Ok(challenge.filter(|_| response.status() == StatusCode::UNAUTHORIZED))
+    }
+
+    /// The token that the user has from signing in, if there is one.
+    pub(super) async fn token(&self) -> Result<Option<String>, Failure> {
+        match &self.credentials {
+            Credentials::Granted(server) => server.token().await,
+            Credentials::Nothing | Credentials::Token(_) => Ok(None),
+        }
+    }
+
+    /// Waits until what was had for its user has been kept.
+    pub(super) async fn stop(&self) {
+        if let Credentials::Granted(server) = &self.credentials {
+            server.stop().await;
+        }
     }
 
     /// A tool call after `initialize`.
@@ -45,11 +104,11 @@ impl Client {
         let opened = self.post(Bytes::from_static(initialize.as_bytes()), Vec::new()).await?;
         let session = opened.headers().get(header::SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
         let headers: Vec<_> = session.into_iter().map(|id| (header::SESSION_ID.to_owned(), id)).collect();
-        answer(opened).await?;
+        self.answer(opened).await?;
         let mut params = ObjectBuilder::new();
         params.string("name", tool).member("arguments", arguments);
         let text = request_text(&Json::literal("1"), "tools/call", Some(&params.finish()));
-        answer(self.post(text.into_bytes(), headers).await?).await
+        self.answer(self.post(text.into_bytes(), headers).await?).await
     }
 
     /// A stateless tool call (2026-07-28). `trace` is sent in `_meta` and in the headers.
@@ -74,25 +133,71 @@ impl Client {
     pub(super) async fn modern(
         &self,
         method: &str,
-        mut params: ObjectBuilder,
-        mut headers: Headers,
+        params: ObjectBuilder,
+        headers: Headers,
         trace: Option<TraceParents<'_>>,
     ) -> Result<Response, Failure> {
-        let revision = Revision::NEWEST_MODERN.as_str();
-        let mut own = ObjectBuilder::new();
-        own.string(meta::PROTOCOL_VERSION, revision).member(meta::CLIENT_CAPABILITIES, &Json::empty_object());
-        if let Some(trace) = trace {
-            own.string("traceparent", trace.meta);
-            headers.push(("traceparent".to_owned(), trace.header.to_owned()));
-        }
-        params.member("_meta", &own.finish());
-        headers.push((header::PROTOCOL_VERSION.to_owned(), revision.to_owned()));
-        headers.push((header::METHOD.to_owned(), method.to_owned()));
-        let text = request_text(&Json::literal("1"), method, Some(&params.finish()));
-        answer(self.post(text.into_bytes(), headers).await?).await
+        let (body, headers) = modern_request(method, params, headers, trace);
+        self.answer(self.post(body, headers).await?).await
     }
 
-    async fn post(&self, body: Bytes, headers: Vec<(String, String)>) -> Result<reqwest::Response, Failure> {
+    /// Sends a message. One that is refused for its credentials did not run, and is sent with others if there are any.
+    async fn post(&self, body: Bytes, headers: Headers) -> Result<reqwest::Response, Failure> {
+        let shown = self.shown().await?;
+        let response = self.send(body.clone(), &headers, &shown).await?;
+        self.unless_refused(response, body, &headers, shown).await
+    }
+
+    /// The header fields that show who the client is.
+    async fn shown(&self) -> Result<HeaderMap, Failure> {
+        match &self.credentials {
+            Credentials::Nothing => Ok(HeaderMap::new()),
+            Credentials::Granted(server) => server.headers().await,
+            Credentials::Token(token) => {
+                let value = HeaderValue::try_from(format!("Bearer {token}"));
+                let mut value =
+                    value.map_err(|_| Failure::usage(format!("{TOKEN} has characters that no token has")))?;
+                value.set_sensitive(true);
+                Ok(HeaderMap::from_iter([(AUTHORIZATION, value)]))
+            }
+        }
+    }
+
+    /// The response to a message, or, while that refuses the credentials, those to the message with others.
+    async fn unless_refused(
+        &self,
+        mut response: reqwest::Response,
+        body: Bytes,
+        headers: &Headers,
+        mut shown: HeaderMap,
+    ) -> Result<reqwest::Response, Failure> {
+        let Credentials::Granted(server) = &self.credentials else { return Ok(response) };
+        for sent in 1..MOST_SENT {
+            let challenges: Vec<_> = response.headers().get_all(WWW_AUTHENTICATE).iter().cloned().collect();
+            let is_refused = match response.status() {
+                StatusCode::UNAUTHORIZED => true,
+                StatusCode::FORBIDDEN => !challenges.is_empty(),
+                _ => false,
+            };
+            if !is_refused {
+                break;
+            }
+            let refused = Refused {
+                status: response.status(),
+                challenges: &challenges,
+                nonce: response.headers().get(PROOF_NONCE),
+                shown: &shown,
+                message: Asked { method: &Method::POST, url: server.url() },
+            };
+            // Boxed to keep the futures of all messages small: few are refused.
+            let Some(other) = Box::pin(server.replaced(refused, sent > 1)).await? else { break };
+            shown = other;
+            response = self.send(body.clone(), headers, &shown).await?;
+        }
+        Ok(response)
+    }
+
+    async fn send(&self, body: Bytes, headers: &Headers, shown: &HeaderMap) -> Result<reqwest::Response, Failure> {
         let mut request = self
             .http
             .post(&self.url)
@@ -100,27 +205,59 @@ impl Client {
             .header("content-type", "application/json")
             .header("accept", "application/json, text/event-stream")
             .body(body);
-        if let Some(token) = &self.token {
-            request = request.bearer_auth(token);
-        }
         for (name, value) in headers {
             request = request.header(name, value);
         }
-        request.send().await.map_err(other)
+        request.headers(shown.clone()).send().await.map_err(other)
+    }
+
+    /// The JSON-RPC response in an HTTP response: plain JSON, or the last event of a stream.
+    async fn answer(&self, http: reqwest::Response) -> Result<Response, Failure> {
+        let is_stream =
+            http.headers().get("content-type").is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+        let status = http.status();
+        let body = http.bytes().await.map_err(other)?;
+        let text = if is_stream { last_event(&body)? } else { body };
+        match Message::parse(text, MAX_NESTING) {
+            Ok(Message::Response(response)) => Ok(response),
+            _ if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => Err(self.not_let_in(status)),
+            Ok(_) => Err(Failure::other("the gateway sent something other than a JSON-RPC response")),
+            Err(error) => Err(Failure::other(format!("the gateway's answer is invalid: {error}"))),
+        }
+    }
+
+    fn not_let_in(&self, status: StatusCode) -> Failure {
+        let what = match &self.credentials {
+            Credentials::Token(_) => format!("does not accept the key or access token in {TOKEN}"),
+            Credentials::Granted(server) if server.has_signed_in() => {
+                "does not accept the token of your sign-in".into()
+            }
+            Credentials::Nothing | Credentials::Granted(_) => {
+                format!("wants credentials: a key or an access token can be given in {TOKEN}")
+            }
+        };
+        Failure::other(format!("the server {what} (status {})", status.as_u16()))
     }
 }
 
-/// The JSON-RPC response in an HTTP response: plain JSON, or the last event of a stream.
-async fn answer(http: reqwest::Response) -> Result<Response, Failure> {
-    let is_stream =
-        http.headers().get("content-type").is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
-    let body = http.bytes().await.map_err(other)?;
-    let text = if is_stream { last_event(&body)? } else { body };
-    match Message::parse(text, MAX_NESTING) {
-        Ok(Message::Response(response)) => Ok(response),
-        Ok(_) => Err(Failure::other("the gateway sent something other than a JSON-RPC response")),
-        Err(error) => Err(Failure::other(format!("the gateway's answer is invalid: {error}"))),
+/// The body and the header fields of a stateless request.
+fn modern_request(
+    method: &str,
+    mut params: ObjectBuilder,
+    mut headers: Headers,
+    trace: Option<TraceParents<'_>>,
+) -> (Bytes, Headers) {
+    let revision = Revision::NEWEST_MODERN.as_str();
+    let mut own = ObjectBuilder::new();
+    own.string(meta::PROTOCOL_VERSION, revision).member(meta::CLIENT_CAPABILITIES, &Json::empty_object());
+    if let Some(trace) = trace {
+        own.string("traceparent", trace.meta);
+        headers.push(("traceparent".to_owned(), trace.header.to_owned()));
     }
+    params.member("_meta", &own.finish());
+    headers.push((header::PROTOCOL_VERSION.to_owned(), revision.to_owned()));
+    headers.push((header::METHOD.to_owned(), method.to_owned()));
+    (request_text(&Json::literal("1"), method, Some(&params.finish())).into_bytes(), headers)
 }
 
 fn last_event(stream: &[u8]) -> Result<Bytes, Failure> {

@@ -111,7 +111,7 @@ async fn both(
     let settings = frontend_settings(config, &fanlight_telemetry::Telemetry::off(), &CancellationToken::new());
     let settings = Arc::new(FrontendSettings { authenticate, ..settings });
     let front = tokio::spawn(serve_http(listener, Arc::clone(&assembly.gateway), settings, end.clone()));
-    let client = Client::new(url, config.timeouts.call)?.with_token(Some(key));
+    let client = Client::new(url, config.timeouts.call)?.with_token(key);
     let through = match era {
         Era::Legacy => client.call_legacy(&args.tool, arguments).await,
         Era::Modern => {

@@ -1,4 +1,5 @@
-//! `fanlight list --url` and `fanlight call --url`: through the endpoint of a gateway, as a client of it.
+//! `fanlight list --url` and `fanlight call --url`: through the endpoint of a gateway, as a client of it, which signs in if that
+//! is asked for.
 
 use std::time::Duration;
 
@@ -8,40 +9,72 @@ use fanlight_protocol::Json;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::result::CallToolResult;
 
+use super::check::sign_in::{SignIn, wanted_at};
 use super::client::Client;
 use super::list::{List, Shown, Wanted, print_all};
 use super::{arguments, call, trace_test};
 use crate::cli::CallArgs;
 use crate::failure::Failure;
+use crate::login::{Browser, ServerByUrl};
 use crate::show::plain;
 
 /// Pages of a list that are read.
 const PAGES: usize = 100;
 
 /// Prints the lists that clients of this endpoint get.
-pub(crate) async fn list_at(url: &str, wanted: &Wanted<'_>) -> Result<(), Failure> {
-    let client = client(url, Timeouts::default().list)?;
-    let mut lists = Vec::new();
-    for kind in wanted.kinds() {
-        lists.push((*kind, read(&client, *kind).await?));
-    }
-    print_all(&lists, wanted.json)
+pub(crate) async fn list_at(url: &str, wanted: &Wanted<'_>, browser: Browser) -> Result<(), Failure> {
+    let lists = as_client(url, Timeouts::default().list, browser, async |client| {
+        let mut lists = Vec::new();
+        for kind in wanted.kinds() {
+            lists.push((*kind, read(client, *kind).await?));
+        }
+        Ok(lists)
+    });
+    print_all(&lists.await?, wanted.json)
 }
 
 /// Calls a tool, and prints the result.
-pub(crate) async fn call_at(url: &str, args: &CallArgs) -> Result<(), Failure> {
+pub(crate) async fn call_at(url: &str, args: &CallArgs, browser: Browser) -> Result<(), Failure> {
     let arguments = arguments(&args.arguments)?;
-    let client = client(url, Timeouts::default().call)?;
-    let most = Limits::default().mirrored_params;
-    let (tool, mirrored) = trace_test::find(&client, Some(&args.tool), most).await?;
-    let response = client.call_modern(&tool, &mirrored, &arguments, None).await?;
+    let response = as_client(url, Timeouts::default().call, browser, async |client| {
+        let most = Limits::default().mirrored_params;
+        let (tool, mirrored) = trace_test::find(client, Some(&args.tool), most).await?;
+        client.call_modern(&tool, &mirrored, &arguments, None).await
+    })
+    .await?;
     call::print(&response.body(), args.json);
     let failed = response.view::<CallToolResult>().and_then(|result| result.is_error());
     call::outcome(response.is_error(), failed.is_some_and(|flag| flag.is_true()))
 }
 
-fn client(url: &str, timeout: Duration) -> Result<Client, Failure> {
-    Ok(Client::new(url.to_owned(), timeout)?.with_token(std::env::var("FANLIGHT_TOKEN").ok()))
+/// The token for a server, if the user has one or signs in; otherwise what the server wants for that, if it wants a token.
+pub(crate) async fn sign_in_at(
+    url: &str,
+    timeout: Duration,
+    browser: Option<Browser>,
+) -> Result<(Option<String>, Option<SignIn>), Failure> {
+    let server = ServerByUrl::at(url, browser)?;
+    let entry = server.server().clone();
+    let client = Client::new(url.to_owned(), timeout)?.or_signed_in(server);
+    let (challenge, token) = (client.challenge().await, client.token().await);
+    client.stop().await;
+    match challenge? {
+        Some(challenge) => Ok((None, wanted_at(&entry, challenge).await)),
+        None => Ok((token?, None)),
+    }
+}
+
+async fn as_client<T>(
+    url: &str,
+    timeout: Duration,
+    browser: Browser,
+    command: impl AsyncFnOnce(&Client) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let server = ServerByUrl::at(url, Some(browser))?;
+    let client = Client::new(url.to_owned(), timeout)?.with_token_of_environment().or_signed_in(server);
+    let outcome = command(&client).await;
+    client.stop().await;
+    outcome
 }
 
 async fn read(client: &Client, kind: ListKind) -> Result<List, Failure> {

@@ -13,7 +13,6 @@ mod list;
 mod trace_test;
 mod validate;
 
-use std::future::Future;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -28,8 +27,9 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use call::{call, call_running};
 pub(crate) use check::check;
+pub(crate) use check::sign_in::SignIn;
 pub(crate) use diff::diff;
-pub(crate) use endpoint::{call_at, list_at};
+pub(crate) use endpoint::{call_at, list_at, sign_in_at};
 pub(crate) use list::{Wanted, list, list_of_running};
 pub(crate) use trace_test::trace_test;
 pub(crate) use validate::validate;
@@ -37,6 +37,7 @@ pub(crate) use validate::validate;
 use crate::assembly::Assembly;
 use crate::cli::{EndpointArgs, TraceArgs};
 use crate::failure::Failure;
+use crate::interruption::interruptible;
 use crate::log::Log;
 use crate::replicas::Replicas;
 use crate::suggestions::did_you_mean;
@@ -79,13 +80,13 @@ async fn observed<T>(
     let end = CancellationToken::new();
     let has_users = config.servers.iter().any(|server| auth_of_users(server).is_some());
     let replicas = if has_users { Replicas::connected(config).await? } else { None };
-    let users = Users::of(config, replicas.as_ref().map(|(replicas, _)| replicas));
+    let record = Arc::new(AuditLog::default());
+    let users = Users::of(config, replicas.as_ref().map(|(replicas, _)| replicas), Arc::clone(&record));
     // Commands show what servers have now, and keep nothing of it.
     let mut config = Config { state_dir: None, ..config.clone() };
     // A server that only a request would start has a request's time to start.
     config.servers.iter_mut().for_each(|server| server.start = Some(StartChoice::Eager));
     let config = &config;
-    let record = Arc::new(AuditLog::default());
     let assembly = Assembly::start(config, telemetry, &end, None, users, None, record)?;
     let started = async {
         starts::show(&assembly.gateway).await;
@@ -95,21 +96,6 @@ async fn observed<T>(
     assembly.stop().await;
     end.cancel();
     result
-}
-
-/// Runs `command` until it ends or SIGINT arrives.
-pub(crate) async fn interruptible<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    let interrupted = async {
-        // Without a signal handler the default action ends the process anyway.
-        match tokio::signal::ctrl_c().await {
-            Ok(()) => (),
-            Err(_) => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        result = command => result,
-        () = interrupted => Err(Failure::ended_by_signal()),
-    }
 }
 
 /// Why `fanlight run` refuses the listeners of this configuration, if it does.

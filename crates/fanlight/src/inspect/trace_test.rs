@@ -50,8 +50,7 @@ pub(crate) async fn trace_test(config: &Config, args: &TraceTestArgs, common: &C
             let admin = Admin::find(&args.admin, common).await?;
             // Before the call, which would be wasted without the API.
             let omitted = omitting(&admin).await?;
-            let client =
-                Client::new(url.clone(), config.timeouts.call)?.with_token(std::env::var("FANLIGHT_TOKEN").ok());
+            let client = Client::new(url.clone(), config.timeouts.call)?.with_token_of_environment();
             let mirrored = config.limits.mirrored_params;
             let answer = call(&client, args, mirrored, &arguments, &ids).await?;
             Observed { answer, trace: from_admin(&admin, &ids).await?, omitted }
@@ -116,7 +115,7 @@ async fn with_own_gateway(
         let settings = frontend_settings(config, telemetry, &CancellationToken::new());
         let settings = Arc::new(FrontendSettings { authenticate, ..settings });
         let front = tokio::spawn(serve_http(listener, Arc::clone(&assembly.gateway), settings, end.clone()));
-        let client = Client::new(url, config.timeouts.call)?.with_token(Some(key));
+        let client = Client::new(url, config.timeouts.call)?.with_token(key);
         let mirrored = config.limits.mirrored_params;
         let answer = call(&client, args, mirrored, arguments, ids).await;
         let trace = from_ring(telemetry, ids).await;

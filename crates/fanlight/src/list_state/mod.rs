@@ -11,7 +11,7 @@ mod definition;
 mod file;
 mod of_user;
 
-pub(crate) use of_user::folder as user_state_folder;
+pub(crate) use of_user::{folder as user_state_folder, folder_of as user_state_of};
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};

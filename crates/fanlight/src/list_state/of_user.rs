@@ -21,7 +21,11 @@ pub(super) fn is_useful(config: &Config) -> bool {
 
 /// The folder for the configuration in these files, if the user has a state folder.
 pub(crate) fn folder(files: &[PathBuf]) -> Option<PathBuf> {
-    let name = instance::of(files)?;
+    folder_of(&instance::of(files)?)
+}
+
+/// The folder of this name, if the user has a state folder.
+pub(crate) fn folder_of(name: &str) -> Option<PathBuf> {
     Some(state_home()?.join("fanlight").join(name))
 }
 

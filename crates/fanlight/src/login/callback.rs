@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 
 use crate::failure::Failure;
-use crate::inspect::interruptible;
+use crate::interruption::interruptible;
 
 const PATH: &str = "/oauth/callback";
 /// How long the user may take.

@@ -1,68 +1,161 @@
 //! `fanlight login`, `logout` and `connections`: what the only user has at servers that each user signs in to; and `fanlight
 //! state`: what is kept of all users. A running gateway takes it up by itself.
 
+mod by_url;
 mod callback;
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use fanlight_canonical::Principal;
 use fanlight_config::{Config, Server, ServerAuth};
 use fanlight_grants::{
-    Callback, Grants, Offer, Owner, SignInError, UserConnection, all_connections, connections as connections_of,
+    Callback, Grants, Offer, Owner, SignInError, UserConnection, Wanted, all_connections, connections as connections_of,
 };
+use fanlight_telemetry::Telemetry;
 use reqwest::Url;
 use serde_json::{Value, json};
 use tokio_util::sync::DropGuard;
 
+pub(crate) use self::by_url::{ServerByUrl, is_url};
 use self::callback::CallbackListener;
 use crate::cli::{LoginArgs, StateCommand};
 use crate::failure::Failure;
 use crate::inputs;
 use crate::out::{self, complain, counted, say};
+use crate::record::Recorder;
 use crate::replicas::Replicas;
 use crate::show::{self, plain, table};
 use crate::suggestions::did_you_mean;
 use crate::users::{Users, auth_of_users};
 
+/// What becomes of the page on which the user signs in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Browser {
+    /// A browser is asked to open it.
+    Opened,
+    /// Its address is printed.
+    Printed,
+}
+
+impl Browser {
+    /// As the option `--no-browser` says.
+    pub(crate) fn unless(no_browser: bool) -> Self {
+        if no_browser { Self::Printed } else { Self::Opened }
+    }
+}
+
+/// What the only user has granted.
+struct Kept {
+    grants: Grants,
+    /// Where it is put on record what becomes of that; `None` for the log alone.
+    record: Option<Recorder>,
+    /// Ends the connection to where it is kept.
+    _connection: Option<DropGuard>,
+}
+
+impl Kept {
+    /// The outcome of what was done with it, once that is on record.
+    async fn after<T>(self, outcome: Result<T, Failure>) -> Result<T, Failure> {
+        self.grants.stop().await;
+        if let Some(record) = self.record {
+            record.end(DELIVERY).await;
+        }
+        outcome
+    }
+}
+
+/// How long the delivery of the record to a collector may take at the end.
+const DELIVERY: Duration = Duration::from_secs(5);
+
+/// Signs the only user in to the server at a URL.
+pub(crate) async fn login_at(url: &str, browser: Browser) -> Result<(), Failure> {
+    let server = ServerByUrl::at(url, None)?;
+    server.sign_in(browser).await?;
+    say!("signed in to {}", server.name());
+    Ok(())
+}
+
+/// Signs the only user out of the server at a URL.
+pub(crate) async fn logout_at(url: &str) -> Result<(), Failure> {
+    let server = ServerByUrl::at(url, None)?;
+    let grants = by_url::grants().await?;
+    let grants = grants.filter(|grants| grants.servers().iter().any(|name| name == server.name()));
+    let grants = grants.ok_or_else(|| Failure::usage(format!("you are not signed in at {}", server.name())))?;
+    sign_out(&grants, server.name()).await
+}
+
 /// Signs the only user in.
 pub(crate) async fn login(config: &Config, args: &LoginArgs) -> Result<(), Failure> {
-    let (grants, _connection) = grants(config).await?;
+    let kept = kept(config, true).await?.ok_or_else(|| without_users(config))?;
+    let outcome = sign_in_to(&kept.grants, args).await;
+    kept.after(outcome).await
+}
+
+async fn sign_in_to(grants: &Grants, args: &LoginArgs) -> Result<(), Failure> {
     let chosen = match &args.server {
-        Some(name) => vec![known(&grants, name).await?],
-        None => not_connected(&grants).await?,
+        Some(name) => vec![known(grants, name).await?],
+        None => not_connected(grants).await?,
     };
     if chosen.is_empty() {
         say!("signed in to all servers; name one to sign in to it anew");
     }
-    for connection in chosen {
-        match connection.wants_key {
-            true => deposit(&grants, &connection.server).await?,
-            false => sign_in(&grants, &connection.server, !args.no_browser).await?,
+    for UserConnection { server, wants_key, .. } in chosen {
+        if wants_key {
+            deposit(grants, &server).await?;
+        } else {
+            sign_in(grants, &server, None, Browser::unless(args.no_browser)).await?;
+            say!("signed in to {server}");
         }
     }
     Ok(())
 }
 
-/// Signs the only user out.
+/// Signs the only user out of a server of the configuration, or of all servers.
 pub(crate) async fn logout(config: &Config, server: Option<&str>) -> Result<(), Failure> {
-    let (grants, _connection) = grants(config).await?;
-    let all = connections_of(&grants, &user()).await.map_err(other)?;
-    let names: Vec<String> = match server {
-        Some(name) => vec![known(&grants, name).await?.server],
-        None => all.into_iter().filter(UserConnection::is_connected).map(|one| one.server).collect(),
+    let all = match server {
+        Some(_) => vec![kept(config, true).await?.ok_or_else(|| without_users(config))?],
+        None => all_kept(config, true).await?,
     };
-    for name in &names {
-        grants.sign_out(&Owner::new(&user(), name)).await.map_err(other)?;
-        say!("signed out of {name}");
+    let mut count = 0;
+    for kept in all {
+        let outcome = sign_out_of(&kept.grants, server).await;
+        count += kept.after(outcome).await?;
     }
-    if names.is_empty() {
+    if count == 0 {
         say!("signed in nowhere");
     }
     Ok(())
 }
 
+/// Signs the only user out of one server, or of all; how many that were.
+async fn sign_out_of(grants: &Grants, server: Option<&str>) -> Result<usize, Failure> {
+    let names: Vec<String> = match server {
+        Some(name) => vec![known(grants, name).await?.server],
+        None => {
+            let all = connections_of(grants, &user()).await.map_err(other)?;
+            all.into_iter().filter(UserConnection::is_connected).map(|one| one.server).collect()
+        }
+    };
+    for name in &names {
+        sign_out(grants, name).await?;
+    }
+    Ok(names.len())
+}
+
+async fn sign_out(grants: &Grants, server: &str) -> Result<(), Failure> {
+    grants.sign_out(&Owner::new(&user(), server)).await.map_err(other)?;
+    say!("signed out of {server}");
+    Ok(())
+}
+
 /// Shows where the only user is signed in.
 pub(crate) async fn connections(config: &Config, as_json: bool) -> Result<(), Failure> {
-    let (grants, _connection) = grants(config).await?;
-    let all = connections_of(&grants, &user()).await.map_err(other)?;
+    let mut all = Vec::new();
+    for kept in all_kept(config, false).await? {
+        let of_user = connections_of(&kept.grants, &user()).await.map_err(other);
+        all.extend(kept.after(of_user).await?);
+    }
     if as_json {
         out::json(&format!("{:#}", json!(all)));
         return Ok(());
@@ -81,7 +174,7 @@ pub(crate) async fn connections(config: &Config, as_json: bool) -> Result<(), Fa
 /// Shows or removes what is kept of all users.
 pub(crate) async fn state(config: &Config, command: &StateCommand) -> Result<(), Failure> {
     let replicas = Replicas::connected(config).await?;
-    let users = Users::of(config, replicas.as_ref().map(|(replicas, _)| replicas));
+    let users = Users::of(config, replicas.as_ref().map(|(replicas, _)| replicas), Arc::default());
     let store = users.open().map_err(Failure::other)?.grants.store();
     match command {
         StateCommand::Purge => {
@@ -104,34 +197,66 @@ fn user() -> Vec<u8> {
     Principal::anonymous().to_bytes()
 }
 
-/// What users have granted at the servers of the configuration, and what ends the connection to where it is kept.
-async fn grants(config: &Config) -> Result<(Grants, Option<DropGuard>), Failure> {
-    let replicas = Replicas::connected(config).await?;
-    let users = Users::of(config, replicas.as_ref().map(|(replicas, _)| replicas));
+/// What users have granted at the servers of the configuration, and at those by their URLs.
+async fn all_kept(config: &Config, changes: bool) -> Result<Vec<Kept>, Failure> {
+    let by_url = by_url::grants().await?.map(|grants| Kept { grants, record: None, _connection: None });
+    let all: Vec<_> = [kept(config, changes).await?, by_url].into_iter().flatten().collect();
+    if all.is_empty() { Err(without_users(config)) } else { Ok(all) }
+}
+
+/// The failure where no server of the configuration has users with credentials of their own.
+fn without_users(config: &Config) -> Failure {
+    let names: Vec<&str> = config.servers.iter().map(|server: &Server| server.name.as_str()).collect();
+    let help = "their users have no credentials of their own: `auth: {type: user}` gives them some";
+    Failure::usage(format!("{}: {help}", names.join(", ")))
+}
+
+/// What users have granted at the servers of the configuration; `None` if none of them has such users. It has a record if
+/// there will be changes.
+async fn kept(config: &Config, changes: bool) -> Result<Option<Kept>, Failure> {
     let of_users = config.servers.iter().filter_map(|server| Some((server, auth_of_users(server)?)));
     // Nobody is told apart here, and so nobody signs in at an identity provider.
     let is_own = |auth: &ServerAuth| !auth.kind.is_exchange();
-    for (server, auth) in of_users.filter(|(server, auth)| server.enabled && is_own(auth)) {
+    let of_users: Vec<_> = of_users.filter(|(server, auth)| server.enabled && is_own(auth)).collect();
+    if of_users.is_empty() {
+        return Ok(None);
+    }
+    let replicas = Replicas::connected(config).await?;
+    let record = if changes { recorder(config)? } else { None };
+    let log = record.as_ref().map(|record| Arc::clone(&record.log)).unwrap_or_default();
+    let users = Users::of(config, replicas.as_ref().map(|(replicas, _)| replicas), log);
+    for (server, auth) in of_users {
         let unusable = |reason: String| Failure::other(format!("server {:?}: {reason}", server.name));
         users.add(server, auth).map_err(unusable)?;
     }
     let opened = users.open().map_err(Failure::other)?;
-    if opened.grants.servers().is_empty() {
-        let names: Vec<&str> = config.servers.iter().map(|server: &Server| server.name.as_str()).collect();
-        let help = "their users have no credentials of their own: `auth: {type: user}` gives them some";
-        return Err(Failure::usage(format!("{}: {help}", names.join(", "))));
+    let _connection = replicas.map(|(_, connection)| connection);
+    Ok(Some(Kept { grants: opened.grants.clone(), record, _connection }))
+}
+
+/// The record of this process. A gateway that runs may have the file that the configuration names for itself.
+fn recorder(config: &Config) -> Result<Option<Recorder>, Failure> {
+    match Recorder::open(config, &Telemetry::off(), None) {
+        Ok(record) => Ok(Some(record)),
+        Err(failure) if config.audit.required => Err(failure),
+        Err(failure) => {
+            complain(&format!("this is not put on record: {failure}\n"));
+            Ok(None)
+        }
     }
-    Ok((opened.grants.clone(), replicas.map(|(_, connection)| connection)))
 }
 
 /// What the only user has at the server of this name.
 async fn known(grants: &Grants, name: &str) -> Result<UserConnection, Failure> {
-    let found = connections_of(grants, &user()).await.map_err(other)?.into_iter().find(|one| one.server == name);
-    found.ok_or_else(|| {
+    connection(grants, name).await?.ok_or_else(|| {
         let names = grants.servers();
         let hint = did_you_mean(name, names.iter().map(String::as_str));
         Failure::usage(format!("no server {name:?} whose users sign in{hint}; there are: {}", names.join(", ")))
     })
+}
+
+async fn connection(grants: &Grants, server: &str) -> Result<Option<UserConnection>, Failure> {
+    Ok(connections_of(grants, &user()).await.map_err(other)?.into_iter().find(|one| one.server == server))
 }
 
 async fn not_connected(grants: &Grants) -> Result<Vec<UserConnection>, Failure> {
@@ -143,30 +268,38 @@ async fn deposit(grants: &Grants, server: &str) -> Result<(), Failure> {
     let key = inputs::line(&format!("your key for {}: ", plain(server, 60)), true);
     let key = key.map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
     let key = key.ok_or_else(|| Failure::usage("no key was given"))?;
-    grants.keep_key(&Owner::new(&user(), server), key).await.map_err(other)?;
+    grants.keep_key(&Owner::new(&user(), server), key).await.map_err(refused)?;
     say!("the key for {server} is kept");
     Ok(())
 }
 
-async fn sign_in(grants: &Grants, server: &str, opens_browser: bool) -> Result<(), Failure> {
+/// Signs the user in; the server is asked what it wants, unless it has said so.
+async fn sign_in(grants: &Grants, server: &str, wanted: Option<&Wanted>, browser: Browser) -> Result<(), Failure> {
     let listener = CallbackListener::open().await?;
-    let offer = Offer::ask(grants, server, None).await.map_err(refused)?;
+    let offer = Offer::ask(grants, server, wanted).await.map_err(refused)?;
     let scopes = offer.scopes().map_or_else(|| "what the authorization server decides".to_owned(), ToString::to_string);
     let (shown, issuer) = (plain(server, 60), plain(offer.issuer(), 200));
-    complain(&format!("signing in to {shown} ({}) at {issuer}, for: {}\n", offer.url(), plain(&scopes, 500)));
+    let known = connection(grants, server).await?;
+    if let Some(before) = known.and_then(|known| known.issuer).filter(|before| before != offer.issuer()) {
+        complain(&format!(
+            "{shown} sends you to another authorization server than before: that was {}\n",
+            plain(&before, 200)
+        ));
+    }
+    let place = if server == offer.url().as_str() { String::new() } else { format!(" ({})", offer.url()) };
+    complain(&format!("signing in to {shown}{place} at {issuer}, for: {}\n", plain(&scopes, 500)));
     let callback = Callback { redirect_uri: listener.redirect_uri().clone(), document: None };
     let begun = offer.begin(grants, &user(), &callback, b"").await.map_err(refused)?;
-    open(&begun.location, opens_browser);
+    open(&begun.location, browser);
     let parameters = listener.wait(&begun).await?;
     begun.finish(grants, &parameters).await.map_err(refused)?;
-    say!("signed in to {server}");
     Ok(())
 }
 
 /// Opens a page in a browser: no program that an address of another kind would start, and no shell.
-fn open(location: &Url, opens_browser: bool) {
+fn open(location: &Url, browser: Browser) {
     let is_web = matches!(location.scheme(), "http" | "https");
-    let is_opened = opens_browser && is_web && webbrowser::open(location.as_str()).is_ok();
+    let is_opened = browser == Browser::Opened && is_web && webbrowser::open(location.as_str()).is_ok();
     let how = if is_opened { "a browser has been asked to open" } else { "open this in a browser on this machine:" };
     complain(&format!("{how} {}\n", plain(location.as_str(), 4000)));
 }

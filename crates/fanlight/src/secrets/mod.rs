@@ -13,7 +13,12 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fanlight_config::{Secret, SecretReference};
+#[cfg(not(feature = "keyring"))]
+pub(crate) use fanlight_grants::NoKeyring as SystemKeyring;
 use tracing::warn;
+
+#[cfg(feature = "keyring")]
+pub(crate) use self::keyring::SystemKeyring;
 
 /// Reading one secret. No option: what takes longer hangs.
 const LIMIT: Duration = Duration::from_secs(10);

@@ -6,11 +6,11 @@ use std::time::{Duration, SystemTime};
 use fanlight_oauth::{Client, OAuthError, TokenSet};
 use http::HeaderValue;
 use tokio::time::sleep;
-use tracing::{error, info, warn};
+use tracing::{error, warn};
 
 use super::held::Held;
 use super::{NoAccess, Outcome, Shared};
-use crate::audit::{Change, changed};
+use crate::audit::{GrantChange, GrantChangeEnd, GrantChangeKind};
 use crate::record::{Grant, UserKey};
 use crate::server::Method;
 use crate::store::{Lease, LeaseOutcome, Leased};
@@ -53,8 +53,8 @@ impl Shared {
         }
         match self.refresh(grant).await {
             Ok(Some(tokens)) => self.keep(Grant { tokens, issued: SystemTime::now(), ..grant.clone() }, lease).await,
-            Ok(None) => self.end(grant, lease, "the access token has ended, and there is no refresh token").await,
-            Err(error) if error.refusal() == Some("invalid_grant") => self.end(grant, lease, &error.to_string()).await,
+            Ok(None) => self.end(lease, "the access token has ended, and there is no refresh token").await,
+            Err(error) if error.refusal() == Some("invalid_grant") => self.end(lease, &error.to_string()).await,
             Err(error) => {
                 self.store.end_lease::<Grant>(&self.owner, lease, LeaseOutcome::Keep).await?;
                 warn!(server = self.server.name(), %error, "a user's grant cannot be renewed now");
@@ -100,11 +100,14 @@ impl Shared {
     }
 
     /// Removes a grant that is worth nothing any more: its user has to sign in anew.
-    async fn end(&self, grant: &Grant, lease: Lease, reason: &str) -> Outcome {
-        info!(server = self.server.name(), issuer = grant.provider.issuer, reason, "a user's grant has ended");
-        changed(Change::Ended, self.owner.principal(), self.server.name());
+    async fn end(&self, lease: Lease, reason: &str) -> Outcome {
         match self.store.end_lease::<Grant>(&self.owner, lease, LeaseOutcome::Remove).await? {
-            true => Ok(None),
+            true => {
+                let change = GrantChange { kind: GrantChangeKind::End, owner: &self.owner };
+                self.record.ended(change, &GrantChangeEnd::because(reason));
+                Ok(None)
+            }
+            // The user has signed in anew, or out.
             false => self.store.get(&self.owner).await?.as_ref().map_or(Ok(None), sendable),
         }
     }

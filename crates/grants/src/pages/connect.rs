@@ -10,12 +10,13 @@ use fanlight_oauth::CallbackParameters;
 use http::{Response, StatusCode};
 
 use super::html::{Page, redirect};
-use super::{Visit, answered, barred, denied, not_signed_in, place_of};
+use super::{Visit, answered, denied, not_signed_in, place_of};
 use crate::access::UserAccess;
+use crate::error::{SignInError, unkept, unusable};
 use crate::links::Link;
 use crate::record::BegunSignIn;
 use crate::server::Method;
-use crate::sign_in::{Begun, Offer, SignInError, unkept, unusable};
+use crate::sign_in::{Begun, Offer};
 use crate::store::Owner;
 
 /// The button by which a user shows who they are.
@@ -63,7 +64,7 @@ impl Visit<'_> {
             Err(denial) => return denied(&denial).answer(),
         };
         if user.as_ref().is_some_and(|user| !self.may_sign_in(user, link.owner.server())) {
-            return barred(link.owner.server()).answer();
+            return self.barred(&link.owner);
         }
         let token = self.browser.form_token(&self.pages.seal, handle, &asked.digest()).unwrap_or_default();
         let provider = self.pages.grants.identity_provider_of(link.owner.principal());
@@ -99,7 +100,7 @@ impl Visit<'_> {
             Err(denial) => return denied(&denial).answer(),
         };
         if !self.may_sign_in(&user, link.owner.server()) {
-            return barred(link.owner.server()).answer();
+            return self.barred(&link.owner);
         }
         answered(match asked {
             Asked::SignIn(offer) => self.begin(&link, *offer).await,
@@ -125,7 +126,7 @@ impl Visit<'_> {
     async fn deposit(&self, link: &Link, server: &str, key: Option<&str>) -> Result<Response<String>, SignInError> {
         let key = key.map(str::trim).filter(|key| !key.is_empty());
         let key = key.ok_or(SignInError::NotUsed("there is no key in the form"))?;
-        self.pages.grants.keep_key(&link.owner, key).await.map_err(|error| unkept(&error))?;
+        self.pages.grants.keep_key(&link.owner, key).await?;
         Ok(done(&format!("Your key for {server} is kept")))
     }
 
@@ -148,16 +149,22 @@ impl Visit<'_> {
         let begun = grants.store().take::<BegunSignIn>(&place_of(state)).await.map_err(|error| unkept(&error))?;
         let Some(record) = begun else { return Err(unknown) };
         let owner = Owner::new(&record.principal, &record.server);
-        let outcome = if SystemTime::now() >= record.expires {
-            Err(unknown)
+        let refused = if SystemTime::now() >= record.expires {
+            Some(unknown)
         } else if record.browser != self.browser_digest() {
-            Err(SignInError::NotUsed("this sign-in was begun in another browser"))
+            Some(SignInError::NotUsed("this sign-in was begun in another browser"))
         } else if record.rules != self.pages.rules.number() {
-            Err(SignInError::NotUsed(
-                "the policy of this gateway has changed since this sign-in was begun; begin it again",
-            ))
+            let why = "the policy of this gateway has changed since this sign-in was begun; begin it again";
+            Some(SignInError::NotUsed(why))
         } else {
-            Begun { location: record.request.url.clone(), record }.finish(grants, &parameters).await
+            None
+        };
+        let outcome = match refused {
+            Some(error) => {
+                grants.not_signed_in(&owner, &error);
+                Err(error)
+            }
+            None => Begun { location: record.request.url.clone(), record }.finish(grants, &parameters).await,
         };
         self.access(&owner).iter().for_each(UserAccess::end_sign_in);
         outcome
@@ -197,10 +204,12 @@ impl Visit<'_> {
     /// The user of this browser, if it is the one whose link this is.
     async fn user_of(&self, link: &Link, credential: Option<&str>) -> Result<Arc<Identity>, Denial> {
         let user = self.user(credential).await?;
-        match user.principal.to_bytes() == link.owner.principal() {
-            true => Ok(user),
-            false => Err(Denial::Invalid("this link was made for another user".into())),
+        if user.principal.to_bytes() == link.owner.principal() {
+            return Ok(user);
         }
+        let other = Owner::new(&user.principal.to_bytes(), link.owner.server());
+        self.pages.grants.not_signed_in(&other, &SignInError::NotUsed("the link was made for another user"));
+        Err(Denial::Invalid("this link was made for another user".into()))
     }
 
     /// What the record of a sign-in keeps of its browser.

@@ -37,14 +37,12 @@ impl Visit<'_> {
         let server = fields.get("server").filter(|name| self.pages.grants.server(name).is_some());
         let owner = server.map(|server| Owner::new(&user.principal.to_bytes(), server));
         match (fields.get("action"), owner) {
-            (Some("connect"), Some(owner)) if !self.may_sign_in(&user, owner.server()) => {
-                super::barred(owner.server()).answer()
-            }
+            (Some("connect"), Some(owner)) if !self.may_sign_in(&user, owner.server()) => self.barred(&owner),
             (Some("connect"), Some(owner)) => self.connect(&owner),
             (Some("sign-out"), Some(owner)) => {
                 match self.pages.grants.sign_out(&self.pages.grants.kept_as(&owner)).await {
                     Ok(()) => self.page_of_connections(Ok(user)).await,
-                    Err(error) => super::not_signed_in(&crate::sign_in::unkept(&error)).answer(),
+                    Err(error) => super::not_signed_in(&crate::error::unkept(&error)).answer(),
                 }
             }
             _ => self.page_of_connections(Ok(user)).await,
@@ -64,7 +62,7 @@ impl Visit<'_> {
         let page = match &user {
             Ok(user) => match connections(&self.pages.grants, &user.principal.to_bytes()).await {
                 Ok(all) => self.page_of(user, &all, &token),
-                Err(error) => super::not_signed_in(&crate::sign_in::unkept(&error)),
+                Err(error) => super::not_signed_in(&crate::error::unkept(&error)),
             },
             Err(denial) => self.page_for_anybody(denial, &token),
         };

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use fanlight_credentials::{Denial, IdToken, SignInError as Unidentified};
 use fanlight_identity::{Identity, Source};
-use fanlight_oauth::{AuthorizationRequest, CallbackParameters, Scopes};
+use fanlight_oauth::{AuthorizationRequest, CallbackParameters, ClientRegistration, Scopes, TokenSet};
 use fanlight_settings::Secret;
 use http::Response;
 use serde::{Deserialize, Serialize};
@@ -17,11 +17,12 @@ use tracing::{info, warn};
 use super::browser::Cookie;
 use super::connect::done;
 use super::html::redirect;
-use super::{CONNECTIONS, Visit, barred};
+use super::{CONNECTIONS, Visit};
 use crate::access::UserAccess;
+use crate::error::{SignInError, failed, unusable};
 use crate::links::below;
 use crate::record::SIGN_IN_TIME;
-use crate::sign_in::{Callback, LASTING, Offer, SignInError, failed, unusable};
+use crate::sign_in::{Callback, LASTING, Offer};
 use crate::store::{Owner, seconds};
 
 /// Where browsers are sent back to by identity providers. Another place than that for the authorization servers of servers, so
@@ -128,19 +129,16 @@ impl Visit<'_> {
     async fn end_attempt(&self, attempt: Attempt, kept_for: Option<&Owner>) -> Result<Response<String>, SignInError> {
         let Attempt { request, back, .. } = attempt;
         let _turn = self.turn()?;
-        let brought = CallbackParameters::from_query(self.request.head.uri.query().unwrap_or_default());
-        let brought = brought.ok_or(SignInError::NotUsed("the answer of the identity provider is ambiguous"))?;
-        let (grants, callback) = (&self.pages.grants, self.identity_callback()?);
-        let offer = Offer::identity(grants, &request.issuer, kept_for.is_some()).await?;
-        let (tokens, client) = offer.redeem(grants, &request, &brought, &callback).await?;
-        let identity = self.identify(&request, tokens.id_token.as_ref(), &client.client_id).await?;
+        let grants = &self.pages.grants;
+        let identified = self.identified(&request, kept_for).await;
+        if let (Err(error), Some(owner)) = (&identified, kept_for) {
+            grants.not_signed_in(owner, error);
+        }
+        let (identity, offer, tokens, client) = identified?;
         if let Some(owner) = kept_for {
             let principal = identity.principal.to_bytes();
-            if principal != owner.principal() {
-                return Err(SignInError::NotUsed("you have signed in as another user than the one whose link this is"));
-            }
             if !self.may_sign_in(&identity, owner.server()) {
-                return Ok(barred(owner.server()).answer());
+                return Ok(self.barred(owner));
             }
             offer.keep_identity(grants, &principal, tokens, client).await?;
             self.remember(identity, Some(request.issuer));
@@ -148,6 +146,24 @@ impl Visit<'_> {
         }
         self.remember(identity, Some(request.issuer));
         below(self.public_url, &back).map(|url| redirect(&url)).ok_or_else(unusable)
+    }
+
+    /// Who has signed in at the identity provider, who has to be the one that the tokens are kept for, and the tokens.
+    async fn identified(
+        &self,
+        request: &AuthorizationRequest,
+        kept_for: Option<&Owner>,
+    ) -> Result<(Arc<Identity>, Offer, TokenSet, ClientRegistration), SignInError> {
+        let brought = CallbackParameters::from_query(self.request.head.uri.query().unwrap_or_default());
+        let brought = brought.ok_or(SignInError::NotUsed("the answer of the identity provider is ambiguous"))?;
+        let (grants, callback) = (&self.pages.grants, self.identity_callback()?);
+        let offer = Offer::identity(grants, &request.issuer, kept_for.is_some()).await?;
+        let (tokens, client) = offer.redeem(grants, request, &brought, &callback).await?;
+        let identity = self.identify(request, tokens.id_token.as_ref(), &client.client_id).await?;
+        if kept_for.is_some_and(|owner| identity.principal.to_bytes() != owner.principal()) {
+            return Err(SignInError::NotUsed("you have signed in as another user than the one whose link this is"));
+        }
+        Ok((identity, offer, tokens, client))
     }
 
     async fn identify(

@@ -29,10 +29,11 @@ use self::browser::Browser;
 use self::html::{Page, with_cookies};
 use self::identify::CALLBACK as IDENTITY_CALLBACK;
 use self::known::KnownUsers;
+use crate::error::SignInError;
 use crate::grants::Grants;
 use crate::links::{CONNECT, Links, below};
 use crate::rules::SignInRules;
-use crate::sign_in::{CLIENT_NAME, Callback, SignInError};
+use crate::sign_in::{CLIENT_NAME, Callback};
 use crate::store::{Owner, StoreError};
 
 /// Where browsers are sent back to.
@@ -147,6 +148,16 @@ impl Visit<'_> {
         Fields(form_urlencoded::parse(self.request.form).into_owned().collect())
     }
 
+    /// The page for a user who may not sign in at a server, which is put on record.
+    fn barred(&self, owner: &Owner) -> Response<String> {
+        self.pages.grants.not_signed_in(owner, &SignInError::NotPermitted);
+        let server = owner.server();
+        let text = format!(
+            "The policy of this gateway does not permit you to sign in to {server}. Its operator can change that."
+        );
+        Page::refusal(StatusCode::FORBIDDEN, "You may not sign in here", &text).answer()
+    }
+
     /// Where browsers come back to, and how authorization servers know Fanlight.
     fn callback(&self) -> Option<Callback> {
         let document = below(self.public_url, DOCUMENT).filter(|url| url.scheme() == "https");
@@ -190,8 +201,12 @@ fn denied(denial: &Denial) -> Page {
 /// The page for a sign-in that has not succeeded.
 fn not_signed_in(error: &SignInError) -> Page {
     let status = match error {
-        SignInError::NotUsed(_) | SignInError::NotIdentified(_) | SignInError::Refused(_) => StatusCode::FORBIDDEN,
+        SignInError::NotUsed(_)
+        | SignInError::NotIdentified(_)
+        | SignInError::Refused(_)
+        | SignInError::NotPermitted => StatusCode::FORBIDDEN,
         SignInError::NoServer => StatusCode::NOT_FOUND,
+        SignInError::NotRecorded => StatusCode::SERVICE_UNAVAILABLE,
         SignInError::NoClient { .. } | SignInError::Failed { .. } => StatusCode::BAD_GATEWAY,
     };
     Page::refusal(status, "You are not signed in", &sentence(&error.to_string()))
@@ -200,13 +215,6 @@ fn not_signed_in(error: &SignInError) -> Page {
 /// The answer to what may have failed.
 fn answered(outcome: Result<Response<String>, SignInError>) -> Response<String> {
     outcome.unwrap_or_else(|error| not_signed_in(&error).answer())
-}
-
-/// The page for a user who may not sign in at a server.
-fn barred(server: &str) -> Page {
-    let text =
-        format!("The policy of this gateway does not permit you to sign in to {server}. Its operator can change that.");
-    Page::refusal(StatusCode::FORBIDDEN, "You may not sign in here", &text)
 }
 
 /// A text as a sentence.

@@ -8,13 +8,16 @@ use fanlight_identity::Identity;
 use fanlight_oauth::{AuthorizationRequest, Provider, TokenTarget};
 use fanlight_protocol::seal::Keys;
 use fanlight_settings::Secret;
+use futures_util::future::BoxFuture;
 use http::Request;
 use http::header::COOKIE;
 use tempfile::TempDir;
 
 use super::*;
+use crate::audit::{GrantChange, GrantChangeEnd, GrantRecord, NotOnRecord};
 use crate::folder::Folder;
 use crate::record::BegunSignIn;
+use crate::sealing_key::NoKeyring;
 use crate::store::Store;
 
 const PUBLIC: &str = "http://127.0.0.1:8080";
@@ -39,13 +42,31 @@ impl SignInRules for Anybody {
     }
 }
 
+/// Nothing is put on record.
+#[derive(Debug)]
+struct NoRecord;
+
+impl GrantRecord for NoRecord {
+    fn begins(&self, _: GrantChange<'_>) -> BoxFuture<'static, Result<(), NotOnRecord>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn ended(&self, _: GrantChange<'_>, _: &GrantChangeEnd<'_>) {}
+}
+
 fn setting() -> Setting {
     let folder = TempDir::new().unwrap();
-    let store = Store::open(&Folder::open(&folder.path().join("state")).unwrap(), &Keys::default()).unwrap();
+    let store =
+        Store::open(&Folder::open(&folder.path().join("state")).unwrap(), &Keys::default(), &NoKeyring).unwrap();
     let links = Arc::new(Links::new(&store).unwrap());
-    let pages =
-        SignInPages::new(Grants::new(store), links, Arc::new(Open::default()), Arc::new(Anybody), "/mcp".to_owned())
-            .unwrap();
+    let pages = SignInPages::new(
+        Grants::new(store, Arc::new(NoRecord)),
+        links,
+        Arc::new(Open::default()),
+        Arc::new(Anybody),
+        "/mcp".to_owned(),
+    )
+    .unwrap();
     Setting { pages, _folder: folder }
 }
 

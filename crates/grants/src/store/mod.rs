@@ -24,6 +24,7 @@ pub(crate) use self::database::seconds;
 use self::database::{Change, Database, Entry};
 pub use self::database::{FILE, Kind, Lease, Stamp};
 use crate::folder::Folder;
+use crate::sealing_key::{KeyPlace, Keyring, SealingKeyError, keys_of};
 
 /// What records are sealed for.
 const PURPOSE: &[u8] = b"record in stateDir: ";
@@ -163,6 +164,9 @@ pub enum StoreError {
     /// It cannot be sealed.
     #[error("cannot seal a record")]
     Seal,
+    /// There is no key to seal with.
+    #[error(transparent)]
+    Key(SealingKeyError),
 }
 
 impl<E: Into<redb::Error>> From<E> for StoreError {
@@ -177,6 +181,7 @@ pub struct Store(Arc<Shared>);
 
 struct Shared {
     place: Place,
+    key: KeyPlace,
     keys: Keys,
     seal: Seal,
 }
@@ -198,18 +203,25 @@ impl fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens the store in a folder. It seals with the first of `keys`, else with a key of the folder. Blocks.
+    /// Opens the store in a folder. It seals with the first of `keys`, else with a key in the keyring, else with one of the
+    /// folder. Blocks.
     ///
     /// # Errors
     ///
-    /// If the file cannot be used. One that is damaged is set aside, and logged as an error.
-    pub fn open(folder: &Folder, keys: &Keys) -> Result<Self, StoreError> {
-        // What was sealed before `keys` were configured still opens.
-        let keys = keys.followed_by(folder.sealing_key());
+    /// If the file or its key cannot be used. A file that is damaged is set aside, and logged as an error.
+    pub fn open(folder: &Folder, keys: &Keys, keyring: &dyn Keyring) -> Result<Self, StoreError> {
+        let has_records = folder.path().join(FILE).exists();
+        let (keys, key) = keys_of(folder, has_records, keys, keyring).map_err(StoreError::Key)?;
         let seal = Seal::new(&keys, PURPOSE).map_err(|_| StoreError::Seal)?;
         let database = Arc::new(Database::open(folder)?);
         let place = Place::File { database, turn: Arc::new(Semaphore::new(1)) };
-        Ok(Self(Arc::new(Shared { place, keys, seal })))
+        Ok(Self(Arc::new(Shared { place, key, keys, seal })))
+    }
+
+    /// Where the key is that seals.
+    #[must_use]
+    pub fn key(&self) -> KeyPlace {
+        self.0.key
     }
 
     /// The store that several processes have in common. They have the same keys.
@@ -219,7 +231,8 @@ impl Store {
     /// If a key cannot be used.
     pub fn in_common(entries: Arc<dyn CommonEntries>, keys: &Keys) -> Result<Self, StoreError> {
         let seal = Seal::new(keys, PURPOSE).map_err(|_| StoreError::Seal)?;
-        Ok(Self(Arc::new(Shared { place: Place::Common(entries), keys: keys.clone(), seal })))
+        let (place, key) = (Place::Common(entries), KeyPlace::Configuration);
+        Ok(Self(Arc::new(Shared { place, key, keys: keys.clone(), seal })))
     }
 
     /// Seals other things for one purpose, with the same keys.

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use tempfile::TempDir;
 
 use super::*;
+use crate::sealing_key::NoKeyring;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Note {
@@ -49,7 +50,7 @@ fn keys(keys: &[u8]) -> Keys {
 }
 
 fn open(folder: &TempDir, with: &[u8]) -> Store {
-    Store::open(&Folder::open(&folder.path().join("state")).unwrap(), &keys(with)).unwrap()
+    Store::open(&Folder::open(&folder.path().join("state")).unwrap(), &keys(with), &NoKeyring).unwrap()
 }
 
 fn file(folder: &TempDir) -> std::path::PathBuf {
@@ -167,7 +168,7 @@ async fn file_that_others_can_read_is_not_used() {
     drop(open(&folder, &[1]));
     fs::set_permissions(file(&folder), fs::Permissions::from_mode(0o644)).unwrap();
     let state = Folder::open(&folder.path().join("state")).unwrap();
-    let error = Store::open(&state, &keys(&[1])).unwrap_err().to_string();
+    let error = Store::open(&state, &keys(&[1]), &NoKeyring).unwrap_err().to_string();
     assert!(error.contains("open to other users"), "{error}");
 }
 

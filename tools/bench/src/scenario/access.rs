@@ -1,5 +1,6 @@
-//! What tokens and TLS cost a small call: Fanlight without, with a token in each request, which it remembers, and with TLS, on
-//! connections that are kept, in front of the same server.
+//! What tokens, TLS and credentials of users cost a small call: Fanlight without, with a token in each request, which it
+//! remembers, and with TLS, on connections that are kept, in front of the same server; and, for a server that gets a header, where
+//! that is in the configuration, and where its user has deposited it.
 
 use super::Run;
 use super::calls::calls_of;
@@ -9,12 +10,15 @@ use crate::fake::payload::Tool;
 use crate::load::calls::Pace;
 use crate::system::{Fakes, FanlightConfig, Kind};
 
-pub(crate) const KINDS: [Kind; 3] = [Kind::Fanlight, Kind::FanlightTokens, Kind::FanlightTls];
+pub(crate) const KINDS: [Kind; 5] =
+    [Kind::Fanlight, Kind::FanlightTokens, Kind::FanlightTls, Kind::FanlightHeader, Kind::FanlightGrant];
 
 /// How many times more a call takes with a token than without: the goal.
 pub(crate) const TOKEN_COST: f64 = 1.08;
 /// How many times more a call takes with TLS than without: the goal.
 pub(crate) const TLS_COST: f64 = 1.35;
+/// How many times more a call takes with what its user has granted than with a header of the configuration: the goal.
+pub(crate) const GRANT_COST: f64 = 1.05;
 
 /// What the scenario is called in the results.
 pub(crate) const SCENARIO: &str = "access modern";

@@ -4,11 +4,15 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
 
 use super::process::{Cores, Process};
 use super::{Bench, Kind, System, folder_with};
 use crate::access::{self, AUDIENCE, Access, Issuer};
-use crate::error::{BenchError, Result};
+use crate::error::{BenchError, Doing as _, Result};
 
 /// The differences from the default configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,6 +28,10 @@ pub(crate) struct FanlightConfig {
 pub(crate) const FILTERED: &str = "/mcp/filtered";
 const REWRITING: &str = ", rename: { filler_010: other }, override: { text_200: { description: Changed. } }, \
     arguments: { text_200: { owner: { value: acme }, page: { default: 1 }, debug: { hidden: true } } }";
+const HEADER: &str = ", headers: { Authorization: \"Bearer 0123456789abcdef\" }";
+/// With the same header, for a user who has deposited [`DEPOSITED`].
+const GRANT: &str = ", auth: { type: userKey, prefix: \"Bearer \" }";
+const DEPOSITED: &str = "0123456789abcdef";
 
 impl FanlightConfig {
     /// The file's text, for backends at `servers`.
@@ -64,10 +72,19 @@ impl FanlightConfig {
                     writeln!(text, "  /mcp/{number}: {{ servers: [s{number}], tools: {{ deny: [\"*filler_00*\"] }} }}");
             }
         }
-        let rewriting = if is_rewriting { REWRITING } else { "" };
+        if kind == Kind::FanlightGrant {
+            // With a key of its own, so that none is left in a keyring.
+            let _ = writeln!(text, "stateDir: state\nkeys: [\"{}\"]", "5e".repeat(32));
+        }
+        let more = match kind {
+            Kind::FanlightRewriting => REWRITING,
+            Kind::FanlightHeader => HEADER,
+            Kind::FanlightGrant => GRANT,
+            _ => "",
+        };
         text += "mcpServers:\n";
         for (number, server) in servers.iter().enumerate() {
-            let _ = writeln!(text, "  s{number}: {{ type: http, url: \"http://{server}/mcp\"{rewriting} }}");
+            let _ = writeln!(text, "  s{number}: {{ type: http, url: \"http://{server}/mcp\"{more} }}");
         }
         text
     }
@@ -86,6 +103,9 @@ pub(super) async fn start(
     let issuer = if kind == Kind::FanlightTokens { Some(Issuer::start().await?) } else { None };
     let (folder, file) = folder_with("fanlight.yaml", &config.text(kind, servers, issuer.as_ref()))?;
     let tls = if kind == Kind::FanlightTls { Some(access::certify(folder.path())?) } else { None };
+    if kind == Kind::FanlightGrant {
+        deposit(bench, &file).await?;
+    }
     let (process, address) = listening(bench, kind.as_str(), &file, bench.gateway).await?;
     let prefixes = match servers.len() {
         1 => vec![String::new()],
@@ -93,6 +113,20 @@ pub(super) async fn start(
     };
     let access = Access { token: issuer.as_ref().map(|issuer| issuer.token.clone()), tls };
     Ok(System { kind, address, access, prefixes, process: Some(process), _folder: Some(folder), _issuer: issuer })
+}
+
+/// Deposits a key for the first server of a configuration.
+async fn deposit(bench: &Bench, config: &Path) -> Result<()> {
+    let mut command = Command::new(&bench.fanlight);
+    command.args(["login", "s0", "--config"]).arg(config);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut login = command.spawn().doing("depositing a key")?;
+    if let Some(mut keyboard) = login.stdin.take() {
+        keyboard.write_all(format!("{DEPOSITED}\n").as_bytes()).await.doing("depositing a key")?;
+    }
+    let ended = login.wait_with_output().await.doing("depositing a key")?;
+    let said = String::from_utf8_lossy(&ended.stderr);
+    if ended.status.success() { Ok(()) } else { Err(BenchError::Other(format!("no key could be deposited: {said}"))) }
 }
 
 /// Starts Fanlight with the default configuration in front of one server over stdio: this command.

@@ -42,10 +42,14 @@ pub(crate) enum Kind {
     FanlightTokens,
     /// With one backend, over TLS.
     FanlightTls,
+    /// With one backend that gets the same header with each message.
+    FanlightHeader,
+    /// With one backend that gets what the user who calls has deposited for it.
+    FanlightGrant,
 }
 
 impl Kind {
-    /// Those that are compared; the others only show what tracing, rewriting, tokens and TLS cost.
+    /// Those that are compared; the others only show what tracing, rewriting, tokens, TLS and credentials for servers cost.
     pub(crate) const COMPARED: [Self; 4] = [Self::Direct, Self::Nginx, Self::Fanlight, Self::Fanlight10];
 
     pub(crate) fn as_str(self) -> &'static str {
@@ -59,6 +63,8 @@ impl Kind {
             Self::FanlightRewriting => "rewriting",
             Self::FanlightTokens => "tokens",
             Self::FanlightTls => "TLS",
+            Self::FanlightHeader => "header",
+            Self::FanlightGrant => "grant",
         }
     }
 

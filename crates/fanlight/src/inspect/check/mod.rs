@@ -2,7 +2,7 @@
 
 pub(super) mod authentication;
 mod names;
-mod sign_in;
+pub(super) mod sign_in;
 
 use std::time::SystemTime;
 
@@ -10,9 +10,11 @@ use fanlight_canonical::{BackendClient, CallContext, Caller, Endpoint, Principal
 use fanlight_config::{Config, Loaded, Severity};
 use fanlight_gateway::BackendId;
 use fanlight_gateway::catalogue::{ListKind, ListView};
+use fanlight_oauth::Challenge;
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
 use fanlight_protocol::{Era, Json};
 use fanlight_telemetry::Telemetry;
+use http::HeaderValue;
 use serde_json::{Map, Value, json};
 
 use self::sign_in::SignIn;
@@ -79,6 +81,7 @@ struct Checked {
 }
 
 /// What is found out about a server.
+#[derive(Default)]
 struct Server {
     name: String,
     transport: String,
@@ -90,6 +93,8 @@ struct Server {
     summary: Option<String>,
     /// Why sessions with it are as they are.
     session: Option<String>,
+    /// What it has said of the credentials that it wants, if it has refused others, or none.
+    challenge: Option<Challenge>,
     /// What signing in to it wants, if it asks for that.
     sign_in: Option<SignIn>,
 }
@@ -121,7 +126,7 @@ async fn inspect(assembly: &Assembly, loaded: &Loaded) -> Checked {
             shared.extend(authentication::about_shared_process(config, backend.name()));
         }
         let (name, transport) = (backend.name().to_owned(), status.transport.to_owned());
-        let mut server = Server { name, transport, eras, counts: None, summary: None, session: None, sign_in: None };
+        let mut server = Server { name, transport, eras, ..Server::default() };
         match backend.describe().await {
             Ok(description) => {
                 server.counts = Some(counted.iter().map(|list| count(list, id)).collect());
@@ -131,6 +136,9 @@ async fn inspect(assembly: &Assembly, loaded: &Loaded) -> Checked {
             Err(error) => {
                 down.push(format!("backend {:?} ", backend.name()));
                 checked.errors.push(failures::text(backend.name(), &error));
+                let said = error.details().and_then(|details| details.challenge.as_deref());
+                let said = said.and_then(|said| HeaderValue::from_str(said).ok());
+                server.challenge = Challenge::from_headers(&said);
             }
         }
         checked.servers.push(server);
@@ -171,10 +179,11 @@ impl Checked {
         Self { servers, counted, errors, warnings, intended, renamed }
     }
 
-    /// Finds out what signing in wants, at the servers that can't be used or get credentials: others want none.
+    /// Finds out what signing in wants.
     async fn find_sign_ins(&mut self, config: &Config) {
-        let is_open = |name: &str| self.servers.iter().any(|server| server.name == name && server.counts.is_some());
-        let mut found = sign_in::wanted(config, is_open).await;
+        let said = |name: &str| self.servers.iter().find(|server| server.name == name)?.challenge.clone();
+        let enabled = config.servers.iter().filter(|server| server.enabled);
+        let mut found = sign_in::wanted(config, enabled.map(|server| (server, said(&server.name))).collect()).await;
         for server in &mut self.servers {
             let at = found.iter().position(|one| one.server == server.name);
             server.sign_in = at.map(|at| found.swap_remove(at));
@@ -317,9 +326,7 @@ mod tests {
             transport: "stdio".to_owned(),
             eras: eras.to_owned(),
             counts: Some(vec![3, 1, 0, 1000]),
-            summary: None,
-            session: None,
-            sign_in: None,
+            ..Server::default()
         };
         let kinds = [ListKind::Tools, ListKind::Resources, ListKind::ResourceTemplates, ListKind::Prompts];
         let servers = vec![

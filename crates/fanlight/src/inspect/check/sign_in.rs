@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use fanlight_config::{Config, Server, ServerAuth, ServerAuthKind, Transport};
-use fanlight_oauth::{Discovered, OAuthError, Requests, discover};
+use fanlight_oauth::{Challenge, Discovered, OAuthError, Requests, discover};
 use futures_util::StreamExt as _;
 use http::header::AUTHORIZATION;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 const LONGEST: usize = 200;
 
 /// What signing in to a server wants.
-pub(super) struct SignIn {
+pub(crate) struct SignIn {
     pub(super) server: String,
     wants: Result<Wants, String>,
 }
@@ -51,38 +51,50 @@ enum Registration {
 enum Entry {
     Nothing,
     Headers,
-    User { has_client: bool },
+    User {
+        has_client: bool,
+    },
     Other,
+    /// There is none: a command names the server by its URL.
+    Missing,
 }
 
-/// Asks every enabled server over HTTP, but not those that are usable without credentials; those that want nobody's sign-in
-/// are left out.
-pub(super) async fn wanted(config: &Config, is_usable: impl Fn(&str) -> bool) -> Vec<SignIn> {
-    let is_open = |server: &Server| Entry::of(server) == Entry::Nothing && is_usable(&server.name);
-    let enabled = config.servers.iter().filter(|server| server.enabled && !is_open(server));
-    let asked = enabled.map(|server| async move {
-        let wants = timeout(LIMIT, ask(config, server)).await;
-        let wants = wants.unwrap_or_else(|_| Err(format!("no answer about it within {LIMIT:?}"))).transpose()?;
-        Some(SignIn { server: server.name.clone(), wants })
-    });
+/// What signing in to these servers wants, with what each has said of that when it was connected to. Those that want nobody's
+/// sign-in are left out.
+pub(super) async fn wanted(config: &Config, servers: Vec<(&Server, Option<Challenge>)>) -> Vec<SignIn> {
+    let asked = servers.into_iter().map(|(server, said)| wanted_by(config, server, Entry::of(server), said));
     futures_util::stream::iter(asked).buffered(AT_ONCE).filter_map(std::future::ready).collect().await
 }
 
+/// What signing in to a server wants that is in no configuration, and has shown this challenge.
+pub(crate) async fn wanted_at(server: &Server, challenge: Challenge) -> Option<SignIn> {
+    wanted_by(&Config::default(), server, Entry::Missing, Some(challenge)).await
+}
+
+async fn wanted_by(config: &Config, server: &Server, entry: Entry, said: Option<Challenge>) -> Option<SignIn> {
+    let wants = timeout(LIMIT, ask(config, server, entry, said)).await;
+    let wants = wants.unwrap_or_else(|_| Err(format!("no answer about it within {LIMIT:?}"))).transpose()?;
+    Some(SignIn { server: server.name.clone(), wants })
+}
+
 /// What one server wants; `None` if it asks for nothing, or nothing can be said of it here.
-async fn ask(config: &Config, server: &Server) -> Result<Option<Wants>, String> {
+async fn ask(config: &Config, server: &Server, entry: Entry, said: Option<Challenge>) -> Result<Option<Wants>, String> {
     let Some(place) = Place::of(server) else { return Ok(None) };
     let trust = trust(&place, server.auth.as_ref())?;
-    let url = trust.server.clone();
     let requests = Requests::new(&trust).map_err(|error| error.to_string())?;
-    // A server that cannot be reached is reported as such elsewhere.
-    let Ok(Some(challenge)) = requests.challenge(&url).await else { return Ok(None) };
+    let challenge = match said {
+        // It may be content with the credentials that it gets. One that gets none, and cannot be reached, is reported elsewhere.
+        None if entry != Entry::Nothing => requests.challenge(&trust.server).await.ok().flatten(),
+        said => said,
+    };
+    let Some(challenge) = challenge else { return Ok(None) };
     let issuer = server.auth.as_ref().and_then(|auth| auth.issuer.as_deref());
-    let found = discover(&requests, &url, Some(&challenge), issuer).await;
-    found.map(|found| Some(Wants::of(config, server, found))).map_err(|error: OAuthError| error.to_string())
+    let found = discover(&requests, &trust.server, Some(&challenge), issuer).await;
+    found.map(|found| Some(Wants::of(config, entry, found))).map_err(|error: OAuthError| error.to_string())
 }
 
 impl Wants {
-    fn of(config: &Config, server: &Server, found: Discovered) -> Self {
+    fn of(config: &Config, entry: Entry, found: Discovered) -> Self {
         let Discovered { provider, scopes, needs_proofs, .. } = found;
         // The document is served at the public URL, which the authorization server reads.
         let has_document = config.public_url.as_ref().is_some_and(|url| url.starts_with("https:"));
@@ -98,7 +110,7 @@ impl Wants {
             scopes: scopes.iter().flat_map(|scopes| scopes.iter()).map(|scope| plain(scope, LONGEST)).collect(),
             registration,
             needs_proofs,
-            entry: Entry::of(server),
+            entry,
         }
     }
 
@@ -119,6 +131,13 @@ impl Wants {
                  `clientId` and `clientSecret`"
             }
             (Entry::User { .. }, _) => "its `auth` has each user sign in",
+            (Entry::Missing, Registration::ByHand) => {
+                "register a client there, and write the server into a configuration, with `auth: {type: user, clientId: …, \
+                 clientSecret: …}`; or give a token with `--header`"
+            }
+            (Entry::Missing, Registration::Document | Registration::Dynamic) => {
+                "`fanlight login` with its URL signs you in"
+            }
             (Entry::Nothing, Registration::ByHand) => {
                 "register a client there, and write `auth: {type: user, clientId: …, clientSecret: …}`"
             }
@@ -149,7 +168,7 @@ impl Entry {
 
 impl SignIn {
     /// A line for people.
-    pub(super) fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let server = &self.server;
         let wants = match &self.wants {
             Ok(wants) => wants,
@@ -169,7 +188,7 @@ impl SignIn {
     }
 
     /// The same for programs.
-    pub(super) fn to_json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         match &self.wants {
             Err(reason) => json!({ "error": reason }),
             Ok(wants) => json!({

@@ -1,0 +1,197 @@
+//! Servers that a command line names by their URLs. Each is a server of a configuration of its own, with `auth: {type: user}`;
+//! what the only user has granted there is kept beside what belongs to the files of configurations.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fanlight_config::{Config, Server, ServerAuth, ServerAuthKind, Transport};
+use fanlight_grants::{FILE, Grants, Message, NoAccess, Refused, UserAccess};
+use fanlight_oauth::{Challenge, Requests, Trust};
+use http::{HeaderMap, Method};
+use reqwest::Url;
+
+use super::{Browser, other, sign_in, user};
+use crate::failure::Failure;
+use crate::list_state::user_state_of;
+use crate::out::complain;
+use crate::users::{Users, auth_of_users};
+
+/// The folder for what is kept.
+const FOLDER: &str = "by-url";
+
+/// A server at a URL, as the only user reaches it.
+pub(crate) struct ServerByUrl {
+    url: Url,
+    server: Server,
+    users: Users,
+    /// What becomes of the page on which the user signs in; `None` if the user is not asked to.
+    browser: Option<Browser>,
+    has_signed_in: AtomicBool,
+}
+
+impl ServerByUrl {
+    /// The server at this URL.
+    pub(crate) fn at(url: &str, browser: Option<Browser>) -> Result<Self, Failure> {
+        let wrong = || Failure::usage(format!("{url:?} is no http or https URL"));
+        let mut url = Url::parse(url).map_err(|_| wrong())?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(wrong());
+        }
+        url.set_fragment(None);
+        let server = server(url.as_str());
+        let config = Config { servers: vec![server.clone()], user_state: folder(), ..Config::default() };
+        Ok(Self { url, server, users: users(&config), browser, has_signed_in: AtomicBool::new(false) })
+    }
+
+    /// Its name: the URL without its fragment.
+    pub(crate) fn name(&self) -> &str {
+        &self.server.name
+    }
+
+    /// What is known of it as a server of a configuration.
+    pub(crate) fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Its URL.
+    pub(crate) fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// Whether the user has signed in there during this command.
+    pub(crate) fn has_signed_in(&self) -> bool {
+        self.has_signed_in.load(Ordering::Relaxed)
+    }
+
+    /// The header fields of the next message: none unless the user has signed in before.
+    pub(crate) async fn headers(&self) -> Result<HeaderMap, Failure> {
+        if !is_kept() || self.permitted().is_err() {
+            return Ok(HeaderMap::new());
+        }
+        self.access()?.load(self.message()).await.map_err(unavailable)
+    }
+
+    /// The token of the user who has signed in, for what takes it otherwise than by message; `None` if there is none.
+    pub(crate) async fn token(&self) -> Result<Option<String>, Failure> {
+        if !is_kept() || self.permitted().is_err() {
+            return Ok(None);
+        }
+        match self.access()?.token().await {
+            Ok(token) => Ok(Some(token.to_string())),
+            Err(NoAccess::SignIn(_)) => Ok(None),
+            Err(missing) => Err(unavailable(missing)),
+        }
+    }
+
+    /// Other header fields than those of a message that was refused, for which the user signs in if nothing else helps; `None`
+    /// if the server wants something else, or the user is not asked. `is_again` says that these had been replaced, too.
+    pub(crate) async fn replaced(&self, refused: Refused<'_>, is_again: bool) -> Result<Option<HeaderMap>, Failure> {
+        let wants_token = refused.challenges.is_empty() || Challenge::from_headers(refused.challenges).is_some();
+        if !wants_token || (self.browser.is_none() && !is_kept()) {
+            return Ok(None);
+        }
+        self.permitted()?;
+        let access = self.access()?;
+        let replaced = match is_again.then(|| access.give_up(refused)).flatten() {
+            Some(missing) => Err(missing),
+            None => access.replace(refused).await,
+        };
+        match (replaced, self.browser) {
+            (Ok(headers), _) => Ok(Some(headers)),
+            (Err(NoAccess::SignIn(wanted)), Some(browser)) if !self.has_signed_in.swap(true, Ordering::Relaxed) => {
+                complain("the server wants credentials, and FANLIGHT_TOKEN has none: signing in to it\n");
+                sign_in(self.grants()?, self.name(), Some(&wanted), browser).await?;
+                self.headers().await.map(Some)
+            }
+            (Err(NoAccess::SignIn(_)), _) => Ok(None),
+            (Err(missing), _) => Err(unavailable(missing)),
+        }
+    }
+
+    /// Signs the user in, whether or not that is needed.
+    pub(crate) async fn sign_in(&self, browser: Browser) -> Result<(), Failure> {
+        self.permitted()?;
+        sign_in(self.grants()?, self.name(), None, browser).await
+    }
+
+    /// Waits until what was had for the user has been kept.
+    pub(crate) async fn stop(&self) {
+        self.users.stop().await;
+    }
+
+    /// What is granted, with this server.
+    pub(super) fn grants(&self) -> Result<&Grants, Failure> {
+        if let Some(opened) = self.users.opened() {
+            return opened.map(|opened| &opened.grants).map_err(Failure::other);
+        }
+        if folder().is_none() {
+            return Err(Failure::other("what you grant can be kept nowhere: set XDG_STATE_HOME or HOME"));
+        }
+        add(&self.users, &self.server)
+    }
+
+    fn access(&self) -> Result<UserAccess, Failure> {
+        let access = self.grants()?.of(&user(), self.name());
+        access.ok_or_else(|| Failure::other("the server is not known"))
+    }
+
+    fn message(&self) -> Message<'_> {
+        Message { method: &Method::POST, url: &self.url }
+    }
+
+    /// Whether a token may be sent there: nobody may read it on the way (2026-07-28 basic/authorization, Communication
+    /// Security).
+    fn permitted(&self) -> Result<(), Failure> {
+        let requests = Requests::new(&Trust::in_server(self.url.clone())).map_err(other)?;
+        requests.permits(&self.url).map_err(|error| Failure::other(format!("nobody signs in to this server: {error}")))
+    }
+}
+
+/// What the only user has granted at servers by their URLs; `None` if nothing was.
+pub(super) async fn grants() -> Result<Option<Grants>, Failure> {
+    if !is_kept() {
+        return Ok(None);
+    }
+    let users = users(&Config { user_state: folder(), ..Config::default() });
+    let grants = users.open().map_err(Failure::other)?.grants.clone();
+    for granted in grants.granted(&user()).await.map_err(other)? {
+        add(&users, &server(granted.owner.server()))?;
+    }
+    Ok(Some(grants).filter(|grants| !grants.servers().is_empty()))
+}
+
+/// Whether a text on a command line is a URL and no name of the configuration.
+pub(crate) fn is_url(text: &str) -> bool {
+    text.starts_with("https://") || text.starts_with("http://")
+}
+
+fn server(url: &str) -> Server {
+    let auth = Some(ServerAuth::new(ServerAuthKind::User));
+    Server { auth, ..Server::new(url, Transport::Http { url: url.to_owned(), headers: Vec::new() }) }
+}
+
+/// Users of which no record is kept but the log: there is no configuration that says where.
+fn users(config: &Config) -> Users {
+    Users::of(config, None, Arc::default())
+}
+
+fn add<'a>(users: &'a Users, server: &Server) -> Result<&'a Grants, Failure> {
+    let auth = auth_of_users(server).ok_or_else(|| Failure::other("its users do not sign in"))?;
+    users.add(server, auth).map(|opened| &opened.grants).map_err(Failure::other)
+}
+
+fn folder() -> Option<PathBuf> {
+    user_state_of(FOLDER)
+}
+
+fn is_kept() -> bool {
+    folder().is_some_and(|folder| folder.join(FILE).exists())
+}
+
+fn unavailable(missing: NoAccess) -> Failure {
+    Failure::other(match missing {
+        NoAccess::SignIn(_) => "the server wants you to sign in".to_owned(),
+        NoAccess::Unavailable(reason) => format!("what you have granted at this server cannot be used: {reason}"),
+    })
+}

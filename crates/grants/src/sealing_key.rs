@@ -1,0 +1,311 @@
+//! The key that seals what is kept of users, where the configuration has none: in the keyring of the system, or else one that is
+//! derived from the key in the folder. Which of them, is decided when the first record is going to be kept, and noted in the
+//! folder: a key that is away for a while is never replaced by another.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::rand;
+use data_encoding::HEXLOWER;
+use fanlight_protocol::seal::Keys;
+use fanlight_settings::Secret;
+use tracing::{info, warn};
+
+use crate::folder::Folder;
+
+/// The file that notes where the key is.
+const NOTE: &str = "sealing-key";
+/// The longest note.
+const LONGEST: usize = 4096;
+/// The note of a key that is derived from the one in the folder.
+const IN_FILE: &str = "file";
+const IN_KEYRING: &str = "keyring";
+
+type Key = [u8; 32];
+
+/// Keeps secrets for the user of this process: the keyring of the system. It may block for some seconds, and not for ever.
+pub trait Keyring: fmt::Debug + Send + Sync {
+    /// Keeps a secret under a name that nothing has yet.
+    ///
+    /// # Errors
+    ///
+    /// A text says why not.
+    fn keep(&self, name: &str, secret: &str) -> Result<(), String>;
+
+    /// The secret under a name.
+    ///
+    /// # Errors
+    ///
+    /// A text says why it cannot be had.
+    fn find(&self, name: &str) -> Result<Secret, String>;
+
+    /// Removes a secret that nobody has used.
+    fn remove(&self, name: &str);
+}
+
+/// A system without a keyring.
+#[derive(Clone, Copy, Debug)]
+pub struct NoKeyring;
+
+impl Keyring for NoKeyring {
+    fn keep(&self, _: &str, _: &str) -> Result<(), String> {
+        Err("this program was built without one".to_owned())
+    }
+
+    fn find(&self, _: &str) -> Result<Secret, String> {
+        Err("this program was built without one".to_owned())
+    }
+
+    fn remove(&self, _: &str) {}
+}
+
+/// Why there is no key. The texts are for operators.
+#[derive(Debug, thiserror::Error)]
+pub enum SealingKeyError {
+    /// It is in the keyring, and cannot be had.
+    #[error(
+        "the key for what users have granted is in the system's keyring as {name:?}, and cannot be had: {reason}; unlock the \
+         keyring and start Fanlight again, or, if the key is lost for good, remove sealing-key and grants.redb in {}, and users \
+         sign in again",
+        folder.display()
+    )]
+    Away {
+        /// Its name there.
+        name: String,
+        /// Why not.
+        reason: String,
+        /// The folder of the store.
+        folder: PathBuf,
+    },
+    /// Where it is cannot be read or noted.
+    #[error("the file sealing-key in stateDir cannot be used: {0}")]
+    Note(String),
+}
+
+/// Where the key is that seals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyPlace {
+    /// In the configuration.
+    Configuration,
+    /// In the keyring of the system.
+    Keyring,
+    /// In a file of the folder.
+    File,
+}
+
+/// A note of a key in the keyring.
+struct Note {
+    /// The name that it has there.
+    name: String,
+    /// What tells it from other keys.
+    check: String,
+}
+
+/// The keys with which the records in a folder are sealed, the one that seals first, and where that is. Records that are there
+/// without a note are sealed with the key of the folder.
+pub(crate) fn keys_of(
+    folder: &Folder,
+    has_records: bool,
+    configured: &Keys,
+    keyring: &dyn Keyring,
+) -> Result<(Keys, KeyPlace), SealingKeyError> {
+    let in_file = || (configured.followed_by(folder.sealing_key()), KeyPlace::File);
+    let (keys, place) = match noted(folder)? {
+        Some(None) => in_file(),
+        Some(Some(note)) => match note.key(keyring) {
+            Ok(key) => (configured.followed_by(key), KeyPlace::Keyring),
+            Err(reason) if configured.is_empty() => {
+                return Err(SealingKeyError::Away { name: note.name, reason, folder: folder.path().to_owned() });
+            }
+            Err(reason) => {
+                warn!(name = note.name, reason, "what was sealed with the key in the keyring cannot be opened now");
+                (configured.clone(), KeyPlace::Configuration)
+            }
+        },
+        // What was sealed before `keys` were configured still opens.
+        None if !configured.is_empty() || has_records => in_file(),
+        None => match made(folder, keyring)? {
+            Some(key) => (configured.followed_by(key), KeyPlace::Keyring),
+            None => in_file(),
+        },
+    };
+    Ok((keys, if configured.is_empty() { place } else { KeyPlace::Configuration }))
+}
+
+/// Makes a key for records that will be kept; `None` if it is that of the folder.
+fn made(folder: &Folder, keyring: &dyn Keyring) -> Result<Option<Key>, SealingKeyError> {
+    let kept = kept(folder, keyring);
+    let note = match &kept {
+        Ok((note, _)) => note.text(),
+        Err(reason) => {
+            info!(
+                reason,
+                "the key that seals what users have granted is in a file of stateDir, since there is no keyring"
+            );
+            IN_FILE.to_owned()
+        }
+    };
+    if folder.write_new(NOTE, note.as_bytes()).map_err(|error| SealingKeyError::Note(error.to_string()))? {
+        return Ok(kept.ok().map(|(_, key)| key));
+    }
+    // Another process has decided meanwhile.
+    if let Ok((note, _)) = kept {
+        keyring.remove(&note.name);
+    }
+    let note = noted(folder)?.ok_or_else(|| SealingKeyError::Note("it has just been removed".to_owned()))?;
+    let key = |note: Note| {
+        note.key(keyring).map_err(|reason| SealingKeyError::Away {
+            name: note.name,
+            reason,
+            folder: folder.path().to_owned(),
+        })
+    };
+    note.map(key).transpose()
+}
+
+/// A new key, once the keyring has it.
+fn kept(folder: &Folder, keyring: &dyn Keyring) -> Result<(Note, Key), String> {
+    let (mut key, mut number) = ([0; 32], [0; 4]);
+    rand::fill(&mut key).and_then(|()| rand::fill(&mut number)).map_err(|_| "the system has no random numbers")?;
+    let path = folder.path().canonicalize().map_err(|error| error.to_string())?;
+    let name = format!("{} {}", path.display(), HEXLOWER.encode(&number)).replace('\n', " ");
+    keyring.keep(&name, Secret::new(HEXLOWER.encode(&key)).expose())?;
+    Ok((Note { name, check: check(&key) }, key))
+}
+
+/// What is noted of the key; `None` in place of a note for that of the folder.
+fn noted(folder: &Folder) -> Result<Option<Option<Note>>, SealingKeyError> {
+    let text = folder.read(NOTE, LONGEST).map_err(SealingKeyError::Note)?;
+    let Some(text) = text else { return Ok(None) };
+    let read = std::str::from_utf8(&text).ok().and_then(|text| match text.split('\n').collect::<Vec<_>>()[..] {
+        [IN_FILE] => Some(None),
+        [IN_KEYRING, name, check] => Some(Some(Note { name: name.to_owned(), check: check.to_owned() })),
+        _ => None,
+    });
+    read.map(Some).ok_or_else(|| SealingKeyError::Note("it is not as it was written".to_owned()))
+}
+
+impl Note {
+    fn text(&self) -> String {
+        [IN_KEYRING, &self.name, &self.check].join("\n")
+    }
+
+    fn key(&self, keyring: &dyn Keyring) -> Result<Key, String> {
+        let secret = keyring.find(&self.name)?;
+        let key = HEXLOWER.decode(secret.expose().as_bytes()).ok().and_then(|key| Key::try_from(key).ok());
+        key.filter(|key| check(key) == self.check).ok_or_else(|| "it has another there".to_owned())
+    }
+}
+
+/// What tells a key from others, and nothing else of it.
+fn check(key: &Key) -> String {
+    let text = [&b"check of a key that seals what users have granted "[..], key].concat();
+    HEXLOWER.encode(digest(&SHA256, &text).as_ref().get(..8).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::sync::Mutex;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A keyring, which may be away.
+    #[derive(Debug, Default)]
+    struct Ring {
+        secrets: Mutex<HashMap<String, String>>,
+        is_away: Mutex<bool>,
+    }
+
+    impl Ring {
+        fn leave(&self, is_away: bool) {
+            *self.is_away.lock().unwrap() = is_away;
+        }
+
+        fn here(&self) -> Result<(), String> {
+            if *self.is_away.lock().unwrap() { Err("it is locked".to_owned()) } else { Ok(()) }
+        }
+    }
+
+    impl Keyring for Ring {
+        fn keep(&self, name: &str, secret: &str) -> Result<(), String> {
+            self.here()?;
+            self.secrets.lock().unwrap().insert(name.to_owned(), secret.to_owned());
+            Ok(())
+        }
+
+        fn find(&self, name: &str) -> Result<Secret, String> {
+            self.here()?;
+            let found = self.secrets.lock().unwrap().get(name).cloned();
+            found.map(Secret::new).ok_or_else(|| "it has none of this name".to_owned())
+        }
+
+        fn remove(&self, name: &str) {
+            self.secrets.lock().unwrap().remove(name);
+        }
+    }
+
+    fn folder(of: &TempDir) -> Folder {
+        Folder::open(&of.path().join("state")).unwrap()
+    }
+
+    fn place(of: &TempDir, configured: &Keys, ring: &Ring) -> Result<KeyPlace, String> {
+        keys_of(&folder(of), false, configured, ring).map(|(_, place)| place).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn key_in_the_keyring_is_waited_for_and_never_replaced() {
+        let (of, ring, none) = (TempDir::new().unwrap(), Ring::default(), Keys::default());
+        assert_eq!(place(&of, &none, &ring), Ok(KeyPlace::Keyring));
+        assert_eq!(place(&of, &none, &ring), Ok(KeyPlace::Keyring));
+        assert_eq!(ring.secrets.lock().unwrap().len(), 1);
+        ring.leave(true);
+        let error = place(&of, &none, &ring).unwrap_err();
+        assert!(error.contains("it is locked") && error.contains("sealing-key"), "{error}");
+        ring.leave(false);
+        assert_eq!(place(&of, &none, &ring), Ok(KeyPlace::Keyring));
+        // With keys, what was sealed before opens if it can.
+        ring.leave(true);
+        assert_eq!(place(&of, &Keys::new([[1; 32]]), &ring), Ok(KeyPlace::Configuration));
+        ring.leave(false);
+        ring.secrets.lock().unwrap().values_mut().for_each(|secret| *secret = HEXLOWER.encode(&[7; 32]));
+        assert!(place(&of, &none, &ring).unwrap_err().contains("another"));
+        ring.secrets.lock().unwrap().clear();
+        assert!(place(&of, &none, &ring).unwrap_err().contains("none of this name"));
+        assert!(ring.secrets.lock().unwrap().is_empty());
+        let text = std::fs::read_to_string(of.path().join("state").join(NOTE)).unwrap();
+        assert!(text.starts_with("keyring\n"), "{text}");
+    }
+
+    #[test]
+    fn key_stays_in_its_file_when_a_keyring_is_there_later() {
+        let (of, ring, none) = (TempDir::new().unwrap(), Ring::default(), Keys::default());
+        ring.leave(true);
+        assert_eq!(place(&of, &none, &ring), Ok(KeyPlace::File));
+        ring.leave(false);
+        assert_eq!(place(&of, &none, &ring), Ok(KeyPlace::File));
+        // So does one of a folder that has no note.
+        let (_, of_records) = keys_of(&folder(&TempDir::new().unwrap()), true, &none, &ring).unwrap();
+        assert_eq!(of_records, KeyPlace::File);
+        assert!(ring.secrets.lock().unwrap().is_empty());
+        // And keys of the configuration need none.
+        assert_eq!(place(&TempDir::new().unwrap(), &Keys::new([[1; 32]]), &ring), Ok(KeyPlace::Configuration));
+        assert!(ring.secrets.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn processes_that_begin_at_the_same_time_have_one_key() {
+        let (of, ring) = (TempDir::new().unwrap(), Ring::default());
+        let folder = folder(&of);
+        let keys: Vec<_> = std::thread::scope(|scope| {
+            let begin = || scope.spawn(|| made(&folder, &ring).unwrap());
+            let all: Vec<_> = (0..8).map(|_| begin()).collect();
+            all.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        assert!(keys[0].is_some() && keys.iter().all(|key| *key == keys[0]));
+        assert_eq!(ring.secrets.lock().unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,204 @@
+//! The record of what users grant at servers, through the real binary.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+
+use fanlight_testkit::browser::Browser;
+use fanlight_testkit::scripted::{Protection, Verdict};
+use fanlight_testkit::signing_in::{ANN, BOB, SignInSetting, WITH_KEYS, is_result, link_in};
+use fanlight_tests::slicer::{member, plain_string};
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+
+use crate::harness::{fanlight, within};
+use crate::server_lives::text_at;
+
+/// Clients with keys, and a record on which each line is at once.
+fn recorded(audit: &str) -> String {
+    format!("{WITH_KEYS}audit: {{{audit}}}\n")
+}
+
+/// The lines of the record about what users have granted, the oldest first.
+async fn lines(config: &Path) -> Vec<String> {
+    let mut command = fanlight();
+    command.args(["audit", "query", "--json", "--server", "notes", "--config"]).arg(config);
+    let output = within("the command", command.output()).await.unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let is_meant = |line: &&str| member(line, "event") == Some(r#""connection""#);
+    let mut lines: Vec<_> = text.lines().filter(is_meant).map(str::to_owned).collect();
+    lines.reverse();
+    lines
+}
+
+/// Whose each line is, what was done, and what has come of it.
+fn told(lines: &[String]) -> Vec<[&str; 3]> {
+    let text = |line, name| member(line, name).and_then(plain_string).unwrap_or("-");
+    lines.iter().map(|line| ["principal", "action", "outcome"].map(|name| text(line, name))).collect()
+}
+
+fn file(config: &Path) -> PathBuf {
+    config.with_file_name("state/audit/audit.jsonl")
+}
+
+#[tokio::test]
+async fn sign_ins_sign_outs_and_refusals_are_on_record() {
+    let setting = SignInSetting::start(&recorded("required: true"), r#"{"type":"user"}"#).await;
+    let config = setting.config();
+    setting.sign_in(Some(ANN)).await;
+    assert!(is_result(&setting.call(Some(ANN)).await));
+    // Bob tries the link of another, and then refuses at the authorization server.
+    let mut browser = Browser::default();
+    setting.authorization.revoke_all();
+    setting.authorization.on_token(|asked| match asked.parameter("grant_type") {
+        Some("refresh_token") => (400, json!({ "error": "invalid_grant" })),
+        _ => (200, json!({ "access_token": "token-9", "token_type": "Bearer" })),
+    });
+    let page = setting.page(&mut browser, Some(ANN)).await;
+    assert_eq!(browser.submit(&page, &[("credential", BOB)]).await.status, 401);
+    let mut browser = Browser::default();
+    let sent = setting.agree(&mut browser, Some(BOB)).await;
+    let back = browser.open(&sent.location()).await.location();
+    let refused = back.replace("code=", "error=access_denied&x=");
+    assert_eq!(browser.open(&refused).await.status, 403);
+    setting.sign_in(Some(BOB)).await;
+    // Bob signs out on the page.
+    let mut browser = Browser::default();
+    let url = format!("http://{}/connections", setting.gateway.mcp);
+    let page = browser.open(&url).await;
+    browser.submit(&page, &[("credential", BOB)]).await;
+    let page = browser.open(&url).await;
+    browser.submit(&page, &[("action", "sign-out")]).await;
+    let shown = text_at(&setting.gateway, "/api/audit?action=signIn&principal=bob").await;
+    assert!(shown.contains(r#""action":"signIn""#) && shown.contains("access_denied"), "{shown}");
+    setting.gateway.terminate().await;
+    let lines = lines(&config).await;
+    let (ann, bob) = ("key#ann", "key#bob");
+    let expected = [
+        [ann, "signIn", "decided"],
+        [ann, "signIn", "ok"],
+        [ann, "grantEnd", "ok"],
+        [bob, "signIn", "refused"],
+        [bob, "signIn", "decided"],
+        [bob, "signIn", "refused"],
+        [bob, "signIn", "decided"],
+        [bob, "signIn", "ok"],
+        [bob, "signOut", "ok"],
+    ];
+    assert_eq!(told(&lines), expected, "{lines:#?}");
+    assert!(lines[2].contains("invalid_grant"), "{}", lines[2]);
+    let text = fs::read_to_string(file(&config)).unwrap();
+    for secret in ["token-1", "token-9", "refresh-1", ANN, BOB] {
+        assert!(!text.contains(secret), "{secret} is on record");
+    }
+    let mut command = fanlight();
+    command.args(["audit", "verify", "--config"]).arg(&config);
+    assert!(within("the command", command.output()).await.unwrap().status.success());
+}
+
+#[tokio::test]
+async fn deposit_of_a_key_is_on_record_without_the_key() {
+    let auth = r#"{"type":"userKey","header":"X-Api-Key"}"#;
+    let setting = SignInSetting::start(&recorded("required: true"), auth).await;
+    let config = setting.config();
+    setting.backend.protect(Protection {
+        resource: None,
+        challenge: "Bearer".into(),
+        accepts: Arc::new(|received| match received.header("x-api-key") {
+            Some("sesame") => Verdict::Accepted,
+            _ => Verdict::Unauthorized,
+        }),
+    });
+    let mut browser = Browser::default();
+    let page = setting.page(&mut browser, Some(ANN)).await;
+    assert_eq!(browser.submit(&page, &[("credential", ANN), ("key", "sesame")]).await.status, 200);
+    assert!(is_result(&setting.call(Some(ANN)).await));
+    let lines = lines(&config).await;
+    assert_eq!(told(&lines)[..2], [["key#ann", "keyDeposit", "decided"], ["key#ann", "keyDeposit", "ok"]], "{lines:?}");
+    assert!(!fs::read_to_string(file(&config)).unwrap().contains("sesame"));
+}
+
+#[tokio::test]
+async fn user_whom_the_policy_bars_is_on_record() {
+    let policies = r#"permit(principal, action, resource);
+        forbid(principal == User::"key#bob", action == Action::"signIn", resource == Server::"notes");"#;
+    let setting = SignInSetting::start_with(
+        &format!("{}policy: {{files: [p.cedar]}}\n", recorded("required: true")),
+        r#"{"type":"user"}"#,
+        policies,
+    )
+    .await;
+    let config = setting.config();
+    let mut browser = Browser::default();
+    let asking = browser.open(&format!("http://{}/connections", setting.gateway.mcp)).await;
+    browser.submit(&asking, &[("credential", BOB)]).await;
+    browser.submit(&asking, &[("server", "notes"), ("action", "connect")]).await;
+    setting.gateway.log.line_with_all(&[r#""what":"sign-in at a server""#, "does not permit"]).await;
+    // What was before a line that a request waits for is written, too.
+    setting.call(Some(ANN)).await;
+    let lines = lines(&config).await;
+    assert!(told(&lines).contains(&["key#bob", "signIn", "refused"]), "{lines:?}");
+}
+
+/// A sign-in that the record has to have, where that cannot be written.
+#[tokio::test]
+async fn sign_in_that_cannot_be_put_on_record_fails() {
+    let setting = SignInSetting::start(&recorded("required: true, arguments: full"), r#"{"type":"user"}"#).await;
+    let config = setting.config();
+    setting.sign_in(Some(BOB)).await;
+    let mut browser = Browser::default();
+    let sent = setting.agree(&mut browser, Some(ANN)).await;
+    // The record becomes longer than what users have granted, and files may not grow beyond that.
+    let size = |file: PathBuf| fs::metadata(file).unwrap().len();
+    let granted = size(setting.folder.path().join("state/grants.redb"));
+    let text = "x".repeat(15_000);
+    while size(file(&config)) <= granted {
+        setting.ask("prompts/get", &format!(r#""name":"p","arguments":{{"text":"{text}"}}"#), Some(BOB)).await;
+    }
+    let pid = rustix::process::Pid::from_raw(i32::try_from(setting.gateway.pid()).unwrap());
+    let full = rustix::process::Rlimit { current: Some(granted), maximum: None };
+    rustix::process::prlimit(pid, rustix::process::Resource::Fsize, full).unwrap();
+    let page = browser.follow(sent).await;
+    assert!(page.status == 503 && page.text.contains("could not be put on record"), "{page:?}");
+    assert_eq!(setting.asked_for_tokens("authorization_code"), 1, "a code was redeemed that is not on record");
+    let free = rustix::process::Rlimit { current: None, maximum: None };
+    rustix::process::prlimit(pid, rustix::process::Resource::Fsize, free).unwrap();
+    assert!(link_in(&setting.call(Some(ANN)).await).is_some(), "{}", setting.gateway.log.text());
+    setting.sign_in(Some(ANN)).await;
+    assert!(is_result(&setting.call(Some(ANN)).await));
+}
+
+#[tokio::test]
+async fn command_that_signs_in_has_a_record_beside_that_of_the_gateway() {
+    let setting = SignInSetting::local().await;
+    let config = setting.config();
+    let mut command = fanlight();
+    command.args(["login", "notes", "--no-browser", "--config"]).arg(&config);
+    let mut login = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(login.stderr.take().unwrap()).lines();
+    let location = within("the address", async {
+        loop {
+            let line = said.next_line().await.unwrap().expect("the address is printed");
+            if let Some((_, url)) = line.split_once("machine: ") {
+                return url.trim().to_owned();
+            }
+        }
+    })
+    .await;
+    let mut browser = Browser::default();
+    let back = browser.open(&location).await.location();
+    browser.open(&back).await;
+    assert!(within("the end of the command", login.wait()).await.unwrap().success());
+    setting.gateway.terminate().await;
+    let lines = lines(&config).await;
+    assert_eq!(told(&lines), [["-", "signIn", "ok"]], "{lines:?}");
+    // A record that it must have, and cannot have, ends it before anything is asked for.
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("audit: {{required: true, file: /dev/null/audit.jsonl}}\n{text}")).unwrap();
+    let mut command = fanlight();
+    command.args(["login", "notes", "--no-browser", "--config"]).arg(&config).stdin(Stdio::null());
+    let output = within("the command", command.output()).await.unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("audit record"), "{said}");
+}
