@@ -66,6 +66,13 @@ impl Group {
         gateway
     }
 
+    /// [`Self::start_with`] at the addresses that these members give, with these environment variables.
+    pub(crate) async fn start_at(&self, valkey: &str, more: &str, variables: &[(&str, String)]) -> Gateway {
+        let gateway = Gateway::start_at_configured_addresses_with_env(&self.text(valkey, more), variables).await;
+        gateway.log.line_with("joined the other replicas").await;
+        gateway
+    }
+
     /// A gateway, whether or not it reaches Valkey.
     pub(crate) async fn start_alone(&self, valkey: String) -> Gateway {
         Gateway::start(&self.text(&valkey, "")).await

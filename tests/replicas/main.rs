@@ -10,15 +10,20 @@
     reason = "a panic is how a test fails; clippy.toml allows it only inside test functions, not in their tools"
 )]
 
+mod balancer;
+mod chaos;
+mod fleet;
 mod forwarding;
 mod grants;
 mod group;
 mod limits;
 mod linked;
+mod load;
 mod membership;
 mod once;
 mod pins;
 mod proxy;
+mod rolling;
 mod servers;
 mod stateless;
 mod switches;
