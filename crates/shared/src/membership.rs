@@ -245,14 +245,27 @@ impl Membership {
         Ok(())
     }
 
+    /// Ends the lease of another process that cannot be reached. If it lives, it joins anew, with another epoch.
+    pub async fn declare_gone(&self, id: &str) {
+        if let Some(other) = self.find(id) {
+            warn!(replica = %id, "a replica cannot be reached: it counts as gone until it has joined anew");
+            self.end_lease(id, other.epoch).await;
+        }
+    }
+
     async fn leave(&self) {
         let lease = self.0.lease().take();
-        let Some(Lease { epoch, .. }) = lease else { return };
-        let Inner { shared, id, .. } = &*self.0;
+        if let Some(Lease { epoch, .. }) = lease {
+            self.end_lease(&self.0.id, epoch).await;
+        }
+    }
+
+    async fn end_lease(&self, id: &str, epoch: u64) {
+        let shared = &self.0.shared;
         let mut script = LEAVE.key(shared.key(TAG, "leases"));
         script.key(shared.key(TAG, "members")).arg(id).arg(epoch);
         if let Err(error) = shared.run::<i64>(&script).await {
-            tracing::debug!(%error, "this replica has not left; its lease ends by itself");
+            tracing::debug!(%error, replica = %id, "the lease of a replica was not ended; it ends by itself");
         }
     }
 }
