@@ -134,7 +134,8 @@ impl Fleet {
     /// Waits until the load balancer sends requests to one.
     pub(crate) async fn carries_requests(&self, number: usize) {
         let gateway = &self.replicas[number].gateway;
-        let carries = async || admin(gateway, "GET", "/metrics").await.1.contains("mcp_server_operation_duration_seconds_count{");
+        let carries =
+            async || admin(gateway, "GET", "/metrics").await.1.contains("mcp_server_operation_duration_seconds_count{");
         until("a request through the load balancer", carries).await;
     }
 

@@ -18,7 +18,9 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::harness::within;
-use crate::raw_client::{INITIALIZED, JSON_HEADERS, NEWEST_LEGACY, initialize, legacy_request, modern_headers, modern_request};
+use crate::raw_client::{
+    INITIALIZED, JSON_HEADERS, NEWEST_LEGACY, initialize, legacy_request, modern_headers, modern_request,
+};
 use crate::scripted::{Backend, Era, Received, Reply, Transport};
 use crate::signing_in::{ANN, BOB};
 
@@ -45,7 +47,8 @@ impl Ledger {
 
     /// The older of them is reached so.
     pub(crate) async fn with(transport: Transport) -> Self {
-        let (old, new) = tokio::join!(Backend::start(Era::Legacy, transport), Backend::start(Era::Modern, Transport::Http));
+        let (old, new) =
+            tokio::join!(Backend::start(Era::Legacy, transport), Backend::start(Era::Modern, Transport::Http));
         for backend in [&old, &new] {
             backend.offers_tools(&["run"]);
         }
@@ -158,7 +161,8 @@ impl Outcomes {
 
     /// How often each legacy client was told that its session is unknown.
     pub(crate) fn lost_sessions(&self) -> Vec<usize> {
-        let lost = |client| self.0.iter().filter(|call| call.client == client && call.outcome == Outcome::NoSession).count();
+        let lost =
+            |client| self.0.iter().filter(|call| call.client == client && call.outcome == Outcome::NoSession).count();
         (OF_EACH_ERA..2 * OF_EACH_ERA).map(lost).collect()
     }
 
@@ -173,17 +177,17 @@ impl Outcomes {
         of_fault.map(|call| call.ended - fault).max().unwrap_or_default()
     }
 
-    /// Notes what clients saw of a fault, and fails if they were not whole again in time. Figures are written to the file that
-    /// `FANLIGHT_FIGURES` names.
+    /// Notes what clients saw of a fault, and fails if they were not whole again in time.
     pub(crate) fn record(&self, what: &str, fault: Instant, until: Instant) {
         let after = self.whole_after(fault, until);
         let lost = self.of(fault, until).filter(|call| call.outcome == Outcome::NoSession).count();
         let failed = self.of(fault, until).filter(|call| matches!(call.outcome, Outcome::Failed(_))).count();
-        let line = format!("| {what} | {} | {failed} | {lost} | {:.1} |\n", self.of(fault, until).count(), after.as_secs_f64());
-        print!("{line}");
-        if let Some(file) = std::env::var_os("FANLIGHT_FIGURES") {
-            OpenOptions::new().append(true).create(true).open(file).unwrap().write_all(line.as_bytes()).unwrap();
-        }
+        let line = format!(
+            "| {what} | {} | {failed} | {lost} | {:.1} |\n",
+            self.of(fault, until).count(),
+            after.as_secs_f64()
+        );
+        figures(&line);
         assert!(after <= WHOLE_WITHIN, "{what}: {after:?}\n{}", self.text_of(|outcome| *outcome != Outcome::Answered));
     }
 
@@ -199,6 +203,14 @@ impl Outcomes {
         calls.iter().take(SHOWN).fold(String::new(), |text, Call { client, number, ended, outcome }| {
             text + &format!("client {client}, call {number}, {:?}: {outcome:?}\n", *ended - began)
         })
+    }
+}
+
+/// Shows figures, and writes them to the file that `FANLIGHT_FIGURES` names.
+pub(crate) fn figures(text: &str) {
+    print!("{text}");
+    if let Some(file) = std::env::var_os("FANLIGHT_FIGURES") {
+        OpenOptions::new().append(true).create(true).open(file).unwrap().write_all(text.as_bytes()).unwrap();
     }
 }
 
@@ -255,12 +267,17 @@ impl Client {
         let arguments = format!(r#""arguments":{{"n":{number}}}"#);
         let body = match self.is_legacy {
             true => legacy_request(&number.to_string(), "tools/call", &format!(r#""name":"old__run",{arguments}"#)),
-            false => modern_request(&number.to_string(), "tools/call", &format!(r#""name":"new__run",{arguments}"#), ""),
+            false => {
+                modern_request(&number.to_string(), "tools/call", &format!(r#""name":"new__run",{arguments}"#), "")
+            }
         };
         match self.post(&body).await {
             Ok((404, _)) if self.is_legacy => Outcome::NoSession,
             Ok((200, answer)) if answer.contains("ran ") => {
-                assert!(answer.contains(&format!("ran {number}.")), "the answer to another call than {number}: {answer}");
+                assert!(
+                    answer.contains(&format!("ran {number}.")),
+                    "the answer to another call than {number}: {answer}"
+                );
                 Outcome::Answered
             }
             Ok((status, answer)) => {

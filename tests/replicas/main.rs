@@ -24,6 +24,7 @@ mod once;
 mod pins;
 mod proxy;
 mod rolling;
+mod scale;
 mod servers;
 mod stateless;
 mod switches;

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -24,7 +25,15 @@ pub(crate) enum Network {
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     network: Arc<watch::Sender<Network>>,
+    carried: Arc<Carried>,
     task: AbortHandle,
+}
+
+/// Bytes that have passed.
+#[derive(Default)]
+struct Carried {
+    there: AtomicU64,
+    back: AtomicU64,
 }
 
 impl Proxy {
@@ -43,23 +52,30 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let network = Arc::new(watch::Sender::new(Network::Takes(Duration::ZERO)));
-        let sender = Arc::clone(&network);
+        let (sender, carried) = (Arc::clone(&network), Arc::<Carried>::default());
+        let counted = Arc::clone(&carried);
         let task = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let (one, other, texts) = (sender.subscribe(), sender.subscribe(), texts.clone());
+                let counted = Arc::clone(&counted);
                 tokio::spawn(async move {
                     let Ok(server) = TcpStream::connect(to).await else { return };
                     let ((from_client, to_client), (from_server, to_server)) =
                         (client.into_split(), server.into_split());
                     // Either way ends both.
                     tokio::select! {
-                        () = carry(from_client, to_server, one, texts) => {}
-                        () = carry(from_server, to_client, other, None) => {}
+                        () = carry(from_client, to_server, one, texts, &counted.there) => {}
+                        () = carry(from_server, to_client, other, None, &counted.back) => {}
                     }
                 });
             }
         });
-        Self { address, network, task: task.abort_handle() }
+        Self { address, network, carried, task: task.abort_handle() }
+    }
+
+    /// The bytes that clients have sent, and those that the server has.
+    pub(crate) fn carried(&self) -> [u64; 2] {
+        [&self.carried.there, &self.carried.back].map(|bytes| bytes.load(Ordering::Relaxed))
     }
 
     pub(crate) fn url(&self) -> String {
@@ -82,6 +98,7 @@ async fn carry(
     mut to: OwnedWriteHalf,
     mut network: watch::Receiver<Network>,
     texts: Option<[Vec<u8>; 2]>,
+    counted: &AtomicU64,
 ) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
@@ -96,6 +113,7 @@ async fn carry(
                 buffer[at..at + told.len()].copy_from_slice(told);
             }
         }
+        counted.fetch_add(length as u64, Ordering::Relaxed);
         if to.write_all(&buffer[..length]).await.is_err() {
             return;
         }

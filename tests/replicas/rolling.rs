@@ -7,9 +7,9 @@ use rustix::process::Signal;
 
 use crate::balancer::Balancer;
 use crate::fleet::Fleet;
-use crate::forwarding::signal;
+use crate::forwarding::{self, signal};
 use crate::group::{admin, backend, call, until};
-use crate::linked::LinkedGroup;
+use crate::linked::{Client, LinkedGroup};
 use crate::load::{Ledger, Load};
 use crate::scripted::{Gate, Reply, Transport};
 use crate::valkey::Valkey;
@@ -51,6 +51,35 @@ async fn rolling_update_costs_a_session_with_a_process_one_404_for_each_replica_
     // A session that was opened anew may be at a replica that is updated later.
     assert!(outcomes.lost_sessions().iter().all(|lost| (1..=3).contains(lost)), "{:?}", outcomes.lost_sessions());
     outcomes.agree_with(&ledger);
+}
+
+/// No client of its own keeps it from ending.
+#[tokio::test]
+async fn call_that_another_replica_has_passed_on_is_finished_before_its_own_ends() {
+    let (valkey, backend, gate) = (Valkey::start().await, forwarding::backend().await, Gate::new());
+    backend.on_target(
+        "tools/call",
+        "say",
+        Reply::result(r#"{"content":[{"type":"text","text":"said"}]}"#).gated(&gate),
+    );
+    let group = LinkedGroup::new(backend.entry("only"), "");
+    let (owner, other) = group.start_two(&valkey.url()).await;
+    let client = Client::open(&owner, ANN).await;
+    let until_told = async {
+        gate.reached(1).await;
+        signal(&owner.gateway, Signal::TERM);
+        until("not to be ready", async || admin(&owner.gateway, "GET", "/readyz").await.0 == 503).await;
+        // It ends by itself when it can.
+        owner.gateway.log.line_with("shutting down").await;
+        gate.open();
+    };
+    let body = forwarding::say("1");
+    let (mut answer, ()) = tokio::join!(client.post(&other, &body), until_told);
+    assert_eq!(answer.status, 200);
+    assert!(answer.text().await.contains("said"));
+    // The session goes on.
+    assert_eq!(client.post(&other, &forwarding::say("2")).await.status, 200);
+    assert_eq!(backend.received("tools/call").len(), 2);
 }
 
 #[tokio::test]

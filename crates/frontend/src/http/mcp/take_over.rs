@@ -127,12 +127,13 @@ impl<C: Core> Endpoint<C> {
         }
     }
 
-    /// Lets other replicas take over the sessions that are on record.
-    pub(super) async fn hand_over(&self) {
+    /// Ends all sessions; other replicas can take over those that are on record.
+    pub(in crate::http) async fn end_sessions(&self) {
         let names = self.sessions.leave_records();
         if let Some(archive) = self.archive.as_ref().filter(|_| !names.is_empty()) {
             tracing::info!(sessions = names.len(), "sessions handed over to other replicas");
             archive.records.release(names).await;
         }
+        self.sessions.end_all();
     }
 }
