@@ -49,6 +49,11 @@ impl Group {
         format!(r#"{},"replicas":{{"valkey":"{valkey}"{more}}}}}"#, self.config)
     }
 
+    /// The text of the configuration of a gateway without others.
+    pub(crate) fn alone(&self) -> String {
+        format!("{}}}", self.config)
+    }
+
     /// The file with the keys of clients.
     pub(crate) fn keys(&self) -> &Path {
         self.keys.path()

@@ -12,6 +12,7 @@
 
 mod balancer;
 mod chaos;
+mod cost;
 mod fleet;
 mod forwarding;
 mod grants;

@@ -10,7 +10,7 @@ use crate::fleet::Fleet;
 use crate::forwarding::{self, signal};
 use crate::group::{admin, backend, call, until};
 use crate::linked::{Client, LinkedGroup};
-use crate::load::{Ledger, Load};
+use crate::load::{Ledger, Load, Outcomes};
 use crate::scripted::{Gate, Reply, Transport};
 use crate::valkey::Valkey;
 
@@ -18,7 +18,7 @@ use crate::valkey::Valkey;
 const NEVER: Duration = Duration::from_secs(30);
 
 /// Updates all replicas under load; returns what clients have seen.
-async fn updated(ledger: &Ledger) -> crate::load::Outcomes {
+async fn updated(ledger: &Ledger, what: &str) -> Outcomes {
     let valkey = Valkey::start().await;
     let group = LinkedGroup::new(ledger.entries(), "");
     let mut fleet = Fleet::start(group, [(); 3].map(|()| valkey.url())).await;
@@ -31,14 +31,14 @@ async fn updated(ledger: &Ledger) -> crate::load::Outcomes {
     }
     let ended = Instant::now();
     let outcomes = load.stop().await;
-    outcomes.record("all replicas updated, one after the other", began, ended);
+    outcomes.record(&format!("all replicas updated in turn, {what}"), began, ended);
     outcomes
 }
 
 #[tokio::test]
 async fn rolling_update_fails_no_call_and_loses_no_session_over_http() {
     let ledger = Ledger::start().await;
-    let outcomes = updated(&ledger).await;
+    let outcomes = updated(&ledger, "servers over HTTP").await;
     outcomes.all_answered();
     outcomes.agree_with(&ledger);
 }
@@ -46,7 +46,7 @@ async fn rolling_update_fails_no_call_and_loses_no_session_over_http() {
 #[tokio::test]
 async fn rolling_update_costs_a_session_with_a_process_one_404_for_each_replica_it_loses() {
     let ledger = Ledger::with(Transport::Stdio).await;
-    let outcomes = updated(&ledger).await;
+    let outcomes = updated(&ledger, "a server with processes").await;
     outcomes.none_failed();
     // A session that was opened anew may be at a replica that is updated later.
     assert!(outcomes.lost_sessions().iter().all(|lost| (1..=3).contains(lost)), "{:?}", outcomes.lost_sessions());
