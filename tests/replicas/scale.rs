@@ -244,7 +244,6 @@ fn measured(
         scripts: cost.scripts / 2.0,
         micros: cost.micros / 2.0,
         bytes: cost.bytes.map(|bytes| bytes / 2.0),
-        ..cost
     };
     row("one replica, in a second", half(idle));
     row("one renewal among 1,000 replicas", steady);
