@@ -49,6 +49,11 @@ impl Group {
         format!(r#"{},"replicas":{{"valkey":"{valkey}"{more}}}}}"#, self.config)
     }
 
+    /// The text of the configuration of a gateway without others.
+    pub(crate) fn alone(&self) -> String {
+        format!("{}}}", self.config)
+    }
+
     /// The file with the keys of clients.
     pub(crate) fn keys(&self) -> &Path {
         self.keys.path()
@@ -62,6 +67,13 @@ impl Group {
     /// [`Self::start`] with more raw members of `replicas`.
     pub(crate) async fn start_with(&self, valkey: &str, more: &str) -> Gateway {
         let gateway = Gateway::start(&self.text(valkey, more)).await;
+        gateway.log.line_with("joined the other replicas").await;
+        gateway
+    }
+
+    /// [`Self::start_with`] at the addresses that these members give, with these environment variables.
+    pub(crate) async fn start_at(&self, valkey: &str, more: &str, variables: &[(&str, String)]) -> Gateway {
+        let gateway = Gateway::start_at_configured_addresses_with_env(&self.text(valkey, more), variables).await;
         gateway.log.line_with("joined the other replicas").await;
         gateway
     }

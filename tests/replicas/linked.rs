@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use fanlight_tests::slicer;
 
+use crate::fleet::Place;
 use crate::group::{Group, members, until};
 use crate::harness::{Gateway, TempFile};
 use crate::ports;
@@ -38,11 +39,24 @@ impl LinkedGroup {
     /// A gateway that has joined the others, and can be reached by them.
     pub(crate) async fn start(&self, valkey: &str) -> Linked {
         let link = ports::free();
+        let gateway = self.group.start_with(valkey, &self.options(link)).await;
+        Linked { gateway, link }
+    }
+
+    /// [`Self::start`] at this place, with these environment variables.
+    pub(crate) async fn start_at(&self, valkey: &str, place: Place, variables: &[(&str, String)]) -> Linked {
+        let Place { clients, operators, replicas: link } = place;
+        let listen = format!(r#"}},"listen":"{clients}","admin":{{"listen":"{operators}""#);
+        let more = format!("{}{listen}", self.options(link));
+        let gateway = self.group.start_at(valkey, &more, variables).await;
+        Linked { gateway, link }
+    }
+
+    /// The members of `replicas` for a link there.
+    fn options(&self, link: SocketAddr) -> String {
         let file = |name| self.files.path().join(name);
         let (cert, key, ca) = (file("cert.pem"), file("key.pem"), file("ca.pem"));
-        let link_options = format!(r#","listen":"{link}","tls":{{"cert":{cert:?},"key":{key:?},"clientCa":{ca:?}}}"#);
-        let gateway = self.group.start_with(valkey, &link_options).await;
-        Linked { gateway, link }
+        format!(r#","listen":"{link}","tls":{{"cert":{cert:?},"key":{key:?},"clientCa":{ca:?}}}"#)
     }
 
     /// Two that know each other.

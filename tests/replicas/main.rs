@@ -10,15 +10,22 @@
     reason = "a panic is how a test fails; clippy.toml allows it only inside test functions, not in their tools"
 )]
 
+mod balancer;
+mod chaos;
+mod cost;
+mod fleet;
 mod forwarding;
 mod grants;
 mod group;
 mod limits;
 mod linked;
+mod load;
 mod membership;
 mod once;
 mod pins;
 mod proxy;
+mod rolling;
+mod scale;
 mod servers;
 mod stateless;
 mod switches;

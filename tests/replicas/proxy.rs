@@ -1,7 +1,8 @@
-//! A network between a gateway and Valkey: it delays what is sent, or carries nothing.
+//! A network between a gateway and Valkey, or another gateway: it delays what is sent, or carries nothing.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -24,31 +25,57 @@ pub(crate) enum Network {
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     network: Arc<watch::Sender<Network>>,
+    carried: Arc<Carried>,
     task: AbortHandle,
+}
+
+/// Bytes that have passed.
+#[derive(Default)]
+struct Carried {
+    there: AtomicU64,
+    back: AtomicU64,
 }
 
 impl Proxy {
     pub(crate) async fn to(to: SocketAddr) -> Self {
+        Self::replacing(to, None).await
+    }
+
+    /// One that tells the server the address `told` wherever clients say `own`; both are of one length.
+    pub(crate) async fn telling(to: SocketAddr, own: SocketAddr, told: SocketAddr) -> Self {
+        let texts = [own, told].map(|address| address.to_string().into_bytes());
+        assert_eq!(texts[0].len(), texts[1].len());
+        Self::replacing(to, Some(texts)).await
+    }
+
+    async fn replacing(to: SocketAddr, texts: Option<[Vec<u8>; 2]>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let network = Arc::new(watch::Sender::new(Network::Takes(Duration::ZERO)));
-        let sender = Arc::clone(&network);
+        let (sender, carried) = (Arc::clone(&network), Arc::<Carried>::default());
+        let counted = Arc::clone(&carried);
         let task = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                let (one, other) = (sender.subscribe(), sender.subscribe());
+                let (one, other, texts) = (sender.subscribe(), sender.subscribe(), texts.clone());
+                let counted = Arc::clone(&counted);
                 tokio::spawn(async move {
                     let Ok(server) = TcpStream::connect(to).await else { return };
                     let ((from_client, to_client), (from_server, to_server)) =
                         (client.into_split(), server.into_split());
                     // Either way ends both.
                     tokio::select! {
-                        () = carry(from_client, to_server, one) => {}
-                        () = carry(from_server, to_client, other) => {}
+                        () = carry(from_client, to_server, one, texts, &counted.there) => {}
+                        () = carry(from_server, to_client, other, None, &counted.back) => {}
                     }
                 });
             }
         });
-        Self { address, network, task: task.abort_handle() }
+        Self { address, network, carried, task: task.abort_handle() }
+    }
+
+    /// The bytes that clients have sent, and those that the server has.
+    pub(crate) fn carried(&self) -> [u64; 2] {
+        [&self.carried.there, &self.carried.back].map(|bytes| bytes.load(Ordering::Relaxed))
     }
 
     pub(crate) fn url(&self) -> String {
@@ -66,7 +93,13 @@ impl Drop for Proxy {
     }
 }
 
-async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut network: watch::Receiver<Network>) {
+async fn carry(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut network: watch::Receiver<Network>,
+    texts: Option<[Vec<u8>; 2]>,
+    counted: &AtomicU64,
+) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
         let Ok(now) = network.wait_for(|network| *network != Network::Silent).await.map(|now| *now) else { return };
@@ -74,6 +107,13 @@ async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut network: wat
             // The fault itself, and not a wait for something.
             sleep(time).await;
         }
+        if let Some([own, told]) = &texts {
+            let found = |at: &usize| buffer[*at..length].starts_with(own);
+            for at in (0..length).filter(found).collect::<Vec<_>>() {
+                buffer[at..at + told.len()].copy_from_slice(told);
+            }
+        }
+        counted.fetch_add(length as u64, Ordering::Relaxed);
         if to.write_all(&buffer[..length]).await.is_err() {
             return;
         }

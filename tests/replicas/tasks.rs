@@ -13,7 +13,7 @@ const DISCOVERED: &str = r#"{"resultType":"complete","supportedVersions":["2026-
 const TASK: Task<'_> = Task { id: "t-1", status: "working", ttl: 60_000, poll: 1000 };
 
 /// A modern server with tasks and one tool, which knows the task.
-async fn backend() -> Backend {
+pub(crate) async fn backend() -> Backend {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     backend.on("server/discover", Reply::result(DISCOVERED));
     backend.offers_tools(&["t"]);
@@ -23,7 +23,7 @@ async fn backend() -> Backend {
 }
 
 /// The answer to a request of a client with tasks.
-async fn ask(gateway: &Gateway, method: &str, params: &str, key: &str) -> String {
+pub(crate) async fn ask(gateway: &Gateway, method: &str, params: &str, key: &str) -> String {
     let fields = [("Authorization", format!("Bearer {key}"))];
     let tasks = r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
     send(gateway, &modern_request_with(tasks, "1", method, params, ""), &fields).await.text().await

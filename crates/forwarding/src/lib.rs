@@ -49,9 +49,12 @@ pub type Forwarding<'a> = Pin<Box<dyn Future<Output = Result<Response<ForwardedB
 /// Why another replica has not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ForwardError {
-    /// It has ended, or cannot be reached: it has not seen the request.
-    #[error("the replica has ended, or cannot be reached")]
+    /// It has ended, or keeps what the request is about no more: it has not looked at the request.
+    #[error("the replica has ended")]
     Gone,
+    /// No connection to it can be made, so that it has not seen the request. It may live all the same.
+    #[error("the replica cannot be reached")]
+    Unreachable,
     /// The connection broke after the request was sent, which may have been carried out.
     #[error("the connection to the replica broke; it may have carried the request out")]
     Lost,

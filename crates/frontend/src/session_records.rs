@@ -14,8 +14,9 @@ pub trait SessionRecords: Send + Sync + fmt::Debug {
     /// Writes the record of a session that this run keeps, unless another has taken it over.
     fn write<'a>(&'a self, name: &'a str, record: &'a str) -> Recorded<'a, ()>;
 
-    /// Has this run keep a session that `run` kept, once that has ended, which is waited for a little.
-    fn claim<'a>(&'a self, name: &'a str, run: ProcessRun) -> Recorded<'a, Claimed>;
+    /// Has this run keep a session that `run` kept, once that has ended, which is waited for a little. One that is unreachable
+    /// counts as ended: it is told so by another epoch.
+    fn claim<'a>(&'a self, name: &'a str, run: ProcessRun, is_unreachable: bool) -> Recorded<'a, Claimed>;
 
     /// Whether this run still keeps a session, as far as the store can say.
     fn is_kept<'a>(&'a self, name: &'a str) -> Recorded<'a, bool>;

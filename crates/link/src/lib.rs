@@ -1,7 +1,7 @@
 //! The connections over which a replica passes requests on to others: one to each that it has something for, HTTP/2 over TLS,
 //! with the certificates of replicas on both sides.
 //!
-//! A replica that does not answer pings is given up within three seconds, with all that runs there.
+//! A replica that does not answer pings is given up within about two seconds, with all that runs there.
 
 mod certificate;
 
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fanlight_canonical::ProcessRun;
@@ -24,9 +24,13 @@ use self::certificate::dns_name;
 /// Time for a connection to be made. No option: replicas are near each other, and clients wait.
 const CONNECT: Duration = Duration::from_secs(2);
 /// How often a connection is checked that carries requests.
-const PING: Duration = Duration::from_secs(1);
-/// How long a replica may take to answer such a check. No option: with [`PING`] it makes the three seconds that are promised.
-const PONG: Duration = Duration::from_secs(2);
+const PING: Duration = Duration::from_millis(500);
+/// How long a replica may take to answer such a check. No option: a session may be lost by two replicas in a row, and has to be
+/// served again within the five seconds that are promised.
+const PONG: Duration = Duration::from_millis(1500);
+/// How long no connection is attempted to a replica that could not be reached. No option: each attempt may cost a request
+/// [`CONNECT`].
+const PAUSE: Duration = Duration::from_secs(5);
 /// How long a connection without requests is kept; the other end keeps it for longer.
 const IDLE: Duration = Duration::from_secs(30);
 
@@ -80,6 +84,8 @@ struct LinkTls {
 struct OtherReplica {
     client: Client,
     url: String,
+    /// When it was last found that it cannot be reached.
+    unreachable: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Link {
@@ -144,7 +150,8 @@ impl LinkTls {
             .http2_keep_alive_timeout(PONG)
             .pool_idle_timeout(IDLE)
             .build()?;
-        Ok(OtherReplica { client, url: format!("https://{host}:{}/", address.port()) })
+        let url = format!("https://{host}:{}/", address.port());
+        Ok(OtherReplica { client, url, unreachable: Arc::default() })
     }
 }
 
@@ -167,6 +174,9 @@ impl OtherReplica {
         envelope: HeaderValue,
         body: Bytes,
     ) -> Result<http::Response<fanlight_forwarding::ForwardedBody>, ForwardError> {
+        if self.unreachable().is_some_and(|since| since.elapsed() < PAUSE) {
+            return Err(ForwardError::Unreachable);
+        }
         match self.client.post(&self.url).header(ENVELOPE, envelope).body(body).send().await {
             // It is another run by now, or has not looked at the request for another reason that is in its log.
             Ok(answer) if answer.status() == StatusCode::MISDIRECTED_REQUEST => Err(ForwardError::Gone),
@@ -175,11 +185,22 @@ impl OtherReplica {
                 Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
             }
             Err(error) => {
-                let failure = if error.is_connect() { ForwardError::Gone } else { ForwardError::Lost };
+                // Of a connection that is there, only the checks have a time.
+                if error.is_connect() || error.is_timeout() {
+                    *self.unreachable() = Some(Instant::now());
+                }
+                let failure = if error.is_connect() { ForwardError::Unreachable } else { ForwardError::Lost };
                 tracing::debug!(error = %error.without_url(), ?failure, "replica does not answer");
                 Err(failure)
             }
         }
+    }
+}
+
+impl OtherReplica {
+    fn unreachable(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
+        // Nothing that can panic runs under this lock.
+        self.unreachable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -191,8 +212,6 @@ impl fmt::Debug for Link {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use fanlight_forwarding::ForwardedClient;
     use fanlight_testkit::tls::Authority;
     use tokio::net::TcpListener;
@@ -218,27 +237,30 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn replica_that_is_unknown_or_refuses_connections_is_gone() {
+    async fn replica_that_is_unknown_is_gone_and_one_that_refuses_connections_is_unreachable() {
         let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = free.local_addr().unwrap();
         drop(free);
         let link = link(&Authority::new(), Some(address));
         assert_eq!(forward(&link, ProcessRun::from_bytes([2; 8])).await, Err(ForwardError::Gone));
-        assert_eq!(forward(&link, RUN).await, Err(ForwardError::Gone));
+        assert_eq!(forward(&link, RUN).await, Err(ForwardError::Unreachable));
     }
 
     #[tokio::test]
-    async fn replica_that_accepts_connections_and_is_silent_is_gone_in_time() {
+    async fn replica_that_accepts_connections_and_is_silent_is_unreachable_in_time_and_then_at_once() {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let link = link(&Authority::new(), Some(silent.local_addr().unwrap()));
         let began = Instant::now();
-        assert_eq!(forward(&link, RUN).await, Err(ForwardError::Gone));
+        assert_eq!(forward(&link, RUN).await, Err(ForwardError::Unreachable));
         assert!(began.elapsed() >= CONNECT);
+        let again = Instant::now();
+        assert_eq!(forward(&link, RUN).await, Err(ForwardError::Unreachable));
+        assert!(again.elapsed() < CONNECT);
     }
 
     /// Nothing is sent to one that shows another certificate.
     #[tokio::test]
-    async fn replica_of_another_authority_is_gone() {
+    async fn replica_of_another_authority_is_unreachable() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let link = link(&Authority::new(), Some(listener.local_addr().unwrap()));
         let acceptor = Authority::new().server().acceptor(&["h2"]);
@@ -247,7 +269,7 @@ mod tests {
             acceptor.accept(stream).await.map(drop)
         };
         let (forwarded, handshake) = tokio::join!(forward(&link, RUN), serving);
-        assert_eq!(forwarded, Err(ForwardError::Gone));
+        assert_eq!(forwarded, Err(ForwardError::Unreachable));
         assert!(handshake.is_err());
     }
 

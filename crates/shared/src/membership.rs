@@ -7,13 +7,14 @@
 //! The server's clock decides about leases; a process measures its own from before it asked, so that it never holds a lease for
 //! longer than others think.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
-use redis::Script;
+use redis::{Script, ScriptInvocation};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -28,17 +29,17 @@ const RENEWAL: Duration = Duration::from_millis(500);
 /// The tag of the keys.
 const TAG: &str = "members";
 
-/// Renews the lease of a process, and removes those whose lease has ended. Returns its epoch, the version of the list, and the
-/// list if it is another than the one that is known.
+/// Renews the lease of a process, and removes those whose lease has ended. Returns its epoch, the version of the list, and what has
+/// changed since the version that is known: `some` with those processes, without a text where one is gone, or `all` with all.
 ///
-/// `KEYS`: leases by end, processes by id. `ARGV`: id, epoch or 0, the process as JSON, the lease in milliseconds, the version
-/// that is known.
+/// `KEYS`: leases by end, processes by id, the version with which each process has changed last. `ARGV`: id, epoch or 0, the process
+/// as JSON, the lease in milliseconds, the version that is known.
 static RENEW: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local is_changed = false
+local changed = {}
 local latest = redis.call('ZREVRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 -- Where nobody has renewed a lease, it was Valkey that was away, and not they: each has another one.
 local was_away = latest[2] and tonumber(latest[2]) < now
@@ -48,7 +49,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', string.format('
   else
     redis.call('ZREM', KEYS[1], id)
     redis.call('HDEL', KEYS[2], id)
-    is_changed = true
+    table.insert(changed, id)
   end
 end
 local epoch, last = tonumber(ARGV[2]), tonumber(redis.call('HGET', KEYS[2], '#epoch') or '0')
@@ -61,18 +62,39 @@ end
 local member = string.format('%.0f ', epoch) .. ARGV[3]
 if held ~= member then
   redis.call('HSET', KEYS[2], ARGV[1], member, '#epoch', string.format('%.0f', math.max(last, epoch)))
-  is_changed = true
+  table.insert(changed, ARGV[1])
 end
 redis.call('ZADD', KEYS[1], string.format('%.0f', now + ARGV[4]), ARGV[1])
 local version = redis.call('HGET', KEYS[2], '#version') or '0'
-if is_changed then
+if #changed > 0 then
   -- Never one that there was before Valkey has lost its data.
   version = string.format('%.0f', math.max(version + 1, now))
+  -- Changes are known after this version.
+  redis.call('HSETNX', KEYS[2], '#since', version)
   redis.call('HSET', KEYS[2], '#version', version)
+  for _, id in ipairs(changed) do
+    redis.call('ZADD', KEYS[3], version, id)
+  end
+  local more = redis.call('ZCARD', KEYS[3]) - 2 * redis.call('ZCARD', KEYS[1]) - 1000
+  if more > 0 then
+    -- Of processes that are gone, most likely.
+    redis.call('HSET', KEYS[2], '#since', redis.call('ZRANGE', KEYS[3], more, more, 'WITHSCORES')[2])
+    redis.call('ZREMRANGEBYRANK', KEYS[3], 0, more)
+  end
 end
 local answer = {string.format('%.0f', epoch), version}
 if version ~= ARGV[5] then
-  for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
+  local known, since = tonumber(ARGV[5]), tonumber(redis.call('HGET', KEYS[2], '#since') or 'inf')
+  local ids
+  -- A version that is larger than all was given before a failover has lost it.
+  if known and known >= since and known <= tonumber(version) then
+    table.insert(answer, 'some')
+    ids = redis.call('ZRANGEBYSCORE', KEYS[3], '(' .. ARGV[5], '+inf')
+  else
+    table.insert(answer, 'all')
+    ids = redis.call('ZRANGE', KEYS[1], 0, -1)
+  end
+  for _, id in ipairs(ids) do
     table.insert(answer, id)
     table.insert(answer, redis.call('HGET', KEYS[2], id) or '')
   end
@@ -90,7 +112,7 @@ local held = redis.call('HGET', KEYS[2], ARGV[1])
 if held and string.match(held, '^%d+') == ARGV[2] then
   redis.call('ZREM', KEYS[1], ARGV[1])
   redis.call('HDEL', KEYS[2], ARGV[1])
-  redis.call('HINCRBY', KEYS[2], '#version', 1)
+  redis.call('ZADD', KEYS[3], redis.call('HINCRBY', KEYS[2], '#version', 1), ARGV[1])
 end
 return 1
 ",
@@ -221,8 +243,8 @@ impl Membership {
         let Inner { shared, id, written, .. } = &*self.0;
         let asked = Instant::now();
         let earlier = self.0.lease().map_or(0, |lease| lease.epoch);
-        let mut script = RENEW.key(shared.key(TAG, "leases"));
-        script.key(shared.key(TAG, "members")).arg(id).arg(earlier).arg(written);
+        let mut script = self.script(&RENEW);
+        script.arg(id).arg(earlier).arg(written);
         script.arg(u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX)).arg(&*version);
         let mut answer = shared.run::<Vec<String>>(&script).await?.into_iter();
         let (epoch, known) = (answer.next(), answer.next());
@@ -231,7 +253,9 @@ impl Membership {
         };
         let known = known.unwrap_or_default();
         if known != *version {
-            self.0.members.store(Arc::new(members(answer)));
+            let earlier = self.0.members.load();
+            let earlier = if answer.next().as_deref() == Some("some") { &earlier[..] } else { &[] };
+            self.0.members.store(Arc::new(members(earlier, answer)));
             *version = known;
         }
         match earlier {
@@ -245,23 +269,46 @@ impl Membership {
         Ok(())
     }
 
+    /// Ends the lease of another process that cannot be reached. If it lives, it joins anew, with another epoch.
+    pub async fn declare_gone(&self, id: &str) {
+        if let Some(other) = self.find(id) {
+            warn!(replica = %id, "a replica cannot be reached: it counts as gone until it has joined anew");
+            self.end_lease(id, other.epoch).await;
+        }
+    }
+
     async fn leave(&self) {
         let lease = self.0.lease().take();
-        let Some(Lease { epoch, .. }) = lease else { return };
-        let Inner { shared, id, .. } = &*self.0;
-        let mut script = LEAVE.key(shared.key(TAG, "leases"));
-        script.key(shared.key(TAG, "members")).arg(id).arg(epoch);
-        if let Err(error) = shared.run::<i64>(&script).await {
-            tracing::debug!(%error, "this replica has not left; its lease ends by itself");
+        if let Some(Lease { epoch, .. }) = lease {
+            self.end_lease(&self.0.id, epoch).await;
         }
+    }
+
+    async fn end_lease(&self, id: &str, epoch: u64) {
+        let mut script = self.script(&LEAVE);
+        script.arg(id).arg(epoch);
+        if let Err(error) = self.0.shared.run::<i64>(&script).await {
+            tracing::debug!(%error, replica = %id, "the lease of a replica was not ended; it ends by itself");
+        }
+    }
+
+    fn script<'a>(&self, script: &'a Script) -> ScriptInvocation<'a> {
+        let mut invocation = script.prepare_invoke();
+        ["leases", "members", "changes"].iter().for_each(|rest| {
+            invocation.key(self.0.shared.key(TAG, rest));
+        });
+        invocation
     }
 }
 
-/// The processes of a list of ids and texts. One that a later version writes in another way is not shown.
-fn members(answer: impl Iterator<Item = String>) -> Vec<Member> {
-    let texts: Vec<String> = answer.collect();
-    let pairs = texts.as_chunks::<2>().0.iter();
-    let mut members: Vec<_> = pairs.filter_map(|[id, text]| member(id, text)).collect();
+/// The processes that there were, as a list of ids and texts changes them. One that is gone has no text; one that a later version
+/// writes in another way is not shown.
+fn members(earlier: &[Member], changes: impl Iterator<Item = String>) -> Vec<Member> {
+    let texts: Vec<String> = changes.collect();
+    let pairs = texts.as_chunks::<2>().0;
+    let changed: HashSet<&str> = pairs.iter().map(|[id, _]| id.as_str()).collect();
+    let others = earlier.iter().filter(|member| !changed.contains(member.id.as_str())).cloned();
+    let mut members: Vec<_> = others.chain(pairs.iter().filter_map(|[id, text]| member(id, text))).collect();
     members.sort_by(|one, other| (&one.name, &one.id).cmp(&(&other.name, &other.id)));
     members
 }
@@ -288,9 +335,16 @@ mod tests {
         let text =
             |epoch, name| format!(r#"{epoch} {{"name":"{name}","address":"10.0.0.1:8443","version":"1","since":60}}"#);
         let texts = ["x", &text(7, "b"), "y", &text(8, "a"), "z", "9 {}"].map(str::to_owned);
-        let members = members(texts.into_iter());
-        let shown: Vec<_> = members.iter().map(|one| (one.id.as_str(), one.epoch, one.name.as_str())).collect();
-        assert_eq!(shown, [("y", 8, "a"), ("x", 7, "b")]);
-        assert_eq!(members[0].address, "10.0.0.1:8443".parse().ok());
+        let all = members(&[], texts.into_iter());
+        let shown = |members: &[Member]| -> Vec<_> {
+            members.iter().map(|one| (one.id.clone(), one.epoch, one.name.clone())).collect()
+        };
+        let is = |id: &str, epoch, name: &str| (id.to_owned(), epoch, name.to_owned());
+        assert_eq!(shown(&all), [is("y", 8, "a"), is("x", 7, "b")]);
+        assert_eq!(all[0].address, "10.0.0.1:8443".parse().ok());
+        // One is gone, one has joined anew, and one has come.
+        let changes = ["y", "", "x", &text(9, "b"), "w", &text(10, "c")].map(str::to_owned);
+        assert_eq!(shown(&members(&all, changes.into_iter())), [is("x", 9, "b"), is("w", 10, "c")]);
+        assert_eq!(shown(&members(&all, std::iter::empty())), shown(&all));
     }
 }

@@ -9,8 +9,8 @@ import { mergedGroups } from './servers.mjs';
 
 const READY_TIMEOUT_MS = 30_000;
 
-export async function checkThroughFanlight(checks, { servers, clients }, direct, { binary, work }) {
-  const context = { checks, clients, binary, work, expected: withTasksAwaited(direct) };
+export async function checkThroughFanlight(checks, { servers, clients }, direct, { binary, work, httpOnly }) {
+  const context = { checks, clients, binary, work, httpOnly, expected: withTasksAwaited(direct) };
   const groups = groupsOf(servers, work);
   // Each peer has a separate process, so that checks do not affect each other.
   const peers = new Set(servers.map(({ peer }) => peer));
@@ -22,7 +22,7 @@ async function inTurn(context, groups) {
   for (const group of groups) await checkGroup(context, group);
 }
 
-async function checkGroup({ checks, clients, binary, work, expected }, group) {
+async function checkGroup({ checks, clients, binary, work, httpOnly, expected }, group) {
   const check = (transport, target) => {
     const legacyOnly = transport.name === 'sse' || group.members.some(({ legacyClientsOnly }) => legacyClientsOnly);
     const able = clients.filter(({ era }) => !legacyOnly || era === 'legacy');
@@ -33,7 +33,7 @@ async function checkGroup({ checks, clients, binary, work, expected }, group) {
       await check(transport, transport.target(address));
     }
   });
-  if (group.transports.includes('stdio')) {
+  if (group.transports.includes('stdio') && !httpOnly) {
     const args = ['stdio', '--config', group.config];
     await check({ title: 'stdio' }, { command: binary, args, env: baseEnvironment() });
   }

@@ -21,6 +21,7 @@ const { values: options } = parseArgs({
   options: {
     'self-test': { type: 'boolean', default: false },
     'reload-only': { type: 'boolean', default: false },
+    replicas: { type: 'boolean', default: false }, // what has to pass behind several replicas (tests/replicas/as-one)
     servers: { type: 'string' },
     clients: { type: 'string' },
   },
@@ -58,15 +59,15 @@ async function main() {
   const ports = Object.fromEntries(await Promise.all(HTTP_SERVERS.map(async (name) => [name, await freePort()])));
   await startHttpServers(fixture, ports);
 
-  const all = servers(ROOT, fixture, ports);
+  const all = servers(ROOT, fixture, ports).filter(({ oneProcess }) => !(oneProcess && options.replicas));
   const selection = { servers: selected(all, options.servers), clients };
   const direct = await checkDirect(checks, selection);
   if (options['self-test']) {
     await selfTest(checks, selection, direct);
     return checks;
   }
-  await checkThroughFanlight(checks, selection, direct, { binary: fanlight, work });
-  if (options.servers === undefined) await checkReloads(checks, clients, all, { binary: fanlight, work });
+  await checkThroughFanlight(checks, selection, direct, { binary: fanlight, work, httpOnly: options.replicas });
+  if (options.servers === undefined && !options.replicas) await checkReloads(checks, clients, all, { binary: fanlight, work });
   return checks;
 }
 

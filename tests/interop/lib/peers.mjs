@@ -46,8 +46,8 @@ export function peerServers(root, ports) {
     // announces only its own updates.
     server('python', { name: 'python-stdio-legacy', transports: ['http'], legacyClientsOnly: true,
       config: { ...pythonOnStdio, era: 'legacy' } }),
-    // One process for all clients, to which it cannot send server requests.
-    server('python', { name: 'python-stdio-shared', transports: ['http'], steps: notificationSteps('python'),
+    // One process for all clients, to which it cannot send server requests. Each of several replicas has its own.
+    server('python', { name: 'python-stdio-shared', transports: ['http'], oneProcess: true, steps: notificationSteps('python'),
       config: { ...pythonOnStdio, era: 'legacy', session: 'shared' } }),
   ];
 }

@@ -106,9 +106,15 @@ impl Gateway {
 
     /// Starts `fanlight run` at the addresses that its configuration gives.
     pub async fn start_at_configured_addresses(config_text: &str) -> Self {
+        Self::start_at_configured_addresses_with_env(config_text, &[]).await
+    }
+
+    /// [`Self::start_at_configured_addresses`] with these variables in its environment.
+    pub async fn start_at_configured_addresses_with_env(config_text: &str, variables: &[(&str, String)]) -> Self {
         let config = TempFile::new("yaml", config_text);
         let mut command = fanlight();
         command.args(["run", "--no-watch", "--config"]).arg(config.path());
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
         Self::spawned(command, config).await
     }
 

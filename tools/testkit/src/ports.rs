@@ -1,6 +1,8 @@
 //! Ports of the loopback interface that tests name in a configuration.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Mutex;
 
 use tokio::net::TcpSocket;
 
@@ -24,11 +26,14 @@ impl Refusing {
     }
 }
 
-/// An address at which a program that the test starts can listen: nothing does now, and other tests do not get it by chance.
+/// An address at which a program that the test starts can listen, also after it has ended: nothing does now, and other tests of
+/// this process do not get it.
 pub fn free() -> SocketAddr {
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     loop {
-        let address = (Ipv4Addr::LOCALHOST, fastrand::u16(CHOSEN)).into();
-        if TcpListener::bind(address).is_ok() {
+        let port = fastrand::u16(CHOSEN);
+        let address = (Ipv4Addr::LOCALHOST, port).into();
+        if GIVEN.lock().unwrap().insert(port) && TcpListener::bind(address).is_ok() {
             return address;
         }
     }

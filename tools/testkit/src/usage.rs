@@ -35,13 +35,23 @@ pub fn processor_time(pid: u32) -> Duration {
 /// The time that its threads have waited for a processor so far, all together: what a loaded machine adds to everything
 /// that the process does, at most. Zero where the kernel does not count it.
 pub fn processor_wait(pid: u32) -> Duration {
+    of_threads(pid, 1)
+}
+
+/// The processor time of its threads that have not ended, to the nanosecond. Zero where the kernel does not count it.
+pub fn processor_time_of_threads(pid: u32) -> Duration {
+    of_threads(pid, 0)
+}
+
+/// The sum of a field of `schedstat`, in nanoseconds.
+fn of_threads(pid: u32, field: usize) -> Duration {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Duration::ZERO };
-    // The second field, in nanoseconds. A thread may have ended meanwhile.
-    let waited = |thread: io::Result<fs::DirEntry>| {
+    // A thread may have ended meanwhile.
+    let one = |thread: io::Result<fs::DirEntry>| {
         let schedstat = fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
-        schedstat.split_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
+        schedstat.split_whitespace().nth(field)?.parse().ok().map(Duration::from_nanos)
     };
-    threads.filter_map(waited).sum()
+    threads.filter_map(one).sum()
 }
 
 /// The number of its open files.

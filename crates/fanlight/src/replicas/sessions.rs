@@ -140,12 +140,18 @@ impl SessionRecords for SessionsInValkey {
         })
     }
 
-    fn claim<'a>(&'a self, name: &'a str, run: ProcessRun) -> Recorded<'a, Claimed> {
+    fn claim<'a>(&'a self, name: &'a str, run: ProcessRun, is_unreachable: bool) -> Recorded<'a, Claimed> {
         Box::pin(async move {
             let deadline = Instant::now() + LEASE + LEASE / 2;
             let mut run = run.to_string();
+            if is_unreachable {
+                // Should it live, it asks before it goes on with a session.
+                self.table.membership.declare_gone(&run).await;
+            }
+            let unreachable = is_unreachable.then(|| run.clone());
             loop {
-                let gone = if self.table.is_living(&run) { "" } else { &run };
+                let is_gone = unreachable.as_ref() == Some(&run) || !self.table.is_living(&run);
+                let gone = if is_gone { &run } else { "" };
                 let keeper = match self.table.try_claim(name, gone).await {
                     Ok((keeper, record)) if keeper.is_empty() => return Claimed::Ours(record),
                     Ok((keeper, _)) => keeper,

@@ -103,6 +103,8 @@ pub async fn serve_http_observed<C: Core>(
         }
     };
     tokio::join!(clients, replicas);
+    // What others had passed on has been answered, too.
+    endpoint.end_sessions().await;
     Ok(())
 }
 

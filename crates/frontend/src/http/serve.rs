@@ -20,6 +20,11 @@ pub(crate) trait Serve: Send + Sync + 'static {
         active: &ActiveRequest,
     ) -> impl Future<Output = Response<ReplyBody>> + Send;
 
+    /// Whether requests come through a load balancer, which sends the next one on any connection that is open.
+    fn has_balancer(&self) -> bool {
+        false
+    }
+
     /// Removes what has expired. Called periodically.
     fn clean_up(&self) {}
 

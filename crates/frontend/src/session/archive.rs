@@ -66,9 +66,15 @@ impl SessionArchive {
     }
 
     /// Takes over the session of `holder` with this id, which `run` kept.
-    pub(crate) async fn take_over(self: &Arc<Self>, id: &str, holder: &Holder, run: ProcessRun) -> TakenOver {
+    pub(crate) async fn take_over(
+        self: &Arc<Self>,
+        id: &str,
+        holder: &Holder,
+        run: ProcessRun,
+        is_unreachable: bool,
+    ) -> TakenOver {
         let on_record = self.of(id);
-        match self.records.claim(&on_record.name, run).await {
+        match self.records.claim(&on_record.name, run, is_unreachable).await {
             Claimed::Ours(record) => match self.read(&record, &on_record.name, holder) {
                 Some(session) => TakenOver::Session(Box::new(session), on_record),
                 None => TakenOver::Nobody,
@@ -181,7 +187,7 @@ mod tests {
         fn write<'a>(&'a self, _: &'a str, _: &'a str) -> Recorded<'a, ()> {
             Box::pin(std::future::ready(()))
         }
-        fn claim<'a>(&'a self, _: &'a str, _: ProcessRun) -> Recorded<'a, Claimed> {
+        fn claim<'a>(&'a self, _: &'a str, _: ProcessRun, _: bool) -> Recorded<'a, Claimed> {
             Box::pin(std::future::ready(Claimed::Nobody))
         }
         fn is_kept<'a>(&'a self, _: &'a str) -> Recorded<'a, bool> {

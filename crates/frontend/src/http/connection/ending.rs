@@ -2,10 +2,15 @@
 
 use std::time::Duration;
 
-use tokio::time::sleep;
+use fanlight_http_edge::UsageKind;
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::super::activity::{Activity, Expired};
+
+/// How long an idle connection of a load balancer is kept after shutdown, so that the balancer sends no request on it just as it
+/// is closed: such a request may have run, and is not sent again. No option: a balancer that has requests uses it earlier.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// The reasons for which a connection ends although its client keeps it open.
 pub(super) struct Ending<'a> {
@@ -13,13 +18,18 @@ pub(super) struct Ending<'a> {
     pub(super) cut: &'a CancellationToken,
     pub(super) activity: &'a Activity,
     pub(super) header_timeout: Duration,
+    /// Whether there are other replicas, and so a load balancer.
+    has_balancer: bool,
     is_draining: bool,
+    lingers_until: Option<Instant>,
     has_been_idle: bool,
 }
 
 /// How a connection is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
+    /// With the next request that it carries, or when this is followed by [`Self::Graceful`].
+    AfterNext,
     /// With the requests that it carries.
     Graceful,
     /// At once.
@@ -27,11 +37,17 @@ pub(super) enum End {
 }
 
 impl<'a> Ending<'a> {
-    pub(super) fn new(cut: &'a CancellationToken, activity: &'a Activity, header_timeout: Duration) -> Self {
-        Self { cut, activity, header_timeout, is_draining: false, has_been_idle: false }
+    pub(super) fn new(
+        cut: &'a CancellationToken,
+        activity: &'a Activity,
+        header_timeout: Duration,
+        has_balancer: bool,
+    ) -> Self {
+        let (is_draining, has_been_idle, lingers_until) = (false, false, None);
+        Self { cut, activity, header_timeout, has_balancer, is_draining, has_been_idle, lingers_until }
     }
 
-    /// Whether [`End::Graceful`] has been returned.
+    /// Whether an end has been returned.
     pub(super) fn has_begun(&self) -> bool {
         self.is_draining || self.has_been_idle
     }
@@ -57,6 +73,14 @@ impl<'a> Ending<'a> {
             () = self.cut.cancelled() => return End::Abort,
             () = self.activity.shutdown().cancelled(), if !self.is_draining => {
                 self.is_draining = true;
+                if self.has_balancer && self.activity.usage().kind == UsageKind::Idle {
+                    self.lingers_until = Some(Instant::now() + LINGER);
+                    return End::AfterNext;
+                }
+                return End::Graceful;
+            }
+            () = sleep_until(self.lingers_until.unwrap_or_else(Instant::now)), if self.lingers_until.is_some() => {
+                self.lingers_until = None;
                 return End::Graceful;
             }
             expired = self.activity.expired(grace) => expired,

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
 use fanlight_credentials::{ConnectionFacts, SocketPeer};
-use fanlight_http_edge::{BoxedStream, ClientStream, TlsServer, accept_tls, client_certificate};
+use fanlight_http_edge::{BoxedStream, ClientStream, TlsServer, UsageKind, accept_tls, client_certificate};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -70,7 +70,7 @@ impl<S: Serve> HttpConnection<S> {
     async fn serve_tls(self, stream: TcpStream, tls: Arc<TlsServer>) {
         let facts = facts_of(&stream);
         let activity = Arc::clone(&self.activity);
-        let mut ending = Ending::new(&self.cut, &activity, self.limits.header_timeout);
+        let mut ending = self.ending(&activity);
         let accepted = tokio::select! {
             biased;
             () = ending.without_request(self.limits.first_request) => return,
@@ -100,7 +100,7 @@ impl<S: Serve> HttpConnection<S> {
         I: AsyncRead + AsyncWrite + Send + Unpin,
     {
         let activity = Arc::clone(&self.activity);
-        let mut ending = Ending::new(&self.cut, &activity, self.limits.header_timeout);
+        let mut ending = self.ending(&activity);
         let is_http2 = tokio::select! {
             biased;
             () = ending.without_request(self.limits.first_request) => return,
@@ -112,6 +112,10 @@ impl<S: Serve> HttpConnection<S> {
             Ok(false) => self.serve_http1(stream, facts, &activity, &mut ending).await,
             Err(_) => {}
         }
+    }
+
+    fn ending<'a>(&'a self, activity: &'a Activity) -> Ending<'a> {
+        Ending::new(&self.cut, activity, self.limits.header_timeout, self.endpoint.has_balancer())
     }
 
     async fn serve_http1<I>(
@@ -164,13 +168,15 @@ impl<S: Serve> HttpConnection<S> {
         let mut connection = http1(&self.limits).serve_connection(TokioIo::new(stream), service);
         // hyper would close a connection at once that is to end before its first request.
         let mut ends_after_first = ending.has_begun();
+        let mut ends_with_next = false;
         let response = loop {
             let served = poll_fn(|cx| {
                 if let Poll::Ready(result) = Pin::new(&mut connection).poll(cx) {
                     return Poll::Ready(result.map(|()| None));
                 }
-                if ends_after_first && activity.has_served() {
-                    ends_after_first = false;
+                let has_next = ends_with_next && activity.usage().kind != UsageKind::Idle;
+                if has_next || ends_after_first && activity.has_served() {
+                    (ends_after_first, ends_with_next) = (false, false);
                     Pin::new(&mut connection).graceful_shutdown();
                     cx.waker().wake_by_ref();
                 }
@@ -183,6 +189,7 @@ impl<S: Serve> HttpConnection<S> {
                 biased;
                 result = served => break log_error(result)??,
                 end = ending.next() => match end {
+                    End::AfterNext => ends_with_next = true,
                     End::Graceful => Pin::new(&mut connection).graceful_shutdown(),
                     End::Abort => return None,
                 },
@@ -230,7 +237,7 @@ impl<S: Serve> HttpConnection<S> {
                     return;
                 }
                 end = ending.next() => match end {
-                    End::Graceful => connection.as_mut().graceful_shutdown(),
+                    End::AfterNext | End::Graceful => connection.as_mut().graceful_shutdown(),
                     End::Abort => return,
                 },
             }
@@ -281,7 +288,7 @@ where
             result = poll_fn(|cx| sending.poll_sent(cx)) => break log_error(result)?,
             end = ending.next() => match end {
                 // The stream itself ends when the server drains.
-                End::Graceful => {}
+                End::AfterNext | End::Graceful => {}
                 End::Abort => return None,
             },
         }

@@ -20,6 +20,7 @@ const POST: &[u8] = b"POST / HTTP/1.1\r\ncontent-length: 0\r\n\r\n";
 struct Endpoint<A> {
     answer: A,
     requests: AtomicUsize,
+    has_balancer: bool,
 }
 
 impl<A, F> Serve for Endpoint<A>
@@ -27,6 +28,10 @@ where
     A: Fn(usize) -> F + Send + Sync + 'static,
     F: Future<Output = StatusCode> + Send,
 {
+    fn has_balancer(&self) -> bool {
+        self.has_balancer
+    }
+
     async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
@@ -40,8 +45,12 @@ where
 }
 
 fn connection<A>(answer: A, shutdown: &CancellationToken) -> HttpConnection<Endpoint<A>> {
+    connection_of(answer, shutdown, false)
+}
+
+fn connection_of<A>(answer: A, shutdown: &CancellationToken, has_balancer: bool) -> HttpConnection<Endpoint<A>> {
     HttpConnection {
-        endpoint: Arc::new(Endpoint { answer, requests: AtomicUsize::new(0) }),
+        endpoint: Arc::new(Endpoint { answer, requests: AtomicUsize::new(0), has_balancer }),
         activity: Activity::new(&limits(), shutdown.clone()),
         limits: Arc::new(limits()),
         cut: CancellationToken::new(),
@@ -181,6 +190,29 @@ async fn connection_that_was_just_accepted_is_served_its_first_request_after_shu
             let mut answer = String::new();
             let _ = client.read_to_string(&mut answer).await;
             assert_eq!(answer.matches("HTTP/1.1 204").count(), usize::from(is_served), "{age:?} {delay:?} {answer}");
+        };
+        tokio::join!(served, ask);
+    }
+}
+
+/// A load balancer may just have sent a request on it.
+#[tokio::test(start_paused = true)]
+async fn idle_connection_of_a_load_balancer_is_served_one_request_after_shutdown() {
+    for (delay, is_served) in [(Duration::from_millis(900), true), (Duration::from_millis(1100), false)] {
+        let (mut client, server) = duplex(1 << 10);
+        let shutdown = CancellationToken::new();
+        let answer = |_| async { StatusCode::NO_CONTENT };
+        let served = connection_of(answer, &shutdown, true).serve_io(server, Arc::default());
+        let ask = async {
+            client.write_all(POST).await.unwrap();
+            assert_eq!(status(&mut client).await, "204");
+            shutdown.cancel();
+            tokio::time::sleep(delay).await;
+            let _ = client.write_all(&[POST, POST].concat()).await;
+            let mut answer = String::new();
+            let _ = client.read_to_string(&mut answer).await;
+            let last = answer.starts_with("HTTP/1.1 204") && answer.contains("connection: close");
+            assert_eq!((last, answer.matches("HTTP/1.1").count()), (is_served, usize::from(is_served)), "{answer}");
         };
         tokio::join!(served, ask);
     }

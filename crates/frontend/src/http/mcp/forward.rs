@@ -30,6 +30,9 @@ use super::{Endpoint, Source};
 use crate::ingress::{self, Origin};
 use crate::validity::{REQUEST_GRACE, ValidityEnd, request_ended};
 
+/// How often a request follows a session from one replica to the next. No option: others take it over meanwhile, seldom twice.
+const MOVES: u32 = 3;
+
 impl<C: Core> Endpoint<C> {
     /// The other replicas, if a request may be passed on to them: not one that has been.
     pub(super) fn other_replicas(&self, arrived: &Arrived<'_>) -> Option<&Arc<dyn Replicas>> {
@@ -51,28 +54,30 @@ impl<C: Core> Endpoint<C> {
         let permit = listens.then(|| stream_permit(self.limits.streams(), &origin.peer())).transpose()?;
         let trace = refusal.ending.as_ref().map(|ending| ending.propagation()).unwrap_or_default();
         let request = request_of(arrived, origin, &trace);
-        let first = async {
-            // Another may have taken it over from this one.
-            if ProcessRun::current() == Ok(run) {
-                return Err(ForwardError::Gone);
-            }
-            replicas.forward(run, &request, body.clone()).await
-        };
-        let answer = match while_valid(first, &origin.identity).await {
-            Ok(answer) => answer,
-            Err(Failure::Replica(ForwardError::Gone)) => match self.keeper_after(run, arrived, origin).await {
+        let mut asked = run;
+        let mut moves = 0;
+        let answer = loop {
+            let answer = async {
+                // Another may have taken it over from this one.
+                if ProcessRun::current() == Ok(asked) {
+                    return Err(ForwardError::Gone);
+                }
+                replicas.forward(asked, &request, body.clone()).await
+            };
+            let is_unreachable = match while_valid(answer, &origin.identity).await {
+                Ok(answer) => break answer,
+                Err(Failure::Replica(ForwardError::Gone)) => false,
+                Err(Failure::Replica(ForwardError::Unreachable)) => true,
+                Err(failure) => return Err(failed(failure, asked, refusal)),
+            };
+            moves += 1;
+            match self.keeper_after(asked, is_unreachable, arrived, origin).await {
                 Keeper::ThisRun => return self.take_here(arrived, origin, body, refusal).await,
-                Keeper::Another(next) if next != run => {
-                    match while_valid(replicas.forward(next, &request, body), &origin.identity).await {
-                        Ok(answer) => answer,
-                        Err(failure) => return Err(failed(failure, next, refusal)),
-                    }
-                }
+                Keeper::Another(next) if next != asked && moves < MOVES => asked = next,
                 Keeper::Another(_) | Keeper::Nobody => {
-                    return Err(failed(Failure::Replica(ForwardError::Gone), run, refusal));
+                    return Err(failed(Failure::Replica(ForwardError::Gone), asked, refusal));
                 }
-            },
-            Err(failure) => return Err(failed(failure, run, refusal)),
+            }
         };
         let mut ending = refusal.ending;
         ending.iter_mut().for_each(|ending| ending.pass_on());
@@ -86,10 +91,17 @@ impl<C: Core> Endpoint<C> {
         Ok(response)
     }
 
-    /// Who keeps what a message is about after `run`, which has ended. Only sessions of Streamable HTTP are taken over.
-    async fn keeper_after(&self, run: ProcessRun, arrived: &Arrived<'_>, origin: &Origin<'_>) -> Keeper {
+    /// Who keeps what a message is about after `run`, which has ended or is unreachable. Only sessions of Streamable HTTP are taken
+    /// over.
+    async fn keeper_after(
+        &self,
+        run: ProcessRun,
+        is_unreachable: bool,
+        arrived: &Arrived<'_>,
+        origin: &Origin<'_>,
+    ) -> Keeper {
         match super::session_id(&arrived.fields) {
-            Some(id) => Box::pin(self.take_over(id, origin, run)).await,
+            Some(id) => Box::pin(self.take_over(id, origin, run, is_unreachable)).await,
             None => Keeper::Nobody,
         }
     }
@@ -212,7 +224,7 @@ async fn while_valid(
 /// The refusal of a message that `run` has not answered.
 fn failed(failure: Failure, run: ProcessRun, refusal: Box<ingress::Refusal>) -> Box<Refusal> {
     let error = match failure {
-        Failure::Replica(ForwardError::Gone) => {
+        Failure::Replica(ForwardError::Gone | ForwardError::Unreachable) => {
             tracing::debug!(%run, "not passed on: the replica that kept the session or call has ended");
             return refusal.into();
         }

@@ -143,6 +143,10 @@ impl<C: Core> Serve for Endpoint<C> {
         }
     }
 
+    fn has_balancer(&self) -> bool {
+        self.settings.replicas.is_some()
+    }
+
     fn clean_up(&self) {
         self.sessions.sweep(self.settings.resume);
     }
@@ -160,8 +164,6 @@ impl<C: Core> Serve for Endpoint<C> {
         self.ingress.suspended_calls.end().await;
         self.detached.finished().await;
         self.sse_transport.finished().await;
-        self.hand_over().await;
-        self.sessions.end_all();
     }
 }
 

@@ -69,17 +69,23 @@ impl Drop for TakingOver<'_> {
 }
 
 impl<C: Core> Endpoint<C> {
-    /// Takes over a session that `run` kept, which has ended; returns who keeps it then.
-    pub(super) async fn take_over(&self, id: &str, origin: &Origin<'_>, run: ProcessRun) -> Keeper {
+    /// Takes over a session that `run` kept, which has ended or is unreachable; returns who keeps it then.
+    pub(super) async fn take_over(
+        &self,
+        id: &str,
+        origin: &Origin<'_>,
+        run: ProcessRun,
+        is_unreachable: bool,
+    ) -> Keeper {
         let Some(archive) = &self.archive else { return Keeper::Nobody };
         let turn = match self.take_overs.begin(id) {
             Ok(turn) => turn,
             Err(running) => return outcome_of(running).await,
         };
-        let keeper = match archive.take_over(id, &origin.holder, run).await {
+        let keeper = match archive.take_over(id, &origin.holder, run, is_unreachable).await {
             TakenOver::Session(archived, on_record) => match self.continue_session(id, origin, *archived, on_record) {
                 Some(session) => {
-                    tracing::info!(%run, "session taken over from a replica that has ended");
+                    tracing::info!(%run, is_unreachable, "session taken over from a replica that has ended or cannot be reached");
                     self.restore(&session, origin).await;
                     Keeper::ThisRun
                 }
@@ -121,12 +127,13 @@ impl<C: Core> Endpoint<C> {
         }
     }
 
-    /// Lets other replicas take over the sessions that are on record.
-    pub(super) async fn hand_over(&self) {
+    /// Ends all sessions; other replicas can take over those that are on record.
+    pub(in crate::http) async fn end_sessions(&self) {
         let names = self.sessions.leave_records();
         if let Some(archive) = self.archive.as_ref().filter(|_| !names.is_empty()) {
             tracing::info!(sessions = names.len(), "sessions handed over to other replicas");
             archive.records.release(names).await;
         }
+        self.sessions.end_all();
     }
 }

@@ -1,0 +1,185 @@
+//! Faults while clients of both eras call tools through HAProxy: what they see, and that no call runs twice.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tokio::time::sleep;
+
+use crate::balancer::Balancer;
+use crate::fleet::{Fleet, Networks};
+use crate::forwarding::signal;
+use crate::group::until;
+use crate::linked::LinkedGroup;
+use crate::load::{Ledger, Load, Outcomes};
+use crate::proxy::{Network, Proxy};
+use crate::valkey::{Sentinel, Valkey};
+
+/// When clients give a call up: after HAProxy has noticed that a replica is stuck, and before they have to be whole again.
+const GIVES_UP: Duration = Duration::from_millis(3500);
+/// How long faults last that end by themselves: longer than it takes until the others have noticed.
+const LASTS: Duration = Duration::from_secs(6);
+/// A limit that all replicas count together, so that each call asks Valkey.
+const LIMITED: &str = r#","limits":{"rates":[{"rate":"1000000/s","shared":"part"}]}"#;
+
+/// Three replicas under load, with networks that can fail.
+struct Scene {
+    ledger: Ledger,
+    fleet: Fleet,
+    load: Load,
+    /// What happened, and when.
+    faults: Vec<(String, Instant)>,
+    _balancer: Balancer,
+}
+
+impl Scene {
+    /// With these ways to Valkey.
+    async fn start(valkeys: [String; 3]) -> Self {
+        let ledger = Ledger::start().await;
+        let group = LinkedGroup::new(ledger.entries(), LIMITED);
+        Self::with(ledger, Fleet::start(group, valkeys).await).await
+    }
+
+    async fn with(ledger: Ledger, fleet: Fleet) -> Self {
+        let balancer = Balancer::haproxy(&fleet.places).await;
+        let load = Load::start(balancer.address, GIVES_UP).await;
+        for number in 0..3 {
+            fleet.carries_requests(number).await;
+        }
+        Self { ledger, fleet, load, faults: Vec::new(), _balancer: balancer }
+    }
+
+    /// Something happens now.
+    fn now(&mut self, what: &str) {
+        self.faults.push((what.to_owned(), Instant::now()));
+    }
+
+    /// The fault goes on for a while, which is a part of it; then all clients are served.
+    async fn lasts(&self) {
+        sleep(LASTS).await;
+        self.load.is_served().await;
+    }
+
+    /// Ends the clients, and checks what they have seen.
+    async fn end(mut self) -> Outcomes {
+        self.load.is_served().await;
+        self.now("");
+        let outcomes = self.load.stop().await;
+        outcomes.agree_with(&self.ledger);
+        for pair in self.faults.windows(2) {
+            outcomes.record(&pair[0].0, pair[0].1, pair[1].1);
+        }
+        outcomes
+    }
+}
+
+#[tokio::test]
+async fn killed_replicas_cost_their_calls_and_nothing_else() {
+    let valkey = Valkey::start().await;
+    let mut scene = Scene::start([(); 3].map(|()| valkey.url())).await;
+    for number in 0..3 {
+        scene.now(&format!("replica {} killed, and started again", number + 1));
+        scene.fleet.kill(number).await;
+        scene.load.is_served().await;
+        scene.fleet.start_again(number).await;
+        scene.fleet.carries_requests(number).await;
+    }
+    scene.end().await;
+}
+
+/// It is taken for dead, and comes back as the owner of sessions that others have taken over.
+#[tokio::test]
+async fn stopped_replica_comes_back_without_what_others_have_taken_over() {
+    let valkey = Valkey::start().await;
+    let mut scene = Scene::start([(); 3].map(|()| valkey.url())).await;
+    scene.now("a replica stopped (SIGSTOP)");
+    signal(&scene.fleet.replica(0).gateway, Signal::STOP);
+    scene.lasts().await;
+    scene.now("the stopped replica goes on");
+    signal(&scene.fleet.replica(0).gateway, Signal::CONT);
+    scene.fleet.replica(0).gateway.log.line_with("has joined the others anew").await;
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn valkey_that_is_killed_and_started_again_costs_no_call() {
+    let mut valkey = Valkey::start().await;
+    let mut scene = Scene::start([(); 3].map(|()| valkey.url())).await;
+    scene.now("Valkey killed");
+    valkey.kill().await;
+    scene.lasts().await;
+    scene.now("Valkey started again");
+    valkey.start_again(true).await;
+    scene.load.is_served().await;
+    scene.end().await.none_failed();
+}
+
+#[tokio::test]
+async fn failover_of_valkey_costs_no_call() {
+    let mut primary = Valkey::start().await;
+    let replica = Valkey::replica_of(&primary).await;
+    let sentinel = Sentinel::of(&primary).await;
+    let mut scene = Scene::start([(); 3].map(|()| sentinel.url())).await;
+    scene.now("the primary of Valkey killed, a replica of it takes over");
+    primary.kill().await;
+    until("the replica to be the primary", async || replica.ask("ROLE").await.contains("master")).await;
+    scene.lasts().await;
+    scene.end().await.none_failed();
+}
+
+#[tokio::test]
+async fn slow_valkey_costs_no_call() {
+    let valkey = Valkey::start().await;
+    let proxy = Proxy::to(valkey.address).await;
+    let mut scene = Scene::start([(); 3].map(|()| proxy.url())).await;
+    for millis in [200, 2000] {
+        scene.now(&format!("{millis} ms to Valkey and back"));
+        proxy.set(Network::Takes(Duration::from_millis(millis / 2)));
+        scene.lasts().await;
+    }
+    scene.now("Valkey as fast as before");
+    proxy.set(Network::Takes(Duration::ZERO));
+    scene.load.is_served().await;
+    scene.end().await.none_failed();
+}
+
+/// The replicas reach Valkey, and not each other.
+#[tokio::test]
+async fn partition_between_replicas_leaves_all_clients_served() {
+    let valkey = Valkey::start().await;
+    let ledger = Ledger::start().await;
+    let (group, places) = (LinkedGroup::new(ledger.entries(), LIMITED), Fleet::places());
+    let networks = Networks::between(&places, &valkey).await;
+    let fleet = Fleet::start_at(places, group, networks.valkeys(), Vec::new()).await;
+    let mut scene = Scene::with(ledger, fleet).await;
+    scene.now("no network between replicas");
+    networks.between_replicas(Network::Silent);
+    scene.lasts().await;
+    scene.now("the network between replicas is back");
+    networks.between_replicas(Network::Takes(Duration::ZERO));
+    scene.lasts().await;
+    scene.now("one replica cut off from Valkey");
+    networks.to_valkey(0, Network::Silent);
+    scene.lasts().await;
+    scene.now("the replica reaches Valkey again");
+    networks.to_valkey(0, Network::Takes(Duration::ZERO));
+    scene.fleet.replica(0).gateway.log.line_with("has joined the others anew").await;
+    scene.end().await;
+}
+
+/// By the library `faketime`; leases go by Valkey's clock, and what is passed on may be a minute and a half off.
+#[tokio::test]
+async fn replica_whose_clock_is_off_serves_as_the_others_do() {
+    let library = format!("/usr/lib/{}-linux-gnu/faketime/libfaketimeMT.so.1", std::env::consts::ARCH);
+    assert!(std::fs::exists(&library).unwrap(), "{library} is missing: use tests/replicas/run");
+    let valkey = Valkey::start().await;
+    let ledger = Ledger::start().await;
+    let group = LinkedGroup::new(ledger.entries(), LIMITED);
+    let of_clock = [("FAKETIME", "+30s"), ("FAKETIME_DONT_FAKE_MONOTONIC", "1")];
+    let mut variables = of_clock.map(|(name, value)| (name, value.to_owned())).to_vec();
+    variables.push(("LD_PRELOAD", library));
+    let fleet = Fleet::start_with(group, [(); 3].map(|()| valkey.url()), variables).await;
+    let mut scene = Scene::with(ledger, fleet).await;
+    scene.now("the clock of a replica 30 s off");
+    scene.lasts().await;
+    scene.end().await.all_answered();
+}

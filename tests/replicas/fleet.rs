@@ -1,0 +1,147 @@
+//! Three gateways at fixed addresses, which can be ended and started again.
+
+use std::net::SocketAddr;
+
+use futures_util::future::join_all;
+
+use crate::group::{admin, members, until};
+use crate::linked::{Linked, LinkedGroup};
+use crate::ports;
+use crate::proxy::{Network, Proxy};
+use crate::valkey::Valkey;
+
+/// Where a gateway listens.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) clients: SocketAddr,
+    pub(crate) operators: SocketAddr,
+    pub(crate) replicas: SocketAddr,
+}
+
+impl Place {
+    fn free() -> Self {
+        Self { clients: ports::free(), operators: ports::free(), replicas: ports::free() }
+    }
+}
+
+/// Networks that can fail: from each of three gateways to Valkey, and to it from the others.
+pub(crate) struct Networks {
+    to_valkey: Vec<Proxy>,
+    to_replicas: Vec<Proxy>,
+}
+
+impl Networks {
+    /// The networks of gateways at these places. What others read of a gateway in Valkey is that it is reached through one.
+    pub(crate) async fn between(places: &[Place; 3], valkey: &Valkey) -> Self {
+        let to_replicas = join_all(places.iter().map(|place| Proxy::to(place.replicas))).await;
+        let told = places.iter().zip(&to_replicas).map(|(place, proxy)| (place.replicas, proxy.address));
+        let to_valkey = join_all(told.map(|(own, told)| Proxy::telling(valkey.address, own, told))).await;
+        Self { to_valkey, to_replicas }
+    }
+
+    /// How each gateway reaches Valkey.
+    pub(crate) fn valkeys(&self) -> [String; 3] {
+        [0, 1, 2].map(|number| self.to_valkey[number].url())
+    }
+
+    /// How the way of one gateway to Valkey is.
+    pub(crate) fn to_valkey(&self, number: usize, network: Network) {
+        self.to_valkey[number].set(network);
+    }
+
+    /// How all ways between the gateways are.
+    pub(crate) fn between_replicas(&self, network: Network) {
+        self.to_replicas.iter().for_each(|proxy| proxy.set(network));
+    }
+}
+
+/// Three gateways, and where they are.
+pub(crate) struct Fleet {
+    group: LinkedGroup,
+    pub(crate) places: [Place; 3],
+    /// How each reaches Valkey.
+    valkeys: [String; 3],
+    /// Environment variables of the first.
+    variables: Vec<(&'static str, String)>,
+    replicas: Vec<Linked>,
+}
+
+impl Fleet {
+    /// Gateways with this configuration that know each other.
+    pub(crate) async fn start(group: LinkedGroup, valkeys: [String; 3]) -> Self {
+        Self::start_with(group, valkeys, Vec::new()).await
+    }
+
+    /// [`Self::start`], the first with these variables in its environment.
+    pub(crate) async fn start_with(
+        group: LinkedGroup,
+        valkeys: [String; 3],
+        variables: Vec<(&'static str, String)>,
+    ) -> Self {
+        Self::start_at(Self::places(), group, valkeys, variables).await
+    }
+
+    /// Where three gateways can listen.
+    pub(crate) fn places() -> [Place; 3] {
+        [(); 3].map(|()| Place::free())
+    }
+
+    /// [`Self::start_with`] at these places.
+    pub(crate) async fn start_at(
+        places: [Place; 3],
+        group: LinkedGroup,
+        valkeys: [String; 3],
+        variables: Vec<(&'static str, String)>,
+    ) -> Self {
+        let mut fleet = Self { group, places, valkeys, variables, replicas: Vec::new() };
+        let started = tokio::join!(fleet.started(0), fleet.started(1), fleet.started(2));
+        fleet.replicas = vec![started.0, started.1, started.2];
+        fleet.is_whole().await;
+        fleet
+    }
+
+    async fn started(&self, number: usize) -> Linked {
+        let variables = if number == 0 { &self.variables[..] } else { &[] };
+        self.group.start_at(&self.valkeys[number], self.places[number], variables).await
+    }
+
+    /// One of them.
+    pub(crate) fn replica(&self, number: usize) -> &Linked {
+        &self.replicas[number]
+    }
+
+    /// Kills one, so that it can finish nothing.
+    pub(crate) async fn kill(&mut self, number: usize) {
+        self.replicas[number].gateway.kill().await;
+    }
+
+    /// Starts one again, in the place of the one that was killed.
+    pub(crate) async fn start_again(&mut self, number: usize) {
+        self.replicas[number] = self.started(number).await;
+        self.is_whole().await;
+    }
+
+    /// Ends one by SIGTERM, starts another in its place, and waits until it carries requests.
+    pub(crate) async fn replace(&mut self, number: usize) {
+        let ended = self.replicas.remove(number);
+        assert!(ended.gateway.terminate().await.success());
+        let next = self.started(number).await;
+        self.replicas.insert(number, next);
+        self.is_whole().await;
+        self.carries_requests(number).await;
+    }
+
+    /// Waits until the load balancer sends requests to one.
+    pub(crate) async fn carries_requests(&self, number: usize) {
+        let gateway = &self.replicas[number].gateway;
+        let carries =
+            async || admin(gateway, "GET", "/metrics").await.1.contains("mcp_server_operation_duration_seconds_count{");
+        until("a request through the load balancer", carries).await;
+    }
+
+    async fn is_whole(&self) {
+        for replica in &self.replicas {
+            until("three replicas", async || members(&replica.gateway).await == 3).await;
+        }
+    }
+}

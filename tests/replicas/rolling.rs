@@ -1,0 +1,103 @@
+//! Replicas that are updated one after the other, behind nginx in turn, while clients of both eras call tools.
+
+use std::time::{Duration, Instant};
+
+use fanlight_testkit::signing_in::ANN;
+use rustix::process::Signal;
+
+use crate::balancer::Balancer;
+use crate::fleet::Fleet;
+use crate::forwarding::{self, signal};
+use crate::group::{admin, backend, call, until};
+use crate::linked::{Client, LinkedGroup};
+use crate::load::{Ledger, Load, Outcomes};
+use crate::scripted::{Gate, Reply, Transport};
+use crate::valkey::Valkey;
+
+/// Longer than any call takes.
+const NEVER: Duration = Duration::from_secs(30);
+
+/// Updates all replicas under load; returns what clients have seen.
+async fn updated(ledger: &Ledger, what: &str) -> Outcomes {
+    let valkey = Valkey::start().await;
+    let group = LinkedGroup::new(ledger.entries(), "");
+    let mut fleet = Fleet::start(group, [(); 3].map(|()| valkey.url())).await;
+    let nginx = Balancer::nginx(&fleet.places).await;
+    let load = Load::start(nginx.address, NEVER).await;
+    let mut times = Vec::new();
+    for number in 0..3 {
+        times.push(Instant::now());
+        fleet.replace(number).await;
+        load.is_served().await;
+    }
+    times.push(Instant::now());
+    let outcomes = load.stop().await;
+    for (number, pair) in (1..).zip(times.windows(2)) {
+        outcomes.record(&format!("replica {number} updated, {what}"), pair[0], pair[1]);
+    }
+    outcomes
+}
+
+#[tokio::test]
+async fn rolling_update_fails_no_call_and_loses_no_session_over_http() {
+    let ledger = Ledger::start().await;
+    let outcomes = updated(&ledger, "servers over HTTP").await;
+    outcomes.all_answered();
+    outcomes.agree_with(&ledger);
+}
+
+#[tokio::test]
+async fn rolling_update_costs_a_session_with_a_process_one_404_for_each_replica_it_loses() {
+    let ledger = Ledger::with(Transport::Stdio).await;
+    let outcomes = updated(&ledger, "a server with processes").await;
+    outcomes.none_failed();
+    // A session that was opened anew may be at a replica that is updated later.
+    assert!(outcomes.lost_sessions().iter().all(|lost| (1..=3).contains(lost)), "{:?}", outcomes.lost_sessions());
+    outcomes.agree_with(&ledger);
+}
+
+/// No client of its own keeps it from ending.
+#[tokio::test]
+async fn call_that_another_replica_has_passed_on_is_finished_before_its_own_ends() {
+    let (valkey, backend, gate) = (Valkey::start().await, forwarding::backend().await, Gate::new());
+    backend.on_target(
+        "tools/call",
+        "say",
+        Reply::result(r#"{"content":[{"type":"text","text":"said"}]}"#).gated(&gate),
+    );
+    let group = LinkedGroup::new(backend.entry("only"), "");
+    let (owner, other) = group.start_two(&valkey.url()).await;
+    let client = Client::open(&owner, ANN).await;
+    let until_told = async {
+        gate.reached(1).await;
+        signal(&owner.gateway, Signal::TERM);
+        until("not to be ready", async || admin(&owner.gateway, "GET", "/readyz").await.0 == 503).await;
+        // It ends by itself when it can.
+        owner.gateway.log.line_with("shutting down").await;
+        gate.open();
+    };
+    let body = forwarding::say("1");
+    let (mut answer, ()) = tokio::join!(client.post(&other, &body), until_told);
+    assert_eq!(answer.status, 200);
+    assert!(answer.text().await.contains("said"));
+    // The session goes on.
+    assert_eq!(client.post(&other, &forwarding::say("2")).await.status, 200);
+    assert_eq!(backend.received("tools/call").len(), 2);
+}
+
+#[tokio::test]
+async fn replica_that_is_told_to_end_is_not_ready_and_finishes_its_calls() {
+    let (valkey, backend, gate) = (Valkey::start().await, backend().await, Gate::new());
+    backend.on_target("tools/call", "search", Reply::result(r#"{"resultType":"complete","content":[]}"#).gated(&gate));
+    let group = LinkedGroup::new(backend.entry("only"), "");
+    let (owner, _other) = group.start_two(&valkey.url()).await;
+    let until_told = async {
+        gate.reached(1).await;
+        signal(&owner.gateway, Signal::TERM);
+        until("not to be ready", async || admin(&owner.gateway, "GET", "/readyz").await.0 == 503).await;
+        gate.open();
+    };
+    let (answer, ()) = tokio::join!(call(&owner.gateway, "search", ANN), until_told);
+    assert_eq!(answer.status, 200);
+    assert_eq!(backend.count_of_target("tools/call", "search"), 1);
+}

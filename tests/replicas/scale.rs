@@ -1,0 +1,318 @@
+//! What replicas cost in Valkey: measured with a few, and computed for many (docs/scale.md).
+//!
+//! `tests/replicas/figures` writes the tables to the page.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use fanlight_testkit::signing_in::{ANN, BOB};
+use rustix::process::Signal;
+use tokio::time::sleep;
+
+use crate::forwarding::{say, signal};
+use crate::group::{call, until};
+use crate::harness::Gateway;
+use crate::linked::{Client, Linked, LinkedGroup};
+use crate::load;
+use crate::proxy::Proxy;
+use crate::valkey::Valkey;
+use crate::{forwarding, tasks};
+
+/// How often each thing is done.
+const TIMES: u32 = 200;
+/// Replicas in the computed group.
+const REPLICAS: f64 = 1000.0;
+/// Sessions of legacy clients there, of which each lasts an hour and calls once in half a minute.
+const SESSIONS: f64 = 1e6;
+const SESSION_SECONDS: f64 = 3600.0;
+const CALL_SECONDS: f64 = 30.0;
+/// The record of a session is prolonged when a quarter of its life is over: of twice `timeouts.sessionIdle` and a minute.
+const PROLONG_SECONDS: f64 = (2.0 * 1800.0 + 60.0) / 4.0;
+/// Calls of modern clients in a second, each of another client, of which all fall under a common limit.
+const LIMITED_CALLS: f64 = 10_000.0;
+/// How long tasks last, and how many calls make one.
+const TASK_SECONDS: f64 = 600.0;
+const TASKS_EACH_SECOND: f64 = 1000.0;
+/// A server of Valkey is used up to this part of one processor.
+const BUSY: f64 = 0.5;
+
+/// What one thing costs.
+#[derive(Clone, Copy)]
+struct Cost {
+    /// Scripts that Valkey runs for it.
+    scripts: f64,
+    /// Microseconds of its processor that they take.
+    micros: f64,
+    /// Bytes to Valkey and back.
+    bytes: [f64; 2],
+}
+
+/// Valkey as a group of gateways uses it.
+struct Setting {
+    valkey: Valkey,
+    proxy: Proxy,
+}
+
+impl Setting {
+    async fn counts(&self) -> (f64, f64) {
+        let stats = self.valkey.ask("INFO commandstats").await;
+        let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:")).unwrap_or("calls=0,usec=0,");
+        let number = |name: &str| {
+            let (_, after) = line.split_once(&format!("{name}=")).expect("a member of the line");
+            after.split(',').next().and_then(|number| number.parse().ok()).expect("a number")
+        };
+        (number("calls"), number("usec"))
+    }
+
+    /// The bytes of the keys whose names have this part, and how many they are.
+    async fn keys(&self, part: &str) -> (f64, usize) {
+        let names = self.valkey.ask(&format!("KEYS *{part}*")).await;
+        let names: Vec<_> = names.lines().filter(|line| line.contains(part)).map(str::trim).collect();
+        let mut bytes = 0.0;
+        for name in &names {
+            let usage = self.valkey.ask(&format!("MEMORY USAGE {name} SAMPLES 0")).await;
+            let usage = usage.lines().find_map(|line| line.strip_prefix(':')?.trim().parse::<f64>().ok());
+            bytes += usage.unwrap_or_default();
+        }
+        (bytes, names.len())
+    }
+
+    /// What each of so many costs, without what the gateways do all the time.
+    async fn cost(&self, times: u32, idle: Cost, what: impl AsyncFnOnce()) -> Cost {
+        let (counts, carried, began) = (self.counts().await, self.proxy.carried(), Instant::now());
+        what().await;
+        // What is only noted is written a moment later.
+        sleep(Duration::from_millis(300)).await;
+        let seconds = began.elapsed().as_secs_f64();
+        let (counts, carried) = (minus(self.counts().await, counts), {
+            let now = self.proxy.carried();
+            [(now[0] - carried[0]) as f64, (now[1] - carried[1]) as f64]
+        });
+        let each = |all: f64, idle: f64| (all - idle * seconds).max(0.0) / f64::from(times);
+        Cost {
+            scripts: each(counts.0, idle.scripts),
+            micros: each(counts.1, idle.micros),
+            bytes: [each(carried[0], idle.bytes[0]), each(carried[1], idle.bytes[1])],
+        }
+    }
+
+    /// What the gateways do in each second.
+    async fn idle(&self) -> Cost {
+        const SECONDS: u32 = 5;
+        const NOTHING: Cost = Cost { scripts: 0.0, micros: 0.0, bytes: [0.0, 0.0] };
+        self.cost(SECONDS, NOTHING, async || sleep(Duration::from_secs(SECONDS.into())).await).await
+    }
+}
+
+fn minus(one: (f64, f64), other: (f64, f64)) -> (f64, f64) {
+    (one.0 - other.0, one.1 - other.1)
+}
+
+#[tokio::test]
+#[ignore = "measures: use tests/replicas/figures"]
+async fn cost_in_valkey_of_replicas() {
+    let valkey = Valkey::start_with(&["--appendfsync", "everysec"]).await;
+    let proxy = Proxy::to(valkey.address).await;
+    let setting = Setting { valkey, proxy };
+    let (old, made) = (forwarding::backend().await, tasks::backend().await);
+    let limited = r#","limits":{"rates":[{"rate":"100000/h","burst":100000,"shared":"part"}]}"#;
+    let group = LinkedGroup::new(old.entry("only"), "");
+    let (one, other) = group.start_two(&setting.proxy.url()).await;
+    let idle = setting.idle().await;
+    let mut costs = BTreeMap::new();
+    let mut clients = Vec::new();
+    let opened = setting.cost(TIMES, idle, async || {
+        for _ in 0..TIMES {
+            clients.push(Client::open(&one, ANN).await);
+        }
+    });
+    costs.insert("1 session opened", opened.await);
+    let called = setting.cost(TIMES, idle, async || {
+        for client in &clients {
+            assert_eq!(client.post(&one, &say("1")).await.status, 200);
+        }
+    });
+    costs.insert("2 call in a session, at its replica", called.await);
+    let forwarded = setting.cost(TIMES, idle, async || {
+        for client in &clients {
+            assert_eq!(client.post(&other, &say("2")).await.status, 200);
+        }
+    });
+    costs.insert("3 call in a session, at another replica", forwarded.await);
+    let session = setting.keys(":session").await;
+    // Its replica is told to end: what it releases, and what another takes over.
+    let released = setting.cost(TIMES, idle, async || {
+        signal(&one.gateway, Signal::TERM);
+        one.gateway.log.line_with("sessions handed over").await;
+        until("the end", async || tokio::net::TcpStream::connect(one.gateway.admin).await.is_err()).await;
+    });
+    costs.insert("4 session handed over", released.await);
+    let taken = setting.cost(TIMES, idle, async || {
+        for client in &clients {
+            assert_eq!(client.post(&other, &say("3")).await.status, 200);
+        }
+    });
+    costs.insert("5 session taken over", taken.await);
+    drop((one, other));
+
+    let group = LinkedGroup::new([made.entry("made"), old.entry("old")].join(","), limited);
+    let Linked { gateway, .. } = group.start(&setting.proxy.url()).await;
+    let idle_of_one = setting.idle().await;
+    let calls = setting.cost(TIMES, idle_of_one, async || {
+        for _ in 0..TIMES {
+            call(&gateway, "old__say", BOB).await;
+        }
+    });
+    costs.insert("6 call under a common limit", calls.await);
+    let limit = setting.keys("{rates}").await;
+    tasks::ask(&gateway, "tools/call", r#""name":"made__t","arguments":{}"#, ANN).await;
+    until("the task", async || setting.keys(":task").await.1 == 1).await;
+    let task = setting.keys(":task").await;
+    let (steady, changing) = members(&setting, &gateway).await;
+
+    load::figures(&measured(
+        &costs,
+        idle,
+        [("session of a legacy client", session), ("limit of one client", limit), ("task", task)],
+        steady,
+        changing,
+    ));
+    load::figures(&computed(
+        &costs,
+        idle,
+        session.0 / session.1 as f64,
+        limit.0 / limit.1 as f64,
+        task.0,
+        steady,
+        changing,
+    ));
+}
+
+/// What one renewal costs among a thousand members: when nothing has changed, and while twenty come or go in a second.
+async fn members(setting: &Setting, gateway: &Gateway) -> (Cost, Cost) {
+    let (leases, table) = ("fanlight:{members}:leases", "fanlight:{members}:members");
+    for number in 0..999 {
+        let address = format!("10.1.{}.{}:8443", number / 250, number % 250);
+        let text = format!(
+            r#"1 {{\"name\":\"replica-{number:04}\",\"address\":\"{address}\",\"version\":\"0.2.0\",\"since\":1795766166}}"#
+        );
+        setting.valkey.ask(&format!("ZADD {leases} 99999999999999 id{number:014}")).await;
+        setting.valkey.ask(&format!("HSET {table} id{number:014} \"{text}\"")).await;
+    }
+    // It is told of all.
+    setting.valkey.ask(&format!("HSET {table} #since 99999999999999")).await;
+    setting.valkey.ask(&format!("HINCRBY {table} #version 1")).await;
+    until("the list", async || crate::group::members(gateway).await >= 1000).await;
+    setting.valkey.ask(&format!("HSET {table} #since 0")).await;
+    let steady = setting.idle().await;
+    let changes = async {
+        for number in (0..999).cycle() {
+            let version = setting.valkey.ask(&format!("HINCRBY {table} #version 1")).await;
+            let version = version.lines().find_map(|line| line.strip_prefix(':')).expect("a number").trim().to_owned();
+            setting.valkey.ask(&format!("ZADD fanlight:{{members}}:changes {version} id{number:014}")).await;
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let changing = tokio::select! {
+        cost = setting.idle() => cost,
+        () = changes => panic!("it ends never"),
+    };
+    let each = |cost: Cost| Cost {
+        scripts: 1.0,
+        micros: cost.micros / cost.scripts,
+        bytes: cost.bytes.map(|bytes| bytes / cost.scripts),
+    };
+    (each(steady), each(changing))
+}
+
+fn measured(
+    costs: &BTreeMap<&str, Cost>,
+    idle: Cost,
+    keys: [(&str, (f64, usize)); 3],
+    steady: Cost,
+    changing: Cost,
+) -> String {
+    let mut text =
+        "| what | scripts | processor of Valkey, us | bytes to Valkey | bytes back |\n|---|--:|--:|--:|--:|\n"
+            .to_owned();
+    let mut row = |what: &str, Cost { scripts, micros, bytes: [there, back] }: Cost| {
+        let _ = writeln!(text, "| {what} | {scripts:.1} | {micros:.0} | {there:.0} | {back:.0} |");
+    };
+    costs.iter().for_each(|(what, cost)| row(&what[2..], *cost));
+    let half = |cost: Cost| Cost {
+        scripts: cost.scripts / 2.0,
+        micros: cost.micros / 2.0,
+        bytes: cost.bytes.map(|bytes| bytes / 2.0),
+    };
+    row("one replica, in a second", half(idle));
+    row("one renewal among 1,000 replicas", steady);
+    row("the same while 20 replicas come or go in a second", changing);
+    text.push_str("\n| key | bytes of memory |\n|---|--:|\n");
+    for (what, (bytes, count)) in keys {
+        let _ = writeln!(text, "| {what} | {:.0} |", bytes / count as f64);
+    }
+    text
+}
+
+fn computed(
+    costs: &BTreeMap<&str, Cost>,
+    idle: Cost,
+    session: f64,
+    limit: f64,
+    task: f64,
+    steady: Cost,
+    changing: Cost,
+) -> String {
+    let of = |number: &str| *costs.iter().find(|(what, _)| what.starts_with(number)).expect("a measured cost").1;
+    // A prolongation and the end of a session are one script each, like a release.
+    let small = Cost { scripts: 1.0, ..of("4") };
+    let renewals = REPLICAS * idle.scripts / 2.0;
+    let rates = [
+        ("leases of 1,000 replicas", renewals, steady),
+        ("sessions opened", SESSIONS / SESSION_SECONDS, of("1")),
+        ("sessions prolonged", SESSIONS / PROLONG_SECONDS, small),
+        ("sessions ended", SESSIONS / SESSION_SECONDS, small),
+        ("calls in sessions, two of three at another replica", SESSIONS / CALL_SECONDS, of("3")),
+        ("calls of modern clients under a common limit", LIMITED_CALLS, of("6")),
+    ];
+    let mut text = "\n| load | in a second | scripts in a second | processors of Valkey | Mbit/s to Valkey | Mbit/s back |\n|---|--:|--:|--:|--:|--:|\n".to_owned();
+    let mut all = [0.0; 4];
+    for (what, rate, cost) in rates {
+        let [there, back] = cost.bytes.map(|bytes| bytes * rate * 8.0 / 1e6);
+        let row = [rate * cost.scripts, rate * cost.micros / 1e6, there, back];
+        all.iter_mut().zip(row).for_each(|(all, one)| *all += one);
+        let _ =
+            writeln!(text, "| {what} | {rate:.0} | {:.0} | {:.2} | {:.1} | {:.1} |", row[0], row[1], row[2], row[3]);
+    }
+    let _ = writeln!(text, "| **all** | | {:.0} | {:.2} | {:.1} | {:.1} |", all[0], all[1], all[2], all[3]);
+    let memory = [
+        ("sessions", SESSIONS, session),
+        ("limits of 10,000 clients", LIMITED_CALLS, limit),
+        ("tasks", TASK_SECONDS * TASKS_EACH_SECOND, task),
+    ];
+    text.push_str("\n| keys | number | memory, MB |\n|---|--:|--:|\n");
+    for (what, number, bytes) in memory {
+        let _ = writeln!(text, "| {what} | {number:.0} | {:.0} |", number * bytes / 1e6);
+    }
+    let shards = (all[1] / BUSY).ceil().max(1.0);
+    // Half of all sessions change hands within the time in which each client comes back once.
+    let moved = SESSIONS / 2.0;
+    let moving = moved * (of("4").micros + of("5").micros) / 1e6;
+    let listing = renewals * changing.micros / 1e6;
+    text.push_str("\n| question | answer |\n|---|--:|\n");
+    let _ = writeln!(text, "| servers of Valkey, each busy to {:.0}% of a processor | {shards:.0} |", BUSY * 100.0);
+    let _ = writeln!(text, "| half of the replicas restart: sessions that change hands | {moved:.0} |");
+    let _ = writeln!(text, "| … processor seconds of Valkey for them | {moving:.0} |");
+    let _ = writeln!(
+        text,
+        "| … processors of Valkey while clients come back within {CALL_SECONDS:.0} s | {:.2} |",
+        moving / CALL_SECONDS
+    );
+    let _ = writeln!(
+        text,
+        "| … processors of Valkey for the list of replicas, while 20 come or go in a second | {listing:.2} |"
+    );
+    let _ = writeln!(text, "| … Mbit/s for that list meanwhile | {:.0} |", renewals * changing.bytes[1] * 8.0 / 1e6);
+    text
+}
