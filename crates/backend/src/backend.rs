@@ -243,7 +243,7 @@ impl Backend {
     }
 
     /// Whether a request does no harm if it runs twice. A call that may make a task does: nobody knows of the first one.
-    pub(crate) async fn is_safe(&self, call: &Call) -> bool {
+    pub(crate) async fn does_no_harm(&self, call: &Call) -> bool {
         if call.method != Method::CallTool {
             return repeats::reads(&call.method);
         }
@@ -372,13 +372,17 @@ impl BackendClient for Backend {
         match &self.repeats {
             None => self.send(call, 0),
             Some(repeats) => Box::pin(async move {
-                if !self.is_safe(&call).await {
+                if !self.does_no_harm(&call).await {
                     return self.send(call, 0).await;
                 }
                 let (first, again) = (|call| self.send(call, 0), |call| self.send(call, 1));
                 repeats.send(call, self.calls.timeouts.call, first, again).await
             }),
         }
+    }
+
+    fn is_safe<'a>(&'a self, call: &'a Call) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+        Box::pin(self.does_no_harm(call))
     }
 
     fn listen(&self, listen: Listen) -> Pending<'_, Listening> {

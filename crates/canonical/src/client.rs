@@ -13,6 +13,7 @@ use crate::caller::SessionKey;
 use crate::error::BackendError;
 use crate::listen::{Listen, Listening};
 use crate::process::ProcessOutput;
+use crate::versions::{CanaryStatus, MirrorStatus};
 
 /// The future of a backend's answer. Dropping it cancels the request at the backend.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>;
@@ -39,6 +40,12 @@ pub trait BackendClient: Send + Sync + 'static {
     /// resolves. A call that may have run is never sent a second time.
     fn request(&self, call: Call) -> Pending<'_, Response>;
 
+    /// Whether a request does no harm if it runs twice: it reads by its definition, or calls a tool that says so of itself.
+    fn is_safe<'a>(&'a self, call: &'a Call) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+        let _ = call;
+        Box::pin(std::future::ready(false))
+    }
+
     /// Begins to listen to what the server sends outside of calls. Resolves once it is known which
     /// part of the interest is honoured; messages may have arrived before. Listening survives the
     /// loss of a connection: it is set up again, and since something may have been missed meanwhile,
@@ -60,6 +67,16 @@ pub trait BackendClient: Send + Sync + 'static {
     /// The endpoints of one that has several.
     fn endpoints(&self) -> Vec<EndpointStatus> {
         Vec::new()
+    }
+
+    /// The version of it that serves a share of its clients, if there is one.
+    fn canary(&self) -> Option<CanaryStatus> {
+        None
+    }
+
+    /// The version of it that gets copies of its requests, if there is one.
+    fn mirror(&self) -> Option<MirrorStatus> {
+        None
     }
 
     /// Waits until Fanlight's own connection to it, or while that rests a client's, has been made later than `since`; returns
