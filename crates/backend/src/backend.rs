@@ -134,6 +134,7 @@ impl Backend {
             handles,
             endpoints: _,
             repeats_safe,
+            is_asked_for_safe,
             names: _,
         } = settings;
         let Replica { number, address, label, telemetry, owners } = replica;
@@ -164,7 +165,7 @@ impl Backend {
             tasks: tasks.clone(),
             telemetry,
             root,
-            repeats_safe,
+            knows_safe: repeats_safe || is_asked_for_safe,
         };
         let bounds = PoolSettings {
             connect_timeout: timeouts.connect,

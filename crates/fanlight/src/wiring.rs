@@ -97,6 +97,9 @@ pub(crate) fn backend_settings(
     memory: &MessageMemory,
 ) -> BackendSettings {
     let is_process = matches!(server.transport, fanlight_config::Transport::Stdio { .. });
+    let named = |version: Option<&str>| version == Some(server.name.as_str());
+    let is_mirror = config.servers.iter().any(|one| named(one.mirror.as_ref().map(|mirror| mirror.server.as_str())));
+    let is_canary = config.servers.iter().any(|one| named(one.canary.as_ref().map(|canary| canary.server.as_str())));
     BackendSettings {
         name: server.name.clone(),
         transport: server.transport.clone(),
@@ -180,9 +183,9 @@ pub(crate) fn backend_settings(
             // All of them at the same time. Each over stdio is a process, which is counted as such.
             request_sessions: if is_process { 0 } else { server.concurrency + config.limits.suspended_calls },
             subscriptions: config.limits.subscriptions,
-            message_bytes: match config.version_of(&server.name) {
-                Some(("mirror", _)) => config.limits.message.min(MIRROR_MESSAGE),
-                _ => config.limits.message,
+            message_bytes: match is_mirror && !is_canary {
+                true => config.limits.message.min(MIRROR_MESSAGE),
+                false => config.limits.message,
             },
             invalid_output: config.limits.invalid_output,
             process_log: config.limits.process_log,
@@ -218,6 +221,7 @@ pub(crate) fn backend_settings(
         handles: Arc::clone(handles),
         endpoints: Endpoints { zone: config.zone.clone(), ..server.endpoints.clone() },
         repeats_safe: server.repeats_safe,
+        is_asked_for_safe: is_mirror || server.mirror.is_some(),
         names: Arc::new(SystemNames),
     }
 }
