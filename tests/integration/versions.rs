@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use fanlight_testkit::ports::Refusing;
+use fanlight_testkit::signing_in::{ANN, SignInSetting, WITH_KEYS, is_result};
 use fanlight_tests::slicer::member;
 use serde_json::Value;
 
@@ -363,6 +364,34 @@ async fn copy_has_the_credentials_of_the_mirror_and_nobodys_session() {
     assert_eq!(copy.header("x-copy"), Some("of-the-mirror"));
     assert_eq!((copy.header("authorization"), copy.header("x-user")), (None, None));
     assert_eq!(copy.member("params.arguments.user"), Some("\"ann\""));
+}
+
+/// Tokens that users have granted at the server are no concern of the mirror, and without a grant there nothing is sent.
+#[tokio::test]
+async fn mirror_with_credentials_of_users_gets_nothing_of_who_has_none_there() {
+    for auth in [r#"{"type":"user"}"#, r#"{"type":"userKey","header":"X-Key"}"#] {
+        let mirror = version(Era::Modern, "v1").await;
+        let more = format!(
+            r#"{{"type":"user"}},"mirror":{{"server":"copy","share":1}}}},{}"#,
+            mirror.entry_with("copy", &format!(r#""auth":{auth}"#))
+        );
+        // The entry of the server ends where that of the mirror would.
+        let setting = SignInSetting::start(WITH_KEYS, more.strip_suffix('}').unwrap()).await;
+        let tool = r#"{"name":"t","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}"#;
+        setting.backend.on("tools/list", setting.backend.list("tools", tool));
+        setting.sign_in(Some(ANN)).await;
+        for _ in 0..5 {
+            assert!(is_result(&setting.call(Some(ANN)).await));
+        }
+        // Whoever has a process or a connection of an own at the mirror would have been asked for its tools by now.
+        let overview = api(&setting.gateway, "/api/overview").await;
+        let counts = &overview["backends"][0]["mirror"];
+        let counted: u64 = ["same", "different", "failed"].map(|key| counts[key].as_u64().unwrap()).iter().sum();
+        assert_eq!(counted, 0, "{overview}");
+        for method in ["tools/call", "tools/list", "resources/read"] {
+            assert!(mirror.received(method).is_empty(), "{method}");
+        }
+    }
 }
 
 #[tokio::test]
