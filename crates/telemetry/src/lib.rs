@@ -63,5 +63,6 @@ pub use ring::{Ring, RingLimits};
 pub use running::RunningRequest;
 pub use settings::{BatchSettings, FileSettings, Propagators, Sampling, Settings};
 pub use span::{ClientSpan, ConnectSpan, MirrorSpan, ServerSpan};
+pub use stored::recorded_uri;
 pub use subject::{Named, Subject, Target, Verdict};
 pub use telemetry::{Guard, Telemetry};

@@ -16,10 +16,10 @@ use fanlight_canonical::{
 };
 use fanlight_protocol::json::rewrite_object;
 use fanlight_protocol::{Json, Method, Response, meta};
-use fanlight_telemetry::Telemetry;
 use fanlight_telemetry::metrics::BackendMetrics;
+use fanlight_telemetry::{Telemetry, recorded_uri};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::difference::{self, Differences};
@@ -142,25 +142,19 @@ impl Shared {
         // Where it came from, it counts as memory for what the server has sent.
         let answer = response.detached();
         drop(response);
-        if !self.server.is_safe(&call).await {
-            return;
+        let nobody = of_nobody(&call.context);
+        let copy = Call { context: Arc::new(nobody.clone()), ..call.clone() };
+        let deadline = Instant::now() + LONGEST;
+        match timeout_at(deadline, self.may_send(&call, &copy)).await {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(_) => return self.count(MirrorOutcome::Failed),
         }
         let span = call.context.trace.mirroring();
         let trace = span.parent();
-        let copy = Call { context: Arc::new(of_nobody(&call.context, &trace)), ..call };
-        let work = async {
-            if !self.mirror.client.is_safe(&copy).await {
-                return match self.mirror.client.status().state {
-                    BackendState::Down { .. } | BackendState::Failed { .. } => Some(Err(())),
-                    _ => None,
-                };
-            }
-            Some(self.mirror.client.request(copy.clone()).await.map_err(drop))
-        };
-        let Some(other) = timeout(LONGEST, trace.scope(work)).await.unwrap_or(Some(Err(()))) else {
-            return span.finish("not sent");
-        };
-        let Ok(other) = other else {
+        let copy = Call { context: Arc::new(CallContext { trace: trace.clone(), ..nobody }), ..copy };
+        let sent = trace.scope(self.mirror.client.request(copy.clone()));
+        let Ok(Ok(other)) = timeout_at(deadline, sent).await else {
             self.count(MirrorOutcome::Failed);
             return span.finish(MirrorOutcome::Failed.as_str());
         };
@@ -178,6 +172,17 @@ impl Shared {
         }
         self.keep(&copy, is_other_kind, &differences, &trace);
         span.finish(&format!("{}: {}", MirrorOutcome::Different.as_str(), kinds.join(", ")));
+    }
+
+    /// Whether both servers say that a request is safe. One that cannot be reached says nothing: then sending fails.
+    async fn may_send(&self, call: &Call, copy: &Call) -> bool {
+        if !self.server.is_safe(call).await {
+            return false;
+        }
+        let client = &self.mirror.client;
+        client.is_safe(copy).await
+            || (!client.knows_principals()
+                && matches!(client.status().state, BackendState::Down { .. } | BackendState::Failed { .. }))
     }
 
     fn keep(&self, copy: &Call, is_other_kind: bool, differences: &Differences, trace: &Parent) {
@@ -230,7 +235,7 @@ fn may_be_copied(call: &Call) -> bool {
 }
 
 /// The context of the copy: of nobody's session, for the same principal, who cannot be asked.
-fn of_nobody(context: &CallContext, trace: &Parent) -> CallContext {
+fn of_nobody(context: &CallContext) -> CallContext {
     let caller = match context.caller.is_gateway() {
         true => Caller::gateway(),
         false => Caller::request_of(context.caller.holder().clone()),
@@ -243,7 +248,7 @@ fn of_nobody(context: &CallContext, trace: &Parent) -> CallContext {
         wants_progress: false,
         request: None,
         tasks: None,
-        trace: trace.clone(),
+        trace: Parent::default(),
         sent_to: None,
         ..context.clone()
     }
@@ -266,12 +271,15 @@ fn without_asking(capabilities: &Json) -> Json {
     rewrite_object(capabilities, keep, &added)
 }
 
-/// What a request names, for operators: a tool, or a resource without its query.
+/// What a request names, for operators: a tool, or a resource as traces have it.
 fn named(call: &Call) -> Option<Box<str>> {
     let params = call.params.as_ref()?;
-    let name = params.get(if call.method == Method::CallTool { "name" } else { "uri" })?;
-    let name = name.as_str()?;
-    Some(plain(name.split(['?', '#']).next().unwrap_or_default(), NAMED).into())
+    let text = |member| params.get(member)?.as_str().map(|text| text.into_owned());
+    let named = match call.method {
+        Method::CallTool => text("name")?,
+        _ => recorded_uri(&text("uri")?).to_string(),
+    };
+    Some(plain(&named, NAMED).into())
 }
 
 /// What a comparison has found.

@@ -29,7 +29,7 @@ struct State {
 
 struct Listener {
     endpoint: Endpoint,
-    /// Whose lists it sees, if they are not those of all.
+    /// Whose lists it sees, if they are not those of all; said with each topology.
     reader: Option<Reader>,
     /// The announcements of the gateway that it gets.
     wants: [bool; 3],
@@ -64,13 +64,9 @@ impl Listener {
     fn is_among(&self, told: &HashSet<(Endpoint, Audience)>) -> bool {
         let is_told = |audience| told.contains(&(self.endpoint.clone(), audience));
         let is_reader = |reader: &Reader| {
-            let is_moved = |(_, audience): &(Endpoint, Audience)| match audience {
-                Audience::MovedFrom(backend) => reader.is_moved_from(*backend),
-                _ => false,
-            };
             is_told(Audience::Reader(reader.clone()))
                 || (reader.principal().is_named() && is_told(Audience::Readers))
-                || told.iter().any(|told| told.0 == self.endpoint && is_moved(told))
+                || reader.moved_from().any(|backend| is_told(Audience::MovedFrom(backend)))
         };
         is_told(Audience::Everyone) || self.reader.as_ref().is_some_and(is_reader)
     }

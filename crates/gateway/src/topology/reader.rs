@@ -34,9 +34,14 @@ impl Reader {
         &self.principal
     }
 
+    /// The backends whose canary serves it.
+    pub(crate) fn moved_from(&self) -> impl Iterator<Item = BackendId> {
+        self.moved.iter().map(|(from, _)| *from)
+    }
+
     /// Whether the canary of this backend serves it.
     pub(crate) fn is_moved_from(&self, backend: BackendId) -> bool {
-        self.moved.iter().any(|(from, _)| *from == backend)
+        self.moved_from().any(|from| from == backend)
     }
 
     /// Whether its part of this backend's list is its own; `is_private` if the backend says that of everybody's.
