@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::sync::Arc;
 
 use fanlight_testkit::ports::Refusing;
 use fanlight_testkit::signing_in::{ANN, SignInSetting, WITH_KEYS, is_result};
@@ -13,7 +14,7 @@ use crate::raw_client::{
     Connection, INITIALIZED, JSON_HEADERS, NEWEST_LEGACY, Response, initialize, legacy_request, modern_headers,
     modern_request,
 };
-use crate::scripted::{Backend, Era, Gate, Reply, Transport};
+use crate::scripted::{Backend, Era, Gate, Protection, REFUSED, Reply, Transport};
 use crate::server_lives::{api, text_at};
 
 const USERS: usize = 24;
@@ -379,15 +380,20 @@ async fn mirror_with_credentials_of_users_gets_nothing_of_who_has_none_there() {
         let setting = SignInSetting::start(WITH_KEYS, more.strip_suffix('}').unwrap()).await;
         let tool = r#"{"name":"t","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}"#;
         setting.backend.on("tools/list", setting.backend.list("tools", tool));
+        // It takes tokens of the same authorization server, for which it has been given none.
+        let valid = Arc::clone(&setting.authorization);
+        let protection =
+            Protection::by_token(&mirror.url(), setting.authorization.url(), move |token| valid.is_valid(token));
+        mirror.protect(protection);
         setting.sign_in(Some(ANN)).await;
         for _ in 0..5 {
             assert!(is_result(&setting.call(Some(ANN)).await));
         }
-        // Whoever has a process or a connection of an own at the mirror would have been asked for its tools by now.
-        let overview = api(&setting.gateway, "/api/overview").await;
-        let counts = &overview["backends"][0]["mirror"];
-        let counted: u64 = ["same", "different", "failed"].map(|key| counts[key].as_u64().unwrap()).iter().sum();
-        assert_eq!(counted, 0, "{overview}");
+        let mirror_now = mirror_when(&setting.gateway, |_| true).await;
+        assert_eq!((&mirror_now["same"], &mirror_now["different"]), (&0.into(), &0.into()), "{mirror_now}");
+        for refused in mirror.received(REFUSED) {
+            assert_eq!((refused.header("authorization"), refused.header("x-key")), (None, None));
+        }
         for method in ["tools/call", "tools/list", "resources/read"] {
             assert!(mirror.received(method).is_empty(), "{method}");
         }
@@ -433,10 +439,17 @@ async fn differences_are_counted_and_shown_with_values_only_if_traces_have_them(
         let (server, mirror) = (version(Era::Modern, "v1").await, version(Era::Modern, "v2").await);
         let gateway = Gateway::start(&with_mirror(&server, &at(&mirror), more)).await;
         call(&gateway, "ann", "look").await;
-        mirror_when(&gateway, |mirror| mirror["different"].as_u64() >= Some(1)).await;
-        let details = api(&gateway, "/api/backends/a").await;
-        let found = details["differences"].as_array().unwrap();
-        let found = found.iter().find(|difference| difference["method"] == "tools/call").unwrap();
+        let found = within("the difference", async {
+            loop {
+                let details = api(&gateway, "/api/backends/a").await;
+                let all = details["differences"].as_array().into_iter().flatten();
+                match all.into_iter().find(|difference| difference["method"] == "tools/call") {
+                    Some(found) => return found.clone(),
+                    None => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
+                }
+            }
+        })
+        .await;
         assert_eq!(found["item"], "look");
         let line = match has_values {
             true => r#"$["content"][0]["text"]: "v1" became "v2""#,

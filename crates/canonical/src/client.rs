@@ -10,10 +10,10 @@ use tokio::time::Instant;
 
 use crate::call::{Call, CallContext};
 use crate::caller::SessionKey;
+use crate::canary::CanaryRule;
 use crate::error::BackendError;
 use crate::listen::{Listen, Listening};
 use crate::process::ProcessOutput;
-use crate::versions::{CanaryStatus, MirrorStatus};
 
 /// The future of a backend's answer. Dropping it cancels the request at the backend.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>;
@@ -146,6 +146,47 @@ pub struct EndpointStatus {
     pub latency: Duration,
     /// It is no longer among the endpoints of the backend, and gets only what belongs to it.
     pub is_leaving: bool,
+}
+
+/// The canary of a server, for operators.
+#[derive(Clone, Debug)]
+pub struct CanaryStatus {
+    /// The entry of the configuration that it is.
+    pub server: Arc<str>,
+    /// Which clients it serves.
+    pub rule: Arc<CanaryRule>,
+    /// Its state.
+    pub status: BackendStatus,
+}
+
+/// The mirror of a server, for operators.
+#[derive(Clone, Debug)]
+pub struct MirrorStatus {
+    /// The entry of the configuration that it is.
+    pub server: Arc<str>,
+    /// The share of requests that are copied, from 0 to 1.
+    pub share: f64,
+    /// Its state.
+    pub status: BackendStatus,
+    /// What became of the copies, in the order of [`MirrorOutcome::ALL`](crate::MirrorOutcome::ALL).
+    pub counts: [u64; 4],
+    /// The last answers that differed, the newest first.
+    pub differences: Vec<MirrorDifference>,
+}
+
+/// An answer of a mirror that differed from that of its server.
+#[derive(Clone, Debug)]
+pub struct MirrorDifference {
+    /// When it was found.
+    pub at: SystemTime,
+    /// The method of the request.
+    pub method: Box<str>,
+    /// What the request named: a tool, or a resource without its query.
+    pub item: Option<Box<str>>,
+    /// What differs, a line for each difference.
+    pub lines: Vec<String>,
+    /// The trace of the copy, if it is recorded.
+    pub trace: Option<Box<str>>,
 }
 
 /// An attempt to connect to a server, or to start its process, that is being made.

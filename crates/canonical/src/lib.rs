@@ -8,6 +8,7 @@
 mod approval;
 mod call;
 mod caller;
+mod canary;
 mod client;
 mod core;
 mod endpoint;
@@ -25,13 +26,16 @@ mod process;
 mod retry;
 mod session_request;
 mod sign_in;
-mod versions;
 
 pub use crate::core::Core;
 pub use approval::{ApprovalRule, ApprovedBy, Item, NeededApproval};
 pub use call::{Call, CallContext, ClientEra, SentTo, TaskDialect, cancelled_by_operator};
 pub use caller::{Caller, SessionKey};
-pub use client::{BackendClient, BackendState, BackendStatus, EndpointStatus, Pending, Starting};
+pub use canary::{CanaryRule, Sticky};
+pub use client::{
+    BackendClient, BackendState, BackendStatus, CanaryStatus, EndpointStatus, MirrorDifference, MirrorStatus, Pending,
+    Starting,
+};
 pub use endpoint::{Endpoint, Holder};
 pub use error::{BackendError, Outcome};
 pub use failure::{FailureDetails, Remedy, RemedyKind};
@@ -52,4 +56,3 @@ pub use process::{ProcessLine, ProcessOutput, ProcessStream, RunningProcess};
 pub use retry::RetryDelays;
 pub use session_request::{SentAs, SessionRequest};
 pub use sign_in::SignInWish;
-pub use versions::{CanaryRule, CanaryStatus, MirrorDifference, MirrorStatus, Sticky};

@@ -1,13 +1,8 @@
-//! Other versions of a server: a canary, which serves a share of the server's clients, and a mirror, which gets copies of
-//! requests.
-
-use std::sync::Arc;
-use std::time::SystemTime;
+//! Which clients of a server another version of it serves: its canary.
 
 use aws_lc_rs::digest::{Context, SHA256};
 
 use crate::caller::Caller;
-use crate::client::BackendStatus;
 
 /// Which clients of a server a canary serves.
 ///
@@ -60,47 +55,6 @@ impl CanaryRule {
         let first: Option<[u8; 4]> = digest.finish().as_ref().first_chunk().copied();
         first.map_or(1.0, |first| f64::from(u32::from_be_bytes(first)) / (f64::from(u32::MAX) + 1.0))
     }
-}
-
-/// The canary of a server, for operators.
-#[derive(Clone, Debug)]
-pub struct CanaryStatus {
-    /// The entry of the configuration that it is.
-    pub server: Arc<str>,
-    /// Which clients it serves.
-    pub rule: Arc<CanaryRule>,
-    /// Its state.
-    pub status: BackendStatus,
-}
-
-/// The mirror of a server, for operators.
-#[derive(Clone, Debug)]
-pub struct MirrorStatus {
-    /// The entry of the configuration that it is.
-    pub server: Arc<str>,
-    /// The share of requests that are copied, from 0 to 1.
-    pub share: f64,
-    /// Its state.
-    pub status: BackendStatus,
-    /// What became of the copies, in the order of [`MirrorOutcome::ALL`](crate::MirrorOutcome::ALL).
-    pub counts: [u64; 4],
-    /// The last answers that differed, the newest first.
-    pub differences: Vec<MirrorDifference>,
-}
-
-/// An answer of a mirror that differed from that of its server.
-#[derive(Clone, Debug)]
-pub struct MirrorDifference {
-    /// When it was found.
-    pub at: SystemTime,
-    /// The method of the request.
-    pub method: Box<str>,
-    /// What the request named: a tool, or a resource without its query.
-    pub item: Option<Box<str>>,
-    /// What differs, a line for each difference.
-    pub lines: Vec<String>,
-    /// The trace of the copy, if it is recorded.
-    pub trace: Option<Box<str>>,
 }
 
 #[cfg(test)]
