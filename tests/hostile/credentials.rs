@@ -23,12 +23,12 @@ const KEY: (&str, &str) = (
     "c248b665096075b86cb84ea6f8a002fdafb7dfafee0aaa809a063ba852efe6b2",
 );
 /// Part of every other secret that the client sends.
-const CANARY: &str = "canary";
+const MARK: &str = "leaked";
 /// Fields that are for Fanlight alone, or for nobody here.
 const SECRETS: [(&str, &str); 3] = [
-    ("Cookie", "session=canary-cookie"),
-    ("DPoP", "canary.proof.of-possession"),
-    ("Proxy-Authorization", "Basic canary-proxy"),
+    ("Cookie", "session=leaked-cookie"),
+    ("DPoP", "leaked.proof.of-possession"),
+    ("Proxy-Authorization", "Basic leaked-proxy"),
 ];
 
 async fn send(address: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Response {
@@ -115,7 +115,7 @@ async fn whole(response: &mut Response) -> String {
 /// The places of these bytes that have a secret.
 fn secrets_in(name: &str, bytes: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(bytes);
-    let found = text.lines().filter(|line| line.contains(KEY.0) || line.contains(CANARY));
+    let found = text.lines().filter(|line| line.contains(KEY.0) || line.contains(MARK));
     found.map(|line| format!("{name}: {line}")).collect()
 }
 
@@ -143,7 +143,7 @@ async fn credentials_of_clients_reach_neither_servers_nor_records() {
 
     // Those that are not accepted.
     for wrong in
-        ["Bearer canary-invalid", "Bearer fanlight_canary", "Basic canary-basic", "Bearer canary several", "canary"]
+        ["Bearer leaked-invalid", "Bearer fanlight_leaked", "Basic leaked-basic", "Bearer leaked several", "leaked"]
     {
         let body = modern_request("1", "tools/list", "", "");
         for (method, path) in [

@@ -30,6 +30,7 @@ mod json;
 mod lists;
 mod member_names;
 mod memory;
+mod mirrors;
 mod operators;
 mod peers;
 mod pins;

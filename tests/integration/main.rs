@@ -95,5 +95,6 @@ mod trusted_proxies;
 mod type_names;
 mod unix_sockets;
 mod user_processes;
+mod versions;
 
 use fanlight_testkit::{generator, harness, raw_client, schema, scripted};

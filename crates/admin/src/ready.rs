@@ -11,10 +11,10 @@ use crate::values::to_json;
 
 /// Ready once the first attempt to connect of every backend has ended, while at least one backend is usable.
 pub(crate) fn is_ready(gateway: &Gateway, draining: &CancellationToken) -> bool {
-    let status = gateway.status();
-    let usable = status.iter().any(|(_, status)| is_usable(&status.state));
+    let status = gateway.status_of_shown();
+    let usable = status.iter().any(|status| is_usable(&status.state));
     // Later attempts do not count: an unstable backend must not make the others unavailable.
-    let attempted = status.iter().all(|(_, status)| status.attempted);
+    let attempted = status.iter().all(|status| status.attempted);
     usable && attempted && !draining.is_cancelled()
 }
 

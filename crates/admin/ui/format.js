@@ -49,6 +49,11 @@ export function size(bytes) {
   return `${value.toFixed(value < 10 ? 1 : 0)} ${units[unit]}`;
 }
 
+/** A share, from 0 to 1. */
+export function percent(share) {
+  return `${Number((share * 100).toFixed(2))} %`;
+}
+
 /** "1 span", "2 spans". */
 export function plural(number, word) {
   return `${count(number)} ${word}${number === 1 ? "" : "s"}`;

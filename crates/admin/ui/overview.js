@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { badge, empty, fill, h } from "./dom.js";
-import { clock, count, duration, long, plural, size } from "./format.js";
+import { clock, count, duration, long, percent, plural, size } from "./format.js";
 import * as live from "./live.js";
 import { running } from "./running.js";
 import { STATES } from "./servers/state.js";
@@ -114,7 +114,7 @@ function row(one) {
     h("th", { scope: "row", class: "words" }, h("a", { href: `#/servers/${encodeURIComponent(one.name)}` }, one.name)),
     h("td", null, badge(STATES[one.state] ?? "calm", one.state, one.state)),
     h("td", { class: "wide-only whole" }, one.revision ? [h("span", { class: "chip" }, one.era), " ", h("span", { class: "mono whole" }, one.revision)] : "–"),
-    h("td", { class: "wide-only whole" }, h("span", { class: "chip" }, one.transport), logOf(one), endpointsOf(one)),
+    h("td", { class: "wide-only whole" }, h("span", { class: "chip" }, one.transport), logOf(one), endpointsOf(one), versionsOf(one)),
     numberCell(one.medianMs, duration(one.medianMs), "wide-only"),
     numberCell(one.p95Ms, duration(one.p95Ms)),
     numberCell(one.requests, some(one.requests), "wide-only"),
@@ -133,6 +133,14 @@ function endpointsOf(one) {
   const usable = one.endpoints.filter((endpoint) => endpoint.state === "ready").length;
   const title = one.endpoints.map(({ place, zone, state, leaving }) => [place, zone, leaving ? "leaving" : state].filter(Boolean).join(", ")).join("\n");
   return [" ", h("span", { class: "chip", title }, `${usable} of ${plural(one.endpoints.length, "endpoint")}`)];
+}
+
+/** The other versions of a server, with what they do in the title. */
+function versionsOf({ canary, mirror }) {
+  return [
+    canary ? [" ", h("span", { class: "chip", title: `Serves ${percent(canary.share)} of the clients (${canary.state})` }, `canary ${canary.server}`)] : null,
+    mirror ? [" ", h("span", { class: "chip", title: `Gets copies of ${percent(mirror.share)} of the safe requests (${mirror.state})` }, `mirror ${mirror.server}`)] : null,
+  ];
 }
 
 function lastError(one) {

@@ -178,6 +178,7 @@ impl KeptRecord {
         entry.era = Some(context.era.as_str());
         entry.endpoint = Some(self.path(caller.endpoint()));
         entry.server = sent.map(|sent| sent.server.clone());
+        entry.canary = sent.and_then(|sent| sent.canary.clone());
         entry.action = Some(method.as_str().into());
         entry.shown = shown.filter(|shown| item.as_deref() != Some(*shown)).map(Box::from);
         entry.item = item.map(|item| cut(&item).into());

@@ -134,6 +134,7 @@ impl Backend {
             handles,
             endpoints: _,
             repeats_safe,
+            is_asked_for_safe,
             names: _,
         } = settings;
         let Replica { number, address, label, telemetry, owners } = replica;
@@ -164,7 +165,7 @@ impl Backend {
             tasks: tasks.clone(),
             telemetry,
             root,
-            repeats_safe,
+            knows_safe: repeats_safe || is_asked_for_safe,
         };
         let bounds = PoolSettings {
             connect_timeout: timeouts.connect,
@@ -243,7 +244,7 @@ impl Backend {
     }
 
     /// Whether a request does no harm if it runs twice. A call that may make a task does: nobody knows of the first one.
-    pub(crate) async fn is_safe(&self, call: &Call) -> bool {
+    pub(crate) async fn does_no_harm(&self, call: &Call) -> bool {
         if call.method != Method::CallTool {
             return repeats::reads(&call.method);
         }
@@ -372,13 +373,17 @@ impl BackendClient for Backend {
         match &self.repeats {
             None => self.send(call, 0),
             Some(repeats) => Box::pin(async move {
-                if !self.is_safe(&call).await {
+                if !self.does_no_harm(&call).await {
                     return self.send(call, 0).await;
                 }
                 let (first, again) = (|call| self.send(call, 0), |call| self.send(call, 1));
                 repeats.send(call, self.calls.timeouts.call, first, again).await
             }),
         }
+    }
+
+    fn is_safe<'a>(&'a self, call: &'a Call) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+        Box::pin(self.does_no_harm(call))
     }
 
     fn listen(&self, listen: Listen) -> Pending<'_, Listening> {

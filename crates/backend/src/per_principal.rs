@@ -5,6 +5,7 @@
 //! session of a client may be.
 
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -421,6 +422,16 @@ impl BackendClient for BackendPerPrincipal {
             }
             wish.iter().for_each(|wish| self.wishes.given(&context, wish));
             answer
+        })
+    }
+
+    /// Not for a caller without credentials: nothing of it could be sent.
+    fn is_safe<'a>(&'a self, call: &'a Call) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+        Box::pin(async move {
+            match self.of(&call.context.caller).await {
+                Ok(lease) => lease.backend.is_safe(call).await,
+                Err(_) => false,
+            }
         })
     }
 

@@ -60,6 +60,8 @@ pub struct BackendSettings {
     pub endpoints: Endpoints,
     /// Whether safe requests that may have run are sent once more.
     pub repeats_safe: bool,
+    /// Whether it is asked which requests are safe though it repeats none.
+    pub is_asked_for_safe: bool,
     /// Finds the addresses of endpoints.
     pub names: Arc<dyn LookUp>,
 }
@@ -90,6 +92,7 @@ impl BackendSettings {
             handles: _,
             endpoints,
             repeats_safe,
+            is_asked_for_safe,
             names: _,
         } = self;
         *name == other.name
@@ -106,6 +109,7 @@ impl BackendSettings {
             && *content == other.telemetry.content
             && *endpoints == other.endpoints
             && *repeats_safe == other.repeats_safe
+            && *is_asked_for_safe == other.is_asked_for_safe
     }
 }
 

@@ -64,6 +64,8 @@ pub struct SentTo {
     pub server: Box<str>,
     /// What the server itself calls that which the request is about.
     pub item: Option<Box<str>>,
+    /// The server that it went to in place of that one, whose canary it is.
+    pub canary: Option<Box<str>>,
 }
 
 /// The two kinds of protocol that clients speak.

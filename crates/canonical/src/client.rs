@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::call::{Call, CallContext};
 use crate::caller::SessionKey;
+use crate::canary::CanaryRule;
 use crate::error::BackendError;
 use crate::listen::{Listen, Listening};
 use crate::process::ProcessOutput;
@@ -39,6 +40,12 @@ pub trait BackendClient: Send + Sync + 'static {
     /// resolves. A call that may have run is never sent a second time.
     fn request(&self, call: Call) -> Pending<'_, Response>;
 
+    /// Whether a request does no harm if it runs twice: it reads by its definition, or calls a tool that says so of itself.
+    fn is_safe<'a>(&'a self, call: &'a Call) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+        let _ = call;
+        Box::pin(std::future::ready(false))
+    }
+
     /// Begins to listen to what the server sends outside of calls. Resolves once it is known which
     /// part of the interest is honoured; messages may have arrived before. Listening survives the
     /// loss of a connection: it is set up again, and since something may have been missed meanwhile,
@@ -60,6 +67,16 @@ pub trait BackendClient: Send + Sync + 'static {
     /// The endpoints of one that has several.
     fn endpoints(&self) -> Vec<EndpointStatus> {
         Vec::new()
+    }
+
+    /// The version of it that serves a share of its clients, if there is one.
+    fn canary(&self) -> Option<CanaryStatus> {
+        None
+    }
+
+    /// The version of it that gets copies of its requests, if there is one.
+    fn mirror(&self) -> Option<MirrorStatus> {
+        None
     }
 
     /// Waits until Fanlight's own connection to it, or while that rests a client's, has been made later than `since`; returns
@@ -129,6 +146,47 @@ pub struct EndpointStatus {
     pub latency: Duration,
     /// It is no longer among the endpoints of the backend, and gets only what belongs to it.
     pub is_leaving: bool,
+}
+
+/// The canary of a server, for operators.
+#[derive(Clone, Debug)]
+pub struct CanaryStatus {
+    /// The entry of the configuration that it is.
+    pub server: Arc<str>,
+    /// Which clients it serves.
+    pub rule: Arc<CanaryRule>,
+    /// Its state.
+    pub status: BackendStatus,
+}
+
+/// The mirror of a server, for operators.
+#[derive(Clone, Debug)]
+pub struct MirrorStatus {
+    /// The entry of the configuration that it is.
+    pub server: Arc<str>,
+    /// The share of requests that are copied, from 0 to 1.
+    pub share: f64,
+    /// Its state.
+    pub status: BackendStatus,
+    /// What became of the copies, in the order of [`MirrorOutcome::ALL`](crate::MirrorOutcome::ALL).
+    pub counts: [u64; 4],
+    /// The last answers that differed, the newest first.
+    pub differences: Vec<MirrorDifference>,
+}
+
+/// An answer of a mirror that differed from that of its server.
+#[derive(Clone, Debug)]
+pub struct MirrorDifference {
+    /// When it was found.
+    pub at: SystemTime,
+    /// The method of the request.
+    pub method: Box<str>,
+    /// What the request named: a tool, or a resource without its query.
+    pub item: Option<Box<str>>,
+    /// What differs, a line for each difference.
+    pub lines: Vec<String>,
+    /// The trace of the copy, if it is recorded.
+    pub trace: Option<Box<str>>,
 }
 
 /// An attempt to connect to a server, or to start its process, that is being made.

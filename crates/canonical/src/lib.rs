@@ -8,6 +8,7 @@
 mod approval;
 mod call;
 mod caller;
+mod canary;
 mod client;
 mod core;
 mod endpoint;
@@ -30,11 +31,16 @@ pub use crate::core::Core;
 pub use approval::{ApprovalRule, ApprovedBy, Item, NeededApproval};
 pub use call::{Call, CallContext, ClientEra, SentTo, TaskDialect, cancelled_by_operator};
 pub use caller::{Caller, SessionKey};
-pub use client::{BackendClient, BackendState, BackendStatus, EndpointStatus, Pending, Starting};
+pub use canary::{CanaryRule, Sticky};
+pub use client::{
+    BackendClient, BackendState, BackendStatus, CanaryStatus, EndpointStatus, MirrorDifference, MirrorStatus, Pending,
+    Starting,
+};
 pub use endpoint::{Endpoint, Holder};
 pub use error::{BackendError, Outcome};
 pub use failure::{FailureDetails, Remedy, RemedyKind};
 pub use fanlight_identity::{Identity, Principal};
+pub use fanlight_telemetry::metrics::MirrorOutcome;
 pub use fanlight_telemetry::{Parent, Rewritten};
 pub use guard::DefinitionGuard;
 pub use handle::{Handle, HandleKind, HandleSeal, Keeper, ProcessRun};

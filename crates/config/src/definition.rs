@@ -53,6 +53,8 @@ pub(crate) enum Form {
         min: usize,
         max: usize,
     },
+    /// A number from 0 to 1.
+    Share,
     Choice(Vec<&'static str>),
     /// A list of such words.
     Choices(Vec<&'static str>),

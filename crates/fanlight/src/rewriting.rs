@@ -15,7 +15,7 @@ pub(crate) fn naming_policy(config: &Config) -> NamingPolicy {
         always: naming.style == NamingStyle::Always,
         separator: naming.separator.clone(),
         max_length: naming.max_length,
-        servers: config.servers.iter().map(named).collect(),
+        servers: config.servers_of_clients().map(named).collect(),
     }
 }
 

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_backend::{BackendLife, BackendPerPrincipal, BackendSettings, MessageMemory, Server as ConnectedServer};
-use fanlight_canonical::{ApprovalRule, ApprovedBy, BackendClient, BackendState, DefinitionGuard, HandleSeal};
-use fanlight_config::{ApproverChoice, Config, Server, ServerAuth};
-use fanlight_gateway::{ApprovalSettings, BackendEntry, BackendId, ListStore, Rewriting};
+use fanlight_canonical::{
+    ApprovalRule, ApprovedBy, BackendClient, BackendState, CanaryRule, DefinitionGuard, HandleSeal, Sticky,
+};
+use fanlight_config::{ApproverChoice, CanaryOptions, Config, Server, ServerAuth, StickyChoice};
+use fanlight_gateway::{ApprovalSettings, BackendEntry, BackendId, Canary, ListStore, Rewriting};
 use fanlight_rights::{ItemFilter, ItemKind};
 use fanlight_telemetry::Telemetry;
 use tokio::time::timeout;
@@ -19,6 +21,7 @@ use crate::list_state::{ListState, ServerLists};
 use crate::rewriting::{rewriting, servers_of_rules};
 use crate::server_credentials::{ServerCredentials, are_same};
 use crate::users::Users;
+use crate::versions::{MirrorSettings, VersionSettings, Versions};
 use crate::wiring::backend_settings;
 
 /// The running servers.
@@ -56,6 +59,10 @@ struct Running {
     rewriting: Rewriting,
     approval: Option<ApprovalSettings>,
     lists: Option<Arc<ServerLists>>,
+    /// It with its other versions, if it has any.
+    versions: Option<Arc<Versions>>,
+    /// It is but another version of a server.
+    is_hidden: bool,
 }
 
 /// How a running server is reached.
@@ -110,6 +117,14 @@ impl Reached {
 }
 
 impl Running {
+    /// It as the core sees it.
+    fn client(&self) -> Arc<dyn BackendClient> {
+        match &self.versions {
+            Some(versions) => Arc::clone(versions) as _,
+            None => self.backend.client(),
+        }
+    }
+
     /// Whether it may go on with these settings. If a secret was rotated, a server that is connected gets the new one with
     /// the next message; one that is not may have failed for the old one, and is replaced.
     fn may_stay(&self, settings: &BackendSettings, server: &Server) -> bool {
@@ -178,14 +193,46 @@ impl Servers {
         self.users.retain(config);
         let enabled = config.servers.iter().filter(|server| server.enabled);
         let next: Vec<_> = enabled.map(|server| self.next(config, server, restarted, &mut difference)).collect();
+        let next = self.with_versions(config, next);
         let is_gone = |running: &&Running| next.iter().all(|next| next.settings.name != running.settings.name);
         difference.removed = self.running.iter().filter(is_gone).map(|running| running.settings.name.clone()).collect();
         Change { next, difference }
     }
 
+    /// The servers, those that have other versions with these. One that is switched off has no share.
+    fn with_versions(&self, config: &Config, mut next: Vec<Running>) -> Vec<Running> {
+        let named = |name: &str| {
+            let version = next.iter().find(|running| running.settings.name == name)?;
+            Some((version.id, version.backend.client()))
+        };
+        let versions = |running: &Running| {
+            let server = config.servers.iter().find(|server| server.name == running.settings.name)?;
+            let canary = server.canary.as_ref().and_then(|canary| {
+                let (id, client) = named(&canary.server)?;
+                Some(Canary { id, client, rule: Arc::new(canary_rule(&server.name, canary)) })
+            });
+            let mirror = server.mirror.as_ref().and_then(|mirror| {
+                let (_, client) = named(&mirror.server)?;
+                let (share, keeps_values) = (mirror.share.as_f64(), server.records_content);
+                Some(MirrorSettings { client, share, keeps_values, telemetry: self.telemetry.clone() })
+            });
+            if canary.is_none() && mirror.is_none() {
+                return None;
+            }
+            let settings = VersionSettings { id: running.id, server: running.backend.client(), canary, mirror };
+            Some(Versions::new(settings, running.versions.as_ref()))
+        };
+        let all: Vec<_> = next.iter().map(versions).collect();
+        for (running, versions) in next.iter_mut().zip(all) {
+            running.versions = versions;
+        }
+        next
+    }
+
     fn next(&self, config: &Config, server: &Server, restarted: Option<&str>, difference: &mut Difference) -> Running {
         let mut settings = backend_settings(config, server, &self.telemetry, &self.handles, &self.memory);
-        settings.processes.keeps_lists &= self.lists.is_some() && server.user_env.is_empty();
+        let is_hidden = config.version_of(&server.name).is_some();
+        settings.processes.keeps_lists &= self.lists.is_some() && server.user_env.is_empty() && !is_hidden;
         settings.processes.rests_while_known =
             settings.processes.keeps_lists && self.lists.as_ref().is_some_and(ListState::spares_processes);
         let known = self.running.iter().find(|running| running.settings.name == server.name);
@@ -199,7 +246,7 @@ impl Servers {
                     self.users.change(server);
                 }
                 let settings = Arc::new(settings);
-                Running { settings, auth, prefix, tools, methods, rewriting, approval, ..known.clone() }
+                Running { settings, auth, prefix, tools, methods, rewriting, approval, is_hidden, ..known.clone() }
             }
             _ => {
                 if known.is_some() { &mut difference.changed } else { &mut difference.added }.push(name);
@@ -225,6 +272,8 @@ impl Servers {
                     rewriting,
                     approval,
                     lists,
+                    versions: None,
+                    is_hidden,
                 }
             }
         }
@@ -248,7 +297,7 @@ impl Servers {
 
     /// The backends in configuration order.
     pub(crate) fn backends(&self) -> impl Iterator<Item = (BackendId, Arc<dyn BackendClient>)> {
-        self.running.iter().map(|running| (running.id, running.backend.client()))
+        self.running.iter().map(|running| (running.id, running.client()))
     }
 
     /// Ends all servers concurrently, also those that are still draining.
@@ -283,7 +332,7 @@ impl Change {
     pub(crate) fn entries(&self, guard: Option<&Arc<dyn DefinitionGuard>>) -> Vec<BackendEntry> {
         let entry = |running: &Running| BackendEntry {
             id: running.id,
-            client: running.backend.client(),
+            client: running.client(),
             prefix: running.prefix.clone(),
             tools: running.tools.clone(),
             methods: running.methods.clone(),
@@ -291,9 +340,20 @@ impl Change {
             approval: running.approval.clone(),
             guard: guard.cloned(),
             store: running.lists.clone().map(|lists| lists as Arc<dyn ListStore>),
+            canary: running.versions.as_ref().and_then(|versions| versions.canary().cloned()),
+            is_hidden: running.is_hidden,
         };
         self.next.iter().map(entry).collect()
     }
+}
+
+/// Which clients of a server its canary serves.
+fn canary_rule(server: &str, canary: &CanaryOptions) -> CanaryRule {
+    let sticky = match canary.sticky {
+        StickyChoice::Principal => Sticky::Principal,
+        StickyChoice::Session => Sticky::Session,
+    };
+    CanaryRule { server: server.into(), share: canary.share.as_f64(), sticky }
 }
 
 /// Which calls of its tools somebody has to agree to, if any.

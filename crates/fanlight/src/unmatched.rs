@@ -84,7 +84,7 @@ impl Rule<'_> {
     /// The servers that it can be about, also those that are switched off.
     fn servers<'c>(&self, config: &'c Config) -> Vec<&'c Server> {
         let is_shown = |server: &&Server| self.among.is_none_or(|among| among.contains(&server.name));
-        let all: Vec<_> = config.servers.iter().filter(is_shown).collect();
+        let all: Vec<_> = config.servers_of_clients().filter(is_shown).collect();
         let concerned: Vec<_> = all.iter().copied().filter(|server| self.pattern.concerns(&server.name)).collect();
         // A prefix that is nobody's may be part of a name.
         if concerned.is_empty() && !self.pattern.names_a_server() { all } else { concerned }

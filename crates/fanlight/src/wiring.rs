@@ -34,6 +34,9 @@ use crate::protection;
 /// it.
 const PROCESS_START: Duration = Duration::from_secs(90);
 
+/// The largest message of a mirror, whose answers nobody waits for: twice of what is copied. No option, as there.
+const MIRROR_MESSAGE: usize = 2 << 20;
+
 pub(crate) fn list_limits(config: &Config) -> ListLimits {
     ListLimits {
         uri: config.limits.uri,
@@ -94,6 +97,9 @@ pub(crate) fn backend_settings(
     memory: &MessageMemory,
 ) -> BackendSettings {
     let is_process = matches!(server.transport, fanlight_config::Transport::Stdio { .. });
+    let named = |version: Option<&str>| version == Some(server.name.as_str());
+    let is_mirror = config.servers.iter().any(|one| named(one.mirror.as_ref().map(|mirror| mirror.server.as_str())));
+    let is_canary = config.servers.iter().any(|one| named(one.canary.as_ref().map(|canary| canary.server.as_str())));
     BackendSettings {
         name: server.name.clone(),
         transport: server.transport.clone(),
@@ -119,7 +125,7 @@ pub(crate) fn backend_settings(
         era: server.era,
         sessions: server.session,
         // With one backend, each client reads its lists from the backend itself.
-        catalogue: config.servers.iter().filter(|server| server.enabled).count() > 1,
+        catalogue: config.servers_of_clients().filter(|server| server.enabled).count() > 1,
         timeouts: BackendTimeouts {
             connect: match is_process {
                 true => config.timeouts.connect,
@@ -177,7 +183,10 @@ pub(crate) fn backend_settings(
             // All of them at the same time. Each over stdio is a process, which is counted as such.
             request_sessions: if is_process { 0 } else { server.concurrency + config.limits.suspended_calls },
             subscriptions: config.limits.subscriptions,
-            message_bytes: config.limits.message,
+            message_bytes: match is_mirror && !is_canary {
+                true => config.limits.message.min(MIRROR_MESSAGE),
+                false => config.limits.message,
+            },
             invalid_output: config.limits.invalid_output,
             process_log: config.limits.process_log,
             process_log_kept: config.limits.process_log_kept,
@@ -212,6 +221,7 @@ pub(crate) fn backend_settings(
         handles: Arc::clone(handles),
         endpoints: Endpoints { zone: config.zone.clone(), ..server.endpoints.clone() },
         repeats_safe: server.repeats_safe,
+        is_asked_for_safe: is_mirror || server.mirror.is_some(),
         names: Arc::new(SystemNames),
     }
 }

@@ -99,7 +99,7 @@ impl Drop for RequestRecording {
 /// Where an operation is going to be sent, as far as that is known.
 fn target(operation: &impl ResolvedOperation) -> Option<SentTo> {
     let server = operation.server()?.into();
-    Some(SentTo { server, item: operation.tool().map(|tool| tool.name.into()) })
+    Some(SentTo { server, item: operation.tool().map(|tool| tool.name.into()), canary: None })
 }
 
 /// The task that a request is about.

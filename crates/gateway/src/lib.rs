@@ -31,7 +31,7 @@ pub use list_store::{KeptList, ListStore};
 pub use reads::CacheLimits;
 pub use tasks::{CommonTaskOwners, TaskLimits};
 pub use topology::{
-    ApprovalSettings, ArgumentRule, BackendEntry, BackendId, ByteLimits, DefinitionMember, EndpointEntry,
+    ApprovalSettings, ArgumentRule, BackendEntry, BackendId, ByteLimits, Canary, DefinitionMember, EndpointEntry,
     EndpointSettings, ListLimits, NamedServer, Naming, NamingPolicy, Rewriting, namings,
 };
 

@@ -152,6 +152,7 @@ impl Listeners {
     /// Listens to the backends that `view` shows. Returns whether every backend concerned has answered.
     async fn set_up(&self, listener: &Listener, view: &View) -> Result<(Listening, bool), RpcError> {
         let Listener { listen, registration, .. } = listener;
+        registration.reads_as(view.reader());
         match view.transparent() {
             Some(only) => {
                 // Announcements of the only backend pass unchanged.

@@ -34,6 +34,8 @@ pub struct Entry {
     pub endpoint: Option<Box<str>>,
     /// The server, by its name in the configuration.
     pub server: Option<Box<str>>,
+    /// The server that it went to in place of that one, whose canary it is.
+    pub canary: Option<Box<str>>,
     /// The method, or what an operator did.
     pub action: Option<Box<str>>,
     /// The server's own name or URI of what it is about.
@@ -81,7 +83,16 @@ pub enum Arguments {
 impl Entry {
     /// About how many bytes it takes until it is written.
     pub(crate) fn size(&self) -> usize {
-        let texts = [&self.principal, &self.who, &self.client, &self.endpoint, &self.server, &self.action, &self.item];
+        let texts = [
+            &self.principal,
+            &self.who,
+            &self.client,
+            &self.endpoint,
+            &self.server,
+            &self.canary,
+            &self.action,
+            &self.item,
+        ];
         let texts: usize = texts.into_iter().flatten().map(|text| text.len()).sum();
         let arguments = match &self.arguments {
             Arguments::None => 0,
@@ -117,6 +128,7 @@ impl Entry {
         text("era", self.era);
         text("endpoint", self.endpoint.as_deref());
         text("server", self.server.as_deref());
+        text("canary", self.canary.as_deref());
         text("action", self.action.as_deref());
         text("item", self.item.as_deref());
         text("shown", self.shown.as_deref());

@@ -1,12 +1,13 @@
 //! The spans that begin under a parent.
 
+use crate::active::{ActiveSpan, Ancestor};
 use crate::backend::BackendTelemetry;
 use crate::content;
 use crate::message::{Arrival, Departure};
 use crate::names::Kind;
 use crate::parent::Parent;
 use crate::record::SpanStart;
-use crate::span::{ClientSpan, ConnectSpan, ServerSpan};
+use crate::span::{ClientSpan, ConnectSpan, MirrorSpan, ServerSpan};
 use crate::subject::Subject;
 
 impl Parent {
@@ -47,6 +48,26 @@ impl Parent {
         let span =
             self.recorder().map(|recorder| ServerSpan::begin(recorder, message, Some(backend), self.active_span()));
         ServerSpan::new(span.map_or_else(Self::default, Self::active), registry, Some(backend), message)
+    }
+
+    /// The span of a copy of this request that goes to a mirror: the client does not wait for it, so it begins a trace of its
+    /// own, which has a link to this span.
+    #[must_use]
+    pub fn mirroring(&self) -> MirrorSpan {
+        let span = self.recorder().map(|recorder| {
+            let start = SpanStart {
+                kind: Kind::Internal,
+                method: None,
+                subject: Subject::None,
+                id: None,
+                backend: None,
+                attempt: None,
+                began: self.now(),
+                links: self.record().map(|span| span.context.clone()).into_iter().collect(),
+            };
+            ActiveSpan::begin(recorder, start, &Ancestor::None, None, None)
+        });
+        MirrorSpan::new(span)
     }
 
     /// The span of connecting a backend for this call.

@@ -10,6 +10,8 @@ pub const BAGGAGE: &str = "baggage";
 
 /// The name of the span for connecting a backend.
 pub const CONNECT_SPAN: &str = "connect";
+/// The name of the span for a copy of a request that goes to a mirror.
+pub const MIRROR_SPAN: &str = "mirror";
 /// The value for unknown names, so that the number of values stays bounded.
 pub const OTHER: &str = "_OTHER";
 
@@ -20,7 +22,7 @@ pub enum Kind {
     Server,
     /// A message sent, one per attempt.
     Client,
-    /// Connecting a backend.
+    /// Connecting a backend, or comparing what a mirror answers.
     Internal,
 }
 
@@ -103,6 +105,10 @@ attributes! {
     BACKEND_NAME = "fanlight.backend.name" on [Server, Client, Internal];
     /// Which attempt this is, from 1.
     ATTEMPT = "fanlight.attempt" on [Client];
+    /// The server that serves the client in place of the one that the request was for, whose canary it is.
+    CANARY = "fanlight.canary" on [Server];
+    /// What became of a copy of a request: `same`, `failed`, or `different` with the kinds of differences.
+    MIRROR = "fanlight.mirror" on [Internal];
     /// What the policy says of the request, and the ids of the policies that do.
     POLICY = "fanlight.policy" on [Server];
     /// Whether the answer came from the catalogue without asking a backend.

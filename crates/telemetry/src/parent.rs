@@ -101,6 +101,13 @@ impl Parent {
         }
     }
 
+    /// The canary that serves the client in place of its server. To be set once.
+    pub fn canary(&self, name: &str) {
+        if let Some(span) = self.record() {
+            span.update(|fields| fields.optional().canary = Some(name.to_owned()));
+        }
+    }
+
     /// The request has been cancelled: spans dropped from now on end as cancelled.
     pub fn cancel(&self) {
         if let Some(span) = self.record() {

@@ -68,7 +68,7 @@ pub(crate) struct ParentSpan {
 #[derive(Debug)]
 pub(crate) struct SpanStart {
     pub(crate) kind: Kind,
-    /// `None` for the span of connecting.
+    /// `None` for the spans of connecting and of comparing; the latter has no backend either.
     pub(crate) method: Option<Method>,
     pub(crate) subject: Subject,
     pub(crate) id: Option<StoredId>,
@@ -105,6 +105,10 @@ pub(crate) struct OptionalFields {
     pub(crate) result: Option<String>,
     /// What the policy says of the request, and which policies do.
     pub(crate) policy: Option<String>,
+    /// The server that served the client in place of the one that the request was for.
+    pub(crate) canary: Option<String>,
+    /// What became of a copy of a request.
+    pub(crate) mirror: Option<String>,
     /// The arguments of a prompt.
     pub(crate) variables: Vec<(String, String)>,
     /// What is recorded of the call, once it is known which backend it goes to.

@@ -1,4 +1,4 @@
-//! The spans: of a received message, of a sent message, of connecting a backend.
+//! The spans: of a received message, of a sent message, of connecting a backend, of a copy that goes to a mirror.
 //!
 //! A span that is dropped without an outcome was given up, and is recorded as abandoned.
 
@@ -357,6 +357,38 @@ impl ConnectSpan {
 impl Drop for ConnectSpan {
     fn drop(&mut self) {
         self.end(&Outcome::Abandoned);
+    }
+}
+
+/// The span of a copy of a request, from when it is sent to a mirror until the answers have been compared (kind INTERNAL).
+#[derive(Debug)]
+pub struct MirrorSpan {
+    span: Option<ActiveSpan>,
+}
+
+impl MirrorSpan {
+    pub(crate) fn new(span: Option<ActiveSpan>) -> Self {
+        Self { span }
+    }
+
+    /// The parent of the copy.
+    #[must_use]
+    pub fn parent(&self) -> Parent {
+        self.span.clone().map_or_else(Parent::default, Parent::active)
+    }
+
+    /// Ends the span: this has become of the copy.
+    pub fn finish(mut self, outcome: &str) {
+        if let Some(span) = &self.span {
+            span.record().update(|fields| fields.optional().mirror = Some(outcome.to_owned()));
+        }
+        end(None, self.span.take(), &Outcome::Finished);
+    }
+}
+
+impl Drop for MirrorSpan {
+    fn drop(&mut self) {
+        end(None, self.span.take(), &Outcome::Abandoned);
     }
 }
 

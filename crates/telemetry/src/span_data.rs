@@ -11,11 +11,12 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
 use crate::message::Network;
 use crate::names::{
-    ATTEMPT, CACHE_HIT, CLIENT_ADDRESS, CLIENT_NAME, CLIENT_PORT, CLIENT_VERSION, CONNECT_SPAN, ENDPOINT,
+    ATTEMPT, CACHE_HIT, CANARY, CLIENT_ADDRESS, CLIENT_NAME, CLIENT_PORT, CLIENT_VERSION, CONNECT_SPAN, ENDPOINT,
     ERROR_MESSAGE, ERROR_TYPE, GEN_AI_OPERATION_NAME, GEN_AI_PROMPT_NAME, GEN_AI_PROMPT_VARIABLE,
     GEN_AI_TOOL_CALL_ARGUMENTS, GEN_AI_TOOL_CALL_RESULT, GEN_AI_TOOL_NAME, JSONRPC_REQUEST_ID, Kind, MCP_METHOD_NAME,
-    MCP_PROTOCOL_VERSION, MCP_RESOURCE_URI, MCP_SESSION_ID, NETWORK_PROTOCOL_NAME, NETWORK_PROTOCOL_VERSION,
-    NETWORK_TRANSPORT, OTHER, PARTIAL_FAILURES, POLICY, PRINCIPAL, REWRITTEN, RPC_RESPONSE_STATUS_CODE,
+    MCP_PROTOCOL_VERSION, MCP_RESOURCE_URI, MCP_SESSION_ID, MIRROR, MIRROR_SPAN, NETWORK_PROTOCOL_NAME,
+    NETWORK_PROTOCOL_VERSION, NETWORK_TRANSPORT, OTHER, PARTIAL_FAILURES, POLICY, PRINCIPAL, REWRITTEN,
+    RPC_RESPONSE_STATUS_CODE,
 };
 use crate::record::{OptionalFields, Record, SpanFields};
 use crate::stored::StoredId;
@@ -56,7 +57,7 @@ impl Record {
     /// `{method} {tool or prompt}`, else the method (conventions for MCP, Span name). Never a URI; a malformed method is
     /// `_OTHER`.
     pub(crate) fn name(&self) -> Cow<'static, str> {
-        let Some(method) = &self.start.method else { return CONNECT_SPAN.into() };
+        let Some(method) = &self.start.method else { return self.name_without_method().into() };
         let method = method_name(method);
         match &self.start.subject {
             Subject::Tool(name) | Subject::Prompt(name) => {
@@ -64,6 +65,11 @@ impl Record {
             }
             Subject::None | Subject::Resource(_) => method,
         }
+    }
+
+    /// The name of a span that belongs to no message.
+    pub(crate) fn name_without_method(&self) -> &'static str {
+        if self.start.backend.is_some() { CONNECT_SPAN } else { MIRROR_SPAN }
     }
 
     fn attributes(&self, fields: &SpanFields) -> Vec<KeyValue> {
@@ -86,6 +92,8 @@ impl Record {
         }
         if let Some(optional) = &fields.optional {
             let text = |name, text: &Option<String>| text.clone().map(|text| KeyValue::new(name, text));
+            out.extend(text(CANARY, &optional.canary));
+            out.extend(text(MIRROR, &optional.mirror));
             out.extend(text(POLICY, &optional.policy));
             out.extend(text(GEN_AI_TOOL_CALL_ARGUMENTS, &optional.arguments));
             out.extend(text(GEN_AI_TOOL_CALL_RESULT, &optional.result));

@@ -67,7 +67,8 @@ pub(crate) fn id(id: Id<'_>) -> Option<StoredId> {
 }
 
 /// The URI without user info, query and fragment, which could hold secrets.
-fn recorded_uri(uri: &str) -> SmolStr {
+#[must_use]
+pub fn recorded_uri(uri: &str) -> SmolStr {
     let end = uri.find(['?', '#']).unwrap_or(uri.len());
     let plain = uri.get(..end).unwrap_or_default();
     let Some((scheme, rest)) = plain.split_once("://") else { return SmolStr::new(truncated(plain, LONGEST_VALUE)) };

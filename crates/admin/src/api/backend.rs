@@ -8,6 +8,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::Answer;
+use super::versions::Difference;
 use crate::Admin;
 use crate::history::StateChange;
 use crate::reply::{self, Refusal};
@@ -24,6 +25,9 @@ pub(crate) struct BackendDetails {
     history: Vec<StateChange>,
     /// Its processes that run, oldest first; none of servers that have a URL.
     processes: Vec<RunningProcess>,
+    /// The last 20 answers of its mirror that differed, newest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    differences: Vec<Difference>,
 }
 
 /// A process of a server.
@@ -44,7 +48,10 @@ pub(super) async fn answer(State(admin): State<Arc<Admin>>, Path(name): Path<Str
         return Err(Refusal::new(StatusCode::NOT_FOUND, "no server has this name; /api/overview lists them"));
     };
     let running = gateway.process_output(&name).unwrap_or_default().running;
+    let versions = gateway.versions_of_backends().remove(&name);
+    let differences = versions.and_then(|(_, mirror)| mirror).map(|mirror| mirror.differences).unwrap_or_default();
     Ok(reply::answer(&BackendDetails {
+        differences: differences.iter().map(Difference::from).collect(),
         description: description.map(Verbatim),
         history: admin.history.of(&name),
         processes: running

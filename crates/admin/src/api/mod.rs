@@ -22,6 +22,7 @@ pub(crate) mod sign_in;
 mod stream;
 pub(crate) mod tools;
 pub(crate) mod traces;
+mod versions;
 
 use std::convert::Infallible;
 use std::sync::Arc;

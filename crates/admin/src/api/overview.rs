@@ -113,9 +113,12 @@ impl Latest {
         let failed = Query { error: Some(true), limit: FAILED, ..Query::default() };
         let failed = telemetry.ring().map(|ring| ring.query(&failed)).unwrap_or_default();
         let (status, endpoints) = (self.subject.gateway.status(), self.subject.gateway.endpoints_of_backends());
+        let versions = self.subject.gateway.versions_of_backends();
         let backend = |(name, status): &(String, BackendStatus)| {
+            let versions = versions.get(name);
+            let versions = versions.map_or((None, None), |(canary, mirror)| (canary.as_ref(), mirror.as_ref()));
             let endpoints = endpoints.get(name).map_or(&[][..], Vec::as_slice);
-            Backend::of(name, (status, endpoints), telemetry, &failed, seconds)
+            Backend::of(name, (status, endpoints), versions, telemetry, &failed, seconds)
         };
         status.iter().map(backend).collect()
     }

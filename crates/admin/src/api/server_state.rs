@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::{BackendError, BackendStatus, EndpointStatus, FailureDetails};
+use fanlight_canonical::{BackendError, BackendStatus, CanaryStatus, EndpointStatus, FailureDetails, MirrorStatus};
 use fanlight_telemetry::Telemetry;
 use fanlight_telemetry::metrics::GIVEN_UP;
 use fanlight_telemetry::names::BACKEND_NAME;
@@ -10,6 +10,7 @@ use fanlight_telemetry::ring::{Trace, attribute, failure};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::versions::{Canary, Mirror};
 use crate::ready::{reason, state};
 use crate::values::{millis, moment};
 
@@ -30,6 +31,14 @@ pub(crate) struct Backend {
     /// Its endpoints, if it has several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     endpoints: Vec<BackendEndpoint>,
+    /// The version of it that serves a share of its clients.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    canary: Option<Canary>,
+    /// The server that gets copies of its requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    mirror: Option<Mirror>,
     /// The attempt to connect that is being made.
     starting: Option<Starting>,
     /// Why the last attempt to connect failed, until one succeeds.
@@ -121,6 +130,7 @@ impl Backend {
     pub(super) fn of(
         name: &str,
         (status, endpoints): (&BackendStatus, &[EndpointStatus]),
+        (canary, mirror): (Option<&CanaryStatus>, Option<&MirrorStatus>),
         telemetry: &Telemetry,
         failed: &[Trace],
         seconds: Seconds,
@@ -135,6 +145,8 @@ impl Backend {
             // Without the time until the next attempt, which always changes.
             error: reason(&status.state).map(ToString::to_string),
             endpoints: endpoints.iter().map(|endpoint| BackendEndpoint::of(endpoint, seconds)).collect(),
+            canary: canary.map(Canary::from),
+            mirror: mirror.map(Mirror::from),
             starting: status.starting.as_ref().map(|starting| Starting {
                 since: moment(starting.since),
                 seconds: (seconds == Seconds::Shown).then_some(starting.elapsed.as_secs_f64()),

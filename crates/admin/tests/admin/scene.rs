@@ -242,6 +242,8 @@ impl Scene {
             approval: None,
             rewriting: fanlight_gateway::Rewriting::default(),
             store: None,
+            canary: None,
+            is_hidden: false,
         });
         let gateway = Gateway::new(GatewaySettings {
             policy: None,

@@ -2,7 +2,7 @@
 
 import { ask, get, text } from "../api.js";
 import { badge, empty, fill, h, say } from "../dom.js";
-import { clock, count, duration, long } from "../format.js";
+import { clock, count, duration, long, percent } from "../format.js";
 import { words } from "../form/schema.js";
 import { view } from "../json.js";
 import * as live from "../live.js";
@@ -22,8 +22,8 @@ export async function server(main, { rest: [name], signal }) {
   const back = h("p", { class: "back" }, h("a", { href: "#/servers" }, "All servers"));
   if (!one && !configured) return void fill(main, back, h("h1", null, name), empty("No server has this name"));
   if (!one) return void fill(main, back, h("h1", null, name), empty("It is switched off"), buttons(name, false));
-  const [state, figures, about, history, lists, children, log] = Array.from({ length: 7 }, () => h("div", null));
-  fill(main, back, h("h1", null, name), state, buttons(name, true), figures,
+  const [state, figures, others, differing, about, history, lists, children, log] = Array.from({ length: 9 }, () => h("div", null));
+  fill(main, back, h("h1", null, name), state, buttons(name, true), figures, others, differing,
     h("h2", null, "What it says of itself"), about,
     h("h2", null, "Lists"), lists,
     h("h2", null, "History"), history,
@@ -36,6 +36,7 @@ export async function server(main, { rest: [name], signal }) {
     latest = next;
     fill(state, latest ? stateOf(latest) : empty("It is not there any more"));
     if (latest) fill(figures, facts(latest));
+    if (latest) fill(others, versions(latest));
     if (isAnother) more();
   };
   // What no event has: asked for when the state has changed, and now and then for the processes.
@@ -47,6 +48,7 @@ export async function server(main, { rest: [name], signal }) {
       if (JSON.stringify(details) === known) return;
       known = JSON.stringify(details);
       fill(about, described(details.description));
+      fill(differing, differences(details.differences));
       fill(history, changes(details.history));
       fill(children, processes(details.processes));
     } catch (error) {
@@ -77,6 +79,28 @@ function facts(one) {
     fact("Failed requests", health), fact("Median", duration(one.medianMs)), fact("95 %", duration(one.p95Ms)),
     fact("Restarts", count(one.restarts)), fact("Reconnects", count(one.reconnects)),
     h("div", { class: "fact end" }, h("a", { href: `#/traces?backend=${encodeURIComponent(one.name)}` }, "Its traces")));
+}
+
+/** The canary and the mirror of a server. */
+function versions({ canary, mirror }) {
+  if (!canary && !mirror) return null;
+  const to = ({ server, state }) => [h("a", { href: `#/servers/${encodeURIComponent(server)}` }, server), " ", badge(STATES[state] ?? "calm", state, state)];
+  return [
+    h("h2", null, "Other versions"),
+    canary ? h("p", null, to(canary), ` serves ${percent(canary.share)} of the clients, by ${canary.sticky}.`) : null,
+    mirror ? h("p", null, to(mirror), ` gets copies of ${percent(mirror.share)} of the safe requests: ${count(mirror.same)} answered the same, `,
+      `${count(mirror.different)} differently, ${count(mirror.failed)} not, ${count(mirror.dropped)} not sent.`) : null,
+  ];
+}
+
+/** The last answers of the mirror that differed, whose texts are those of servers. */
+function differences(all) {
+  if (!all?.length) return null;
+  return [h("h3", null, "Answers that differed"),
+    table("Answers of the mirror that differed, newest first", ["When", "Request", "What differs"], all.map((one) => h("tr", null,
+      h("th", { scope: "row", class: "number" }, one.traceId ? h("a", { href: `#/traces/${one.traceId}` }, clock(one.atMs)) : clock(one.atMs)),
+      h("td", { class: "words" }, one.method, one.item ? ` ${one.item}` : ""),
+      h("td", { class: "words mono" }, one.lines.map((line) => h("div", null, line))))))];
 }
 
 function buttons(name, isOn) {

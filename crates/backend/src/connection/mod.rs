@@ -139,7 +139,7 @@ impl Connection {
         let table = |mirrors| ToolTable::new(mirrors, mirrored_params, list_bytes);
         let is_modern_http = dialect.era() == Era::Modern && transport.is_http();
         let has_legacy_tasks = dialect.era() == Era::Legacy && tasks.is_some();
-        let tools = (is_modern_http || has_legacy_tasks || context.repeats_safe).then(|| table(is_modern_http));
+        let tools = (is_modern_http || has_legacy_tasks || context.knows_safe).then(|| table(is_modern_http));
         let may_ask = dialect.era() == Era::Legacy && transport.http().is_some() && context.declared.can_be_asked();
         let subscribes = |capabilities: &Json| {
             capabilities

@@ -204,15 +204,18 @@ impl Group {
         self.primary.load().as_ref().map(|primary| Arc::clone(&primary.member))
     }
 
+    async fn does_no_harm(&self, call: &Call) -> bool {
+        match self.first(call).await {
+            Some(member) => member.backend.does_no_harm(call).await,
+            None => false,
+        }
+    }
+
     /// Sends a request, once more if it is safe and that is wanted: to another endpoint, unless it belongs to a session, which
     /// has one.
     async fn repeated(&self, call: Call) -> Result<Response, BackendError> {
         let Some(repeats) = &self.repeats else { return self.request(call, Attempt::default()).await };
-        let is_safe = match self.first(&call).await {
-            Some(member) => member.backend.is_safe(&call).await,
-            None => false,
-        };
-        if !is_safe {
+        if !self.does_no_harm(&call).await {
             return self.request(call, Attempt::default()).await;
         }
         let (last, has_session) = (AtomicU64::new(0), call.context.session().is_some());
@@ -370,6 +373,10 @@ impl BackendClient for Replicas {
 
     fn request(&self, call: Call) -> Pending<'_, Response> {
         Box::pin(self.group.repeated(call))
+    }
+
+    fn is_safe<'a>(&'a self, call: &'a Call) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+        Box::pin(self.group.does_no_harm(call))
     }
 
     fn listen(&self, listen: Listen) -> Pending<'_, Listening> {

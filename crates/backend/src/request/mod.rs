@@ -68,7 +68,7 @@ pub(crate) struct BackendContext {
     /// The parent of spans that belong to no request.
     pub(crate) root: Parent,
     /// It matters which tools can be called twice without harm.
-    pub(crate) repeats_safe: bool,
+    pub(crate) knows_safe: bool,
 }
 
 impl std::ops::Deref for TransportContext {

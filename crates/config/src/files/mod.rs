@@ -23,6 +23,7 @@ use crate::option::reader::Reader;
 use crate::option::substitute;
 use crate::read::file;
 use crate::read::server::{self, Context};
+use crate::read::versions::WrongVersion;
 use crate::report::problem::{ConfigErrors, quoted};
 use crate::syntax::{Node, Source, Value};
 use crate::text_file::fingerprint;
@@ -128,6 +129,9 @@ fn load(paths: &[PathBuf], environment: Environment<'_>, is_lenient: bool) -> Re
     // With all servers in one file, the position is shown.
     if paths.len() > 1 || !loaded.config.include.is_empty() {
         check_endpoints(&loaded.config, first, &mut errors);
+        for WrongVersion { message, help, .. } in loaded.config.wrong_versions() {
+            errors.or_add::<()>(Err(ConfigErrors::of_file(first, message, &help)));
+        }
     }
     let of_replicas = loaded.config.replicas.as_ref().and_then(|replicas| replicas.tls.as_ref());
     let all_tls = [loaded.config.tls.as_ref(), loaded.config.admin.tls.as_ref(), of_replicas];
@@ -169,6 +173,12 @@ fn check_endpoints(config: &Config, first: &Path, errors: &mut Errors) {
             let message = format!("the endpoint {} names the server {}, which no file has", quoted(path), quoted(name));
             let error = ConfigErrors::of_file(first, message, "correct the name in `endpoints`");
             errors.or_add::<()>(Err(error));
+        }
+        let versions = endpoint.servers.iter().flatten().filter_map(|name| Some((name, config.version_of(name)?)));
+        for (name, (option, of)) in versions {
+            let (name, of) = (quoted(name), quoted(&of.name));
+            let message = format!("{name} is the `{option}` of {of}, which clients are not shown");
+            errors.or_add::<()>(Err(ConfigErrors::of_file(first, message, &format!("name {of} in `endpoints`"))));
         }
     }
 }

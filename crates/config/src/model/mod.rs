@@ -19,6 +19,7 @@ pub(crate) mod server;
 pub(crate) mod server_auth;
 pub(crate) mod tools;
 pub(crate) mod values;
+pub(crate) mod versions;
 
 use std::path::PathBuf;
 

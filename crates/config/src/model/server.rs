@@ -13,6 +13,7 @@ use super::policy::{AllowedClients, WHO};
 use super::rewriting::{Argument, ArgumentKind, NEW_NAME, ToolOverride};
 use super::server_auth::{ServerAuth, ServerAuthOption};
 use super::tools::{Approval, PatternMap, ToolFilter};
+use super::versions::{CanaryOptions, MirrorOptions};
 use crate::definition::{Form, Visible};
 use crate::option::kind::{Choice, Each, Flag, LONG_TIME, Maybe, Nested, OrOff, Parsed, Range, TIME, count, time};
 use crate::option::map::NameMap;
@@ -90,6 +91,10 @@ options! {
         /// changes nothing (`readOnlyHint`) or nothing more the second time (`idempotentHint`). At most one in five requests
         /// is. Default: nothing that may have run is sent again.
         "retry" => repeats_safe: bool = false, RETRY;
+        /// The version of it that serves a share of its clients.
+        "canary" => canary: Option<CanaryOptions> = None, Maybe(Nested::<CanaryOptions>::KIND), example "# {server: search-v2, share: 0.1}";
+        /// The server that gets copies of its safe requests, to compare the answers.
+        "mirror" => mirror: Option<MirrorOptions> = None, Maybe(Nested::<MirrorOptions>::KIND), example "# {server: search-next, share: 0.05}";
         /// A file with certificates (PEM) of authorities that are trusted for this server in addition to those of the
         /// system; relative to the folder of this file.
         "caFile" => ca_file: Option<String> = None, Maybe(FOLDER), example "internal-ca.pem";

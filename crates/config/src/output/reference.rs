@@ -141,6 +141,7 @@ fn value(form: &Form, key: &str, anchors: &Anchors) -> String {
         Form::Duration { min, max } => format!("duration, {} to {}", format_duration(*min), format_duration(*max)),
         Form::Size { min, max } => format!("size, {} to {}", format_size(*min), format_size(*max)),
         Form::Count { min, max } => format!("number, {min} to {max}"),
+        Form::Share => "number, 0 to 1".to_owned(),
         Form::Choice(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
         Form::Choices(words) => {
             format!("list of {}", words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "))

@@ -94,6 +94,7 @@ fn form(form: Form, definitions: &mut Map<String, Value>) -> Value {
             any_of([json!({ "type": "integer", "minimum": min, "maximum": max }), json!({ "$ref": "#/$defs/size" })])
         }
         Form::Count { min, max } => any_of([json!({ "type": "integer", "minimum": min, "maximum": max })]),
+        Form::Share => any_of([json!({ "type": "number", "minimum": 0, "maximum": 1 })]),
         Form::Choice(words) => {
             // YAML reads a bare `true` as a boolean.
             let booleans = words.contains(&"true").then_some(json!(true));

@@ -12,6 +12,7 @@ use crate::option::Options as _;
 use crate::option::fields::Fields;
 use crate::option::reader::{Reader, suggest};
 use crate::read::server::{self, Context};
+use crate::read::versions::WrongVersion;
 use crate::report::problem::Finding;
 use crate::report::problem::quoted;
 use crate::syntax::{Node, Span, Value};
@@ -40,6 +41,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, root: &Node, folder: &Path, has_furt
     read_servers(reader, &mut config, &fields, root, folder, has_further);
     if !has_further {
         check_endpoints(reader, &config, &fields);
+        check_versions(reader, &config, &fields);
     }
     config
 }
@@ -84,6 +86,41 @@ fn check_endpoints(reader: &mut Reader<'_>, config: &Config, fields: &Fields<'_>
                 None => format!("the servers of this file: {}", known.join(", ")),
             };
             reader.error(span, format!("no server is called {}", quoted(name)), &help);
+        }
+    }
+}
+
+/// Options of a server that say what clients may see and do, or how they see it.
+const OF_CLIENTS: [&str; 10] =
+    ["prefix", "tools", "allow", "allowTools", "tags", "approval", "rename", "override", "arguments", "methods"];
+
+/// Reports other versions of servers that cannot be, endpoints that show one, and what has no effect with one.
+fn check_versions(reader: &mut Reader<'_>, config: &Config, fields: &Fields<'_>) {
+    let servers = || ["mcpServers", "servers"].into_iter().filter_map(|key| fields.get_or_null(key));
+    let entry = |name: &str| servers().find_map(|entry| entry.value.field(name));
+    for WrongVersion { server, option, message, help } in config.wrong_versions() {
+        let option = entry(&server).and_then(|entry| entry.field(option));
+        let node = option.map(|option| option.field("server").unwrap_or(option));
+        reader.error(node.map_or(Span::new(0, 0), |node| node.span), message, &help);
+    }
+    for (name, of, option) in config.servers.iter().filter_map(|server| {
+        let (option, of) = config.version_of(&server.name)?;
+        Some((&server.name, &of.name, option))
+    }) {
+        let what = format!("{} is the `{option}` of {}", quoted(name), quoted(of));
+        for (path, _) in
+            config.endpoints.iter().filter(|(_, endpoint)| endpoint.servers.iter().flatten().any(|one| one == name))
+        {
+            let node = fields.get("endpoints").and_then(|all| all.value.field(path)?.field("servers"));
+            let help = format!("name {}; a second entry with the same URL or command can be shown, too", quoted(of));
+            let span = node.map_or(Span::new(0, 0), |node| node.span);
+            reader.error(span, format!("{what}, which clients are not shown"), &help);
+        }
+        for key in OF_CLIENTS {
+            if let Some(node) = entry(name).and_then(|entry| entry.field(key)).filter(|node| !node.is_null()) {
+                let help = format!("set it for {}, and remove it here", quoted(of));
+                reader.warn(node.span, format!("`{key}` has no effect here: {what}"), &help);
+            }
         }
     }
 }

@@ -3,3 +3,4 @@
 pub(crate) mod file;
 pub(crate) mod server;
 mod transport;
+pub(crate) mod versions;

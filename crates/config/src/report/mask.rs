@@ -137,6 +137,7 @@ fn is_shown(form: &Form) -> bool {
         | Form::Duration { .. }
         | Form::Size { .. }
         | Form::Count { .. }
+        | Form::Share
         | Form::Choice(_)
         | Form::Choices(_)
         | Form::Any => true,

@@ -19,6 +19,7 @@ mod secrets;
 mod server_auth;
 mod syntax;
 mod values;
+mod versions;
 
 use std::path::Path;
 

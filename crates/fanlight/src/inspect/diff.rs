@@ -16,10 +16,11 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::client::{Client, other};
-use super::{arguments, difference, looked_through, no_such_tool, tool_call, tools, with_assembly};
+use super::{arguments, looked_through, no_such_tool, tool_call, tools, with_assembly};
 use crate::assembly::Assembly;
 use crate::auth;
 use crate::cli::CallArgs;
+use crate::difference;
 use crate::failure::Failure;
 use crate::out::{self, say};
 use crate::show;
@@ -33,7 +34,7 @@ pub(crate) async fn diff(config: &Config, args: &CallArgs) -> Result<(), Failure
     let (direct, through) =
         with_assembly(config, async |assembly| both(config, assembly, args, &arguments).await).await?;
     let (left, right) = (direct.body(), through.body());
-    let values = difference::of_values(&left, &right);
+    let values = difference::of_values(&left, &right).lines();
     let bytes = difference::of_bytes(&left, &right);
     let are_equal = values.is_empty() && bytes.is_none() && direct.is_error() == through.is_error();
     let failure = || Failure::other("the results differ (a tool that answers differently each time differs here too)");
@@ -67,7 +68,7 @@ pub(crate) async fn diff(config: &Config, args: &CallArgs) -> Result<(), Failure
 /// Prints how the tool differs from what its server says of it, which is as configured.
 fn say_intended(snapshot: &ListView, tool: &Entry) {
     let Some(given) = snapshot.given(tool) else { return };
-    let differences = difference::of_values(&given, &tool.visible);
+    let differences = difference::of_values(&given, &tool.visible).lines();
     differences.iter().for_each(|line| say!("intended: tool {line}"));
     let arguments = tool.changes().into_iter().filter(|change| change.contains("argument"));
     arguments.for_each(|change| say!("intended: the tool {}", show::plain(&change, 300)));

@@ -5,7 +5,6 @@ mod call;
 mod check;
 mod client;
 mod diff;
-mod difference;
 mod endpoint;
 mod failures;
 mod hops;

@@ -59,7 +59,8 @@ fn show(overview: &Value, admin: &Admin, style: Style) {
     let starts = backends.iter().filter_map(|backend| start_of(backend));
     let failures = backends.iter().flat_map(|backend| failure_of(backend));
     let endpoints = backends.iter().flat_map(|backend| endpoints_of(backend));
-    let more: Vec<String> = starts.chain(failures).chain(endpoints).collect();
+    let versions = backends.iter().flat_map(|backend| versions_of(backend));
+    let more: Vec<String> = starts.chain(failures).chain(endpoints).chain(versions).collect();
     if !more.is_empty() {
         say!("\n{}", more.join("\n"));
     }
@@ -167,6 +168,22 @@ fn endpoints_of(backend: &Value) -> Vec<String> {
     endpoints.iter().map(line).collect()
 }
 
+/// A line for each of a backend's other versions.
+fn versions_of(backend: &Value) -> Vec<String> {
+    let name = plain(text(backend, "name"), 60);
+    let version = |key: &str| {
+        let version = backend.get(key).filter(|version| version.is_object())?;
+        let share = version.get("share").and_then(Value::as_f64).unwrap_or_default() * 100.0;
+        let (server, state) = (plain(text(version, "server"), 60), plain(text(version, "state"), 20));
+        let counts = ["same", "different", "failed", "dropped"]
+            .iter()
+            .filter_map(|key| Some(format!(", {} {key}", version.get(*key)?.as_u64()?)))
+            .collect::<String>();
+        Some(format!("{name} {key} {server}: {} % ({state}){counts}", (share * 100.0).round() / 100.0))
+    };
+    ["canary", "mirror"].into_iter().filter_map(version).collect()
+}
+
 /// What is known of the last attempt to connect to a backend, if it failed: each line of it.
 fn failure_of(backend: &Value) -> Vec<String> {
     let Some(failure) = backend.get("failure").filter(|failure| failure.is_object()) else { return Vec::new() };
@@ -241,6 +258,18 @@ mod tests {
     fn rough_shows_two_units() {
         let shown: Vec<String> = [0.4, 61.0, 7_260.0, 180_000.0, -1.0].map(rough).into();
         assert_eq!(shown, ["0 s", "1 min 1 s", "2 h 1 min", "2 d 2 h", "0 s"]);
+    }
+
+    #[test]
+    fn other_versions_have_a_line_each() {
+        let backend = serde_json::json!({"name": "pay", "canary": {"server": "pay2", "share": 0.125, "state": "ready"},
+            "mirror": {"server": "next", "share": 0.05, "state": "down", "same": 3, "different": 1, "failed": 0, "dropped": 0}});
+        let lines = [
+            "pay canary pay2: 12.5 % (ready)",
+            "pay mirror next: 5 % (down), 3 same, 1 different, 0 failed, 0 dropped",
+        ];
+        assert_eq!(versions_of(&backend), lines);
+        assert!(versions_of(&serde_json::json!({"name": "one"})).is_empty());
     }
 
     #[test]

@@ -4,13 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fanlight_canonical::{Caller, Endpoint, Interest, Principal, ServerMessage, ServerMessages};
+use fanlight_canonical::{Caller, Endpoint, Interest, ServerMessage, ServerMessages};
 use fanlight_protocol::Notification;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::{Change, Differing};
-use crate::topology::{BackendId, Topology, View};
+use crate::topology::{BackendId, Reader, Topology, View};
 
 /// The clients that listen for changes of merged lists, and the notifications that are due.
 #[derive(Default)]
@@ -29,8 +29,8 @@ struct State {
 
 struct Listener {
     endpoint: Endpoint,
-    /// The principal, if it has lists of its own.
-    reader: Option<Principal>,
+    /// Whose lists it sees, if they are not those of all; said with each topology.
+    reader: Option<Reader>,
     /// The announcements of the gateway that it gets.
     wants: [bool; 3],
     /// The announcements that it gets when the topology has been replaced: all in its interest, since a backend that
@@ -55,13 +55,19 @@ pub(super) enum Audience {
     Everyone,
     /// Those that have lists of their own.
     Readers,
-    Reader(Principal),
+    /// Those whom the canary of this backend serves.
+    MovedFrom(BackendId),
+    Reader(Reader),
 }
 
 impl Listener {
     fn is_among(&self, told: &HashSet<(Endpoint, Audience)>) -> bool {
         let is_told = |audience| told.contains(&(self.endpoint.clone(), audience));
-        let is_reader = |reader: &Principal| is_told(Audience::Readers) || is_told(Audience::Reader(reader.clone()));
+        let is_reader = |reader: &Reader| {
+            is_told(Audience::Reader(reader.clone()))
+                || (reader.principal().is_named() && is_told(Audience::Readers))
+                || reader.moved_from().any(|backend| is_told(Audience::MovedFrom(backend)))
+        };
         is_told(Audience::Everyone) || self.reader.as_ref().is_some_and(is_reader)
     }
 }
@@ -80,8 +86,7 @@ impl Announcer {
         client: &Caller,
         messages: ServerMessages,
     ) -> Registration {
-        let endpoint = client.endpoint().clone();
-        let reader = Some(client.principal()).filter(|principal| principal.is_named()).cloned();
+        let (endpoint, reader) = (client.endpoint().clone(), None);
         let wants = Change::ALL.map(|change| change.is_in(interest));
         let mut state = self.lock();
         let number = state.next;
@@ -111,11 +116,17 @@ impl Announcer {
         self.woken.notify_one();
     }
 
-    /// Makes a notification due for the clients that have lists of their own, at the endpoints that show `backend`.
-    pub(super) fn announce_to_readers(&self, change: Change, topology: &Arc<Topology>, backend: BackendId) {
+    /// Makes a notification due for those clients that have lists of their own, at the endpoints that show `backend`.
+    pub(super) fn announce_to(
+        &self,
+        audience: &Audience,
+        change: Change,
+        topology: &Arc<Topology>,
+        backend: BackendId,
+    ) {
         let mut endpoints = self.endpoints();
         endpoints.retain(|endpoint| View::at(Arc::clone(topology), endpoint).shows(backend));
-        self.announce(change, topology.limits.settle, endpoints, &Audience::Readers);
+        self.announce(change, topology.limits.settle, endpoints, audience);
     }
 
     /// When [`Announcer::send_due`] is to be called next.
@@ -193,6 +204,13 @@ impl Announcer {
 }
 
 impl Registration {
+    /// The listener sees the lists of `reader` from now on.
+    pub(crate) fn reads_as(&self, reader: Option<&Reader>) {
+        if let Some(listener) = self.announcer.lock().listeners.get_mut(&self.number) {
+            listener.reader = reader.cloned();
+        }
+    }
+
     /// Has the gateway announce what is in `interest` to it, and nothing else.
     pub(crate) fn announce_only(&self, interest: &Interest) {
         if let Some(listener) = self.announcer.lock().listeners.get_mut(&self.number) {

@@ -11,15 +11,14 @@ use tokio::time::Instant;
 use super::kept::covers;
 use super::part::Part;
 use super::starting::Wait;
-use super::{Catalogue, State, rests};
+use super::{Catalogue, rests};
 use crate::topology::{BackendId, Topology, View};
 
 impl Catalogue {
     /// Notes that the list has probably changed since the newest snapshot.
     pub(crate) fn mark_stale(&self) {
-        let is_private = |state: &mut State| state.parts.values().any(|part| part.is_private);
         match &self.own {
-            Some(own) if !own.shared.with(is_private) => own.shared.mark_parts_stale(),
+            Some(own) if own.parts(&self.topology.load()).is_empty() => own.shared.mark_parts_stale(),
             _ => self.mark_parts_stale(),
         }
     }

@@ -4,10 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fanlight_canonical::Principal;
 use fanlight_fair::{Budget, Part, Reservation, Spent};
 
-use crate::topology::ByteLimits;
+use crate::topology::{ByteLimits, Reader};
 
 /// The bytes of the lists of all backends together.
 #[derive(Debug, Default)]
@@ -15,9 +14,9 @@ pub(crate) struct ListMemory(AtomicUsize);
 
 /// The bytes of the lists of single principals. A principal may use as many as it leaves free.
 pub(super) struct ReaderMemory {
-    budget: Budget<Principal>,
+    budget: Budget<Reader>,
     /// Drops the lists of another principal than this, and says whether there were any.
-    evict: Box<dyn Fn(&Principal) -> bool + Send + Sync>,
+    evict: Box<dyn Fn(&Reader) -> bool + Send + Sync>,
 }
 
 /// How many principals lose their lists for one reservation, at most.
@@ -33,7 +32,7 @@ pub(crate) struct ReservedBytes {
 /// What the bytes of a list are part of.
 enum Memory {
     ForAll(Arc<ListMemory>),
-    ForOne { memory: Arc<ReaderMemory>, reader: Principal, held: Option<Reservation<Principal>> },
+    ForOne { memory: Arc<ReaderMemory>, reader: Reader, held: Option<Reservation<Reader>> },
 }
 
 impl fmt::Debug for Memory {
@@ -70,18 +69,18 @@ impl ListMemory {
 
 impl ReaderMemory {
     /// As many bytes in all; `evict` drops the lists of another principal than the one that it is given.
-    pub(super) fn new(bytes: usize, evict: impl Fn(&Principal) -> bool + Send + Sync + 'static) -> Self {
+    pub(super) fn new(bytes: usize, evict: impl Fn(&Reader) -> bool + Send + Sync + 'static) -> Self {
         Self { budget: Budget::new(bytes, Part::AS_MUCH_AS_IT_LEAVES), evict: Box::new(evict) }
     }
 
     /// Nothing yet, for a list of this principal.
-    pub(super) fn reserve(self: &Arc<Self>, reader: &Principal) -> ReservedBytes {
+    pub(super) fn reserve(self: &Arc<Self>, reader: &Reader) -> ReservedBytes {
         let memory = Memory::ForOne { memory: Arc::clone(self), reader: reader.clone(), held: None };
         ReservedBytes { memory, bytes: 0 }
     }
 
     /// Has `held` be `bytes`, for which others may lose their lists.
-    fn take(&self, reader: &Principal, held: &mut Option<Reservation<Principal>>, bytes: usize) -> Result<(), Spent> {
+    fn take(&self, reader: &Reader, held: &mut Option<Reservation<Reader>>, bytes: usize) -> Result<(), Spent> {
         let mut attempt = || match held {
             Some(held) => held.resize(bytes),
             None => self.budget.reserve(reader, bytes).map(|reservation| *held = Some(reservation)),
@@ -130,16 +129,18 @@ impl Drop for ReservedBytes {
 
 #[cfg(test)]
 mod tests {
+    use fanlight_canonical::Principal;
+
     use super::*;
 
     #[test]
     fn principal_leaves_bytes_for_others_and_lists_of_others_leave_for_its_first() {
         let evicted = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&evicted);
-        let evict = move |_: &Principal| count.fetch_add(1, Ordering::Relaxed) < 2;
+        let evict = move |_: &Reader| count.fetch_add(1, Ordering::Relaxed) < 2;
         let memory = Arc::new(ReaderMemory::new(100, evict));
         let limits = ByteLimits { one: 1000, all: 1000 };
-        let [ann, bob] = ["ann", "bob"].map(|name| Principal::named("issuer", name));
+        let [ann, bob] = ["ann", "bob"].map(|name| Reader::from(Principal::named("issuer", name)));
         let mut lists = [&ann, &ann, &bob].map(|reader| memory.reserve(reader));
         assert_eq!(lists[0].grow(40, limits), Ok(()));
         assert_eq!(lists[1].grow(40, limits), Err(TooManyBytes::All(100)), "half of all for one");

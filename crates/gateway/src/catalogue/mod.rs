@@ -35,7 +35,7 @@ mod watch;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fanlight_canonical::{BackendState, Principal};
+use fanlight_canonical::BackendState;
 use fanlight_protocol::Json;
 use foldhash::fast::RandomState;
 use tokio::time::Instant;
@@ -54,7 +54,7 @@ pub(crate) use watch::{ListWatcher, updated_uri};
 
 pub(crate) use crate::list_kind::Change;
 pub use crate::list_kind::ListKind;
-use crate::topology::{BackendId, CurrentTopology, Topology};
+use crate::topology::{BackendId, CurrentTopology, Reader, Topology};
 use announce::Announcer;
 pub(crate) use announce::Registration;
 use background::Background;
@@ -166,7 +166,7 @@ impl Catalogues {
     }
 
     /// The list that `reader` sees; that of all for clients that are not authenticated.
-    pub(crate) fn seen_by(&self, kind: ListKind, reader: Option<&Principal>) -> Arc<Catalogue> {
+    pub(crate) fn seen_by(&self, kind: ListKind, reader: Option<&Reader>) -> Arc<Catalogue> {
         match reader {
             None => Arc::clone(self.of(kind)),
             Some(reader) => self.own.of(reader, kind, &self.all),

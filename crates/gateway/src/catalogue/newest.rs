@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use fanlight_canonical::{Endpoint, Principal};
+use fanlight_canonical::Endpoint;
 
 use super::announce::Audience;
 use super::merging::ReadPart;
@@ -10,7 +10,7 @@ use super::part::Part;
 use super::snapshot::Snapshot;
 use super::view::ListView;
 use super::{Catalogue, State};
-use crate::topology::{BackendId, ByteLimits, Topology, View};
+use crate::topology::{BackendId, ByteLimits, Reader, Topology, View};
 
 /// What a snapshot is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Catalogue {
     pub(super) fn merge(&self, topology: &Arc<Topology>) -> Arc<Snapshot> {
         let merged = match &self.own {
             None => self.merge_parts(topology),
-            Some(own) if own.shared.private_parts(topology).is_empty() => {
+            Some(own) if own.parts(topology).is_empty() => {
                 Some(own.shared.merge(topology)).filter(|shared| shared.may_be_seen_by(Some(&own.reader)))
             }
             Some(_) => self.merge_parts(topology),
@@ -98,9 +98,9 @@ impl Catalogue {
             Some(ReadPart { backend, contribution, needs, is_private: part.is_private })
         };
         let Some(own) = &self.own else { return self.with(|state| of(state)) };
-        let shared = own.shared.with(|state| of(state))?;
-        if !shared.is_private {
-            return Some(shared);
+        let shared = own.shared.with(|state| of(state));
+        if !own.reader.has_own_part(backend, shared.as_ref().is_some_and(|shared| shared.is_private)) {
+            return shared;
         }
         // Whatever its server says of this one, it was read for the principal.
         self.with(|state| of(state)).map(|part| ReadPart { is_private: true, ..part })
@@ -164,7 +164,7 @@ fn changed_at(
     new: &Arc<Snapshot>,
     topology: &Arc<Topology>,
     endpoints: &[Endpoint],
-    reader: Option<&Principal>,
+    reader: Option<&Reader>,
 ) -> Vec<Endpoint> {
     let is_same_topology = previous.topology() == new.topology();
     let everything = View::everything_for(topology, reader);

@@ -41,7 +41,8 @@ impl Catalogue {
                     let begun = Begun { backend, number, reflects, changes, may_use_kept, wait };
                     // What is one principal's is never kept.
                     let store = member.store.clone().filter(|_| self.own.is_none());
-                    let source = Source { client: Arc::clone(&member.client), store };
+                    let client = member.client_for(self.own.as_ref().map(|own| &own.reader));
+                    let source = Source { client: Arc::clone(client), store };
                     self.begin_reading(begun, source, topology.limits, trace.clone())
                 });
                 (running.reflects, running.wait, running.done.clone())
@@ -152,7 +153,7 @@ impl Catalogue {
     ) -> Loaded {
         let context = match &self.own {
             None => CallContext::for_lists_with(declared, trace),
-            Some(own) => CallContext::for_lists_of(&own.reader, declared, trace),
+            Some(own) => CallContext::for_lists_of(own.reader.principal(), declared, trace),
         };
         load::one(self.kind, backend, wait, limits, self.reserve(), context).await
     }

@@ -40,11 +40,11 @@ impl Catalogues {
     }
 
     /// Reads the lists that clients listen to, and returns the changes of those that differ from the lists of the topology
-    /// before `new`, each with where they do. By another policy each may differ for somebody everywhere.
-    pub(crate) async fn replaced(&self, new: &Arc<Topology>, has_same_policy: bool) -> Vec<(Change, Differing)> {
+    /// before `new`, each with where they do. By another policy, or other canaries, each may differ for somebody everywhere.
+    pub(crate) async fn replaced(&self, new: &Arc<Topology>, shows_all_the_same: bool) -> Vec<(Change, Differing)> {
         let wanted = Change::ALL.into_iter().filter(|change| self.is_wanted(*change));
         let differ = wanted.map(async |change| {
-            let mut differing = Differing { everywhere: !has_same_policy, ..Differing::default() };
+            let mut differing = Differing { everywhere: !shows_all_the_same, ..Differing::default() };
             for one in join_all(self.changed_by(change).map(|catalogue| catalogue.replaced(new))).await {
                 differing.everywhere |= one.everywhere;
                 differing.endpoints.extend(one.endpoints);

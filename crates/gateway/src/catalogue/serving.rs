@@ -46,7 +46,7 @@ impl Catalogue {
         let arrived = Instant::now();
         let (mut down, mut resting, mut connecting) = (Vec::new(), Vec::new(), Vec::new());
         for backend in view.ids().filter_map(|backend| view.get(backend)) {
-            match backend.client.status().state {
+            match backend.client_for(view.reader()).status().state {
                 BackendState::Down { .. } | BackendState::Failed { .. } => down.push(backend.id),
                 BackendState::Idle => resting.push(backend.id),
                 BackendState::Connecting => connecting.push(backend.id),
@@ -114,22 +114,11 @@ impl Catalogue {
 
     /// The backends whose parts are private, after those of this principal have counted the changes announced since.
     fn follow(&self, own: &Own, topology: &Topology) -> Vec<BackendId> {
-        let private = own.shared.private_parts(topology);
+        let private = own.parts(topology);
         self.with(|state| {
             private.iter().for_each(|(backend, announced)| state.part(*backend).follow(*announced));
         });
         private.into_iter().map(|(backend, _)| backend).collect()
-    }
-
-    /// The backends whose parts are for those alone for whom they are read, and how many changes each has announced.
-    pub(super) fn private_parts(&self, topology: &Topology) -> Vec<(BackendId, u64)> {
-        self.with(|state| {
-            let private = topology.ids().filter_map(|backend| {
-                let part = state.parts.get(&backend).filter(|part| part.is_private)?;
-                Some((backend, part.announced))
-            });
-            private.collect()
-        })
     }
 
     fn is_private(&self, backend: BackendId) -> bool {
@@ -144,14 +133,18 @@ impl Catalogue {
     /// The newest snapshot of this topology, if any has been taken.
     pub(crate) fn newest(&self, topology: &Arc<Topology>) -> Option<Arc<Snapshot>> {
         let Some(own) = &self.own else { return self.with(|state| state.newest_of(topology).cloned()) };
-        let private = own.shared.private_parts(topology);
+        let private = own.parts(topology);
         if private.is_empty() {
             return own.shared.newest(topology).filter(|whole| whole.may_be_seen_by(Some(&own.reader)));
         }
         let is_read =
             |state: &State, backend: BackendId| state.parts.get(&backend).is_some_and(|part| part.loaded.is_some());
         let is_whole = self.with(|state| private.iter().all(|(backend, _)| is_read(state, *backend)))
-            && own.shared.with(|state| topology.ids().all(|backend| is_read(state, backend)));
+            && own.shared.with(|state| {
+                let mut others =
+                    topology.ids().filter(|backend| !private.iter().any(|(private, _)| private == backend));
+                others.all(|backend| is_read(state, backend))
+            });
         is_whole.then(|| self.merge(topology))
     }
 
@@ -174,7 +167,7 @@ impl Catalogue {
         let is_due =
             |catalogue: &Self| catalogue.with(|state| state.last_read.is_none_or(|read| read.elapsed() >= unknown));
         let shared = self.own.as_ref().map(|own| &own.shared);
-        let private = shared.map(|shared| shared.private_parts(view.topology())).unwrap_or_default();
+        let private = self.own.as_ref().map(|own| own.parts(view.topology())).unwrap_or_default();
         // The parts that all share are not asked for more often because many principals do.
         let is_shared_due = shared.is_none_or(|shared| is_due(shared));
         let is_any_due = match shared {
@@ -201,7 +194,7 @@ impl Catalogue {
 
     /// Whether the part of this backend is read for a principal.
     fn own_is_private(&self, backend: BackendId) -> bool {
-        self.own.as_ref().is_some_and(|own| own.shared.is_private(backend))
+        self.own.as_ref().is_some_and(|own| own.reader.has_own_part(backend, own.shared.is_private(backend)))
     }
 
     /// The entry that one backend's own list has under its name `original`, asking that backend alone.
@@ -262,7 +255,7 @@ impl Catalogue {
 
     /// When a backend's part was received, and until when it may be served.
     fn times_of(&self, backend: BackendId) -> Option<(Instant, Option<Instant>)> {
-        let shared = self.own.as_ref().filter(|own| !own.shared.is_private(backend));
+        let shared = self.own.as_ref().filter(|_| !self.own_is_private(backend));
         shared.map_or(self, |own| &own.shared).with(|state| {
             let loaded = state.parts.get(&backend)?.loaded.as_ref()?;
             Some((loaded.received, loaded.expires))
@@ -283,7 +276,8 @@ impl Catalogue {
             None => self.read_parts(topology, topology.ids().collect(), serves, patience, trace).await,
             Some(own) => {
                 // What is known to be private need not be read for Fanlight itself.
-                let serves_all = |backend, part: &Part| part.is_private || serves(backend, part);
+                let serves_all =
+                    |backend, part: &Part| own.reader.has_own_part(backend, part.is_private) || serves(backend, part);
                 let all = topology.ids().collect();
                 let is_cached = own.shared.read_parts(topology, all, &serves_all, patience, trace).await;
                 let private = self.follow(own, topology);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use fanlight_canonical::{Principal, Rewritten};
+use fanlight_canonical::Rewritten;
 use fanlight_protocol::json::Json;
 use foldhash::fast::RandomState;
 use tracing::warn;
@@ -16,7 +16,7 @@ use super::shown::{Collision, Shown, ShownByRights};
 use super::unknown_name::UnknownName;
 use super::uri_template::UriTemplate;
 use crate::merge::{Contribution, Merged};
-use crate::topology::{BackendId, Endpoints, ToolRewriting};
+use crate::topology::{BackendId, Endpoints, Reader, ToolRewriting};
 
 /// What an entry takes in the indexes.
 const BESIDES: usize = 128;
@@ -32,7 +32,7 @@ pub(crate) struct Snapshot {
     pub(super) kind: Option<ListKind>,
     /// Whether it has parts that are for `reader` alone, or for those that are not authenticated if that is `None`.
     pub(super) is_private: bool,
-    pub(super) reader: Option<Principal>,
+    pub(super) reader: Option<Reader>,
     /// Its memory, if it is a principal's.
     pub(super) reserved: Option<ReservedBytes>,
     pub(super) entries: Vec<Entry>,
@@ -95,7 +95,7 @@ pub struct Entry {
 
 impl Snapshot {
     /// Whether clients of this principal may see it; `None` for those that are not authenticated.
-    pub(crate) fn may_be_seen_by(&self, reader: Option<&Principal>) -> bool {
+    pub(crate) fn may_be_seen_by(&self, reader: Option<&Reader>) -> bool {
         !self.is_private || self.reader.as_ref() == reader
     }
 

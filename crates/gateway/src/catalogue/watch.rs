@@ -20,11 +20,11 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::debug;
 
-use super::announce::Announcer;
+use super::announce::{Announcer, Audience};
 use super::background::Background;
 use super::{Catalogues, Change, ListKind, ListView, rests};
 use crate::reads::Reads;
-use crate::topology::{BackendId, CurrentTopology, Topology, View};
+use crate::topology::{BackendId, CurrentTopology, Member, Topology, View};
 
 /// The catalogues, and what keeps them current.
 pub(crate) struct ListWatcher {
@@ -128,8 +128,12 @@ impl ListWatcher {
             is_private |= catalogue.announced(backend);
         }
         // What has changed of it for whom is known to nobody but its server.
+        let topology = self.topology();
         if is_private {
-            self.announcer.announce_to_readers(change, &self.topology(), backend);
+            self.announcer.announce_to(&Audience::Readers, change, &topology, backend);
+        }
+        if topology.get(backend).is_some_and(|member| member.canary.is_some()) {
+            self.announcer.announce_to(&Audience::MovedFrom(backend), change, &topology, backend);
         }
         if change == Change::Resources {
             self.reads.all_changed(backend);
@@ -180,16 +184,17 @@ impl ListWatcher {
     fn listen_to_all(
         self: &Arc<Self>,
         listening: &mut FuturesUnordered<BoxFuture<'static, Option<()>>>,
-        listened: &mut HashMap<BackendId, DropGuard>,
+        listened: &mut HashMap<(BackendId, Option<BackendId>), DropGuard>,
     ) {
         let topology = self.topology();
-        listened.retain(|backend, _| topology.get(*backend).is_some());
+        let versions = |backend: &Member| (backend.id, backend.canary.as_ref().map(|canary| canary.id));
+        listened.retain(|heard, _| topology.get(heard.0).is_some_and(|backend| versions(backend) == *heard));
         self.latest
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .retain(|backend, _| topology.get(*backend).is_some());
         for backend in topology.backends() {
-            listened.entry(backend.id).or_insert_with(|| {
+            listened.entry(versions(backend)).or_insert_with(|| {
                 let end = CancellationToken::new();
                 let listen = Arc::clone(self).keep_listening(backend.id, Arc::clone(&backend.client));
                 let compare = Arc::clone(self).keep_comparing(backend.id, Arc::clone(&backend.client));

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{
-    Call, CallContext, Core, Decided, Detail, Endpoint, Interest, Listen, Listening, Pending, Policy,
+    BackendClient, Call, CallContext, Core, Decided, Detail, Endpoint, Interest, Listen, Listening, Pending, Policy,
     ResolvedOperation as _, Rewritten, SentTo, ServerMessages, SessionKey, Unresolved,
 };
 use fanlight_protocol::json::Json;
@@ -148,7 +148,7 @@ impl Gateway {
         if call.method == Method::Discover {
             return Box::pin(describe(view, only, &call.context)).await;
         }
-        sent(&call, only.name());
+        sent(&call, Some(only));
         let answer = self.ask(only, call).await;
         let response = answer.map_err(|error| view.no_answer(only.id, &error))?;
         match lists_tools_to {
@@ -231,7 +231,7 @@ impl Gateway {
         call.context.trace.rewritten(rewritten);
         let call = Call { params: Some(params), ..call };
         let (context, method) = (Arc::clone(&call.context), call.method.clone());
-        sent(&call, view.name(backend));
+        sent(&call, view.get(backend));
         let answer = match view.get(backend) {
             Some(member) => self.ask(member, call).await,
             None => view.request(backend, call).await,
@@ -305,7 +305,10 @@ impl Core for Gateway {
 
     fn sessions_may_move(&self, endpoint: &Endpoint) -> bool {
         let view = View::at(self.topology.load(), endpoint);
-        view.backends().all(|member| member.client.status().transport != "stdio")
+        let is_remote = |client: &Arc<dyn BackendClient>| client.status().transport != "stdio";
+        view.backends().all(|member| {
+            is_remote(&member.client) && member.canary.as_ref().is_none_or(|canary| is_remote(&canary.client))
+        })
     }
 
     fn resolve_listen(&self, interest: Interest, context: Arc<CallContext>) -> ListenOperation {
@@ -347,11 +350,15 @@ impl Core for Gateway {
 }
 
 /// Notes where a request is sent; further rounds of it go to the same server.
-fn sent(call: &Call, server: &str) {
+fn sent(call: &Call, backend: Option<&Member>) {
+    let Some(backend) = backend else { return };
+    let canary = backend.canary_of(&call.context.caller).map(|canary| canary.client.name());
+    canary.into_iter().for_each(|canary| call.context.trace.canary(canary));
     let Some(place) = &call.context.sent_to else { return };
     place.get_or_init(|| {
         let named = call.params.as_ref().and_then(|params| operation::named(&call.method, params));
-        SentTo { server: server.into(), item: named.map(|(_, name)| name.into()) }
+        let (server, canary) = (backend.name().into(), canary.map(Box::from));
+        SentTo { server, item: named.map(|(_, name)| name.into()), canary }
     });
 }
 

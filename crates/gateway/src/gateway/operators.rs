@@ -1,9 +1,12 @@
 //! What operators see of the backends and endpoints.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use fanlight_canonical::{BackendState, BackendStatus, Endpoint, EndpointStatus, ProcessOutput};
+use fanlight_canonical::{
+    BackendClient, BackendState, BackendStatus, CanaryStatus, Endpoint, EndpointStatus, MirrorStatus, ProcessOutput,
+};
 use fanlight_protocol::Json;
 use fanlight_protocol::result::ResultView as _;
 use futures_util::FutureExt as _;
@@ -11,7 +14,7 @@ use tokio::time::timeout;
 
 use super::Gateway;
 use crate::catalogue::ListKind;
-use crate::topology::Member;
+use crate::topology::{Member, Topology};
 
 impl Gateway {
     /// All endpoints with their paths, in configuration order.
@@ -26,18 +29,33 @@ impl Gateway {
         self.view(endpoint).backends().map(|backend| backend.name().to_owned()).collect()
     }
 
-    /// The state of every backend, in configuration order.
+    /// The state of every backend, in configuration order; behind them those that are but other versions of them.
     #[must_use]
     pub fn status(&self) -> Vec<(String, BackendStatus)> {
         let topology = self.topology.load();
-        topology.backends().iter().map(|backend| (backend.name().to_owned(), backend.client.status())).collect()
+        all(&topology).map(|client| (client.name().to_owned(), client.status())).collect()
+    }
+
+    /// The state of every backend of clients.
+    #[must_use]
+    pub fn status_of_shown(&self) -> Vec<BackendStatus> {
+        self.topology.load().backends().iter().map(|backend| backend.client.status()).collect()
+    }
+
+    /// The canaries and mirrors of the backends that have any, by backend.
+    #[must_use]
+    pub fn versions_of_backends(&self) -> HashMap<String, (Option<CanaryStatus>, Option<MirrorStatus>)> {
+        let topology = self.topology.load();
+        let versions = |client: &Arc<dyn BackendClient>| (client.canary(), client.mirror());
+        let all = all(&topology).map(|client| (client.name().to_owned(), versions(client)));
+        all.filter(|(_, (canary, mirror))| canary.is_some() || mirror.is_some()).collect()
     }
 
     /// The endpoints of the backends that have several, by backend.
     #[must_use]
     pub fn endpoints_of_backends(&self) -> HashMap<String, Vec<EndpointStatus>> {
         let topology = self.topology.load();
-        let all = topology.backends().iter().map(|backend| (backend.name().to_owned(), backend.client.endpoints()));
+        let all = all(&topology).map(|client| (client.name().to_owned(), client.endpoints()));
         all.filter(|(_, endpoints)| !endpoints.is_empty()).collect()
     }
 
@@ -67,11 +85,11 @@ impl Gateway {
     /// no such backend.
     pub async fn description_of(&self, name: &str) -> Option<Option<Json>> {
         let topology = self.topology.load();
-        let backend = topology.backends().iter().find(|backend| backend.name() == name)?;
-        if !is_connected(backend) {
+        let client = all(&topology).find(|client| client.name() == name)?;
+        if !is_connected(&**client) {
             return Some(None);
         }
-        let description = timeout(topology.limits.timeout, backend.client.describe()).await;
+        let description = timeout(topology.limits.timeout, client.describe()).await;
         Some(description.ok().and_then(Result::ok).map(|description| description.json().clone()))
     }
 
@@ -79,18 +97,23 @@ impl Gateway {
     #[must_use]
     pub fn process_output(&self, name: &str) -> Option<ProcessOutput> {
         let topology = self.topology.load();
-        let backend = topology.backends().iter().find(|backend| backend.name() == name)?;
-        Some(backend.client.process_output())
+        let client = all(&topology).find(|client| client.name() == name)?;
+        Some(client.process_output())
     }
 }
 
-fn is_connected(backend: &Member) -> bool {
-    matches!(backend.client.status().state, BackendState::Ready | BackendState::Ejected { .. })
+/// All backends, behind them those that are but other versions of them.
+fn all(topology: &Topology) -> impl Iterator<Item = &Arc<dyn BackendClient>> {
+    topology.backends().iter().map(|backend| &backend.client).chain(topology.hidden())
+}
+
+fn is_connected(client: &dyn BackendClient) -> bool {
+    matches!(client.status().state, BackendState::Ready | BackendState::Ejected { .. })
 }
 
 /// Whether a backend is known not to have a list.
 fn lacks(backend: &Member, kind: ListKind) -> bool {
-    let description = is_connected(backend).then(|| backend.client.describe().now_or_never()).flatten();
+    let description = is_connected(&*backend.client).then(|| backend.client.describe().now_or_never()).flatten();
     description.is_some_and(|described| {
         described.is_ok_and(|it| !it.capabilities().is_some_and(|all| kind.is_offered_by(&all)))
     })

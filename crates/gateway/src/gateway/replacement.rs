@@ -30,20 +30,21 @@ impl Gateway {
     ) {
         let old = self.topology.load();
         let new = Topology::replacing(&old, backends, naming, lists, endpoints, policy);
-        let has_same_policy = new.has_policy_of(&old);
+        let has_same_canaries = new.has_canaries_of(&old);
+        let shows_all_the_same = new.has_policy_of(&old) && has_same_canaries;
         if new.number() == old.number() {
             return self.topology.replace(new);
         }
         self.lists.catalogues.prepare_replacement(&old).await;
         self.lists.catalogues.retain(&old, &new);
         self.topology.replace(Arc::clone(&new));
-        let is_any_gone = old.ids().any(|backend| new.get(backend).is_none());
+        let is_any_gone = !has_same_canaries || old.ids().any(|backend| new.get(backend).is_none());
         // After the listeners, so that there is a stream for what is announced.
         let subscribing = self.subscribe_again(is_any_gone);
         self.lists.spawn(Arc::clone(&self.listeners).replaced(Arc::clone(&new), subscribing));
         let lists = Arc::clone(&self.lists);
         self.lists.spawn(async move {
-            let changes = lists.catalogues.replaced(&new, has_same_policy).await;
+            let changes = lists.catalogues.replaced(&new, shows_all_the_same).await;
             lists.announcer.replaced(&changes);
         });
     }

@@ -420,6 +420,8 @@ pub(super) fn entry(id: BackendId, fake: &Arc<Fake>, prefix: Option<&str>) -> Ba
         methods: Vec::new(),
         rewriting,
         store: None,
+        canary: None,
+        is_hidden: false,
     }
 }
 

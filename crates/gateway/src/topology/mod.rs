@@ -7,6 +7,7 @@
 mod alias;
 mod endpoint;
 mod naming;
+mod reader;
 mod rewriting;
 mod settings;
 mod uri_form;
@@ -19,15 +20,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 pub use endpoint::{EndpointEntry, EndpointSettings};
 pub(crate) use endpoint::{Endpoints, Filtered};
-use fanlight_canonical::{ApprovalRule, BackendClient, DefinitionGuard, Policy, PolicyKind};
+use fanlight_canonical::{ApprovalRule, BackendClient, Caller, DefinitionGuard, Policy, PolicyKind};
 use fanlight_protocol::Json;
 use fanlight_rights::ItemFilter;
 use foldhash::fast::RandomState;
 pub(crate) use naming::client_objection;
 pub use naming::{NamedServer, Naming, NamingPolicy, namings};
+pub(crate) use reader::Reader;
 pub(crate) use rewriting::{Argument, ToolRewriting, ToolRewritings};
 pub use rewriting::{ArgumentRule, DefinitionMember, Rewriting};
-pub use settings::{ApprovalSettings, BackendEntry, ByteLimits, ListLimits};
+pub use settings::{ApprovalSettings, BackendEntry, ByteLimits, Canary, ListLimits};
 use tokio::sync::Notify;
 pub(crate) use view::View;
 
@@ -53,7 +55,10 @@ pub(crate) struct Topology {
     backends: Vec<Member>,
     /// Where each backend stands in `backends`.
     positions: HashMap<BackendId, usize, RandomState>,
+    /// Other versions of them, which serve no client under a name of their own.
+    hidden: Vec<Arc<dyn BackendClient>>,
     has_approvals: bool,
+    has_canaries: bool,
     pub(crate) limits: ListLimits,
     pub(crate) endpoints: Arc<Endpoints>,
     pub(crate) policy: Option<Arc<dyn Policy>>,
@@ -74,6 +79,7 @@ pub(crate) struct Member {
     methods: Vec<String>,
     approval: Option<ApprovalSettings>,
     guard: Option<Arc<dyn DefinitionGuard>>,
+    pub(crate) canary: Option<Canary>,
 }
 
 impl Topology {
@@ -94,10 +100,12 @@ impl Topology {
         endpoints: EndpointSettings,
         rights: Option<Arc<dyn Policy>>,
     ) -> Self {
+        let (hidden, entries): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.is_hidden);
+        let hidden = hidden.into_iter().map(|entry| entry.client).collect();
         let named: Vec<_> = entries.iter().map(|entry| (entry.client.name(), entry.prefix.as_deref())).collect();
         let namings = naming::running(&named, policy);
         let member = |(entry, naming): (BackendEntry, Naming)| {
-            let BackendEntry { id, client, tools, rewriting, store, methods, approval, guard, .. } = entry;
+            let BackendEntry { id, client, tools, rewriting, store, methods, approval, guard, canary, .. } = entry;
             let naming = naming.with_renames(&rewriting.renames);
             let rewritings = ToolRewritings::new(&rewriting);
             let is_guarded = guard.as_ref().is_some_and(|guard| guard.can_withhold());
@@ -120,13 +128,16 @@ impl Topology {
                 methods,
                 approval,
                 guard,
+                canary,
             }
         };
         let backends: Vec<_> = entries.into_iter().zip(namings).map(member).collect();
         let has_approvals = backends.iter().any(Member::has_approvals);
+        let has_canaries = backends.iter().any(|backend| backend.canary.is_some());
         let positions = backends.iter().enumerate().map(|(position, backend)| (backend.id, position)).collect();
         let endpoints = Endpoints::new(endpoints, &backends);
-        Self { number: next_number(), backends, positions, has_approvals, limits, endpoints, policy: rights }
+        let (number, policy) = (next_number(), rights);
+        Self { number, backends, positions, hidden, has_approvals, has_canaries, limits, endpoints, policy }
     }
 
     /// The topology that replaces `earlier`. It has the same number if clients see no difference: then lists, cursors
@@ -144,6 +155,7 @@ impl Topology {
         if new.backends.len() == earlier.backends.len()
             && new.backends.iter().zip(&earlier.backends).all(is_same)
             && new.endpoints.show_the_same_as(&earlier.endpoints)
+            && new.has_canaries_of(earlier)
             && new.has_policy_of(earlier)
         {
             new.number = earlier.number;
@@ -157,6 +169,15 @@ impl Topology {
         number(self) == number(other)
     }
 
+    /// Whether the same clients are served by the same canaries as in another one.
+    pub(crate) fn has_canaries_of(&self, other: &Self) -> bool {
+        let is_same = |backend: &Member| match (&backend.canary, other.get(backend.id).map(|other| &other.canary)) {
+            (Some(canary), Some(Some(other))) => canary.is_same(other),
+            (canary, other) => canary.is_none() && other.is_none_or(Option::is_none),
+        };
+        self.backends.iter().all(is_same)
+    }
+
     /// Tells topologies apart; a later one has a greater number.
     pub(crate) fn number(&self) -> u64 {
         self.number
@@ -165,6 +186,11 @@ impl Topology {
     /// The backends in configuration order.
     pub(crate) fn backends(&self) -> &[Member] {
         &self.backends
+    }
+
+    /// Backends that serve no client under a name of their own.
+    pub(crate) fn hidden(&self) -> &[Arc<dyn BackendClient>] {
+        &self.hidden
     }
 
     /// The ids of the backends in configuration order.
@@ -199,6 +225,11 @@ impl Topology {
         self.has_approvals
     }
 
+    /// Whether any backend has a canary.
+    pub(crate) fn has_canaries(&self) -> bool {
+        self.has_canaries
+    }
+
     /// The only backend, if there is but one and nothing is renamed, rewritten or hidden: then everything passes
     /// unchanged, cursors and unknown methods included.
     pub(crate) fn transparent(&self) -> Option<&Member> {
@@ -224,6 +255,17 @@ impl Member {
     /// The name that the configuration gives the backend.
     pub(crate) fn name(&self) -> &str {
         self.client.name()
+    }
+
+    /// The canary that serves this caller in its place.
+    pub(crate) fn canary_of(&self, caller: &Caller) -> Option<&Canary> {
+        self.canary.as_ref().filter(|canary| canary.takes(caller))
+    }
+
+    /// The version of it whose lists `reader` sees.
+    pub(crate) fn client_for(&self, reader: Option<&Reader>) -> &Arc<dyn BackendClient> {
+        let is_moved = reader.is_some_and(|reader| reader.is_moved_from(self.id));
+        self.canary.as_ref().filter(|_| is_moved).map_or(&self.client, |canary| &canary.client)
     }
 
     /// Whether somebody has to agree to calls of any of its tools.

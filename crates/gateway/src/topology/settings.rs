@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::{ApprovalRule, BackendClient, DefinitionGuard, RetryDelays};
+use fanlight_canonical::{ApprovalRule, BackendClient, Caller, CanaryRule, DefinitionGuard, RetryDelays};
 use fanlight_rights::ItemFilter;
 
 use super::BackendId;
@@ -31,6 +31,33 @@ pub struct BackendEntry {
     pub guard: Option<Arc<dyn DefinitionGuard>>,
     /// Keeps its lists beyond the end of the process.
     pub store: Option<Arc<dyn ListStore>>,
+    /// The version of it that serves some of its clients. `client` has to send their requests there.
+    pub canary: Option<Canary>,
+    /// It is no server of clients, only another version of one, which operators see.
+    pub is_hidden: bool,
+}
+
+/// A version of a backend that serves some of its clients.
+#[derive(Clone)]
+pub struct Canary {
+    /// Identifies it, as that of a [`BackendEntry`] does.
+    pub id: BackendId,
+    /// Sends requests to it.
+    pub client: Arc<dyn BackendClient>,
+    /// Which clients it serves.
+    pub rule: Arc<CanaryRule>,
+}
+
+impl Canary {
+    /// Whether it serves this caller.
+    pub(crate) fn takes(&self, caller: &Caller) -> bool {
+        self.rule.takes(caller)
+    }
+
+    /// Whether it is the same server for the same clients.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.id == other.id && self.rule == other.rule
+    }
 }
 
 /// Calls of a server's tools that somebody has to agree to.

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use fanlight_canonical::{
     AmbiguousArguments, BackendError, Call, CallContext, Endpoint, Pending, PolicyAction, PolicyItem, PolicyKind,
-    PolicyOutcome, PolicySubject, Principal, Rights, Verdict,
+    PolicyOutcome, PolicySubject, Rights, Verdict,
 };
 use fanlight_protocol::{Json, Response, RpcError};
 use tokio::time::timeout;
 
 use super::endpoint::{Filtered, Rules};
 use super::uri_form::{folded, is_plain};
-use super::{BackendId, ListLimits, Member, Topology};
+use super::{BackendId, ListLimits, Member, Reader, Topology};
 use crate::fault;
 
 /// A topology as one endpoint shows it.
@@ -22,9 +22,9 @@ pub(crate) struct View {
     topology: Arc<Topology>,
     /// The position of its rules among those of the topology's endpoints; `None` if it shows everything.
     rules: Option<usize>,
-    /// Whose private lists it shows; `None` for those that Fanlight reads for itself, and that all clients get where none
-    /// is authenticated.
-    reader: Option<Principal>,
+    /// Whose lists it shows; `None` for those that Fanlight reads for itself, and that all clients get where none is
+    /// authenticated.
+    reader: Option<Reader>,
     /// What the policy lets the client do; `None` for everything.
     rights: Option<Arc<dyn Rights>>,
 }
@@ -33,7 +33,7 @@ impl View {
     /// What a client is shown; nothing if there is no such endpoint as its.
     pub(crate) fn of(topology: Arc<Topology>, client: &CallContext) -> Self {
         let caller = &client.caller;
-        let reader = Some(caller.principal()).filter(|principal| principal.is_named()).cloned();
+        let reader = Reader::of(&topology, caller);
         let rights = topology.policy.as_ref().and_then(|policy| policy.rights_of(client));
         Self { reader, rights, ..Self::at(topology, caller.endpoint()) }
     }
@@ -50,18 +50,18 @@ impl View {
         Self::everything_for(topology, None)
     }
 
-    /// Everything, with the private lists of a principal.
-    pub(crate) fn everything_for(topology: &Arc<Topology>, reader: Option<&Principal>) -> Self {
+    /// Everything, with the lists that a reader sees.
+    pub(crate) fn everything_for(topology: &Arc<Topology>, reader: Option<&Reader>) -> Self {
         Self { topology: Arc::clone(topology), rules: None, reader: reader.cloned(), rights: None }
     }
 
-    /// The same with the private lists of another principal.
-    pub(crate) fn read_by(self, reader: Option<&Principal>) -> Self {
+    /// The same with the lists that another reader sees.
+    pub(crate) fn read_by(self, reader: Option<&Reader>) -> Self {
         Self { reader: reader.cloned(), ..self }
     }
 
-    /// Whose private lists it shows.
-    pub(crate) fn reader(&self) -> Option<&Principal> {
+    /// Whose lists it shows.
+    pub(crate) fn reader(&self) -> Option<&Reader> {
         self.reader.as_ref()
     }
 
@@ -303,7 +303,7 @@ impl View {
     /// What a backend can do; connects first if needed.
     pub(crate) async fn capabilities(&self, backend: BackendId) -> Result<Json, BackendError> {
         let Some(backend) = self.get(backend) else { return Err(BackendError::ShuttingDown) };
-        Ok(backend.client.describe().await?.capabilities().unwrap_or_else(Json::empty_object))
+        Ok(backend.client_for(self.reader()).describe().await?.capabilities().unwrap_or_else(Json::empty_object))
     }
 
     /// Whether a backend says within the time for a list that it has `capability`.

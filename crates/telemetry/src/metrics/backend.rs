@@ -23,6 +23,35 @@ impl Direction {
     }
 }
 
+/// What became of the copy of a request for a mirror.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MirrorOutcome {
+    /// The mirror answered the same.
+    Same,
+    /// It answered something else.
+    Different,
+    /// It did not answer.
+    Failed,
+    /// The copy was not sent: too many were on their way, or it was too large.
+    Dropped,
+}
+
+impl MirrorOutcome {
+    /// All of them, in their order.
+    pub const ALL: [Self; 4] = [Self::Same, Self::Different, Self::Failed, Self::Dropped];
+
+    /// Its name for operators.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::Different => "different",
+            Self::Failed => "failed",
+            Self::Dropped => "dropped",
+        }
+    }
+}
+
 /// A backend as labels name it.
 #[derive(Debug)]
 pub(super) struct NamedBackend {
@@ -44,6 +73,8 @@ pub struct BackendMetrics {
     restarts: AtomicU64,
     reconnects: AtomicU64,
     ejections: AtomicU64,
+    /// Of one that has a mirror: what became of the copies, in the order of [`MirrorOutcome::ALL`].
+    mirrored: [AtomicU64; 4],
     failed_connections: AtomicU64,
     dropped_lines: AtomicU64,
     received: AtomicU64,
@@ -62,6 +93,7 @@ impl BackendMetrics {
             restarts: AtomicU64::new(0),
             reconnects: AtomicU64::new(0),
             ejections: AtomicU64::new(0),
+            mirrored: Default::default(),
             failed_connections: AtomicU64::new(0),
             dropped_lines: AtomicU64::new(0),
             received: AtomicU64::new(0),
@@ -116,6 +148,24 @@ impl BackendMetrics {
             (vec![(label::BACKEND, self.name.to_string()), (label::STATE, state.to_owned())], Values::Integer(count))
         };
         if any { states.into_iter().map(point).collect() } else { Vec::new() }
+    }
+
+    /// Counts a copy of a request for its mirror.
+    pub fn mirrored(&self, outcome: MirrorOutcome) {
+        if let Some(count) = self.mirrored.get(outcome as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// What became of the copies for its mirror; nothing if it has had none.
+    pub(super) fn mirror(&self) -> Vec<Point> {
+        let counts = self.mirrored.each_ref().map(count);
+        let point = |(outcome, count): (MirrorOutcome, i64)| {
+            let labels = vec![(label::BACKEND, self.name.to_string()), (label::OUTCOME, outcome.as_str().to_owned())];
+            (labels, Values::Integer(count))
+        };
+        let is_any = counts.iter().any(|count| *count > 0);
+        if is_any { MirrorOutcome::ALL.into_iter().zip(counts).map(point).collect() } else { Vec::new() }
     }
 
     /// Its process was restarted.

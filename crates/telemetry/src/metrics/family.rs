@@ -36,6 +36,8 @@ pub mod label {
     pub const STATE: &str = "state";
     /// Why spans were dropped.
     pub const REASON: &str = "reason";
+    /// What became of something.
+    pub const OUTCOME: &str = "outcome";
     /// On the series that counts all beyond the limit.
     pub const OVERFLOW: &str = "otel.metric.overflow";
 }
@@ -152,6 +154,8 @@ families! {
         "Lines of a backend's standard error that were dropped because it wrote too much in a second.";
     "fanlight.backend.io", "By", Counter, &[label::BACKEND, label::DIRECTION],
         "Bytes of messages from and to a backend.";
+    "fanlight.backend.mirrored", "{request}", Counter, &[label::BACKEND, label::OUTCOME],
+        "Copies of a backend's requests for its mirror: answered the same, differently, not (failed), or not sent (dropped).";
     "fanlight.spans.dropped", "{span}", Counter, &[label::REASON],
         "Spans that were recorded and could not be delivered.";
     "fanlight.log.dropped", "{line}", Counter, &[], "Log lines dropped because standard error was read too slowly.";

@@ -29,7 +29,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fanlight_protocol::{Method, Revision};
 use opentelemetry_sdk::Resource;
 
-pub use backend::{BackendMetrics, Direction};
+pub use backend::{BackendMetrics, Direction, MirrorOutcome};
 pub use family::{Counts, FAMILIES, Family, FamilyInfo, Labels, Point, Shape, Values, label};
 pub use figures::{BackendFigures, GIVEN_UP};
 pub use histogram::BOUNDS;
@@ -291,6 +291,7 @@ impl Metrics {
                     "fanlight.backend.failed_connections" => per_backend(BackendMetrics::failed_connections),
                     "fanlight.backend.stderr.dropped" => per_backend(BackendMetrics::dropped_lines),
                     "fanlight.backend.io" => configured().flat_map(|backend| backend.bytes()).collect(),
+                    "fanlight.backend.mirrored" => configured().flat_map(|backend| backend.mirror()).collect(),
                     "fanlight.spans.dropped" => self.drops(),
                     "fanlight.log.dropped" => one(total(&self.dropped_log_lines)),
                     "fanlight.config.last_reload_successful" => one(load(&self.configuration.is_usable)),

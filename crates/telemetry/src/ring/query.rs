@@ -8,7 +8,7 @@ use fanlight_protocol::Method;
 use opentelemetry::trace::TraceId;
 
 use super::{Attempts, Entry, Ring, ServerSpans, Trace, TraceOutcome};
-use crate::names::{CONNECT_SPAN, Kind};
+use crate::names::Kind;
 use crate::record::Record;
 use crate::subject::Subject;
 
@@ -172,7 +172,7 @@ impl Record {
     }
 
     fn is_of_method(&self, name: &str) -> bool {
-        self.start.method.as_ref().map_or(CONNECT_SPAN, Method::as_str) == name
+        self.start.method.as_ref().map_or_else(|| self.name_without_method(), Method::as_str) == name
     }
 
     fn is_of_client(&self, text: &str) -> bool {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fanlight_protocol::{Json, Method, Revision, code};
-use fanlight_telemetry::metrics::{FAMILIES, MetricLimits, NameKind};
+use fanlight_telemetry::metrics::{FAMILIES, MetricLimits, MirrorOutcome, NameKind};
 use fanlight_telemetry::{
     Arrival, BackendInfo, Carriers, ContentPolicy, Departure, Endpoint, ErrorType, Moment, Network, Outcome, Settings,
     Target, Telemetry, TraceContextPolicy,
@@ -44,6 +44,7 @@ fn gateway() -> Telemetry {
         content: ContentPolicy::default(),
     });
     backend.metrics().set_endpoints(1, 1);
+    backend.metrics().mirrored(MirrorOutcome::Same);
     for (kind, name) in [(NameKind::Tool, "read"), (NameKind::Prompt, "plan")] {
         registry.learn(None, kind, name.as_bytes(), || vec![name.to_owned()]);
         registry.learn(Some(backend.metrics()), kind, name.as_bytes(), || vec![name.to_owned()]);

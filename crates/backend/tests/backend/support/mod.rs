@@ -114,6 +114,7 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
         handles: Arc::new(HandleSeal::new(&Keys::default()).unwrap()),
         endpoints: Default::default(),
         repeats_safe: false,
+        is_asked_for_safe: false,
         names: Arc::new(fanlight_backend::SystemNames),
     }
 }

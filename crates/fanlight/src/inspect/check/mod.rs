@@ -87,7 +87,9 @@ struct Server {
     transport: String,
     /// The eras that it serves, with their revisions.
     eras: String,
-    /// The lengths of the counted lists; none if it cannot be used.
+    /// The server whose canary or mirror it is.
+    version_of: Option<String>,
+    /// The lengths of the counted lists, if clients are shown it; none if it cannot be used.
     counts: Option<Vec<usize>>,
     /// Who it says it is, and what it can do.
     summary: Option<String>,
@@ -126,10 +128,13 @@ async fn inspect(assembly: &Assembly, loaded: &Loaded) -> Checked {
             shared.extend(authentication::about_shared_process(config, backend.name()));
         }
         let (name, transport) = (backend.name().to_owned(), status.transport.to_owned());
-        let mut server = Server { name, transport, eras, ..Server::default() };
+        let version_of = config.version_of(&name).map(|(option, of)| format!("the {option} of {}", of.name));
+        let mut server = Server { name, transport, eras, version_of, ..Server::default() };
         match backend.describe().await {
             Ok(description) => {
-                server.counts = Some(counted.iter().map(|list| count(list, id)).collect());
+                // Clients are shown none of what another version of a server has.
+                let is_shown = server.version_of.is_none();
+                server.counts = Some(counted.iter().filter(|_| is_shown).map(|list| count(list, id)).collect());
                 server.summary = Some(summary(&description));
                 server.session = backend.session_choice().await.ok().flatten();
             }
@@ -212,8 +217,7 @@ impl Checked {
             Column::words("ERA", each(&|server| server.eras.clone())).at_least(ERA),
         ];
         for (list, kind) in self.counted.iter().enumerate() {
-            let count =
-                |server: &Server| server.counts.as_ref().map(|counts| counts.get(list).copied().unwrap_or_default());
+            let count = |server: &Server| server.counts.as_ref().and_then(|counts| counts.get(list).copied());
             let shown = |server: &Server| count(server).map_or_else(|| "-".to_owned(), |count| count.to_string());
             columns.push(Column::numbers(heading(*kind), each(&shown)));
         }
@@ -235,6 +239,7 @@ impl Checked {
                 "counts": counts,
                 "summary": server.summary,
                 "session": server.session,
+                "versionOf": server.version_of,
                 "signIn": server.sign_in.as_ref().map(SignIn::to_json),
             })
         });
@@ -258,8 +263,9 @@ impl Checked {
 impl Server {
     fn lines(&self) -> impl Iterator<Item = String> {
         let summary = self.summary.as_ref().map(|summary| format!("{} is {summary}", self.name));
+        let version = self.version_of.as_ref().map(|of| format!("{} is {of}", self.name));
         let session = self.session.as_ref().map(|choice| format!("{}: {choice}", self.name));
-        summary.into_iter().chain(session).chain(self.sign_in.as_ref().map(SignIn::line))
+        version.into_iter().chain(summary).chain(session).chain(self.sign_in.as_ref().map(SignIn::line))
     }
 }
 
@@ -325,6 +331,7 @@ mod tests {
             name: name.to_owned(),
             transport: "stdio".to_owned(),
             eras: eras.to_owned(),
+            version_of: None,
             counts: Some(vec![3, 1, 0, 1000]),
             ..Server::default()
         };

@@ -1,0 +1,117 @@
+//! Which clients of a server another version of it serves: its canary.
+
+use aws_lc_rs::digest::{Context, SHA256};
+
+use crate::caller::Caller;
+
+/// Which clients of a server a canary serves.
+///
+/// What is decided follows from names alone, so that it is the same in every process and after every restart, and a greater
+/// share has all clients of a smaller one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CanaryRule {
+    /// The server whose clients these are.
+    pub server: Box<str>,
+    /// The share of them, from 0 to 1.
+    pub share: f64,
+    /// What stays at one version.
+    pub sticky: Sticky,
+}
+
+/// What stays at one version of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sticky {
+    /// All that a principal does.
+    Principal,
+    /// A session of a client. What belongs to no session goes by the principal.
+    Session,
+}
+
+impl CanaryRule {
+    /// Whether the canary serves this caller. Fanlight itself and operators are served by the server.
+    #[must_use]
+    pub fn takes(&self, caller: &Caller) -> bool {
+        let principal = caller.principal();
+        let is_client = principal.is_named() || principal.is_anonymous();
+        if !is_client || self.share <= 0.0 {
+            return false;
+        }
+        let session = caller.session().filter(|_| self.sticky == Sticky::Session);
+        let place = match session {
+            // A session is known to one process.
+            Some(session) => self.place(&session.0.to_be_bytes()),
+            None => self.place(&principal.to_bytes()),
+        };
+        place < self.share
+    }
+
+    /// A number from 0 up to 1, spread evenly over all keys.
+    fn place(&self, key: &[u8]) -> f64 {
+        let mut digest = Context::new(&SHA256);
+        digest.update(self.server.as_bytes());
+        // No name of a server has this byte.
+        digest.update(&[0xff]);
+        digest.update(key);
+        let first: Option<[u8; 4]> = digest.finish().as_ref().first_chunk().copied();
+        first.map_or(1.0, |first| f64::from(u32::from_be_bytes(first)) / (f64::from(u32::MAX) + 1.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fanlight_identity::Principal;
+
+    use super::*;
+    use crate::caller::SessionKey;
+
+    fn rule(share: f64, sticky: Sticky) -> CanaryRule {
+        CanaryRule { server: "billing".into(), share, sticky }
+    }
+
+    fn caller(number: u32) -> Caller {
+        Caller::request_of(Principal::named("issuer", &format!("user-{number}")))
+    }
+
+    fn taken(rule: &CanaryRule) -> Vec<u32> {
+        (0..2000).filter(|number| rule.takes(&caller(*number))).collect()
+    }
+
+    #[test]
+    fn share_of_principals_is_taken_and_grows_without_losing_any() {
+        let of = |share| taken(&rule(share, Sticky::Principal));
+        assert!(of(0.0).is_empty());
+        assert_eq!(of(1.0).len(), 2000);
+        let (some, half) = (of(0.1), of(0.5));
+        assert!((150..250).contains(&some.len()), "{}", some.len());
+        assert!((900..1100).contains(&half.len()), "{}", half.len());
+        assert!(some.iter().all(|number| half.contains(number)));
+    }
+
+    /// Other replicas and later releases must decide the same.
+    #[test]
+    fn decision_is_the_same_in_every_process() {
+        assert_eq!(
+            taken(&rule(0.005, Sticky::Principal)),
+            [138, 347, 420, 561, 661, 784, 953, 1334, 1412, 1492, 1859, 1907]
+        );
+        let other = CanaryRule { server: "search".into(), ..rule(0.5, Sticky::Principal) };
+        assert_ne!(taken(&other), taken(&rule(0.5, Sticky::Principal)), "not the same users everywhere");
+    }
+
+    #[test]
+    fn sessions_are_spread_where_they_are_what_stays() {
+        let sessions = |sticky| {
+            let of = |key| Caller::session_of(Principal::anonymous(), SessionKey(key));
+            (0..1000).filter(|key| rule(0.5, sticky).takes(&of(*key))).count()
+        };
+        assert!((400..600).contains(&sessions(Sticky::Session)));
+        assert!([0, 1000].contains(&sessions(Sticky::Principal)));
+    }
+
+    #[test]
+    fn fanlight_itself_and_operators_stay_at_the_server() {
+        let all = rule(1.0, Sticky::Session);
+        assert!(!all.takes(&Caller::gateway()) && !all.takes(&Caller::request_of(Principal::operator())));
+        assert!(all.takes(&Caller::request_of(Principal::anonymous())));
+    }
+}

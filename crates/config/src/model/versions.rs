@@ -1,0 +1,122 @@
+//! Other versions of a server: its canary, which serves a share of its clients, and its mirror, which gets copies of requests.
+
+use serde_json::{Value as Json, json};
+
+use super::auth::values::TEXT;
+use crate::definition::Form;
+use crate::option::kind::{Choice, Kind};
+use crate::option::options;
+use crate::option::reader::Reader;
+use crate::syntax::Entry;
+
+/// Parts that a share is counted in: a millionth.
+const PARTS: f64 = 1_000_000.0;
+
+/// A part of all: from 0 for none to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Share(u32);
+
+impl Share {
+    /// All.
+    pub const ALL: Self = Self(1_000_000);
+
+    /// It as a number from 0 to 1.
+    #[must_use]
+    pub fn as_f64(self) -> f64 {
+        f64::from(self.0) / PARTS
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let number: f64 = text.parse().ok().filter(|number| (0.0..=1.0).contains(number))?;
+        // Within the bounds of the type: at most a million.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1,000,000")]
+        Some(Self((number * PARTS).round() as u32))
+    }
+}
+
+/// What stays at one version of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StickyChoice {
+    /// All that a principal does.
+    Principal,
+    /// A session.
+    Session,
+}
+
+options! {
+    /// The version of a server that serves a share of its clients: another entry of `mcpServers`, which clients are not shown.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct CanaryOptions: "canary", "in `canary` of a server";
+    options {
+        /// The entry that it is.
+        "server" => server: String = String::new(), TEXT, example "search-v2";
+        /// The share of the clients, from 0 to 1. Whom a smaller share has, a greater one has as well.
+        "share" => share: Share = Share::default(), SHARE, example "0.1";
+        /// What stays at one version: all that a `principal` does, or a `session`; what belongs to no session goes by the
+        /// principal. All clients that are not authenticated are one principal.
+        "sticky" => sticky: StickyChoice = StickyChoice::Principal, STICKY;
+    }
+}
+
+options! {
+    /// The server that gets copies of safe requests, whose answers are compared and thrown away: another entry of
+    /// `mcpServers`, which clients are not shown.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct MirrorOptions: "mirror", "in `mirror` of a server";
+    options {
+        /// The entry that it is.
+        "server" => server: String = String::new(), TEXT, example "search-next";
+        /// The share of the requests, from 0 to 1.
+        "share" => share: Share = Share::default(), SHARE, example "0.05";
+    }
+}
+
+/// A [`Share`].
+struct ShareOption;
+
+const SHARE: ShareOption = ShareOption;
+
+const STICKY: Choice<StickyChoice> =
+    Choice(&[("principal", StickyChoice::Principal), ("session", StickyChoice::Session)]);
+
+impl Kind for ShareOption {
+    type Value = Share;
+
+    fn form(&self) -> Form {
+        Form::Share
+    }
+
+    fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<Share> {
+        let help = "write a number from 0 (none) to 1 (all), such as `0.05`";
+        let text = reader.amount(entry, "a share", help)?;
+        let share = Share::parse(&text.value);
+        if share.is_none() {
+            reader.error(text.span, format!("{} is not a share", text.shown()), help);
+        }
+        share
+    }
+
+    fn show(&self, value: &Share) -> Json {
+        match *value {
+            Share(0) => json!(0),
+            Share::ALL => json!(1),
+            share => json!(share.as_f64()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_numbers_from_none_to_all() {
+        for (text, share) in [("0", Some(0)), ("0.05", Some(50_000)), ("1", Some(1_000_000)), ("1e-6", Some(1))] {
+            assert_eq!(Share::parse(text), share.map(Share), "{text}");
+        }
+        for text in ["", "-0.1", "1.01", "5%", "NaN", "inf", "half"] {
+            assert_eq!(Share::parse(text), None, "{text}");
+        }
+        assert!((Share::parse("0.3").unwrap().as_f64() - 0.3).abs() < 1e-9);
+    }
+}

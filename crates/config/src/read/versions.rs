@@ -1,0 +1,81 @@
+//! The canaries and mirrors that servers name, which are entries like them.
+
+use crate::model::Config;
+use crate::model::server::Server;
+use crate::option::reader::suggest;
+use crate::report::problem::quoted;
+
+/// What is wrong with a version that a server names.
+pub(crate) struct WrongVersion {
+    /// The server that names it.
+    pub(crate) server: String,
+    /// The option: `canary` or `mirror`.
+    pub(crate) option: &'static str,
+    pub(crate) message: String,
+    pub(crate) help: String,
+}
+
+impl Server {
+    /// Its other versions, each with the option that names it.
+    pub(crate) fn versions(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let canary = self.canary.as_ref().map(|canary| ("canary", canary.server.as_str()));
+        let mirror = self.mirror.as_ref().map(|mirror| ("mirror", mirror.server.as_str()));
+        canary.into_iter().chain(mirror)
+    }
+}
+
+impl Config {
+    /// The server whose canary or mirror the entry called `name` is, and the option that says so. Clients are not shown such an
+    /// entry.
+    #[must_use]
+    pub fn version_of(&self, name: &str) -> Option<(&'static str, &Server)> {
+        self.servers.iter().find_map(|server| {
+            let (option, _) = server.versions().find(|(_, version)| *version == name)?;
+            Some((option, server))
+        })
+    }
+
+    /// The servers that clients may be shown: all but those that are other versions of one.
+    pub fn servers_of_clients(&self) -> impl Iterator<Item = &Server> {
+        self.servers.iter().filter(|server| self.version_of(&server.name).is_none())
+    }
+
+    /// Versions that cannot be.
+    pub(crate) fn wrong_versions(&self) -> Vec<WrongVersion> {
+        let known: Vec<&str> = self.servers.iter().map(|server| server.name.as_str()).collect();
+        let mut wrong = Vec::new();
+        for server in &self.servers {
+            for (option, name) in server.versions() {
+                let problem = self.problem_with(server, option, name, &known);
+                wrong.extend(problem.map(|(message, help)| WrongVersion {
+                    server: server.name.clone(),
+                    option,
+                    message,
+                    help,
+                }));
+            }
+        }
+        wrong
+    }
+
+    fn problem_with(&self, server: &Server, option: &str, name: &str, known: &[&str]) -> Option<(String, String)> {
+        let own = quoted(&server.name);
+        if name.is_empty() {
+            let help = format!("write the entry of `mcpServers` that it is: `{option}: {{server: NAME, share: 0.05}}`");
+            return Some((format!("the `{option}` of {own} has no `server`"), help));
+        }
+        let Some(version) = self.servers.iter().find(|version| version.name == name) else {
+            let help = match suggest(name, known) {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => format!("the servers: {}", known.join(", ")),
+            };
+            return Some((format!("no server is called {}", quoted(name)), help));
+        };
+        if name == server.name {
+            return Some((format!("{own} is its own `{option}`"), "name another entry of `mcpServers`".to_owned()));
+        }
+        let (further, _) = version.versions().next()?;
+        let message = format!("{} is the `{option}` of {own} and has a `{further}` of its own", quoted(name));
+        Some((message, "remove one of the two: versions of versions are not followed".to_owned()))
+    }
+}

@@ -1,0 +1,204 @@
+//! A server with other versions: a canary that serves a share of its clients, and a mirror that gets copies of its requests.
+//!
+//! Each version is a server of its own, with its own connections, processes, credentials and limits. To the core all of them are
+//! the one server whose name clients know: rights, limits, pins and the record go by that.
+//!
+//! | from | to the canary | to the mirror |
+//! |---|---|---|
+//! | a client that the canary serves ([`CanaryRule`]) | everything | nothing |
+//! | any other client | nothing | copies of a share of the safe requests, once they are answered (`copies`) |
+//! | Fanlight itself | what is announced is listened to; lists are read by the core | copies, as of clients |
+//!
+//! A canary that is down fails its clients: a call that may have run is not sent to another server, and lists of the one version
+//! do not go with calls of the other. Its share is taken back by the configuration, or by switching its entry off.
+//!
+//! `tower`'s `balance`, `load` and `steer` choose among equals, by load or by a function of the request. They are not used: here
+//! a client stays at its version with its sessions, tasks, subscriptions and lists, and a copy has neither a caller nor a place
+//! in the answer.
+
+mod copies;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fanlight_canonical::{
+    BackendClient, BackendError, BackendStatus, Call, CallContext, Caller, CanaryRule, CanaryStatus, EndpointStatus,
+    Listen, Listening, MirrorStatus, Pending, ProcessOutput, SessionKey,
+};
+use fanlight_gateway::{BackendId, Canary};
+use fanlight_protocol::result::ServerDescription;
+use fanlight_protocol::{Notification, Response};
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use copies::Copies;
+pub(crate) use copies::MirrorSettings;
+
+/// Pauses before it is tried again to listen to a canary. No option: it is a server like any other, whose supervisor says when
+/// it is there.
+const LISTEN_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+/// What a server's versions are made of.
+#[derive(Clone)]
+pub(crate) struct VersionSettings {
+    /// The server itself.
+    pub(crate) id: BackendId,
+    pub(crate) server: Arc<dyn BackendClient>,
+    pub(crate) canary: Option<Canary>,
+    pub(crate) mirror: Option<MirrorSettings>,
+}
+
+/// A server with other versions.
+pub(crate) struct Versions {
+    settings: VersionSettings,
+    copies: Option<Copies>,
+}
+
+impl VersionSettings {
+    /// Whether these are the same servers, with the same shares.
+    fn is_same(&self, other: &Self) -> bool {
+        let canary = |settings: &Self| settings.canary.as_ref().map(|canary| (canary.id, Arc::clone(&canary.rule)));
+        self.id == other.id && canary(self) == canary(other) && self.mirror == other.mirror
+    }
+}
+
+impl Versions {
+    /// `earlier`, if that is the same.
+    pub(crate) fn new(settings: VersionSettings, earlier: Option<&Arc<Self>>) -> Arc<Self> {
+        match earlier.filter(|earlier| earlier.settings.is_same(&settings)) {
+            Some(earlier) => Arc::clone(earlier),
+            None => {
+                let copies = settings.mirror.clone().map(|mirror| Copies::new(Arc::clone(&settings.server), mirror));
+                Arc::new(Self { settings, copies })
+            }
+        }
+    }
+
+    /// Its canary.
+    pub(crate) fn canary(&self) -> Option<&Canary> {
+        self.settings.canary.as_ref()
+    }
+
+    /// The version that serves a caller, if that is not the server itself.
+    fn moved(&self, caller: &Caller) -> Option<&Arc<dyn BackendClient>> {
+        let canary = self.settings.canary.as_ref().filter(|canary| canary.rule.takes(caller))?;
+        Some(&canary.client)
+    }
+
+    fn serving(&self, caller: &Caller) -> &Arc<dyn BackendClient> {
+        self.moved(caller).unwrap_or(&self.settings.server)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<dyn BackendClient>> {
+        std::iter::once(&self.settings.server).chain(self.settings.canary.as_ref().map(|canary| &canary.client))
+    }
+}
+
+/// Listens to a canary for Fanlight itself, also if it is not there yet.
+async fn listen_on(canary: Arc<dyn BackendClient>, listen: Listen) {
+    let (mut pause, longest) = LISTEN_AGAIN;
+    loop {
+        match canary.listen(listen.clone()).await {
+            Ok(_until_the_end) => std::future::pending().await,
+            Err(error) => debug!(backend = canary.name(), %error, "not listening for changes of lists"),
+        }
+        sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+        pause = (pause * 2).min(longest);
+    }
+}
+
+impl BackendClient for Versions {
+    fn name(&self) -> &str {
+        self.settings.server.name()
+    }
+
+    fn describe(&self) -> Pending<'_, ServerDescription> {
+        self.settings.server.describe()
+    }
+
+    fn describe_to<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription> {
+        self.serving(&client.caller).describe_to(client)
+    }
+
+    fn request(&self, call: Call) -> Pending<'_, Response> {
+        if let Some(canary) = self.moved(&call.context.caller) {
+            return canary.request(call);
+        }
+        match self.copies.as_ref().filter(|copies| copies.wants(&call)) {
+            Some(copies) => Box::pin(copies.request(call)),
+            None => self.settings.server.request(call),
+        }
+    }
+
+    fn is_safe<'a>(&'a self, call: &'a Call) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+        self.serving(&call.context.caller).is_safe(call)
+    }
+
+    fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
+        let Some(canary) = self.settings.canary.as_ref().filter(|_| listen.context.caller.is_gateway()) else {
+            return self.serving(&listen.context.caller).listen(listen);
+        };
+        // Fanlight itself is told of changes of all lists.
+        Box::pin(async move {
+            let listening = self.settings.server.listen(listen.clone()).await?;
+            let (end, honoured) = (CancellationToken::new(), listening.honoured.clone());
+            drop(tokio::spawn(end.clone().run_until_cancelled_owned(listen_on(Arc::clone(&canary.client), listen))));
+            Ok::<_, BackendError>(Listening::new(honoured, (listening, end.drop_guard())))
+        })
+    }
+
+    fn notify<'a>(&'a self, notification: &'a Notification, client: &'a CallContext) -> Pending<'a, ()> {
+        self.serving(&client.caller).notify(notification, client)
+    }
+
+    fn end_session(&self, session: SessionKey) {
+        self.all().for_each(|version| version.end_session(session));
+    }
+
+    fn status(&self) -> BackendStatus {
+        self.settings.server.status()
+    }
+
+    fn endpoints(&self) -> Vec<EndpointStatus> {
+        self.settings.server.endpoints()
+    }
+
+    fn canary(&self) -> Option<CanaryStatus> {
+        let Canary { client, rule, .. } = self.settings.canary.as_ref()?;
+        Some(CanaryStatus {
+            server: client.name().into(),
+            rule: Arc::<CanaryRule>::clone(rule),
+            status: client.status(),
+        })
+    }
+
+    fn mirror(&self) -> Option<MirrorStatus> {
+        self.copies.as_ref().map(Copies::status)
+    }
+
+    fn connection_made(&self, since: Option<Instant>) -> Pin<Box<dyn Future<Output = Instant> + Send + '_>> {
+        self.settings.server.connection_made(since)
+    }
+
+    fn session_choice(&self) -> Pending<'_, Option<String>> {
+        self.settings.server.session_choice()
+    }
+
+    fn may_rest(&self) -> bool {
+        self.settings.server.may_rest()
+    }
+
+    fn knows_principals(&self) -> bool {
+        self.all().any(|version| version.knows_principals())
+    }
+
+    fn stand_in(&self) -> Option<&'static str> {
+        self.all().find_map(|version| version.stand_in())
+    }
+
+    fn process_output(&self) -> ProcessOutput {
+        self.settings.server.process_output()
+    }
+}
