@@ -36,6 +36,7 @@ mod pins;
 mod policy;
 mod policy_changes;
 mod private_lists;
+mod process_state;
 mod redirects;
 mod replicas;
 mod request_state;

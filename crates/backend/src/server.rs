@@ -6,16 +6,20 @@ use fanlight_canonical::BackendClient;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Backend, BackendLife};
+use crate::per_principal::BackendApart;
+use crate::process_log::ProcessLog;
 use crate::replicas::{Places, Replicas};
-use crate::settings::{BackendSettings, KnownServer};
+use crate::settings::{BackendSettings, KnownServer, Serves};
 
-/// A server that all who use it reach with the same credentials.
+/// A server that all who use it reach in the same way.
 #[derive(Clone)]
 pub enum Server {
     /// At one endpoint, or as a process.
     One(Arc<Backend>),
     /// At several endpoints.
     Several(Arc<Replicas>),
+    /// As a process for each principal.
+    Apart(Arc<BackendApart>),
 }
 
 impl Server {
@@ -24,20 +28,39 @@ impl Server {
     /// Needs a tokio runtime around it.
     #[must_use]
     pub fn start(settings: BackendSettings, known: Option<KnownServer>, shutdown: CancellationToken) -> Self {
-        let places = Places::of(&settings);
-        Self::at(settings, places, known, shutdown)
+        match (Places::of(&settings), settings.processes.serves) {
+            (Some(places), _) => Self::Several(Replicas::start(settings, places, &shutdown)),
+            (None, Serves::Lists) => Self::Apart(BackendApart::start(settings, known, &shutdown)),
+            (None, Serves::Everybody | Serves::Principal) => Self::One(Backend::resume(settings, known, shutdown)),
+        }
     }
 
-    /// Begins to reach one whose endpoints, if it has several, are at `places`.
-    pub(crate) fn at(
+    /// Begins to reach one for a single principal. Its endpoints, if it has several, are at `places`; its processes share a
+    /// log with those of others.
+    pub(crate) fn of_one(
         settings: BackendSettings,
         places: Option<Places>,
-        known: Option<KnownServer>,
+        log: Arc<ProcessLog>,
         shutdown: CancellationToken,
     ) -> Self {
         match places {
             Some(places) => Self::Several(Replicas::start(settings, places, &shutdown)),
-            None => Self::One(Backend::resume(settings, known, shutdown)),
+            None => Self::One(Backend::logging_to(log, settings, None, shutdown)),
+        }
+    }
+
+    /// Whether it keeps something for its clients that would be lost with it, or that they wait for, as far as is known.
+    pub(crate) fn is_needed(&self) -> bool {
+        matches!(self, Self::One(backend) if backend.is_needed())
+    }
+
+    /// The backend whose lists are those that all are shown, if it may have a process.
+    #[must_use]
+    pub fn base(&self) -> Option<&Arc<Backend>> {
+        match self {
+            Self::One(backend) => Some(backend),
+            Self::Apart(backend) => Some(backend.base()),
+            Self::Several(_) => None,
         }
     }
 
@@ -47,6 +70,7 @@ impl Server {
         match self {
             Self::One(backend) => Arc::clone(backend) as _,
             Self::Several(replicas) => Arc::clone(replicas) as _,
+            Self::Apart(backend) => Arc::clone(backend) as _,
         }
     }
 
@@ -56,6 +80,7 @@ impl Server {
         match self {
             Self::One(backend) => backend.life(),
             Self::Several(replicas) => replicas.life(),
+            Self::Apart(backend) => backend.life(),
         }
     }
 
@@ -64,6 +89,8 @@ impl Server {
         match self {
             Self::One(backend) => backend.use_credentials(settings),
             Self::Several(replicas) => replicas.use_credentials(settings),
+            // Processes have none besides their variables.
+            Self::Apart(_) => {}
         }
     }
 }

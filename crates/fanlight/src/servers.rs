@@ -4,9 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_backend::{BackendLife, BackendPerPrincipal, BackendSettings, MessageMemory, Server as ConnectedServer};
+use fanlight_backend::{
+    BackendLife, BackendPerPrincipal, BackendSettings, MessageMemory, Server as ConnectedServer, Serves,
+};
 use fanlight_canonical::{ApprovalRule, ApprovedBy, BackendClient, BackendState, DefinitionGuard, HandleSeal};
-use fanlight_config::{ApproverChoice, Config, Server, ServerAuth};
+use fanlight_config::{ApproverChoice, Config, EraChoice, Server, ServerAuth, SessionPolicy, Transport};
 use fanlight_gateway::{ApprovalSettings, BackendEntry, BackendId, ListStore, Rewriting};
 use fanlight_rights::{ItemFilter, ItemKind};
 use fanlight_telemetry::Telemetry;
@@ -81,7 +83,7 @@ impl Reached {
         let settings = BackendSettings { credentials: credentials.shared(), ..settings };
         let known = lists.and_then(|lists| lists.known());
         let server = ConnectedServer::start(settings, known, shutdown.clone());
-        if let (Some(lists), ConnectedServer::One(backend)) = (lists, &server) {
+        if let Some((lists, backend)) = lists.zip(server.base()) {
             lists.attach(backend);
         }
         Self::ByAll(server)
@@ -186,6 +188,9 @@ impl Servers {
     fn next(&self, config: &Config, server: &Server, restarted: Option<&str>, difference: &mut Difference) -> Running {
         let mut settings = backend_settings(config, server, &self.telemetry, &self.handles, &self.memory);
         settings.processes.keeps_lists &= self.lists.is_some() && server.user_env.is_empty();
+        if self.users.are_told_apart(config) && keeps_principals_apart(server) {
+            settings.processes.serves = Serves::Lists;
+        }
         settings.processes.rests_while_known =
             settings.processes.keeps_lists && self.lists.as_ref().is_some_and(ListState::spares_processes);
         let known = self.running.iter().find(|running| running.settings.name == server.name);
@@ -294,6 +299,15 @@ impl Change {
         };
         self.next.iter().map(entry).collect()
     }
+}
+
+/// Whether each principal has a process of a server to itself, if it is modern. One whose process has variables of its user
+/// has that in any case.
+pub(crate) fn keeps_principals_apart(server: &Server) -> bool {
+    matches!(server.transport, Transport::Stdio { .. })
+        && server.session != SessionPolicy::Shared
+        && server.era != EraChoice::Legacy
+        && server.user_env.is_empty()
 }
 
 /// Which calls of its tools somebody has to agree to, if any.

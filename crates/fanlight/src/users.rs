@@ -38,6 +38,7 @@ pub(crate) struct Users(Arc<Shared>);
 struct Shared {
     /// The folder for what is kept; `None` if the configuration names none, and the user has none.
     folder: Option<PathBuf>,
+    clients: Clients,
     /// Has it in place of a folder where several processes have it in common.
     common: Option<Arc<dyn CommonEntries>>,
     keys: Keys,
@@ -48,6 +49,15 @@ struct Shared {
     identities: ArcSwap<Identities>,
     /// Who may sign in where; `None` if everybody may everywhere.
     rules: Arc<PolicyOfSigningIn>,
+}
+
+/// Which clients there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clients {
+    /// That of one user: a command, or a client on standard input and output.
+    OfOneUser,
+    /// Those of a listener.
+    OfListener,
 }
 
 /// How users show who they are on pages.
@@ -67,10 +77,11 @@ pub(crate) struct Opened {
 
 impl Users {
     /// Those of which something is kept in the folder of a configuration, or in common with other replicas.
-    pub(crate) fn of(config: &Config, replicas: Option<&Replicas>) -> Self {
+    pub(crate) fn of(config: &Config, replicas: Option<&Replicas>, clients: Clients) -> Self {
         let folder = config.state_dir.as_ref().map(PathBuf::from).or_else(|| config.user_state.clone());
         Self(Arc::new(Shared {
             folder,
+            clients,
             common: replicas.map(Replicas::grants),
             keys: keys(config),
             opened: OnceLock::new(),
@@ -78,6 +89,11 @@ impl Users {
             identities: ArcSwap::from_pointee(Identities::of(config)),
             rules: Arc::default(),
         }))
+    }
+
+    /// Whether clients are authenticated, so that there may be several.
+    pub(crate) fn are_told_apart(&self, config: &Config) -> bool {
+        self.0.clients == Clients::OfListener && config.auth.methods().is_some()
     }
 
     /// Has these policies say from now on where they may sign in.

@@ -168,6 +168,10 @@ impl Dispatcher {
                 Some(lease) => lease,
                 None => Box::pin(self.pool.lease(&call.context)).await?,
             };
+            if self.pool.is_apart(call, &lease) {
+                // Only if the server has another era than a moment ago.
+                return Err(BackendError::Unreachable { reason: "its era has changed: try again".into() });
+            }
             if let Some(answer) = self.pool.local_answer(call, &lease).await {
                 return Ok(answer);
             }

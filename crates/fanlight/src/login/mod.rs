@@ -20,7 +20,7 @@ use crate::out::{self, complain, counted, say};
 use crate::replicas::Replicas;
 use crate::show::{self, plain, table};
 use crate::suggestions::did_you_mean;
-use crate::users::{Users, auth_of_users};
+use crate::users::{Clients, Users, auth_of_users};
 
 /// Signs the only user in.
 pub(crate) async fn login(config: &Config, args: &LoginArgs) -> Result<(), Failure> {
@@ -81,7 +81,7 @@ pub(crate) async fn connections(config: &Config, as_json: bool) -> Result<(), Fa
 /// Shows or removes what is kept of all users.
 pub(crate) async fn state(config: &Config, command: &StateCommand) -> Result<(), Failure> {
     let replicas = Replicas::connected(config).await?;
-    let users = Users::of(config, replicas.as_ref().map(|(replicas, _)| replicas));
+    let users = Users::of(config, replicas.as_ref().map(|(replicas, _)| replicas), Clients::OfOneUser);
     let store = users.open().map_err(Failure::other)?.grants.store();
     match command {
         StateCommand::Purge => {
@@ -107,7 +107,7 @@ fn user() -> Vec<u8> {
 /// What users have granted at the servers of the configuration, and what ends the connection to where it is kept.
 async fn grants(config: &Config) -> Result<(Grants, Option<DropGuard>), Failure> {
     let replicas = Replicas::connected(config).await?;
-    let users = Users::of(config, replicas.as_ref().map(|(replicas, _)| replicas));
+    let users = Users::of(config, replicas.as_ref().map(|(replicas, _)| replicas), Clients::OfOneUser);
     let of_users = config.servers.iter().filter_map(|server| Some((server, auth_of_users(server)?)));
     // Nobody is told apart here, and so nobody signs in at an identity provider.
     let is_own = |auth: &ServerAuth| !auth.kind.is_exchange();
