@@ -68,7 +68,8 @@ async fn legacy(gateway: &Gateway, key: &str, capabilities: &str, method: &str, 
     let bearer = format!("Bearer {key}");
     let opened = post(gateway.mcp, &[("Authorization", &bearer)], &initialize("2025-11-25", capabilities)).await;
     let session = opened.header("mcp-session-id").unwrap().to_owned();
-    let headers = [("Authorization", bearer.as_str()), ("Mcp-Session-Id", session.as_str())];
+    let version = ("MCP-Protocol-Version", "2025-11-25");
+    let headers = [("Authorization", bearer.as_str()), ("Mcp-Session-Id", session.as_str()), version];
     assert_eq!(post(gateway.mcp, &headers, INITIALIZED).await.status, 202);
     post(gateway.mcp, &headers, &legacy_request("\"of a session\"", method, params)).await.messages().await.1
 }

@@ -102,8 +102,8 @@ impl<'a> Session<'a> {
         session
     }
 
-    fn headers(&self) -> [(&str, &str); 2] {
-        [("Authorization", &self.bearer), ("Mcp-Session-Id", &self.id)]
+    fn headers(&self) -> [(&str, &str); 3] {
+        [("Authorization", &self.bearer), ("Mcp-Session-Id", &self.id), ("MCP-Protocol-Version", "2025-11-25")]
     }
 
     async fn post(&self, body: &str) -> Response {
