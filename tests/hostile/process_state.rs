@@ -77,8 +77,7 @@ async fn legacy(gateway: &Gateway, key: &str, capabilities: &str, method: &str, 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn state_of_a_process_is_seen_by_its_principal_alone() {
     for (others, limit) in [(0, 64), (1, 64), (1, 1)] {
-        let (server, other) =
-            (forgetful(Era::Modern).await, Backend::start(Era::Legacy, Transport::Http).await);
+        let (server, other) = (forgetful(Era::Modern).await, Backend::start(Era::Legacy, Transport::Http).await);
         other.offers_tools(&["t"]);
         let folder = TempFile::folder();
         fs::write(folder.path().join("keys.yaml"), KEYS).unwrap();

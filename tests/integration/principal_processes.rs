@@ -144,7 +144,9 @@ async fn each_principal_has_a_process_whatever_its_connections_and_era() {
         }
         let session = Session::open(&world, ANN).await;
         assert!(is_result(&session.ask("tools/call", name).await));
-        let [ann, bob, again, also, in_session] = processes(&server, "tools/call")[..] else { panic!("calls are lost") };
+        let [ann, bob, again, also, in_session] = processes(&server, "tools/call")[..] else {
+            panic!("calls are lost")
+        };
         assert_eq!((ann, bob), (again, also));
         assert_eq!(ann, in_session, "a legacy client of a modern server");
         assert_ne!(ann, bob);

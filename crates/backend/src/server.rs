@@ -6,20 +6,17 @@ use fanlight_canonical::BackendClient;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Backend, BackendLife};
-use crate::per_principal::BackendApart;
 use crate::process_log::ProcessLog;
 use crate::replicas::{Places, Replicas};
-use crate::settings::{BackendSettings, KnownServer, Serves};
+use crate::settings::{BackendSettings, KnownServer};
 
-/// A server that all who use it reach in the same way.
+/// A server that all who use it reach with the same credentials.
 #[derive(Clone)]
 pub enum Server {
     /// At one endpoint, or as a process.
     One(Arc<Backend>),
     /// At several endpoints.
     Several(Arc<Replicas>),
-    /// As a process for each principal.
-    Apart(Arc<BackendApart>),
 }
 
 impl Server {
@@ -28,14 +25,13 @@ impl Server {
     /// Needs a tokio runtime around it.
     #[must_use]
     pub fn start(settings: BackendSettings, known: Option<KnownServer>, shutdown: CancellationToken) -> Self {
-        match (Places::of(&settings), settings.processes.serves) {
-            (Some(places), _) => Self::Several(Replicas::start(settings, places, &shutdown)),
-            (None, Serves::Lists) => Self::Apart(BackendApart::start(settings, known, &shutdown)),
-            (None, Serves::Everybody | Serves::Principal) => Self::One(Backend::resume(settings, known, shutdown)),
+        match Places::of(&settings) {
+            Some(places) => Self::Several(Replicas::start(settings, places, &shutdown)),
+            None => Self::One(Backend::resume(settings, known, shutdown)),
         }
     }
 
-    /// Begins to reach one for a single principal. Its endpoints, if it has several, are at `places`; its processes share a
+    /// Begins to reach one for a single client. Its endpoints, if it has several, are at `places`; its processes share a
     /// log with those of others.
     pub(crate) fn of_one(
         settings: BackendSettings,
@@ -54,23 +50,12 @@ impl Server {
         matches!(self, Self::One(backend) if backend.is_needed())
     }
 
-    /// The backend whose lists are those that all are shown, if it may have a process.
-    #[must_use]
-    pub fn base(&self) -> Option<&Arc<Backend>> {
-        match self {
-            Self::One(backend) => Some(backend),
-            Self::Apart(backend) => Some(backend.base()),
-            Self::Several(_) => None,
-        }
-    }
-
     /// It as the core sees it.
     #[must_use]
     pub fn client(&self) -> Arc<dyn BackendClient> {
         match self {
             Self::One(backend) => Arc::clone(backend) as _,
             Self::Several(replicas) => Arc::clone(replicas) as _,
-            Self::Apart(backend) => Arc::clone(backend) as _,
         }
     }
 
@@ -80,7 +65,6 @@ impl Server {
         match self {
             Self::One(backend) => backend.life(),
             Self::Several(replicas) => replicas.life(),
-            Self::Apart(backend) => backend.life(),
         }
     }
 
@@ -89,8 +73,6 @@ impl Server {
         match self {
             Self::One(backend) => backend.use_credentials(settings),
             Self::Several(replicas) => replicas.use_credentials(settings),
-            // Processes have none besides their variables.
-            Self::Apart(_) => {}
         }
     }
 }

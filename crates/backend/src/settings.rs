@@ -192,10 +192,10 @@ pub enum Serves {
     /// Those of all clients.
     #[default]
     Everybody,
-    /// Those for lists, which are the same for all. Each principal has a process for its other requests.
+    /// Those for lists, which are the same for all. Each client that is authenticated has a process for its other requests.
     Lists,
-    /// Those of one principal, beside a process for lists.
-    Principal,
+    /// Those of one client that is authenticated, beside a process for lists.
+    One,
 }
 
 /// How Fanlight notices that a server has stopped answering.

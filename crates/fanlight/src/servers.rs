@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_backend::{
-    BackendLife, BackendPerPrincipal, BackendSettings, MessageMemory, Server as ConnectedServer, Serves,
+    BackendApart, BackendLife, BackendPerPrincipal, BackendSettings, MessageMemory, Server as ConnectedServer, Serves,
 };
 use fanlight_canonical::{ApprovalRule, ApprovedBy, BackendClient, BackendState, DefinitionGuard, HandleSeal};
 use fanlight_config::{ApproverChoice, Config, EraChoice, Server, ServerAuth, SessionPolicy, Transport};
@@ -67,6 +67,8 @@ enum Reached {
     ByAll(ConnectedServer),
     /// By each principal with its own credentials.
     ByEach(Arc<BackendPerPrincipal>),
+    /// By each principal in a process of its own, if the server is modern.
+    Apart(Arc<BackendApart>),
 }
 
 impl Reached {
@@ -82,8 +84,13 @@ impl Reached {
         }
         let settings = BackendSettings { credentials: credentials.shared(), ..settings };
         let known = lists.and_then(|lists| lists.known());
+        if settings.processes.serves == Serves::Lists {
+            let backend = BackendApart::start(settings, known, shutdown);
+            lists.iter().for_each(|lists| lists.attach(backend.base()));
+            return Self::Apart(backend);
+        }
         let server = ConnectedServer::start(settings, known, shutdown.clone());
-        if let Some((lists, backend)) = lists.zip(server.base()) {
+        if let (Some(lists), ConnectedServer::One(backend)) = (lists, &server) {
             lists.attach(backend);
         }
         Self::ByAll(server)
@@ -93,6 +100,7 @@ impl Reached {
         match self {
             Self::ByAll(server) => server.client(),
             Self::ByEach(backend) => Arc::clone(backend) as _,
+            Self::Apart(backend) => Arc::clone(backend) as _,
         }
     }
 
@@ -100,6 +108,7 @@ impl Reached {
         match self {
             Self::ByAll(backend) => backend.life(),
             Self::ByEach(backend) => backend.life(),
+            Self::Apart(backend) => backend.life(),
         }
     }
 
@@ -107,6 +116,8 @@ impl Reached {
         match self {
             Self::ByAll(backend) => backend.use_credentials(settings),
             Self::ByEach(backend) => backend.use_credentials(settings),
+            // A process has none besides its variables.
+            Self::Apart(_) => {}
         }
     }
 }

@@ -493,10 +493,9 @@ impl Supervisor {
         }
     }
 
-    /// Whether the connection is of one client or one principal, beside one for all.
+    /// Whether the connection is of one client, beside one for all.
     fn is_of_clients(&self) -> bool {
-        self.for_client.is_some()
-            || self.settings.process().is_some_and(|policy| policy.serves == Serves::Principal)
+        self.for_client.is_some() || self.settings.process().is_some_and(|policy| policy.serves == Serves::One)
     }
 
     /// Connections of clients are logged at a lower level.

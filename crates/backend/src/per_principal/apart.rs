@@ -64,17 +64,16 @@ struct WaiterGuard {
 impl BackendApart {
     /// Begins to start the base, as [`Backend::resume`] does. At most `settings.limits.sessions` principals have a process at
     /// the same time. `shutdown` ends all of them.
-    pub(crate) fn start(
-        settings: BackendSettings,
-        known: Option<KnownServer>,
-        shutdown: &CancellationToken,
-    ) -> Arc<Self> {
+    ///
+    /// Needs a tokio runtime around it.
+    #[must_use]
+    pub fn start(settings: BackendSettings, known: Option<KnownServer>, shutdown: &CancellationToken) -> Arc<Self> {
         let (shutdown, longest) = (shutdown.child_token(), settings.timeouts.session_idle);
         let idle = settings.processes.idle.unwrap_or(longest).min(longest);
         let base = Backend::resume(settings.clone(), known, shutdown.clone());
         let mut of_one = settings;
         let processes = &mut of_one.processes;
-        processes.serves = Serves::Principal;
+        processes.serves = Serves::One;
         // It is started for a request.
         (processes.starts_on_demand, processes.keeps_lists, processes.rests_while_known) = (false, false, false);
         let members = Members::new(of_one, Arc::clone(base.process_log()), shutdown.clone());
@@ -89,7 +88,8 @@ impl BackendApart {
     }
 
     /// What serves lists.
-    pub(crate) fn base(&self) -> &Arc<Backend> {
+    #[must_use]
+    pub fn base(&self) -> &Arc<Backend> {
         &self.base
     }
 
@@ -153,12 +153,7 @@ impl BackendApart {
         let (principal, end) = (listen.context.caller.principal().clone(), CancellationToken::new());
         let id = self.waiting.add(Waiter { id: 0, listen, at: 0, end: end.clone() });
         let honoured = std::mem::take(&mut listening.honoured);
-        let guard = WaiterGuard {
-            waiting: Arc::clone(&self.waiting),
-            principal,
-            id,
-            _end: end.drop_guard(),
-        };
+        let guard = WaiterGuard { waiting: Arc::clone(&self.waiting), principal, id, _end: end.drop_guard() };
         if let Some(lease) = self.members.existing(&guard.principal) {
             self.waiting.with(&guard.principal, |waiter| self.attach(waiter, &lease));
         }

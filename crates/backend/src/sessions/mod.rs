@@ -438,7 +438,7 @@ impl SessionPool {
             && client.session().is_some()
             && self.settings.choice == EraChoice::Auto
             && self.policy != SessionPolicy::Shared
-            && self.serves() != Serves::Principal
+            && self.serves() != Serves::One
             && (matches!(self.settings.target, Target::Http(_))
                 || Declared::lets_ask(client, self.largest_description()))
             && !self.legacy_era.is_refused(base)
