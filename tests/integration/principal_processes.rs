@@ -12,7 +12,7 @@ use crate::raw_client::{
     Connection, INITIALIZED, LISTEN, Response, StdioClient, initialize, legacy_request, modern_headers, modern_request,
     post,
 };
-use crate::scripted::{Backend, Era, Fault, Gate, Reply, Transport};
+use crate::scripted::{Backend, Era, Fault, Gate, Reply, Stream, Transport};
 
 const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
 
@@ -127,6 +127,17 @@ fn processes(server: &Backend, method: &str) -> Vec<u32> {
     server.received(method).iter().map(|received| received.process.unwrap()).collect()
 }
 
+/// The first stream that is so, once it has been opened.
+async fn stream_where(server: &Backend, is_wanted: impl Fn(&Stream) -> bool) -> Stream {
+    for number in 0.. {
+        let stream = server.stream(number).await;
+        if is_wanted(&stream) {
+            return stream;
+        }
+    }
+    unreachable!("there is no last number")
+}
+
 fn is_result(answer: &str) -> bool {
     answer.contains("\"result\"") && !answer.contains("\"isError\":true")
 }
@@ -172,9 +183,9 @@ async fn clients_that_merely_listen_have_no_process_started() {
         }
         assert!(is_result(&world.ask(Some(ANN), "tools/list", "").await));
         offer(&server, &["t", "u"]);
-        let streams = server.streams();
-        assert!(!streams.is_empty());
-        for stream in streams {
+        // That is wanted for the session.
+        stream_where(&server, |stream| stream.filter().unwrap().contains("resourcesListChanged")).await;
+        for stream in server.streams() {
             stream.notify(TOOLS_CHANGED, "").await;
         }
         for stream in [&mut modern, &mut legacy] {
@@ -232,9 +243,14 @@ async fn process_with_a_subscription_is_not_idle_and_tells_its_principal_alone()
     let session = Session::open(&world, BOB).await;
     let mut bob = session.stream().await;
     assert!(is_result(&session.ask("resources/subscribe", r#""uri":"a://r""#).await));
-    let subscribed: Vec<_> =
-        server.streams().into_iter().filter(|stream| stream.filter().unwrap().contains("a://r")).collect();
-    let [of_ann, of_bob] = &subscribed[..] else { panic!("{} subscriptions", subscribed.len()) };
+    // Each process is listened to for lists as well, by the same subscription.
+    let whole =
+        |stream: &Stream| ["a://r", "toolsListChanged"].iter().all(|part| stream.filter().unwrap().contains(part));
+    let started = server.started();
+    let [_, of_ann, of_bob] = started[..] else { panic!("{started:?}") };
+    let of =
+        async |process| stream_where(&server, |stream| whole(stream) && stream.request.process == Some(process)).await;
+    let (of_ann, of_bob) = (&of(of_ann).await, &of(of_bob).await);
     assert_ne!(of_ann.request.process, of_bob.request.process);
     for (number, is_of_ann) in [(1, true), (2, false), (3, true)] {
         let (stream, listener) = if is_of_ann { (of_ann, &mut ann) } else { (of_bob, &mut bob) };
@@ -275,13 +291,7 @@ async fn private_list_is_read_from_the_process_of_its_principal() {
         assert!(is_result(&world.ask(Some(ANN), "tools/call", &name).await));
         assert_eq!(processes(&server, "tools/call"), [seen[0]]);
         // What her process announces, she is told.
-        let stream = loop {
-            let of_ann = |stream: &crate::scripted::Stream| stream.request.process == Some(seen[0]);
-            match server.streams().into_iter().rfind(of_ann) {
-                Some(stream) => break stream,
-                None => drop(server.wait_for(LISTEN, server.received(LISTEN).len() + 1).await),
-            }
-        };
+        let stream = stream_where(&server, |stream| stream.request.process == Some(seen[0])).await;
         stream.notify(TOOLS_CHANGED, "").await;
         let told = within("the change", ann.event()).await.unwrap().unwrap();
         assert!(told.contains(TOOLS_CHANGED), "{told}");
