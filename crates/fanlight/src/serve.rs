@@ -265,7 +265,7 @@ impl Services {
             let _ = replicas.shared.connected().await;
         }
         let lists = ListState::open(config, files_of(&plan.as_read, plan.common).as_deref())?;
-        let users = Users::of(config, plan.replicas.as_ref(), clients);
+        let users = Users::of(config, plan.replicas.as_ref(), clients, lists.as_ref());
         let record = Recorder::open(config, &telemetry, plan.replica())?;
         let (of_pins, shared) = (Arc::<AuditLog>::clone(&record.log), plan.replicas.as_ref());
         let assembly = Assembly::start(config, &telemetry, &servers_end, lists, users.clone(), shared, of_pins)?;

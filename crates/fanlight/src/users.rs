@@ -16,7 +16,7 @@ use fanlight_config::{Config, Issuer, ResourceParameter, Secret, Server, ServerA
 use fanlight_credentials::{PageRequest, Pages, PendingPage};
 use fanlight_frontend::LiveGuard;
 use fanlight_grants::{
-    CommonEntries, ExchangedAccess, Folder, Grants, Links, Message, Method, NoAccess, Refused, ServerSettings,
+    CommonEntries, ExchangedAccess, FILE, Folder, Grants, Links, Message, Method, NoAccess, Refused, ServerSettings,
     SignInMethod, SignInPages, Store, UserAccess, Wanted,
 };
 use fanlight_oauth::{OAuthError, Scopes, Trust};
@@ -25,6 +25,7 @@ use fanlight_protocol::seal::Keys;
 use http::HeaderName;
 use reqwest::Url;
 
+use crate::list_state::ListState;
 use crate::own_credentials as own;
 use crate::replicas::Replicas;
 use crate::server_auth::{Place, client, trust};
@@ -38,6 +39,8 @@ pub(crate) struct Users(Arc<Shared>);
 struct Shared {
     /// The folder for what is kept; `None` if the configuration names none, and the user has none.
     folder: Option<PathBuf>,
+    /// What is kept in the folder, if that is open already.
+    store: Option<Store>,
     clients: Clients,
     /// Has it in place of a folder where several processes have it in common.
     common: Option<Arc<dyn CommonEntries>>,
@@ -77,10 +80,18 @@ pub(crate) struct Opened {
 
 impl Users {
     /// Those of which something is kept in the folder of a configuration, or in common with other replicas.
-    pub(crate) fn of(config: &Config, replicas: Option<&Replicas>, clients: Clients) -> Self {
+    /// `lists` is what keeps lists, if that is open.
+    pub(crate) fn of(
+        config: &Config,
+        replicas: Option<&Replicas>,
+        clients: Clients,
+        lists: Option<&ListState>,
+    ) -> Self {
         let folder = config.state_dir.as_ref().map(PathBuf::from).or_else(|| config.user_state.clone());
+        let store = lists.zip(folder.as_ref()).and_then(|(lists, folder)| lists.store_in(folder)).cloned();
         Self(Arc::new(Shared {
             folder,
+            store,
             clients,
             common: replicas.map(Replicas::grants),
             keys: keys(config),
@@ -94,6 +105,12 @@ impl Users {
     /// Whether clients are authenticated, so that there may be several.
     pub(crate) fn are_told_apart(&self, config: &Config) -> bool {
         self.0.clients == Clients::OfListener && config.auth.methods().is_some()
+    }
+
+    /// The store in the folder, where that is not the one for users; `None` if there is none.
+    pub(crate) fn store_of_lists(&self) -> Option<Store> {
+        let has_one = self.0.folder.as_ref().is_some_and(|folder| folder.join(FILE).is_file());
+        (self.0.common.is_some() && has_one).then(|| self.0.own_store().ok()).flatten()
     }
 
     /// Has these policies say from now on where they may sign in.
@@ -261,6 +278,14 @@ impl Shared {
     fn store(&self) -> Result<Store, String> {
         if let Some(common) = &self.common {
             return Store::in_common(Arc::clone(common), &self.keys).map_err(|error| error.to_string());
+        }
+        self.own_store()
+    }
+
+    /// The store in the folder, which is this process's also where users are common to several.
+    fn own_store(&self) -> Result<Store, String> {
+        if let Some(store) = &self.store {
+            return Ok(store.clone());
         }
         let none = "there is no folder for what is kept of users: configure stateDir";
         let folder = Folder::open(self.folder.as_deref().ok_or(none)?)?;

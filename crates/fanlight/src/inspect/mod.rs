@@ -79,7 +79,7 @@ async fn observed<T>(
     let end = CancellationToken::new();
     let has_users = config.servers.iter().any(|server| auth_of_users(server).is_some());
     let replicas = if has_users { Replicas::connected(config).await? } else { None };
-    let users = Users::of(config, replicas.as_ref().map(|(replicas, _)| replicas), Clients::OfOneUser);
+    let users = Users::of(config, replicas.as_ref().map(|(replicas, _)| replicas), Clients::OfOneUser, None);
     // Commands show what servers have now, and keep nothing of it.
     let mut config = Config { state_dir: None, ..config.clone() };
     // A server that only a request would start has a request's time to start.

@@ -16,6 +16,7 @@ use self::callback::CallbackListener;
 use crate::cli::{LoginArgs, StateCommand};
 use crate::failure::Failure;
 use crate::inputs;
+use crate::list_state::KeptServer;
 use crate::out::{self, complain, counted, say};
 use crate::replicas::Replicas;
 use crate::show::{self, plain, table};
@@ -81,18 +82,26 @@ pub(crate) async fn connections(config: &Config, as_json: bool) -> Result<(), Fa
 /// Shows or removes what is kept of all users.
 pub(crate) async fn state(config: &Config, command: &StateCommand) -> Result<(), Failure> {
     let replicas = Replicas::connected(config).await?;
-    let users = Users::of(config, replicas.as_ref().map(|(replicas, _)| replicas), Clients::OfOneUser);
+    let users = Users::of(config, replicas.as_ref().map(|(replicas, _)| replicas), Clients::OfOneUser, None);
     let store = users.open().map_err(Failure::other)?.grants.store();
     match command {
         StateCommand::Purge => {
-            let removed = store.purge(None).await.map_err(other)?;
+            let mut removed = store.purge(None).await.map_err(other)?;
+            if let Some(lists) = users.store_of_lists() {
+                removed += lists.purge(None).await.map_err(other)?;
+            }
             say!("removed {}", counted(removed, "record"));
         }
         StateCommand::Export => {
             let who = |owner: &Owner| Principal::from_bytes(owner.principal()).map(|principal| principal.describe());
             let all = all_connections(store).await.map_err(other)?;
             let all = all.iter().map(|(owner, connection)| json!({ "user": who(owner), "connection": connection }));
-            let all: Vec<Value> = all.collect();
+            let mut all: Vec<Value> = all.collect();
+            let lists = users.store_of_lists();
+            let kept = lists.as_ref().unwrap_or(store).export::<KeptServer>().await.map_err(other)?;
+            all.extend(
+                kept.iter().map(|one| json!({ "server": one.owner.server(), "listsReadMs": one.record.read() })),
+            );
             out::json(&format!("{:#}", json!(all)));
         }
     }
@@ -107,7 +116,7 @@ fn user() -> Vec<u8> {
 /// What users have granted at the servers of the configuration, and what ends the connection to where it is kept.
 async fn grants(config: &Config) -> Result<(Grants, Option<DropGuard>), Failure> {
     let replicas = Replicas::connected(config).await?;
-    let users = Users::of(config, replicas.as_ref().map(|(replicas, _)| replicas), Clients::OfOneUser);
+    let users = Users::of(config, replicas.as_ref().map(|(replicas, _)| replicas), Clients::OfOneUser, None);
     let of_users = config.servers.iter().filter_map(|server| Some((server, auth_of_users(server)?)));
     // Nobody is told apart here, and so nobody signs in at an identity provider.
     let is_own = |auth: &ServerAuth| !auth.kind.is_exchange();

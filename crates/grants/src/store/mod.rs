@@ -1,10 +1,11 @@
-//! The store: records of users and of authorization servers in one file in `stateDir`, or in common with other processes, each sealed for whom and what it is
-//! about, so that one that is moved within the file does not open.
+//! The store: records of users, of authorization servers and of servers' lists in one file in `stateDir`, or in common with other
+//! processes, each sealed for whom and what it is about, so that one that is moved within the file does not open.
 
 mod common;
 mod database;
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -140,16 +141,16 @@ pub struct Exported<T> {
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The file cannot be opened, read or written.
-    #[error("the file of grants in stateDir cannot be used: {0}")]
+    #[error("the file {FILE} in stateDir cannot be used: {0}")]
     File(String),
     /// An entry is not in the form that is written.
-    #[error("the file of grants in stateDir is damaged")]
+    #[error("the file {FILE} in stateDir is damaged")]
     Damaged,
     /// What all processes have in common cannot be reached, or is damaged.
     #[error("what users have granted cannot be used: {0}")]
     Common(String),
     /// Others use it.
-    #[error("the file of grants in stateDir did not answer within {} s", LONGEST_WAIT.as_secs())]
+    #[error("the file {FILE} in stateDir did not answer within {} s", LONGEST_WAIT.as_secs())]
     Busy,
     /// There are too many entries.
     #[error("stateDir holds as many records of the kind {kind:?} as it may")]
@@ -256,6 +257,16 @@ impl Store {
             Place::Common(entries) => common::get(&**entries, T::KIND, &name).await?,
         };
         Ok(entry.and_then(|entry| self.0.open::<T>(&entry, owner)))
+    }
+
+    /// The same without waiting for others, in place of a future: it blocks. `None` where records are in common.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read.
+    pub fn get_blocking<T: Record>(&self, owner: &Owner) -> Result<Option<T>, StoreError> {
+        let Place::File { database, .. } = &self.0.place else { return Ok(None) };
+        Ok(database.get(T::KIND, &owner.name())?.and_then(|entry| self.0.open::<T>(&entry, owner)))
     }
 
     /// All records of a kind that belong to a principal, with their servers.
@@ -412,6 +423,19 @@ impl Store {
             Place::Common(entries) => common::change(&**entries, kind, &name, decide).await,
         }
     }
+}
+
+/// Whether a folder has something of users, or may have. Blocks.
+#[must_use]
+pub fn holds_users(path: &Path) -> bool {
+    if !path.join(FILE).exists() {
+        return false;
+    }
+    let Ok(database) = Folder::open(path).map_err(StoreError::File).and_then(|folder| Database::open(&folder)) else {
+        return true;
+    };
+    let has_any = |kind: Kind| database.list(kind, "", 1).map_or(true, |found| !found.is_empty());
+    Kind::ALL.into_iter().filter(|kind| kind.is_of_users()).any(has_any)
 }
 
 /// Works on the file, which blocks.
